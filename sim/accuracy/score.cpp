@@ -59,6 +59,7 @@ class Planner {
     Cell cell;
     cell.row = row;
     try {
+      cell.task = task_of(row);
       const std::optional<double> full = full_score(row, row.task);
       if (!full) throw UserError("no score of the uncompressed model to start from");
       cell.full = *full;
@@ -143,16 +144,21 @@ class Planner {
         .first->second;
   }
 
+  const TaskSpec& task_of(const Row& row) const {
+    if (const TaskSpec* const task = catalogue_.task(row.benchmark, row.task)) return *task;
+    std::vector<std::string> known;
+    for (const auto& [name, task] : catalogue_.tasks(row.benchmark)) known.push_back(name);
+    throw UserError({}, fmt::format("no task {} of {} is known", row.task, row.benchmark), known);
+  }
+
   // Fills in everything except the full score. A part of an average keeps its prediction even if a cell would be
   // refused for its low full score.
   void fill(Cell& cell) {
     const Row& row = cell.row;
     const config::Model& shape = model(row);
     cell.model = shape.name, cell.group = shape.group();
-    const TaskSpec* const task = catalogue_.task(row.benchmark, row.task);
-    if (task == nullptr) throw UserError(fmt::format("no recipe for {} of {}", row.task, row.benchmark));
-    cell.task = *task;
-    cell.contexts = score::prompts_of(*task, shape, context_tokens(row.context));
+    cell.task = task_of(row);
+    cell.contexts = score::prompts_of(cell.task, shape, context_tokens(row.context));
     for (const PromptLength& context : cell.contexts) {
       if (context.tokens == 0) throw UserError(fmt::format("context \"{}\" is no number of tokens", row.context));
     }

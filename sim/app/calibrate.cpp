@@ -12,6 +12,7 @@
 #include "app/program.hpp"
 #include "base/whole_file.hpp"
 #include "calibrate/machine.hpp"
+#include "calibrate/read_back.hpp"
 #include "calibrate/table.hpp"
 #include "config/find.hpp"
 #include "config/host.hpp"
@@ -23,8 +24,9 @@ std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nu
 
 void print(const config::Calibration& c) {
   const auto line = [](const char* name, const config::Calibration::Residuals& r) {
-    fmt::print(stderr, "  {:<28} {:>5} points, error median {:.1f} %, p90 {:.1f} %\n", name, r.n, 100 * r.median,
-               100 * r.p90);
+    const auto percent = [&](double x) { return r.n > 0 ? fmt::format("{:.1f} %", 100 * x) : std::string("-"); };
+    fmt::print(stderr, "  {:<28} {:>5} points, error median {}, p90 {}\n", name, r.n, percent(r.median),
+               percent(r.p90));
   };
   fmt::print(stderr, "{}: {}\n", c.kernel, c.points);
   line("fitted to", c.fit);
@@ -33,14 +35,16 @@ void print(const config::Calibration& c) {
   if (c.beyond_cache) line("held out, beyond twice the L2", *c.beyond_cache);
 }
 
-// Writes the profile if any part of it was established.
+// Writes the profile if any part of it was established. `check` throws if it cannot be read.
+template <typename Check>
 int finish(const std::vector<config::Calibration>& calibrations, bool established, const std::string& path,
-           const std::string& yaml) {
+           const std::string& yaml, const Check& check) {
   for (const config::Calibration& c : calibrations) print(c);
   if (!established) {
     fmt::print(stderr, "no profile is written; --budget-median and --budget-p90 allow more\n");
     return 1;
   }
+  check(yaml);
   write_whole_file(path, yaml);
   fmt::print("{}\n", path);
   return 0;
@@ -51,6 +55,15 @@ std::string as_path(const std::string& file) {
   return std::filesystem::path(file).has_parent_path() ? file : "./" + file;
 }
 
+// Refuses to replace a file that the command reads.
+void check_output(const std::string& path, const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs) {
+    std::error_code missing;  // a file that does not exist is none of the inputs
+    if (!std::filesystem::equivalent(path, input, missing)) continue;
+    throw UserError(fmt::format("{} is also read ({}) and would be overwritten: name another file by -o", path, input));
+  }
+}
+
 struct CalibrateOptions {
   std::vector<std::string> files;
   std::string profile, source, out;
@@ -58,14 +71,21 @@ struct CalibrateOptions {
 };
 
 int fit_tables(const CalibrateOptions& options) {
+  if (options.source.find_first_not_of(" \t\n") == std::string::npos) {
+    throw UserError("calibrate table: --source is empty; it says where the points are from");
+  }
   calibrate::TableRequest request;
   for (const std::string& file : options.files) request.files.push_back(as_path(file));
-  request.base = config::read_hardware(config::find_config("hardware", options.profile, {}));
+  const std::string profile = config::find_config("hardware", options.profile, {});
+  check_output(options.out, {profile});
+  check_output(options.out, request.files);
+  request.base = config::read_hardware(profile);
   request.source = options.source, request.date = today();
   request.budget_median = options.budget_median / 100, request.budget_p90 = options.budget_p90 / 100;
   const calibrate::TableResult result = calibrate::fit_tables(request);
   for (const std::string& miss : result.misses) fmt::print(stderr, "refused: {}\n", miss);
-  return finish(result.calibrations, result.misses.empty(), options.out, result.yaml);
+  return finish(result.calibrations, result.misses.empty(), options.out, result.yaml,
+                [&](const std::string& yaml) { calibrate::check_part(yaml, request.base); });
 }
 
 // Differences between `calibrate cpu` and `calibrate cuda`.
@@ -74,8 +94,9 @@ struct Target {
   const char* program;
   const char* build;  // the command that builds it
   calibrate::MachineResult (*fit)(const calibrate::Results&, const calibrate::MachineRequest&);
-  double budget_median, budget_p90;  // per cent
-  std::vector<std::string> benches;  // benchmarks to run; empty: all
+  void (*check)(const std::string& yaml);  // throws if what was fitted cannot be read
+  double budget_median, budget_p90;        // per cent
+  std::vector<std::string> benches;        // benchmarks to run; empty: all
   // CalibrateOptions of the calls of a shortened measurement that still determines every number: a few cases of each
   // benchmark.
   std::vector<std::vector<std::string>> shorter;
@@ -129,13 +150,19 @@ std::string measure(const Target& target, const MachineOptions& options) {
 }
 
 int fit_machine(const Target& target, const MachineOptions& options) {
-  std::vector<std::string> paths;
+  std::vector<std::string> paths, profiles = {config::find_config("hardware", options.profile, {})};
+  if (!options.host.empty()) profiles.push_back(config::find_config("hosts", options.host, {}));
   for (const std::string& file : options.from) paths.push_back(as_path(file));
-  if (paths.empty()) paths.push_back(measure(target, options));
-  const calibrate::Results results = calibrate::read_results(paths);
+  check_output(options.out, profiles);
+  check_output(options.out, paths);
   calibrate::MachineRequest request;
-  request.base = config::read_hardware(config::find_config("hardware", options.profile, {}));
-  if (!options.host.empty()) request.base.host = config::read_host(config::find_config("hosts", options.host, {}));
+  request.base = config::read_hardware(profiles.front());
+  if (!options.host.empty()) request.base.host = config::read_host(profiles.back());
+  if (paths.empty()) {
+    check_output(results_path(options), profiles);
+    paths.push_back(measure(target, options));
+  }
+  const calibrate::Results results = calibrate::read_results(paths);
   request.name = fmt::format("{}", fmt::join(paths, ", "));
   request.own_kernels = options.own_kernels;
   request.budget_median = (options.budget_median > 0 ? options.budget_median : target.budget_median) / 100;
@@ -154,7 +181,7 @@ int fit_machine(const Target& target, const MachineOptions& options) {
   for (const std::string& key : std::set<std::string>(result.at_bounds.begin(), result.at_bounds.end())) {
     fmt::print(stderr, "at the end of its range, so that the cases hardly determine it: {}\n", key);
   }
-  return finish(result.calibrations, !result.calibrations.empty(), options.out, result.yaml);
+  return finish(result.calibrations, !result.calibrations.empty(), options.out, result.yaml, target.check);
 }
 
 void add_machine(CLI::App& calibrate, const Target& target, int& result) {
@@ -193,6 +220,7 @@ const Target& cpu() {
       .program = "kvcast-kernels-cpu",
       .build = "cmake --build build --target kvcast-kernels-cpu",
       .fit = calibrate::fit_host,
+      .check = calibrate::check_host,
       .budget_median = 20,
       .budget_p90 = 40,
       .benches = {"cpu_dram", "cpu_gather_dot", "cpu_sparse_attention", "cpu_topk", "cpu_lsh_lookup", "cpu_fork_join",
@@ -216,6 +244,7 @@ const Target& cuda() {
       .program = "kvcast-kernels",
       .build = "cmake -S . -B build -DKVCAST_CUDA=ON && cmake --build build --target kvcast-kernels",
       .fit = calibrate::fit_gpu,
+      .check = calibrate::check_profile,
       .budget_median = 8,
       .budget_p90 = 20,
       .benches = {},

@@ -7,6 +7,7 @@
 #include "app/commands.hpp"
 #include "config/find.hpp"
 #include "config/framework.hpp"
+#include "config/hardware.hpp"
 #include "config/model.hpp"
 
 namespace kvcast::app {
@@ -39,6 +40,7 @@ json to_json(const FrameworkFile& file, const Framework& framework) {
               {"before", file.before}};
   for (const auto& [key, value] : plain_keys(file.keys)) out["keys"][key] = value;
   if (file.for_models.kind() != config::Node::Kind::kNull) out["for_models"] = file.for_models.canonical();
+  if (file.for_gpus.kind() != config::Node::Kind::kNull) out["for_gpus"] = file.for_gpus.canonical();
   out["numbers"] = json::array();
   for (const config::FrameworkNumber& n : config::framework_numbers()) {
     const Value& v = framework.*n.member;
@@ -63,9 +65,12 @@ void print_one(const FrameworkFile& file, const Framework& framework) {
     fmt::print("  {:<20} {:<10} {:<12} ± {:<6} {}\n", n.key, format_quantity(v.value, n.dimension),
                origin_name(v.origin), format_quantity(v.uncertainty, Dimension::kFraction), v.source);
   }
-  if (file.for_models.kind() != config::Node::Kind::kNull) {
-    fmt::print("For some models: {}\n", file.for_models.canonical());
-  }
+  const auto print_list = [](const char* what, const config::Node& list) {
+    if (list.kind() == config::Node::Kind::kNull || list.items().empty()) return;
+    fmt::print("For some {}: {}\n", what, list.canonical());
+  };
+  print_list("models", file.for_models);
+  print_list("GPUs", file.for_gpus);
 }
 
 }  // namespace
@@ -84,7 +89,7 @@ void add_frameworks(CLI::App& app, int& result) {
     json all = json::array();
     for (const std::string& path : files) {
       const FrameworkFile file = config::read_framework_file(path);
-      const Framework framework = config::read_framework(config::Node::scalar(path, {}), {});
+      const Framework framework = config::read_framework(config::Node::scalar(path, {}), {}, {});
       all.push_back(to_json(file, framework));
       if (*as_json) continue;
       if (!name->empty()) return print_one(file, framework);

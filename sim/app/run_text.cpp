@@ -9,6 +9,7 @@
 
 #include "base/units.hpp"
 #include "plan/findings.hpp"
+#include "policies/replay_needs.hpp"
 #include "result/metric.hpp"
 #include "study/match.hpp"
 
@@ -173,6 +174,9 @@ void print_result(const study::Task& task, const Result& r) {
     const bool several = score.task.find(", ") != std::string::npos;
     fmt::print("The task score is {} {}{}.\n", several ? "the mean of" : "that of", score.task,
                several ? ", one text each" : ", one text");
+    const std::string unseen =
+        policy::replay_needs(*task.prepared.policy, run.policy.parameters, study::lengths_of(run)).unseen;
+    if (!unseen.empty()) fmt::print("It leaves out a part of the loss: {}.\n", unseen);
     if (!r.benchmark && r.benchmark_refused.empty() && score.interval.low < score.interval.high) {
       fmt::print("So few texts say little; --set score=ruler predicts the mean score over a benchmark.\n");
     }

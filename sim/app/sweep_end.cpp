@@ -56,7 +56,9 @@ std::string refusals_text(const std::vector<result::Result>& results, std::int64
 // Drops what only a finding reads: a large sweep has more groups than findings describe, and they need not fit in
 // memory.
 void leave_numbers(result::Result& r) {
-  std::erase_if(r.subject.settings, [](const result::Setting& s) { return !s.key.starts_with("workload.prefill_"); });
+  std::erase_if(r.subject.settings, [](const result::Setting& s) {
+    return !s.key.starts_with("workload.prefill_") && s.key != "score.benchmark";  // a part of the group
+  });
   r.subject.settings.shrink_to_fit();
   r.experiment.effects = {};
   r.experiment.by_trace = {};

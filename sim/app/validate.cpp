@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -177,18 +178,27 @@ void print_agreement(const json& result) {
   fmt::print("{:>6} {:>8} {:>9} {:>7} {:>10} {:>7} {:>7} {:>7} {:>8} {:>8}  {}\n", "cells", "Kendall", "Spearman",
              "error", "simulation", "lookup", "full", "within", "order", "refused", "table");
   const auto line = [](const std::string& name, const json& r) {
-    const auto error = [&r](const char* key) {
-      return r.contains(key) ? fmt::format("{:.1f}", r[key].get<double>()) : "-";
+    const auto n = r["n"].get<std::size_t>();
+    // Scores of the uncompressed model and refused ones are not compared, and a table may have no others.
+    const auto number = [&](const char* key, int digits, double factor, const char* unit) {
+      return n > 0 && r.contains(key) ? fmt::format("{:.{}f}{}", factor * r[key].get<double>(), digits, unit) : "-";
     };
-    fmt::print("{:>6} {:>8.3f} {:>9.3f} {:>7} {:>10} {:>7} {:>7} {:>5.0f} % {:>6.1f} % {:>8}  {}\n",
-               r["n"].get<std::size_t>(), r["kendall"].get<double>(), r["spearman"].get<double>(), error("mae"),
-               error("mae_simulated"), error("mae_lookup"), error("mae_full"), 100 * r["within"].get<double>(),
-               100 * r["order"].get<double>(), r["refused"].get<std::size_t>(), name);
+    const auto error = [&](const char* key) { return number(key, 1, 1, ""); };
+    fmt::print("{:>6} {:>8} {:>9} {:>7} {:>10} {:>7} {:>7} {:>7} {:>8} {:>8}  {}\n", n, number("kendall", 3, 1, ""),
+               number("spearman", 3, 1, ""), error("mae"), error("mae_simulated"), error("mae_lookup"),
+               error("mae_full"), number("within", 0, 100, " %"), number("order", 1, 100, " %"),
+               r["refused"].get<std::size_t>(), name);
   };
   if (result.contains("by_table")) {
     for (const auto& [name, r] : result["by_table"].items()) line(name, r);
   }
   line("all", result);
+  std::map<std::string, int> reasons;
+  for (const json& cell : result["cells"]) {
+    if (cell.contains("refused")) ++reasons[cell["refused"].get<std::string>()];
+  }
+  for (const auto& [reason, times] : reasons)
+    fmt::print("refused, {}: {}\n", times == 1 ? "once" : fmt::format("{} times", times), reason);
 }
 
 // Prints the effect of each part of the generator: the change in points of each method's mean score without it.

@@ -70,9 +70,11 @@ std::string missed(const config::Calibration& c) {
   const bool held_out = c.held_out.n > 0;
   const config::Calibration::Residuals& r = held_out ? c.held_out : c.fit;
   if (r.median <= c.budget_median && r.p90 <= c.budget_p90) return "";
+  const int of_median = decimals_apart(r.median, c.budget_median), of_p90 = decimals_apart(r.p90, c.budget_p90);
   return fmt::format(
-      "{}: errors of {} {} cases {:.1f} % in the median and {:.1f} % at p90, {:.1f} and {:.1f} % allowed", c.kernel,
-      r.n, held_out ? "held-out" : "fitted", 100 * r.median, 100 * r.p90, 100 * c.budget_median, 100 * c.budget_p90);
+      "{}: errors of {} {} cases {:.{}f} % in the median and {:.{}f} % at p90, {:.{}f} and {:.{}f} % allowed", c.kernel,
+      r.n, held_out ? "held-out" : "fitted", 100 * r.median, of_median, 100 * r.p90, of_p90, 100 * c.budget_median,
+      of_median, 100 * c.budget_p90, of_p90);
 }
 
 std::vector<std::string> fit_one(const Stage& stage, Cases cases, const Trial& trial, config::Hardware& hardware) {
@@ -239,7 +241,7 @@ std::map<std::string_view, double> spreads(const std::vector<Fitted>& fitted, co
 std::string libraries_of(Cases cases) {
   std::map<std::string, int> libraries;
   for (const MeasuredOp& one : cases) {
-    if (!one.by.empty()) ++libraries[plain_text(one.by)];
+    if (!one.by.empty()) ++libraries[one.by];
   }
   std::string text;
   for (const auto& [name, n] : libraries) text += fmt::format(", {} of them of {}", n, name);
@@ -318,9 +320,16 @@ std::vector<MeasuredOp> cases_of_stage(const Results& results, std::string_view 
   return {};
 }
 
+void check_program(const Results& results, const std::string& program) {
+  const std::string found = text_of(results, "program", "");
+  if (found.empty() || found == program) return;
+  throw UserError({results.file, 0, 0},
+                  fmt::format("results of {}; this calibration fits those of {}", found, program));
+}
+
 std::string text_of(const Results& results, const char* key, const char* fallback) {
   const auto at = results.texts.find(key);
-  return plain_text(at == results.texts.end() ? fallback : at->second);
+  return at == results.texts.end() || at->second.empty() ? fallback : at->second;
 }
 
 double quantity_of(const Results& results, const char* key, double fallback) {

@@ -52,7 +52,10 @@ MeasuredOp measured(const Row& row);
 // The cases that belong to a stage.
 std::vector<MeasuredOp> cases_of(const Stage& stage, std::span<const MeasuredOp> cases);
 
-// A text that a program reports about its machine, without characters that break YAML.
+// Throws UserError if the results say that another program wrote them.
+void check_program(const Results& results, const std::string& program);
+
+// A text that a program reports about its machine; the fallback where it reports none.
 std::string text_of(const Results& results, const char* key, const char* fallback);
 double quantity_of(const Results& results, const char* key, double fallback);
 

@@ -184,8 +184,10 @@ void keep_physical(config::Link& link) {
     rate->value = std::min(rate->value, link.theory_bandwidth.value);
   }
   const double one = std::max(link.h2d_bandwidth.value, link.d2h_bandwidth.value);
-  link.both_bandwidth.value =
-      std::clamp(link.both_bandwidth.value, one, link.h2d_bandwidth.value + link.d2h_bandwidth.value);
+  // Three digits of each number: those of the sum may be above the sum of those of both.
+  constexpr double kRoundedDown = 0.99;
+  const double most = std::max(one, kRoundedDown * (link.h2d_bandwidth.value + link.d2h_bandwidth.value));
+  link.both_bandwidth.value = std::clamp(link.both_bandwidth.value, one, most);
   link.pageable_bandwidth.value = std::min(link.pageable_bandwidth.value, one);
 }
 
@@ -207,6 +209,7 @@ std::vector<Stage> gpu_stages() {
 }
 
 MachineResult fit_gpu(const Results& results, const MachineRequest& request) {
+  check_program(results, "kvcast-kernels");
   const std::vector<MeasuredOp> cases = gpu_cases(results);
   if (cases.empty())
     throw UserError({results.file, 0, 0}, "no usable case of a GPU: results of kvcast-kernels are needed");
@@ -220,12 +223,9 @@ MachineResult fit_gpu(const Results& results, const MachineRequest& request) {
   keep_physical(machine.link);
   machine.gpu.gap_graph.value = std::min(machine.gpu.gap_graph.value, machine.gpu.gap_stream.value);
 
-  std::string gpu = yaml_of(machine, "gpu.") + yaml_of(machine.gpu.range);
-  if (machine.gpu.attention_correction) gpu += yaml_of(*machine.gpu.attention_correction);
   const std::string title = text_of(results, "device", "unknown GPU") + ", measured";
-  result.yaml = fmt::format("title: \"{}\"\ngpu:\n", title) + gpu + "link:\n" + yaml_of(machine, "link.") +
-                fmt::format("host:\n  title: \"{}\"\n", text_of(results, "host_cpu", "unknown processor")) +
-                yaml_of(machine, "host.") + yaml_of(result.calibrations);
+  result.yaml = fmt::format("title: {}\n", yaml_text(title)) +
+                machine_yaml(machine, text_of(results, "host_cpu", "unknown processor")) + yaml_of(result.calibrations);
   return result;
 }
 

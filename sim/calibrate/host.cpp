@@ -156,6 +156,7 @@ std::vector<MeasuredOp> host_cases(const Results& results) {
 }
 
 MachineResult fit_host(const Results& results, const MachineRequest& request) {
+  check_program(results, "kvcast-kernels-cpu");
   const std::vector<MeasuredOp> cases = host_cases(results);
   for (const std::string_view bench : kNeeded) {
     const bool there =
@@ -177,7 +178,7 @@ MachineResult fit_host(const Results& results, const MachineRequest& request) {
     at = body.find('\n', at);
     if (at != std::string::npos) ++at;
   }
-  result.yaml = fmt::format("title: \"{}\"\n", title_of(results)) + body + yaml_of(result.calibrations);
+  result.yaml = fmt::format("title: {}\n", yaml_text(title_of(results))) + body + yaml_of(result.calibrations);
   return result;
 }
 

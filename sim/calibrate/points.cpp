@@ -8,9 +8,12 @@
 #include <optional>
 
 #include "base/csv.hpp"
+#include "base/quote.hpp"
 
 namespace kvcast::calibrate {
 namespace {
+
+constexpr double kLongestMicroseconds = 1e12, kMostOfACount = 1e15;
 
 class Table {
  public:
@@ -31,24 +34,24 @@ class Table {
     point.framework = row.fields[columns_.at("framework")];
     if (has({"kernel"})) point.kernel = row.fields[columns_.at("kernel")];
     if (has({"held_out"})) point.held_out = flag(row, "held_out");
-    point.seconds = number(row, "latency_us") * 1e-6;
+    point.seconds = number(row, "latency_us", kLongestMicroseconds) * 1e-6;
     point.op.label = "measured point";
     if (attention_) {
-      const double batch = number(row, "batch"), ctx = number(row, "ctx"), kv = number(row, "n_kv");
-      const double group = number(row, "n_q") / kv;
+      const double batch = count(row, "batch"), ctx = count(row, "ctx"), kv = count(row, "n_kv");
+      const double group = count(row, "n_q") / kv;
       if (group != std::floor(group)) {
         throw UserError(row.at(columns_.at("n_q")), "the query heads do not divide into the KV heads");
       }
       point.op.kind = graph::Kind::kAttention;
       point.op.work = graph::DecodeAttention{.rows = batch * kv,
                                              .group = group,
-                                             .head_dim = number(row, "head_dim"),
+                                             .head_dim = count(row, "head_dim"),
                                              .tokens = batch * kv * ctx,
                                              .longest = ctx,
                                              .warm = true};
     } else {
       point.op.kind = graph::Kind::kGemm;
-      point.op.work = graph::Gemm{number(row, "m"), number(row, "n"), number(row, "k")};
+      point.op.work = graph::Gemm{count(row, "m"), count(row, "n"), count(row, "k")};
     }
     return point;
   }
@@ -66,15 +69,27 @@ class Table {
     return text == "1";
   }
 
-  double number(const CsvRow& row, const char* column) const {
+  double number(const CsvRow& row, const char* column, double limit) const {
     const std::string& text = row.fields[columns_.at(column)];
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || !(value > 0) || value > 1e15) {
+    const bool infinite = error == std::errc::result_out_of_range && text.find('-') == std::string::npos;
+    if (infinite || value > limit) {
       throw UserError(row.at(columns_.at(column)),
-                      fmt::format("{}: expected a positive number, found \"{}\"", column, text));
+                      fmt::format("{}: {} is above the limit, {:g}", column, quote(text), limit));
+    }
+    if (error != std::errc() || end != text.data() + text.size() || !(value > 0)) {
+      throw UserError(row.at(columns_.at(column)),
+                      fmt::format("{}: expected a positive number, found {}", column, quote(text)));
     }
     return value;
+  }
+
+  double count(const CsvRow& row, const char* column) const {
+    const double value = number(row, column, kMostOfACount);
+    if (value == std::floor(value)) return value;
+    throw UserError(row.at(columns_.at(column)), fmt::format("{}: expected a whole number, found {}", column,
+                                                             quote(row.fields[columns_.at(column)])));
   }
 
   CsvHeader columns_;

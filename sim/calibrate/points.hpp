@@ -32,7 +32,7 @@ double weight_of(const MeasuredPoint& point, double l2_capacity);
 
 // Columns device, framework, latency_us and either batch, ctx, n_q, n_kv, head_dim (decode attention) or m, n, k
 // (GEMM). Optional: kernel, and held_out (0 or 1); others are ignored. Throws UserError naming line and column of a
-// value that is missing or not a positive number.
+// latency that is missing, not positive or above 1e12 us, and of a size that is no whole number from 1 to 1e15.
 std::vector<MeasuredPoint> read_points(const std::string& path);
 
 }  // namespace kvcast::calibrate

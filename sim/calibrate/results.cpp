@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "base/whole_file.hpp"
+#include "calibrate/json_file.hpp"
 
 namespace kvcast::calibrate {
 namespace {
@@ -34,21 +34,49 @@ void read_mixed(const json& map, std::map<std::string, double>& numbers, std::ma
   }
 }
 
+// Throws unless the summary of a case's samples can be one of times.
+void check_times(const std::string& path, const json& times, const std::string& where) {
+  constexpr double kLongest = 1e6, kRounding = 1 + 1e-9;  // seconds; quartiles are interpolated
+  for (const char* key : {"min", "q1", "median", "q3", "max", "mean"}) {
+    const auto at = times.find(key);
+    if (at == times.end()) continue;
+    if (!at->is_number() || !(at->get<double>() > 0)) {
+      refuse(path, fmt::format("{}: the {} time is no positive number", where, key));
+    }
+    if (at->get<double>() <= kLongest) continue;
+    refuse(path, fmt::format("{}: the {} time is {} s, the limit is {} s", where, key, at->get<double>(), kLongest));
+  }
+  const double median = times["median"].get<double>();
+  const double q1 = times.value("q1", median), q3 = times.value("q3", median);
+  if (q1 <= kRounding * median && median <= kRounding * q3) return;
+  refuse(path, fmt::format("{}: the quartiles of the times are out of order: {}, {}, {} s", where, q1, median, q3));
+}
+
+// Throws unless the number, if the map has it, is a whole one from 1.
+void check_whole(const std::string& path, const json& map, const char* key, const std::string& where) {
+  const auto at = map.find(key);
+  if (at == map.end()) return;
+  if (at->is_number() && at->get<double>() >= 1 && at->get<double>() == std::floor(at->get<double>())) return;
+  refuse(path, fmt::format("{}: {} must be a whole number from 1, found {}", where, key, at->dump()));
+}
+
 // Returns false for a row that must not be used.
 bool read_row(const std::string& path, const json& entry, std::size_t index, Row& row) {
   const std::string where = fmt::format("row {}", index);
+  row.file = path;
   row.bench = text_of(path, entry, "bench", where);
   row.mode = text_of(path, entry, "mode", where);
-  read_mixed(member(path, entry, "axes", where), row.numbers, row.words);
+  const json& axes = member(path, entry, "axes", where);
+  read_mixed(axes, row.numbers, row.words);
   std::map<std::string, std::string> ignored;
   read_mixed(member(path, entry, "work", where), row.work, ignored);
   if (entry.contains("skip_reason") && !entry["skip_reason"].is_null()) return false;
   const json& time = member(path, entry, "time_s", where);
   if (time.is_null()) return false;
   const json& median = member(path, time, "median", where);
-  if (!median.is_number() || !(median.get<double>() > 0) || !std::isfinite(median.get<double>())) {
-    refuse(path, where + ": the median time is no positive number");
-  }
+  check_times(path, time, where);
+  check_whole(path, entry, "n", where);
+  check_whole(path, axes, "threads", where);
   row.passes = {median.get<double>()};
   const auto noise = entry.find("noise");
   if (noise != entry.end() && noise->is_number() && noise->get<double>() > 0) row.noise = noise->get<double>();
@@ -98,20 +126,20 @@ std::string Row::id() const {
 
 double Row::number(const std::string& axis) const {
   const auto at = numbers.find(axis);
-  if (at == numbers.end()) throw UserError(fmt::format("{}: no number \"{}\" among the axes", id(), axis));
-  if (!(at->second > 0)) throw UserError(fmt::format("{}: {} is not positive", id(), axis));
+  if (at == numbers.end()) refuse(file, fmt::format("{}: no number \"{}\" among the axes", id(), axis));
+  if (!(at->second > 0)) refuse(file, fmt::format("{}: {} is not positive", id(), axis));
   return at->second;
 }
 
 const std::string& Row::word(const std::string& axis) const {
   const auto at = words.find(axis);
-  if (at == words.end()) throw UserError(fmt::format("{}: no word \"{}\" among the axes", id(), axis));
+  if (at == words.end()) refuse(file, fmt::format("{}: no word \"{}\" among the axes", id(), axis));
   return at->second;
 }
 
 double Row::of_work(const std::string& name) const {
   const auto at = work.find(name);
-  if (at == work.end() || !(at->second >= 0)) throw UserError(fmt::format("{}: its work states no {}", id(), name));
+  if (at == work.end() || !(at->second >= 0)) refuse(file, fmt::format("{}: its work states no {}", id(), name));
   return at->second;
 }
 
@@ -119,8 +147,7 @@ namespace {
 
 // Reads a file; times of cases that occurred before become further passes. Rows are not settled.
 void read_into(Results& results, const std::string& path, std::map<std::string, std::size_t>& places) {
-  const json document = json::parse(read_whole_file(path, "the results"), nullptr, false);
-  if (document.is_discarded()) refuse(path, "not JSON");
+  const json document = read_json_file(path, "the results");
   if (text_of(path, document, "schema", "results") != kSchema) refuse(path, fmt::format("schema is not {}", kSchema));
   Results file;
   read_mixed(member(path, document, "environment", "results"), file.quantities, file.texts);

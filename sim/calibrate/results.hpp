@@ -19,8 +19,9 @@ struct Row {
   double noise = 0;                    // relative noise of the samples of the first pass
   // difference between two halves of the passes: longer over shorter, less 1; 0 if there was one pass
   double spread = 0;
+  std::string file;  // the first file that contains it
 
-  // Returns the axis or entry of work of this name. Throws UserError if the row lacks it.
+  // Returns the axis or entry of work of this name. Throws UserError naming the file if the row lacks it.
   double number(const std::string& axis) const;
   const std::string& word(const std::string& axis) const;
   double of_work(const std::string& name) const;
@@ -35,7 +36,9 @@ struct Results {
   std::int64_t skipped = 0;  // rows with a reason not to use them, or without a time
 };
 
-// Throws UserError if the file cannot be read, is not JSON, or has another schema.
+// Throws UserError if the file cannot be read, is not JSON, has a key twice or another schema, or states what no
+// measurement gives: times that are not positive or beyond 1e6 s, quartiles out of order, no sample, a part of a
+// thread.
 Results read_results(const std::string& path);
 
 // Reads several files of one machine as one: a case that occurs in several has a pass from each. Throws UserError

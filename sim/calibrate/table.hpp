@@ -9,7 +9,7 @@
 namespace kvcast::calibrate {
 
 struct TableRequest {
-  std::vector<std::string> files;                  // CSV, each of one kernel on one device in one framework
+  std::vector<std::string> files;                  // CSV, one of attention, one of GEMMs, or both
   config::Hardware base;                           // supplies the numbers that the tables do not cover
   std::string source, date;                        // source of the tables; date of the fit
   double budget_median = 0.05, budget_p90 = 0.13;  // for the held-out points beyond twice the L2
@@ -22,7 +22,8 @@ struct TableResult {
   std::string yaml;                               // to be included by profiles
 };
 
-// Throws UserError for errors in the files, including points without held-out ones.
+// Throws UserError for errors in the files, including points without held-out ones, for files that cannot be fitted
+// together, and for points of a device that is known to be another than the base's.
 TableResult fit_tables(const TableRequest& request);
 
 }  // namespace kvcast::calibrate

@@ -18,8 +18,8 @@ double rounded(double value, Dimension dimension) {
 
 // The rest of an entry: origin, uncertainty and source.
 std::string rests_on(Origin origin, double uncertainty, const std::string& source, std::string_view separator) {
-  return fmt::format("origin: {}{}uncertainty: {}{}source: \"{}\"", origin_name(origin), separator,
-                     percent(uncertainty), separator, plain_text(source));
+  return fmt::format("origin: {}{}uncertainty: {}{}source: {}", origin_name(origin), separator, percent(uncertainty),
+                     separator, yaml_text(source));
 }
 
 std::string residuals(const char* name, const config::Calibration::Residuals& r) {
@@ -28,9 +28,26 @@ std::string residuals(const char* name, const config::Calibration::Residuals& r)
 
 }  // namespace
 
-std::string plain_text(std::string text) {
-  std::erase_if(text, [](char c) { return c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' '; });
-  return text;
+std::string yaml_text(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < ' ' || byte == 0x7F) {
+      out += fmt::format("\\x{:02x}", byte);
+      continue;
+    }
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+int decimals_apart(double fraction, double limit) {
+  constexpr int kMostDecimals = 9;
+  const auto text = [](double x, int decimals) { return fmt::format("{:.{}f}", 100 * x, decimals); };
+  int decimals = 1;
+  while (decimals < kMostDecimals && fraction > limit && text(fraction, decimals) == text(limit, decimals)) ++decimals;
+  return decimals;
 }
 
 void mark_fitted(config::Hardware& hardware, std::span<const std::string_view> keys, double uncertainty,
@@ -89,6 +106,13 @@ std::string yaml_of(config::Hardware& hardware, std::string_view prefix) {
   return yaml_of(hardware, views);
 }
 
+std::string machine_yaml(config::Hardware& hardware, std::string_view host_title) {
+  std::string gpu = yaml_of(hardware, "gpu.") + yaml_of(hardware.gpu.range);
+  if (hardware.gpu.attention_correction) gpu += yaml_of(*hardware.gpu.attention_correction);
+  return "gpu:\n" + gpu + "link:\n" + yaml_of(hardware, "link.") +
+         fmt::format("host:\n  title: {}\n", yaml_text(host_title)) + yaml_of(hardware, "host.");
+}
+
 std::string yaml_of(const config::KernelRange& range) {
   const auto span = [](const config::Span& s) { return fmt::format("[{}, {}]", s.low, s.high); };
   return fmt::format("  range: {{attention_rows: {}, attention_tokens: {}, attention_head_dim: {}}}\n",
@@ -98,9 +122,9 @@ std::string yaml_of(const config::KernelRange& range) {
 std::string yaml_of(const config::AttentionCorrection& c) {
   const auto axis = [](const std::vector<double>& nodes) { return fmt::format("[{}]", fmt::join(nodes, ", ")); };
   std::string text = fmt::format(
-      "  attention_correction:\n    rows: {}\n    tokens: {}\n    groups: {}\n    repeated: {}\n    source: \"{}\"\n"
+      "  attention_correction:\n    rows: {}\n    tokens: {}\n    groups: {}\n    repeated: {}\n    source: {}\n"
       "    percent:\n",
-      axis(c.rows), axis(c.tokens), axis(c.groups), c.repeated, plain_text(c.source));
+      axis(c.rows), axis(c.tokens), axis(c.groups), c.repeated, yaml_text(c.source));
   for (std::size_t group = 0; group < c.groups.size(); ++group) {
     for (std::size_t row = 0; row < c.rows.size(); ++row) {
       text += row == 0 ? "    - - [" : "      - [";
@@ -116,8 +140,8 @@ std::string yaml_of(const config::AttentionCorrection& c) {
 std::string yaml_of(std::span<const config::Calibration> calibrations) {
   std::string text = calibrations.empty() ? "" : "calibration:\n";
   for (const config::Calibration& c : calibrations) {
-    text += fmt::format("  - kernel: {}\n    points: \"{}\"\n    source: \"{}\"\n    date: \"{}\"\n", c.kernel,
-                        plain_text(c.points), plain_text(c.source), plain_text(c.date));
+    text += fmt::format("  - kernel: {}\n    points: {}\n    source: {}\n    date: {}\n", c.kernel, yaml_text(c.points),
+                        yaml_text(c.source), yaml_text(c.date));
     text += residuals("fit", c.fit) + residuals("held_out", c.held_out);
     if (c.repeated) text += residuals("repeated", *c.repeated);
     if (c.beyond_cache) text += residuals("beyond_cache", *c.beyond_cache);

@@ -11,6 +11,7 @@
 
 #include "base/origin.hpp"
 #include "base/units.hpp"
+#include "config/hardware.hpp"
 #include "config/model.hpp"
 #include "config/yaml.hpp"
 
@@ -100,14 +101,19 @@ struct FrameworkNumber {
   const char* key;
   Value Framework::*member;
   Dimension dimension;
+  double high;  // the largest value that it may have
 };
 const std::vector<FrameworkNumber>& framework_numbers();
+
+// Reads a map of keys, in which every number is as in a file. Throws UserError for anything else.
+Framework read_framework_keys(const Node& keys);
 
 // Reads `framework:` of a run: a name under configs/frameworks, {name: NAME, key: value, ...}, or keys alone. A name
 // with a version, such as vllm-0.9.1 or transformers-4.51-flash, selects the file that covers this version. A number is
 // {value, origin, uncertainty, source}, a quantity, or a factor (x2) of the file's number; changed without an origin it
-// is assumed and keeps the file's uncertainty. Throws UserError for invalid input.
-Framework read_framework(const Node& choice, const Model& model);
+// is assumed and keeps the file's uncertainty. The file's keys for the run's model and GPU are part of the file's.
+// Throws UserError for invalid input.
+Framework read_framework(const Node& choice, const Model& model, const Hardware& machine);
 
 // Tokens per prefill chunk if the workload does not say; 0: whole prompts.
 std::int64_t default_chunk(const Framework& framework, std::int64_t context);
@@ -120,8 +126,9 @@ struct FrameworkFile {
   std::string name, title, source;
   std::string like;          // the file whose keys it takes over except for those that it writes itself; or empty
   std::string from, before;  // versions that it covers; empty: unbounded
-  Node keys;                 // as a run may write them, those of `like` included; without keys for particular models
-  Node for_models;           // list of {models: [...], keys}, its own or that of `like`; null if neither has one
+  Node keys;        // as a run may write them, those of `like` included; without keys for particular models or GPUs
+  Node for_models;  // list of {models: [...], keys}, its own or that of `like`; null if neither has one
+  Node for_gpus;    // the same with {gpus: [...], keys}, merged after those for models
 };
 // Throws UserError for invalid files, and for files that are like each other.
 FrameworkFile read_framework_file(const std::string& path);

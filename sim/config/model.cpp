@@ -52,13 +52,13 @@ Latent read_latent(Section section) {
   return latent;
 }
 
-Experts read_experts(Section section) {
+Experts read_experts(Section section, int layers) {
   Experts experts;
   experts.count = static_cast<int>(section.integer("count", 2, 100'000));
   experts.active = static_cast<double>(section.integer("active", 1, experts.count));
   experts.shared = static_cast<int>(section.integer("shared", 0, 1000, 0));
   experts.ffn = static_cast<int>(section.integer("ffn", 1, 10'000'000));
-  experts.dense_layers = static_cast<int>(section.integer("dense_layers", 0, 10'000, 0));
+  experts.dense_layers = static_cast<int>(section.integer("dense_layers", 0, layers - 1, 0));
   section.finish();
   return experts;
 }
@@ -227,10 +227,14 @@ Model read_model(const std::string& path) {
     model.n_kv_heads = dimension("n_kv_heads", 10'000);
     model.head_dim = dimension("head_dim", 4096);
   }
-  if (section.has("experts")) model.experts = read_experts(section.section("experts", "experts"));
+  if (section.has("experts")) model.experts = read_experts(section.section("experts", "experts"), model.layers);
   if (!model.experts || model.experts->dense_layers > 0) model.ffn = dimension("ffn", 10'000'000);
   if (section.has("sliding")) read_sliding(section.section("sliding", "sliding"), model);
   model.weights = read_precision(section, "weights");
+  if (section.has("expert_weights") && !model.experts) {
+    throw UserError(section.where("expert_weights"),
+                    "expert_weights: the model has no experts; `weights` is the precision of its networks");
+  }
   model.expert_weights = read_precision(section, "expert_weights", model.weights);
   model.vocab = dimension("vocab", 100'000'000);
   model.tie_embeddings = section.flag("tie_embeddings", false);

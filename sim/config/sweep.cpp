@@ -99,6 +99,21 @@ void refuse_common_keys(const std::vector<Axis>& axes, const SourceLocation& whe
   }
 }
 
+// A floor changes no result, so that points which differ in it alone would be one experiment, and conclusions use the
+// floor of the run around the sweep.
+void refuse_floors(const std::vector<Axis>& axes) {
+  for (const Axis& axis : axes) {
+    for (const Alternative& alternative : axis) {
+      for (const Setting& setting : alternative) {
+        if (setting.path != "score.floor") continue;
+        throw UserError(setting.value.where(),
+                        "score.floor affects conclusions, not results, and cannot vary between experiments: give it in "
+                        "the run itself (`score: {floor: 90 %}`), or ask `kvcast plan` with a target on `score`");
+      }
+    }
+  }
+}
+
 // Returns one combination of `points`, the first axis slowest.
 Alternative combination(const std::vector<Axis>& axes, std::size_t points, std::size_t point) {
   Alternative alternative;
@@ -281,6 +296,7 @@ SweepGrid::SweepGrid(const Node& config) : base_(config.without({"sweep"})) {
   add_axes("", *sweep, Singles::kRefused, axes_);
   size_ = count_points(axes_, where);
   refuse_common_keys(axes_, where);
+  refuse_floors(axes_);
   refuse_duplicates(where);
 }
 

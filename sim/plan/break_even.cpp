@@ -39,6 +39,7 @@ class BreakEven final : public Question {
       against_ = read_variant(run, section.node("against"));
       tell_apart(of_, *against_);
       metric_ = &read_metric(section.node("metric"));
+      metric_where_ = section.where("metric");
     } else {
       targets_ = read_targets_of(of_.run, section.node("targets"));
       if (section.has("metric")) {
@@ -66,11 +67,17 @@ class BreakEven final : public Question {
     Crossings search({from_, to_, key_.integer}, [&](const std::vector<double>& xs, const Crossings::Bracket& between) {
       return evaluate(experiments, xs, between);
     });
-    const std::vector<Crossing> crossings = search.find();
-    return conclude(crossings, search.samples());
+    std::vector<Crossing> crossings = search.find();
+    std::map<double, Sample> samples = search.samples();
+    for (Crossing& crossing : crossings) {
+      for (Sample* const side : {&crossing.below, &crossing.above}) complete(experiments, *side, samples);
+    }
+    return conclude(crossings, samples);
   }
 
-  bool needs_scores() const override { return plan::needs_scores(targets_); }
+  bool needs_scores() const override {
+    return plan::needs_scores(targets_) || (metric_ != nullptr && metric_->basis == result::Basis::kBenchmark);
+  }
 
  private:
   // Sets the key only if the run has it: a policy's parameter that the other variant's policy lacks leaves that variant
@@ -92,8 +99,24 @@ class BreakEven final : public Question {
     s.comparison.interval = {margin(*s.of, targets_, Reading::kCertain), margin(*s.of, targets_, Reading::kPossible)};
   }
 
-  void refuse(const ResultPtr& r) const {
-    if (r && r->status == result::Status::kFailed) throw UserError(r->error);
+  // Refuses a variant that was rejected, and one that fits and lacks the number: it is neither better nor worse, and
+  // misses no limit. A score that cannot be predicted is a miss, and the answer gives the reason.
+  void check(const ResultPtr& r, const Variant& variant) const {
+    if (r->status == result::Status::kFailed) throw UserError(r->error);
+    if (metric_ != nullptr) require_number(*r, *metric_, variant.label, metric_where_);
+    require_numbers(*r, targets_, variant.label);
+  }
+
+  // Simulates a variant whose result was taken from another value of the key, so that its numbers are those of this
+  // one.
+  void complete(Experiments& experiments, Sample& s, std::map<double, Sample>& samples) const {
+    if (s.of_simulated && s.against_simulated) return;
+    ResultPtr& missing = s.of_simulated ? s.against : s.of;
+    const Variant& variant = s.of_simulated ? *against_ : of_;
+    missing = experiments.run(at(variant.run, s.x));
+    check(missing, variant);
+    s.of_simulated = s.against_simulated = true;
+    samples[s.x] = s;
   }
 
   std::vector<Sample> evaluate(Experiments& experiments, const std::vector<double>& xs,
@@ -113,7 +136,8 @@ class BreakEven final : public Question {
       Sample& s = samples.emplace_back();
       s.x = x, s.of = results[next++];
       if (against_) s.against = results[next++];
-      refuse(s.of), refuse(s.against);
+      check(s.of, of_);
+      if (against_) check(s.against, *against_);
       judge(s);
     }
     return samples;
@@ -141,7 +165,8 @@ class BreakEven final : public Question {
 
   json side(const Sample& s) const {
     const ResultPtr& better = against_ && s.state < 0 ? s.against : s.of;
-    json out = {{"better", name_of_state(s.state)}, {"binding_resource", binding_resource(*better)}, {"at", s.x}};
+    json out = {
+        {"better", name_of_state(s.state)}, {"binding_resource", binding_resource(*better, metric_)}, {"at", s.x}};
     out["of"] = number(s.of), out["against"] = number(s.against);
     return out;
   }
@@ -271,6 +296,7 @@ class BreakEven final : public Question {
   Variant of_;
   std::optional<Variant> against_;
   const result::Metric* metric_ = nullptr;
+  SourceLocation metric_where_;
   std::vector<Target> targets_;
   Key key_;
   double from_ = 0, to_ = 0;

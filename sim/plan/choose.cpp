@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 
+#include "config/find.hpp"
 #include "config/run.hpp"
 #include "config/section.hpp"
 #include "config/text.hpp"
@@ -38,10 +39,11 @@ class Choose final : public Question {
     const auto targets = section.optional_node("targets"), prices = section.optional_node("price_per_hour");
     const std::string objective = section.choice("objective", {"cheapest", "fastest"}, "");
     read_grid(run, map);
+    refuse_duplicates();
     if (targets) targets_ = read_targets_of(run, *targets);
     targets_ = with_floor(std::move(targets_), run);
     if (prices) read_prices(*prices);
-    read_objective(objective, map.where());
+    read_objective(objective, prices.has_value(), map.where());
     for (const Setting& s : grid_) check_run(s.run);
   }
 
@@ -50,7 +52,6 @@ class Choose final : public Question {
     GridSearch(experiments, targets_).run(grid);
     std::vector<const Setting*> good, perhaps;
     std::map<std::string, int> misses;
-    if (beyond_engine_ > 0) misses["framework.max_batch"] = beyond_engine_;
     for (const Setting& s : grid) {
       if (!s.result) continue;
       const auto miss = missed(*s.result, targets_);
@@ -87,12 +88,30 @@ class Choose final : public Question {
         ++beyond_engine_;
         continue;
       }
+      const config::Run read = config::read_run(p.config);
       Setting& s = grid_.emplace_back();
       s.run = p.config, s.values = p.values;
-      s.batch = config::read_run(p.config).workload.batch;
+      s.batch = read.workload.batch, s.gpus = read.deployment.gpus();
+      if (read.price_per_hour) s.price_per_s = *read.price_per_hour / kHour * s.gpus;
+      if (const std::string name = machine_of(s); !files_.contains(name)) files_[name] = file_of_machine(name);
     }
     if (grid_.empty())
       throw UserError(map.where(), "choose: every batch is larger than its engine serves (framework.max_batch)");
+  }
+
+  // Two names of one machine give equal settings, which a sweep's own check does not see.
+  void refuse_duplicates() const {
+    std::map<std::string, const Setting*> seen;
+    for (const Setting& s : grid_) {
+      const Node& hardware = *s.run.find("hardware");
+      const bool named = hardware.kind() == Node::Kind::kScalar;
+      const Node same =
+          named ? s.run.with("hardware", Node::scalar(files_.at(machine_of(s)), hardware.where())) : s.run;
+      const auto [first, fresh] = seen.emplace(same.canonical(), &s);
+      if (fresh) continue;
+      throw UserError(hardware.where(),
+                      fmt::format("choose: {} is the same as {}", label_of(s.values), label_of(first->second->values)));
+    }
   }
 
   void read_prices(const Node& prices) {
@@ -101,33 +120,43 @@ class Choose final : public Question {
                       "price_per_hour: expected a map of machines to prices, found " + config::describe(prices));
     }
     std::vector<std::string> machines;
-    for (const Setting& s : grid_) {
-      const std::string name = machine_of(s);
-      if (std::find(machines.begin(), machines.end(), name) == machines.end()) machines.push_back(name);
-    }
+    for (const auto& [name, file] : files_) machines.push_back(name);
     for (const auto& [name, value] : prices.entries()) {
-      if (std::find(machines.begin(), machines.end(), name) == machines.end()) {
-        throw UserError(prices.key_where(name),
-                        fmt::format("price_per_hour: \"{}\" is not a machine of this question{}", name,
-                                    config::did_you_mean(name, machines)),
-                        machines);
-      }
+      const std::string file = file_of_machine(name);
       const double price = config::read_number(value, "price_per_hour", 1e-9, 1e9);
+      bool asked = false;
       for (Setting& s : grid_) {
-        if (machine_of(s) == name) s.price_per_s = price / kHour * gpus_of(s);
+        if (files_.at(machine_of(s)) != file) continue;
+        asked = true;
+        set_price(s, price, prices.key_where(name), value);
       }
+      if (asked) continue;
+      throw UserError(prices.key_where(name),
+                      fmt::format("price_per_hour: \"{}\" is not a machine of this question{}", name,
+                                  config::did_you_mean(name, machines)),
+                      machines);
     }
   }
 
-  // GPUs of a setting: prices are per GPU.
-  static double gpus_of(const Setting& s) {
-    double gpus = 1;
-    const Node* const deployment = s.run.find("deployment");
-    for (const char* key : {"tensor_parallel", "pipeline_parallel"}) {
-      const Node* const count = deployment == nullptr ? nullptr : deployment->find(key);
-      if (count != nullptr) gpus *= static_cast<double>(config::read_integer(*count, key, 1, 1 << 20));
+  // The run of a setting states the price as well, so that results have a cost. Prices are per GPU.
+  static void set_price(Setting& s, double price, const SourceLocation& where, const Node& written) {
+    const double per_s = price / kHour * s.gpus;
+    if (s.price_per_s && std::abs(*s.price_per_s - per_s) > 1e-9 * per_s) {
+      throw UserError(where, fmt::format("price_per_hour: {} is {:.6g} here, but the run states {:.6g} or another name "
+                                         "of the machine does: give one price",
+                                         machine_of(s), price, *s.price_per_s * kHour / s.gpus));
     }
-    return gpus;
+    s.price_per_s = per_s;
+    s.run = s.run.with("price_per_hour", written);
+  }
+
+  // The same for a machine's name and its aliases; a name that no file has is returned as it is.
+  static std::string file_of_machine(const std::string& name) {
+    try {
+      return config::find_config("hardware", name, {});
+    } catch (const UserError&) {
+      return name;
+    }
   }
 
   // The machine's name as the plan writes it.
@@ -138,24 +167,35 @@ class Choose final : public Question {
     return hardware == nullptr ? "" : hardware->text();
   }
 
-  // An empty objective means the lowest cost if prices are given.
-  void read_objective(const std::string& objective, const SourceLocation& where) {
-    const bool priced =
-        std::all_of(grid_.begin(), grid_.end(), [](const Setting& s) { return s.price_per_s.has_value(); });
-    cheapest_ = std::any_of(grid_.begin(), grid_.end(), [](const Setting& s) { return s.price_per_s.has_value(); });
-    if (!objective.empty()) cheapest_ = objective == "cheapest";
-    if (!cheapest_ || priced) return;
+  // An empty objective means the lowest cost if the question gives prices, or the run gives all of them. A cost that
+  // only some of the settings have is left out: they could not be compared by it.
+  void read_objective(const std::string& objective, bool asked, const SourceLocation& where) {
     std::vector<std::string> missing;
     for (const Setting& s : grid_) {
       if (!s.price_per_s && std::find(missing.begin(), missing.end(), machine_of(s)) == missing.end())
         missing.push_back(machine_of(s));
     }
-    throw UserError(where,
-                    fmt::format("choose: the objective `cheapest` needs price_per_hour of every machine; missing: {}",
-                                fmt::join(missing, ", ")));
+    priced_ = missing.empty();
+    cheapest_ = objective.empty() ? asked || priced_ : objective == "cheapest";
+    if (priced_) return;
+    if (cheapest_) {
+      throw UserError(where,
+                      fmt::format("choose: the objective `cheapest` needs price_per_hour of every machine; missing: {}",
+                                  fmt::join(missing, ", ")));
+    }
+    const auto of_cost = std::find_if(targets_.begin(), targets_.end(),
+                                      [](const Target& t) { return t.metric->unit == result::Unit::kMoney; });
+    if (of_cost != targets_.end()) {
+      throw UserError(of_cost->where, fmt::format("targets: {} needs price_per_hour of every machine; missing: {}",
+                                                  of_cost->metric->path, fmt::join(missing, ", ")));
+    }
+    for (Setting& s : grid_) s.price_per_s.reset();
   }
 
   // ---- conclusion
+
+  // All that were asked about.
+  std::size_t total() const { return grid_.size() + beyond_engine_; }
 
   double merit(const Setting& s) const {
     const double rate = s.number("decode.tokens_per_s");
@@ -198,7 +238,7 @@ class Choose final : public Question {
   Comparison lead(const Setting& a, const Setting& b) const {
     Comparison c = compare(*a.result, *b.result, *result::find_metric("decode.tokens_per_s"));
     if (!cheapest_) return c;
-    const double price = *b.price_per_s / *a.price_per_s;
+    const double price = *b.price_per_s == *a.price_per_s ? 1 : *b.price_per_s / *a.price_per_s;  // both may be 0
     c.times *= price, c.interval.low *= price, c.interval.high *= price;
     return c;
   }
@@ -208,9 +248,9 @@ class Choose final : public Question {
     Answer out;
     out.kind = "choose";
     out.question =
-        fmt::format("Which of {} settings is the {}{}?", grid.size(), cheapest_ ? "cheapest per token" : "fastest",
+        fmt::format("Which of {} settings is the {}{}?", total(), cheapest_ ? "cheapest per token" : "fastest",
                     targets_.empty() ? "" : " that meets " + target_text(targets_));
-    out.data = {{"grid", grid.size()},
+    out.data = {{"grid", total()},
                 {"objective", cheapest_ ? "cheapest" : "fastest"},
                 {"best", json::array()},
                 {"front", json::array()}};
@@ -259,12 +299,12 @@ class Choose final : public Question {
         texts.push_back(fmt::format("{}: {}", label_of(good[i]->values), numbers_text(*good[i])));
     }
     out.details.push_back(fmt::format(
-        "Pareto front over throughput, {}memory{} ({} of {} settings simulated; equal ones are listed once):",
-        needs_scores() ? "score, " : "", cheapest_ ? " and cost" : "", simulated, grid_.size()));
+        "Pareto front over throughput{}{} ({} of {} settings simulated; equal ones are listed once):",
+        needs_scores() ? ", score" : "", priced_ ? ", memory and cost" : " and memory", simulated, total()));
     for (std::string& text : texts) out.details.push_back("  " + std::move(text));
   }
 
-  static void add_misses(const std::map<std::string, int>& misses, Answer& out) {
+  void add_misses(const std::map<std::string, int>& misses, Answer& out) const {
     std::vector<std::string> texts;
     for (const auto& [miss, count] : misses) {
       const std::string memory = memory_name(miss), what = memory.empty() ? miss : memory;
@@ -273,6 +313,11 @@ class Choose final : public Question {
     if (!texts.empty())
       out.details.push_back(fmt::format("Ruled out among those simulated: {}.", fmt::join(texts, "; ")));
     out.data["ruled_out"] = misses;
+    if (beyond_engine_ == 0) return;
+    out.details.push_back(fmt::format(
+        "Ruled out without a simulation: {} by framework.max_batch, the most sequences that the engine serves.",
+        beyond_engine_));
+    out.data["ruled_out"]["framework.max_batch"] = beyond_engine_;
   }
 
   // Settings whose intervals leave open whether they meet the targets, best first; of settings that differ in their
@@ -309,9 +354,10 @@ class Choose final : public Question {
   }
 
   std::vector<Setting> grid_;
-  int beyond_engine_ = 0;  // settings with more sequences than their engine serves, which are not in the grid
+  std::map<std::string, std::string> files_;  // of the settings' machines, by their names in the plan
+  std::size_t beyond_engine_ = 0;  // settings with more sequences than their engine serves, which are not in the grid
   std::vector<Target> targets_;
-  bool cheapest_ = false;
+  bool cheapest_ = false, priced_ = false;
 };
 
 }  // namespace

@@ -35,6 +35,9 @@ std::vector<Rows> by_place(const Rows& rows) {
   return places;
 }
 
+// Returns the benchmark of the experiment's score.
+std::string benchmark_of(const Result& r) { return r.subject.text("score.benchmark"); }
+
 // Describes a group: its machine, and the other swept values that it fixes.
 std::string place_text(const Result& here, const Rows& all) {
   const auto varies = [&](auto member) {
@@ -45,19 +48,22 @@ std::string place_text(const Result& here, const Rows& all) {
       varies(&Subject::model) ? here.subject.model + " on " + here.subject.hardware : here.subject.hardware;
   if (varies(&Subject::trace) && !std::get<2>(group_of(here)).empty()) text += ", " + here.subject.trace;
   if (varies(&Subject::decode_tokens)) text += fmt::format(", {} generated", here.subject.decode_tokens);
+  const std::string score = benchmark_of(here);
+  if (std::ranges::any_of(all, [&](const Result* r) { return benchmark_of(*r) != score; })) text += ", score " + score;
   return text;
 }
 
 // One group's view: its rows at the longest context at which anything fits, and the recommended ones of these.
 struct View {
   const Rows& here;
-  const config::ScoreChoice& score;
+  config::ScoreChoice score;  // with the group's benchmark
   Rows longest, ranking;
   const Result& best() const { return *ranking.front(); }
 };
 
-View view_of(const Rows& here, const config::ScoreChoice& score, const std::vector<Target>& targets) {
+View view_of(const Rows& here, const config::ScoreChoice& score) {
   View view{here, score, {}, {}};
+  if (std::string benchmark = benchmark_of(*here.front()); !benchmark.empty()) view.score.benchmark = benchmark;
   std::int64_t context = 0;
   for (const Result* r : here) {
     if (r->has_times()) context = std::max(context, r->subject.prompt_tokens);
@@ -65,7 +71,7 @@ View view_of(const Rows& here, const config::ScoreChoice& score, const std::vect
   for (const Result* r : here) {
     if (r->subject.prompt_tokens == context) view.longest.push_back(r);
   }
-  view.ranking = recommended(view.longest, targets);
+  view.ranking = recommended(view.longest, floor_target(view.score));
   return view;
 }
 
@@ -329,7 +335,7 @@ Line nothing_line(const View& view) {
 Group group_of(const Result& r) {
   const result::Subject& s = r.subject;
   const bool seeded = std::any_of(s.swept.begin(), s.swept.end(), [](const auto& e) { return is_seed(e.first); });
-  return {s.model, s.hardware, seeded ? "" : s.trace, s.decode_tokens};
+  return {s.model, s.hardware, seeded ? "" : s.trace, s.decode_tokens, benchmark_of(r)};
 }
 
 bool FirstGroups::has(const Result& r) {
@@ -348,12 +354,11 @@ std::vector<Finding> findings(std::span<const Result> results, const config::Sco
   for (const Result& r : results) {
     if (r.status != result::Status::kFailed && !r.build) rows.push_back(&r);
   }
-  const std::vector<Target> targets = floor_target(score);
   std::vector<Rows> places = by_place(middle_replicas(rows));
   const std::size_t left_out = places.size() - std::min(places.size(), kMostGroups);
   places.resize(places.size() - left_out);
   std::vector<View> views;
-  for (const Rows& here : places) views.push_back(view_of(here, score, targets));
+  for (const Rows& here : places) views.push_back(view_of(here, score));
   std::vector<Finding> all;
   if (views.empty()) return all;  // a shard without experiments
   for (const auto& [title, describe] : kKinds) {

@@ -34,9 +34,9 @@ std::vector<const result::Result*> recommended(const std::vector<const result::R
 
 using Finding = store::Finding;
 
-// A group of results: machine, model, trace and number of generated tokens; experiments that differ only in seeds are
-// of one group.
-using Group = std::tuple<std::string, std::string, std::string, std::int64_t>;
+// A group of results: machine, model, trace, number of generated tokens, and the benchmark of the score; experiments
+// that differ only in seeds are of one group.
+using Group = std::tuple<std::string, std::string, std::string, std::int64_t, std::string>;
 Group group_of(const result::Result& result);
 
 // Findings describe this many groups, in order of appearance.

@@ -21,7 +21,8 @@ struct Setting {
   config::Node run;
   std::vector<std::pair<std::string, std::string>> values;  // that distinguish it: dotted key, value
   std::int64_t batch = 0;
-  std::optional<double> price_per_s;  // of its machine, if prices are given
+  double gpus = 1;
+  std::optional<double> price_per_s;  // of all its GPUs, if prices are given
   ResultPtr result;                   // null: not simulated
   bool skipped = false;               // ruled out by its bounds
 

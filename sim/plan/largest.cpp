@@ -127,6 +127,7 @@ class Largest final : public Question {
 
     bool meets(double x) {
       const ResultPtr r = experiments_.run(with_value(q_.of_.run, q_.key_, x));
+      require_numbers(*r, q_.targets_, q_.of_.label.empty() ? "the run" : q_.of_.label);
       Tried& t = tried_[x] = {r, missed(*r, q_.targets_, reading_), r->status == result::Status::kOk};
       const bool fit_open = !r->alternatives.empty();
       if (reading_ == Reading::kCertain && fit_open && !t.miss) t.miss = "memory that is uncertain", t.fits = false;
@@ -251,8 +252,9 @@ class Largest final : public Question {
     return all && !targets_.empty() ? targets_.front().metric : nullptr;
   }
 
-  // Says in which memory a value does not fit; empty for a limit that is a target.
+  // Says in which memory a value does not fit, or which number it lacks; empty for a limit that is a target.
   static std::string unfit_text(const std::string& limit) {
+    if (limit.starts_with("no ")) return "has " + limit;
     const std::string memory = memory_name(limit);
     return memory.empty() ? "" : "does not fit in " + memory;
   }

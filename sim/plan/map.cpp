@@ -53,10 +53,18 @@ using Place = std::array<int, 2>;
 
 struct Cell {
   int best = -1;  // index of the policy; -1: none fits and meets the targets
-  bool simulated = false, distinguished = false;
-  double times = 1;  // factor by which it is better than the second best
+  bool simulated = false;
+  // The factor by which it is better than the second best, and whether that is beyond the uncertainty of costs; nothing
+  // if there is no second. A cell that is not simulated has no factor.
+  std::optional<double> times;
+  std::optional<bool> distinguished;
   std::string binding;
 };
+
+template <class T>
+json or_null(const std::optional<T>& value) {
+  return value ? json(*value) : json();
+}
 
 class Map final : public Question {
  public:
@@ -65,6 +73,7 @@ class Map final : public Question {
     section.only({"x", "y", "from", "to", "policies", "metric", "targets"});
     section.require({"x", "y", "from", "to", "policies"});
     metric_ = section.has("metric") ? &read_metric(section.node("metric")) : result::find_metric("decode.tokens_per_s");
+    metric_where_ = section.has("metric") ? section.where("metric") : map.where();
     if (section.has("targets")) targets_ = read_targets_of(run, section.node("targets"));
     targets_ = with_floor(std::move(targets_), run);
     read_policies(run, section.node("policies"));
@@ -80,19 +89,30 @@ class Map final : public Question {
 
   Answer answer(Experiments& experiments) const override {
     Cells cells;
+    Lacks lacks;
     const int span = std::max(axes_[0].size(), axes_[1].size()) - 1;
     int stride = 1;
     while (stride * kCoarse < span) stride *= 2;
-    evaluate(experiments, lattice(stride), cells);
-    for (; stride > 1; stride /= 2) evaluate(experiments, disputed(cells, stride), cells);
+    evaluate(experiments, lattice(stride), cells, lacks);
+    refuse_if_none(cells, lacks);
+    for (; stride > 1; stride /= 2) evaluate(experiments, disputed(cells, stride), cells, lacks);
     infer(cells);
-    return conclude(cells);
+    return conclude(cells, lacks);
   }
 
-  bool needs_scores() const override { return plan::needs_scores(targets_); }
+  bool needs_scores() const override {
+    return plan::needs_scores(targets_) || metric_->basis == result::Basis::kBenchmark;
+  }
 
  private:
   using Cells = std::map<Place, Cell>;
+  // A number that a policy lacks where it fits, and why; it is then no candidate.
+  struct Lack {
+    const result::Metric* metric = nullptr;
+    SourceLocation where;  // of the question's own metric or target; unknown for the floor on the score
+    std::string why;
+  };
+  using Lacks = std::map<std::size_t, Lack>;  // by policy
 
   void read_policies(const Node& run, const Node& list) {
     if (list.kind() != Node::Kind::kList || list.items().size() < 2) {
@@ -173,18 +193,38 @@ class Map final : public Question {
     return {places.begin(), places.end()};
   }
 
-  void evaluate(Experiments& experiments, const std::vector<Place>& places, Cells& cells) const {
+  void evaluate(Experiments& experiments, const std::vector<Place>& places, Cells& cells, Lacks& lacks) const {
     std::vector<Node> runs;
     for (const Place& place : places) {
       for (const Variant& v : policies_) runs.push_back(at(v, place));
     }
     const std::vector<ResultPtr> results = experiments.run(runs);
     for (std::size_t p = 0; p < places.size(); ++p) {
-      cells[places[p]] = winner(std::span(results).subspan(p * policies_.size(), policies_.size()));
+      cells[places[p]] = winner(std::span(results).subspan(p * policies_.size(), policies_.size()), lacks);
     }
   }
 
-  Cell winner(std::span<const ResultPtr> results) const {
+  std::optional<Lack> lack_of(const result::Result& result) const {
+    std::vector<Target> numbers = targets_;
+    numbers.insert(numbers.begin(), {metric_, false, false, 0, metric_where_});
+    for (const Target& number : numbers) {
+      if (const auto why = why_missing(result, *number.metric)) return Lack{number.metric, number.where, *why};
+    }
+    return {};
+  }
+
+  // Without a candidate anywhere, every place would be empty for want of a number rather than of a good policy.
+  void refuse_if_none(const Cells& cells, const Lacks& lacks) const {
+    if (std::any_of(cells.begin(), cells.end(), [](const auto& cell) { return cell.second.best >= 0; })) return;
+    if (lacks.size() < policies_.size()) return;
+    for (const auto& [policy, lack] : lacks) {
+      if (lack.where.line == 0) continue;
+      throw UserError(lack.where, fmt::format("{}: {} has none, and neither has any other policy: {}",
+                                              lack.metric->path, policies_[policy].label, lack.why));
+    }
+  }
+
+  Cell winner(std::span<const ResultPtr> results, Lacks& lacks) const {
     Cell cell;
     cell.simulated = true;
     std::optional<std::size_t> second;
@@ -192,6 +232,10 @@ class Map final : public Question {
       return compare(*results[a], *results[b], *metric_).first_better();
     };
     for (std::size_t i = 0; i < results.size(); ++i) {
+      if (auto lack = lack_of(*results[i])) {
+        lacks.try_emplace(i, std::move(*lack));
+        continue;
+      }
       if (missed(*results[i], targets_)) continue;
       if (cell.best < 0) {
         cell.best = static_cast<int>(i);
@@ -201,7 +245,6 @@ class Map final : public Question {
         second = i;
       }
     }
-    cell.distinguished = !second;
     if (cell.best < 0) return cell;
     const result::Result& best = *results[static_cast<std::size_t>(cell.best)];
     cell.binding = binding_resource(best, metric_);
@@ -212,7 +255,8 @@ class Map final : public Question {
     return cell;
   }
 
-  // Copies the winner of the nearest simulated point: refinement has left out only blocks whose corners agree.
+  // Copies the winner of the nearest simulated point: refinement has left out only blocks whose corners agree. The
+  // factor changes within such a block and is not copied.
   void infer(Cells& cells) const {
     Cells inferred;
     for (const Place& place : lattice(1)) {
@@ -224,7 +268,7 @@ class Map final : public Question {
         if (nearest == nullptr || far < least) nearest = &cell, least = far;
       }
       inferred[place] = *nearest;
-      inferred[place].simulated = false;
+      inferred[place].simulated = false, inferred[place].times.reset();
     }
     cells.merge(inferred);
   }
@@ -250,7 +294,7 @@ class Map final : public Question {
     return list;
   }
 
-  Answer conclude(const Cells& cells) const {
+  Answer conclude(const Cells& cells, const Lacks& lacks) const {
     Answer out;
     out.kind = "map";
     const Key &x = axes_[0].key(), &y = axes_[1].key();
@@ -263,8 +307,8 @@ class Map final : public Question {
                       {"y", axes_[1][place[1]]},
                       {"best", name_of_cell(cell)},
                       {"simulated", cell.simulated},
-                      {"told_apart", cell.distinguished},
-                      {"times", cell.times},
+                      {"told_apart", or_null(cell.distinguished)},
+                      {"times", or_null(cell.times)},
                       {"binding_resource", cell.binding}});
     }
     out.data = {{"x", x.path}, {"y", y.path}, {"metric", metric_->path}, {"cells", list}, {"borders", borders(cells)}};
@@ -275,6 +319,10 @@ class Map final : public Question {
                            targets_.empty() ? ", with no floor on the score" : " and meet " + target_text(targets_),
                            fmt::join(shares, ", "));
     draw(cells, out);
+    for (const auto& [policy, lack] : lacks) {
+      out.details.push_back(fmt::format("{} is no candidate where it has no {}: {}.", policies_[policy].label,
+                                        lack.metric->path, lack.why));
+    }
     return out;
   }
 
@@ -290,7 +338,7 @@ class Map final : public Question {
       std::string row;
       for (int i = 0; i < axes_[0].size(); ++i) {
         const Cell& cell = cells.at({i, j});
-        row += cell.best < 0 ? '.' : static_cast<char>((cell.distinguished ? 'A' : 'a') + cell.best);
+        row += cell.best < 0 ? '.' : static_cast<char>((cell.distinguished.value_or(true) ? 'A' : 'a') + cell.best);
       }
       out.details.push_back(fmt::format("  {:>12} {}", short_text(axes_[1].key(), axes_[1][j]), row));
     }
@@ -302,6 +350,7 @@ class Map final : public Question {
   std::vector<Variant> policies_;
   std::array<Axis, 2> axes_;
   const result::Metric* metric_ = nullptr;
+  SourceLocation metric_where_;
   std::vector<Target> targets_;
 };
 

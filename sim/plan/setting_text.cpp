@@ -18,6 +18,7 @@ namespace {
 bool is_named_apart(const std::string& key) {
   static const std::set<std::string> named = {"hardware", "model", "workload.prompt_tokens", "workload.batch",
                                               "workload.decode_tokens"};
+  if (key == "score" || key == "score.benchmark") return true;
   // A subject's machine states its changed numbers.
   return named.contains(key) || key.starts_with("hardware.") || key.starts_with("policy.") || key.starts_with("trace");
 }
@@ -31,8 +32,11 @@ std::string describe_setting(const Result& r) {
     if (!setting.key.starts_with(kPrefix) || setting.key == "policy.name") continue;
     text += fmt::format(", {} {}", setting.key.substr(kPrefix.size()), result::text_of(setting.value));
   }
+  // `match:` leaves a policy without a budget, such as full KV, as it is.
+  const bool matched = r.subject.find("policy.budget") != nullptr;
   for (const auto& [key, value] : r.subject.swept) {
-    if (!is_named_apart(key) && !is_seed(key)) text += fmt::format(", {} {}", key, value);
+    const bool without_effect = key.starts_with("match.") && !matched;
+    if (!is_named_apart(key) && !is_seed(key) && !without_effect) text += fmt::format(", {} {}", key, value);
   }
   return text;
 }
@@ -44,7 +48,8 @@ std::string rate_text(double tokens_per_s) {
 }
 
 std::string tokens_text(std::int64_t tokens) {
-  return tokens >= 10240 ? fmt::format("{}K", (tokens + 512) / 1024) : fmt::format("{}", tokens);
+  const bool whole = tokens >= 10240 && tokens % 1024 == 0;  // "13K" would be read as 13312
+  return whole ? fmt::format("{}K", tokens / 1024) : fmt::format("{}", tokens);
 }
 
 }  // namespace kvcast::plan

@@ -14,7 +14,7 @@ std::string describe_setting(const result::Result& r);
 // Tokens/s with three significant digits and without an exponent: 1050, 82.3.
 std::string rate_text(double tokens_per_s);
 
-// "9000", and from 10240 tokens in units of 1024: "32K".
+// "9000", "13000", and from 10240 tokens multiples of 1024 in that unit: "32K".
 std::string tokens_text(std::int64_t tokens);
 
 }  // namespace kvcast::plan

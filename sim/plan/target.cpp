@@ -52,7 +52,7 @@ Target read_target(const Metric& metric, const config::Node& node) {
     throw UserError(node.where(), fmt::format("targets: {}: \"{}\" is not a quantity in {}", metric.path, value,
                                               result::unit_name(metric.unit)));
   }
-  target.limit = *limit;
+  target.limit = *limit, target.where = node.where();
   return target;
 }
 
@@ -61,6 +61,19 @@ double read_as(const result::Result& result, const Target& target, double value,
   const auto range = result::interval(result, *target.metric);
   if (!range) return value;
   return (reading == Reading::kCertain) == target.at_most ? range->high : range->low;
+}
+
+std::string explain_missing(const result::Result& result, const Metric& metric) {
+  using enum result::Basis;
+  if (metric.unit == Unit::kMoney) return "no price is stated: set `price_per_hour`";
+  if (metric.basis == kBenchmark && !result.benchmark_refused.empty()) return result.benchmark_refused;
+  if (metric.basis == kBenchmark) return "the run says `score: none`: name a benchmark, such as `score: ruler`";
+  if (metric.basis == kTaskScore) {
+    return "either the trace has no task, or the score of this policy on it is not predicted: set `trace` to a recipe "
+           "with a task, such as needle, or compare `score`";
+  }
+  if (metric.basis == kBuildTime || metric.basis == kBuildPart) return "plans do not build an index by itself";
+  return "its policy does not compute it: set `policy` to one that does";
 }
 
 }  // namespace
@@ -111,12 +124,32 @@ std::optional<std::string> missed(const result::Result& result, const std::vecto
   if (result.experiment.oom) return result.experiment.oom->pool;
   for (const Target& target : targets) {
     const auto value = result::value(result, *target.metric);
-    if (!value && target.metric->basis == result::Basis::kBenchmark && !result.benchmark_refused.empty()) {
-      return "no predicted score: " + result.benchmark_refused;
+    if (!value) {
+      const bool score = target.metric->basis == result::Basis::kBenchmark;
+      return fmt::format("no {}: {}", score ? "predicted score" : target.metric->path,
+                         explain_missing(result, *target.metric));
     }
-    if (!value || !target.holds_for(read_as(result, target, *value, reading))) return target_text(target);
+    if (!target.holds_for(read_as(result, target, *value, reading))) return target_text(target);
   }
   return {};
+}
+
+std::optional<std::string> why_missing(const result::Result& result, const Metric& metric) {
+  if (!result.has_times() || result::value(result, metric)) return {};
+  return explain_missing(result, metric);
+}
+
+void require_number(const result::Result& result, const Metric& metric, const std::string& whose,
+                    const SourceLocation& where) {
+  const auto missing = why_missing(result, metric);
+  if (missing) throw UserError(where, fmt::format("{}: {} has none: {}", metric.path, whose, *missing));
+}
+
+void require_numbers(const result::Result& result, const std::vector<Target>& targets, const std::string& whose) {
+  for (const Target& target : targets) {
+    const bool unpredicted = target.metric->basis == result::Basis::kBenchmark && !result.benchmark_refused.empty();
+    if (!unpredicted) require_number(result, *target.metric, whose, target.where);
+  }
 }
 
 std::string memory_name(const std::string& missed) {

@@ -12,9 +12,10 @@ namespace kvcast::plan {
 
 struct Target {
   const result::Metric* metric = nullptr;
-  bool at_most = false;  // "<=" and "<"; otherwise ">=" and ">"
-  bool strict = false;   // "<" and ">"
-  double limit = 0;      // in the metric's unit
+  bool at_most = false;       // "<=" and "<"; otherwise ">=" and ">"
+  bool strict = false;        // "<" and ">"
+  double limit = 0;           // in the metric's unit
+  SourceLocation where = {};  // unknown for the floor on the score
 
   bool holds_for(double value) const;
 };
@@ -35,9 +36,20 @@ std::string target_text(const Target& target);
 std::string target_text(const std::vector<Target>& targets);
 
 // Describes the first target that the result misses: "decode.tpot_s.p99 <= 50 ms" or, if it does not fit, the pool
-// ("hbm"). Returns nothing if it meets all. A metric that the result does not have counts as missed.
+// ("hbm"). Returns nothing if it meets all. A metric that the result does not have counts as missed: "no predicted
+// score:
+// ...".
 std::optional<std::string> missed(const result::Result& result, const std::vector<Target>& targets,
                                   Reading reading = Reading::kNominal);
+
+// Explains why a result that fits does not have the metric, and what to set: "no price is stated: set
+// `price_per_hour`". Returns nothing if it has it, does not fit or was rejected.
+std::optional<std::string> why_missing(const result::Result& result, const result::Metric& metric);
+// Throws UserError with that explanation: "decode.cost_per_million_tokens: quest has none: ...".
+void require_number(const result::Result& result, const result::Metric& metric, const std::string& whose,
+                    const SourceLocation& where);
+// The same for each target's metric, except for a score that cannot be predicted: missed() gives the reason.
+void require_numbers(const result::Result& result, const std::vector<Target>& targets, const std::string& whose);
 
 // The memory of a pool that missed() names: "GPU memory" for "hbm"; empty for the text of a target.
 std::string memory_name(const std::string& missed);

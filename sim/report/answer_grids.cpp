@@ -172,15 +172,18 @@ AnswerChart chart_map(const json& data, const ChartContext& context) {
   json rows = json::array();
   for (const json& cell : cells) {
     const std::string best = cell.at("best");
+    const json& told = cell.at("told_apart");  // null without a second best
+    const bool has_second = best != kNone && told.is_boolean();
     json row = {{"x", x.shown(cell.at("x"))},
                 {"y", y.shown(cell.at("y"))},
                 {"where", fmt::format("{} {}, {} {}", data.at("x").get<std::string>(), x.text(cell.at("x")),
                                       data.at("y").get<std::string>(), y.text(cell.at("y")))},
                 {"best", best},
                 {"color", color_of[best]},
-                {"open", best != kNone && !cell.at("told_apart").get<bool>()},
+                {"open", has_second && !told.get<bool>()},
                 {"simulated", cell.at("simulated")},
                 {"bottleneck", cell.at("binding_resource")}};
+    if (has_second) row["distinguished"] = told.get<bool>() ? "yes" : "no";
     if (cell.at("times").is_number() && best != kNone) row["times"] = number_text(cell.at("times"));
     rows.push_back(std::move(row));
   }

@@ -7,16 +7,12 @@
 
 #include "base/build.hpp"
 #include "base/error.hpp"
+#include "base/whole_file.hpp"
 
 namespace kvcast::validate {
+namespace {
 
-std::vector<Measured> given_or_committed(const std::string& suite, const Measured& given, const std::string& file) {
-  if (!given.results.empty()) {
-    if (given.profile.empty()) {
-      throw UserError(fmt::format("{}: --from needs --profile, the machine's own (kvcast calibrate cuda)", suite));
-    }
-    return {given};
-  }
+std::vector<Measured> all_committed(const std::string& file) {
   std::string folder = "configs/validation/gpu";  // of the working directory, otherwise of the source tree
   if (!std::filesystem::is_directory(folder)) folder = data_dir() + "/" + folder;
   std::vector<Measured> all;
@@ -27,6 +23,23 @@ std::vector<Measured> given_or_committed(const std::string& suite, const Measure
   }
   std::sort(all.begin(), all.end(), [](const Measured& a, const Measured& b) { return a.results < b.results; });
   return all;
+}
+
+}  // namespace
+
+std::vector<Measured> given_or_committed(const std::string& suite, const Measured& given, const std::string& file) {
+  std::vector<Measured> committed = all_committed(file);
+  if (given.results.empty()) return committed;
+  if (given.profile.empty()) {
+    throw UserError(fmt::format("{}: --from needs --profile, the machine's own (kvcast calibrate cuda)", suite));
+  }
+  // The given file may be one of the project's, or a copy.
+  const std::string text = read_whole_file(given.results, "the results");
+  Measured measured = given;
+  measured.own = given.own || std::any_of(committed.begin(), committed.end(), [&](const Measured& one) {
+                   return read_whole_file(one.results, "the project's results") == text;
+                 });
+  return {measured};
 }
 
 }  // namespace kvcast::validate

@@ -12,8 +12,9 @@ struct Measured {
   bool own = false;     // belongs to the project, so that its profiles and cost model were made knowing it
 };
 
-// Returns `given` if it names results, otherwise the project's own: all files of that name, by profile, or none if the
-// folder is missing. Throws UserError naming the suite if results are given without a profile.
+// Returns `given` if it names results, as the project's own if their content is that of one of its files. Otherwise
+// returns all of the project's files of that name, by profile, or none if the folder is missing. Throws UserError
+// naming the suite if results are given without a profile.
 std::vector<Measured> given_or_committed(const std::string& suite, const Measured& given, const std::string& file);
 
 }  // namespace kvcast::validate

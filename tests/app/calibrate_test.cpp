@@ -115,6 +115,58 @@ TEST_CASE("a GPU's profile takes the host that was calibrated beside it") {
   CHECK(kvcast::test::kvcast({"calibrate", "cuda", "--from", from, "--host", "nobody", "-o", out}).code == 2);
 }
 
+TEST_CASE("a calibration never replaces a file that it reads") {
+  const Scratch scratch;
+  const std::string points = scratch / "points.csv", results = scratch / "cpu.json";
+  std::filesystem::copy_file(KVCAST_SOURCE_DIR "/configs/hardware/points/gemm-l40s-sglang.csv", points);
+  std::filesystem::copy_file(KVCAST_SOURCE_DIR "/configs/validation/gpu/h200-kvcast/cpu.json", results);
+  std::filesystem::create_hard_link(results, scratch / "link.json");
+  const std::string machine =
+      scratch.write("mine.results.json",
+                    "title: Mine\nhost: generic\ninclude: [fit-h100-sxm-vllm, chip-h100-sxm, kernels-hopper, kernels, "
+                    "copies, pcie5]\n");
+  const auto refuses = [](const std::vector<std::string>& arguments, const std::string& input) {
+    const std::string before = slurp(input);
+    const Output o = kvcast::test::kvcast(arguments);
+    INFO(o.err);
+    CHECK(o.code == 2);
+    CHECK_THAT(o.err, Contains("is also read") && Contains("name another file by -o"));
+    CHECK(slurp(input) == before);
+  };
+  refuses({"calibrate", "table", points, "--profile", "l40s", "--source", "me", "-o", points}, points);
+  refuses({"calibrate", "table", points, "--profile", machine, "--source", "me", "-o", machine}, machine);
+  for (const std::string& out : {results, scratch / "link.json"}) {
+    refuses({"calibrate", "cpu", "--from", results, "-o", out}, results);
+    refuses({"calibrate", "cuda", "--from", results, "-o", out}, results);
+  }
+  // Results that a run measures are written next to the profile: here in place of the one that it starts from.
+  refuses({"calibrate", "cpu", "--profile", machine, "-o", scratch / "mine.yaml", "--program", "/bin/false"}, machine);
+}
+
+TEST_CASE("a host that no profile may have is not written, and a stage without held-out points has no error there") {
+  const Scratch scratch;
+  json document = json::parse(slurp(KVCAST_SOURCE_DIR "/configs/validation/gpu/h200-kvcast/cpu.json"));
+  for (json& row : document["rows"]) {
+    if (row["time_s"].is_null()) continue;
+    for (json& time : row["time_s"]) time = 1000 * time.get<double>();
+  }
+  const std::string from = scratch.write("slow.json", document.dump()), out = scratch / "slow.yaml";
+  const Output o = kvcast::test::kvcast({"calibrate", "cpu", "--from", from, "-o", out});
+  INFO(o.err);
+  CHECK(o.code == 2);
+  CHECK_THAT(o.err, Contains("dram_bandwidth: ") && Contains(" MB/s is out of range, must be between 100 MB/s"));
+  CHECK_FALSE(std::filesystem::exists(out));
+  CHECK_THAT(o.err, Contains("held out                         0 points, error median -, p90 -"));
+}
+
+TEST_CASE("points without a source are not fitted") {
+  const Scratch scratch;
+  const Output o = kvcast::test::kvcast({"calibrate", "table", "configs/hardware/points/gemm-l40s-sglang.csv",
+                                         "--profile", "l40s", "--source", " ", "-o", scratch / "p.yaml"});
+  CHECK(o.code == 2);
+  CHECK_THAT(o.err, Contains("--source is empty"));
+}
+
 TEST_CASE("validate kernels judges the fitted profiles by points that no fit has seen") {
   const Output o = kvcast::test::kvcast({"validate", "kernels", "--json"});
   INFO(o.err);

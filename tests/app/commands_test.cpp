@@ -124,7 +124,7 @@ TEST_CASE("what hangs on the layers that a trace happens to hold widens a run's 
   CHECK(of_trace("{name: snapkv, budget: 256}").is_null());
 }
 
-TEST_CASE("with a budget that covers all tokens a policy is as accurate as full KV") {
+TEST_CASE("with a budget that covers all tokens a policy is as accurate as full KV", "[minutes]") {
   const json full = run_json("full")["accuracy"];
   CHECK(full["recall_mass_mean"].get<double>() == Approx(1));
   for (const char* policy :
@@ -137,7 +137,7 @@ TEST_CASE("with a budget that covers all tokens a policy is as accurate as full 
   }
 }
 
-TEST_CASE("a few sampled contexts come within 1 % of every generated token simulated") {
+TEST_CASE("a few sampled contexts come within 1 % of every generated token simulated", "[minutes]") {
   for (const char* policy : {"full", "{name: quest, budget: 256}", "{name: snapkv, budget: 256}",
                              "{name: freekv, budget: 256}", "{name: arkvale, budget: 256}"}) {
     INFO(policy);
@@ -150,7 +150,7 @@ TEST_CASE("a few sampled contexts come within 1 % of every generated token simul
   }
 }
 
-TEST_CASE("no key is without effect") {
+TEST_CASE("no key is without effect", "[minutes]") {
   const json base = run_json("{name: quest, budget: 256}");
   const auto numbers = [](json r) {
     r.erase("config");

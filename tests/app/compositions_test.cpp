@@ -49,6 +49,22 @@ TEST_CASE("a mistake inside a policy is named at its place") {
   const Output o = kvcast::test::kvcast({"run", path});
   CHECK(o.code == 2);
   CHECK_THAT(o.err, Contains("run.yaml:6:") && Contains("unknown policy parameter \"bugdet\"") && Contains("known: "));
+  const std::string file = scratch.write("mine.yaml", "description: a file\nname: quset\n");
+  const Output named = kvcast::test::kvcast({"run", path, "--set", "policy=" + file});
+  CHECK(named.code == 2);
+  CHECK_THAT(named.err, Contains("mine.yaml:2:7: unknown policy \"quset\" (did you mean \"quest\"?)"));
+  const Output twice = kvcast::test::kvcast({"run", path, "--set", "policy={name: xattention, then: minference}"});
+  CHECK(twice.code == 2);
+  CHECK_THAT(twice.err, Contains("then: the prompt has a sparse pattern already"));
+}
+
+TEST_CASE("a run with a sparse prompt says that its task score leaves out a part of the loss") {
+  const Scratch scratch;
+  const std::string path = scratch.write("run.yaml", kRun + "{name: minference, then: {name: quest, budget: 256}}\n");
+  const std::string out = kvcast::test::kvcast({"run", path, "--set", "score=ruler"}).out;
+  CHECK_THAT(out,
+             Contains("It leaves out a part of the loss: keys and values of a replay are those of full attention"));
+  CHECK_THAT(out, Contains("No score of ruler is predicted") && !Contains("--set score=ruler predicts"));
 }
 
 TEST_CASE("policies say whether they fit into frames") {

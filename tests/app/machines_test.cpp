@@ -96,6 +96,45 @@ TEST_CASE("models lists the shapes, and what follows from one") {
   CHECK(kvcast::test::kvcast({"models", "gpt-9"}).code == 2);
 }
 
+TEST_CASE("policies tells about a policy file, and the policy that it sets") {
+  const std::string all = kvcast::test::kvcast({"policies"}).out;
+  CHECK_THAT(all, Contains("files under configs/policies") && Contains("arkvale-released"));
+  const Output o = kvcast::test::kvcast({"policies", "arkvale-released"});
+  INFO(o.err);
+  CHECK(o.code == 0);
+  CHECK_THAT(o.out, Contains("configs/policies/arkvale-released.yaml") && Contains("ArkVale as released") &&
+                        Contains("Source: pku-liang/ArkVale") && Contains("runtime              python") &&
+                        Contains("\narkvale (") && Contains("Parameters"));
+  const json file = json_of({"policies", "kivi-quest"});
+  CHECK(file["policy"] == json_of({"policies", "kivi"}));
+  CHECK(file["settings"].size() == 1);
+
+  const Scratch scratch;
+  const std::string own = scratch.write("own.yaml", "name: quest\nbudget: 512\n");
+  CHECK_THAT(kvcast::test::kvcast({"policies", own}).out, Contains("budget               512"));
+  const Output wrong = kvcast::test::kvcast({"policies", scratch.write("wrong.yaml", "name: quests\n")});
+  CHECK(wrong.code == 2);
+  CHECK_THAT(wrong.err, Contains("wrong.yaml:1:7: unknown policy \"quests\" (did you mean \"quest\"?)"));
+  const Output misspelt = kvcast::test::kvcast({"policies", "arkvale-relased"});
+  CHECK(misspelt.code == 2);
+  CHECK_THAT(misspelt.err, Contains("unknown policy \"arkvale-relased\" (did you mean \"arkvale-released\"?)"));
+}
+
+TEST_CASE("a framework shows its keys for particular models and GPUs, and refuses those that no reader takes") {
+  CHECK_THAT(kvcast::test::kvcast({"frameworks", "transformers-sdpa"}).out,
+             Contains("For some GPUs: ") && Contains("GH200") && Contains("engine_layer         300 us"));
+  CHECK_THAT(json_of({"frameworks", "transformers-sdpa"})["for_gpus"].get<std::string>(), Contains("GH200"));
+  const Scratch scratch;
+  const auto refused = [&](const std::string& keys) {
+    const Output o = kvcast::test::kvcast({"frameworks", scratch.write("own.yaml", "title: t\nsource: s\n" + keys)});
+    CHECK(o.code == 2);
+    return o.err;
+  };
+  CHECK_THAT(refused("versions: {from: \"v0.16\"}\n"),
+             Contains("own.yaml:3:18: from: expected a version such as 0.16, found \"v0.16\""));
+  CHECK_THAT(refused("for_models: [{models: [none], pages: 8}]\n"), Contains("own.yaml:3:38: framework: unknown key"));
+}
+
 TEST_CASE("a run takes numbers of its machine from the command line") {
   const std::string run =
       "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: full\n"

@@ -25,6 +25,23 @@ constexpr const char* kPlan =
     "  - map: {x: workload.batch, y: hardware.gpu.hbm_bandwidth, from: [1, x0.5], to: [4, x2], policies: [full, "
     "quest]}\n";
 
+// The run of the plan above with another question.
+std::string plan_with(const std::string& question) {
+  const std::string plan(kPlan);
+  return plan.substr(0, plan.find("  - break_even")) + "  - " + question + "\n";
+}
+
+// Returns the answer to a single question.
+json answer_to(const std::string& question, const std::vector<std::string>& settings = {}) {
+  const Scratch scratch;
+  std::vector<std::string> arguments = {"plan", scratch.write("plan.yaml", plan_with(question)), "--json"};
+  for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+  const Output out = kvcast::test::kvcast(arguments);
+  INFO(question << out.err);
+  REQUIRE(out.code == 0);
+  return json::parse(out.out)["answers"][0];
+}
+
 }  // namespace
 
 TEST_CASE("a plan answers one question after the other, as text and as JSON") {
@@ -76,6 +93,86 @@ TEST_CASE("a limit on the score of a run that does without one is refused") {
     CHECK(out.code == 2);
     CHECK_THAT(out.err, Contains("plan.yaml:8:") && Contains("the run says `score: none`"));
   }
+}
+
+TEST_CASE("a question about a number that the experiments lack is refused with what to set") {
+  const Scratch scratch;
+  const std::string even =
+      "break_even: {key: workload.batch, from: 1, to: 4, of: {policy: kivi}, against: {policy: full}, metric: ";
+  const std::string map =
+      "map: {x: workload.batch, y: workload.prompt_tokens, from: [1, 512], to: [2, 1024], policies: [full, quest], "
+      "metric: ";
+  const std::string price = "kivi has none: no price is stated: set `price_per_hour`";
+  for (const auto& [question, why] : std::vector<std::pair<std::string, std::string>>{
+           {even + "cost}", "decode.cost_per_million_tokens: " + price},
+           {even + "score}", "the run says `score: none`: name a benchmark, such as `score: ruler`"},
+           {even + "predicted}", "accuracy.task.share_of_full: kivi has none: either the trace has no task"},
+           {even + "build.seconds}", "build.seconds: kivi has none: plans do not build an index by itself"},
+           {map + "cost}", "full has none, and neither has any other policy: no price is stated: set `price_per_hour`"},
+           {map + "score}", "the run says `score: none`"},
+           {"break_even: {key: workload.batch, from: 1, to: 4, of: {policy: kivi}, targets: {cost: <= 0.5}}", price},
+           {"largest: {key: workload.batch, to: 4, targets: {cost: <= 0.5}}",
+            "decode.cost_per_million_tokens: the run has none: no price is stated: set `price_per_hour`"}}) {
+    INFO(question);
+    const Output out = kvcast::test::kvcast({"plan", scratch.write("plan.yaml", plan_with(question))});
+    CHECK(out.code == 2);
+    CHECK_THAT(out.err, Contains("plan.yaml:8:") && Contains(why));
+  }
+}
+
+TEST_CASE("a policy without the metric of a map is no candidate, and without a second best there is no factor") {
+  const json answer = answer_to(
+      "map: {x: workload.batch, y: workload.prompt_tokens, from: [1, 512], to: [2, 1024], policies: [kivi, full], "
+      "metric: predicted}");
+  for (const json& cell : answer["cells"]) {
+    CHECK(cell["best"] == "full");
+    CHECK(cell["times"].is_null());
+    CHECK(cell["told_apart"].is_null());
+  }
+  CHECK_THAT(answer["details"].dump(), Contains("kivi is no candidate where it has no accuracy.task.share_of_full: "));
+  // A factor is that of a simulated cell, and is not copied to those that are inferred from it.
+  const json both = answer_to(
+      "map: {x: workload.batch, y: hardware.gpu.hbm_bandwidth, from: [1, x0.5], to: [16, x2], policies: [full, "
+      "{name: quest, budget: 256}]}");
+  int inferred = 0;
+  for (const json& cell : both["cells"]) {
+    inferred += cell["simulated"] == false;
+    CHECK(cell["times"].is_number() == cell["simulated"].get<bool>());
+    CHECK(cell["told_apart"].is_boolean());
+  }
+  CHECK(inferred > 0);
+}
+
+TEST_CASE("a choice has the cost of the question's price or the run's, and targets on it hold") {
+  const std::string choose = "choose: {policy: [full, quest], workload.batch: [1, 8], ";
+  const auto cost = [](const json& answer) {
+    return answer["best"][0]["metrics"]["cost_per_million_tokens"].get<double>();
+  };
+  const json asked = answer_to(choose + "price_per_hour: {a100_pcie: 3}}");
+  CHECK(asked["objective"] == "cheapest");
+  const json of_run = answer_to(choose + "objective: cheapest}", {"price_per_hour=3"});
+  CHECK(cost(of_run) == cost(asked));
+  // The cost per token is least at batch 8: a limit just above it rules out batch 1 and nothing else.
+  const std::string limit = std::to_string(1.001 * cost(asked));
+  const json held = answer_to(choose + "price_per_hour: {a100_pcie: 3}, targets: {cost: <= " + limit + "}}");
+  REQUIRE(held["best"].size() >= 1);
+  CHECK(cost(held) == cost(asked));
+  CHECK(held["best"][0]["metrics"]["decode.cost_per_million_tokens"].get<double>() ==
+        Catch::Detail::Approx(cost(asked)));
+  const json fast = answer_to(choose + "objective: fastest, price_per_hour: {a100_pcie: 3}}");
+  CHECK_THAT(fast["details"].dump(), Contains("Pareto front over throughput, memory and cost"));
+  CHECK_THAT(answer_to("choose: {policy: [full, quest]}")["details"].dump(),
+             Contains("Pareto front over throughput and memory ("));
+}
+
+TEST_CASE("settings beyond the engine's batch are counted as settings that were not simulated") {
+  const json answer =
+      answer_to("choose: {policy: [full, quest], workload.batch: [1, 2, 16, 32]}", {"framework={max_batch: 8}"});
+  CHECK(answer["question"] == "Which of 8 settings is the fastest?");
+  CHECK(answer["ruled_out"]["framework.max_batch"] == 4);
+  const std::string details = answer["details"].dump();
+  CHECK_THAT(details, Contains("Ruled out without a simulation: 4 by framework.max_batch") &&
+                          !Contains("Ruled out among those simulated") && Contains("of 8 settings simulated"));
 }
 
 TEST_CASE("bottlenecks are those of the metric's phase, and a target that only larger values meet is found") {

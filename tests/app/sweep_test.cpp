@@ -85,7 +85,7 @@ TEST_CASE("another sweep into the same folder loses nothing, and shows its own r
   CHECK(stored_results(scratch / "s").size() == kPoints);
 }
 
-TEST_CASE("shards part a sweep without gap or overlap, and one store takes all of them") {
+TEST_CASE("shards part a sweep without gap or overlap, and one store takes all of them", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
   std::vector<pid_t> children;
@@ -109,6 +109,19 @@ TEST_CASE("a mistake anywhere in a sweep is found before any work") {
   CHECK(o.code == 2);
   CHECK_THAT(o.err, Catch::Contains("exact_tpok"));
   CHECK(!std::filesystem::exists(scratch / "s/results.sqlite"));
+}
+
+TEST_CASE("a floor on the score that varies between experiments is refused, since they would be one experiment") {
+  const Scratch scratch;
+  for (const char* axis :
+       {"score.floor: [50 %, 90 %]", "score: [{benchmark: ruler, floor: 50 %}, {benchmark: ruler, floor: 90 %}]",
+        "zip: {score.floor: [50 %, 90 %], score.benchmark: [ruler, longbench]}"}) {
+    const Output o = kvcast::test::kvcast(
+        {"sweep", scratch.write("floor.yaml", std::string(kSweep) + "  " + axis + "\n"), "-o", scratch / "s"});
+    CHECK(o.code == 2);
+    CHECK_THAT(o.err, Catch::Contains("floor.yaml:13:") && Catch::Contains("score.floor affects conclusions, not "
+                                                                           "results"));
+  }
 }
 
 TEST_CASE("a setting that the sweep overrides everywhere is refused, not ignored") {

@@ -172,6 +172,23 @@ TEST_CASE("validate papers builds indices alone, of no more heads than there are
   CHECK(refused.err.find("p.yaml:9:33: index_heads: the model has 8 KV heads") != std::string::npos);
 }
 
+TEST_CASE("published scores that cannot be compared are listed with their reasons, and not as an error of 0") {
+  const Scratch scratch;
+  const std::string path = scratch.write("t.csv",
+                                         "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n"
+                                         "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,single2,Full-KV,full,tokens,100\n"
+                                         "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,single2,Foo,512,tokens,50\n"
+                                         "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,nosuch,SnapKV,512,tokens,50\n");
+  const Output o = kvcast::test::kvcast({"validate", "accuracy", "--published", path, "--seeds", "1"});
+  INFO(o.err);
+  CHECK_THAT(o.out, Contains("refused, once: no policy for the method Foo") &&
+                        Contains("refused, once: no task nosuch of RULER is known; known: ") && Contains("single2"));
+  const std::size_t all = o.out.find("  all\n");
+  REQUIRE(all != std::string::npos);
+  const std::string line = o.out.substr(o.out.rfind('\n', all) + 1, all - o.out.rfind('\n', all));
+  CHECK_THAT(line, Contains(" 0        -         -       -") && !Contains("%"));
+}
+
 TEST_CASE("validate accuracy predicts again without a part of the trace generator") {
   const Scratch scratch;
   const std::string row = "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,";

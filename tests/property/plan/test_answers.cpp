@@ -160,6 +160,29 @@ TEST_CASE("where full KV stops fitting, a slower policy that still fits wins fro
   CHECK_FALSE(fits(at, "full"));
   CHECK(fits(at - 1, "full"));
   CHECK(fits(at, freekv));
+  // The numbers at the crossing are those of its own batches.
+  const auto rate = [&](int batch, const std::string& policy) {
+    const ResultPtr r = e.run(run_with(fmt::format("{{policy: {}, workload.batch: {}, {}}}", policy, batch, small)));
+    return result::value(*r, metric("tps")).value();
+  };
+  CHECK(crossing["above"]["of"]["value"].get<double>() == rate(at, freekv));
+  CHECK(crossing["below"]["of"]["value"].get<double>() == rate(at - 1, freekv));
+  CHECK(crossing["below"]["against"]["value"].get<double>() == rate(at - 1, "full"));
+}
+
+TEST_CASE("the bottleneck of either side is that of the better variant in the metric") {
+  Experiments e = make_experiments();
+  const Asked asked = ask(e,
+                          "break_even: {key: workload.batch, from: 1, to: 200, metric: ttft, of: {policy: {name: "
+                          "freekv, budget: 256, sink: 32, recent: 32}}, against: {policy: full}}",
+                          "{hardware.gpu.hbm_capacity: 6 GB}");
+  REQUIRE_FALSE(asked.data["crossings"].empty());
+  for (const json& c : asked.data["crossings"]) {
+    for (const char* side : {"below", "above"}) {
+      const char* const better = c[side]["better"] == "full" ? "against" : "of";
+      CHECK(c[side]["binding_resource"] == c[side][better]["binding_resource"]);
+    }
+  }
 }
 
 TEST_CASE("a break-even bandwidth leaves both equally fast there") {

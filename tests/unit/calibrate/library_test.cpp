@@ -2,6 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "calibrate/machine.hpp"
+#include "calibrate/read_back.hpp"
+#include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 #include "unit/calibrate/synthetic.hpp"
 
@@ -57,6 +59,24 @@ TEST_CASE("a link that carries more than the stated generation could is of the o
   CHECK(link.h2d_bandwidth == Approx(truth.link.h2d_bandwidth).epsilon(0.02));
   CHECK(link.theory_bandwidth == Approx(63e9).epsilon(0.01));
   CHECK_THAT(link.theory_bandwidth.source, Contains("PCIe 5: copies were faster"));
+}
+
+TEST_CASE("both directions of a link are not rounded to more than their sum") {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/results.json";
+  config::Hardware truth = machine_of("h100-sxm"), base = truth;
+  base.link.both_bandwidth.value = 200e9;
+  json doc = gpu_document();
+  json& rows = doc["rows"];
+  rows.erase(std::remove_if(rows.begin(), rows.end(), [](const json& row) { return row["bench"] != "host_copy"; }),
+             rows.end());
+  for (const double d2h : {55.1e9, 55.3e9, 55.5e9, 55.7e9, 55.9e9}) {  // three digits of 110.7 GB/s are 111 GB/s
+    truth.link.h2d_bandwidth.value = 55.4e9, truth.link.d2h_bandwidth.value = d2h;
+    time_rows(doc, path, truth, calibrate::gpu_cases, 0);
+    const auto result = calibrate::fit_gpu(calibrate::read_results(path), made_up_request(base));
+    CHECK(result.hardware.link.both_bandwidth > 107e9);
+    CHECK(error_of([&] { calibrate::check_profile(result.yaml); }) == "no error");
+  }
 }
 
 TEST_CASE("a slower kernel of kvcast's own does not replace a number that has a source", "[minutes]") {

@@ -239,7 +239,7 @@ TEST_CASE("results that are damaged are read or refused, never worse") {
     return error_of(
         [&] { calibrate::fit_host(calibrate::read_results(path), made_up_request(machine_of("h100-sxm"))); });
   };
-  CHECK_THAT(error_with("{"), Contains("results.json: not JSON"));
+  CHECK_THAT(error_with("{"), Contains("results.json:1:2: not JSON"));
   CHECK_THAT(error_with("{}"), Contains("\"schema\" is missing"));
   CHECK_THAT(error_with(R"({"schema":"kvcast-kernels/2"})"), Contains("schema is not kvcast-kernels/1"));
   CHECK_THAT(error_with(R"({"schema":"kvcast-kernels/1","environment":{},"rows":{}})"), Contains("expected a list"));
@@ -270,4 +270,24 @@ TEST_CASE("results that are damaged are read or refused, never worse") {
     }
   }
   CHECK(refused > 100);
+}
+
+TEST_CASE("results of another measuring program are refused, and those that do not name theirs are not") {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/results.json";
+  const auto refused = [&](json doc, const char* program, auto fit) {
+    if (program != nullptr) doc["environment"]["program"] = program;
+    write(doc, path);
+    const std::string error =
+        error_of([&] { fit(calibrate::read_results(path), made_up_request(machine_of("h100-sxm"))); });
+    return error.find("this calibration fits those of") == std::string::npos ? "" : error;
+  };
+  const json host = empty_document({{"cores", 4}}), gpu = empty_document({{"device", "made up"}});
+  CHECK_THAT(refused(host, "kvcast-kernels", calibrate::fit_host),
+             Contains("results.json: results of kvcast-kernels;") && Contains("kvcast-kernels-cpu"));
+  CHECK_THAT(refused(gpu, "kvcast-kernels-cpu", calibrate::fit_gpu), Contains("results of kvcast-kernels-cpu;"));
+  CHECK(refused(host, "kvcast-kernels-cpu", calibrate::fit_host).empty());
+  CHECK(refused(gpu, "kvcast-kernels", calibrate::fit_gpu).empty());
+  CHECK(refused(host, nullptr, calibrate::fit_host).empty());
+  CHECK(refused(gpu, nullptr, calibrate::fit_gpu).empty());
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "calibrate/results.hpp"
+#include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 
 using namespace kvcast;
@@ -52,4 +53,53 @@ TEST_CASE("results of two machines are not fitted together") {
     CHECK(error.what() ==
           h100 + ": device is \"H100\", but \"H200\" in " + h200 + ": results of one machine are fitted together");
   }
+}
+
+TEST_CASE("JSON that cannot be read is located") {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/results.json";
+  const auto error = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return error_of([&] { calibrate::read_results(path); }).substr(path.size());
+  };
+  CHECK(error("{\"schema\": \"kvcast-kernels/1\",\n \"rows\": nul}") == ":2:13: not JSON: unexpected '}'");
+  CHECK(error("{\"rows\": [1,\n") == ":2:1: not JSON: the file ends too early");
+  CHECK(error("{\"rows\": \"\xff\"}") == ":1:11: not JSON: unexpected byte 0xff");
+  CHECK(error("{\"rows\": 1e999}") == ":1:15: not JSON: a number is too large");
+  // A tree would keep only the last of two equal keys; equal keys of two objects are not duplicates.
+  CHECK(error("{\"rows\": [{\"n\": 1}, {\"n\": 1,\n  \"n\": 2}]}") == ":2:3: duplicate key \"n\"");
+}
+
+TEST_CASE("values that no measurement gives are refused with their row") {
+  const TemporaryDirectory folder;
+  const auto error = [&](const std::string& axes, const std::string& rest) {
+    const std::string path =
+        file(folder, "odd.json", "H200",
+             R"({"bench": "topk", "mode": "cold", "work": {}, "axes": )" + axes + ", " + rest + "}");
+    const std::string message = error_of([&] { calibrate::read_results(path); });
+    return message.starts_with(path) ? message.substr(path.size()) : message;
+  };
+  CHECK(error("{\"threads\": 2}", R"("n": 3, "time_s": {"q1": 1, "median": 2, "q3": 2})") == "no error");
+  CHECK(error("{\"threads\": 1.5}", R"("time_s": {"median": 2})") ==
+        ": row 0: threads must be a whole number from 1, found 1.5");
+  CHECK(error("{\"threads\": \"all\"}", R"("time_s": {"median": 2})") ==
+        ": row 0: threads must be a whole number from 1, found \"all\"");
+  CHECK(error("{}", R"("n": 0, "time_s": {"median": 2})") == ": row 0: n must be a whole number from 1, found 0");
+  CHECK(error("{}", R"("time_s": {"median": 1e7})") ==
+        ": row 0: the median time is 10000000 s, the limit is 1000000 s");
+  CHECK(error("{}", R"("time_s": {"q1": -1, "median": 2})") == ": row 0: the q1 time is no positive number");
+  CHECK(error("{}", R"("time_s": {"q1": 3, "median": 2, "q3": 4})") ==
+        ": row 0: the quartiles of the times are out of order: 3, 2, 4 s");
+  CHECK(error("{}", R"("time_s": {"q1": 1, "median": 2, "q3": 1.5})") ==
+        ": row 0: the quartiles of the times are out of order: 1, 2, 1.5 s");
+}
+
+TEST_CASE("an axis that is missing is reported with the file of its row") {
+  const TemporaryDirectory folder;
+  const std::string first = file(folder, "first.json", "H200", row("topk", 8, 2));
+  const std::string second = file(folder, "second.json", "H200", row("gemm", 8, 2));
+  const calibrate::Results both = calibrate::read_results(std::vector<std::string>{first, second});
+  CHECK(error_of([&] { both.rows[1].number("k"); }) == second + ": gemm n=8 cold: no number \"k\" among the axes");
+  CHECK(error_of([&] { both.rows[0].word("op"); }) == first + ": topk n=8 cold: no word \"op\" among the axes");
+  CHECK(error_of([&] { both.rows[0].of_work("bytes"); }) == first + ": topk n=8 cold: its work states no bytes");
 }

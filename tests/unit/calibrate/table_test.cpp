@@ -214,10 +214,62 @@ TEST_CASE("tables that cannot be fitted are refused") {
     return error_of([&] { calibrate::fit_tables(request({path})); });
   };
   const std::string head = "device,framework,kernel,m,n,k,latency_us,held_out\n";
-  CHECK_THAT(error(head + "a,b,c,1,2,3,4,0\n"), Contains("1 points to fit to"));
+  CHECK_THAT(error(head + "a,b,c,1,2,3,4,0\n"), Contains("bad.csv: GEMM: 1 points to fit to"));
   CHECK_THAT(error(head + "a,b,c,1,2,3,4,0\na,b,d,1,2,3,4,0\n"), Contains("bad.csv:3:1: one device, framework"));
   CHECK_THAT(error(head + "a,b,c,1,2,3,4,yes\n"), Contains("held_out: expected 0 or 1"));
   CHECK_THAT(error(head + "a,b,c,1,2,3,-4,0\n"), Contains("latency_us: expected a positive number"));
+  CHECK_THAT(error(head + "a,b,c,1,2,3,1e308,0\n"), Contains(":2:13: latency_us: \"1e308\" is above the limit, 1e+12"));
+  CHECK_THAT(error(head + "a,b,c,1,2,3,1e999,0\n"), Contains("latency_us: \"1e999\" is above the limit"));
+  CHECK_THAT(error(head + "a,b,c,1,2,3,1e-999,0\n"), Contains("latency_us: expected a positive number"));
+  CHECK_THAT(error(head + "a,b,c,32.5,2,3,4,0\n"), Contains(":2:7: m: expected a whole number, found \"32.5\""));
   CHECK_THAT(error_of([&] { calibrate::fit_tables(request({write_attention(folder, 0, false)})); }),
              Contains("no point is held out"));
+}
+
+TEST_CASE("tables that do not belong together are refused") {
+  const TemporaryDirectory folder;
+  const std::string points = KVCAST_SOURCE_DIR "/configs/hardware/points/";
+  const auto error = [&](const std::vector<std::string>& files) {
+    calibrate::TableRequest r = request(files);
+    r.base = machine_of("h200");
+    return error_of([&] { calibrate::fit_tables(r); });
+  };
+  const std::string vllm = points + "attention-h200_sxm-vllm.csv", trtllm = points + "attention-h200_sxm-trtllm.csv";
+  CHECK_THAT(error({vllm, vllm}), Contains("two attention tables: " + vllm + " and " + vllm));
+  CHECK_THAT(error({vllm, trtllm}), Contains("two attention tables: " + vllm + " and " + trtllm));
+  CHECK_THAT(error({points + "gemm-h200_sxm-vllm.csv", trtllm}),
+             Contains(trtllm + ":2:1: framework is \"trtllm\", but \"vllm\" in"));
+  CHECK_THAT(error({write_gemm(folder, 0.01), vllm}), Contains("device is \"h200_sxm\", but \"made_up\" in"));
+}
+
+TEST_CASE("a table of another GPU than the profile's is refused where both are known") {
+  const std::string path = KVCAST_SOURCE_DIR "/configs/hardware/points/gemm-l40s-sglang.csv";
+  calibrate::TableRequest r = request({path});
+  CHECK_THAT(error_of([&] { calibrate::fit_tables(r); }),
+             Contains(path + ":2:1: device \"l40s\" is NVIDIA L40S") && Contains("the profile h100-sxm-trtllm is of"));
+  r.base.aliases.clear();  // the profile of a GPU that measurements have no name for
+  CHECK(error_of([&] { calibrate::fit_tables(r); }) == "no error");
+  r.base = machine_of("l40s-flash-attention");  // the same GPU with other kernels
+  CHECK(error_of([&] { calibrate::fit_tables(r); }) == "no error");
+}
+
+TEST_CASE("an error just above its budget is written with the digits that tell them apart") {
+  const TemporaryDirectory folder;
+  calibrate::TableRequest r = request({write_gemm(folder, 0.3)});
+  const double median = calibrate::fit_tables(r).calibrations[0].judged().median;
+  r.budget_median = median * (1 - 1e-5), r.budget_p90 = 10;
+  const auto result = calibrate::fit_tables(r);
+  REQUIRE(result.misses.size() == 1);
+  const std::string& miss = result.misses[0];
+  const std::size_t error = miss.find("median error ") + 13, limit = miss.find("%, ") + 3;
+  CHECK(std::stod(miss.substr(error)) > std::stod(miss.substr(limit)));
+}
+
+TEST_CASE("quotation marks and backslashes of a source are read back") {
+  const TemporaryDirectory folder;
+  calibrate::TableRequest r = request({write_gemm(folder, 0.01)});
+  r.source = "the \"second\" run, C:\\points\tnew";
+  const config::Hardware read = read_with(folder, calibrate::fit_tables(r).yaml);
+  CHECK_THAT(read.gpu.floor_gemm.source, Catch::Matchers::StartsWith(r.source));
+  CHECK_THAT(read.calibrations[0].source, Catch::Matchers::StartsWith(r.source));
 }

@@ -7,6 +7,7 @@
 
 #include "config/find.hpp"
 #include "config/framework.hpp"
+#include "config/run.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 
@@ -17,8 +18,22 @@ namespace {
 
 Model model_named(const char* name) { return read_model(find_config("models", name, {})); }
 
-Framework framework_of(const std::string& text, const char* model = "llama-3.1-8b") {
-  return read_framework(*parse_yaml("framework: " + text, "run.yaml").find("framework"), model_named(model));
+Framework framework_of(const std::string& text, const char* model = "llama-3.1-8b", const Hardware& machine = {}) {
+  return read_framework(*parse_yaml("framework: " + text, "run.yaml").find("framework"), model_named(model), machine);
+}
+
+Framework framework_on(const std::string& text, const std::string& machine) {
+  return framework_of(text, "llama-3.1-8b", read_hardware(parse_yaml(machine, "run.yaml")));
+}
+
+// The message for a framework file with these keys, from the file's name on; they begin in line 3.
+std::string error_of_file(const std::string& keys) {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/own.yaml";
+  std::ofstream(path) << "title: t\nsource: s\n" << keys;
+  const std::string message = error_of([&] { read_framework_file(path); });
+  const std::size_t name = message.find("own.yaml");
+  return name == std::string::npos ? message : message.substr(name);
 }
 
 std::string error_of_framework(const std::string& text) {
@@ -137,6 +152,89 @@ TEST_CASE("keys for particular models are those of the file below unless a file 
              Catch::Contains("itself.yaml:3:7: like: ") && Catch::Contains("is like this file"));
   const std::string missing = write("missing", "like: vlm\n");
   CHECK_THAT(error_of_framework(missing), Catch::Contains("missing.yaml:3:7: ") && Catch::Contains("vllm"));
+}
+
+TEST_CASE("versions of a file are checked when it is read", "[framework]") {
+  CHECK(error_of_file("versions: {from: 0.16, before: \"1.0\"}\n") == "no error");
+  CHECK(error_of_file("versions: {}\n") == "no error");
+  CHECK(error_of_file("versions: {from: \"v0.16\"}\n") ==
+        "own.yaml:3:18: from: expected a version such as 0.16, found \"v0.16\"");
+  CHECK(error_of_file("versions: {before: 0.16.}\n") ==
+        "own.yaml:3:20: before: expected a version such as 0.16, found \"0.16.\"");
+  CHECK_THAT(error_of_file("versions: {from: 0.16-rc1}\n"), Catch::Contains("found \"0.16-rc1\""));
+  CHECK(error_of_file("versions: {from: \"0.10\", before: \"0.8\"}\n") ==
+        "own.yaml:3:34: before: must be a later version than from (0.10), found 0.8");
+  CHECK_THAT(error_of_file("versions: {from: \"1.0\", before: \"1.0\"}\n"), Catch::Contains("must be a later version"));
+}
+
+TEST_CASE("keys for particular models and GPUs are checked whether or not they apply", "[framework]") {
+  for (const auto& [list, names] : {std::pair{"for_models", "models"}, std::pair{"for_gpus", "gpus"}}) {
+    const auto error = [list = list, names = names](const std::string& keys) {
+      return error_of_file(fmt::format("{}:\n  - {{{}: [nothing], {}}}\n", list, names, keys));
+    };
+    CHECK(error("page: 8") == "no error");
+    CHECK_THAT(error("pages: 8"), Catch::StartsWith("own.yaml:4:") && Catch::Contains("unknown key \"pages\" (did you "
+                                                                                      "mean \"page\"?)"));
+    CHECK_THAT(error("page: many"), Catch::Contains("page: expected an integer, found \"many\""));
+    CHECK_THAT(error("engine_step: 1"), Catch::StartsWith("own.yaml:4:") && Catch::Contains("engine_step: expected"));
+    CHECK_THAT(error_of_file(fmt::format("{}: [{{page: 8}}]\n", list)),
+               Catch::Contains(fmt::format("the required key \"{}\" is missing", names)));
+    CHECK_THAT(error_of_file(fmt::format("{}: [{{{}: [], page: 8}}]\n", list, names)),
+               Catch::Contains(fmt::format("{}: the list is empty", names)));
+    CHECK_THAT(error_of_file(fmt::format("{}: [page]\n", list)), Catch::StartsWith("own.yaml:3:"));
+    CHECK_THAT(error_of_file(fmt::format("{}: page\n", list)), Catch::Contains("expected a list of maps"));
+  }
+}
+
+TEST_CASE("cuDNN plans attention again and again on Hopper and on a B200 only", "[framework]") {
+  for (const std::string& path : config_files("hardware")) {
+    const std::string name = std::filesystem::path(path).stem().string();
+    INFO(name);
+    const bool planned = name.starts_with("h") || name == "gh200" || name == "b200";
+    CHECK(framework_on("transformers-sdpa", name).engine_layer.value == Approx(planned ? 1.25e-3 : 0.3e-3));
+    CHECK(framework_on("transformers-eager", name).engine_layer.value == Approx(0.3e-3));
+  }
+  CHECK(framework_on("transformers-sdpa", "h200").engine_layer.origin == Origin::kMeasured);
+  CHECK(framework_on("{name: transformers-sdpa, engine_layer: 1 ms}", "h200").engine_layer.value == Approx(1e-3));
+}
+
+TEST_CASE("a run has the keys for its own GPU", "[framework]") {
+  const auto layer_on = [](const std::string& machine) {
+    const std::string text =
+        "model: llama-3.1-8b\npolicy: full\nframework: transformers-sdpa\nhardware: " + machine + "\n";
+    return read_run(parse_yaml(text, "run.yaml")).framework.engine_layer.value;
+  };
+  CHECK(layer_on("a100-80gb-sxm") == Approx(0.3e-3));
+  CHECK(layer_on("{like: h200, gpu: {hbm_capacity: 10 TB}}") == Approx(1.25e-3));
+}
+
+TEST_CASE("a GPU is known by the words of its machine", "[framework]") {
+  const TemporaryDirectory folder;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    const std::string path = folder.path() + "/" + name + ".yaml";
+    std::ofstream(path) << text;
+    return path;
+  };
+  const auto page_on = [&](const std::string& gpus, const std::string& machine) {
+    const std::string path =
+        write("own", "title: t\nsource: s\npage: 16\nfor_gpus: [{gpus: [" + gpus + "], page: 8}]\n");
+    return framework_on(path, machine).page;
+  };
+  CHECK(page_on("H100", "h100-pcie") == 8);
+  CHECK(page_on("h100", "h100-pcie") == 8);
+  CHECK(page_on("H10", "h100-pcie") == 16);
+  CHECK(page_on("RTX 4090", "rtx-4090") == 8);
+  CHECK(page_on("\"-\"", "rtx-4090") == 16);
+  CHECK(page_on("H200, L4", "l4") == 8);
+  // A machine with changed numbers; the host that it is given does not make it another GPU.
+  CHECK(page_on("A30", "{like: a30, gpu: {hbm_capacity: 48 GB}}") == 8);
+  CHECK(page_on("cores", "{like: a30, host: {cores: 9}}") == 16);
+  // A profile of the user's own that is derived from another, of the same architecture or not.
+  const std::string node = write("node", "title: Our node\nlike: {name: h200, uncertainty: 20 %}\nhost: xeon-8480c\n");
+  CHECK(page_on("H200", node) == 8);
+  const std::string next =
+      write("next", "title: Our node\nlike: {name: h200, uncertainty: 20 %, architecture: other}\nhost: xeon-8480c\n");
+  CHECK(page_on("H200", next) == 16);
 }
 
 TEST_CASE("every key of a framework is read, listed and part of the key of its results", "[framework]") {

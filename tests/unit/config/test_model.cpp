@@ -190,6 +190,18 @@ TEST_CASE("inconsistent models are rejected", "[model]") {
   CHECK_THAT(error_with({{12, "attention: linear"}}), Catch::EndsWith("unknown value \"linear\"; known: gqa, mla"));
 }
 
+TEST_CASE("some layers of a model with experts have them, and their precision needs experts", "[model]") {
+  const auto experts = [](int dense) {
+    return fmt::format("experts: {{count: 4, active: 2, ffn: 6, dense_layers: {}}}", dense);
+  };
+  const Model model = tiny({{12, experts(1)}, {13, "expert_weights: fp8"}});
+  CHECK_FALSE(model.has_experts(0));
+  CHECK(model.has_experts(1));
+  CHECK(error_with({{12, experts(2)}}) == "tiny.yaml:12:54: dense_layers: 2 is out of range, must be between 0 and 1");
+  CHECK(error_with({{12, "expert_weights: fp8"}}) ==
+        "tiny.yaml:12:17: expert_weights: the model has no experts; `weights` is the precision of its networks");
+}
+
 TEST_CASE("inconsistent rope sections are rejected", "[model]") {
   const auto message = [](const std::string& rope) { return error_with({{10, "rope: " + rope}}); };
   CHECK(message("{theta: 0}") == "tiny.yaml:10:15: theta: 0 is out of range, must be between 1 and 1000000000000");

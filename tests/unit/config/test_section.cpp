@@ -116,7 +116,10 @@ TEST_CASE("texts and choices", "[section]") {
   CHECK(section_of("b: 1").choice("a", {"max", "avg"}, "max") == "max");
   CHECK(error_of([] {
           section_of("a: agv").choice("a", {"maximum", "average", "avg"});
-        }) == "f.yaml:1:4: a: unknown value \"agv\"; known: maximum, average, avg");
+        }) == "f.yaml:1:4: a: unknown value \"agv\" (did you mean \"avg\"?); known: maximum, average, avg");
+  CHECK(error_of([] {
+          section_of("a: gav").choice("a", {"maximum", "average", "avg"});
+        }) == "f.yaml:1:4: a: unknown value \"gav\"; known: maximum, average, avg");
   CHECK(error_of([] {
           section_of("a: averag").choice("a", {"maximum", "average"});
         }) == "f.yaml:1:4: a: unknown value \"averag\" (did you mean \"average\"?); known: maximum, average");

@@ -158,6 +158,41 @@ TEST_CASE("an oracle is never recommended, and a sweep in which nothing fits is 
   CHECK(conclude({failed}).empty());
 }
 
+TEST_CASE("each benchmark that a sweep asks for has its own findings") {
+  std::vector<Result> rows;
+  for (const char* benchmark : {"ruler", "longbench", "none"}) {
+    for (const auto& [policy, rate, share] :
+         {std::tuple("full", 100.0, 1.0), {"fast", 300.0, benchmark == std::string("ruler") ? 0.9 : 0.97}}) {
+      rows.push_back(row(2000, 1, policy, rate, benchmark == std::string("none") ? -1 : share));
+      rows.back().subject.settings = {{"score.benchmark", std::string(benchmark)}};
+      rows.back().subject.swept = {{"score", benchmark}};
+      if (rows.back().benchmark) rows.back().benchmark->benchmark = benchmark;
+    }
+  }
+  const auto found = conclude(rows);
+  // The fast policy keeps 90 % of one benchmark's score and 97 % of the other's; the third has no floor.
+  CHECK(found[0].text ==
+        "card, score ruler: full (100 tokens/s at 2000 tokens, batch 1)\n"
+        "card, score longbench: fast (300 tokens/s at 2000 tokens, batch 1)\n"
+        "card, score none: fast (300 tokens/s at 2000 tokens, batch 1)");
+  CHECK_THAT(found[0].detail, Contains("predicted longbench score 97.0 %") && Contains("no score was requested"));
+  rows.resize(2);
+  rows[1].benchmark.reset();
+  rows.erase(rows.begin());
+  CHECK_THAT(conclude(rows)[0].text, Contains("nothing that fits is predicted to keep 95 % of full KV's ruler score"));
+}
+
+TEST_CASE("settings are described by what applies to them, and lengths so that they are read back as they are") {
+  Result full = row(13000, 1, "full", 100, 1);
+  full.subject.swept = {{"policy.name", "full"}, {"match.tokens_attended", "1"}};
+  CHECK(conclude({full})[0].text == "card: full (100 tokens/s at 13000 tokens, batch 1)");
+  Result solved = row(13312, 1, "quest", 100, 1);
+  solved.subject.settings = {{"policy.budget", std::int64_t{64}}};
+  solved.subject.swept = {{"policy.name", "quest"}, {"match.tokens_attended", "1"}};
+  CHECK(conclude({solved})[0].text ==
+        "card: quest, budget 64, match.tokens_attended 1 (100 tokens/s at 13K tokens, batch 1)");
+}
+
 // Random tables: whatever is recommended, no row of its machine, model and context that meets the same floor is faster,
 // and it meets the floor itself.
 TEST_CASE("no recommended row is beaten by a row that meets the same floor") {

@@ -110,6 +110,22 @@ TEST_CASE("invalid plans are rejected before any run, with the location and the 
   CHECK_THAT(error_of_plan("choose: {targets: {tpot: <= 1 s}}"), Contains("no lists to choose from"));
   CHECK_THAT(error_of_plan("choose: {hardware: [l40s, h200], price_per_hour: {l40s: 1}}"), Contains("missing: h200"));
   CHECK_THAT(error_of_plan("choose: {hardware: [l40s], price_per_hour: {l40: 1}}"), Contains("did you mean \"l40s\""));
+  // Names and aliases of one machine are the same machine.
+  CHECK(error_of_plan("choose: {hardware: [a100_pcie], price_per_hour: {a100-40gb-pcie4: 1}}") == "no error");
+  CHECK(error_of_plan("choose: {hardware: [h100-sxm, l40s], price_per_hour: {h100: 3, l40s: 1}}") == "no error");
+  CHECK_THAT(error_of_plan("choose: {hardware: [h100, h100-sxm]}"),
+             Contains("plan.yaml:7:") && Contains("h100-sxm is the same as h100"));
+  // A limit on a cost needs a price, and the run and the question agree about it.
+  CHECK_THAT(error_of_plan("choose: {hardware: [l40s, h200], targets: {cost: <= 1}}"),
+             Contains("plan.yaml:7:") && Contains("needs price_per_hour of every machine; missing: l40s, h200"));
+  const std::string priced = std::string(kRun) + "price_per_hour: 2\nplan:\n  - choose: {policy: [full, quest]";
+  CHECK(error_of([&] { read_plan(node(priced + ", objective: cheapest}\n")); }) == "no error");
+  CHECK(error_of([&] { read_plan(node(priced + ", price_per_hour: {a100-40gb-pcie4: 2}}\n")); }) == "no error");
+  CHECK_THAT(error_of([&] { read_plan(node(priced + ", price_per_hour: {a100-40gb-pcie4: 3}}\n")); }),
+             Contains("plan.yaml:8:") && Contains("is 3 here, but the run states 2"));
+  // A floor is one of the run, not of a setting.
+  CHECK_THAT(error_of_plan("choose: {score.floor: [50 %, 90 %]}"),
+             Contains("plan.yaml:7:") && Contains("score.floor affects conclusions, not results"));
   CHECK_THAT(
       error_of_plan("map: {x: workload.batch, y: workload.batch, from: [1, 1], to: [4, 4], policies: [full, quest]}"),
       Contains("the same key"));

@@ -31,6 +31,23 @@ TEST_CASE("targets are read with their units and compared with results") {
   CHECK(missed(misfit, targets("ttft: <= 20 s")) == "dram");
 }
 
+TEST_CASE("a number that a result lacks is explained, unless the result does not fit") {
+  result::Result r = small_result();
+  const auto cost = targets("cost: <= 1"), score = targets("score: '>= 95 %'");
+  CHECK(missed(r, cost) == "no decode.cost_per_million_tokens: no price is stated: set `price_per_hour`");
+  CHECK(error_of([&] { require_numbers(r, cost, "quest"); }) ==
+        "plan.yaml:1:7: decode.cost_per_million_tokens: quest has none: no price is stated: set `price_per_hour`");
+  CHECK_THAT(error_of([&] { require_numbers(r, score, "quest"); }), Contains("the run says `score: none`"));
+  // A score that cannot be predicted is missed, with the reason.
+  r.benchmark_refused = "no such heads";
+  CHECK(missed(r, score) == "no predicted score: no such heads");
+  CHECK(error_of([&] { require_numbers(r, score, "quest"); }) == "no error");
+  CHECK(why_missing(r, *score[0].metric) == "no such heads");
+  CHECK_FALSE(why_missing(r, *result::find_metric("ttft")));
+  r.status = result::Status::kOom;
+  CHECK_FALSE(why_missing(r, *score[0].metric));
+}
+
 TEST_CASE("the ends of intervals are compared with targets on request") {
   const result::Result r = small_result();
   // The interval of step times is exp(hypot(ln 1.1, ln 1.05)) = 1.113 above and exp(-hypot(ln 0.9, ln 0.96)) = 0.893

@@ -273,6 +273,14 @@ TEST_CASE("a map has a colour for each policy, and its borders between the cells
         json::parse(R"([{"across": true, "x": 2, "y": 1024}, {"across": false, "x": 1, "y": 1024}])"));
   CHECK(c["signals"]["xs"] == json({1, 2}));
   CHECK(c["signals"]["ys"] == json({1024, 2048}));
+  CHECK(column(c["data"]["places"], "distinguished") == json({"no", "yes", "yes", nullptr}));
+  CHECK(column(c["data"]["places"], "times") == json({"1.5", "1.5", "1.5", nullptr}));
+  // Without a second best nothing is compared.
+  data["cells"][1]["told_apart"] = nullptr, data["cells"][1]["times"] = nullptr;
+  const json alone = chart("map", data)["data"]["places"][1];
+  CHECK(alone["open"] == false);
+  CHECK_FALSE(alone.contains("times"));
+  CHECK_FALSE(alone.contains("distinguished"));
 }
 
 TEST_CASE("changes are ratios, filled if they are beyond their intervals, and changes from zero are omitted") {

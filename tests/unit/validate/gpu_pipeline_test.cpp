@@ -122,6 +122,13 @@ TEST_CASE("the steps of an H200 that belong to the project are predicted") {
   CHECK(*suite.budgets[2].value > 95);
 }
 
+TEST_CASE("the project's own steps are known by the name of their file") {
+  const std::string own = KVCAST_SOURCE_DIR "/configs/validation/gpu/h200-kvcast/pipeline.json";
+  const Suite committed = gpu_pipeline({}), named = gpu_pipeline({own, "h200-kvcast"});
+  CHECK(headline(committed).errors.n < static_cast<int>(committed.cases.size()));
+  CHECK(headline(named).errors.n == headline(committed).errors.n);
+}
+
 TEST_CASE("a skipped row is not a case") {
   Results results;
   json skipped = all_rows()[0];

@@ -2,6 +2,7 @@
 #include "validate/policy_kernels.hpp"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <fstream>
 
 #include "config/hardware.hpp"
@@ -124,6 +125,18 @@ TEST_CASE("attention over selected tokens and copies concurrent with kernels are
   CHECK(metrics::summarise_errors(attention).median < 0.1);
   CHECK(concurrent.size() == 8);
   CHECK(metrics::summarise_errors(concurrent).max < 0.05);
+}
+
+TEST_CASE("the project's own results are known by name, and copies of them too") {
+  const std::string own = KVCAST_SOURCE_DIR "/configs/validation/gpu/h200-kvcast/kernels.json";
+  const TemporaryDirectory folder;
+  std::filesystem::copy_file(own, folder.path() + "/mine.json");
+  const int blind = headline(policy_kernels({})).errors.n;
+  CHECK(blind < static_cast<int>(policy_kernels({}).cases.size()));
+  CHECK(headline(policy_kernels({own, "h200-kvcast"})).errors.n == blind);
+  const Suite copy = policy_kernels({folder.path() + "/mine.json", "h200-kvcast"});
+  CHECK(headline(copy).errors.n == blind);
+  CHECK(to_text(copy).find("budget kernel time, median error of all cases: ") != std::string::npos);
 }
 
 TEST_CASE("invalid results are rejected") {

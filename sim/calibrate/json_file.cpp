@@ -1,0 +1,96 @@
+#include "calibrate/json_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/quote.hpp"
+#include "base/whole_file.hpp"
+
+namespace kvcast::calibrate {
+namespace {
+
+using nlohmann::json;
+
+// An iterator that reports how far the parser has read.
+class ReportingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+  ReportingIterator(const char* at, const char** seen) : at_(at), seen_(seen) {}
+  reference operator*() const { return *at_; }
+  ReportingIterator& operator++() {
+    *seen_ = ++at_;
+    return *this;
+  }
+  bool operator==(const ReportingIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const ReportingIterator& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  const char** seen_;
+};
+
+SourceLocation location_in(const std::string& path, std::string_view text, std::size_t offset) {
+  const std::string_view before = text.substr(0, offset);
+  const auto lines = std::count(before.begin(), before.end(), '\n');
+  const std::size_t line_begin = before.rfind('\n') + 1;  // 0 in the first line
+  return {path, static_cast<int>(lines) + 1, static_cast<int>(before.size() - line_begin) + 1};
+}
+
+// Says what the parser stumbled over at this place.
+std::string stumbled_over(std::string_view text, std::size_t offset) {
+  if (offset >= text.size()) return "the file ends too early";
+  const auto byte = static_cast<unsigned char>(text[offset]);
+  if (byte <= ' ' || byte >= 0x7F) return fmt::format("unexpected byte 0x{:02x}", byte);
+  return fmt::format("unexpected '{}'", text[offset]);
+}
+
+// Keys of the objects that are open, to find duplicates.
+class OpenKeys {
+ public:
+  // Returns false for a key that its object has already.
+  bool take(json::parse_event_t event, const json& value) {
+    if (event == json::parse_event_t::object_start) open_.emplace_back();
+    if (event == json::parse_event_t::object_end) open_.pop_back();
+    return event != json::parse_event_t::key || open_.back().insert(value.get<std::string>()).second;
+  }
+
+ private:
+  std::vector<std::set<std::string>> open_;
+};
+
+}  // namespace
+
+json read_json_file(const std::string& path, const std::string& what) {
+  const std::string text = read_whole_file(path, what);
+  const char* const end = text.data() + text.size();
+  const char* seen = text.data();
+  const auto before_seen = [&] {
+    return static_cast<std::size_t>(std::max(seen - text.data() - 1, std::ptrdiff_t{0}));
+  };
+  OpenKeys keys;
+  const auto check = [&](int, json::parse_event_t event, json& value) {
+    if (keys.take(event, value)) return true;
+    const std::size_t quotation_mark = text.rfind('"', before_seen() - 1);  // the one that opens the key
+    throw UserError(location_in(path, text, quotation_mark), "duplicate key " + quote(value.get<std::string>()));
+  };
+  try {
+    return json::parse(ReportingIterator(seen, &seen), ReportingIterator(end, &seen), check);
+  } catch (const json::parse_error& error) {
+    const std::size_t offset = error.byte == 0 ? 0 : error.byte - 1;
+    throw UserError(location_in(path, text, offset), "not JSON: " + stumbled_over(text, offset));
+  } catch (const json::exception&) {  // a number beyond the largest, the only other error of parsing
+    throw UserError(location_in(path, text, before_seen()), "not JSON: a number is too large");
+  }
+}
+
+}  // namespace kvcast::calibrate

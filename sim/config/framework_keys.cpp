@@ -1,0 +1,198 @@
+// The keys of a framework: one table from which they are read, listed, compared and documented.
+#include <algorithm>
+#include <type_traits>
+
+#include "config/framework.hpp"
+#include "config/section.hpp"
+
+namespace kvcast::config {
+namespace {
+
+constexpr const char* kLaunches[] = {"cuda_graph", "compiled", "eager"};
+constexpr const char* kAttentionKernels[] = {"native", "flash_2"};
+
+constexpr FrameworkKey kFrameworkKeys[] = {
+    {"launch", &Framework::launch,
+     "`cuda_graph`, `compiled` (one launch per kernel) or `eager` (one Python operator per kernel, plus overhead per "
+     "layer)"},
+    {"reread_kv_heads", &Framework::reread_kv_heads,
+     "every query head reads its KV head separately (gpt-fast: Inductor's code for the math backend of attention)"},
+    {"separate_query_heads", &Framework::separate_query_heads,
+     "kernels of decode attention run one query head at a time, so that the heads of a group read their KV head from "
+     "the L2 (PagedAttention of vLLM, TensorRT-LLM before its XQA kernels)"},
+    {"expand_kv_heads", &Framework::expand_kv_heads,
+     "keys and values are copied to all query heads before attention, which then runs as multi-head attention "
+     "(`repeat_kv` before a library's attention)"},
+    {"unfused", &Framework::unfused,
+     "separate operators for norms, RoPE, projections and activations, for a policy's scores and merges, and for the "
+     "work of `generate` between steps, with `launch: eager` (Hugging Face transformers)"},
+    {"torch_topk", &Framework::torch_topk,
+     "selections run as torch.topk: two bits of a score per pass, or eight over several blocks in a dozen kernels, "
+     "and a sort"},
+    {"selection_operators", &Framework::selection_operators,
+     "kernels around each top-k of a policy in addition to those of its definition; each reads and writes the scores "
+     "once (engines whose code for a policy is a chain of operators)"},
+    {"eager_attention", &Framework::eager_attention,
+     "attention as separate operators: 24 bytes of traffic and 8 of memory per score (transformers, "
+     "`attn_implementation=\"eager\"`)"},
+    {"concatenate_cache", &Framework::concatenate_cache,
+     "a step copies the cache to append to it (transformers' DynamicCache)"},
+    {"layer_sync", &Framework::layer_sync,
+     "a scalar is read back in each layer of a step, so that the host launches no layer ahead (kvpress, whose hooks "
+     "compare a position on the device)"},
+    {"attention_kernels", &Framework::attention_kernels,
+     "`native`: the kernels that the profile was fitted to, or `flash_2`, whose rate is `flash2_efficiency` (older "
+     "releases on Hopper)"},
+    {"mlp_slice", &Framework::mlp_slice,
+     "tokens that pass through the feed-forward network at a time in the prefill, for which its activations are "
+     "kept; "
+     "0: all tokens of a chunk (systems that prefill long prompts on small GPUs)"},
+    {"quadratic_mask", &Framework::quadratic_mask, "a boolean mask of S × S bytes stays on the GPU (gpt-fast)"},
+    {"reserve_full_cache", &Framework::reserve_full_cache,
+     "the scheduler reserves memory for the KV pairs of all tokens of a sequence, including those that a policy has "
+     "evicted or keeps elsewhere: eviction then makes steps shorter but batches no larger (TensorRT-LLM, whose "
+     "scheduler guarantees that a running sequence can finish)"},
+    {"max_batch", &Framework::max_batch,
+     "sequences that the engine runs at a time, 0: as many as fit; a larger batch is rejected, and searches over "
+     "batches (`largest`, `choose`, `map`, `break_even`) end there (vLLM's `max_num_seqs`)"},
+    {"page", &Framework::page,
+     "tokens per page of the cache, 0: contiguous; the last page is allocated whole, and pages of fewer than 16 "
+     "tokens are gathered as pieces of their size"},
+    {"prefill_chunk", &Framework::prefill_chunk,
+     "prefill chunk at contexts of more than `chunks_beyond` tokens, if `workload.prefill_chunk` is not set", 0,
+     Dimension::kNone, true},
+    {"chunks_beyond", &Framework::chunks_beyond, "longest context in tokens that is prefilled without chunks", 0,
+     Dimension::kNone, true},
+    {"warmup_steps", &Framework::warmup_steps,
+     "maximum number of steps before those that are measured at a context. One is used for policies none of whose "
+     "steps waits for work of the step before, two for others unless work is left over from step to step"},
+    {"measured_steps", &Framework::measured_steps,
+     "maximum number of steps measured at a context: two if all do the same work, and two of the same drawn steps at "
+     "each context except the middle one. Up to 32 represent one context; more are consecutive steps of a growing "
+     "context",
+     1},
+    {"sampled_contexts", &Framework::sampled_contexts,
+     "contexts from the first to the last generated token at which decoding is simulated", 1},
+    {"engine_step", &Framework::engine_step,
+     "host time between two steps during which the device waits: scheduling, inputs, sampling, detokenising", 0,
+     Dimension::kSeconds},
+    {"engine_sequence", &Framework::engine_sequence, "additional time between two steps for each sequence", 0,
+     Dimension::kSeconds},
+    {"policy_step", &Framework::policy_step,
+     "additional host time between two steps with any policy except `full`: preparing the policy's indices "
+     "(TensorRT-LLM's sparse attention)",
+     0, Dimension::kSeconds},
+    {"engine_layer", &Framework::engine_layer,
+     "Python time per layer in addition to the host's `eager_layer`, with `launch: eager`: modules and custom "
+     "operators",
+     0, Dimension::kSeconds},
+    {"expert_sort", &Framework::expert_sort,
+     "time per layer of the kernels that sort a pass's tokens by their experts, which wait for each other and hardly "
+     "depend on the number of tokens",
+     0, Dimension::kSeconds},
+    {"concatenate_bytes", &Framework::concatenate_bytes,
+     "bytes per cycle that an SM appends when the cache is copied: PyTorch's torch.cat moves one element per "
+     "instruction; without this key the memory is the bottleneck",
+     0, Dimension::kBytes},
+    {"repeat_bytes", &Framework::repeat_bytes,
+     "the same for repeated KV heads, an element-wise copy of strided numbers; without this key it runs as a layout "
+     "conversion",
+     0, Dimension::kBytes}};
+
+double most(Dimension dimension) { return dimension == Dimension::kSeconds ? 1 : 1024; }
+
+template <typename Names>
+std::vector<std::string> texts_of(const Names& names) {
+  return {std::begin(names), std::end(names)};
+}
+
+// Reads one of `names` into an enumeration that numbers them.
+template <typename Enum, typename Names>
+Enum read_choice(Section& section, const KeyName& key, const Names& names, Enum fallback) {
+  const std::string text = section.choice(key, texts_of(names), names[static_cast<int>(fallback)]);
+  return static_cast<Enum>(std::find(std::begin(names), std::end(names), text) - std::begin(names));
+}
+
+void read_key(Section& section, const FrameworkKey& key, Framework& f) {
+  constexpr std::int64_t kMostCount = 1'000'000;
+  const KeyName name(key.name, key.about);
+  const auto read = [&](auto member) {
+    auto& value = f.*member;
+    using T = std::remove_reference_t<decltype(value)>;
+    if constexpr (std::is_same_v<T, bool>) {
+      value = section.flag(name, value);
+    } else if constexpr (std::is_same_v<T, int>) {
+      value = static_cast<int>(section.integer(name, key.low, kMostCount, value));
+    } else if constexpr (std::is_same_v<T, std::int64_t>) {
+      value = section.integer(name, key.low, kMaxTokens, value);
+    } else if constexpr (std::is_same_v<T, Framework::Launch>) {
+      value = read_choice(section, name, kLaunches, value);
+    } else if constexpr (std::is_same_v<T, Framework::AttentionKernels>) {
+      value = read_choice(section, name, kAttentionKernels, value);
+    } else if (section.has(key.name)) {
+      value = section.value(name, key.dimension, 0, most(key.dimension));
+    }
+  };
+  std::visit(read, key.member);
+}
+
+}  // namespace
+
+std::span<const FrameworkKey> framework_keys() { return kFrameworkKeys; }
+
+FrameworkSetting setting_of(const Framework& framework, const FrameworkKey& key) {
+  const auto read = [&](auto member) -> FrameworkSetting {
+    const auto& value = framework.*member;
+    using T = std::remove_cvref_t<decltype(value)>;
+    if constexpr (std::is_same_v<T, bool>) {
+      return value;
+    } else if constexpr (std::is_integral_v<T>) {
+      return std::int64_t{value};
+    } else if constexpr (std::is_same_v<T, Framework::Launch>) {
+      return std::string(kLaunches[static_cast<int>(value)]);
+    } else if constexpr (std::is_same_v<T, Framework::AttentionKernels>) {
+      return std::string(kAttentionKernels[static_cast<int>(value)]);
+    } else {
+      return value.value;
+    }
+  };
+  return std::visit(read, key.member);
+}
+
+const std::vector<FrameworkNumber>& framework_numbers() {
+  static const std::vector<FrameworkNumber> all = [] {
+    std::vector<FrameworkNumber> numbers;
+    for (const FrameworkKey& key : framework_keys()) {
+      const auto* const member = std::get_if<Value Framework::*>(&key.member);
+      if (member != nullptr) numbers.push_back({key.name, *member, key.dimension, most(key.dimension)});
+    }
+    return numbers;
+  }();
+  return all;
+}
+
+Framework read_framework_keys(const Node& keys) {
+  Section section(keys, "framework");
+  Framework f;
+  for (const FrameworkKey& key : framework_keys()) read_key(section, key, f);
+  if (f.expand_kv_heads && f.reread_kv_heads) {
+    throw UserError(section.where("reread_kv_heads"),
+                    "framework: expand_kv_heads and reread_kv_heads are alternatives: give one");
+  }
+  section.finish();
+  return f;
+}
+
+std::string canonical(const Framework& f) {
+  std::string text = f.name;
+  for (const FrameworkKey& key : framework_keys()) {
+    std::visit([&](const auto& value) { text += fmt::format("\n{} {}", key.name, value); }, setting_of(f, key));
+  }
+  for (const FrameworkNumber& n : framework_numbers()) {
+    const Value& v = f.*n.member;
+    text += fmt::format("\n{} {} {} {}", n.key, origin_name(v.origin), v.uncertainty, v.source);
+  }
+  return text;
+}
+
+}  // namespace kvcast::config
