@@ -48,6 +48,25 @@ Commands commands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
+// Values of an argument with a fixed list: CLI11 shows them in the type, as "TEXT:{a,b}". Empty for other arguments.
+std::vector<std::string> fixed_values_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const std::size_t begin = type.find('{'), end = type.rfind('}');
+  if (begin == std::string::npos || end == std::string::npos || end < begin) return {};
+  return CLI::detail::split(type.substr(begin + 1, end - begin - 1), ',');
+}
+
+// Values of the positional arguments that have a fixed list. A command with such an argument takes no files.
+std::vector<std::string> fixed_values_of(const CLI::App& command) {
+  std::vector<std::string> all;
+  for (const CLI::Option* o : command.get_options()) {
+    if (!o->get_positional()) continue;
+    const std::vector<std::string> choices = fixed_values_of(*o);
+    all.insert(all.end(), choices.begin(), choices.end());
+  }
+  return all;
+}
+
 // Quotes a text in single quotes of a shell.
 std::string quoted(std::string text) {
   for (std::size_t at = text.find('\''); at != std::string::npos; at = text.find('\'', at + 4))
@@ -55,19 +74,24 @@ std::string quoted(std::string text) {
   return "'" + text + "'";
 }
 
-// Completes words of the command and its subcommand; other words are files.
+// Completes words of the command and its subcommand, and values of its argument; other words are files.
 std::string bash(const CLI::App& app) {
   std::string cases;
+  const auto add_case = [&cases](const std::string& name, const CLI::App& command) {
+    const std::vector<std::string> choices = fixed_values_of(command);
+    std::vector<std::string> words = words_of(command);
+    words.insert(words.begin(), choices.begin(), choices.end());
+    cases += fmt::format("    {}) words={} files={} ;;\n", name, quoted(fmt::format("{}", fmt::join(words, " "))),
+                         choices.empty() ? "yes" : "no");
+  };
   for (const CLI::App* command : commands_of(app)) {
-    cases += fmt::format("    {}) words={} ;;\n", command->get_name(),
-                         quoted(fmt::format("{}", fmt::join(words_of(*command), " "))));
+    add_case(command->get_name(), *command);
     for (const CLI::App* inner : commands_of(*command))
-      cases += fmt::format("    '{} {}') words={} ;;\n", command->get_name(), inner->get_name(),
-                           quoted(fmt::format("{}", fmt::join(words_of(*inner), " "))));
+      add_case(quoted(command->get_name() + " " + inner->get_name()), *inner);
   }
   return fmt::format(R"(# bash completion for kvcast: source this file, or `source <(kvcast completion bash)`.
 _kvcast() {{
-  local current=${{COMP_WORDS[COMP_CWORD]}} words={} command="" word
+  local current=${{COMP_WORDS[COMP_CWORD]}} words={} files=no command="" word
   COMPREPLY=()
   for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
     [[ $word == -* ]] && continue
@@ -76,7 +100,7 @@ _kvcast() {{
   done
   [[ -n $command ]] && _kvcast_words "$command"
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
-  [[ $current != -* && -n $command ]] && mapfile -t -O "${{#COMPREPLY[@]}}" COMPREPLY < <(compgen -f -- "$current")
+  [[ $current != -* && $files == yes ]] && mapfile -t -O "${{#COMPREPLY[@]}}" COMPREPLY < <(compgen -f -- "$current")
   return 0
 }}
 _kvcast_words() {{
@@ -110,7 +134,10 @@ std::string zsh(const CLI::App& app) {
     }
     std::vector<std::string> inner;
     for (const CLI::App* one : commands_of(*command)) inner.push_back(one->get_name());
-    const std::string rest = inner.empty() ? "*:file:_files" : fmt::format("*:command:({})", fmt::join(inner, " "));
+    const std::vector<std::string> choices = fixed_values_of(*command);
+    const std::string rest = !inner.empty()     ? fmt::format("*:command:({})", fmt::join(inner, " "))
+                             : !choices.empty() ? fmt::format("*:value:({})", fmt::join(choices, " "))
+                                                : "*:file:_files";
     cases += fmt::format("      {}) _arguments {}{} ;;\n", command->get_name(), quoted(rest), arguments);
   }
   return fmt::format(R"(#compdef kvcast
@@ -148,6 +175,9 @@ std::string fish(const CLI::App& app) {
                        quoted(command->get_description()));
     const std::string condition = "__fish_seen_subcommand_from " + command->get_name();
     add_options(*command, condition);
+    if (const auto choices = fixed_values_of(*command); !choices.empty())
+      out += fmt::format("complete -c kvcast -f -n {} -a {}\n", quoted(condition),
+                         quoted(fmt::format("{}", fmt::join(choices, " "))));
     for (const CLI::App* inner : commands_of(*command)) {
       out += fmt::format("complete -c kvcast -f -n {} -a {} -d {}\n", quoted(condition), inner->get_name(),
                          quoted(inner->get_description()));

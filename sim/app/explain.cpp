@@ -1,9 +1,11 @@
 // kvcast explain CONFIG --step t --layer l: one decode step of one layer as text: the selection, the operations that
-// follow from it, and the cost of each with its terms.
+// follow from it in all sequences of the batch, and the cost of each with its terms.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <set>
 
 #include "app/commands.hpp"
 #include "app/settings.hpp"
@@ -60,38 +62,97 @@ const replay::StepSelection& find_selection(const replay::ReplayResult& replayed
   throw UserError({}, fmt::format("--step {}: the trace has steps 0 to {}", options.step, replayed.decode_steps - 1));
 }
 
-int nearest_captured(const replay::ReplayResult& replayed, int layer) {
-  const auto distance = [layer](const replay::LayerCounts& l) { return std::abs(l.layer - layer); };
-  return std::min_element(replayed.layers.begin(), replayed.layers.end(),
-                          [&](const auto& a, const auto& b) { return distance(a) < distance(b); })
-      ->layer;
+// The operations of consecutive decode steps, the last of which is shown. The number of an operation is its index.
+struct ShownSteps {
+  std::vector<graph::Op> ops;
+  std::size_t first = 0;  // operation of the last step
+  int layer = 0;          // shown of it
+
+  bool shows(std::size_t id) const { return id >= first && ops[id].layer == layer && !is_marker(id); }
+  bool is_marker(std::size_t id) const { return ops[id].kind == graph::Kind::kMarker; }
+};
+
+// Lowers the step that is shown and the one before it, whose operations it may wait for.
+ShownSteps lower_steps(const lower::DecodeSetting& setting, const ExplainOptions& options) {
+  const int before = std::min(options.step, 1);
+  const std::int64_t context = setting.run->workload.prompt_tokens + options.step - before + 1;
+  lower::Owners owners;
+  lower::DecodeWindow window(setting, context, before + 1, owners);
+  ShownSteps steps;
+  steps.layer = options.layer;
+  for (std::vector<graph::Op> block; window.next_block(block);) {
+    steps.first = steps.ops.size();
+    steps.ops.insert(steps.ops.end(), block.begin(), block.end());
+  }
+  return steps;
 }
 
-// The ops of this layer in one decode step of the batch, each with its cost.
-void print_ops(const study::Prepared& prepared, const policy::Policy& policy, const replay::ReplayResult& replayed,
-               int layer) {
-  const config::Run& run = prepared.run;
-  const simulate::ExperimentInput input{&run, &policy, &replayed};
-  replay::Draw draw = simulate::draw_counts(input);
-  const lower::DecodeSetting setting = simulate::decode_setting(input, draw);
-  lower::Owners owners;
-  // Takes the second step of a window, whose predecessor has left its results for it.
-  lower::DecodeWindow window(setting, run.workload.prompt_tokens + 1, 2, owners);
-  std::vector<graph::Op> block;
-  window.next_block(block);
-  const auto first = static_cast<graph::OpId>(block.size());
-  window.next_block(block);
-  const hardware::CostModel costs(run.hardware, run.framework);
-  fmt::print("\nOperations of layer {} in a decode step of {} sequence{}\n", layer, run.workload.batch,
-             run.workload.batch == 1 ? "" : "s");
-  for (std::size_t i = 0; i < block.size(); ++i) {
-    const graph::Op& op = block[i];
-    if (op.layer != layer || op.kind == graph::Kind::kMarker) continue;
-    fmt::print("\n#{} {} ({}) on {}", first + static_cast<graph::OpId>(i), op.label, graph::kind_name(op.kind),
-               graph::lane_name(op.lane));
-    if (!op.after.empty()) fmt::print(", after #{}", fmt::join(op.after, ", #"));
-    fmt::print("\n{}", costs.explain(op));
+// The last operation of each lane that a marker waits for: lanes keep their order, so the earlier ones are over then.
+using AwaitedOps = std::map<graph::Lane, std::size_t>;
+
+// Adds what an operation on this lane waits for if it waits for `id`. What a marker waits for, and what comes before
+// the marker on its own lane, replace the marker.
+void add_awaited(const ShownSteps& steps, std::size_t id, graph::Lane lane, AwaitedOps& awaited) {
+  const graph::Op& op = steps.ops[id];
+  if (!steps.is_marker(id)) {
+    std::size_t& last = awaited[op.lane];
+    last = std::max(last, id);
+    return;
   }
+  for (const graph::OpId earlier : op.after) add_awaited(steps, static_cast<std::size_t>(earlier), lane, awaited);
+  if (op.lane == lane) return;  // whose order the waiting operation keeps in any case
+  for (std::size_t i = id; i-- > 0;) {
+    if (steps.ops[i].lane == op.lane) return add_awaited(steps, i, lane, awaited);
+  }
+}
+
+// "#12" for an operation that is shown, "#3 (norm, layer 0)" for another.
+std::string reference(const ShownSteps& steps, std::size_t id) {
+  if (steps.shows(id)) return fmt::format("#{}", id);
+  const graph::Op& op = steps.ops[id];
+  return fmt::format("#{} ({}{}{})", id, op.label, op.layer < 0 ? "" : fmt::format(", layer {}", op.layer),
+                     id < steps.first ? ", step before" : "");
+}
+
+void print_op(const ShownSteps& steps, std::size_t id, const hardware::CostModel& costs) {
+  const graph::Op& op = steps.ops[id];
+  std::set<std::size_t> ids;
+  AwaitedOps behind_markers;
+  for (const graph::OpId after : op.after) {
+    const auto earlier = static_cast<std::size_t>(after);
+    if (steps.is_marker(earlier)) {
+      add_awaited(steps, earlier, op.lane, behind_markers);
+    } else {
+      ids.insert(earlier);
+    }
+  }
+  for (const auto& [lane, last] : behind_markers) ids.insert(last);
+  std::vector<std::string> after;
+  for (const std::size_t earlier : ids) after.push_back(reference(steps, earlier));
+  fmt::print("\n#{} {} ({}) on {}{}{}\n{}", id, op.label, graph::kind_name(op.kind), graph::lane_name(op.lane),
+             after.empty() ? "" : ", after ", fmt::join(after, ", "), costs.explain(op));
+}
+
+// Says which step, sequences and GPU the operations are those of, and whether they follow from the selection.
+void print_ops_heading(const lower::DecodeSetting& setting, const replay::ReplayResult& replayed,
+                       const replay::StepSelection& selection, const ExplainOptions& options) {
+  const config::Run& run = *setting.run;
+  const int rows = setting.step_batch(), gpus = run.deployment.tensor_parallel;
+  fmt::print("\nOperations of layer {} in step {} for {}{}", options.layer, options.step,
+             rows < run.workload.batch
+                 ? fmt::format("a micro-batch of {} of the {} sequences", rows, run.workload.batch)
+                 : fmt::format("{} sequence{}", rows, rows == 1 ? "" : "s"),
+             run.model.slides(options.layer)         ? "; this layer attends to a sliding window, whatever is selected"
+             : options.layer < replayed.dense_layers ? "; the policy leaves this layer uncompressed"
+             : rows == 1                             ? " with the counts of this selection"
+                                                     : ", each with the counts of this selection");
+  if (gpus > 1) {
+    const std::size_t heads = selection.selection.heads.size();
+    fmt::print("\non one of the {} GPUs that share a layer: the one with the most work, for {} of the {} {} heads",
+               gpus, std::max<std::size_t>(1, heads / static_cast<std::size_t>(gpus)), heads,
+               selection.selection.per_query_head ? "query" : "KV");
+  }
+  fmt::print("\n");
 }
 
 // Prepares the run, with its budget solved if it has a `match:`.
@@ -116,7 +177,12 @@ int run(const ExplainOptions& options) {
   const auto policy = study::make_policy(prepared);
   const replay::ReplayResult replayed = replay::replay(
       replay::prepare(*trace, hardware_threads(), prepared.run.model.cache), *policy, {hardware_threads(), true});
-  const int captured = nearest_captured(replayed, options.layer);
+  const simulate::ExperimentInput input{&prepared.run, policy.get(), &replayed};
+  // Every sequence of the batch has the counts of this step, after those of the step before.
+  replay::Draw counts = replay::Draw::in_order(replayed, prepared.run.model, simulate::draw_counts(input).batch(),
+                                               std::max(0, std::min(options.step, replayed.decode_steps) - 1));
+  const lower::DecodeSetting setting = simulate::decode_setting(input, counts);
+  const int captured = counts.captured_layer(options.layer);
   const replay::StepSelection& selection = find_selection(replayed, options, captured);
   fmt::print("{}\n{}\n\n", prepared.policy->name, prepared.policy->sentence);
   if (prepared.matched) fmt::print("{}\n", study::text_of(*prepared.matched, prepared.policy->name));
@@ -128,7 +194,12 @@ int run(const ExplainOptions& options) {
              captured == options.layer ? "" : fmt::format(", the nearest to layer {}", options.layer));
   const auto& heads = selection.selection.heads;
   for (std::size_t h = 0; h < heads.size(); ++h) print_head(heads[h], selection.selection.per_query_head, h);
-  print_ops(prepared, *policy, replayed, options.layer);
+  print_ops_heading(setting, replayed, selection, options);
+  const ShownSteps steps = lower_steps(setting, options);
+  const hardware::CostModel costs(prepared.run.hardware, prepared.run.framework);
+  for (std::size_t id = steps.first; id < steps.ops.size(); ++id) {
+    if (steps.shows(id)) print_op(steps, id, costs);
+  }
   return 0;
 }
 
@@ -139,8 +210,11 @@ void add_explain(CLI::App& app, int& result) {
       app.add_subcommand("explain", "one decode step of one layer as text: selection, operations, times");
   auto options = std::make_shared<ExplainOptions>();
   command->add_option("CONFIG", options->config, "YAML of a run")->required();
-  command->add_option("--step", options->step, "captured decode step, from 0")->check(CLI::NonNegativeNumber);
-  command->add_option("--layer", options->layer, "layer of the model, from 0")->check(CLI::NonNegativeNumber);
+  command->add_option("--step", options->step, "captured decode step, from 0, of the selection and the operations")
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--layer", options->layer, "layer of the model, from 0; the nearest captured one has its selection")
+      ->check(CLI::NonNegativeNumber);
   add_settings(*command, options->settings, "change a key: policy.budget=96");
   command->callback([options, &result] { result = run(*options); });
 }

@@ -87,9 +87,7 @@ int plan(const PlanOptions& options) {
   std::vector<plan::Answer> answers;
   nlohmann::json all = nlohmann::json::array();
   for (const auto& question : questions) {
-    experiments.want_scores(question->needs_scores());
-    answers.push_back(question->answer(experiments));
-    answers.back().runs = experiments.take_count();
+    answers.push_back(plan::answer(*question, experiments));
     if (options.as_json) {
       all.push_back(serve::answer_json(answers.back()));
     } else {

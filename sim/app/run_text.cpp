@@ -42,7 +42,7 @@ void print_remedy(const config::Run& run, const std::string& requested_for) {
 }
 
 void print_oom(const result::OutOfMemory& oom, const config::Run& run) {
-  fmt::print("Does not fit: at {}, {} of {} {} are in use; another {} for {} would exceed the capacity by {}\n",
+  fmt::print("Does not fit: in {}, {} of {} {} are in use; another {} for {} would exceed the capacity by {}\n",
              oom.moment, bytes(oom.in_use), bytes(oom.capacity), oom.pool == "hbm" ? "HBM" : "pinned DRAM",
              bytes(oom.requested), oom.requested_for, bytes(oom.in_use + oom.requested - oom.capacity));
   print_owners(oom.owners);

@@ -25,9 +25,9 @@
 namespace kvcast::app {
 namespace {
 
-// Part i of n: i counts from 1 to n, or from 0 to n − 1 (0 and n are the same part).
+// Part `index` of `count`; the first one is part 1.
 struct Shard {
-  std::int64_t index = 0, count = 1;
+  std::int64_t index = 1, count = 1;
 };
 
 Shard parse_shard(const std::string& text) {
@@ -37,11 +37,9 @@ Shard parse_shard(const std::string& text) {
   const auto first = std::from_chars(text.data(), end, shard.index);
   const bool slash = first.ec == std::errc() && first.ptr != end && *first.ptr == '/';
   const auto second = slash ? std::from_chars(first.ptr + 1, end, shard.count) : first;
-  if (!slash || second.ec != std::errc() || second.ptr != end || shard.count < 1 || shard.index < 0 ||
-      shard.index > shard.count) {
-    throw UserError({}, fmt::format("--shard {}: expected i/n with i from 1 to n, such as 1/4", text));
+  if (!slash || second.ec != std::errc() || second.ptr != end || shard.index < 1 || shard.index > shard.count) {
+    throw UserError({"--shard", 1, 1}, fmt::format("{} is not i/n with i from 1 to n, such as 1/4", text));
   }
-  shard.index %= shard.count;
   return shard;
 }
 
@@ -108,7 +106,9 @@ class Sweep {
       };
       run_pending(run_plan, finished);
     }
-    return stop_.code() != 0 ? stop_.code() : conclude(store_, config_, options_.dir);
+    if (stop_.code() != 0) return stop_.code();
+    if (shard_.count > 1) fmt::print("This is shard {} of {}.\n", shard_.index, shard_.count);
+    return conclude(store_, config_, options_.dir);
   }
 
  private:
@@ -139,7 +139,7 @@ class Sweep {
     const study::Prepared& prepared = task.prepared;
     keys_.push_back(prepared.key);
     const std::size_t replays = replay_numbers_.emplace(prepared.replays, replay_numbers_.size()).first->second;
-    if (static_cast<std::int64_t>(replays) % shard_.count != shard_.index) return;
+    if (static_cast<std::int64_t>(replays) % shard_.count != shard_.index % shard_.count) return;
     ++total_;
     const config::Run& run = prepared.run;
     if (machines_.insert(run.hardware.name).second) numbers_.emplace_back(run.hardware.name, run.hardware);
@@ -275,7 +275,8 @@ void add_sweep(CLI::App& app, int& result) {
       app.add_subcommand("sweep", "run a grid of experiments into DIR/results.sqlite; the same command resumes it");
   auto options = std::make_shared<SweepOptions>();
   add_sweep_options(*command, *options);
-  command->add_option("--shard", options->shard, "do part i of n only: 1/4; `kvcast merge` joins the parts");
+  command->add_option("--shard", options->shard,
+                      "do part i of n only, i from 1 to n: 1/4; `kvcast merge` joins the parts");
   command->callback([options, &result] { result = sweep(*options); });
 }
 

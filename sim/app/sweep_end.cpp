@@ -65,6 +65,20 @@ void leave_numbers(result::Result& r) {
   r.alternatives = {};
 }
 
+// Prints the findings. A store with a part of the sweep has none that hold for the sweep.
+void print_conclusions(const std::vector<store::Finding>& findings, const std::vector<plan::Unchanged>& unchanged,
+                       std::size_t finished, std::size_t wanted) {
+  if (finished < wanted) {
+    fmt::print(
+        "The sweep has {} experiments. Findings are printed once all of them are in one folder: `kvcast merge` joins "
+        "the folders of the shards, and `kvcast report` makes a page of the joined one.\n",
+        wanted);
+    return;
+  }
+  for (const store::Finding& finding : findings) print_first(finding);
+  for (const plan::Unchanged& u : unchanged) fmt::print("{}\n", plan::text_of(u));
+}
+
 }  // namespace
 
 int conclude(store::Store& store, const config::Node& config, const std::string& dir) {
@@ -85,8 +99,7 @@ int conclude(store::Store& store, const config::Node& config, const std::string&
   };
   fmt::print("{}: {} experiments, {} of them do not fit in memory{}\n", store.path(), results.size(),
              count(Status::kOom), misfits_text(results));
-  for (const store::Finding& finding : findings) print_first(finding);
-  for (const plan::Unchanged& u : unchanged) fmt::print("{}\n", plan::text_of(u));
+  print_conclusions(findings, unchanged, results.size(), store.shown().size());
   fmt::print("A page of these results: kvcast report {}\n", dir);
   if (const auto refused = count(Status::kFailed); refused > 0) throw UserError(refusals_text(results, refused));
   return 0;

@@ -18,7 +18,9 @@ struct Count {
     const double heads = w.rows * w.group * dims * kHalf;  // queries in, outputs out
     return {.hbm_read = pairs + heads, .hbm_write = heads + w.score_bytes, .kv_read = pairs};
   }
-  Traffic operator()(const PrefillAttention& w) const { return {.hbm_read = w.read_bytes, .hbm_write = w.write_bytes}; }
+  Traffic operator()(const PrefillAttention& w) const {
+    return {.hbm_read = w.read_bytes, .hbm_write = w.write_bytes, .kv_read = w.kv_bytes};
+  }
   Traffic operator()(const Kernel& w) const { return {.hbm_read = w.read_bytes, .hbm_write = w.write_bytes}; }
   Traffic operator()(const TopK& w) const {
     return {.hbm_read = w.rows * w.columns * w.score_bytes, .hbm_write = w.rows * w.k * 4};

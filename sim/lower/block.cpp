@@ -225,7 +225,7 @@ OpId Block::attention(const graph::DecodeAttention& work, After after) {
     pairs = plain;
   }
   const double q_bytes = work.rows * work.group * work.head_dim * config::Model::kElementBytes;
-  return eager_attention(*this, {work.tokens * work.group, pairs, q_bytes, work.group, work.head_dim}, op);
+  return eager_attention(*this, {work.tokens * work.group, pairs, q_bytes, work.group, work.head_dim, true}, op);
 }
 
 OpId Block::fused_attention(const graph::DecodeAttention& work, After after) {

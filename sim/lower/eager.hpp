@@ -13,6 +13,7 @@ struct EagerAttention {
   double q_bytes = 0;   // queries; outputs have the same size
   double group = 1;     // query heads per KV head: keys and values are repeated for each
   double head_dim = 128;
+  bool of_step = false;  // of a decode step, whose products read the cache
 };
 
 // Adds transformers' eager_attention_forward after `after`: repeat_kv, QKᵀ, scaling, mask, softmax in single precision,

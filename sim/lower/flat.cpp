@@ -41,7 +41,9 @@ struct HashOfWork {
   Result operator()(const graph::DecodeAttention& w) const {
     return Hash().of(w.rows, w.group, w.tokens, w.longest, w.unit_bytes, w.kv_reads, w.score_bytes, w.warm);
   }
-  Result operator()(const graph::PrefillAttention& w) const { return Hash().of(w.flops, w.read_bytes, w.write_bytes); }
+  Result operator()(const graph::PrefillAttention& w) const {
+    return Hash().of(w.flops, w.read_bytes, w.write_bytes, w.kv_bytes);
+  }
   Result operator()(const graph::Kernel& w) const {
     return Hash().of(w.cls, w.read_bytes, w.write_bytes, w.flops, w.unit_bytes, w.blocks);
   }

@@ -69,10 +69,11 @@ std::vector<ResultPtr> Experiments::run(const std::vector<config::Node>& runs) {
   return out;
 }
 
-int Experiments::take_count() {
-  const auto count = static_cast<int>(requested_.size());
+std::vector<ResultPtr> Experiments::take_requested() {
+  std::vector<ResultPtr> results;
+  for (const std::string& key : requested_) results.push_back(results_.at(key));
   requested_.clear();
-  return count;
+  return results;
 }
 
 }  // namespace kvcast::plan

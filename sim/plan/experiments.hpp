@@ -30,8 +30,8 @@ class Experiments {
   // Selects whether results from now on have predicted benchmark scores, or only those that are known without a replay.
   void want_scores(bool wanted);
 
-  // Experiments that were requested since the last call, each counted once.
-  int take_count();
+  // Results of the experiments that were requested since the last call, each once.
+  std::vector<ResultPtr> take_requested();
 
  private:
   void simulate(const std::vector<config::Node>& runs);

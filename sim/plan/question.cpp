@@ -111,6 +111,21 @@ std::string label_of(const std::vector<std::pair<std::string, std::string>>& val
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+Answer answer(const Question& question, Experiments& experiments) {
+  experiments.want_scores(question.needs_scores());
+  Answer answer = question.answer(experiments);
+  const std::vector<ResultPtr> results = experiments.take_requested();
+  answer.runs = static_cast<int>(results.size());
+  const bool rounded = std::any_of(results.begin(), results.end(), [](const ResultPtr& r) {
+    return r->benchmark && r->subject.text("deployment.kv_cache") != config::precision_name(config::Precision::kBf16);
+  });
+  if (question.needs_scores() && rounded) {
+    answer.details.push_back(
+        "Scores with a rounded cache (deployment.kv_cache) leave out the loss from reading rounded values.");
+  }
+  return answer;
+}
+
 std::vector<config::SweepPoint> points_of(const Node& run, const Node& map) {
   const Node cases = Node::list({map}, map.where());
   return config::expand_sweep(run.with("sweep", Node::map({{"cases", cases}}, map.where())));

@@ -35,6 +35,9 @@ class Question {
   virtual bool needs_scores() const { return false; }
 };
 
+// Answers a question with scores if it needs them, and counts its experiments.
+Answer answer(const Question& question, Experiments& experiments);
+
 // Reads the questions of a plan's `plan:` list about the run around it. Everything is checked before anything runs:
 // throws UserError with the location for unknown kinds, keys, metrics and policies.
 std::vector<std::unique_ptr<Question>> read_plan(const config::Node& config);

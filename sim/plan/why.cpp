@@ -84,6 +84,12 @@ const std::vector<Resource>& resources() {
 }
 
 constexpr double kLeastDifference = 1e-3;  // smaller relative differences count as none
+constexpr double kLeastPart = 1e-9;        // seconds; smaller parts of a difference may be rounding
+
+// Returns whether a part is too small to explain anything of a difference. Both in seconds.
+bool is_negligible(double part, double difference) {
+  return std::abs(part) < std::max(kLeastPart, kLeastDifference * std::abs(difference));
+}
 
 class Why final : public Question {
  public:
@@ -207,7 +213,7 @@ class Why final : public Question {
                                 : difference < 0          ? fmt::format("{} is {} as fast", of_.label, times_text(c))
                                                  : fmt::format("{} is slower: {} as fast", of_.label, times_text(c));
     out.text = fmt::format("{}: {} takes {} with {} and {} with {}{}.", verdict, what, time_text(of), of_.label,
-                           time_text(against), against_.label, equal ? "" : largest_parts(parts));
+                           time_text(against), against_.label, equal ? "" : largest_parts(parts, difference));
     out.details.push_back(fmt::format("{} is bound by {}, {} by {}.", of_.label, result::bottleneck(time_of(a)),
                                       against_.label, result::bottleneck(time_of(b))));
     double left_out = 0;
@@ -219,20 +225,24 @@ class Why final : public Question {
       out.details.push_back(fmt::format("{} ({}): {} ({} against {})", p.kind, p.resource, signed_text(p.difference()),
                                         time_text(p.of), time_text(p.against)));
     }
-    if (left_out != 0) out.details.push_back(fmt::format("smaller parts together: {}", signed_text(left_out)));
+    if (!is_negligible(left_out, difference))
+      out.details.push_back(fmt::format("smaller parts together: {}", signed_text(left_out)));
     add_hidden(a, b, out);
     add_bytes(a, b, out);
   }
 
-  // "; most of it is attention (hbm bandwidth) -12 ms, launch (host thread) +3 ms".
-  static std::string largest_parts(const std::vector<Part>& parts) {
+  // "; the largest differences on the critical path are attention (hbm bandwidth) -12 ms, launch (host thread) +3 ms".
+  static std::string largest_parts(const std::vector<Part>& parts, double difference) {
     constexpr std::size_t kNamed = 2;
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < std::min(kNamed, parts.size()); ++i) {
+      if (is_negligible(parts[i].difference(), difference)) break;  // parts are in order of size
       texts.push_back(fmt::format("{} ({}) {}", parts[i].kind, parts[i].resource, signed_text(parts[i].difference())));
     }
-    return texts.empty() ? ""
-                         : fmt::format("; the largest differences on the critical path are {}", fmt::join(texts, ", "));
+    return texts.empty()
+               ? ""
+               : fmt::format("; the largest difference{} on the critical path {} {}", texts.size() == 1 ? "" : "s",
+                             texts.size() == 1 ? "is" : "are", fmt::join(texts, ", "));
   }
 
   json hidden(const Result& a, const Result& b) const {

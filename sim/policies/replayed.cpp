@@ -7,18 +7,22 @@
 //   scored by each query head, and the best entries are found by a top-k (index_bytes 0: choosing costs nothing); the
 //   tokens in `fetched` are copied from host memory, keys and values apart and one copy a contiguous run, before
 //   attention gathers the tokens in `attended`.
-// Storage: all tokens where the record fetches and evicts nothing and everything is resident after the prompt; else the
-//   tokens attended to, and the whole cache in pinned host memory if the record fetches from it. The index in HBM.
+// Storage: all tokens where the record fetches and evicts nothing and everything is resident after the prompt. Else the
+//   largest of the tokens resident after the prompt, those attended to, and those resident after the last step with
+//   the tokens generated later, which only heads that neither fetch nor evict keep; records by query head hold copies
+//   for each of them unless all heads hold the same tokens. The whole cache in pinned host memory if the record fetches
+//   from it. The index in HBM.
+// Growth: the share of heads that only append: each step attends to the tokens of the step before and one more, and the
+//   head neither fetches nor leaves out resident tokens. A head that selects pages while the last one fills does not.
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <set>
+#include <optional>
 
 #include "base/error.hpp"
-#include "base/whole_file.hpp"
 #include "policies/all.hpp"
+#include "policies/recorded_selections.hpp"
 #include "policy/costs.hpp"
 #include "policy/fields.hpp"
 #include "policy_parts/host_pages.hpp"
@@ -26,114 +30,11 @@
 namespace kvcast::policy {
 namespace {
 
-using nlohmann::json;
-
-// The lists of a file: by layer, the selection after the prompt (step −1) and then one per step.
-struct Record {
-  std::string path;
-  bool per_query_head = false;
-  bool fetches = false, drops = false;  // some token comes from the host; some token leaves the GPU
-  std::map<int, std::map<int, LayerSelection>> layers;
-};
-
-class RecordReader {
- public:
-  explicit RecordReader(std::string path) { record_.path = std::move(path); }
-
-  Record read() {
-    const std::string text = read_whole_file(record_.path, "the recorded selections");
-    for (std::size_t from = 0; from < text.size();) {
-      const std::size_t end = std::min(text.find('\n', from), text.size());
-      ++line_;
-      if (end > from)
-        add(json::parse(text.begin() + static_cast<std::ptrdiff_t>(from),
-                        text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false));
-      from = end + 1;
-    }
-    if (record_.layers.empty()) fail("the file holds no selections");
-    check_complete();
-    return std::move(record_);
-  }
-
- private:
-  [[noreturn]] void fail(const std::string& what) const { throw UserError({record_.path, line_, 0}, what); }
-
-  int whole(const json& line, const char* key, int low) const {
-    const auto at = line.find(key);
-    if (at == line.end() || !at->is_number_integer() || at->get<std::int64_t>() < low ||
-        at->get<std::int64_t>() > 1'000'000) {
-      fail(fmt::format("\"{}\" must be an integer of at least {}", key, low));
-    }
-    return at->get<int>();
-  }
-
-  // Ascending token positions.
-  std::vector<std::int32_t> positions(const json& line, const char* key, bool needed) const {
-    const auto at = line.find(key);
-    if (at == line.end() && !needed) return {};
-    std::vector<std::int32_t> out;
-    bool good = at != line.end() && at->is_array();
-    for (std::size_t i = 0; good && i < at->size(); ++i) {
-      const json& x = (*at)[i];
-      good = x.is_number_integer() && x.get<std::int64_t>() >= (out.empty() ? 0 : out.back() + 1) &&
-             x.get<std::int64_t>() <= 100'000'000;
-      if (good) out.push_back(x.get<std::int32_t>());
-    }
-    if (!good) fail(fmt::format("\"{}\" must be a list of ascending token positions", key));
-    return out;
-  }
-
-  void add(const json& line) {
-    if (!line.is_object()) fail("expected a JSON object per line");
-    for (const auto& [key, value] : line.items()) {
-      static const std::set<std::string> known = {"layer",    "step",    "kv_head", "q_head",
-                                                  "attended", "fetched", "evicted"};
-      if (!known.contains(key))
-        throw UserError({record_.path, line_, 0}, fmt::format("unknown key \"{}\"", key), {known.begin(), known.end()});
-    }
-    const bool by_query = line.contains("q_head");
-    if (by_query == line.contains("kv_head")) fail("expected either \"kv_head\" or \"q_head\"");
-    if (!record_.layers.empty() && by_query != record_.per_query_head) fail("the lines before select for other heads");
-    record_.per_query_head = by_query;
-    LayerSelection& selection = record_.layers[whole(line, "layer", 0)][whole(line, "step", -1)];
-    selection.per_query_head = by_query;
-    const auto head = static_cast<std::size_t>(whole(line, by_query ? "q_head" : "kv_head", 0));
-    if (head != selection.heads.size())
-      fail(fmt::format("head {} follows head {}", head, static_cast<std::int64_t>(selection.heads.size()) - 1));
-    HeadSelection& lists = selection.heads.emplace_back();
-    lists.attended = positions(line, "attended", true);
-    lists.fetched = positions(line, "fetched", false);
-    lists.evicted = positions(line, "evicted", false);
-    lists.counts.fetched_runs = count_runs(lists.fetched);
-    record_.fetches = record_.fetches || !lists.fetched.empty();
-    record_.drops = record_.drops || !lists.evicted.empty();
-  }
-
-  // Every layer has the same steps, 0 and following, and the same heads.
-  void check_complete() const {
-    const auto& first = record_.layers.begin()->second;
-    for (const auto& [layer, steps] : record_.layers) {
-      int expected = steps.begin()->first == -1 ? -1 : 0;
-      for (const auto& [step, selection] : steps) {
-        if (step != expected++) fail(fmt::format("layer {} has no step {}", layer, expected - 1));
-        if (selection.heads.size() != first.begin()->second.heads.size()) {
-          fail(fmt::format("layer {} step {} has {} heads, other lines have {}", layer, step, selection.heads.size(),
-                           first.begin()->second.heads.size()));
-        }
-      }
-      if (steps.size() != first.size())
-        fail(fmt::format("layer {} has {} steps, the first layer {}", layer, steps.size(), first.size()));
-    }
-  }
-
-  Record record_;
-  int line_ = 0;
-};
-
 struct ReplayedSetting {
   std::string selections;
   double index_bytes = 0;
   std::int64_t index_tokens = 1;
+  std::optional<double> growth;
 
   std::int64_t entries(std::int64_t tokens) const {
     return index_bytes > 0 ? (tokens + index_tokens - 1) / index_tokens : 0;
@@ -142,8 +43,11 @@ struct ReplayedSetting {
 
 class RecordedSelector final : public Selector {
  public:
-  RecordedSelector(const Record& record, const ReplayedSetting& setting, const LayerInput& layer)
+  RecordedSelector(const RecordedSelections& record, const ReplayedSetting& setting, const LayerInput& layer)
       : info_(layer.info()), record_(record), s_(setting) {
+    if (record.prompt_tokens != info_.prompt_tokens) {
+      fail(fmt::format("a prompt of {} tokens, the trace has {}", record.prompt_tokens, info_.prompt_tokens));
+    }
     const auto at = record.layers.find(layer.layer().id());
     if (at == record.layers.end()) fail(fmt::format("no selections for layer {}", layer.layer().id()));
     steps_ = &at->second;
@@ -151,13 +55,13 @@ class RecordedSelector final : public Selector {
     if (steps_->begin()->second.heads.size() != heads) {
       fail(fmt::format("{} heads, the trace has {}", steps_->begin()->second.heads.size(), heads));
     }
-    if (steps_->rbegin()->first + 1 < info_.decode_steps) {
-      fail(fmt::format("{} decode steps, the trace has {}", steps_->rbegin()->first + 1, info_.decode_steps));
+    if (record.steps() < info_.decode_steps) {
+      fail(fmt::format("{} decode steps, the trace has {}", record.steps(), info_.decode_steps));
     }
   }
 
   void prefill(LayerSelection& resident) override {
-    if (steps_->begin()->first == -1) return copy(-1, resident);
+    if (record_.has_prompt_lists()) return copy(-1, resident);
     const LayerSelection& any = steps_->begin()->second;
     resident.reset(any.heads.size(), any.per_query_head);
     for (HeadSelection& head : resident.heads) {
@@ -174,33 +78,19 @@ class RecordedSelector final : public Selector {
 
   void copy(int step, LayerSelection& out) const {
     out = steps_->at(step);
-    const std::int64_t visible = info_.prompt_tokens + step + 1;
-    for (HeadSelection& head : out.heads) {
-      if (!head.attended.empty() && head.attended.back() >= visible) {
-        fail(fmt::format("step {} attends to position {}, {} tokens are visible", step, head.attended.back(), visible));
-      }
-      if (step >= 0) head.counts.scored = s_.entries(visible);
-    }
+    if (step < 0) return;
+    for (HeadSelection& head : out.heads) head.counts.scored = s_.entries(info_.prompt_tokens + step + 1);
   }
 
   const trace::TraceInfo& info_;
-  const Record& record_;
+  const RecordedSelections& record_;
   const ReplayedSetting& s_;
   const std::map<int, LayerSelection>* steps_;
 };
 
 class Replayed final : public Policy {
  public:
-  Replayed(Record record, const ReplayedSetting& setting, const Lengths& lengths)
-      : record_(std::move(record)), s_(setting) {
-    // The record grows with the context as far as its last step attends to more tokens than its first.
-    const auto& steps = record_.layers.begin()->second;
-    const int last = steps.rbegin()->first;
-    if (last > 0) growth_ = std::clamp((attended(steps.at(last)) - attended(steps.at(0))) / last, 0.0, 1.0);
-    if (steps.begin()->first == -1) {
-      record_.drops = record_.drops || attended(steps.at(-1)) < static_cast<double>(lengths.prompt_tokens);
-    }
-  }
+  Replayed(RecordedSelections record, const ReplayedSetting& setting) : record_(std::move(record)), s_(setting) {}
 
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     return std::make_unique<RecordedSelector>(record_, s_, layer);
@@ -227,10 +117,9 @@ class Replayed final : public Policy {
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
-    const bool partial = record_.fetches || record_.drops;
-    const double held = partial ? shape.attended : static_cast<double>(shape.tokens);
     std::vector<MemoryItem> items = {
-        {graph::Pool::kHbm, "KV cache", kv_bytes(shape, held, partial && record_.per_query_head)}};
+        {graph::Pool::kHbm, "KV cache",
+         kv_bytes(shape, held(shape), record_.partial && record_.per_query_head && !record_.same_tokens)}};
     if (record_.fetches) items.push_back(host_copy(shape));
     if (s_.index_bytes > 0) {
       items.push_back({graph::Pool::kHbm, "index",
@@ -241,19 +130,26 @@ class Replayed final : public Policy {
   }
 
   Growth growth() const override {
-    return {.attended = growth_, .scored = s_.index_bytes > 0 ? 1.0 / static_cast<double>(s_.index_tokens) : 0};
+    return {.attended = attended_growth(),
+            .scored = s_.index_bytes > 0 ? 1.0 / static_cast<double>(s_.index_tokens) : 0};
   }
 
  private:
-  static double attended(const LayerSelection& selection) {
-    double total = 0;
-    for (const HeadSelection& head : selection.heads) total += static_cast<double>(head.attended.size());
-    return total / static_cast<double>(selection.heads.size());
+  double attended_growth() const { return s_.growth.value_or(record_.growing); }
+
+  // Returns the tokens that a head holds, mean over layers and heads.
+  double held(const MemoryShape& shape) const {
+    const auto tokens = static_cast<double>(shape.tokens), steps = static_cast<double>(record_.steps());
+    if (!record_.partial) return tokens;
+    const double generated = tokens - static_cast<double>(record_.prompt_tokens);
+    // The recorded steps see 1 to `steps` generated tokens; shape.attended is their mean.
+    const double attended = shape.attended + attended_growth() * (generated - (steps + 1) / 2);
+    const double kept = record_.after_last + record_.keeping * (generated - steps);
+    return std::min(tokens, std::max({attended, kept, record_.after_prompt}));
   }
 
-  Record record_;
+  RecordedSelections record_;
   ReplayedSetting s_;
-  double growth_ = 0;
 };
 
 const Fields<ReplayedSetting>& replayed_fields() {
@@ -270,7 +166,12 @@ const Fields<ReplayedSetting>& replayed_fields() {
                &ReplayedSetting::index_bytes)
           .add(whole("index_tokens", 1, "tokens", "tokens per entry of the index: the page size of page summaries", 1,
                      1e6),
-               &ReplayedSetting::index_tokens);
+               &ReplayedSetting::index_tokens)
+          .add(real_or("growth", "recorded",
+                       "tokens that each generated token adds to what a later step attends to; recorded: the share of "
+                       "heads that only append",
+                       0, 1),
+               &ReplayedSetting::growth);
   return all;
 }
 
@@ -283,8 +184,16 @@ Descriptor describe_replayed() {
   d.category = "recorded";
   d.paper = "none: the record's own";
   d.parameters = replayed_fields().parameters();
-  d.formulas = {"traffic: index_bytes·n_kv·L + 2·attended·d·b a step; host to device 2·fetched·d·b",
-                "storage: 2·n_kv·L·d·b, or 2·n_kv·attended·d·b where tokens are evicted or fetched"};
+  d.formulas = {
+      "traffic: n_kv·index_bytes·L + 2·n_kv·attended·d·b per step; host to device 2·n_kv·fetched·d·b",
+      "storage: HBM 2·n_kv·held·d·b + n_kv·index_bytes·L; pinned DRAM 2·n_kv·L·d·b if the record fetches",
+      "held: L if nothing is fetched, evicted or missing after the prompt; else the largest of the tokens resident "
+      "after the prompt, those attended to, and those resident after the last step plus the tokens generated later, "
+      "which only heads that neither fetch nor evict keep",
+      "growth: a head only appends if each step attends to the tokens of the step before and one more, and it neither "
+      "fetches tokens nor leaves out resident ones (known only from lines with step −1)",
+      "records by query head: n_q instead of n_kv for attended and fetched tokens, and for held ones unless all heads "
+      "of a layer hold the same"};
   d.needs = [](const ParameterValues&, const Lengths&) {
     return ReplayNeeds{.unseen = "the recorded selections belong to one trace, which is no sample of a benchmark"};
   };
@@ -293,7 +202,7 @@ Descriptor describe_replayed() {
     if (s.selections == "none") {
       throw UserError(values.where("selections"), "replayed needs the file of selections: `selections: FILE.jsonl`");
     }
-    return std::make_unique<Replayed>(RecordReader(s.selections).read(), s, lengths);
+    return std::make_unique<Replayed>(read_selections(s.selections, lengths.prompt_tokens), s);
   };
   return d;
 }

@@ -29,9 +29,15 @@ std::size_t nearest_captured(const ReplayResult& replay, int layer) {
 }  // namespace
 
 Draw::Draw(const ReplayResult& replay, const config::Model& model, int batch, Stream stream)
-    : replay_(replay), stream_(stream), batch_(batch) {
-  KVCAST_CHECK(batch >= 1 && replay.decode_steps >= 1);
-  first_step_ = std::min(kWarmupSteps, replay.decode_steps - 1);
+    : Draw(replay, model, batch, std::min(kWarmupSteps, replay.decode_steps - 1), std::optional(stream)) {}
+
+Draw Draw::in_order(const ReplayResult& replay, const config::Model& model, int batch, int first) {
+  return {replay, model, batch, first, std::nullopt};
+}
+
+Draw::Draw(const ReplayResult& replay, const config::Model& model, int batch, int first, std::optional<Stream> stream)
+    : replay_(replay), stream_(stream), batch_(batch), first_step_(first) {
+  KVCAST_CHECK(batch >= 1 && first >= 0 && first < replay.decode_steps);
   counted_tokens_ = replay.prompt_tokens + replay.decode_steps;
   for (int layer = 0; layer < model.layers; ++layer) nearest_.push_back(nearest_captured(replay, layer));
   for (const LayerCounts& layer : replay.layers) {
@@ -50,8 +56,12 @@ std::span<const policy::HeadCounts> Draw::heads(int layer, std::int64_t step) {
   const auto steps = static_cast<std::uint64_t>(replay_.decode_steps - first_step_);
   drawn_.clear();
   for (int sequence = 0; sequence < batch_; ++sequence) {
-    const Stream stream = stream_.child({static_cast<std::uint64_t>(sequence), static_cast<std::uint64_t>(layer)});
-    const std::uint64_t seen = stream.below(static_cast<std::uint64_t>(step), steps);
+    std::uint64_t seen = static_cast<std::uint64_t>(step);
+    if (stream_) {
+      const Stream stream = stream_->child({static_cast<std::uint64_t>(sequence), static_cast<std::uint64_t>(layer)});
+      seen = stream.below(seen, steps);
+    }
+    KVCAST_CHECK(seen < steps);
     const auto first = grown_[captured].begin() + static_cast<std::ptrdiff_t>(seen * heads);
     drawn_.insert(drawn_.end(), first, first + static_cast<std::ptrdiff_t>(heads));
   }

@@ -26,9 +26,11 @@ template <auto Member>
 double* traffic_field(Result& r, int) {
   return r.has_times() ? &(r.experiment.traffic.*Member) : nullptr;
 }
+// The peak of a run that does not fit would be that of what was allocated before.
 template <auto Pool, auto Member>
 double* pool_field(Result& r, int) {
-  return r.status == Status::kFailed || r.build ? nullptr : &(r.experiment.*Pool.*Member);
+  const bool known = Member == &PoolUse::capacity ? r.status != Status::kFailed && !r.build : r.has_times();
+  return known ? &(r.experiment.*Pool.*Member) : nullptr;
 }
 template <auto Member>
 double* accuracy_field(Result& r, int) {
@@ -173,9 +175,10 @@ void add_scores(Row& rows) {
 void add_memory(Row& rows) {
   using E = Experiment;
   using P = PoolUse;
-  rows.push_back({"memory.hbm_peak_bytes", "hbm", kBytes, kLower, kPeakMemory, "HBM peak", "HBM peak",
-                  "Largest amount of GPU memory in use, reserved memory not counted.", kGb,
-                  pool_field<&E::hbm, &P::peak>});
+  rows.push_back(
+      {"memory.hbm_peak_bytes", "hbm", kBytes, kLower, kPeakMemory, "HBM peak", "HBM peak",
+       "Largest amount of GPU memory in use, reserved memory not counted; none for a run that does not fit, see oom.",
+       kGb, pool_field<&E::hbm, &P::peak>});
   rows.push_back({"memory.hbm_capacity_bytes", "hbm_capacity", kBytes, kNeither, kExact, "HBM capacity", "",
                   "GPU memory that weights, caches and activations can use: capacity less what is reserved.", kGb,
                   pool_field<&E::hbm, &P::capacity>});

@@ -171,9 +171,7 @@ class Planner::Impl {
       policies.insert(result.subject.policy);
     });
     for (std::size_t i = 0; i < questions.size(); ++i) {
-      experiments.want_scores(questions[i]->needs_scores());
-      plan::Answer answer = questions[i]->answer(experiments);
-      answer.runs = experiments.take_count();
+      const plan::Answer answer = plan::answer(*questions[i], experiments);
       report::Palette palette(assets_.palette);
       const store::Answer stored{answer.kind, answer.question, answer.text, "", answer.data.dump(), answer.runs};
       json spec = report::filled_spec(assets_, report::chart_json(stored, {palette, machines, policies}));

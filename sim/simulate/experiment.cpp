@@ -195,7 +195,7 @@ class Simulation {
       const DecodeSteps& steps = lowered_.contexts[i];
       Window& window = windows_.emplace_back(steps, usual_.costs, scales_);
       std::ostream* const trace = i == lowered_.middle ? options_.chrome_trace : nullptr;
-      if (!simulate(usual_.system, window.run, fmt::format("decode at {} tokens", steps.start), trace)) return;
+      if (!simulate(usual_.system, window.run, fmt::format("decode at {} tokens", steps.held), trace)) return;
       add_scaled(result_.step, attribute_blocks(window.recorded(usual_.system)), steps.weight);
     }
     const Window& middle = windows_[lowered_.middle];

@@ -135,18 +135,20 @@ class Lowering {
     return setting_.lengths.prompt_tokens + 1 + static_cast<std::int64_t>(std::llround(share * last));
   }
 
-  // The last `last` of `all` drawn steps around a context.
-  DecodeSteps steps(const lower::DecodeSetting& setting, std::int64_t at, int all, int last) {
+  // The last `last` of `all` drawn steps around a context. `to_end`: the memory is that of the last token.
+  DecodeSteps steps(const lower::DecodeSetting& setting, std::int64_t at, int all, int last, bool to_end = false) {
     DecodeSteps out;
-    out.start = std::max(setting.lengths.prompt_tokens + 1, at - warmup_ - (all - 1) / 2);
+    const std::int64_t start = std::max(setting.lengths.prompt_tokens + 1, at - warmup_ - (all - 1) / 2);
     out.warmup = static_cast<std::size_t>(warmup_);
-    const std::int64_t first_measured = out.start + warmup_;
+    const std::int64_t first_measured = start + warmup_;
     lower::SampledSteps sampled;
     sampled.consecutive = all > kStepsOfContext;
-    sampled.context = first_measured + (sampled.consecutive ? all - last - warmup_ : (all - 1) / 2);
+    sampled.context = sampled.consecutive ? first_measured + all - last - warmup_ : at;
     sampled.steps = warmup_ + last;
     sampled.first_draw = kFirstDraw + all - last - warmup_;
-    sampled.held = std::max(out.start, std::min(first_measured + all - 1, setting.lengths.bound()));
+    sampled.held =
+        to_end ? setting.lengths.bound() : std::max(start, std::min(first_measured + all - 1, setting.lengths.bound()));
+    out.held = sampled.held;
     lower::DecodeWindow window(setting, sampled, out_.owners);
     out.stream = lower::flatten(window, out_.works);
     return out;
@@ -162,7 +164,7 @@ class Lowering {
     const int all = run_.framework.measured_steps;
     const bool one_context = all <= kStepsOfContext;
     const int most = draw_.varies() || !one_context ? all : std::min(kSteadySteps, all);
-    DecodeSteps middle = steps(setting_, context_at(at(out_.middle)), all, most);
+    DecodeSteps middle = steps(setting_, context_at(at(out_.middle)), all, most, samples == 1);
     const auto first = middle.warmup;
     bool steady = true;
     for (std::size_t s = first + 1; s < middle.stream.blocks.size() && steady; ++s) {

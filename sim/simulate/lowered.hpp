@@ -33,7 +33,7 @@ lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& 
 // Steps at one context.
 struct DecodeSteps {
   lower::FlatStream stream;  // one block per step
-  std::int64_t start = 0;    // context of the first step, as stated in messages
+  std::int64_t held = 0;     // context that determines the memory, as stated in messages
   std::size_t warmup = 0;    // steps
   double weight = 1;         // weight in the mean over the decode length
   std::size_t measured() const { return stream.blocks.size() - warmup; }

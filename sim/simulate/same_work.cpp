@@ -39,7 +39,7 @@ bool same(const lower::FlatStream& a, const lower::FlatStream& b) {
 
 bool same(const std::vector<DecodeSteps>& a, const std::vector<DecodeSteps>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const DecodeSteps& x, const DecodeSteps& y) {
-    return x.start == y.start && x.warmup == y.warmup && x.weight == y.weight && same(x.stream, y.stream);
+    return x.held == y.held && x.warmup == y.warmup && x.weight == y.weight && same(x.stream, y.stream);
   });
 }
 

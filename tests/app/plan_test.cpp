@@ -165,6 +165,18 @@ TEST_CASE("a choice has the cost of the question's price or the run's, and targe
              Contains("Pareto front over throughput and memory ("));
 }
 
+TEST_CASE("an answer that compares scores says what they leave out of a rounded cache") {
+  const Scratch scratch;
+  const std::string score =
+      "score=" + scratch.write("tasks.yaml", "one: {recipe: niah, steps: 4, score: exact, context: 1024}\n");
+  const auto details = [&](const std::string& caches) {
+    return answer_to("choose: {deployment.kv_cache: " + caches + ", targets: {score: '>= 1 %'}}", {score})["details"]
+        .dump();
+  };
+  CHECK_THAT(details("[bf16, fp8]"), Contains("leave out the loss from reading rounded values"));
+  CHECK_THAT(details("[bf16]"), !Contains("rounded"));
+}
+
 TEST_CASE("settings beyond the engine's batch are counted as settings that were not simulated") {
   const json answer =
       answer_to("choose: {policy: [full, quest], workload.batch: [1, 2, 16, 32]}", {"framework={max_batch: 8}"});

@@ -96,9 +96,36 @@ TEST_CASE("shards part a sweep without gap or overlap, and one store takes all o
   }
   for (const pid_t child : children) CHECK(wait_for(child) == 0);
   CHECK(stored_results(scratch / "s").size() == kPoints);
-  for (const char* bad : {"4/3", "x", "1/0", "-1/2", "1/"}) {
-    CHECK(kvcast::test::kvcast({"sweep", config, "-o", scratch / "t", "--shard", bad}).code == 2);
+}
+
+TEST_CASE("a shard that is none of the parts is refused at its option") {
+  const Scratch scratch;
+  const std::string config = scratch.write("sweep.yaml", kSweep);
+  for (const char* bad : {"4/3", "0/2", "x", "1/0", "-1/2", "1/"}) {
+    const Output o = kvcast::test::kvcast({"sweep", config, "-o", scratch / "t", "--shard", bad});
+    CHECK(o.code == 2);
+    CHECK_THAT(o.err, Catch::Contains("kvcast: --shard: " + std::string(bad) + " is not i/n with i from 1 to n"));
   }
+}
+
+TEST_CASE("a shard prints findings only once the folder has all experiments of the sweep") {
+  const Scratch scratch;
+  const std::string config = scratch.write("sweep.yaml", kSweep);
+  const auto shard = [&](const char* part, const char* dir) {
+    const Output o = kvcast::test::kvcast({"sweep", config, "-o", scratch / dir, "--shard", part});
+    CHECK(o.code == 0);
+    return o.out;
+  };
+  const std::string first = shard("1/2", "a");
+  CHECK_THAT(first, Catch::StartsWith("This is shard 1 of 2.\n"));
+  CHECK_THAT(first, Catch::Contains("The sweep has " + std::to_string(kPoints) + " experiments.") &&
+                        Catch::Contains("`kvcast merge`") && Catch::Contains("`kvcast report`"));
+  for (const char* finding : {"Best policy", "Break-even"}) CHECK_THAT(first, !Catch::Contains(finding));
+  CHECK_THAT(shard("2/2", "b"), !Catch::Contains("Best policy"));
+  const Output merged = kvcast::test::kvcast({"merge", scratch / "a", scratch / "b", "-o", scratch / "both"});
+  CHECK_THAT(merged.out, Catch::Contains("Best policy") && !Catch::Contains("This is shard"));
+  CHECK_THAT(shard("2/2", "a"), Catch::Contains("Best policy"));
+  CHECK_THAT(shard("1/1", "a"), Catch::Contains("Best policy") && !Catch::Contains("This is shard"));
 }
 
 TEST_CASE("a mistake anywhere in a sweep is found before any work") {

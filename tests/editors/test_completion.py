@@ -39,11 +39,21 @@ class Completion(unittest.TestCase):
         self.assertIn('synth', bash_offers('trace', 'sy'))
         self.assertIn('--out', bash_offers('trace', 'synth', '--o'))
 
+    def test_bash_offers_the_values_of_an_argument_and_no_files(self):
+        self.assertEqual(bash_offers('completion', ''), ['bash', 'zsh', 'fish', '-h', '--help'])
+        self.assertEqual(bash_offers('schema', 'r'), ['run'])
+        self.assertEqual(bash_offers('completion', 'tm'), [])
+
+    def test_the_other_scripts_have_the_values_of_an_argument(self):
+        self.assertIn("completion) _arguments '*:value:(bash zsh fish)'", script('zsh'))
+        self.assertIn("-f -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'", script('fish'))
+
     @unittest.skipUnless(shutil.which('fish'), 'fish is not installed')
     def test_fish_offers_the_same(self):
         self.assertEqual(sorted(fish_offers('kvcast re')), ['replay', 'report'])
         self.assertEqual(fish_offers('kvcast report --fi'), ['--figures'])
         self.assertIn('synth', fish_offers('kvcast trace sy'))
+        self.assertEqual(fish_offers('kvcast schema r'), ['run'])
 
     @unittest.skipUnless(shutil.which('zsh'), 'zsh is not installed')
     def test_zsh_takes_the_script(self):

@@ -41,10 +41,10 @@ struct Asked {
 Asked ask(Experiments& experiments, const std::string& question, const std::string& settings = "{}") {
   const Node list = config::parse_yaml("- " + question, "plan.yaml");
   const auto questions = read_plan(run_with(settings).with("plan", list));
-  experiments.take_count();
+  experiments.take_requested();
   const Answer answer = questions.front()->answer(experiments);
   CHECK_FALSE(answer.text.empty());
-  return {answer.data, experiments.take_count()};
+  return {answer.data, static_cast<int>(experiments.take_requested().size())};
 }
 
 const result::Metric& metric(const char* name) { return *result::find_metric(name); }

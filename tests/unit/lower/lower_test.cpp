@@ -189,6 +189,7 @@ TEST_CASE("queries and outputs have 16 bits for every cache precision") {
   CHECK(unpacked.flops == 5000);
   CHECK(std::get<graph::PrefillAttention>(by_label.at("scores")).read_bytes == 256 + 4 * 1600 * 2);
   CHECK(std::get<graph::PrefillAttention>(by_label.at("weighted values")).write_bytes == 256);
+  CHECK(graph::traffic_of(by_label.at("scores")).kv_read == 4 * 1600 * 2);  // as repeated
 }
 
 TEST_CASE("attention by operators moves 24 bytes per score and the repeated heads") {

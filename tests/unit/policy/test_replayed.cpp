@@ -100,6 +100,136 @@ TEST_CASE("a record that drops nothing keeps the whole cache, and grows as it at
   CHECK(items[0].bytes == model.layers * 2.0 * 100 * 2 * 16);
 }
 
+// Returns a line of a record of one layer. The prompt of the cases below has 6 tokens.
+std::string recorded_line(int step, const std::string& lists, int head = 0) {
+  return R"({"layer":0,"step":)" + std::to_string(step) + R"(,"kv_head":)" + std::to_string(head) + R"(,"attended":)" +
+         lists + "}\n";
+}
+
+// Returns the tokens that a head holds at a context of 108 tokens if the replay attended to `attended` tokens, mean
+// over heads.
+double tokens_held(const Policy& policy, double attended) {
+  const config::Model model = small_model();
+  const auto items = policy.memory({&model, 1, 108, {6, 102}, attended});
+  REQUIRE(items.front().owner == "KV cache");
+  return items.front().bytes / (model.layers * 2 * 2 * 16);  // keys and values of 2 KV heads
+}
+
+TEST_CASE("the memory of an evicted prompt grows with the tokens that a step reads") {
+  // Three of the prompt's tokens stay; the steps attend to 4 and 5 tokens, 4.5 in the mean.
+  const Recorded record(recorded_line(-1, "[0,2,5]") + recorded_line(0, "[0,2,5,6]") + recorded_line(1, "[0,2,5,6,7]"));
+  const auto policy = tests::make("replayed", record.settings(), {6, 102});
+  CHECK(policy->growth().attended == 1);
+  // 102 tokens have been generated, of which the replay saw 2: 5 + 100. Growth from the mean, 4.5 + 102 − 1.5, agrees.
+  CHECK(tokens_held(*policy, 4.5) == Approx(105));
+  const auto fixed = tests::make("replayed", record.settings() + ", growth: 0", {6, 102});
+  CHECK(fixed->growth().attended == 0);
+  CHECK(tokens_held(*fixed, 4.5) == Approx(105));  // the tokens stay, although steps read no more of them
+}
+
+TEST_CASE("a head holds what is resident after the prompt, however little a step reads") {
+  // A selection of 2 among 5 resident tokens: the second stage of RocketKV.
+  const Recorded record(recorded_line(-1, "[0,1,2,4,5]") + recorded_line(0, "[0,6]") + recorded_line(1, "[2,7]"));
+  const auto policy = tests::make("replayed", record.settings(), {6, 102});
+  CHECK(policy->growth().attended == 0);
+  CHECK(tokens_held(*policy, 2) == Approx(5 + 102));
+  // A window: what enters evicts, so that 4 tokens are held at any context, 5 during the step that attends to 5.
+  const Recorded window(recorded_line(-1, "[0,3,4,5]") + recorded_line(0, R"([0,3,4,5,6],"evicted":[3])") +
+                        recorded_line(1, R"([0,4,5,6,7],"evicted":[4])"));
+  const auto slides = tests::make("replayed", window.settings(), {6, 102});
+  CHECK(slides->growth().attended == 0);
+  CHECK(tokens_held(*slides, 5) == Approx(5));
+  // Evicted tokens leave: 6 are resident after the prompt, 3 after the last step.
+  const Recorded shrinks(recorded_line(-1, "[0,1,2,3,4,5]") + recorded_line(0, R"([0,6],"evicted":[1,2,3,4])") +
+                         recorded_line(1, R"([0,7],"evicted":[5])"));
+  CHECK(tokens_held(*tests::make("replayed", shrinks.settings(), {6, 102}), 2) == Approx(6));
+}
+
+TEST_CASE("a page that fills is not growth") {
+  const auto growth_of = [](const std::string& text) {
+    const Recorded record(text);
+    return tests::make("replayed", record.settings(), {6, 102})->growth().attended;
+  };
+  // Pages of 4 tokens in an intact cache: the page of positions 4 to 7 fills.
+  const std::string whole = recorded_line(-1, "[0,1,2,3,4,5]");
+  CHECK(growth_of(whole + recorded_line(0, "[0,1,4,5,6]") + recorded_line(1, "[0,1,4,5,6,7]")) == 0);
+  // The same with a cache that fetched its page from the host.
+  const std::string fetched = recorded_line(-1, "[4,5]") + recorded_line(0, R"([0,1,4,5,6],"fetched":[0,1])");
+  CHECK(growth_of(fetched + recorded_line(1, "[0,1,4,5,6,7]")) == 0);
+  CHECK(growth_of(fetched + recorded_line(1, R"([2,3,4,5,6,7],"fetched":[2,3],"evicted":[0,1])")) == 0);
+  // The selection changes, and the number of its tokens rises by 1.
+  CHECK(growth_of(recorded_line(0, "[0,1,6]") + recorded_line(1, "[2,3,6,7]")) == 0);
+  // One step shows no growth.
+  CHECK(growth_of(whole + recorded_line(0, "[0,1,2,3,4,5,6]")) == 0);
+}
+
+TEST_CASE("the share of heads that only append grows") {
+  // Head 0 keeps everything, head 1 a sink and a window of 2 tokens.
+  const Recorded record(recorded_line(-1, "[0,1,2,3,4,5]", 0) + recorded_line(-1, "[0,4,5]", 1) +
+                        recorded_line(0, "[0,1,2,3,4,5,6]", 0) + recorded_line(0, R"([0,5,6],"evicted":[4])", 1) +
+                        recorded_line(1, "[0,1,2,3,4,5,6,7]", 0) + recorded_line(1, R"([0,6,7],"evicted":[5])", 1));
+  const auto policy = tests::make("replayed", record.settings(), {6, 102});
+  CHECK(policy->growth().attended == 0.5);
+  // 108 tokens of head 0 and 3 of head 1; the steps attend to 7 + 3 and 8 + 3 tokens, 5.25 in the mean.
+  CHECK(tokens_held(*policy, 5.25) == Approx((108 + 3) / 2.0));
+  CHECK(tests::make("replayed", record.settings() + ", growth: 0.25", {6, 102})->growth().attended == 0.25);
+}
+
+TEST_CASE("a record that fetches without the prompt's lists holds what it attends to") {
+  const Recorded record(recorded_line(0, R"([0,1,6],"fetched":[0,1])") +
+                        recorded_line(1, R"([2,3,7],"fetched":[2,3])"));
+  CHECK(tokens_held(*tests::make("replayed", record.settings(), {6, 102}), 3) == Approx(3));
+}
+
+TEST_CASE("a record is rejected where a step cannot see or read a token") {
+  const auto refused = [](const std::string& text) { return Recorded(text).refused({6, 2}); };
+  // Step 0 sees positions 0 to 6.
+  const std::string unseen = "record.jsonl:2: the recorded selections do not fit the trace: step 0 ";
+  const std::string start = recorded_line(-1, "[0,1]");
+  CHECK(refused(start + recorded_line(0, "[0,7]")).find(unseen + "attends to position 7, 7 tokens") !=
+        std::string::npos);
+  CHECK(refused(start + recorded_line(0, R"([0,6],"fetched":[4,99999])"))
+            .find(unseen + "fetches position 99999, 7 tokens") != std::string::npos);
+  CHECK(refused(start + recorded_line(0, R"([0,6],"evicted":[7])")).find(unseen + "evicts position 7, 7 tokens") !=
+        std::string::npos);
+  // Token 2 is never resident; token 1 is, until step 0 evicts it. Line 3 is wrong.
+  const std::string fetches = start + recorded_line(0, R"([0,1,3,6],"fetched":[3],"evicted":[1])");
+  CHECK(refused(fetches + recorded_line(1, "[0,2,7]"))
+            .find("record.jsonl:3: step 1 attends to position 2, which is neither") != std::string::npos);
+  CHECK(refused(fetches + recorded_line(1, "[0,1,7]"))
+            .find("record.jsonl:3: step 1 attends to position 1, which is neither") != std::string::npos);
+  CHECK_FALSE(refused(fetches + recorded_line(1, R"([0,1,3,7],"fetched":[1])")).find("step") != std::string::npos);
+  // Layers differ in their steps.
+  CHECK(refused(start + recorded_line(0, "[0]") + R"({"layer":1,"step":0,"kv_head":0,"attended":[0]}
+{"layer":1,"step":1,"kv_head":0,"attended":[0]})")
+            .find("only some layers have lines with step -1: layer 1") != std::string::npos);
+}
+
+TEST_CASE("a record without fetches may attend to tokens in host memory, where the CPU reads them") {
+  const Recorded record(recorded_line(-1, "[0,1]") + recorded_line(0, R"([0,3,6],"evicted":[6])") +
+                        recorded_line(1, "[0,4,6,7]"));
+  const auto policy = tests::make("replayed", record.settings(), {6, 102});
+  // 2 tokens and the last one stay, and 3 and 4 tokens are attended to.
+  CHECK(tokens_held(*policy, 3.5) == Approx(3.5));
+}
+
+TEST_CASE("query heads that hold the same tokens share them") {
+  // Four query heads on two KV heads, which hold one token of the prompt and every later one: 1 + 102 at 108 tokens.
+  const auto of = [](const char* token_of_last_head) {
+    std::string text;
+    for (int step = -1; step < 2; ++step) {
+      for (int head = 0; head < 4; ++head) {
+        text += R"({"layer":0,"step":)" + std::to_string(step) + R"(,"q_head":)" + std::to_string(head) +
+                R"(,"attended":[)" + (head == 3 ? token_of_last_head : "0") + "]}\n";
+      }
+    }
+    const Recorded record(text);
+    return tokens_held(*tests::make("replayed", record.settings(), {6, 102}), 1);
+  };
+  CHECK(of("0") == Approx(103));      // a copy for each of the 2 KV heads
+  CHECK(of("1") == Approx(2 * 103));  // a copy for each query head
+}
+
 TEST_CASE("an invalid record is rejected with its line") {
   const auto refused = [](const std::string& text) { return Recorded(text).refused({3, 2}); };
   const std::string good = R"({"layer":0,"step":0,"kv_head":0,"attended":[0]})";

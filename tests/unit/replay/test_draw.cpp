@@ -75,6 +75,25 @@ TEST_CASE("a replay with few steps still has one to draw from") {
   }
 }
 
+TEST_CASE("captured steps are repeated in order by every sequence, warm-up included") {
+  ReplayResult r = replay_of({0, 2}, 6);
+  Draw steps = Draw::in_order(r, model_of(3), 2, 1);
+  CHECK(steps.batch() == 2);
+  for (const int layer : {0, 1, 2}) {
+    const LayerCounts& captured = r.layers[layer == 2 ? 1 : 0];
+    CHECK(steps.captured_layer(layer) == captured.layer);
+    for (int step = 1; step < 6; ++step) {
+      const auto heads = steps.heads(layer, step - 1);
+      REQUIRE(heads.size() == 4);  // 2 sequences × 2 heads
+      for (std::size_t h = 0; h < 4; ++h) CHECK(heads[h].attended == captured.at(step)[h % 2].attended);
+    }
+  }
+  // Counts of all steps are at the last context, as those that are drawn are.
+  r.growth = {.attended = 1};
+  const auto grown = Draw::in_order(r, model_of(3), 1, 2).heads(0, 1)[0];
+  CHECK(grown.attended == r.layers[0].at(3)[0].attended + 2);
+}
+
 TEST_CASE("counts are adjusted to one context by the policy's growth") {
   ReplayResult r = replay_of({0}, 12);
   r.growth = {.attended = 1, .scored = 0.25};

@@ -85,12 +85,14 @@ TEST_CASE("a twentieth of the time determines the origin of the whole, a smaller
   CHECK(origin_of(metrics::Attribution{}) == Origin::kExact);
 }
 
-TEST_CASE("a result that does not fit has memory and no times") {
+TEST_CASE("a result that does not fit has neither times nor a peak of memory, which would be that of what did fit") {
   Result r = small_result();
   r.status = Status::kOom;
   CHECK_FALSE(value(r, metric("tpot")).has_value());
   CHECK_FALSE(value(r, metric("exposed.gemm")).has_value());
-  CHECK(value(r, metric("hbm")).value() == 50e9);
+  CHECK_FALSE(value(r, metric("hbm")).has_value());
+  CHECK_FALSE(value(r, metric("decode_hbm")).has_value());
+  CHECK(value(r, metric("hbm_capacity")).value() == r.experiment.hbm.capacity);
   CHECK(number_named(r, "fits").value() == 0);
 }
 

@@ -111,19 +111,28 @@ TEST_CASE("measured steps represent the middle one of them, and the steps before
   const Experiment middle = decode(run);
   CHECK(middle.traffic.kv_read == Approx(kTokenBytes * 2001));
   CHECK(middle.tpot_mean_s == Approx(seconds_at(2001)).margin(1e-12));  // whole picoseconds
-  // No window begins before the first token. One warm-up step is enough where no step waits for work of the one before:
-  // steps 1002 to 1004 represent the first token, and 3000 to 3002 the last.
+  // The first token and the last one have their own contexts, however many steps are measured.
   run.framework.sampled_contexts = 2;
-  CHECK(decode(run).traffic.kv_read == Approx(kTokenBytes * (1003 + 3001) / 2));
+  CHECK(decode(run).traffic.kv_read == Approx(kTokenBytes * (1001 + 3001) / 2));
 }
 
 TEST_CASE("at the peak of decoding the cache contains what the last token attends to") {
   config::Run run = run_of(1000, 4001, 3);
   const double others = run.model.weight_bytes() + lower::activation_bytes(run.model, 3, 3);
   CHECK(decode(run).decode_hbm.peak == Approx(others + kTokenBytes * 5001).epsilon(1e-12));
+  // So it does if only one context, in the middle, is simulated.
+  CHECK(decode(run_of(1000, 4001, 1)).decode_hbm.peak == Approx(others + kTokenBytes * 5001).epsilon(1e-12));
   // Steps at 5000 to 5002 are measured there, although decoding ends after the first two.
   run.framework.measured_steps = 3;
   CHECK(decode(run).decode_hbm.peak == Approx(others + kTokenBytes * 5001).epsilon(1e-12));
+}
+
+TEST_CASE("the first token is simulated at its own context, however many steps are measured") {
+  for (const int measured : {1, 2, 10, 32}) {
+    config::Run run = run_of(100, 1, 1);
+    run.framework.measured_steps = measured;
+    CHECK(decode(run).traffic.kv_read == Approx(kTokenBytes * 101).epsilon(1e-12));
+  }
 }
 
 TEST_CASE("an allocation that fails during decoding is named and leaves no times") {

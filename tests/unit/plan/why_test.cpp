@@ -1,0 +1,46 @@
+// Reasons for a difference, as text: rounding is none of them.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "plan/question.hpp"
+
+namespace kvcast::tests {
+namespace {
+
+using namespace kvcast::plan;
+using Catch::Contains;
+
+Answer why(const std::string& of, const std::string& against) {
+  const config::Node plan = config::parse_yaml(
+      "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: full\nframework: transformers-4.48-eager\nscore: none\n"
+      "workload: {prompt_tokens: 1024, decode_tokens: 32, batch: 2}\ntrace: {recipe: needle, layers: 1, steps: 4}\n"
+      "plan:\n  - why: {metric: tpot, if_free: false, of: {policy: " +
+          of + "}, against: {policy: " + against + "}}\n",
+      "plan.yaml");
+  Experiments experiments({});
+  return read_plan(plan).front()->answer(experiments);
+}
+
+bool has_smaller_parts(const Answer& answer) {
+  for (const std::string& line : answer.details) {
+    if (line.starts_with("smaller parts together")) return true;
+  }
+  return false;
+}
+
+TEST_CASE("parts of a difference that are rounding are not printed") {
+  // Python's time to launch is all of the difference; the other parts are equal except for rounding.
+  const Answer launches = why("{name: quest, budget: 256}", "full");
+  CHECK_THAT(launches.text, Contains("the largest difference on the critical path is launch (host thread) +"));
+  CHECK_THAT(launches.text, !Contains("e-") && !Contains(" ps"));
+  CHECK_FALSE(has_smaller_parts(launches));
+  double rounding = 0;
+  for (const auto& part : launches.data["parts"]) {
+    const double seconds = part["seconds"];
+    if (std::abs(seconds) < 1e-9) rounding += std::abs(seconds);
+  }
+  CHECK(rounding > 0);  // so that there was something to leave out
+}
+
+}  // namespace
+}  // namespace kvcast::tests
