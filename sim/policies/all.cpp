@@ -131,9 +131,7 @@ void check_model(const Descriptor& descriptor, const config::Model& model, const
   }
 }
 
-const Descriptor& find_policy(const std::string& name) {
-  return find_policy(config::PolicyChoice{name, {}, {}, {}});
-}
+const Descriptor& find_policy(const std::string& name) { return find_policy(config::PolicyChoice{name, {}, {}, {}}); }
 
 const Descriptor& find_policy(const config::PolicyChoice& choice) {
   const std::string& name = choice.name;

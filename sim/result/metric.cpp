@@ -131,9 +131,9 @@ Origin origin(const Result& result, const Metric& metric) {
     case Basis::kBuildPart:
       return result.build ? origin_of(result.build->time) : Origin::kExact;
     case Basis::kPeakMemory:
-      return is_estimate(result.experiment.hbm) ? Origin::kAssumed : Origin::kExact;
+      return result.has_times() && is_estimate(result.experiment.hbm) ? Origin::kAssumed : Origin::kExact;
     case Basis::kDecodeMemory:
-      return is_estimate(result.experiment.decode_hbm) ? Origin::kAssumed : Origin::kExact;
+      return result.has_times() && is_estimate(result.experiment.decode_hbm) ? Origin::kAssumed : Origin::kExact;
     case Basis::kReplay:
       return result.accuracy.origin;
     case Basis::kTraffic:
