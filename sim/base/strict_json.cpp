@@ -5,35 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/counting_iterator.hpp"
 #include "base/quote.hpp"
 
 namespace kvcast {
 namespace {
-
-// An iterator that reports how far the parser has read.
-class CountingIterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-  CountingIterator(const char* at, const char** seen) : at_(at), seen_(seen) {}
-  reference operator*() const { return *at_; }
-  CountingIterator& operator++() {
-    *seen_ = ++at_;
-    return *this;
-  }
-  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
-  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
-
- private:
-  const char* at_;
-  const char** seen_;
-};
 
 std::string_view type_name(JsonType type) {
   switch (type) {

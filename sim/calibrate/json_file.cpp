@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <string_view>
 #include <vector>
 
+#include "base/counting_iterator.hpp"
 #include "base/error.hpp"
 #include "base/quote.hpp"
 #include "base/whole_file.hpp"
@@ -16,28 +16,6 @@ namespace kvcast::calibrate {
 namespace {
 
 using nlohmann::json;
-
-// An iterator that reports how far the parser has read.
-class ReportingIterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-  ReportingIterator(const char* at, const char** seen) : at_(at), seen_(seen) {}
-  reference operator*() const { return *at_; }
-  ReportingIterator& operator++() {
-    *seen_ = ++at_;
-    return *this;
-  }
-  bool operator==(const ReportingIterator& other) const { return at_ == other.at_; }
-  bool operator!=(const ReportingIterator& other) const { return at_ != other.at_; }
-
- private:
-  const char* at_;
-  const char** seen_;
-};
 
 SourceLocation location_in(const std::string& path, std::string_view text, std::size_t offset) {
   const std::string_view before = text.substr(0, offset);
@@ -84,7 +62,7 @@ json read_json_file(const std::string& path, const std::string& what) {
     throw UserError(location_in(path, text, quotation_mark), "duplicate key " + quote(value.get<std::string>()));
   };
   try {
-    return json::parse(ReportingIterator(seen, &seen), ReportingIterator(end, &seen), check);
+    return json::parse(CountingIterator(seen, &seen), CountingIterator(end, &seen), check);
   } catch (const json::parse_error& error) {
     const std::size_t offset = error.byte == 0 ? 0 : error.byte - 1;
     throw UserError(location_in(path, text, offset), "not JSON: " + stumbled_over(text, offset));
