@@ -25,7 +25,7 @@
 namespace kvcast::app {
 namespace {
 
-// Part `index` of `count`; the first one is part 1.
+// Part `index` of `count`; the first one is part 1. Numbered from 0, as job arrays are, part 0 is part `count`.
 struct Shard {
   std::int64_t index = 1, count = 1;
 };
@@ -37,9 +37,12 @@ Shard parse_shard(const std::string& text) {
   const auto first = std::from_chars(text.data(), end, shard.index);
   const bool slash = first.ec == std::errc() && first.ptr != end && *first.ptr == '/';
   const auto second = slash ? std::from_chars(first.ptr + 1, end, shard.count) : first;
-  if (!slash || second.ec != std::errc() || second.ptr != end || shard.index < 1 || shard.index > shard.count) {
-    throw UserError({"--shard", 1, 1}, fmt::format("{} is not i/n with i from 1 to n, such as 1/4", text));
+  if (!slash || second.ec != std::errc() || second.ptr != end || shard.index < 0 || shard.index > shard.count ||
+      shard.count < 1) {
+    throw UserError({"--shard", 1, 1},
+                    fmt::format("{} is not i/n with i from 1 to n, such as 1/4, or from 0 to n - 1", text));
   }
+  if (shard.index == 0) shard.index = shard.count;
   return shard;
 }
 
@@ -276,7 +279,7 @@ void add_sweep(CLI::App& app, int& result) {
   auto options = std::make_shared<SweepOptions>();
   add_sweep_options(*command, *options);
   command->add_option("--shard", options->shard,
-                      "do part i of n only, i from 1 to n: 1/4; `kvcast merge` joins the parts");
+                      "do part i of n only, i from 1 to n, or from 0 to n - 1: 1/4; `kvcast merge` joins the parts");
   command->callback([options, &result] { result = sweep(*options); });
 }
 

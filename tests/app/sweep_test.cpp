@@ -101,7 +101,7 @@ TEST_CASE("shards part a sweep without gap or overlap, and one store takes all o
 TEST_CASE("a shard that is none of the parts is refused at its option") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
-  for (const char* bad : {"4/3", "0/2", "x", "1/0", "-1/2", "1/"}) {
+  for (const char* bad : {"4/3", "0/0", "x", "1/0", "-1/2", "1/"}) {
     const Output o = kvcast::test::kvcast({"sweep", config, "-o", scratch / "t", "--shard", bad});
     CHECK(o.code == 2);
     CHECK_THAT(o.err, Catch::Contains("kvcast: --shard: " + std::string(bad) + " is not i/n with i from 1 to n"));
