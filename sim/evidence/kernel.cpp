@@ -105,6 +105,8 @@ Point Kernel::point(const Setting& s) {
   p.angle = to_angle(s.simulated, s.full), p.full = s.full;
   p.share = s.budget > 0 ? std::log2(s.budget_share()) : 0, p.tokens = s.budget > 0 ? std::log2(s.budget) : 0;
   p.shares_heads = s.group != 1;
+  const double kept = s.budget > 0 ? std::min(1.0, s.budget_share()) : 0;
+  p.loss = 1 - kept * kept;
   for (std::size_t l = 0; l < kLevels; ++l) {
     const auto level = static_cast<Level>(l);
     p.group[l] = has_level(s, level) ? number(group_of(s, level)) : alone_++;
@@ -123,7 +125,7 @@ double Kernel::operator()(const Point& a, const Point& b) const {
     const LevelRow& row = kRows[l];
     k += components_.variance[l] * (row.budget ? budget : 1) * (row.score ? score : 1) * (row.full ? full : 1);
   }
-  return scale_ * k * (a.shares_heads == b.shares_heads ? 1 : kOtherHeads);
+  return scale_ * k * a.loss * b.loss * (a.shares_heads == b.shares_heads ? 1 : kOtherHeads);
 }
 
 double Kernel::noise(const Setting& s) const {

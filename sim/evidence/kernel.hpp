@@ -17,6 +17,7 @@ struct Point {
   double angle = 0, share = 0, tokens = 0, full = 0;  // share and tokens: log2 of the budget
   std::array<std::size_t, kLevels> group{};
   bool shares_heads = true;  // several query heads share a KV head
+  double loss = 1;           // factor on errors, which vanish for a budget that covers the prompt
 };
 
 // Returns the simulated score of a setting as an angle: the mean over models of its own simulation and those of other

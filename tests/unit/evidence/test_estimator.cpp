@@ -36,17 +36,19 @@ TEST_CASE("conversions between shares and angles are inverse, and a score never 
 }
 
 TEST_CASE("a row of the same group shifts a prediction as far as its noise allows") {
-  // One row whose residual is e: the mean is s + v / (v + n) · e, with n = .008 · (1 + (10 / 100)²).
-  const double v = .04, n = .008 * 1.01;
+  // One row whose residual is e: the mean is s + v / (v + n) · e, with n = .008 · (1 + (10 / 100)²). Errors of a budget
+  // of 1/16 of the prompt have 1 − 1/16² of the component's deviation.
+  const double loss = 1 - 1 / 256.0, v = .04 * loss * loss, n = .008 * 1.01;
   std::vector<Record> rows{row("a", "quest", 1024, 50, 70)};
   rows[0].noise = n;
-  const Estimator estimator(rows, only(Level::kMethod, v, .008));
+  const Estimator estimator(rows, only(Level::kMethod, .04, .008));
   const double e = angle(70) - angle(50);
   const Estimate same = estimator.estimate(row("b", "quest", 1024, 50, 0));
   CHECK(same.mean == Approx(to_points(angle(50) + v / (v + n) * e, 100)));
   CHECK(same.deviation == Approx(std::sqrt(v - v * v / (v + n) + n)));
-  // Half of the budget in tokens and as a share: the covariance is multiplied by exp(−½ (1/2)²) · exp(−½ (1/4)²).
-  const double alike = std::exp(-.5 / 4 - .5 / 16);
+  // Half of the budget in tokens and as a share: the covariance is multiplied by exp(−½ (1/2)²) · exp(−½ (1/4)²), and
+  // errors have 1 − 1/32² of the deviation.
+  const double alike = std::exp(-.5 / 4 - .5 / 16) * (1 - 1 / 1024.0) / loss;
   const Estimate half = estimator.estimate(row("b", "quest", 512, 50, 0));
   CHECK(half.mean == Approx(to_points(angle(50) + v * alike / (v + n) * e, 100)));
   // A model whose query heads do not share KV heads: eight tenths of the covariance.
@@ -174,6 +176,18 @@ TEST_CASE("pooling ignores rows of the setting's own model and counts each other
         Approx(((angle(80) + angle(60)) / 2 + angle(20)) / 2));
 }
 
+TEST_CASE("errors vanish for budgets that cover the prompt") {
+  // The row's residual is e. A budget of half of the prompt has 3/4 of the deviation, one of the whole prompt none.
+  std::vector<Record> rows{row("a", "quest", 8192, 50, 70)};
+  rows[0].noise = .01;
+  const Estimator estimator(rows, only(Level::kMethod, .04, .008));
+  const double v = .04 * 9 / 16;
+  CHECK(estimator.estimate(row("b", "quest", 8192, 50, 0)).mean ==
+        Approx(to_points(angle(50) + v / (v + .01) * (angle(70) - angle(50)), 100)));
+  CHECK(estimator.estimate(row("b", "quest", 16384, 50, 0)).mean == Approx(50));
+  CHECK(estimator.estimate(row("b", "quest", 30000, 50, 0)).mean == Approx(50));
+}
+
 TEST_CASE("the spread of intervals is taken from the other groups") {
   const Record a = row("a", "quest", 1024, 30, 60), b = row("b", "quest", 1024, 60, 60);
   const LeftOut near{&a, {50, .1}, 90, "a"}, far{&b, {20, .1}, 30, "b"};
@@ -247,8 +261,8 @@ TEST_CASE("a prediction states its basis and its novelty") {
   CHECK(predictor.novelty(s) == Novelty::kMethod);
   CHECK(predictor.rests_on(s, own).starts_with("simulated: "));
   const Prediction p = predictor.predict(s);
-  // 1.28 deviations of √(.04 + n) about 50 points.
-  const double half = 1.28 * std::sqrt(.04 + .008 * 1.01);
+  // 1.28 deviations of √(.04 · (1 − 1/32²)² + n) about 50 points.
+  const double loss = 1 - 1 / 1024.0, half = 1.28 * std::sqrt(.04 * loss * loss + .008 * 1.01);
   CHECK(p.low == Approx(to_points(angle(50) - half, 100)));
   CHECK(p.high == Approx(to_points(angle(50) + half, 100)));
   s.benchmark = std::string("niah");
