@@ -1,6 +1,7 @@
 #include "config/section.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -30,12 +31,9 @@ std::string meant_count(std::string_view text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   const std::string_view suffix = text.substr(digits);
   const std::string_view unit = suffix.substr(std::min<std::size_t>(1, suffix.size()));
-  const char letter = suffix.starts_with('k') || suffix.starts_with('K')   ? 'K'
-                      : suffix.starts_with('m') || suffix.starts_with('M') ? 'M'
-                                                                           : '\0';
-  if (digits == 0 || letter == '\0' || !(unit.empty() || unit == "b" || unit == "B" || unit == "i" || unit == "iB")) {
-    return "";
-  }
+  const char letter = suffix.empty() ? ' ' : static_cast<char>(std::toupper(static_cast<unsigned char>(suffix[0])));
+  const bool is_unit = unit.empty() || unit == "b" || unit == "B" || unit == "i" || unit == "iB";
+  if (digits == 0 || !is_unit || (letter != 'K' && letter != 'M')) return "";
   return fmt::format(" (did you mean \"{0}{1}\", which is {0} · {2}?)", text.substr(0, digits), letter,
                      letter == 'K' ? "1024" : "1024²");
 }

@@ -36,9 +36,8 @@ std::string target_text(const Target& target);
 std::string target_text(const std::vector<Target>& targets);
 
 // Describes the first target that the result misses: "decode.tpot_s.p99 <= 50 ms" or, if it does not fit, the pool
-// ("hbm"). Returns nothing if it meets all. A metric that the result does not have counts as missed: "no predicted
-// score:
-// ...".
+// ("hbm"). Returns nothing if it meets all. A metric that the result does not have counts as missed, with the reason:
+// "no predicted score: ...".
 std::optional<std::string> missed(const result::Result& result, const std::vector<Target>& targets,
                                   Reading reading = Reading::kNominal);
 

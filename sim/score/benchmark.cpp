@@ -191,6 +191,9 @@ BenchmarkScores::Requested BenchmarkScores::look_up(const BenchmarkRequest& requ
   if (std::any_of(tasks.begin(), tasks.end(), [](const auto& task) { return !has_length(task.second); })) {
     r.context = r.stated;
   }
+  for (const auto& [name, task] : tasks) {
+    if (keeps_all_tokens(request, task, r.model)) r.whole.insert(name);
+  }
   return r;
 }
 
@@ -236,8 +239,7 @@ std::optional<result::BenchmarkScore> BenchmarkScores::known_score(const Request
   if (r.request.cache != config::Precision::kBf16) return {};
   std::vector<result::BenchmarkTask> tasks;
   std::string rests_on;
-  const bool whole = std::all_of(r.benchmark.tasks.begin(), r.benchmark.tasks.end(),
-                                 [&](const auto& task) { return keeps_all_tokens(r.request, task.second, r.model); });
+  const bool whole = r.whole.size() == r.benchmark.tasks.size();
   if (r.request.policy.name == "full" || whole) {
     for (const auto& [name, task] : r.benchmark.tasks) tasks.push_back({name, 1, {1, 1}, 100});
     rests_on = whole ? "the budget, which covers all tokens: the score is that of the uncompressed model"
@@ -257,9 +259,8 @@ std::optional<result::BenchmarkScore> BenchmarkScores::known_score(const Request
 result::BenchmarkScore BenchmarkScores::simulated_score(const Requested& r, std::vector<result::BenchmarkTask> tasks,
                                                         std::string rests_on) const {
   for (result::BenchmarkTask& task : tasks) {
-    const TaskSpec& spec = r.benchmark.tasks.at(task.task);
-    if (keeps_all_tokens(r.request, spec, r.model)) task.share_of_full = 1, task.interval = {1, 1};
-    task.full = spec.full_at(r.stated);
+    if (r.whole.contains(task.task)) task.share_of_full = 1, task.interval = {1, 1};
+    task.full = r.benchmark.tasks.at(task.task).full_at(r.stated);
   }
   result::BenchmarkScore score = mean_score(r.benchmark.name, std::move(tasks), model_.link);
   score.context = r.context;
@@ -332,6 +333,7 @@ result::BenchmarkScore BenchmarkScores::score(const BenchmarkRequest& request) c
 
 result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
                                                       const result::BenchmarkScore& simulated) const {
+  if (r.whole.size() == simulated.tasks.size()) return simulated;
   const PublishedMethod method = published_method(model_.catalogue, r.request.policy, r.benchmark.name);
   evidence::Setting s;
   s.paper = method.paper, s.method = method.method, s.benchmark = bare_name(r.benchmark.name);
@@ -343,14 +345,10 @@ result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
   }
   const evidence::Predictor& evidence = model_.evidence();
   std::vector<result::BenchmarkTask> tasks = simulated.tasks;
-  std::size_t whole = 0;
   for (result::BenchmarkTask& task : tasks) {
-    const TaskSpec& spec = r.benchmark.tasks.at(task.task);
     task.simulated = task.share_of_full;
-    if (keeps_all_tokens(r.request, spec, r.model)) {
-      ++whole;
-      continue;
-    }
+    if (r.whole.contains(task.task)) continue;
+    const TaskSpec& spec = r.benchmark.tasks.at(task.task);
     double tokens = 0, weight = 0;
     for (const PromptLength& l : prompts_of(spec, r.model, has_length(spec) ? std::nullopt : std::optional(r.stated)))
       tokens += l.weight * static_cast<double>(l.tokens), weight += l.weight;
@@ -360,7 +358,6 @@ result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
     task.share_of_full = std::min(1.0, p.points / s.full);
     task.interval = {p.low / s.full, std::min(1.0, p.high / s.full)};
   }
-  if (whole == tasks.size()) return simulated;
   result::BenchmarkScore score = mean_score(simulated.benchmark, std::move(tasks), model_.link);
   score.context = simulated.context;
   const auto has_settings = [&](const std::string& paper) {

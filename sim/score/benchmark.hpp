@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <variant>
@@ -101,6 +102,7 @@ class BenchmarkScores {
     Benchmark benchmark;
     config::Model model;
     std::int64_t stated = 0, context = 0;  // context: 0 if all tasks have lengths of their own
+    std::set<std::string> whole;           // tasks whose prompts the policy keeps whole
     std::vector<std::pair<std::string, TaskReplay>> tasks;
   };
   using Outcome = std::variant<result::BenchmarkScore, UserError>;
@@ -111,7 +113,7 @@ class BenchmarkScores {
   std::string basis_of(const Requested& requested) const;
   result::BenchmarkTask task_score_of(const std::string& name, const TaskReplay& replay) const;
   result::BenchmarkScore score_of(const Requested& requested) const;
-  // Tasks whose prompts the policy keeps whole have the uncompressed model's score.
+  // The mean of the tasks, those whose prompts the policy keeps whole with the uncompressed model's score.
   result::BenchmarkScore simulated_score(const Requested& requested, std::vector<result::BenchmarkTask> tasks,
                                          std::string rests_on) const;
   result::BenchmarkScore with_evidence(const Requested& requested, const result::BenchmarkScore& simulated) const;

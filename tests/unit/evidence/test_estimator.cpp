@@ -48,9 +48,9 @@ TEST_CASE("a row of the same group shifts a prediction as far as its noise allow
   CHECK(same.deviation == Approx(std::sqrt(v - v * v / (v + n) + n)));
   // Half of the budget in tokens and as a share: the covariance is multiplied by exp(−½ (1/2)²) · exp(−½ (1/4)²), and
   // errors have 1 − 1/32² of the deviation.
-  const double alike = std::exp(-.5 / 4 - .5 / 16) * (1 - 1 / 1024.0) / loss;
+  const double similarity = std::exp(-.5 / 4 - .5 / 16) * (1 - 1 / 1024.0) / loss;
   const Estimate half = estimator.estimate(row("b", "quest", 512, 50, 0));
-  CHECK(half.mean == Approx(to_points(angle(50) + v * alike / (v + n) * e, 100)));
+  CHECK(half.mean == Approx(to_points(angle(50) + v * similarity / (v + n) * e, 100)));
   // A model whose query heads do not share KV heads: eight tenths of the covariance.
   Record alone = row("b", "quest", 1024, 50, 0);
   alone.group = 1;
