@@ -200,6 +200,14 @@ bool StrictReader::parse_error(std::size_t, const std::string&, const nlohmann::
 
 }  // namespace
 
+SourceLocation locate(std::string_view text, const std::string& file_name, TextOffset at) {
+  const std::string_view before = text.substr(0, std::min(at, text.size()));
+  const std::size_t line_break = before.rfind('\n');
+  const std::size_t column = line_break == std::string_view::npos ? before.size() : before.size() - line_break - 1;
+  return {file_name, static_cast<int>(std::count(before.begin(), before.end(), '\n')) + 1,
+          static_cast<int>(column) + 1};
+}
+
 void read_strict_json(std::string_view text, JsonGrammar grammar, JsonTaker& taker) {
   StrictReader(text, grammar, taker).read();
 }

@@ -9,10 +9,14 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.hpp"
+
 namespace kvcast {
 
 // A position in the text: bytes from its start.
 using TextOffset = std::size_t;
+// Line and column of a position.
+SourceLocation locate(std::string_view text, const std::string& file_name, TextOffset at);
 
 enum class JsonType : std::uint8_t { kObject, kList, kString, kNumber, kWholeNumber };
 

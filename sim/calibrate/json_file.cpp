@@ -10,19 +10,13 @@
 #include "base/counting_iterator.hpp"
 #include "base/error.hpp"
 #include "base/quote.hpp"
+#include "base/strict_json.hpp"
 #include "base/whole_file.hpp"
 
 namespace kvcast::calibrate {
 namespace {
 
 using nlohmann::json;
-
-SourceLocation location_in(const std::string& path, std::string_view text, std::size_t offset) {
-  const std::string_view before = text.substr(0, offset);
-  const auto lines = std::count(before.begin(), before.end(), '\n');
-  const std::size_t line_begin = before.rfind('\n') + 1;  // 0 in the first line
-  return {path, static_cast<int>(lines) + 1, static_cast<int>(before.size() - line_begin) + 1};
-}
 
 // Says what the parser stumbled over at this place.
 std::string stumbled_over(std::string_view text, std::size_t offset) {
@@ -59,15 +53,15 @@ json read_json_file(const std::string& path, const std::string& what) {
   const auto check = [&](int, json::parse_event_t event, json& value) {
     if (keys.take(event, value)) return true;
     const std::size_t quotation_mark = text.rfind('"', before_seen() - 1);  // the one that opens the key
-    throw UserError(location_in(path, text, quotation_mark), "duplicate key " + quote(value.get<std::string>()));
+    throw UserError(locate(text, path, quotation_mark), "duplicate key " + quote(value.get<std::string>()));
   };
   try {
     return json::parse(CountingIterator(seen, &seen), CountingIterator(end, &seen), check);
   } catch (const json::parse_error& error) {
     const std::size_t offset = error.byte == 0 ? 0 : error.byte - 1;
-    throw UserError(location_in(path, text, offset), "not JSON: " + stumbled_over(text, offset));
+    throw UserError(locate(text, path, offset), "not JSON: " + stumbled_over(text, offset));
   } catch (const json::exception&) {  // a number beyond the largest, the only other error of parsing
-    throw UserError(location_in(path, text, before_seen()), "not JSON: a number is too large");
+    throw UserError(locate(text, path, before_seen()), "not JSON: a number is too large");
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <iterator>
 #include <limits>
 
@@ -14,14 +13,6 @@ std::uint32_t Names::id(const std::string& name) {
   const auto [place, is_new] = ids_.try_emplace(name, static_cast<std::uint32_t>(texts_.size()));
   if (is_new) texts_.push_back(name);
   return place->second;
-}
-
-SourceLocation locate(std::string_view text, const std::string& file_name, TextOffset at) {
-  const std::string_view before = text.substr(0, std::min(at, text.size()));
-  const std::size_t line_break = before.rfind('\n');
-  const std::size_t column = line_break == std::string_view::npos ? before.size() : before.size() - line_break - 1;
-  return {file_name, static_cast<int>(std::count(before.begin(), before.end(), '\n')) + 1,
-          static_cast<int>(column) + 1};
 }
 
 namespace {

@@ -65,9 +65,6 @@ struct GraphText {
   std::size_t end_after(std::size_t op) const { return op + 1 < ops.size() ? ops[op + 1].first_after : after.size(); }
 };
 
-// Line and column of an offset.
-SourceLocation locate(std::string_view text, const std::string& file_name, TextOffset at);
-
 // Throws UserError for malformed JSON, unknown, duplicate or missing keys, values of a wrong type or sign. Names are
 // not looked up yet.
 GraphText parse_graph_text(std::string_view text, const std::string& file_name);
