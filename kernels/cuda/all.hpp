@@ -30,6 +30,7 @@ Bench host_sync(const Machine& machine);
 Bench host_copy(const Machine& machine);
 Bench zero_copy_gather(const Machine& machine);
 Bench copy_beside_stream(const Machine& machine);
+Bench copy_turns(const Machine& machine);
 Bench gemm(const Machine& machine);
 
 // Benchmarks whose kernels also run on the emulator.
