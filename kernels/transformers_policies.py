@@ -6,11 +6,11 @@ operations, as research code runs them: what predictions of policies in eager fr
 
 Random weights and caches and the unit of a step are those of transformers_steps.py. Policies (eager_policies.py) are attention
 functions registered with transformers, so that a step includes everything around them. Names and parameters are kvcast's.
-`held` counts the tokens in the cache, the new one included. A policy's cache is cut back between steps, untimed, so that `held`
-is constant and Quest's pages are full; with `grows` it is not. `full` over 2048 tokens is also the decode step of snapkv and
+`held` counts the tokens in the cache, the new one included. A policy's cache gets its first tensors back between steps, so that
+`held` is constant and Quest's pages are full; with `grows` it does not. `full` over 2048 tokens is also the decode step of snapkv and
 keydiff with that budget. `scoring` has one layer's work after a prompt: `median_s` on the device, `wall_s` with the host's
 part. `launches` counts the kernels and copies of one step.
-Needs PyTorch 2.5 and transformers 4.48; memory of 65 GB. Written after each part. Exit: 0 done, 1 a part failed (under `errors`).
+Needs PyTorch 2.5 and transformers 4.56; memory of 65 GB. Written after each part. Exit: 0 done, 1 a part failed (under `errors`).
 """
 import argparse
 import json
@@ -64,9 +64,10 @@ def make_step(run, policy, batch, context, grows):
     held = held_of(policy, context, budget)
     cache, token = run.steps.filled_cache(layers, batch, held - 1), run.steps.tokens_of(batch, 1)
     row = {'policy': policy, 'batch': batch, 'context': context, 'budget': budget, 'held': held, 'grows': grows, 'parameters': {}}
+    # Cutting the cache instead would leave views, which torch.cat copies element by element.
+    first = [(layer.keys, layer.values) for layer in cache.layers]
     states = []
-    for i in range(layers if policy != 'full' else 0):
-        key, value = (cache.layers[i].keys, cache.layers[i].values) if hasattr(cache, 'layers') else cache[i]
+    for key, value in first if policy != 'full' else []:
         function, row['parameters'], state = policy_of(policy, key, value, budget, held)
         states.append(state)
     run.attends.use(None if policy == 'full' else lambda i, *tensors: function(*tensors, budget, **states[i]))
@@ -74,7 +75,11 @@ def make_step(run, policy, batch, context, grows):
     def step():
         run.model(input_ids=token, past_key_values=cache, use_cache=True).logits[:, -1].argmax(-1)
 
-    return step, (lambda: None) if grows else (lambda: cache.crop(held - 1)), row
+    def undo():
+        for layer, (key, value) in zip(cache.layers, first):
+            layer.keys, layer.values = key, value
+
+    return step, (lambda: None) if grows else undo, row
 
 
 def spread(samples):
