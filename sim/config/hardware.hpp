@@ -62,7 +62,7 @@ struct Gpu {
   Value convert_efficiency;  // fraction of the streaming rate that layout conversions reach
   Value score_efficiency{1, Origin::kAssumed, 0, ""};  // the same of kernels that score keys or pages
   Value vector_efficiency;                             // fraction of vector_flops
-  Value block_bandwidth;                               // B/s that one thread block moves
+  Value block_bandwidth;                               // B/s that a thread block of 512 threads moves
   // Cached numbers of 8 bits or fewer that attention makes 16-bit ones, per clock and SM.
   Value convert_rate{8, Origin::kAssumed, 0, ""};
   Value l2_capacity;         // bytes

@@ -115,7 +115,10 @@ struct Kernel {
   double read_bytes = 0, write_bytes = 0;
   double flops = 0;  // on the vector units
   double unit_bytes = 0;
-  double blocks = 0;  // thread blocks that its work is split into, each on one SM; 0: as many as there are SMs
+  double blocks = 0;   // thread blocks that its work is split into; 0: enough that the memory alone limits it
+  double threads = 0;  // of a block; 0: 512
+  double per_sm = 0;   // blocks that an SM holds at the same time; 0: as many as its threads allow
+  double passes = 1;   // of a block over what it reads, which comes from a cache after the first
   bool operator==(const Kernel&) const = default;
 };
 
@@ -172,6 +175,7 @@ enum class HostCall : std::uint8_t {
   kEngineSequence,  // the same, for each of `count` sequences
   kPolicyStep,      // the same for a policy
   kEngineLayer,     // Python time of a framework per layer, in addition to kEagerLayer
+  kPlanAttention,   // prepare the attention kernel for a number of tokens that no step before had
 };
 struct Host {
   HostCall call = HostCall::kLaunch;

@@ -66,6 +66,24 @@ double beyond_longer(double a, double b, double p) {
   return longer <= 0 ? 0 : longer * (std::pow(1 + std::pow(shorter / longer, p), 1 / p) - 1);
 }
 
+// A thread has few accesses in flight, so that a block moves its bytes at a rate that grows with its threads. Blocks
+// beyond those that the SMs hold wait for their turn; as in decode attention, only part of this overlaps with the
+// transfer. Meanwhile the memory is free for others, so the time beyond the transfer is waiting.
+void add_blocks(Terms& terms, const config::Gpu& gpu, const graph::Kernel& work, double transfer) {
+  // block_bandwidth is that of a block of 512 threads; the limit of an SM: CUDA C++ Programming Guide, compute
+  // capabilities 7.0, 8.0, 9.0 and 10.0.
+  constexpr double kBlockThreads = 512, kSmThreads = 2048;
+  if (work.blocks <= 0) return;
+  const double threads = work.threads > 0 ? work.threads : kBlockThreads;
+  const double per_sm = work.per_sm > 0 ? work.per_sm : kSmThreads / threads;
+  const double at_once = std::min(work.blocks, gpu.sm_count * per_sm);
+  const Number rate = number(gpu.block_bandwidth) * (at_once * threads / kBlockThreads);
+  Number held = exact(work.passes * work.read_bytes + work.write_bytes) / rate;
+  const double beyond = beyond_longer(held.value, transfer, gpu.attention.overlap);
+  held.value = beyond + std::max(0.0, held.value - transfer);
+  terms.wait("bytes that blocks move", held);
+}
+
 // A decomposition is a chain of small steps: it waits for itself and leaves the units to others.
 void add_factorisation(Terms& terms, const config::Gpu& gpu, const graph::Kernel& work) {
   constexpr double kSingle = 4;  // bytes of an element
@@ -270,7 +288,8 @@ void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const config::F
 }
 
 void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& framework, const graph::Kernel& work) {
-  const bool scores = work.cls == graph::KernelClass::kScore;
+  // Floor and efficiency of scores were established on scores of pages and include the time that their blocks take.
+  const bool scores = work.cls == graph::KernelClass::kScore && work.blocks <= 0;
   add_floor(terms, gpu, scores ? "score floor" : "kernel floor", scores ? gpu.floor_score : gpu.floor_small);
   Number rate = stream_rate(gpu) * left_of_mixed(gpu, work.read_bytes, work.write_bytes);
   if (work.cls == graph::KernelClass::kReduce) rate.uncertainty = std::hypot(rate.uncertainty, kReductionSpread);
@@ -297,16 +316,13 @@ void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& f
     const Value& bytes_a_cycle = repeats ? framework.repeat_bytes : framework.concatenate_bytes;
     return bytes_a_cycle > 0 ? add_element_copy(terms, gpu, bytes_a_cycle, work) : void();
   }
-  // Fewer blocks than SMs leave the other SMs, and memory, to other kernels: the additional time of the slower
-  // arithmetic and of the few loads that a block has in flight is waiting.
+  // Fewer blocks than SMs leave the other SMs to other kernels: the additional time of the slower arithmetic is
+  // waiting.
   const Number products = exact(work.flops) / reached(gpu.vector_flops, number(gpu.vector_efficiency));
   terms.work("arithmetic", Resource::kVector, products);
   const double idle = work.blocks > 0 ? std::max(0.0, gpu.sm_count / work.blocks - 1) : 0;
   terms.wait("arithmetic on few SMs", products * idle);
-  if (work.blocks <= 0) return;
-  Number moved = exact((work.read_bytes + work.write_bytes) / work.blocks) / number(gpu.block_bandwidth);
-  moved.value = std::max(0.0, moved.value - reads.value - writes.value);
-  terms.wait("bytes of few blocks", moved);
+  add_blocks(terms, gpu, work, reads.value + writes.value);
 }
 
 void add_topk(Terms& terms, const config::Gpu& gpu, const graph::TopK& work) {

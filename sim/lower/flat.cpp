@@ -45,7 +45,8 @@ struct HashOfWork {
     return Hash().of(w.flops, w.read_bytes, w.write_bytes, w.kv_bytes);
   }
   Result operator()(const graph::Kernel& w) const {
-    return Hash().of(w.cls, w.read_bytes, w.write_bytes, w.flops, w.unit_bytes, w.blocks);
+    return Hash().of(w.cls, w.read_bytes, w.write_bytes, w.flops, w.unit_bytes, w.blocks, w.threads, w.per_sm,
+                     w.passes);
   }
   Result operator()(const graph::TopK& w) const { return Hash().of(w.rows, w.columns, w.k, w.score_bytes, w.passes); }
   Result operator()(const graph::Copy& w) const {

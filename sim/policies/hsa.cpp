@@ -282,7 +282,8 @@ class Hsa final : public Retrieval {
                       {op});
       const double best = std::ceil(static_cast<double>(s_.tokens()) / s_.page());
       op = score_and_rank(shape, pages * dims * summary_element(*shape.model, s_.format), 2 * pages * m.group * dims,
-                          best, ops, op);
+                          best, ops, op, Lane::kCompute, by_weights(s_.group) ? Reduction::kSoftmax : Reduction::kPlain,
+                          Index::kByDimension);
     }
     ops.done(ops.attention(attention_over(shape, gathered_unit(shape)), {op}));
   }

@@ -241,7 +241,8 @@ class Sparq final : public Retrieval {
       after = ops.kernel(Lane::kCompute, Kind::kScore, "gather dimensions", gather, {after});
     }
     return score_and_rank(shape, scored * dims * m.element, 2 * scored * m.group * dims,
-                          static_cast<double>(s_.tokens + 1), ops, after);
+                          static_cast<double>(s_.tokens + 1), ops, after, Lane::kCompute, Reduction::kPlain,
+                          s_.second_copy ? Index::kByDimension : Index::kByUnit);
   }
 
   // α reads the logits once more.

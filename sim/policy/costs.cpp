@@ -1,6 +1,7 @@
 #include "policy/costs.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace kvcast::policy {
 
@@ -55,8 +56,13 @@ double gathered_unit(const DecodeLayer& shape) {
   return Dims(*shape.model).row() * (runs > 0 ? std::max(1.0, tokens / runs) : 1.0);
 }
 
+void score_by_dimension(graph::Kernel& work, double rows, double units) {
+  constexpr double kUnits = 256;
+  work.blocks = rows * std::ceil(units / kUnits), work.threads = 128, work.per_sm = 4;
+}
+
 graph::OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double flops, double k, LayerOps& ops,
-                           graph::OpId after, graph::Lane lane, Reduction reduction) {
+                           graph::OpId after, graph::Lane lane, Reduction reduction, Index index) {
   constexpr double kSoftmaxReads = 3;  // for the maximum, the sum and the weights
   const Dims m(*shape.model);
   const double scored = shape.sum(&HeadCounts::scored);
@@ -65,14 +71,15 @@ graph::OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double f
   const double scores = scored * (shape.per_query_head ? 1 : m.group);  // every query head scores each unit
   graph::Kernel estimate{graph::KernelClass::kScore, read_bytes, scores * kScoreBytes};
   estimate.flops = flops;
+  if (index == Index::kByDimension) score_by_dimension(estimate, rows, scored / rows);
   graph::OpId op = ops.kernel(lane, Kind::kScore, "estimate", estimate, {after});
   if (!shape.per_query_head && m.group > 1) {
     graph::Kernel reduce{graph::KernelClass::kReduce, scores * kScoreBytes, scored * kScoreBytes};
     reduce.flops = scores;
     if (reduction == Reduction::kSoftmax) {
       // One block holds the group's rows of a KV head, since a weight depends on the whole row.
-      reduce.read_bytes *= kSoftmaxReads, reduce.flops *= kSoftmaxReads;
-      reduce.blocks = rows;
+      reduce.flops *= kSoftmaxReads;
+      reduce.blocks = rows, reduce.passes = kSoftmaxReads;
     }
     op = ops.kernel(lane, Kind::kScore, "reduce over group", reduce, {op});
   }

@@ -34,12 +34,19 @@ double gathered_unit(const DecodeLayer& shape);
 // kSoftmax: the scores of each query head are weighed by a softmax over the row before they are reduced.
 enum class Reduction { kPlain, kSoftmax };
 
+// kByDimension: the index is stored dimension by dimension, and a thread block scores 256 units of it.
+enum class Index { kByUnit, kByDimension };
+
+// States the blocks of a kernel that scores `units` of each of `rows` over an index by dimension, as kvcast's own
+// (kernels/cuda/dim_score.cuh): 128 threads whose sums stay in registers, so that an SM holds four blocks.
+void score_by_dimension(graph::Kernel& work, double rows, double units);
+
 // Reads `read_bytes` of an index to compute scores, reduces them over the group if heads share a selection, and finds
 // the k best of each selecting head; on the compute stream after `after`. Adds no op if nothing was scored. flops:
 // those of the scoring.
 graph::OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double flops, double k, LayerOps& ops,
                            graph::OpId after, graph::Lane lane = graph::Lane::kCompute,
-                           Reduction reduction = Reduction::kPlain);
+                           Reduction reduction = Reduction::kPlain, Index index = Index::kByUnit);
 
 // Bytes of one number of a page summary.
 double summary_element(const config::Model& model, SummaryFormat format);

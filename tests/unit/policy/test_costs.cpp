@@ -166,7 +166,15 @@ TEST_CASE("HSA reads few dimensions of one bound") {
   // t = 30: c2 = 120 / 30 = 4, p = 2, k1 = 8·2 / 4 = 4. 101 tokens are 51 pages.
   const auto policy = tests::make("hsa", "budget: 30", kLengths);
   const Recorder ops = decode(*policy, {.attended = 15, .scored = 51, .attended_runs = 15});
-  CHECK(kernel(only(ops.ops(), "estimate")).read_bytes == 1632);  // 4 × 51 × 4 elements × 2
+  const graph::Kernel& estimate = kernel(only(ops.ops(), "estimate"));
+  CHECK(estimate.read_bytes == 1632);  // 4 × 51 × 4 elements × 2
+  CHECK(estimate.blocks == 4);         // one for the 51 pages of each of 2 × 2 heads: a block scores 256
+  CHECK(estimate.threads == 128);
+  // A softmax over the pages of each query head: one block for a KV head, which reads the scores three times.
+  const graph::Kernel& softmax = kernel(only(ops.ops(), "reduce over group"));
+  CHECK(softmax.read_bytes == 1632);  // 4 × 51 × 2 query heads × 4
+  CHECK(softmax.blocks == 4);
+  CHECK(softmax.passes == 3);
   CHECK(top_k(only(ops.ops(), "top-k1 dimensions")).k == 4);
   CHECK(top_k(only(ops.ops(), "top-k")).k == 8);  // ⌈15 / 2⌉ pages
   // Room for all 120 tokens from the start: 2 × 3 × 2 × 60 × 32.
