@@ -70,6 +70,7 @@ struct Framework {
   Value engine_sequence;  // additional time per sequence of the step
   Value policy_step;      // additional time of a step for any policy except full: preparing its indices
   Value engine_layer;     // Python time per layer in addition to the host's eager_layer, for operators launched eagerly
+  Value attention_plan;   // per pass whose attention covers a number of tokens that no pass before did
   Value expert_sort;      // kernels that sort a pass's tokens by their experts, per layer; 0: part of the routing
   // Bytes per cycle that an SM appends when a step copies the cache; 0: at the rate at which the memory streams.
   Value concatenate_bytes;

@@ -86,6 +86,10 @@ constexpr FrameworkKey kFrameworkKeys[] = {
      "Python time per layer in addition to the host's `eager_layer`, with `launch: eager`: modules and custom "
      "operators",
      0, Dimension::kSeconds},
+    {"attention_plan", &Framework::attention_plan,
+     "host time of each pass whose attention covers a number of tokens that no pass before had, as cuDNN plans its "
+     "kernel for each: not of steps of policies that always attend to as many",
+     0, Dimension::kSeconds},
     {"expert_sort", &Framework::expert_sort,
      "time per layer of the kernels that sort a pass's tokens by their experts, which wait for each other and hardly "
      "depend on the number of tokens",

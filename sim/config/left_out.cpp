@@ -13,6 +13,7 @@ LeftOut read_left_out(const std::string& path) {
   out.kernels = read("kernels");
   out.derived_kernels = read("derived_kernels"), out.other_kernels = read("other_kernels");
   out.fused = read("fused"), out.eager = read("eager"), out.policies = read("policies");
+  out.eager_policies = read("eager_policies");
   section.finish();
   return out;
 }

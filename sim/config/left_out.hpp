@@ -16,6 +16,7 @@ struct LeftOut {
   Value fused;            // steps and prefills of serving engines and compiled code
   Value eager;            // those of frameworks that launch operators one by one
   Value policies;         // steps of serving engines under a policy other than full attention, in addition to `fused`
+  Value eager_policies;   // the same of frameworks that launch operators one by one, in addition to `eager`
 
   const Value& of(Fit fit) const {
     return fit == Fit::kFitted ? kernels : fit == Fit::kDerived ? derived_kernels : other_kernels;

@@ -69,6 +69,8 @@ void add_host_calls(Terms& terms, const config::Host& host, const config::Framew
       return calls("policy between steps", framework.policy_step);
     case HostCall::kEngineLayer:
       return calls("Python of the layers", framework.engine_layer);
+    case HostCall::kPlanAttention:
+      return calls("planning of attention", framework.attention_plan);
   }
   KVCAST_CHECK(!"a host call without a cost");
 }

@@ -77,6 +77,11 @@ void Block::enter_layer(int layer) {
   }
 }
 
+void Block::plan_attention() {
+  if (framework_.attention_plan.value <= 0) return;
+  add(Kind::kLaunch, Lane::kHost, "plan attention", graph::Host{HostCall::kPlanAttention, 1}, {});
+}
+
 OpId Block::taken_done() {
   KVCAST_CHECK(done_ >= 0);
   return std::exchange(done_, -1);

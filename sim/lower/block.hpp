@@ -52,6 +52,8 @@ class Block final : public policy::LayerOps {
 
   // Set the layer that ops belong to from now on, and the op that its policy starts from.
   void enter_layer(int layer);
+  // Adds the framework's planning of an attention kernel, if it plans.
+  void plan_attention();
   void set_ready(graph::OpId op) {
     ready_before_ = ready_ < 0 ? op : ready_;
     ready_ = op;

@@ -90,6 +90,8 @@ bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
   Block block(setting_.run->framework, next_id_, step_ends_.empty() ? -1 : step_ends_.back(), events_, out);
   if (step_ == 0) take_memory(block);
   OpId op = enter_layers(block, model, rows, -1);
+  // One plan serves all layers, because their attention has the same shape.
+  if (attends_to_more()) block.plan_attention();
   for (int layer = 0; layer < model.layers; ++layer) {
     if (layer > 0 && layer % setting_.stage_layers() == 0) op = hand_over(block, model, rows, op);
     op = decode_layer(block, layer, op);
@@ -100,6 +102,15 @@ bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
   next_id_ = block.next();
   ++step_;
   return true;
+}
+
+bool DecodeWindow::attends_to_more() const {
+  const config::Model& model = setting_.rank;
+  const std::int64_t tokens = sampled_.context + (sampled_.consecutive ? step_ : 0);
+  const policy::Growth growth = setting_.policy->growth();
+  const bool slides = model.full_layers() < model.layers;
+  return (model.full_layers() > 0 && (growth.attended > 0 || tokens <= growth.fill)) ||
+         (slides && tokens <= model.sliding_window);
 }
 
 OpId DecodeWindow::decode_layer(Block& block, int layer, OpId after) {

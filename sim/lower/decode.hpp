@@ -61,6 +61,8 @@ class DecodeWindow final : public graph::WorkSource {
 
  private:
   void take_memory(Block& block);
+  // Returns whether attention covers more tokens than in the step before.
+  bool attends_to_more() const;
   graph::OpId decode_layer(Block& block, int layer, graph::OpId after);
   std::span<const policy::HeadCounts> counts_at(int layer, std::int64_t tokens);
 

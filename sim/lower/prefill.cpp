@@ -73,6 +73,7 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   OpId op = block.join(Lane::kCompute, {});
   block.memory(op, Pool::kHbm, owners_.id("activations"), activations);
   op = enter_layers(block, model, chunk.rows(), op);
+  block.plan_attention();
   for (int layer = 0; layer < model.layers; ++layer) {
     if (layer > 0 && layer % setting_.stage_layers() == 0) op = hand_over(block, model, chunk.rows(), op);
     op = prefill_layer(block, layer, op, chunk);

@@ -312,6 +312,8 @@ class Simulation {
         eager ? out.eager : out.fused);
     if (!lowered_.full_attention && lowered_.framework.engine_step > 0) {
       add("what the model leaves out of policies in serving engines", out.policies);
+    } else if (!lowered_.full_attention && eager) {
+      add("what the model leaves out of policies in eager frameworks", out.eager_policies);
     }
     const config::Hardware& card = usual_.model.hardware();
     if (card.fit == config::Fit::kFitted) return;

@@ -24,7 +24,7 @@ std::string variant_of(const calibrate::Row& row) {
   return layout == row.words.end() ? text : text + ", " + layout->second;
 }
 
-// link.engine_turn was chosen from the project's own rows of recalls that alternate between two buffers.
+// link.engine_turn was chosen from the H200's rows of recalls that alternate between two buffers.
 bool chose_engine_turn(const calibrate::Row& row) {
   const auto buffers = row.numbers.find("buffers");
   return row.bench == "freekv" && buffers != row.numbers.end() && buffers->second == 2;
@@ -82,7 +82,7 @@ void add(const Measured& from, Suite& suite, std::vector<std::string>& places, s
   }
   for (const calibrate::Row& row : results.rows) {
     Case& c = suite.cases.emplace_back(case_of(row, machine, fmt::format("kvcast-pipeline on {}", name)));
-    judge(c, from.own && chose_engine_turn(row));
+    judge(c, from.in_view && chose_engine_turn(row));
     places.push_back(fmt::format("{}: {} {}", from.results, row.numbers.at("context"), row.numbers.at("batch")));
   }
   skipped += results.skipped;

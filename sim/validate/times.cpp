@@ -30,12 +30,14 @@ struct Group {
   double least;
 };
 // Points held out of a fit say nothing about kernels in other releases and programs; numbers that others measured do.
-constexpr Group kGroups[] = {{"kernels", kOtherKernels, &config::LeftOut::kernels, false, 0},
-                             {"derived_kernels", kDerivedCards, &config::LeftOut::derived_kernels, false, 0},
-                             {"other_kernels", kOtherCards, &config::LeftOut::other_kernels, false, 0},
-                             {"fused", kFusedRuntimes, &config::LeftOut::fused, true, 0.1},
-                             {"eager", kEagerFrameworks, &config::LeftOut::eager, true, 0.2},
-                             {"policies", kPoliciesInEngines, &config::LeftOut::policies, true, 0.2}};
+constexpr Group kGroups[] = {
+    {"kernels", kOtherKernels, &config::LeftOut::kernels, false, 0},
+    {"derived_kernels", kDerivedCards, &config::LeftOut::derived_kernels, false, 0},
+    {"other_kernels", kOtherCards, &config::LeftOut::other_kernels, false, 0},
+    {"fused", kFusedRuntimes, &config::LeftOut::fused, true, 0.1},
+    {"eager", kEagerFrameworks, &config::LeftOut::eager, true, 0.2},
+    {"policies", kPoliciesInEngines, &config::LeftOut::policies, true, 0.2},
+    {"eager_policies", kPoliciesInEagerFrameworks, &config::LeftOut::eager_policies, true, 0.2}};
 
 // A row of configs/validation/times/kernels.csv: attention of one layer, its keys and values copied to the device or
 // read from the host, or the product of `queries` rows with a k x n matrix.

@@ -14,6 +14,7 @@ inline constexpr const char* kFittedCards = "kernels, fitted cards";
 inline constexpr const char* kFusedRuntimes = "fused runtimes";
 inline constexpr const char* kEagerFrameworks = "eager frameworks";
 inline constexpr const char* kPoliciesInEngines = "policies in engines";
+inline constexpr const char* kPoliciesInEagerFrameworks = "policies in eager frameworks";
 inline constexpr const char* kOtherKernels = "other kernels and copies";
 
 // Source of a file whose claims name their own sources before the location.

@@ -54,6 +54,7 @@ TEST_CASE("every key of a run moves a prediction") {
   // Keys that act only together with another one.
   const std::vector<std::array<std::string, 4>> together = {
       {"framework.launch", "eager", "framework.engine_layer", "1 ms"},
+      {"framework.launch", "eager", "framework.attention_plan", "1 ms"},
       {"framework.concatenate_cache", "true", "framework.concatenate_bytes", "0.1 B"},
       {"framework.expand_kv_heads", "true", "framework.repeat_bytes", "0.1 B"},
       {"framework.prefill_chunk", "256", "framework.chunks_beyond", "8192"},
@@ -70,6 +71,7 @@ TEST_CASE("every key of a run moves a prediction") {
                                            "framework.prefill_chunk",
                                            "framework.chunks_beyond",
                                            "framework.engine_layer",
+                                           "framework.attention_plan",
                                            "framework.attention_kernels",
                                            "framework.concatenate_bytes",
                                            "framework.repeat_bytes",

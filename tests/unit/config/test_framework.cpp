@@ -191,21 +191,21 @@ TEST_CASE("cuDNN plans attention again and again on Hopper and on a B200 only", 
     const std::string name = std::filesystem::path(path).stem().string();
     INFO(name);
     const bool planned = name.starts_with("h") || name == "gh200" || name == "b200";
-    CHECK(framework_on("transformers-sdpa", name).engine_layer.value == Approx(planned ? 1.25e-3 : 0.3e-3));
-    CHECK(framework_on("transformers-eager", name).engine_layer.value == Approx(0.3e-3));
+    CHECK(framework_on("transformers-sdpa", name).attention_plan.value == Approx(planned ? 33e-3 : 0));
+    CHECK(framework_on("transformers-eager", name).attention_plan.value == 0);
   }
-  CHECK(framework_on("transformers-sdpa", "h200").engine_layer.origin == Origin::kMeasured);
-  CHECK(framework_on("{name: transformers-sdpa, engine_layer: 1 ms}", "h200").engine_layer.value == Approx(1e-3));
+  CHECK(framework_on("transformers-sdpa", "h200").attention_plan.origin == Origin::kMeasured);
+  CHECK(framework_on("{name: transformers-sdpa, attention_plan: 1 ms}", "h200").attention_plan.value == Approx(1e-3));
 }
 
 TEST_CASE("a run has the keys for its own GPU", "[framework]") {
-  const auto layer_on = [](const std::string& machine) {
+  const auto plan_on = [](const std::string& machine) {
     const std::string text =
         "model: llama-3.1-8b\npolicy: full\nframework: transformers-sdpa\nhardware: " + machine + "\n";
-    return read_run(parse_yaml(text, "run.yaml")).framework.engine_layer.value;
+    return read_run(parse_yaml(text, "run.yaml")).framework.attention_plan.value;
   };
-  CHECK(layer_on("a100-80gb-sxm") == Approx(0.3e-3));
-  CHECK(layer_on("{like: h200, gpu: {hbm_capacity: 10 TB}}") == Approx(1.25e-3));
+  CHECK(plan_on("a100-80gb-sxm") == 0);
+  CHECK(plan_on("{like: h200, gpu: {hbm_capacity: 10 TB}}") == Approx(33e-3));
 }
 
 TEST_CASE("a GPU is known by the words of its machine", "[framework]") {

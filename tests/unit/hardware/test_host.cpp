@@ -31,12 +31,14 @@ TEST_CASE("an engine's time is taken from the framework, with its source") {
   framework.engine_step = {2e-3, Origin::kLiterature, 0.5, "a trace"};
   framework.engine_sequence = {3e-6, Origin::kAssumed, 0.5, "a guess"};
   framework.policy_step = {4e-4, Origin::kAssumed, 0.5, "a count"};
+  framework.attention_plan = {5e-3, Origin::kMeasured, 0.3, "a step"};
   const hardware::CostModel model(round_machine(), framework);
   const auto of = [&](HostCall call, double count) { return model.cost(op_of(graph::Host{call, count}, Lane::kHost)); };
   CHECK(of(HostCall::kEngineStep, 1).alone == us(2000));
   CHECK(of(HostCall::kEngineStep, 1).origin == Origin::kLiterature);
   CHECK(of(HostCall::kEngineSequence, 64).alone == us(192));
   CHECK(of(HostCall::kPolicyStep, 1).alone == us(400));
+  CHECK(of(HostCall::kPlanAttention, 1).alone == us(5000));
   CHECK(model.shifted({"a trace", 1}).cost(op_of(graph::Host{HostCall::kEngineStep, 1}, Lane::kHost)).alone ==
         us(3000));
 }

@@ -22,6 +22,8 @@ class Attending final : public policy::Policy {
     ops.done(ops.attention({.rows = 6, .group = 2, .tokens = 600}, {ops.ready()}));
   }
   std::vector<policy::MemoryItem> memory(const policy::MemoryShape&) const override { return {}; }
+  policy::Growth growth() const override { return growing; }
+  policy::Growth growing;
 };
 
 // Two layers of two KV heads and four query heads of 16 numbers, three sequences.
@@ -102,6 +104,29 @@ TEST_CASE("an engine's host work follows the token, once per step and once per s
   CHECK(calls().count(graph::HostCall::kPolicyStep) == 0);
   f.run.policy.name = "quest";
   CHECK(calls()[graph::HostCall::kPolicyStep] == 1);
+}
+
+TEST_CASE("attention is planned once a step, and only if it covers more tokens than in the step before") {
+  FrameworkStep f;
+  f.run.framework.attention_plan.value = 33e-3;
+  const auto plans = [&f](const policy::Growth& growth) {
+    f.policy.growing = growth;
+    DecodeWindow window(f.setting, 101, 3, f.owners);
+    std::vector<int> found;
+    for (const std::vector<graph::Op>& step : f.blocks(window)) {
+      found.push_back(static_cast<int>(std::count_if(step.begin(), step.end(), [](const graph::Op& op) {
+        const auto* host = std::get_if<graph::Host>(&op.work);
+        return host != nullptr && host->call == graph::HostCall::kPlanAttention;
+      })));
+    }
+    return found;
+  };
+  CHECK(plans({.attended = 1}) == std::vector<int>{1, 1, 1});  // not one for each of the two layers
+  CHECK(plans({}) == std::vector<int>{0, 0, 0});
+  // Of 101, 102 and 103 tokens a budget of 102 covers 101, 102 and 102.
+  CHECK(plans({.fill = 102}) == std::vector<int>{1, 1, 0});
+  f.run.framework.attention_plan.value = 0;
+  CHECK(plans({.attended = 1}) == std::vector<int>{0, 0, 0});
 }
 
 TEST_CASE("a paged cache allocates its last page in full") {

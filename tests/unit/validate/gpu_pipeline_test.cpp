@@ -103,20 +103,27 @@ std::vector<json> timed(std::vector<json> rows, double factor) {
 
 }  // namespace
 
-TEST_CASE("the steps of an H200 that belong to the project are predicted") {
+TEST_CASE("the steps of the project's GPUs are predicted") {
   const Suite suite = gpu_pipeline({});
   CHECK(suite.status.empty());
-  CHECK(suite.cases.size() == 126);
-  std::map<std::string, std::vector<double>> errors;
-  for (const Case& c : suite.cases) errors[c.group].push_back(*relative_error(c));
-  CHECK(errors.size() == 7);
+  std::map<std::string, std::map<std::string, std::vector<double>>> errors;
+  std::map<std::string, int> steps;
+  for (const Case& c : suite.cases) {
+    errors[c.source][c.group].push_back(*relative_error(c));
+    ++steps[c.source];
+  }
+  const std::string h200 = "kvcast-pipeline on NVIDIA H200", h100 = "kvcast-pipeline on NVIDIA H100 80GB HBM3";
+  CHECK(steps == std::map<std::string, int>{{h200, 126}, {h100, 116}});
   // The budgets of the whole suite are missed; these two schemes keep them, and the order of schemes is kept.
-  for (const char* scheme : {"full", "quest"}) {
-    const metrics::ErrorSummary s = metrics::summarise_errors(errors[scheme]);
-    INFO(scheme << " " << s.median << " " << s.max);
-    CHECK(s.n == 18);
-    CHECK(s.median < 0.03);
-    CHECK(s.max < 0.12);
+  for (auto& [source, by_scheme] : errors) {
+    CHECK(by_scheme.size() == 7);
+    for (const char* scheme : {"full", "quest"}) {
+      const metrics::ErrorSummary s = metrics::summarise_errors(by_scheme[scheme]);
+      INFO(source << ", " << scheme << " " << s.median << " " << s.max);
+      CHECK(s.n == 18);
+      CHECK(s.median < (source == h200 ? 0.03 : 0.05));
+      CHECK(s.max < 0.12);
+    }
   }
   REQUIRE(suite.budgets.size() == 3);
   CHECK(*suite.budgets[2].value > 95);
@@ -125,8 +132,9 @@ TEST_CASE("the steps of an H200 that belong to the project are predicted") {
 TEST_CASE("the project's own steps are known by the name of their file") {
   const std::string own = KVCAST_SOURCE_DIR "/configs/validation/gpu/h200-kvcast/pipeline.json";
   const Suite committed = gpu_pipeline({}), named = gpu_pipeline({own, "h200-kvcast"});
-  CHECK(headline(committed).errors.n < static_cast<int>(committed.cases.size()));
-  CHECK(headline(named).errors.n == headline(committed).errors.n);
+  // 27 of the H200's recalls alternate between two buffers, and are not blind; those of the H100 all are.
+  CHECK(headline(named).errors.n == static_cast<int>(named.cases.size()) - 27);
+  CHECK(headline(committed).errors.n == static_cast<int>(committed.cases.size()) - 27);
 }
 
 TEST_CASE("a skipped row is not a case") {
