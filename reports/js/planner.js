@@ -3,21 +3,28 @@ const page = JSON.parse(document.getElementById('data').textContent);
 let catalogue = null;
 let rows = [];  // one for each policy: {name, label, color, result, note}
 
-function labelOf(policy) {
-  const set = Object.entries(policy.set).filter(([key, value]) => !['sink', 'recent', 'page'].includes(key) && value !== 'adaptive');
-  return [policy.name, ...set.map(([key, value]) => key + ' ' + value)].join(', ');
+// Parameters that rarely matter are left out of the labels, unless policies would have the same label.
+function labelsOf(policies) {
+  const label = ({ name, set }, keep) => [name, ...Object.entries(set).filter(keep).map(([key, value]) => key + ' ' + value)].join(', ');
+  const short = policies.map((policy) => label(policy, ([key, value]) => !['sink', 'recent', 'page'].includes(key) && value !== 'adaptive'));
+  return short.map((text, index) => (short.indexOf(text) === short.lastIndexOf(text) ? text : label(policies[index], () => true)));
 }
 
 function noteOf(result) {
-  if (result.status === 'failed') return result.error;
-  if (!result.oom) return '';
-  return 'does not fit: ' + result.oom.requested_for + ' need ' + formatBytes(result.oom.requested) + ' more than the ' + formatBytes(result.oom.capacity) + ' of ' + poolName(result.oom.pool) + ' leave, at ' + result.oom.moment;
+  if (result.status === 'failed') return withoutPosition(result.error);
+  const oom = result.oom;
+  if (!oom) return '';
+  return 'does not fit in ' + poolName(oom.pool) + ': ' + formatBytes(oom.requested_bytes) + ' requested for ' + oom.requested_for + ' at ' + oom.moment + '; ' +
+    formatBytes(oom.capacity_bytes - oom.in_use_bytes) + ' of ' + formatBytes(oom.capacity_bytes) + ' are free';
 }
 
+// Earlier results stay, but dimmed, so that nobody takes them for those of the refused settings.
 function showRefusal(message) {
-  const box = document.getElementById('refused');
-  box.textContent = message;
+  const box = document.getElementById('refused'), summary = document.getElementById('summary');
+  box.textContent = message && rows.length ? message + '. The results below are those of the last settings that were simulated.' : message;
   box.hidden = !message;
+  if (message && !rows.length) summary.textContent = 'There are no results yet.';
+  for (const node of [summary, ...['figures', 'table-section'].map((id) => document.getElementById(id))]) node.style.opacity = message ? 0.5 : '';
 }
 
 function showWorking(text) {
@@ -37,7 +44,8 @@ function summarise() {
 }
 
 function freshRows() {
-  return state.policies.map((policy, index) => ({ name: policy.name, label: labelOf(policy), color: policyColor(index), result: null, note: '' }));
+  const labels = labelsOf(state.policies);
+  return state.policies.map((policy, index) => ({ name: policy.name, label: labels[index], color: policyColor(index), result: null, note: '' }));
 }
 
 // Throughput, score, memory and timeline of every policy.
@@ -65,10 +73,17 @@ async function simulate(signal) {
 }
 
 const questions = ['why', 'break_even'];
+function showNoComparison(text) {
+  for (const name of questions) {
+    figures.get(name).title.textContent = figures.get(name).heading;
+    emptyFigure(name, text);
+  }
+}
+
 // The comparison of the policy in focus with its rival.
 async function compare(signal) {
   const yaml = planYaml();
-  if (!yaml) return questions.forEach((name) => emptyFigure(name, 'A second policy is needed for a comparison.'));
+  if (!yaml) return showNoComparison('A second policy is needed for a comparison.');
   try {
     await postLines('/api/plan', yaml, signal, (line) => {
       if (!line.answer) return;
@@ -79,7 +94,7 @@ async function compare(signal) {
     });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    questions.forEach((name) => emptyFigure(name, error.message));
+    showNoComparison(error.message);
   }
   performance.measure('kvcast-plan', { start: lastChange, end: performance.now() });
 }
@@ -130,6 +145,8 @@ function takeState() {
   const known = (list, name) => list.some((entry) => entry.name === name && !entry.refused);
   if (!known(catalogue.models, state.model)) state.model = initialState.model;
   if (!known(catalogue.machines, state.hardware)) Object.assign(state, { hardware: initialState.hardware, changes: {} });
+  const { numbers } = catalogue.machines.find(({ name }) => name === state.hardware);
+  state.changes = Object.fromEntries(Object.entries(state.changes).filter(([changed]) => numbers.some(({ key }) => key === changed)));
   state.policies = state.policies.filter(({ name }) => known(catalogue.policies, name));
   if (state.policies.length === 0) state.policies = JSON.parse(JSON.stringify(initialState.policies));
   state.focus = Math.min(state.focus, state.policies.length - 1);

@@ -1,5 +1,10 @@
 // Requests to the server that this page came from.
 
+// The server's errors name positions and quotes in YAML that the page wrote; its user has never seen them.
+function withoutPosition(message) {
+  return message.replace(/\brequest:(\d+:)+ /g, '').replaceAll('the quoted text "', '"');
+}
+
 async function getJson(path) {
   const response = await fetch(path);
   if (!response.ok) throw new Error((await response.json()).error);
@@ -9,7 +14,7 @@ async function getJson(path) {
 // Sends YAML and hands over each line of the answer as it comes. Ends when the answer does; `signal` aborts it.
 async function postLines(path, yaml, signal, onLine) {
   const response = await fetch(path, { method: 'POST', body: yaml, signal, headers: { 'Content-Type': 'application/yaml' } });
-  if (!response.ok) throw new Error((await response.json()).error);
+  if (!response.ok) throw new Error(withoutPosition((await response.json()).error));
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   for (;;) {
@@ -19,7 +24,7 @@ async function postLines(path, yaml, signal, onLine) {
     rest = lines.pop();
     for (const line of lines) {
       const read = JSON.parse(line);
-      if (read.error) throw new Error(read.error);
+      if (read.error) throw new Error(withoutPosition(read.error));
       onLine(read);
     }
   }

@@ -12,7 +12,7 @@ function policyColor(index) {
 }
 
 function figureBlock(name, title, caption) {
-  const figure = { name, spec: null, view: null, width: 0, data: {}, signals: {} };
+  const figure = { name, heading: title, spec: null, view: null, width: 0, data: {}, signals: {} };
   figure.title = element('h2', {}, title);
   figure.plot = element('div', { class: 'plot', id: 'plot-' + name });
   figure.caption = element('p', { class: 'note' }, caption);
@@ -34,6 +34,7 @@ function drawFigure(name, spec, data, signals) {
     figure.view.tooltip(showTooltip);
     Object.assign(figure, { key, spec });
   }
+  figure.caption.hidden = false;
   figure.view.signal('page_width', figure.width);
   for (const [signal, value] of Object.entries(signals || {})) figure.view.signal(signal, value);
   for (const [set, rows] of Object.entries(data || {})) figure.view.data(set, rows.map((row) => ({ ...row })));
@@ -52,6 +53,7 @@ function emptyFigure(name, text) {
   if (figure.view) figure.view.finalize();
   Object.assign(figure, { view: null, spec: null });
   figure.plot.replaceChildren(element('p', { class: 'empty' }, text));
+  figure.caption.hidden = true;
 }
 
 // ---- rows from results
@@ -91,15 +93,16 @@ function drawBars() {
   rows.forEach((row, order) => {
     const memory = row.result && row.result.memory;
     const oom = row.result && row.result.oom;
-    const parts = oom ? [...oom.owners, { owner: 'does not fit', bytes: oom.requested }] : (memory && memory.hbm_owners) || [];
+    const refused = oom && oom.pool === 'hbm' ? [{ owner: 'does not fit', bytes: oom.requested_bytes }] : [];
+    const parts = [...((memory && memory.hbm_owners) || []), ...refused];
     let at = 0;
     for (const { owner, bytes } of parts) {
       owners.push({ order, owner, from: at / 1e9, to: (at + bytes) / 1e9, color: ownerColor(owner) });
       at += bytes;
     }
-    totals.push({ order, label: row.label, focus: order === state.focus, at: at / 1e9, text: parts.length ? formatNumber(at / 1e9, ',.3~r') + ' GB' + (oom ? ' asked for' : '') : '', note: row.note });
+    totals.push({ order, label: row.label, focus: order === state.focus, at: at / 1e9, text: parts.length ? formatNumber(at / 1e9, ',.3~r') + ' GB' + (refused.length ? ' needed' : oom ? ' at failure' : '') : '', note: row.note });
   });
-  const capacity = rows.map((row) => row.result && (row.result.oom ? row.result.oom.pool === 'hbm' && row.result.oom.capacity : numberAt(row.result, 'memory.hbm_capacity_bytes'))).find(Boolean);
+  const capacity = rows.map((row) => row.result && numberAt(row.result, 'memory.hbm_capacity_bytes')).find(Boolean);
   drawFigure('memory', page.charts.planner_memory, { parts: owners, rows: totals }, { row_height: height, capacity: capacity ? capacity / 1e9 : 0 });
 }
 

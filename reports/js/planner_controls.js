@@ -12,22 +12,40 @@ function labelled(text, id, control) {
 
 // A whole number on a logarithmic slider, and a field for any value.
 function countSetting({ id, label, value, low, high, set }) {
-  const field = element('input', { type: 'text', inputmode: 'numeric', id, value, onchange: (event) => { set(event.target.value.trim()); changed(); } });
+  const place = (text) => Math.round(4 * Math.log2(Math.max(1, tokensOf(text) || low)));
+  const field = element('input', { type: 'text', inputmode: 'numeric', id, value, onchange: (event) => {
+    const text = event.target.value.trim();
+    if (tokensOf(text)) slider.value = place(text);
+    slider.setAttribute('aria-valuetext', text);
+    set(text);
+    changed();
+  } });
   // Four steps to a doubling, on round numbers.
   const at = (position) => { const exact = 2 ** (position / 4), step = Math.max(1, 2 ** Math.floor(Math.log2(exact) - 2)); return Math.min(high, Math.max(low, Math.round(exact / step) * step)); };
   const slider = element('input', { type: 'range', id: id + '-slider', 'aria-label': label, min: Math.round(4 * Math.log2(low)), max: Math.ceil(4 * Math.log2(high)), step: 1,
-    value: Math.round(4 * Math.log2(Math.max(1, Number(value) || low))), 'aria-valuetext': value,
+    value: place(value), 'aria-valuetext': value,
     oninput: (event) => { const next = String(at(Number(event.target.value))); field.value = next; event.target.setAttribute('aria-valuetext', next); set(next); changed(); } });
   return element('div', { class: 'setting' }, element('div', { class: 'setting-line' }, element('label', { for: id, class: 'axis-label' }, label), field), slider);
 }
 
+const prefixedUnits = { bytes: [['GB', 1e9], ['MB', 1e6], ['kB', 1e3]], 'bytes/s': [['TB/s', 1e12], ['GB/s', 1e9], ['MB/s', 1e6]], 'FLOP/s': [['TFLOP/s', 1e12], ['GFLOP/s', 1e9]],
+  seconds: [['s', 1], ['ms', 1e-3], ['us', 1e-6], ['ns', 1e-9]], hertz: [['GHz', 1e9], ['MHz', 1e6]], fraction: [['%', 0.01]] };
+
 // "3.35 TB/s": a number in its base unit with a prefix.
 function quantityText(value, unit) {
-  const prefixed = { bytes: [['GB', 1e9], ['MB', 1e6], ['kB', 1e3]], 'bytes/s': [['TB/s', 1e12], ['GB/s', 1e9], ['MB/s', 1e6]], 'FLOP/s': [['TFLOP/s', 1e12], ['GFLOP/s', 1e9]],
-    seconds: [['s', 1], ['ms', 1e-3], ['us', 1e-6], ['ns', 1e-9]], hertz: [['GHz', 1e9], ['MHz', 1e6]], fraction: [['%', 0.01]] }[unit];
+  const prefixed = prefixedUnits[unit];
   if (!prefixed) return formatNumber(value, ',.4~r');
   const [name, scale] = prefixed.find(([, least]) => Math.abs(value) >= least) || prefixed[prefixed.length - 1];
   return formatNumber(value / scale, '.4~r') + ' ' + name;
+}
+
+// Returns the ratio of a changed number to the profile's, or 1 where the text has a unit that this page does not show.
+function factorOf(text, base, unit) {
+  if (!text) return 1;
+  if (text.startsWith('x')) return Number(text.slice(1));
+  const [, amount, name] = /^([\d.]+)\s*(.*)$/.exec(text) || [];
+  const known = [...(prefixedUnits[unit] || []), ['', 1]].find(([shown]) => shown === name);
+  return (known && Number(amount) * known[1] / base) || 1;
 }
 
 const machineRows = new Map();  // key → the parts of its setting that change with it
@@ -38,7 +56,6 @@ function machineSetting(number) {
   const id = 'machine-' + key.replaceAll('.', '-');
   const base = number.value;
   const shown = (text) => (text ? text : curve ? 'x1' : quantityText(base, unit));
-  const factorOf = (text) => (text && text.startsWith('x') ? Number(text.slice(1)) : 1);
   const setText = (text) => {
     if (text) state.changes = { ...state.changes, [key]: text };
     else { const rest = { ...state.changes }; delete rest[key]; state.changes = rest; }
@@ -69,7 +86,7 @@ function machineSetting(number) {
     field.value = shown(text);
     row.classList.toggle('changed', Boolean(text));
     reset.hidden = !text;
-    const factor = factorOf(text);
+    const factor = factorOf(text, base, unit);
     slider.value = Math.round(8 * Math.log2(factor > 0 ? factor : 1));
     slider.setAttribute('aria-valuetext', text && text.startsWith('x') && !curve ? text + ': ' + quantityText(base * factor, unit) : shown(text));
     row.querySelector('.setting-note').textContent = (text && text.startsWith('x') && !curve ? quantityText(base * factor, unit) + '; in the profile ' + quantityText(base, unit) + ', ' : '') + origin + ', ± ' + formatNumber(uncertainty, '.2~p');
@@ -92,6 +109,8 @@ function machineControls() {
 
 // ---- policies
 
+const unfolded = new WeakSet();  // policies whose parameters are shown
+
 function budgetOf(descriptor) { return descriptor.parameters.find(({ key }) => key === 'budget'); }
 
 function policyRow(policy, index) {
@@ -102,7 +121,7 @@ function policyRow(policy, index) {
       onchange: () => { state.focus = index; changed(); } }),
     element('span', { class: 'swatch', style: 'background:' + color }),
     select({ id: 'policy-' + index, 'aria-label': 'Policy ' + (index + 1) }, catalogue.policies.map(({ name }) => [name, name]), policy.name, (name) => {
-      state.policies[index] = { name, set: budgetOf(catalogue.policies.find((d) => d.name === name)) ? { budget: policy.set.budget || '2048' } : {} };
+      Object.assign(policy, { name, set: budgetOf(catalogue.policies.find((d) => d.name === name)) ? { budget: policy.set.budget || '2048' } : {} });
       drawPolicies();
       changed();
     }),
@@ -118,7 +137,8 @@ function policyRow(policy, index) {
   }
   const others = descriptor.parameters.filter(({ key }) => key !== 'budget');
   if (others.length) {
-    parts.push(element('details', {}, element('summary', {}, others.length + (others.length === 1 ? ' parameter' : ' parameters')), others.map((parameter) => {
+    const fold = (event) => (event.target.open ? unfolded.add(policy) : unfolded.delete(policy));
+    parts.push(element('details', { open: unfolded.has(policy), ontoggle: fold }, element('summary', {}, others.length + (others.length === 1 ? ' parameter' : ' parameters')), others.map((parameter) => {
       const id = 'parameter-' + index + '-' + parameter.key;
       const value = parameter.key in policy.set ? policy.set[parameter.key] : String(parameter.default);
       const set = (text) => { if (text === '' || text === String(parameter.default)) delete policy.set[parameter.key]; else policy.set[parameter.key] = text; changed(); };
@@ -132,21 +152,25 @@ function policyRow(policy, index) {
   return element('div', { class: 'policy-row' }, parts);
 }
 
+// The focus stays where it is, so that arrow keys can step through a list of policies.
 function drawPolicies() {
+  const focus = document.activeElement.id;
   document.getElementById('policies').replaceChildren(...state.policies.map(policyRow));
+  if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
 }
 
 function drawMachine() { document.getElementById('machine').replaceChildren(...machineControls()); }
 
 function buildControls() {
   const models = catalogue.models.filter(({ refused }) => !refused);
-  const model = models.find(({ name }) => name === state.model);
+  const longestPrompt = () => models.find(({ name }) => name === state.model).max_context - 1024;
+  const prompt = () => countSetting({ id: 'prompt', label: 'prompt, tokens', value: state.prompt, low: 1024, high: longestPrompt(), set: (value) => { state.prompt = value; } });
   const traces = [['default', 'three texts (default)'], ['needle', 'needle'], ['longbench-single-doc', 'longbench-single-doc'], ['ruler-multikey2', 'ruler-multikey2'], ['reasoning', 'reasoning']];
   const keys = ['workload.batch', 'workload.prompt_tokens', 'hardware.gpu.hbm_bandwidth', 'hardware.link.h2d_bandwidth', 'hardware.link.issue_call', 'hardware.host.launch', 'hardware.host.dram_bandwidth'];
   document.getElementById('controls').replaceChildren(
     element('fieldset', {}, element('legend', {}, 'Model and workload'),
-      labelled('model', 'model', select({ id: 'model' }, models.map(({ name, title }) => [name, title || name]), state.model, (name) => { state.model = name; buildControls(); changed(); })),
-      countSetting({ id: 'prompt', label: 'prompt, tokens', value: state.prompt, low: 1024, high: model.max_context - 1024, set: (value) => { state.prompt = value; } }),
+      labelled('model', 'model', select({ id: 'model' }, models.map(({ name, title }) => [name, title || name]), state.model, (name) => { state.model = name; document.getElementById('prompt').closest('.setting').replaceWith(prompt()); changed(); })),
+      prompt(),
       countSetting({ id: 'decode', label: 'generated, tokens', value: state.decode, low: 16, high: 8192, set: (value) => { state.decode = value; } }),
       countSetting({ id: 'batch', label: 'batch, sequences', value: state.batch, low: 1, high: 256, set: (value) => { state.batch = value; } }),
       labelled('attention traces', 'traces', select({ id: 'traces' }, traces, state.traces, (name) => { state.traces = name; changed(); }))),

@@ -17,6 +17,11 @@ function stateToHash() {
   return Object.keys(changed).length ? '#' + encodeURIComponent(JSON.stringify(changed)) : '';
 }
 
+// A URL may hold numbers where the fields of this page hold texts.
+function textsOf(values) {
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== null && typeof value !== 'object').map(([key, value]) => [key, String(value)]));
+}
+
 // A URL that cannot be read, or that contains unknown names, leaves the initial state.
 function stateFromHash(hash) {
   const fresh = JSON.parse(JSON.stringify(initialState));
@@ -24,11 +29,13 @@ function stateFromHash(hash) {
     try {
       const read = JSON.parse(decodeURIComponent(hash.slice(1)));
       for (const [name, value] of Object.entries(read)) {
-        if (name in fresh && typeof value === typeof fresh[name] && Array.isArray(value) === Array.isArray(fresh[name])) fresh[name] = value;
+        if (value !== null && Object.hasOwn(fresh, name) && typeof value === typeof fresh[name] && Array.isArray(value) === Array.isArray(fresh[name])) fresh[name] = value;
       }
     } catch (error) { /* the beginning */ }
   }
-  fresh.policies = fresh.policies.filter((policy) => policy && typeof policy.name === 'string' && policy.set && typeof policy.set === 'object');
+  fresh.changes = textsOf(fresh.changes);
+  fresh.policies = fresh.policies.filter((policy) => policy && typeof policy.name === 'string' && policy.set && typeof policy.set === 'object')
+    .map(({ name, set }) => ({ name, set: textsOf(set) }));
   if (fresh.policies.length === 0) fresh.policies = JSON.parse(JSON.stringify(initialState.policies));
   fresh.focus = Math.min(Math.max(0, fresh.focus | 0), fresh.policies.length - 1);
   return fresh;
@@ -38,7 +45,7 @@ function stateFromHash(hash) {
 
 // A scalar as a user would write it; texts that YAML would read otherwise are quoted.
 function scalar(text) {
-  return /^[A-Za-z0-9][A-Za-z0-9 ._\/+-]*$/.test(text) && !/\s$/.test(text) ? text : JSON.stringify(text);
+  return /^-?[A-Za-z0-9][A-Za-z0-9 ._\/+-]*$/.test(text) && !/\s$/.test(text) ? text : JSON.stringify(text);
 }
 
 function flow(value) {
@@ -83,10 +90,16 @@ function sweepYaml() {
   return [...commonLines(), 'sweep:', '  policy:', ...state.policies.map((policy) => '    - ' + flow(policyValue(policy)))].join('\n') + '\n';
 }
 
+// Users may write "32K", which YAML reads as 32768. Returns NaN for what is no count.
+function tokensOf(text) {
+  const [, digits, suffix] = /^([1-9]\d*)([KM]?)$/.exec(text) || [];
+  return Number(digits) * ({ K: 1024, M: 1024 * 1024 }[suffix] || 1);
+}
+
 // Ranges of break-even questions: keys of the workload in their own numbers, those of the machine as factors.
 function breakEvenRange() {
   if (state.key === 'workload.batch') return { from: '1', to: '64' };
-  if (state.key === 'workload.prompt_tokens') return { from: '4096', to: String(Math.max(8192, Number(state.prompt) || 0)) };
+  if (state.key === 'workload.prompt_tokens') return { from: '4096', to: String(Math.max(8192, tokensOf(state.prompt) || 0)) };
   return { from: 'x0.25', to: 'x4' };
 }
 

@@ -65,7 +65,7 @@ class PlannerCase(unittest.TestCase):
         self.mouse(page, 'mouseReleased', left + end * width, y)
 
     def press(self, page, key):
-        code = {'ArrowRight': 39, 'ArrowLeft': 37, 'Enter': 13}[key]
+        code = {'ArrowRight': 39, 'ArrowLeft': 37, 'ArrowDown': 40, 'Enter': 13}[key]
         for kind in ('keyDown', 'keyUp'):
             text = {'text': '\r'} if key == 'Enter' and kind == 'keyDown' else {}
             page.call('Input.dispatchKeyEvent', type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
@@ -90,6 +90,9 @@ class PlannerCase(unittest.TestCase):
     def pixels(self, page, figure, mark, shape='path'):
         """Boxes of marks relative to their plot: [left, right, top, bottom]."""
         return page.evaluate(f"((plot) => {{ const p = plot.getBoundingClientRect(); return [...plot.querySelectorAll('g.{mark} > {shape}')].map((m) => {{ const r = m.getBoundingClientRect(); return [r.left - p.left, r.right - p.left, r.top - p.top, r.bottom - p.top]; }}); }})(document.getElementById('plot-{figure}'))")
+
+    def text(self, page, selector):
+        return page.evaluate(f'document.querySelector({json.dumps(selector)}).textContent')
 
     def printed(self, page, yaml, *words):
         with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
@@ -157,11 +160,62 @@ class PlannerCase(unittest.TestCase):
         self.assertEqual(page.evaluate("document.getElementById('batch').value"), '5')
         self.write(page, '#batch', '16')
         self.settle(page, "rows[0].result.config.workload.batch === 16")
-        self.write(page, '#batch', 'many')
-        self.settle(page, "!document.getElementById('refused').hidden")
-        self.assertIn('batch', page.evaluate("document.getElementById('refused').textContent"))
+        page.evaluate("document.getElementById('batch-slider').focus()")
+        self.press(page, 'ArrowRight')  # from the value that was typed
+        self.settle(page, "rows[0].result.config.workload.batch === 20")
+
+    def test_a_refused_value_dims_the_results_of_the_one_before(self):
+        page = self.open()
+        captions = "['why', 'break_even'].map((name) => document.querySelector('#figure-' + name + ' .note').checkVisibility())"
+        dimmed = "['summary', 'figures', 'table-section'].map((id) => Number(getComputedStyle(document.getElementById(id)).opacity) < 1)"
+        self.assertEqual((page.evaluate(captions), page.evaluate(dimmed)), ([True] * 2, [False] * 3))
+        for typed, reason in (('many', 'batch: expected an integer, found "many"'), ('-3', 'batch: -3 is out of range, must be between 1 and 65536'), ('', 'batch: expected an integer, found ""')):
+            self.write(page, '#batch', typed)
+            self.settle(page, f"document.getElementById('refused').textContent.startsWith({json.dumps(reason)})")
+            self.assertEqual(self.text(page, '#refused'), reason + '. The results below are those of the last settings that were simulated.')
+            self.assertEqual(page.evaluate(dimmed), [True] * 3)
+            self.assertEqual(page.evaluate(captions), [False] * 2)
+            self.assertEqual(self.text(page, '#figure-why h2'), 'Difference in time')
+            self.assertEqual(self.text(page, '#plot-why'), reason)
         self.write(page, '#batch', '4')
         self.settle(page, "document.getElementById('refused').hidden")
+        self.assertEqual((page.evaluate(captions), page.evaluate(dimmed)), ([True] * 2, [False] * 3))
+
+    def test_sliders_follow_suffixes_and_units(self):
+        page = self.open(prompt='4K')
+        page.evaluate("document.getElementById('prompt-slider').focus()")
+        self.press(page, 'ArrowRight')
+        self.settle(page, "rows[0].result.config.workload.prompt_tokens === 5120")
+        self.click(page, '#machine-gpu > summary')
+        self.write(page, '#machine-gpu-hbm_bandwidth', '6.7 TB/s')
+        self.settle(page)
+        self.assertEqual(page.evaluate("document.getElementById('machine-gpu-hbm_bandwidth-slider').value"), '8')  # eight steps are a factor of 2
+
+    def test_the_break_even_over_the_prompt_reads_suffixes(self):
+        page = self.open(prompt='10K', key='workload.prompt_tokens')
+        self.assertIn('from: 4096, to: 10240', page.evaluate('planYaml()'))
+        self.assertTrue(self.pixels(page, 'break_even', 'dots'))
+
+    def test_policies_that_differ_in_any_parameter_have_labels_of_their_own(self):
+        sets = [{'budget': '512'}, {'budget': '512', 'page': '32'}, {'budget': '512', 'sink': '16'}, {'budget': '1024', 'page': '32'}]
+        page = self.open(policies=[{'name': 'quest', 'set': one} for one in sets], focus=1)
+        self.assertEqual(self.texts(page, 'throughput', 'row_labels'), ['quest, budget 512', 'quest, budget 512, page 32', 'quest, budget 512, sink 16', 'quest, budget 1024'])
+
+    def test_arrow_keys_step_through_policies_and_models(self):
+        page = self.open()
+        self.click(page, '.policy-row:nth-child(2) details > summary')
+        page.evaluate("document.getElementById('policy-1').focus()")
+        names = page.evaluate('catalogue.policies.map(({ name }) => name)')
+        for step in (1, 2):
+            self.press(page, 'ArrowDown')
+            self.settle(page, f"state.policies[1].name === {json.dumps(names[names.index('quest') + step])}")
+            self.assertEqual(page.evaluate('document.activeElement.id'), 'policy-1')
+            self.assertEqual(page.evaluate("[...document.querySelectorAll('.policy-row details')].map((fold) => fold.open)"), [False, True, False])
+        page.evaluate("document.getElementById('model').focus()")
+        self.press(page, 'ArrowDown')
+        self.settle(page, "state.model !== 'llama-3.1-8b'")
+        self.assertEqual(page.evaluate('document.activeElement.id'), 'model')
+        self.assertEqual(page.evaluate("Number(document.getElementById('prompt-slider').max)"), page.evaluate('Math.ceil(4 * Math.log2(catalogue.models.find(({ name }) => name === state.model).max_context - 1024))'))
 
     def test_policies_are_added_chosen_and_removed(self):
         page = self.open()
@@ -210,10 +264,59 @@ class PlannerCase(unittest.TestCase):
         self.addCleanup(broken.close)
         self.assertEqual(broken.evaluate('state.model'), 'llama-3.1-8b')
 
+    def test_wrong_values_in_the_url_do_not_stop_the_page(self):
+        page = self.open(changes=None)
+        self.assertEqual(page.evaluate('state.changes'), {})
+        self.assertIn('freekv, budget 1024: ', self.text(page, '#summary'))
+        page = self.open(changes={'gpu.hbm_bandwidth': 2, 'gpu.nonsense': 'x2', '__proto__.shown': 'x2'}, policies=[{'name': 'quest', 'set': {'budget': 512, 'page': None}}])
+        self.assertEqual(page.evaluate('state.changes'), {'gpu.hbm_bandwidth': '2'})
+        self.assertEqual(page.evaluate('state.policies[0].set'), {'budget': '512'})
+        self.assertRegex(self.text(page, '#refused'), '^hardware.gpu.hbm_bandwidth: expected ')
+        self.assertEqual(self.text(page, '#summary'), 'There are no results yet.')
+        self.click(page, '[data-key="gpu.hbm_bandwidth"] button')
+        self.settle(page, "document.getElementById('refused').hidden && rows.length")
+
+    def test_failures_in_promises_are_told(self):
+        page = self.open()
+        page.evaluate("void Promise.reject(new Error('the probe'))")
+        page.wait("!document.getElementById('failure').hidden")
+        self.assertEqual(self.text(page, '#failure'), 'This page failed: the probe.')
+
+    def memory_chart(self, page):
+        """Checks that the bars are inside the plot; returns its legend and the GB at which the capacity's line stands, by the longest bar."""
+        height = page.evaluate("document.getElementById('plot-memory').getBoundingClientRect().height")
+        bars = self.pixels(page, 'memory', 'bars')
+        self.assertGreater(height, 100)  # rows, axis and legend
+        self.assertTrue(all(0 <= top and bottom <= height and bottom - top > 10 for _, _, top, bottom in bars), bars)
+        (line, _, top, bottom), = self.pixels(page, 'memory', 'capacity_rule', 'line')
+        self.assertGreater(bottom - top, 20)
+        self.assertEqual(page.evaluate("getComputedStyle(document.querySelector('#plot-memory g.capacity_rule > line')).opacity"), '1')
+        left, right = min(bar[0] for bar in bars), max(bar[1] for bar in bars)
+        longest = max(float(text.split(' ')[0].replace(',', '')) for text in self.texts(page, 'memory', 'values'))
+        return self.texts(page, 'memory', 'role-legend-label'), (line - left) / (right - left) * longest
+
     def test_what_does_not_fit_says_so(self):
         page = self.open(hardware='rtx-3090', prompt='32768', batch='64', traces='needle', policies=[QUICK['policies'][0]], focus=0)
-        self.assertIn('does not fit', page.evaluate("document.getElementById('summary').textContent"))
-        self.assertIn('does not fit', page.evaluate("document.querySelector('#results .why').textContent"))
+        oom = page.evaluate('rows[0].result.oom')
+        gb = lambda size: f'{size / 1e9:.3g} GB'
+        note = (f"does not fit in HBM: {gb(oom['requested_bytes'])} requested for activations at prefill; "
+                f"{gb(oom['capacity_bytes'] - oom['in_use_bytes'])} of {gb(oom['capacity_bytes'])} are free")
+        self.assertEqual(self.text(page, '#summary'), f'full: {note}.')
+        self.assertEqual(self.text(page, '#results .why'), note)
+        self.assertEqual(self.texts(page, 'memory', 'values'), [gb(oom['in_use_bytes'] + oom['requested_bytes']) + ' needed'])
+        legend, capacity = self.memory_chart(page)
+        self.assertEqual(legend, ['weights', 'does not fit'])
+        self.assertAlmostEqual(capacity, oom['capacity_bytes'] / 1e9, delta=1)
+
+    def test_what_does_not_fit_in_host_memory_is_not_drawn_as_hbm(self):
+        page = self.open(changes={'host.dram_capacity': '2 GB'})
+        self.assertRegex(self.text(page, '#summary'), r'^freekv, budget 1024: does not fit in host DRAM: [\d.]+ MB requested for KV cache in host memory at prefill, layer \d+; [\d.]+ MB of 1.8 GB are free\.$')
+        hbm = page.evaluate('rows.map((row) => row.result.memory.hbm_owners.reduce((sum, owner) => sum + owner.bytes, 0) / 1e9)')
+        self.assertEqual(self.texts(page, 'memory', 'values'), [f'{hbm[0]:.3g} GB', f'{hbm[1]:.3g} GB', f'{hbm[2]:.3g} GB at failure'])
+        legend, capacity = self.memory_chart(page)
+        self.assertIn('weights', legend)
+        self.assertFalse({'does not fit', 'KV cache in host memory'} & set(legend), legend)
+        self.assertAlmostEqual(capacity, page.evaluate('rows[0].result.memory.hbm_capacity_bytes') / 1e9, delta=1)
 
     def test_narrow_screens_dark_colours_and_names_for_screen_readers(self):
         for width in (1440, 768, 420):
