@@ -123,7 +123,7 @@ TEST_CASE("attention is planned once a step, and only if it covers more tokens t
   };
   CHECK(plans({.attended = 1}) == std::vector<int>{1, 1, 1});  // not one for each of the two layers
   CHECK(plans({}) == std::vector<int>{0, 0, 0});
-  // Of 101, 102 and 103 tokens a budget of 102 covers 101, 102 and 102.
+  // A budget of 102 covers 101, 102 and 102 of 101, 102 and 103 tokens.
   CHECK(plans({.fill = 102}) == std::vector<int>{1, 1, 0});
   f.run.framework.attention_plan.value = 0;
   CHECK(plans({.attended = 1}) == std::vector<int>{0, 0, 0});

@@ -144,7 +144,7 @@ TEST_CASE("copies that alternate between streams wait for the kernels between th
   const double engine = hardware::at(link.engine_piece, 16384).value + 16384 / link.h2d_bandwidth;
   CHECK(turns(1, 0) == Approx(96 * engine + link.copy_latency).epsilon(0.02));
   CHECK(turns(2, 0) == Approx(turns(1, 0)).epsilon(0.02));
-  // With a kernel after each group, the latency of a copy is paid 24 times.
+  // The latency of a copy is paid 24 times if a kernel follows each group.
   CHECK(turns(1, 1) > 96 * engine + 24 * link.copy_latency);
   // On two streams one copies while the other waits, but each copy takes the engine's turn longer.
   CHECK(turns(2, 1) < turns(1, 1));
