@@ -20,7 +20,7 @@ function figureSignals(figure) {
 function newView(figure, theme, options) {
   const view = new vega.View(vega.parse(filledSpec(figure), page.themes[theme]), options);
   for (const [name, value] of Object.entries(figureSignals(figure))) view.signal(name, value);
-  return view;
+  return view.signal('paper', page.themes[theme].background);
 }
 
 function buildFigures() {
@@ -30,15 +30,17 @@ function buildFigures() {
     const figure = { name, spec, meta, newView, own: {}, width: 0, view: null };
     for (const { signal } of meta.controls || []) figure.own[signal] = firstChoice(spec, signal);
     figure.plot = element('div', { class: 'plot', id: 'plot-' + name });
+    figure.title = element('span');
+    figure.caption = element('p');
     figure.notice = element('p', { class: 'empty', hidden: true });
     figure.controls = element('span', { class: 'controls' });
     figure.note = element('p', { class: 'note' });
     figure.save = element('button', { type: 'button', class: 'quiet-button', title: 'Download this figure as SVG, in light colours', 'aria-label': 'Download figure ' + (index + 1) + ' as SVG', onclick: () => saveSvg(figure) }, 'SVG');
     section.append(element('figure', { id: 'figure-' + name },
       element('div', { class: 'figure-head' },
-        element('h2', {}, element('span', { class: 'figure-number' }, 'Figure ' + (index + 1)), meta.title), figure.controls, figure.save),
+        element('h2', {}, element('span', { class: 'figure-number' }, 'Figure ' + (index + 1)), figure.title), figure.controls, figure.save),
       figure.plot, figure.notice,
-      element('figcaption', {}, element('p', {}, meta.caption), figure.note)));
+      element('figcaption', {}, figure.caption, figure.note)));
     figures.push(figure);
   });
 }
@@ -59,7 +61,6 @@ function drawFigure(figure, theme) {
   figure.plot.replaceChildren();
   figure.view = newView(figure, theme, { renderer: 'svg', container: figure.plot, hover: true });
   figure.axis = figure.own.axis;
-  figure.view.description(figure.meta.title + '; its numbers are in table 1');
   figure.view.tooltip(showTooltip);
   figure.view.run();
   describeFigure(figure);
@@ -88,8 +89,18 @@ function resizeFigures() {
 
 function drawnRows(figure) { return figure.view.data(figure.meta.drawn); }
 
-// The note under a figure: the reason where the plot is empty, otherwise the origins of its numbers.
+// A text of the figure as the chosen options of its controls reword it.
+function worded(figure, text) {
+  const chosen = (figure.meta.controls || []).map(({ signal, options = [] }) => options.find(({ value }) => value === figure.own[signal]));
+  const changes = chosen.flatMap((option) => Object.entries((option && option.rewords) || {}));
+  return changes.reduce((reworded, [from, to]) => reworded.replace(from, to), text);
+}
+
+// The texts around a figure. Its note has the reason where the plot is empty, otherwise the origins of its numbers.
 function describeFigure(figure) {
+  figure.title.textContent = worded(figure, figure.meta.title);
+  figure.caption.textContent = worded(figure, figure.meta.caption);
+  figure.view.description(figure.title.textContent + '; its numbers are in table 1');
   const rows = drawnRows(figure);
   const empty = rows.length === 0;
   const absent = figure.meta.absent && (figure.meta.absent_when in page.tables

@@ -41,9 +41,10 @@ function writeAddress() {
   history.replaceState(null, '', address ? '#' + address : location.pathname + location.search);
 }
 
-// Takes from the address what this sweep has; the rest of the address is ignored.
+// Takes from the address what this sweep has. The rest of the address is ignored; what it lacks has its default.
 function readAddress() {
   const parts = new URLSearchParams(location.hash.slice(1));
+  Object.assign(selection, page.defaults, { hidden: [...page.defaults.hidden] });
   for (const { signal } of axes) {
     if (!parts.has(signal)) continue;
     const text = parts.get(signal);
@@ -60,12 +61,9 @@ function readAddress() {
 
 function drawFilters() {
   const box = document.getElementById('filters');
-  const focused = document.activeElement && document.activeElement.id;
-  box.replaceChildren(
+  keepFocus(() => box.replaceChildren(
     element('div', { class: 'axes' }, axes.map(drawAxis)),
-    element('div', { class: 'chips', role: 'group', 'aria-label': 'Policies' }, drawPolicies(), drawShortcuts()));
-  const again = focused && document.getElementById(focused);
-  if (again) again.focus();
+    element('div', { class: 'chips', role: 'group', 'aria-label': 'Policies' }, drawPolicies(), drawShortcuts())));
 }
 
 function drawAxis({ signal, label, none, show }) {

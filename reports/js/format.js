@@ -15,6 +15,14 @@ function element(tag, attributes, ...children) {
   return node;
 }
 
+// Draws anew and gives the focus back to the element of the same id, so that the keyboard keeps its place.
+function keepFocus(draw) {
+  const focused = document.activeElement && document.activeElement.id;
+  draw();
+  const again = focused && document.getElementById(focused);
+  if (again) again.focus({ preventScroll: true });
+}
+
 const formatters = new Map();
 function formatNumber(value, format) {
   if (value === null || value === undefined || !Number.isFinite(value)) return '';

@@ -35,17 +35,32 @@ function statusText(row) {
     (owners.length ? '; in use: ' + owners.map((part) => part.owner + ' ' + formatBytes(part.bytes)).join(', ') : '');
 }
 
+// Small letters, and numbers without separators of thousands.
+function plainText(text) { return text.toLowerCase().replace(/(\d),(?=\d{3}(?!\d))/g, '$1'); }
+
 function searchText(row) {
-  return [...tableColumns.map((column) => column.text(row)), row.status, row.key, ...['budget', 'batch', 'context'].map((name) => (row[name] === undefined ? '' : name + ' ' + row[name]))].join(' ').toLowerCase();
+  const named = ['budget', 'batch', 'context'].filter((name) => row[name] !== undefined)
+    .flatMap((name) => [name + ' ' + row[name], name + ' ' + formatTokens(row[name])]);
+  return plainText([...tableColumns.map((column) => column.text(row)), row.status, ...named].join('\n'));
+}
+
+// Patterns for the terms of a search: a number matches as a whole, other terms match where a word begins; "batch 1" is one term.
+function searchPatterns(search) {
+  const terms = plainText(search).match(/\b(?:budget|batch|context)\s+\d\S*|\S+/g) || [];
+  return terms.map((term) => {
+    const start = /^[\d.]+$/.test(term) ? '(?<![\\w.])' : '(?<![a-z0-9])';
+    const end = /(?:^|\s)\d+(?:\.\d+)?$/.test(term) ? '(?!\\w|\\.\\d)' : '';
+    return new RegExp(start + term.replace(/[^\w\s]/g, '\\$&').replace(/\s+/g, ' ') + end);
+  });
 }
 
 function tableMatches() {
-  const words = tableState.search.toLowerCase().split(/\s+/).filter(Boolean);
+  const patterns = searchPatterns(tableState.search);
   const rows = sharedRows('experiments').filter((row) => {
     if (tableState.selected && !isSelected(row)) return false;
-    if (words.length === 0) return true;
+    if (patterns.length === 0) return true;
     if (row.searched === undefined) row.searched = searchText(row);
-    return words.every((word) => row.searched.includes(word));
+    return patterns.every((pattern) => pattern.test(row.searched));
   });
   if (tableState.sort === null) return rows;
   const column = tableColumns[tableState.sort];
@@ -60,7 +75,7 @@ function tableMatches() {
 }
 
 function buildTable() {
-  const search = element('input', { type: 'search', id: 'table-search', placeholder: 'search: quest h100 oom', 'aria-label': 'Search the table',
+  const search = element('input', { type: 'search', id: 'table-search', placeholder: 'search: quest h100 batch 1', 'aria-label': 'Search the table',
     oninput: (event) => changeTable({ search: event.target.value, limit: 100 }) });
   const everything = element('input', { type: 'checkbox', id: 'table-selected', checked: true,
     onchange: (event) => changeTable({ selected: event.target.checked, limit: 100 }) });
@@ -84,7 +99,9 @@ function sortBy(index) {
   else changeTable({ sort: null });
 }
 
-function drawTable() {
+function drawTable() { keepFocus(replaceTable); }
+
+function replaceTable() {
   const rows = tableMatches();
   const all = sharedRows('experiments').length;
   const count = (status) => rows.filter((row) => row.status === status).length;
@@ -94,14 +111,19 @@ function drawTable() {
   const arrow = (index) => (tableState.sort !== index ? '' : tableState.descending ? ' ↓' : ' ↑');
   document.querySelector('#table thead').replaceChildren(element('tr', {}, tableColumns.map((column, index) =>
     element('th', { scope: 'col', class: column.value ? 'number' : '', title: column.title, 'aria-sort': tableState.sort !== index ? null : tableState.descending ? 'descending' : 'ascending' },
-      element('button', { type: 'button', onclick: () => sortBy(index) }, column.name + arrow(index)),
+      element('button', { type: 'button', id: 'sort-' + index, onclick: () => sortBy(index) }, column.name + arrow(index)),
       column.unit ? element('span', { class: 'unit' }, column.unit) : ''))));
   document.querySelector('#table tbody').replaceChildren(...rows.slice(0, tableState.limit).flatMap(drawRow));
   const more = document.getElementById('table-more');
   more.replaceChildren();
   if (rows.length > tableState.limit) {
+    const next = 'row-' + rows[tableState.limit].id;
+    const show = () => {
+      changeTable({ limit: Infinity });
+      document.getElementById(next).focus({ preventScroll: true });  // this button is gone
+    };
     more.append(plural(rows.length - tableState.limit, 'more row'), ' ',
-      element('button', { type: 'button', class: 'quiet-button', id: 'table-all', onclick: () => changeTable({ limit: Infinity }) }, 'show them'));
+      element('button', { type: 'button', class: 'quiet-button', id: 'table-all', onclick: show }, 'show them'));
   }
 }
 
@@ -115,10 +137,10 @@ function drawRow(row) {
   const shown = row.status === 'ok' ? tableColumns : tableColumns.slice(0, firstResult);
   const cells = shown.map((column, index) => {
     const worst = column.field && row['origin_' + column.field];
-    const cell = element('td', { class: column.value ? 'number' : '', title: worst ? 'origin: ' + worst : null });
     const text = column.text(row) || '';
+    const cell = element('td', { class: column.value ? 'number' : text.length > 40 ? 'long' : '', title: worst ? 'origin: ' + worst : null });
     // The first cell holds the button, so that the details open from the keyboard too.
-    cell.append(index === 0 ? element('button', { type: 'button', class: 'row-button', 'aria-expanded': String(open) }, text || 'details') : text);
+    cell.append(index === 0 ? element('button', { type: 'button', class: 'row-button', id: 'row-' + row.id, 'aria-expanded': String(open) }, text || 'details') : text);
     return cell;
   });
   if (row.status !== 'ok') cells.push(element('td', { class: 'why', colspan: tableColumns.length - firstResult }, statusText(row)));

@@ -52,9 +52,16 @@ function drawBars(bars, machine) {
   const low = Math.min(0, ...bars.map(({ from }) => from)), high = Math.max(0, ...bars.map(({ to }) => to));
   const share = (value) => (100 * (value - low)) / (high - low || 1);
   return element('div', { class: 'finding-bars' }, bars.map(({ label, text, from, to }) => element('div', { class: 'finding-bar' },
-    element('span', { class: 'bar-label' }, sourceLink(label, sourcesOf([machine], { key: label.split(' ')[0] }))),
+    element('span', { class: 'bar-label' }, sourceLink(label, sourcesNamed(label, machine))),
     element('span', { class: 'bar-track' }, element('span', { class: to > from ? 'bar' : '', style: 'left: ' + share(from) + '%; width: ' + (share(to) - share(from)) + '%; background: ' + policyColor(label) })),
     element('span', { class: 'bar-text' }, text))));
+}
+
+// "gpu.floor_gemm and 4 of the same source" leads to the number named and to the machine's others of its source.
+function sourcesNamed(label, machine) {
+  const named = sourcesOf([machine], { key: label.split(' ')[0] });
+  if (named.length === 0 || !label.endsWith(' of the same source')) return named;
+  return sourcesOf([machine], {}).filter(({ source }) => source === named[0].source);
 }
 
 function policyColor(label) {

@@ -168,6 +168,14 @@ class Answers(PlanCase):
         self.assertEqual(page.evaluate("plans[0].view.data('series').find((s) => s.series.startsWith('quest')).color"),
                          page.evaluate("sharedRows('series').find((s) => s.policy === 'quest').color"))
 
+    def test_a_long_name_leaves_the_numbers_in_view(self):
+        page = self.open()
+        # As long as the names of a machine with ten changed numbers.
+        page.evaluate("sharedRows('experiments').forEach((row) => { row.policy = 'h100-sxm (' + 'gpu.floor_gemm 0 s, '.repeat(10) + ')'; }), drawTable()")
+        self.assertGreater(page.evaluate("document.querySelector('#table td').textContent.length"), 200)
+        frame = page.evaluate("((f) => [f.scrollWidth, f.clientWidth])(document.querySelector('.table-frame'))")
+        self.assertLessEqual(frame[0], frame[1])
+
     def test_every_chart_stays_within_its_plot(self):
         for width in (1400, 420):
             page = self.open(width=width)

@@ -8,6 +8,7 @@ import base64
 import json
 import math
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,22 @@ def choose(identifier, label):
 
 def click(selector, text):
     return f"[...document.querySelectorAll('{selector}')].find((e) => e.textContent === {json.dumps(text)}).click()"
+
+
+def color(text):
+    """Red, green and blue of "#rrggbb" or "rgb(r, g, b)"."""
+    return [int(text[i:i + 2], 16) for i in (1, 3, 5)] if text.startswith('#') else [int(part) for part in re.findall(r'\d+', text)]
+
+
+def mixed(from_color, to_color, share):
+    return [a + (b - a) * share for a, b in zip(from_color, to_color)]
+
+
+def contrast(a, b):
+    """WCAG 2.1, contrast ratio."""
+    light = lambda c: c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+    low, high = sorted(sum(weight * light(c / 255) for weight, c in zip((0.2126, 0.7152, 0.0722), one)) for one in (a, b))
+    return (high + 0.05) / (low + 0.05)
 
 
 class ReportCase(unittest.TestCase):
@@ -175,6 +192,45 @@ class Figures(ReportCase):
         for part in ('tokens/s', 'HBM peak', 'budget', 'assumed'):
             self.assertIn(part, text)
 
+    def test_tooltips_tell_the_chosen_measure_with_its_interval(self):
+        page = self.open('sweep')
+        tips = lambda figure, mark: page.evaluate(f"[...document.querySelectorAll('#plot-{figure} g.{mark} > path')].map((e) => e.__data__.tooltip)")
+        percent = r'\d+\.\d%'
+        for figure, mark in (('accuracy_throughput', 'dots'), ('split_factor', 'split_dots')):
+            for tip in tips(figure, mark):
+                self.assertRegex(tip['accuracy measure'], rf'^{percent}  \({percent} to 100.0%\), (predicted )?task score')
+                self.assertRegex(tip['tokens/s'], r'^[\d.,]+  \([\d.,]+ to [\d.,]+\)$')
+            page.evaluate(choose(f'control-{figure}-measure', 'Relative error of the attention output'))
+            for tip in tips(figure, mark):
+                self.assertRegex(tip['accuracy measure'], rf'^{percent}, (relative error|output error)')
+        # The mass kept is 1 less the error in this store, and is told once where it is the measure.
+        [error] = page.evaluate("figures[1].view.data('drawn').slice(0, 1).map((r) => r.measured_tip)")
+        self.assertAlmostEqual(float(error['attention mass kept'][:-1]) + float(error['accuracy measure'].split('%')[0]), 100, delta=0.11)
+        page.evaluate(choose('control-accuracy_throughput-measure', 'Attention mass kept, mean'))
+        self.assertEqual({tip['attention mass kept'] for tip in tips('accuracy_throughput', 'dots')}, {None})
+
+    def test_a_batch_that_changes_with_the_split_factor_is_named(self):
+        page = self.open('sweep')
+        shown = "[...document.querySelectorAll('#plot-split_factor g.batch_marks > text')].map((t) => t.textContent).filter(Boolean).sort()"
+        self.assertEqual(page.evaluate(shown), [])
+        # r = 0.3 fits at batch 1 alone: it and, for each of 3 budgets and 2 machines, the largest r and the adaptive choice.
+        page.evaluate("((t) => { t.numbers.split_value.forEach((r, i) => { if (r === 0.3 && t.numbers.batch[i] > 1) t.texts.status.at[i] = t.texts.status.of.indexOf('oom'); });"
+                      " drawFigures('light'); })(page.tables.experiments)")
+        self.assertEqual(page.evaluate(shown), 6 * ['b1'] + 12 * ['b8'])
+        page.evaluate(choose('filter-batch', '1'))
+        self.assertEqual(page.evaluate(shown), [])
+
+    def test_a_step_that_does_not_fit_says_so(self):
+        page = self.open('sweep', '#context=all&batch=8')
+        labels = "[...document.querySelectorAll('#plot-step_breakdown g.misfit_labels > text')].map((t) => t.textContent)"
+        # The five policies that keep all tokens: at 128K on both machines, at 32K on the smaller one (50 of 40 GB).
+        self.assertEqual(page.evaluate(labels), 15 * ['✕ does not fit'])
+        empty = page.evaluate("((v) => { const told = new Set([...v.data('parts'), ...v.data('misfits')].map((r) => r.panel + r.name)), panels = new Set(v.data('parts').map((r) => r.panel));"
+                              " return [...panels].flatMap((p) => v.data('row_names').filter((r) => !told.has(p + r.name))).length; })(figures[2].view)")
+        self.assertEqual(empty, 0)
+        page.evaluate(choose('filter-batch', '1'))
+        self.assertEqual(page.evaluate(labels), [])
+
     def test_dragging_over_the_timeline_looks_closer(self):
         page = self.open('sweep')
         page.evaluate("document.querySelector('#plot-step_timeline').scrollIntoView({block: 'center'})")
@@ -272,7 +328,7 @@ class Front(ReportCase):
             self.assertAlmostEqual(high / tps, 1.2 * 1.1, places=3)
         # A reader sees one line, one symbol for each budget, and a bar as long as the wide interval.
         seen = page.evaluate("((v) => { const rows = v.data('drawn').filter((r) => r.series === 'snapkv'); const y = v.scale('y');"
-                             " const bars = [...document.querySelectorAll('#plot-throughput_budget g.intervals > line')].filter((l) => l.getAttribute('stroke') === rows[0].color);"
+                             " const bars = [...document.querySelectorAll('#plot-throughput_budget g.intervals > line')].filter((l) => l.getAttribute('stroke') === rows[0].label_color);"
                              " const dots = [...document.querySelectorAll('#plot-throughput_budget g.dots > path')].filter((l) => l.getAttribute('fill') === rows[0].color);"
                              " return [dots.length, bars.map((l) => Math.abs(l.getAttribute('y2'))), rows.map((r) => y(r.tps_low) - y(r.tps_high))]; })(figures[0].view)")
         self.assertEqual(seen[0], 2)
@@ -342,6 +398,25 @@ class Front(ReportCase):
         page.evaluate(choose('control-throughput_budget-intervals', 'bands'))
         self.assertEqual((page.evaluate(seen % ('bands', 'path')), page.evaluate(seen % ('intervals', 'line'))), (18, 0))
 
+    def test_title_and_caption_follow_the_controls(self):
+        page = self.open('sweep')
+        texts = lambda: page.evaluate("[...document.querySelectorAll('#figure-throughput_budget h2, #figure-throughput_budget figcaption p')].slice(0, 2).map((e) => e.textContent)")
+        before = texts()
+        self.assertIn('against the KV budget', before[0])
+        self.assertIn('Thin vertical bars are', before[1])
+        page.evaluate(choose('control-throughput_budget-x_axis', 'machine'))
+        page.evaluate(choose('control-throughput_budget-intervals', 'bands'))
+        title, caption = texts()
+        self.assertIn('on each machine', title)
+        for part in ('Bands are 80 %', 'A policy with a budget has the one chosen.', 'on the last machine'):
+            self.assertIn(part, caption)
+        for part in ('horizontal lines', 'bars', 'largest budget', 'curve'):
+            self.assertNotIn(part, caption)
+        self.assertTrue(page.evaluate("document.getElementById('plot-throughput_budget').getAttribute('aria-label')").startswith('Decode throughput on each machine'))
+        page.evaluate(choose('control-throughput_budget-x_axis', 'KV budget'))
+        page.evaluate(choose('control-throughput_budget-intervals', 'bars'))
+        self.assertEqual(texts(), before)
+
     def test_an_address_keeps_the_controls_of_figures(self):
         page = self.open('sweep')
         for control, choice in (('throughput_budget-axis', 'logarithmic'), ('throughput_budget-relative', 'ratio to full KV'),
@@ -387,6 +462,14 @@ class Filters(ReportCase):
         self.assertEqual(again.evaluate(marks('throughput_budget', 'dots')), 24)
         nonsense = self.open('sweep', '#hardware=abacus&context=1&hidden=nobody')
         self.assertEqual(self.counted(nonsense), '96 of 828 experiments')  # all 16 variants, 3 batches, 2 devices
+
+    def test_keys_that_an_address_lacks_have_their_defaults(self):
+        page = self.open('sweep', '#context=all&batch=4&hidden=quest&throughput_budget.axis=log')
+        chosen = "JSON.stringify([selection, figures[0].view.signal('batch'), figures[0].own, document.getElementById('table-count').textContent])"
+        for fragment in ('#batch=1', '#'):
+            page.evaluate(f"location.hash = '{fragment}'")
+            fresh = self.open('sweep', fragment).evaluate(chosen)
+            page.wait(f'{chosen} === {json.dumps(fresh)}', timeout=20)
 
     def test_deselecting_all_leaves_notices_and_no_complaint(self):
         page = self.open('sweep')
@@ -483,6 +566,50 @@ class Table(ReportCase):
             self.assertIn(part, details)
 
 
+    def found(self, page, text):
+        page.evaluate(f"(() => {{ const s = document.getElementById('table-search'); s.value = {json.dumps(text)}; s.dispatchEvent(new Event('input')); }})()")
+        return int(self.counted(page).split(' ')[0])
+
+    def test_a_search_finds_whole_numbers_and_beginnings_of_words(self):
+        page = self.open('sweep')
+        page.evaluate("document.getElementById('table-selected').click()")
+        rows = page.evaluate("sharedRows('experiments').map(({ batch, budget, policy, variant, context, key, hardware }) => ({ batch, budget, policy, variant, context, key, hardware }))")
+        count = lambda test: sum(map(test, rows))
+        self.assertEqual(self.found(page, 'batch 1'), count(lambda r: r['batch'] == 1))
+        self.assertEqual(self.found(page, 'batch 1 batch 4'), 0)
+        self.assertEqual(self.found(page, 'budget 25'), 0)
+        self.assertEqual(self.found(page, 'quest Budget 1,024'), count(lambda r: r['policy'] == 'quest' and r['budget'] == 1024))
+        self.assertEqual(self.found(page, 'context 32k topk'), count(lambda r: r['context'] == 32768 and r['policy'] == 'exact_topk'))
+        self.assertEqual(self.found(page, 'a10'), count(lambda r: r['hardware'].startswith('a100')))
+        self.assertEqual(self.found(page, 'otkv'), 0)
+        self.assertEqual(self.found(page, rows[0]['key'][:12]), 0)
+        # "0.3" is rocketkv's split factor or a number of a column, not the end of 20.3 or the beginning of 0.35.
+        self.found(page, 'rocketkv 0.3')
+        page.evaluate("tableState.limit = Infinity; drawTable()")
+        cells = page.evaluate("[...document.querySelectorAll('#table tbody tr')].map((r) => [...r.cells].map((c) => c.textContent))")
+        self.assertGreaterEqual(len(cells), count(lambda r: r.get('variant', '').endswith('0.3')))
+        for row in cells:
+            self.assertTrue(any(re.search(r'(?<![\d.])0\.3(?![\d.])', cell) for cell in row), row)
+        self.assertIn('batch 1', page.evaluate("document.getElementById('table-search').placeholder"))
+
+    def test_the_keyboard_keeps_its_place(self):
+        page = self.open('sweep')
+        page.evaluate("document.getElementById('table-selected').click()")
+
+        def enter(selector):
+            page.evaluate(f"document.querySelector('{selector}').focus()")
+            page.call('Input.dispatchKeyEvent', type='keyDown', key='Enter', code='Enter', windowsVirtualKeyCode=13, text='\r')
+            page.call('Input.dispatchKeyEvent', type='keyUp', key='Enter', code='Enter', windowsVirtualKeyCode=13)
+            return page.evaluate("((e) => [e.tagName, e.textContent, e.getAttribute('aria-expanded'), e.id])(document.activeElement)")
+
+        self.assertEqual(enter('#table th:nth-child(2) button')[:2], ['BUTTON', page.evaluate("tableColumns[1].name + ' ↑'")])
+        row = page.evaluate("document.querySelectorAll('#table .row-button')[3].id")
+        for expanded in ('true', 'false'):
+            self.assertEqual(enter('#' + row)[2:], [expanded, row])
+        # The button that shows all rows disappears; the first of the new ones follows it.
+        self.assertEqual(enter('#table-all')[3], page.evaluate("document.querySelectorAll('#table .row-button')[100].id"))
+
+
 class Page(ReportCase):
     def test_findings_and_foundations(self):
         page = self.open('sweep')
@@ -522,6 +649,44 @@ class Page(ReportCase):
         page.evaluate("document.querySelector('#table tbody tr').click()")
         page.evaluate(click('#table .details a', 'assumed'))
         self.assertEqual(page.evaluate(marked), [page.evaluate("sharedRows('experiments').find((r) => isSelected(r)).hardware") + ': kernel latency floor'])
+
+    def test_numbers_of_one_source_are_marked_together(self):
+        page = self.open('sweep')
+        # Two of the three numbers of a machine from one source, which the other machine's have too.
+        page.evaluate("for (const machine of ['h100-sxm', 'a100-40gb-pcie4']) page.rests_on.filter(({ what }) => what.startsWith(machine))"
+                      ".forEach((row, i) => Object.assign(row, { what: machine + ': gpu.number_' + i, source: i < 2 ? 'one paper' : 'another' }))")
+        marked = "[...document.querySelectorAll('#rests-on tr')].map((line, i) => line.classList.contains('marked') ? page.rests_on[i - 1].what : '').filter(Boolean).sort()"
+        for label, expected in (('gpu.number_0 and 1 of the same source', [0, 1]), ('gpu.number_0', [0]), ('gpu.number_2', [2])):
+            page.evaluate(f"document.getElementById('lead').replaceChildren(drawBars([{{ label: '{label}', text: '', from: 0, to: 1 }}], 'h100-sxm'))")
+            page.evaluate("document.querySelector('#lead a').click()")
+            self.assertEqual(page.evaluate(marked), [f'h100-sxm: gpu.number_{i}' for i in expected])
+
+    def test_labels_and_intervals_stand_out_from_the_background(self):
+        definition = json.loads((pathlib.Path(__file__).parents[2] / 'reports' / 'palette.json').read_text())
+        palette = {}  # by policy and shade, as Palette::variant_color mixes them
+        for policy, look in definition['policies'].items():
+            for shade in definition['shades']:
+                tone = mixed(color(look['color']), [255 if shade > 0 else 0] * 3, abs(shade))
+                palette[f'{policy} {shade}'] = '#' + ''.join(f'{round(part):02x}' for part in tone)
+        for dark in (False, True):
+            page = self.open('sweep', dark=dark)
+            paper = color(page.evaluate("getComputedStyle(document.querySelector('figure')).backgroundColor"))
+            # What a reader sees: 4.5 for texts (WCAG 1.4.3).
+            drawn = page.evaluate("[...document.querySelectorAll('.plot g.series_labels > text, .plot g.batch_marks > text')].map((t) => t.getAttribute('fill'))")
+            self.assertGreater(len(drawn), 30)
+            self.assertGreaterEqual(min(contrast(color(fill), paper) for fill in drawn), 4.5)
+            lines = page.evaluate("[...document.querySelectorAll('#plot-throughput_budget g.intervals > line')].map((l) => [l.getAttribute('stroke'), Number(l.getAttribute('opacity'))])")
+            self.assertGreater(min(contrast(mixed(paper, color(stroke), opacity), paper) for stroke, opacity in lines), 2)
+            # The same for every policy and shade of the palette, drawn or not.
+            labels = page.evaluate(f"(() => {{ const palette = {json.dumps(palette)}, names = Object.keys(palette), at = names.map((_, i) => i);"
+                                   " page.tables.series = { rows: names.length, numbers: {}, texts: { series: { of: names, at }, policy: { of: names, at }, label: { of: names, at }, color: { of: Object.values(palette), at } } };"
+                                   " const view = newView(figures[0], currentTheme(), { renderer: 'none' }).run();"
+                                   " return Object.fromEntries(view.data('label_colors').map((row) => [row.series, row.label_color])); })()")
+            self.assertEqual(set(labels), set(palette))
+            for name, label in labels.items():
+                self.assertGreaterEqual(contrast(color(label), paper), 4.5, (name, dark))
+            first = [label for name, label in labels.items() if name.endswith(' 0')]
+            self.assertEqual(len(set(first)), len(definition['policies']))  # as different as the policies
 
     def test_light_and_dark(self):
         background = 'getComputedStyle(document.body).backgroundColor'
