@@ -10,7 +10,8 @@ functions registered with transformers, so that a step includes everything aroun
 `held` is constant and Quest's pages are full; with `grows` it does not. `full` over 2048 tokens is also the decode step of snapkv and
 keydiff with that budget. `scoring` has one layer's work after a prompt: `median_s` on the device, `wall_s` with the host's
 part. `launches` counts the kernels and copies of one step.
-Needs PyTorch 2.5 and transformers 4.56; memory of 65 GB. Written after each part. Exit: 0 done, 1 a part failed (under `errors`).
+Needs PyTorch 2.5 and transformers 4.56; memory of 65 GB. Written after each part. Exit: 0 done, 1 a part failed (under `errors`),
+77 no PyTorch or no transformers.
 """
 import argparse
 import json
@@ -18,9 +19,12 @@ import statistics
 import sys
 import time
 
-import torch
-
-from eager_policies import SCORERS, attention, evict, held_of, policy_of
+try:
+    import torch
+    from eager_policies import SCORERS, attention, evict, held_of, policy_of
+except ImportError as error:
+    print(f'nothing was measured: {error}', file=sys.stderr)
+    sys.exit(77)
 
 BUDGETS = {'quest': 1024, 'sparq': 1024, 'exact_topk': 1024, 'hsa': 2048, 'rocketkv': 2048}  # hsa attends to half of its budget
 SCORED = 2048  # budget of snapkv and keydiff
@@ -149,8 +153,8 @@ def measure_scoring(run, policy, context):
 
 class Run:
     def __init__(self, options):
-        import transformers  # needed by the GPU machine alone
-        import transformers_steps
+        import transformers_steps  # ends the program where transformers is missing; tests of this file do not need it
+        import transformers
         self.steps, self.model = transformers_steps, transformers_steps.make_model(options.layers)
         self.result = {'torch': torch.__version__, 'transformers': transformers.__version__, 'cuda': torch.version.cuda,
                        'device': torch.cuda.get_device_name(), 'layers': options.layers, 'steps': [], 'scoring': [],

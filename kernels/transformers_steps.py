@@ -8,7 +8,8 @@ Weights and caches are random, so that nothing is downloaded: times do not depen
 new token a sequence and a DynamicCache that holds `context` tokens, then the largest logit; it ends when the device is idle. `host_s`
 is the time until all of it is queued. `generate` has the time of a step between calls of 2 and of 34 new tokens, `prefill` whole
 prompts, `kernels` the longest kernels of a step, and `gemm` the rate of one large product over seconds: [seconds, TFLOP/s].
-Needs PyTorch 2 and transformers; memory of 50 GB. Written after each part. Exit: 0 done, 1 a part failed (named under `errors`).
+Needs PyTorch 2 and transformers; memory of 50 GB. Written after each part. Exit: 0 done, 1 a part failed (named under
+`errors`), 77 no PyTorch or no transformers.
 """
 import argparse
 import json
@@ -16,9 +17,13 @@ import statistics
 import sys
 import time
 
-import torch
-import transformers
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+try:
+    import torch
+    import transformers
+    from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+except ImportError as error:
+    print(f'nothing was measured: {error}', file=sys.stderr)
+    sys.exit(77)
 
 KV_HEADS, HEAD_DIM, VOCABULARY = 8, 128, 128256
 # Attention, sequences, context, whether kernels are listed.

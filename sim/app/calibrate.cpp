@@ -9,6 +9,7 @@
 #include <set>
 
 #include "app/commands.hpp"
+#include "app/outputs.hpp"
 #include "app/program.hpp"
 #include "base/whole_file.hpp"
 #include "calibrate/machine.hpp"
@@ -55,15 +56,6 @@ std::string as_path(const std::string& file) {
   return std::filesystem::path(file).has_parent_path() ? file : "./" + file;
 }
 
-// Refuses to replace a file that the command reads.
-void check_output(const std::string& path, const std::vector<std::string>& inputs) {
-  for (const std::string& input : inputs) {
-    std::error_code missing;  // a file that does not exist is none of the inputs
-    if (!std::filesystem::equivalent(path, input, missing)) continue;
-    throw UserError(fmt::format("{} is also read ({}) and would be overwritten: name another file by -o", path, input));
-  }
-}
-
 struct CalibrateOptions {
   std::vector<std::string> files;
   std::string profile, source, out;
@@ -77,8 +69,8 @@ int fit_tables(const CalibrateOptions& options) {
   calibrate::TableRequest request;
   for (const std::string& file : options.files) request.files.push_back(as_path(file));
   const std::string profile = config::find_config("hardware", options.profile, {});
-  check_output(options.out, {profile});
-  check_output(options.out, request.files);
+  refuse_overwritten(options.out, "-o", {{profile}});
+  refuse_overwritten(options.out, "-o", request.files);
   request.base = config::read_hardware(profile);
   request.source = options.source, request.date = today();
   request.budget_median = options.budget_median / 100, request.budget_p90 = options.budget_p90 / 100;
@@ -153,13 +145,13 @@ int fit_machine(const Target& target, const MachineOptions& options) {
   std::vector<std::string> paths, profiles = {config::find_config("hardware", options.profile, {})};
   if (!options.host.empty()) profiles.push_back(config::find_config("hosts", options.host, {}));
   for (const std::string& file : options.from) paths.push_back(as_path(file));
-  check_output(options.out, profiles);
-  check_output(options.out, paths);
+  refuse_overwritten(options.out, "-o", profiles);
+  refuse_overwritten(options.out, "-o", paths);
   calibrate::MachineRequest request;
   request.base = config::read_hardware(profiles.front());
   if (!options.host.empty()) request.base.host = config::read_host(profiles.back());
   if (paths.empty()) {
-    check_output(results_path(options), profiles);
+    refuse_overwritten(results_path(options), "-o", profiles);
     paths.push_back(measure(target, options));
   }
   const calibrate::Results results = calibrate::read_results(paths);
@@ -176,12 +168,25 @@ int fit_machine(const Target& target, const MachineOptions& options) {
     fmt::print(stderr, "refused, kept as in {}: {}\n", options.profile, miss);
   }
   for (const std::string& why : result.bounds_below) {
-    fmt::print(stderr, "a lower bound of the speed, kept as in {}: {}\n", options.profile, why);
+    fmt::print(stderr, "only a lower bound on the speed, kept as in {}: {}\n", options.profile, why);
   }
   for (const std::string& key : std::set<std::string>(result.at_bounds.begin(), result.at_bounds.end())) {
     fmt::print(stderr, "at the end of its range, so that the cases hardly determine it: {}\n", key);
   }
   return finish(result.calibrations, !result.calibrations.empty(), options.out, result.yaml, target.check);
+}
+
+// `noise` says how the budgets take up the noise of the measurements.
+void add_budgets(CLI::App& command, double& median, double& p90, double default_median, double default_p90,
+                 const char* noise) {
+  const auto add = [&](const char* option, double& value, const char* what, double initial) {
+    const std::string help = fmt::format(
+        "{} error allowed on held-out cases, or on the fitted ones where none are held out, per cent ({}){}", what,
+        initial, noise);
+    command.add_option(option, value, help)->check(CLI::Range(0.1, 1e9));
+  };
+  add("--budget-median", median, "median", default_median);
+  add("--budget-p90", p90, "p90", default_p90);
 }
 
 void add_machine(CLI::App& calibrate, const Target& target, int& result) {
@@ -207,10 +212,8 @@ void add_machine(CLI::App& calibrate, const Target& target, int& result) {
       ->check(CLI::Range(1, 100));
   command->add_flag("--short", options->quick, "a few cases of each benchmark");
   command->add_option("--program", options->program, "the measuring program, if it is not in the folder of kvcast");
-  command->add_option("--budget-median", options->budget_median, "median error allowed on held-out cases, per cent")
-      ->check(CLI::Range(0.1, 1e9));
-  command->add_option("--budget-p90", options->budget_p90, "p90 error allowed on held-out cases, per cent")
-      ->check(CLI::Range(0.1, 1e9));
+  add_budgets(*command, options->budget_median, options->budget_p90, target.budget_median, target.budget_p90,
+              "; sqrt(budget^2 + noise^2) is allowed, with the noise of the measured times");
   command->callback([options, &target, &result] { result = fit_machine(target, *options); });
 }
 
@@ -252,14 +255,6 @@ const Target& cuda() {
   return target;
 }
 
-void add_budget(CLI::App& command, CalibrateOptions& options) {
-  command.add_option("--budget-median", options.budget_median, "median error allowed on held-out points, per cent")
-      ->check(CLI::Range(0.1, 1e9));
-  command.add_option("--budget-p90", options.budget_p90, "p90 error allowed on held-out points, per cent")
-      ->check(CLI::Range(0.1, 1e9));
-  command.add_option("-o,--out", options.out, "the profile to write (YAML)")->required();
-}
-
 void add_table(CLI::App& calibrate, int& result) {
   CLI::App* command = calibrate.add_subcommand("table", "fit attention and GEMM parameters to tables of kernel times");
   auto options = std::make_shared<CalibrateOptions>();
@@ -267,7 +262,8 @@ void add_table(CLI::App& calibrate, int& result) {
       ->required();
   command->add_option("--profile", options->profile, "the machine that the points are from")->required();
   command->add_option("--source", options->source, "source of the points")->required();
-  add_budget(*command, *options);
+  add_budgets(*command, options->budget_median, options->budget_p90, options->budget_median, options->budget_p90, "");
+  command->add_option("-o,--out", options->out, "the profile to write (YAML)")->required();
   command->callback([options, &result] { result = fit_tables(*options); });
 }
 

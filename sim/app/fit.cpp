@@ -9,31 +9,50 @@
 #include "app/commands.hpp"
 #include "app/fit_evidence.hpp"
 #include "app/fit_scores.hpp"
+#include "app/left_out_rows.hpp"
+#include "app/outputs.hpp"
 #include "app/progress.hpp"
 #include "base/parallel.hpp"
 #include "base/whole_file.hpp"
+#include "config/find.hpp"
 
 namespace kvcast::app {
 namespace {
 
 struct FitOptions {
   std::vector<std::string> published;
-  std::string replays, out = "configs/accuracy/link.yaml";
+  std::string replays, out;
   int seeds = 2;
 };
+
+// The rows that the fit uses. Scores of the uncompressed model are always inputs; of the others, only those that are
+// not held out.
+std::vector<score::Row> rows_of(const std::vector<std::string>& paths) {
+  std::vector<score::Row> rows;
+  std::vector<score::LeftOutRow> left_out;
+  for (const std::string& path : paths) {
+    const std::vector<score::Row> table = score::read_table(path, left_out);
+    print_contradictions(table);
+    rows.insert(rows.end(), table.begin(), table.end());
+  }
+  print_left_out(left_out);
+  std::erase_if(rows, [](const score::Row& row) { return row.held_out && !accuracy::is_full(row); });
+  return rows;
+}
 
 int run(const FitOptions& options) {
   std::vector<std::string> paths = options.published, names;
   if (paths.empty()) paths = {score::own_table("ruler"), score::own_table("blocks")};
-  std::vector<score::Row> rows;
-  for (const std::string& path : paths) {
-    const std::vector<score::Row> table = score::read_table(path);
-    rows.insert(rows.end(), table.begin(), table.end());
-    names.push_back(path.substr(path.find_last_of('/') + 1));
-  }
-  // Scores of the uncompressed model are always inputs; of the others, only those that are not held out.
-  std::erase_if(rows, [](const score::Row& row) { return row.held_out && !accuracy::is_full(row); });
-  accuracy::Plan plan = accuracy::make_plan(rows, score::Catalogue());
+  for (const std::string& path : paths) names.push_back(path.substr(path.find_last_of('/') + 1));
+  const std::string out = options.out.empty()
+                              ? config::find_file("accuracy/link.yaml").value_or("configs/accuracy/link.yaml")
+                              : options.out;
+  std::vector<std::string> inputs = paths;
+  inputs.push_back(options.replays);
+  refuse_overwritten(out, "-o", inputs);
+  // An output that cannot be written is found before the replays, which take minutes.
+  WholeFile file(out);
+  accuracy::Plan plan = accuracy::make_plan(rows_of(paths), score::Catalogue());
   accuracy::EvaluateOptions evaluate;
   evaluate.plan.seeds = options.seeds;
   evaluate.cache = options.replays;
@@ -47,6 +66,8 @@ int run(const FitOptions& options) {
   std::vector<accuracy::Cell> all = accuracy::all_cells(plan);
   const std::vector<accuracy::Replays> replays = accuracy::replay_cells(all, evaluate);
   const auto cells = static_cast<std::ptrdiff_t>(plan.cells.size());
+  progress.reset();
+  print_left_out(refused_rows({all.data(), plan.cells.size()}, plan.averages));
   const std::vector<accuracy::Replays> of_cells(replays.begin(), replays.begin() + cells);
   score::Link link = accuracy::fit_link({all.begin(), all.begin() + cells}, of_cells);
   std::size_t used = 0;
@@ -64,8 +85,9 @@ int run(const FitOptions& options) {
                                        return a.refused.empty() && a.parts.size() > 1;
                                      }));
   }
-  write_whole_file(options.out, "# Written by `kvcast fit accuracy`; sim/score/link.hpp describes the parameters.\n" +
-                                    score::write_link(link));
+  file.stream() << "# Written by `kvcast fit accuracy`; sim/score/link.hpp describes the parameters.\n"
+                << score::write_link(link);
+  file.commit();
   fmt::print("{}", score::write_link(link));
   return 0;
 }
@@ -80,7 +102,7 @@ void add_fit(CLI::App& app, int& result) {
   link->add_option("--published", options->published, "tables (CSV); default: ruler and blocks of configs/validation");
   link->add_option("--replays", options->replays, "keep replays in this file, and use those that are there");
   link->add_option("--seeds", options->seeds, "traces a task")->check(CLI::Range(1, 64));
-  link->add_option("-o,--out", options->out, "the link's file");
+  link->add_option("-o,--out", options->out, "the link's file (default: the one that `run` reads)");
   link->callback([options, &result] { result = run(*options); });
   add_fit_scores(*command, result);
   add_fit_evidence(*command, result);

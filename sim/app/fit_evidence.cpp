@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <tuple>
 
 #include "accuracy/evaluate.hpp"
 #include "accuracy/records.hpp"
+#include "app/left_out_rows.hpp"
+#include "app/outputs.hpp"
 #include "app/progress.hpp"
 #include "base/parallel.hpp"
 #include "base/whole_file.hpp"
@@ -19,63 +22,110 @@ namespace kvcast::app {
 namespace {
 
 struct FitEvidenceOptions {
-  std::vector<std::string> published, rows;
-  std::string replays, records = "configs/accuracy/evidence.csv", parameters = "configs/accuracy/evidence.yaml";
+  std::vector<std::string> rows;
+  std::string replays, records, parameters;
   int seeds = 1;
   bool components = false;
 };
 
-// Rows of tables, each with its simulated score.
-std::vector<evidence::Record> simulated(const std::vector<std::string>& tables, const FitEvidenceOptions& options) {
-  const score::Link link = score::read_link(config::find_config("accuracy", "link", {}));
-  const score::Catalogue catalogue;
-  std::vector<evidence::Record> all;
-  for (const std::string& path : tables) {
-    accuracy::Plan plan = accuracy::make_plan(score::read_table(path), catalogue);
-    accuracy::EvaluateOptions evaluate;
-    evaluate.plan.seeds = options.seeds, evaluate.cache = options.replays, evaluate.threads = hardware_threads();
-    std::unique_ptr<Progress> progress;
-    std::once_flag made;
-    evaluate.advance = [&](std::int64_t, std::int64_t total) {
-      std::call_once(made, [&] { progress = std::make_unique<Progress>(path, total, 0); });
-      progress->advance(1, "");
-    };
-    accuracy::evaluate(plan, link, evaluate);
-    const std::vector<evidence::Record> records = accuracy::records_of(plan, catalogue);
-    all.insert(all.end(), records.begin(), records.end());
-  }
-  return all;
-}
+// The paper of rows whose table names none. Without a paper, rows would count as those of other settings.
+constexpr const char* kMeasured = "measured";
 
-std::vector<evidence::Record> records_of(const FitEvidenceOptions& options) {
-  std::vector<evidence::Record> records =
-      options.published.empty() ? evidence::read_records(options.records) : simulated(options.published, options);
-  const std::vector<evidence::Record> own = simulated(options.rows, options);
-  const auto table = [](const evidence::Record& r) { return std::tie(r.paper, r.table, r.model); };
-  std::erase_if(records, [&](const evidence::Record& r) {
-    return std::any_of(own.begin(), own.end(), [&](const evidence::Record& o) { return table(o) == table(r); });
-  });
-  records.insert(records.end(), own.begin(), own.end());
+// Rows of a table, each with its simulated score. Prints which rows are left out.
+std::vector<evidence::Record> simulated(const std::string& path, const score::Catalogue& catalogue,
+                                        const FitEvidenceOptions& options) {
+  std::vector<score::LeftOutRow> left_out;
+  std::vector<score::Row> rows = score::read_table(path, left_out);
+  print_contradictions(rows);
+  for (score::Row& row : rows) {
+    if (row.paper.empty()) row.paper = kMeasured;
+  }
+  accuracy::Plan plan = accuracy::make_plan(rows, catalogue);
+  accuracy::EvaluateOptions evaluate;
+  evaluate.plan.seeds = options.seeds, evaluate.cache = options.replays, evaluate.threads = hardware_threads();
+  std::unique_ptr<Progress> progress;
+  std::once_flag made;
+  evaluate.advance = [&](std::int64_t, std::int64_t total) {
+    std::call_once(made, [&] { progress = std::make_unique<Progress>(path, total, 0); });
+    progress->advance(1, "");
+  };
+  for (const accuracy::Average& average : plan.averages)
+    left_out.push_back({average.row.where, "a mean over tasks; only scores of single tasks are evidence"});
+  plan.averages.clear();
+  accuracy::evaluate(plan, score::read_link(config::find_config("accuracy", "link", {})), evaluate);
+  progress.reset();
+  for (accuracy::Cell& cell : plan.cells) {
+    if (cell.refused.empty() && cell.full <= 0) cell.refused = "the uncompressed model scores 0";
+  }
+  const std::vector<score::LeftOutRow> refused = refused_rows(plan.cells, {});
+  left_out.insert(left_out.end(), refused.begin(), refused.end());
+  std::vector<evidence::Record> records = accuracy::records_of(plan, catalogue);
+  print_left_out(left_out);
+  fmt::print(stderr, "{}: {} rows added, {} left out\n", path, records.size(), left_out.size());
   return records;
 }
 
+// The rows of a file with those of the tables added, or put in place of those of the same paper, table and model.
+std::vector<evidence::Record> records_of(const std::string& base, const FitEvidenceOptions& options) {
+  std::vector<evidence::Record> records = evidence::read_records(base);
+  const score::Catalogue catalogue;
+  std::size_t added = 0;
+  for (const std::string& path : options.rows) {
+    const std::vector<evidence::Record> own = simulated(path, catalogue, options);
+    const auto table = [](const evidence::Record& r) { return std::tuple(r.paper, r.table, r.model); };
+    std::set<std::tuple<std::string, std::string, std::string>> tables;
+    for (const evidence::Record& r : own) tables.insert(table(r));
+    std::erase_if(records, [&](const evidence::Record& r) { return tables.contains(table(r)); });
+    records.insert(records.end(), own.begin(), own.end());
+    added += own.size();
+  }
+  if (added == 0 && !options.rows.empty())
+    throw UserError({options.rows.front(), 0, 0}, "no row can be added; nothing is written");
+  return records;
+}
+
+// A file that the command changes: where it is read from and written to. A new file starts from the one that `run`
+// reads, and without a name that one is changed.
+struct Changed {
+  std::string from, to;
+};
+
+Changed changed(const std::string& named, const std::string& below) {
+  const std::string found = config::find_file(below).value_or("configs/" + below);
+  if (named.empty()) return {found, found};
+  if (std::filesystem::is_regular_file(named)) return {named, named};
+  fmt::print(stderr, "{}: a new file, which starts from {}\n", named, found);
+  return {found, named};
+}
+
 int run(const FitEvidenceOptions& options) {
-  const std::vector<evidence::Record> records = records_of(options);
-  evidence::Components components = evidence::read_parameters(options.parameters).components;
+  const Changed records = changed(options.records, "accuracy/evidence.csv");
+  const Changed parameters = changed(options.parameters, "accuracy/evidence.yaml");
+  if (records.to == parameters.to)
+    throw UserError(fmt::format("{} is named by --records and by -o: name two files", records.to));
+  std::vector<std::string> inputs = options.rows;
+  inputs.push_back(options.replays);
+  refuse_overwritten(records.to, "--records", inputs);
+  inputs.push_back(records.to);
+  refuse_overwritten(parameters.to, "-o", inputs);
+  evidence::Components components = evidence::read_parameters(parameters.from).components;
+  // An output that cannot be written is found before the replays, which take minutes.
+  WholeFile records_file(records.to), parameters_file(parameters.to);
+  const std::vector<evidence::Record> all = records_of(records.from, options);
   if (options.components) {
     std::unique_ptr<Progress> progress;
-    components = evidence::fit_components(records, components, [&](std::size_t, std::size_t total) {
+    components = evidence::fit_components(all, components, [&](std::size_t, std::size_t total) {
       if (!progress) progress = std::make_unique<Progress>("components", static_cast<std::int64_t>(total), 0);
       progress->advance(1, "");
     });
   }
-  const evidence::JointFit fit(records, components);
-  write_whole_file(options.records, evidence::write_records(fit.records()));
+  const evidence::JointFit fit(all, components);
   const std::string text = evidence::write_parameters(evidence::with_spreads(fit, components));
-  write_whole_file(
-      options.parameters,
-      "# Written by `kvcast fit evidence`; what the parameters mean: sim/evidence/estimator.hpp, predictor.hpp.\n" +
-          text);
+  records_file.stream() << evidence::write_records(fit.records());
+  parameters_file.stream() << "# Written by `kvcast fit evidence`; what the parameters mean: "
+                              "sim/evidence/estimator.hpp, predictor.hpp.\n"
+                           << text;
+  records_file.commit(), parameters_file.commit();
   fmt::print("{}", text);
   return 0;
 }
@@ -86,16 +136,16 @@ void add_fit_evidence(CLI::App& fit, int& result) {
   CLI::App* command = fit.add_subcommand(
       "evidence", "the estimate of scores from published rows and the simulation, and its errors on rows left out");
   auto options = std::make_shared<FitEvidenceOptions>();
-  command->add_option("--published", options->published,
-                      "simulate the rows of these tables (CSV) anew; default: the rows as they are");
-  command->add_option("--rows", options->rows,
+  command->add_option("--rows,--published", options->rows,
                       "simulate the rows of these tables (CSV) and add them, or put them in place of those of the "
-                      "same paper, table and model");
+                      "same paper, table and model; default: the rows as they are");
   command->add_option("--replays", options->replays, "keep replays in this file, and use those that are there");
   command->add_option("--seeds", options->seeds, "traces a task")->check(CLI::Range(1, 64));
   command->add_flag("--components", options->components, "choose the variances of the levels, too (some minutes)");
-  command->add_option("--records", options->records, "the rows' file");
-  command->add_option("-o,--out", options->parameters, "the parameters' file, which is read first");
+  command->add_option("--records", options->records,
+                      "the rows' file (default: the one that `run` reads); if it is new, it starts from that one");
+  command->add_option("-o,--out", options->parameters,
+                      "the parameters' file, which is read first (default and start as for --records)");
   command->callback([options, &result] { result = run(*options); });
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands.hpp"
+#include "app/outputs.hpp"
 #include "app/settings.hpp"
 #include "base/parallel.hpp"
 #include "base/whole_file.hpp"
@@ -91,6 +92,9 @@ void print_text(const std::string& policy, const replay::ReplayResult& r, const 
 
 int run(const ReplayOptions& options) {
   const config::PolicyChoice choice = read_choice(options);
+  std::vector<std::string> inputs = policy::named_files(policy::find_policy(choice), choice.parameters).paths;
+  inputs.insert(inputs.end(), {options.trace, options.policy});
+  refuse_overwritten(options.selections, "--selections", inputs);
   const policy::Descriptor& descriptor = policy::find_policy(choice);
   const auto trace = trace::open_trace(options.trace);
   const policy::Lengths lengths{trace->info().prompt_tokens, trace->info().decode_steps};
@@ -101,7 +105,7 @@ int run(const ReplayOptions& options) {
                                                      {hardware_threads(), !options.selections.empty()});
   if (!options.selections.empty()) {
     WholeFile out(options.selections);
-    replay::write_selections(result, out.stream());
+    replay::write_selections(result, out.stream(), trace->identity());
     out.commit();
   }
   TaskScore task;

@@ -1,10 +1,12 @@
 // kvcast run CONFIG: one experiment, as text, JSON and timeline.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 #include <optional>
 
 #include "app/commands.hpp"
+#include "app/outputs.hpp"
 #include "app/progress.hpp"
 #include "app/run_text.hpp"
 #include "app/scores.hpp"
@@ -14,6 +16,7 @@
 #include "base/whole_file.hpp"
 #include "serve/results.hpp"
 #include "study/study.hpp"
+#include "trace/inspect.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -40,8 +43,41 @@ void print_fitting_batch(study::Point point, std::int64_t batch) {
   });
 }
 
+// The files that a configuration may name: all of its texts. A name of configs is no file in the working directory, or
+// it is the user's own.
+void add_texts(const config::Node& node, std::vector<std::string>& texts) {
+  if (node.kind() == config::Node::Kind::kScalar) texts.push_back(node.text());
+  if (node.kind() == config::Node::Kind::kList) {
+    for (const config::Node& item : node.items()) add_texts(item, texts);
+  }
+  if (node.kind() != config::Node::Kind::kMap) return;
+  for (const auto& [key, value] : node.entries()) add_texts(value, texts);
+}
+
+// Says where a trace file is of another model than the run, whose shape it has.
+void print_other_models(const config::Run& run) {
+  for (const config::TraceChoice& choice : run.traces) {
+    if (choice.file.empty()) continue;
+    const auto trace = trace::open_trace(choice.file);
+    const trace::TraceInfo& info = trace->info();
+    const std::optional<config::Model> named = trace::named_model(info);
+    std::vector<std::string> differences;
+    if ((named ? named->name : info.model) != run.model.name) {
+      differences.push_back(fmt::format("of {}, not {}", info.model, run.model.name));
+    }
+    if (info.rope_theta != run.model.rope.theta) {
+      differences.push_back(fmt::format("with RoPE theta {}, not {}", info.rope_theta, run.model.rope.theta));
+    }
+    if (differences.empty()) continue;
+    fmt::print(stderr, "note: {} is a trace {}\n", choice.file, fmt::join(differences, ", and "));
+  }
+}
+
 int run(const RunOptions& options) {
   study::Point point{load_with_settings(options.config, options.settings), {}, {}};
+  std::vector<std::string> inputs = {options.config};
+  add_texts(point.config, inputs);
+  refuse_overwritten(options.timeline, "--timeline", inputs);
   std::optional<WholeFile> timeline;
   if (!options.timeline.empty()) point.ask.chrome_trace = &timeline.emplace(options.timeline).stream();
   const study::Plan plan({point});
@@ -50,6 +86,7 @@ int run(const RunOptions& options) {
   study::StudyOptions study;
   study.threads = hardware_threads();
   ask_for_scores(study, study::Scores::kAtHand);
+  print_other_models(plan.tasks().front().prepared.run);
   const result::Subject asked = study::subject_of(plan.tasks().front().prepared);
   std::optional<LongWait> wait(fmt::format("{} on {}, {}", asked.policy, asked.hardware, asked.trace));
   study::run(plan, study, [&](const study::Task& simulated, result::Result&& finished) {

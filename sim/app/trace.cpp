@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "app/commands.hpp"
+#include "app/outputs.hpp"
 #include "app/settings.hpp"
 #include "base/parallel.hpp"
 #include "config/find.hpp"
@@ -45,9 +47,11 @@ trace::SynthShape read_shape(const SynthOptions& options, std::string& dtype) {
 }
 
 int synth(const SynthOptions& options) {
+  const std::string recipe = trace::find_recipe(options.recipe);
+  refuse_overwritten(options.out, "-o", {{recipe}});
   std::string dtype;
   const trace::SynthShape shape = read_shape(options, dtype);
-  const auto trace = trace::synthesize(trace::read_recipe(trace::find_recipe(options.recipe)), shape);
+  const auto trace = trace::synthesize(trace::read_recipe(recipe), shape);
   const trace::Dtype type = dtype == "f32"   ? trace::Dtype::kF32
                             : dtype == "f16" ? trace::Dtype::kF16
                                              : trace::Dtype::kBF16;
@@ -83,22 +87,23 @@ std::shared_ptr<LookOptions> look_options(CLI::App& command) {
 int info(const LookOptions& options) {
   const auto trace = trace::open_trace(options.path);
   const nlohmann::json info = trace::trace_info(*trace, hardware_threads());
-  fmt::print("{}\n", options.as_json ? info.dump(1) : trace::trace_info_text(info));
+  fmt::print("{}", options.as_json ? info.dump(1) + "\n" : trace::trace_info_text(info));
   return 0;
 }
 
 // Returns 0 if the trace can be replayed, with or without warnings; 1 if it cannot.
 int check(const LookOptions& options) {
   std::error_code unknown;
-  if (const auto status = std::filesystem::status(options.path, unknown);
-      std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    throw UserError({options.path, 0, 0}, "not a file, and so no trace");
+  if (const auto status = std::filesystem::status(options.path, unknown); !std::filesystem::is_regular_file(status)) {
+    throw UserError({options.path, 0, 0},
+                    std::filesystem::exists(status) ? "not a file, and so no trace" : "no such file");
   }
+  if (!std::ifstream(options.path)) throw UserError({options.path, 0, 0}, "cannot be read");
   const auto findings = trace::check_trace_file(options.path, hardware_threads());
   if (options.as_json) {
     fmt::print("{}\n", trace::findings_json(findings).dump(1));
   } else {
-    fmt::print("{}\n", findings.empty() ? options.path + ": nothing wrong" : trace::findings_text(findings));
+    fmt::print("{}", findings.empty() ? options.path + ": nothing wrong\n" : trace::findings_text(findings));
   }
   return trace::has_errors(findings) ? 1 : 0;
 }

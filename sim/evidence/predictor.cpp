@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
+#include <tuple>
 
 #include "config/section.hpp"
 
@@ -31,7 +33,8 @@ std::string range_text(double low, double high) {
 class Rows {
  public:
   void add(const Record& r) {
-    tables_.insert(r.paper + " " + r.table), models_.insert(r.model);
+    const bool both = !r.paper.empty() && !r.table.empty();
+    tables_.insert(r.paper + (both ? " " : "") + r.table), models_.insert(r.model);
     if (r.budget > 0) budget_low_ = std::min(budget_low_, r.budget), budget_high_ = std::max(budget_high_, r.budget);
     context_low_ = std::min(context_low_, r.context), context_high_ = std::max(context_high_, r.context);
   }
@@ -158,6 +161,21 @@ Prediction Predictor::predict(const Setting& s, const IsLeftOut& is_left_out) co
   p.low = std::min(p.points, to_points(angle - half, s.full));
   p.high = std::max(p.points, to_points(angle + half, s.full));
   return p;
+}
+
+std::string Predictor::nearest_paper(const Setting& s, const std::set<std::string>& papers) const {
+  constexpr double kFar = 100;  // powers of two between a budget and none
+  const auto ratio = [](double a, double b) { return a > 0 && b > 0 ? std::abs(std::log2(a / b)) : a == b ? 0 : kFar; };
+  const auto distance = [&](const Record& r) {
+    return std::tuple(r.model != s.model, r.task != s.task, ratio(r.budget, s.budget) + ratio(r.context, s.context),
+                      r.paper == s.paper);
+  };
+  const Record* nearest = nullptr;
+  for (const Record& r : estimator_.records()) {
+    if (r.benchmark != s.benchmark || r.method != s.method || !papers.contains(r.paper)) continue;
+    if (nearest == nullptr || distance(r) < distance(*nearest)) nearest = &r;
+  }
+  return nearest == nullptr ? s.paper : nearest->paper;
 }
 
 std::string Predictor::rests_on(const Setting& s,

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,10 @@ class Predictor {
 
   // Ignores the rows for which `is_left_out` returns true; an empty function ignores none.
   Prediction predict(const Setting& setting, const IsLeftOut& is_left_out = {}) const;
+  // Returns the one of these papers whose row of the method is nearest to the setting: of its model and its task if
+  // there is one, and then at the nearest budget and prompt length. Of two rows as near, the one of another paper than
+  // the setting's is taken, because a user has measured it. The setting's own paper if none of them has rows.
+  std::string nearest_paper(const Setting& setting, const std::set<std::string>& papers) const;
   // Returns the basis of a prediction: "published: RocketKV Table 6 (llama-3.1-8b, budgets of 256 to 4096 tokens,
   // prompts of 16384 tokens); simulated from there". has_settings returns whether a paper's rows of the method are of
   // the policy's own settings; those of other settings are listed as such.

@@ -129,14 +129,25 @@ class SelectionsReader {
     return out;
   }
 
+  // The trace that a line names: the first one in records of kvcast, any in others.
+  void take_trace(const json& line) {
+    const auto named = line.find("trace");
+    if (named == line.end()) return;
+    if (!named->is_string()) fail("\"trace\" must be a text: the identity that `kvcast trace info` prints");
+    const auto identity = named->get<std::string>();
+    if (!record_.trace.empty() && identity != record_.trace) fail("the lines before are of another trace");
+    record_.trace = identity;
+  }
+
   void add(const json& line) {
     if (!line.is_object()) fail("expected a JSON object per line");
     for (const auto& [key, value] : line.items()) {
       static const std::set<std::string> known = {"layer",    "step",    "kv_head", "q_head",
-                                                  "attended", "fetched", "evicted"};
+                                                  "attended", "fetched", "evicted", "trace"};
       if (!known.contains(key))
         throw UserError({record_.path, line_, 0}, fmt::format("unknown key \"{}\"", key), {known.begin(), known.end()});
     }
+    take_trace(line);
     const bool by_query = line.contains("q_head");
     if (by_query == line.contains("kv_head")) fail("expected either \"kv_head\" or \"q_head\"");
     if (!record_.layers.empty() && by_query != record_.per_query_head) fail("the lines before select for other heads");

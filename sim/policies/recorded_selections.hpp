@@ -11,6 +11,7 @@ namespace kvcast::policy {
 
 struct RecordedSelections {
   std::string path;
+  std::string trace;  // identity of the trace that it was recorded on; empty if no line names one
   std::int64_t prompt_tokens = 0;
   bool per_query_head = false;
   bool fetches = false;     // some token comes from the host

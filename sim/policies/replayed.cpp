@@ -16,6 +16,8 @@
 //   head neither fetches nor leaves out resident tokens. A head that selects pages while the last one fills does not.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -45,6 +47,10 @@ class RecordedSelector final : public Selector {
  public:
   RecordedSelector(const RecordedSelections& record, const ReplayedSetting& setting, const LayerInput& layer)
       : info_(layer.info()), record_(record), s_(setting) {
+    if (!record.trace.empty() && info_.identity && info_.identity() != record.trace) {
+      fail(fmt::format("they were recorded on {}, {} is {}", record.trace,
+                       info_.file.empty() ? "the trace" : info_.file, info_.identity()));
+    }
     if (record.prompt_tokens != info_.prompt_tokens) {
       fail(fmt::format("a prompt of {} tokens, the trace has {}", record.prompt_tokens, info_.prompt_tokens));
     }
@@ -201,6 +207,13 @@ Descriptor describe_replayed() {
     const ReplayedSetting s = replayed_fields().read(values);
     if (s.selections == "none") {
       throw UserError(values.where("selections"), "replayed needs the file of selections: `selections: FILE.jsonl`");
+    }
+    std::error_code unknown;
+    if (!std::filesystem::is_regular_file(s.selections, unknown) || !std::ifstream(s.selections)) {
+      throw UserError(values.where("selections"),
+                      fmt::format("selections: cannot read the recorded selections {}; a relative path starts from the "
+                                  "working directory",
+                                  s.selections));
     }
     return std::make_unique<Replayed>(read_selections(s.selections, lengths.prompt_tokens), s);
   };

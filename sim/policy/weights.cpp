@@ -28,8 +28,9 @@ void require_prompt_queries(const trace::TraceInfo& info, std::int64_t first, st
   if (first >= info.prompt_tokens - there) return;
   throw UserError(
       fmt::format("{}: it needs the queries of prompt positions {} to {}, but the trace captured only the last {} of "
-                  "{} without a gap. Set trace.window: {} or use a capture with more queries",
-                  who, first, info.prompt_tokens - 1, there, info.prompt_tokens, info.prompt_tokens - first));
+                  "{} without a gap. {} a capture with more queries",
+                  who, first, info.prompt_tokens - 1, there, info.prompt_tokens,
+                  info.file.empty() ? fmt::format("Set trace.window: {} or use", info.prompt_tokens - first) : "Use"));
 }
 
 void PromptRows::hold(int kv_head, const Held& held) {

@@ -75,9 +75,10 @@ std::vector<std::size_t> query_rows(const trace::TraceInfo& info, std::span<cons
     if (found == info.query_positions.end() || *found != position) {
       throw UserError(
           fmt::format("ctkvr needs the query of prompt position {} as one of {} centroids; the trace captured only {} "
-                      "prompt queries, the last {} without a gap. Reduce centroids, set trace.window: {} or use a "
-                      "capture with more queries",
-                      position, positions.size(), info.prompt_queries(), info.longest_window(), positions.size()));
+                      "prompt queries, the last {} without a gap. Reduce centroids{} or use a capture with "
+                      "more queries",
+                      position, positions.size(), info.prompt_queries(), info.longest_window(),
+                      info.file.empty() ? fmt::format(", set trace.window: {}", positions.size()) : ""));
     }
     rows.push_back(index(found - info.query_positions.begin()));
   }

@@ -33,10 +33,10 @@ std::vector<std::string> write_bases(std::span<const trace::Trace* const> traces
     const trace::TraceInfo& other = trace->info();
     if (other.n_layers != info.n_layers || other.n_kv_heads != info.n_kv_heads || other.head_dim != info.head_dim ||
         other.layers != info.layers) {
-      throw UserError("the traces of a profile must be of one model and have the same layers");
+      refuse_unlike(info, other);
     }
     if (other.prompt_queries() == 0) std::erase(kinds, "queries");
-    source += (source.empty() ? "" : ", ") + trace->identity();
+    source += (source.empty() ? "" : ", ") + source_text(*trace);
   }
   trace::SafetensorsWriter out(path,
                                {{"format", "kvcast-bases/1"},

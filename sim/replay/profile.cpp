@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 #include <set>
 
 #include "base/error.hpp"
+#include "base/quote.hpp"
 #include "policies/all.hpp"
 
 namespace kvcast::replay {
@@ -55,10 +57,21 @@ void check_alike(const trace::TraceInfo& a, const trace::TraceInfo& b) {
   if (a.n_layers == b.n_layers && a.n_q_heads == b.n_q_heads && a.n_kv_heads == b.n_kv_heads && a.layers == b.layers) {
     return;
   }
-  throw UserError("the traces of a profile must be of one model and have the same layers");
+  refuse_unlike(a, b);
 }
 
 }  // namespace
+
+std::string source_text(const trace::Trace& trace) {
+  const std::string name = std::filesystem::path(trace.info().file).filename().string();
+  return fmt::format("{}{} trace, {}", name.empty() ? "" : quote(name) + ": ", trace.info().source, trace.identity());
+}
+
+void refuse_unlike(const trace::TraceInfo& first, const trace::TraceInfo& other) {
+  throw UserError({other.file},
+                  fmt::format("the traces of a profile must be of one model and have the same layers{}",
+                              first.file.empty() ? "" : ": the shape or layers of " + first.file + " differ"));
+}
 
 HeadProbe probe_heads(const Oracle& oracle, const trace::Targets& targets) {
   std::set<std::int64_t> span;
@@ -67,7 +80,9 @@ HeadProbe probe_heads(const Oracle& oracle, const trace::Targets& targets) {
     span.insert(step.begin(), step.end());
     steps += step.empty() ? 0 : 1;
   }
-  if (span.empty()) throw UserError("no step of the trace has targets: nothing shows which heads find them");
+  if (span.empty()) {
+    throw UserError({oracle.info().file}, "no step of the trace has targets: nothing shows which heads find them");
+  }
   HeadProbe probe;
   for (int h = 0; h < oracle.info().n_q_heads; ++h) {
     double semantic = 0, retrieval = 0, echo = 0;
@@ -134,7 +149,7 @@ policy::Profile make_profile(std::span<const trace::Trace* const> traces, std::i
   std::vector<std::vector<double>> errors;
   for (const trace::Trace* trace : traces) {
     check_alike(first, trace->info());
-    profile.source += (profile.source.empty() ? "" : ", ") + trace->identity();
+    profile.source += (profile.source.empty() ? "" : ", ") + source_text(*trace);
     const auto policy = policy::make_policy(snapkv, setting, {trace->info().prompt_tokens, trace->info().decode_steps});
     const trace::Targets targets = trace::read_targets(trace->info());
     std::vector<double>& set = errors.emplace_back();
@@ -150,8 +165,11 @@ policy::Profile make_profile(std::span<const trace::Trace* const> traces, std::i
       set.push_back(layer_error(oracle, *policy));
     }
     if (std::all_of(set.begin(), set.end(), [](double e) { return e == 0; })) {
-      throw UserError(fmt::format(
-          "keeping {} tokens per layer loses nothing on this trace, so that layers have no errors to compare", kept));
+      throw UserError(
+          {trace->info().file},
+          fmt::format(
+              "keeping {} tokens per layer loses nothing on this trace, so that layers have no errors to compare",
+              kept));
     }
   }
   const std::vector<double> shares = average_errors(errors);

@@ -36,6 +36,11 @@ double layer_error(const Oracle& oracle, const policy::Policy& policy);
 // All sets have the same number of layers, and not all errors are zero.
 std::vector<double> average_errors(std::span<const std::vector<double>> sets);
 
+// The origin of a profile as its `source` states it: the file's name, synthetic or captured, and the content hash.
+std::string source_text(const trace::Trace& trace);
+// Throws UserError for a trace whose shape or layers are not those of a profile's first trace, naming both files.
+[[noreturn]] void refuse_unlike(const trace::TraceInfo& first, const trace::TraceInfo& other);
+
 // The whole profile from traces of one model with the same captured layers, each a data set: heads' scores are means
 // over the traces. kept: tokens per layer in the runs that give its error (the paper's 32), by SnapKV with a window of
 // 8, average pooling over 5. Throws UserError for traces of different shape, without targets or with fewer than 8

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
@@ -150,7 +151,8 @@ ReplayResult replay(std::span<const std::unique_ptr<Oracle>> layers, policy::Pol
   return result;
 }
 
-void write_selections(const ReplayResult& result, std::ostream& out) {
+void write_selections(const ReplayResult& result, std::ostream& out, const std::string& trace_identity) {
+  std::string trace = trace_identity.empty() ? "" : fmt::format("\"trace\":{},", nlohmann::json(trace_identity).dump());
   const auto list = [](const std::vector<std::int32_t>& positions) {
     return fmt::format("{}", fmt::join(positions, ","));
   };
@@ -158,9 +160,9 @@ void write_selections(const ReplayResult& result, std::ostream& out) {
     const char* const head_key = step.selection.per_query_head ? "q_head" : "kv_head";
     for (std::size_t h = 0; h < step.selection.heads.size(); ++h) {
       const policy::HeadSelection& head = step.selection.heads[h];
-      out << fmt::format(R"({{"layer":{},"step":{},"{}":{},"attended":[{}],"fetched":[{}],"evicted":[{}]}})",
-                         step.layer, step.step, head_key, h, list(head.attended), list(head.fetched),
-                         list(head.evicted))
+      out << fmt::format(R"({{{}"layer":{},"step":{},"{}":{},"attended":[{}],"fetched":[{}],"evicted":[{}]}})",
+                         std::exchange(trace, ""), step.layer, step.step, head_key, h, list(head.attended),
+                         list(head.fetched), list(head.evicted))
           << '\n';
     }
   }

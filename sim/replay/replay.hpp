@@ -80,8 +80,9 @@ std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int thre
 ReplayResult replay(std::span<const std::unique_ptr<Oracle>> layers, policy::Policy& policy,
                     const ReplayOptions& options = {});
 
-// Writes one JSON object per line, in order of layer, step, head: the output of `--selections`.
-void write_selections(const ReplayResult& result, std::ostream& out);
+// Writes one JSON object per line, in order of layer, step, head: the output of `--selections`. The first line names
+// the trace by its identity, unless that is empty.
+void write_selections(const ReplayResult& result, std::ostream& out, const std::string& trace_identity = "");
 
 // Everything except the selections, for the store's cache of replays; from_json reads what to_json wrote.
 nlohmann::json to_json(const ReplayResult& result);

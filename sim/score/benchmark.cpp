@@ -124,28 +124,6 @@ TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, cons
   return replay;
 }
 
-PublishedMethod published_method(const Catalogue& catalogue, const config::PolicyChoice& policy,
-                                 const std::string& benchmark) {
-  const policy::Descriptor& descriptor = policy::find_policy(policy);
-  const auto settings = [&](const config::Node& parameters, const MethodSpec& m) {
-    std::vector<std::string_view> dropped(m.any_value.begin(), m.any_value.end());
-    dropped.insert(dropped.end(), {"name", "budget"});
-    return policy::ParameterValues(descriptor, parameters.without(dropped)).all();
-  };
-  PublishedMethod similar{"", bare_name(policy.name), nullptr};
-  bool any = false;
-  for (const MethodSpec& m : catalogue.methods()) {
-    const config::Node* const name = m.policy.kind() == config::Node::Kind::kMap ? m.policy.find("name") : nullptr;
-    if (name == nullptr || name->text() != policy.name || m.methods.empty()) continue;
-    const auto fits = [&](const std::string& b) { return bare_name(b) == bare_name(benchmark); };
-    if (!m.benchmarks.empty() && std::none_of(m.benchmarks.begin(), m.benchmarks.end(), fits)) continue;
-    if (settings(m.policy, m) == settings(policy.parameters, m))
-      return {m.papers.empty() ? "" : m.papers.front(), bare_name(m.methods.front()), &m};
-    if (!any) similar.method = bare_name(m.methods.front()), any = true;
-  }
-  return similar;
-}
-
 result::BenchmarkScore mean_score(const std::string& benchmark, std::vector<result::BenchmarkTask> tasks,
                                   const Link& link) {
   KVCAST_CHECK(!tasks.empty());
@@ -336,7 +314,7 @@ result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
   if (r.whole.size() == simulated.tasks.size()) return simulated;
   const PublishedMethod method = published_method(model_.catalogue, r.request.policy, r.benchmark.name);
   evidence::Setting s;
-  s.paper = method.paper, s.method = method.method, s.benchmark = bare_name(r.benchmark.name);
+  s.method = method.method, s.benchmark = bare_name(r.benchmark.name);
   s.model = r.model.name, s.group = r.model.group();
   const policy::Descriptor& descriptor = policy::find_policy(r.request.policy);
   if (declares_budget(descriptor)) {
@@ -344,6 +322,7 @@ result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
     s.budget = static_cast<double>(values.integer("budget"));
   }
   const evidence::Predictor& evidence = model_.evidence();
+  const std::set<std::string> papers = papers_with_settings(model_, method, r.request.policy, s.benchmark);
   std::vector<result::BenchmarkTask> tasks = simulated.tasks;
   for (result::BenchmarkTask& task : tasks) {
     task.simulated = task.share_of_full;
@@ -354,18 +333,16 @@ result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
       tokens += l.weight * static_cast<double>(l.tokens), weight += l.weight;
     s.task = bare_name(task.task), s.context = tokens / weight;
     s.full = task.full, s.simulated = task.full * task.share_of_full;
+    s.paper = method.paper;
+    s.paper = evidence.nearest_paper(s, papers);
     const evidence::Prediction p = evidence.predict(s);
     task.share_of_full = std::min(1.0, p.points / s.full);
     task.interval = {p.low / s.full, std::min(1.0, p.high / s.full)};
   }
   result::BenchmarkScore score = mean_score(simulated.benchmark, std::move(tasks), model_.link);
   score.context = simulated.context;
-  const auto has_settings = [&](const std::string& paper) {
-    Row row;
-    row.paper = paper, row.method = s.method, row.benchmark = s.benchmark;
-    return method.spec != nullptr && model_.catalogue.method(row) == method.spec;
-  };
-  score.rests_on = evidence.rests_on(s, has_settings) + ". The simulation: " + simulated.rests_on;
+  score.rests_on = evidence.rests_on(s, [&papers](const std::string& paper) { return papers.contains(paper); }) +
+                   ". The simulation: " + simulated.rests_on;
   return score;
 }
 

@@ -16,6 +16,7 @@
 
 #include "config/run.hpp"
 #include "result/result.hpp"
+#include "score/published_method.hpp"
 #include "score/recall_replays.hpp"
 #include "score/score_table.hpp"
 #include "score/task_replay.hpp"
@@ -58,16 +59,6 @@ std::int64_t stated_context(std::int64_t prompt_tokens, const config::Model& mod
 // policy cannot be replayed.
 TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, const config::Model& model,
                      std::int64_t stated);
-
-// A policy as published tables name it: the first entry of configs/accuracy/methods.yaml with its settings except for
-// the budget and the parameters that the entry lists as any_value, and that entry's paper; otherwise the name of an
-// entry with the same policy, or the policy's own name, and no paper.
-struct PublishedMethod {
-  std::string paper, method;         // `method` as a bare name
-  const MethodSpec* spec = nullptr;  // the entry with the policy's settings; null if there is none
-};
-PublishedMethod published_method(const Catalogue& catalogue, const config::PolicyChoice& policy,
-                                 const std::string& benchmark);
 
 // The mean of the tasks' predictions; its tasks are sorted, lowest first.
 result::BenchmarkScore mean_score(const std::string& benchmark, std::vector<result::BenchmarkTask> tasks,

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "base/build.hpp"
 #include "base/csv.hpp"
@@ -16,6 +17,9 @@ constexpr std::string Row::*kTexts[] = {&Row::paper, &Row::table,  &Row::model, 
 const std::vector<std::string> kColumns = {"paper", "table",  "model",  "benchmark",   "context",
                                            "task",  "method", "budget", "budget_unit", "value"};
 
+// The units of scores, and the points of a unit each. A row without a unit is in points.
+constexpr std::pair<const char*, double> kUnits[] = {{"accuracy_%", 1}, {"score_0_100", 1}, {"fraction", 100}};
+
 class Header {
  public:
   explicit Header(const CsvRow& row) : columns_(row) {
@@ -24,53 +28,83 @@ class Header {
     }
   }
 
-  std::optional<Row> read(const CsvRow& line) const {
+  // Returns nothing, and adds the reason, for a row without a score.
+  std::optional<Row> read(const CsvRow& line, std::vector<LeftOutRow>& left_out) const {
     columns_.check(line);
-    const std::vector<std::string>& fields = line.fields;
     Row row;
     row.where = line.where;
-    for (std::size_t i = 0; i < std::size(kTexts); ++i) row.*kTexts[i] = fields[columns_.at(kColumns[i])];
-    double unit_points = 1;
-    if (const auto unit = columns_.find("unit")) {
-      const std::string& name = fields[*unit];
-      if (!name.empty() && name != "accuracy_%" && name != "score_0_100" && name != "fraction") return {};
-      unit_points = name == "fraction" ? 100 : 1;
-    }
+    for (std::size_t i = 0; i < std::size(kTexts); ++i) row.*kTexts[i] = line.fields[columns_.at(kColumns[i])];
+    const std::optional<double> points = points_of_unit(line, left_out);
+    if (!points) return {};
     if (const auto held = columns_.find("held_out")) {
-      const std::string& flag = fields[*held];
+      const std::string& flag = line.fields[*held];
       if (flag != "true" && flag != "false") {
         throw UserError(line.at(*held),
-                        fmt::format("held_out: expected true or false, found \"{}\"", flag.substr(0, 40)));
+                        fmt::format("held_out: expected true or false, found \"{}\"", flag.substr(0, kMostShown)));
       }
       row.held_out = flag == "true";
     }
-    const std::string& text = fields[columns_.at("value")];
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), row.value);
-    if (error != std::errc() || end != text.data() + text.size()) return {};
-    row.value *= unit_points;
-    if (!(row.value >= 0 && row.value <= 100)) return {};
+    if (!read_value(line, *points, row.value, left_out)) return {};
     return row;
   }
 
  private:
+  std::optional<double> points_of_unit(const CsvRow& line, std::vector<LeftOutRow>& left_out) const {
+    const auto column = columns_.find("unit");
+    if (!column || line.fields[*column].empty()) return 1;
+    std::string known;
+    for (const auto& [name, points] : kUnits) {
+      if (name == line.fields[*column]) return points;
+      known += std::string(known.empty() ? "" : ", ") + name;
+    }
+    left_out.push_back(
+        {line.at(*column), fmt::format("unit: \"{}\" is not a unit of scores; known: {}, or none for points of 100",
+                                       line.fields[*column].substr(0, kMostShown), known)});
+    return {};
+  }
+
+  bool read_value(const CsvRow& line, double unit_points, double& value, std::vector<LeftOutRow>& left_out) const {
+    const std::size_t column = columns_.at("value");
+    const std::string& text = line.fields[column];
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool is_number = error == std::errc() && end == text.data() + text.size();
+    value *= unit_points;
+    if (is_number && value >= 0 && value <= 100) return true;
+    left_out.push_back({line.at(column), fmt::format("value: expected a score from 0 to {}, found \"{}\"",
+                                                     100 / unit_points, text.substr(0, kMostShown))});
+    return false;
+  }
+
+  static constexpr std::size_t kMostShown = 40;  // characters of a field in a message
   CsvHeader columns_;
 };
 
 }  // namespace
 
-std::vector<Row> read_table(const std::string& path, std::int64_t* left_out) {
+std::vector<Row> read_table(const std::string& path, std::vector<LeftOutRow>& left_out) {
   std::optional<Header> header;
   std::vector<Row> rows;
+  std::vector<LeftOutRow> without_score;
   for (const CsvRow& line : read_csv(path, "the published table")) {
     if (!header) {
       header.emplace(line);
-    } else if (const std::optional<Row> row = header->read(line)) {
+    } else if (const std::optional<Row> row = header->read(line, without_score)) {
       rows.push_back(*row);
-    } else if (left_out != nullptr) {
-      ++*left_out;
     }
   }
+  if (rows.empty() && !without_score.empty()) {
+    throw UserError(without_score.front().where,
+                    fmt::format("no row of the table has a score; {}", without_score.front().reason));
+  }
   if (rows.empty()) throw UserError({path, 0, 0}, "no scores in the table");
+  left_out.insert(left_out.end(), without_score.begin(), without_score.end());
+  return rows;
+}
+
+std::vector<Row> read_table(const std::string& path, std::int64_t* left_out) {
+  std::vector<LeftOutRow> without_score;
+  std::vector<Row> rows = read_table(path, without_score);
+  if (left_out != nullptr) *left_out += static_cast<std::int64_t>(without_score.size());
   return rows;
 }
 

@@ -18,9 +18,17 @@ struct Row {
   bool held_out = false;  // column held_out, true or false, if there is one: excluded from fits
 };
 
-// Rows without a score are left out, and counted if `left_out` is given: their value is not a number from 0 to 100, or
-// has another unit (count, text, ...). Throws UserError if the file cannot be read, columns are missing or duplicated,
-// or a line has another width.
+// A row that is not used, and why. The location is that of the field at fault, or of the row.
+struct LeftOutRow {
+  SourceLocation where;
+  std::string reason;
+};
+
+// Rows without a score are appended to `left_out`: their value is not a number from 0 to 100, or has another unit
+// (count, text, ...). Throws UserError if the file cannot be read, columns are missing or duplicated, or a line has
+// another width; and if no row has a score, at the first of them with its reason.
+std::vector<Row> read_table(const std::string& path, std::vector<LeftOutRow>& left_out);
+// The same, with their number alone, or without it.
 std::vector<Row> read_table(const std::string& path, std::int64_t* left_out = nullptr);
 
 // configs/validation/accuracy/NAME.csv, from the working directory or the source tree.

@@ -73,7 +73,8 @@ class SyntheticTrace final : public Trace {
         root_.child({kTopicOffset}).below(0, static_cast<std::uint64_t>(recipe.keys.topic_tokens)));
     info_.optional["task"] = recipe.task.name;
     info_.optional["targets"] = targets_json(sequence_.document.targets);
-    info_.optional["provenance"] = fmt::format("kvcast {}, {}", version(), identity());
+    info_.identity = [text = identity()] { return text; };
+    info_.optional["provenance"] = fmt::format("kvcast {}, {}", version(), info_.identity());
   }
 
   std::unique_ptr<Layer> load(std::size_t layer_index, int threads) const override {

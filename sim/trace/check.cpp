@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "config/find.hpp"
 #include "trace/inspect.hpp"
 #include "trace/metadata.hpp"
 #include "trace/safetensors.hpp"
@@ -19,6 +20,11 @@ namespace {
 // head's mean. Half of the root mean square is far from both.
 constexpr double kLargestFastMean = 0.5;
 constexpr std::int64_t kUsualWindow = 32;  // prompt queries of SnapKV and its successors
+
+// A message without the place that its finding names already.
+std::string without_place(const std::string& what, const std::string& place) {
+  return what.starts_with(place + ": ") ? what.substr(place.size() + 2) : what;
+}
 
 class Checker {
  public:
@@ -48,10 +54,11 @@ class Checker {
     try {
       targets_ = read_targets(info_);
     } catch (const UserError& e) {
-      error("targets", e.what());
+      error("targets", without_place(e.what(), "targets"));
       targets_.assign(static_cast<std::size_t>(info_.decode_steps), {});
     }
     check_turns();
+    check_model();
     if (info_.longest_window() < kUsualWindow) {
       warn("query_positions",
            fmt::format("hold the last {} prompt positions without a gap; policies that score the prompt by a "
@@ -63,9 +70,22 @@ class Checker {
   void check_turns() {
     try {
       turns_of(info_);
-    } catch (const UserError&) {
-      error("turns", fmt::format("are not ascending positions in 0 .. {}", info_.positions() - 1));
+    } catch (const UserError& e) {
+      error("turns", without_place(e.what(), "turns"));
     }
+  }
+
+  void check_model() {
+    const std::optional<config::Model> model = named_model(info_);
+    if (!model) return;
+    const auto text = [](int layers, int q_heads, int kv_heads, int dim, double theta) {
+      return fmt::format("{} layers, {} query heads, {} KV heads of {} dimensions, RoPE theta {}", layers, q_heads,
+                         kv_heads, dim, theta);
+    };
+    const std::string here = text(info_.n_layers, info_.n_q_heads, info_.n_kv_heads, info_.head_dim, info_.rope_theta);
+    const std::string there =
+        text(model->layers, model->n_q_heads, model->n_kv_heads, model->head_dim, model->rope.theta);
+    if (here != there) warn("model", fmt::format("{} has {}; the trace has {}", model->name, there, here));
   }
 
   void check_layer(const Layer& layer) {
@@ -142,6 +162,14 @@ std::string as_utf8(const std::string& text) {
 
 }  // namespace
 
+std::optional<config::Model> named_model(const TraceInfo& info) {
+  try {
+    return config::read_model(config::find_config("models", info.model, {}));
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
+
 std::vector<Finding> check_trace(const Trace& trace, int threads) { return Checker(trace, threads).check(); }
 
 std::vector<Finding> check_trace_file(const std::string& path, int threads) {
@@ -156,8 +184,7 @@ std::vector<Finding> check_trace_file(const std::string& path, int threads) {
     }
     return findings;
   } catch (const UserError& e) {
-    const std::string what = e.what(), place = path + ": ";
-    return {{Finding::Severity::kError, path, what.starts_with(place) ? what.substr(place.size()) : what}};
+    return {{Finding::Severity::kError, path, without_place(e.what(), path)}};
   }
 }
 

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "config/model.hpp"
 #include "trace/trace.hpp"
 
 namespace kvcast::trace {
@@ -13,6 +15,9 @@ namespace kvcast::trace {
 nlohmann::json trace_info(const Trace& trace, int threads);
 // The same as text for people.
 std::string trace_info_text(const nlohmann::json& info);
+
+// The model under configs/models that the trace names; nothing if there is none.
+std::optional<config::Model> named_model(const TraceInfo& info);
 
 struct Finding {
   enum class Severity { kError, kWarning };

@@ -32,17 +32,18 @@ class Reader {
   }
 
   std::int64_t integer(const std::string& key, std::int64_t low, std::int64_t high) const {
-    return parse_integer(key, text(key), low, high);
+    return parse_integer(key, "is", text(key), low, high);
   }
 
-  std::int64_t parse_integer(const std::string& key, std::string_view text, std::int64_t low, std::int64_t high) const {
+  std::int64_t parse_integer(const std::string& key, const char* verb, std::string_view text, std::int64_t low,
+                             std::int64_t high) const {
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error == std::errc::invalid_argument || end != text.data() + text.size()) {
-      refuse(key, fmt::format("is {}, not an integer", quote(text)));
+      refuse(key, fmt::format("{} {}, not an integer", verb, quote(text)));
     }
     if (error != std::errc() || value < low || value > high) {
-      refuse(key, fmt::format("is {}, outside of {} .. {}", text.substr(0, 40), low, high));
+      refuse(key, fmt::format("{} {}, outside of {} .. {}", verb, text.substr(0, 40), low, high));
     }
     return value;
   }
@@ -68,9 +69,9 @@ class Reader {
       std::string_view item = rest.substr(0, comma);
       while (!item.empty() && item.front() == ' ') item.remove_prefix(1);
       while (!item.empty() && item.back() == ' ') item.remove_suffix(1);
-      const auto id = static_cast<int>(parse_integer("layers", item, 0, n_layers - 1));
+      const auto id = static_cast<int>(parse_integer("layers", "name", item, 0, n_layers - 1));
       if (!ids.empty() && id <= ids.back())
-        refuse("layers", fmt::format("is not ascending: {} after {}", id, ids.back()));
+        refuse("layers", fmt::format("are not ascending: {} after {}", id, ids.back()));
       ids.push_back(id);
       if (comma == std::string_view::npos) return ids;
       rest.remove_prefix(comma + 1);
@@ -110,6 +111,7 @@ TraceInfo read_metadata(const std::map<std::string, std::string>& metadata, cons
                   {kTraceFormat});
   }
   TraceInfo info;
+  info.file = file;
   info.model = reader.text("model");
   info.source = reader.text("source");
   if (info.source != "captured" && info.source != "synthetic") {
@@ -134,6 +136,7 @@ TraceInfo read_metadata(const std::map<std::string, std::string>& metadata, cons
   }
   try {
     read_targets(info);
+    turns_of(info);
   } catch (const UserError& error) {
     throw UserError({file, 0, 0}, fmt::format("__metadata__: {}", error.what()));
   }
@@ -152,7 +155,7 @@ std::vector<std::int64_t> turns_of(const TraceInfo& info) {
            (turns.empty() || list[i].get<std::int64_t>() > turns.back());
     if (good) turns.push_back(list[i].get<std::int64_t>());
   }
-  if (!good) throw UserError(fmt::format("turns are not ascending positions in 0 .. {}", info.positions() - 1));
+  if (!good) throw UserError(fmt::format("turns: expected ascending positions in 0 .. {}", info.positions() - 1));
   return turns;
 }
 

@@ -17,6 +17,8 @@
 namespace kvcast::trace {
 
 struct TraceInfo {
+  std::string file;                       // as it was opened; empty for a trace that is no file
+  std::function<std::string()> identity;  // Trace::identity() of the whole trace; empty for one made by hand
   std::string model;
   std::string source;       // captured | synthetic
   std::vector<int> layers;  // captured layer ids, ascending

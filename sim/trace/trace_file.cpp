@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <mutex>
+#include <future>
 #include <utility>
 
 #include "base/error.hpp"
@@ -26,6 +26,10 @@ class FileTrace final : public Trace {
  public:
   explicit FileTrace(SafetensorsFile file) : file_(std::move(file)) {
     info_ = read_metadata(file_.metadata(), file_.name());
+    // Computed on first use, once for the trace and all of its layers, which may outlive it.
+    const auto hash =
+        std::async(std::launch::deferred, [file = file_] { return "file " + content_hash(file.bytes()); }).share();
+    info_.identity = [hash] { return hash.get(); };
     read_positions();
     for (const int layer : info_.layers) check_layer(layer);
   }
@@ -55,10 +59,7 @@ class FileTrace final : public Trace {
     return layer;
   }
 
-  std::string identity() const override {
-    std::call_once(hashed_, [&] { hash_ = content_hash(file_.bytes()); });
-    return "file " + hash_;
-  }
+  std::string identity() const override { return info_.identity(); }
 
  private:
   [[noreturn]] void refuse(const std::string& tensor, const std::string& what) const {
@@ -167,8 +168,6 @@ class FileTrace final : public Trace {
   }
 
   SafetensorsFile file_;
-  mutable std::once_flag hashed_;
-  mutable std::string hash_;
 };
 
 std::vector<TensorShape> tensor_shapes(const TraceInfo& info, Dtype dtype) {

@@ -25,15 +25,19 @@ using calibrate::Row;
 
 constexpr double kMostCount = 1e9;
 
+[[noreturn]] void refuse_row(const Row& row, const std::string& what) {
+  throw UserError({row.file}, fmt::format("{}: {}", row.id(), what));
+}
+
 std::int64_t whole(const Row& row, const std::string& name, double value, double least) {
   if (!(value >= least) || value > kMostCount || value != std::floor(value)) {
-    throw UserError(fmt::format("{}: {} is {}, not a whole number from {} up", row.id(), name, value, least));
+    refuse_row(row, fmt::format("{} is {}, not a whole number from {} up", name, value, least));
   }
   return static_cast<std::int64_t>(value);
 }
 std::int64_t axis(const Row& row, const std::string& name, double least = 1) {
   const auto at = row.numbers.find(name);
-  if (at == row.numbers.end()) throw UserError(fmt::format("{}: no number \"{}\" among the axes", row.id(), name));
+  if (at == row.numbers.end()) refuse_row(row, fmt::format("no number \"{}\" among the axes", name));
   return whole(row, name, at->second, least);
 }
 std::int64_t count(const Row& row, const std::string& name) { return whole(row, name, row.of_work(name), 0); }
@@ -45,8 +49,7 @@ config::Model model_of(const Row& row) {
   set(model.layers, "layers"), set(model.hidden, "hidden"), set(model.n_q_heads, "q_heads");
   set(model.n_kv_heads, "kv_heads"), set(model.head_dim, "dim"), set(model.ffn, "ffn"), set(model.vocab, "vocab");
   if (model.n_q_heads % model.n_kv_heads != 0) {
-    throw UserError(
-        fmt::format("{}: {} query heads do not divide among {} KV heads", row.id(), model.n_q_heads, model.n_kv_heads));
+    refuse_row(row, fmt::format("{} query heads do not divide among {} KV heads", model.n_q_heads, model.n_kv_heads));
   }
   return model;
 }
@@ -67,8 +70,8 @@ std::string write_rocketkv(const Row& row) {
   second.ratio = split.second_ratio;
   const auto page = count(row, "page"), dims = count(row, "dims");
   if (page != second.page() || dims != second.dims(static_cast<int>(axis(row, "dim")))) {
-    throw UserError(fmt::format("{}: pages of {} and {} dimensions, the policy has {} and {}", row.id(), page, dims,
-                                second.page(), second.dims(static_cast<int>(axis(row, "dim")))));
+    refuse_row(row, fmt::format("pages of {} and {} dimensions, the policy has {} and {}", page, dims, second.page(),
+                                second.dims(static_cast<int>(axis(row, "dim")))));
   }
   return fmt::format("{{budget: {}, max_new_tokens: 0}}", axis(row, "budget"));
 }
@@ -129,7 +132,9 @@ GpuStep gpu_step(const Row& row, const config::Hardware& machine) {
   if (scheme == schemes().end()) {
     std::vector<std::string> known;
     for (const auto& [name, written] : schemes()) known.push_back(name);
-    throw UserError({}, fmt::format("{}: no scheme \"{}\" is known", row.id(), row.bench), known);
+    throw UserError({row.file},
+                    fmt::format("{}: no scheme \"{}\"; results of kvcast-pipeline are needed", row.id(), row.bench),
+                    known);
   }
   GpuStep step;
   step.run.model = model_of(row);
@@ -146,7 +151,7 @@ GpuStep gpu_step(const Row& row, const config::Hardware& machine) {
   step.heads.assign(static_cast<std::size_t>(step.run.workload.batch) * kv_heads, counts_of(row));
   step.at_first = step.heads;
   const auto corrected = static_cast<std::size_t>(count(row, "corrected_heads"));
-  if (corrected > kv_heads) throw UserError(fmt::format("{}: more heads corrected than there are", row.id()));
+  if (corrected > kv_heads) refuse_row(row, "more heads corrected than there are");
   for (std::size_t i = 0; i < step.at_first.size(); ++i) step.at_first[i].corrected = i % kv_heads < corrected;
   if (row.numbers.contains("speculation") && !flag(row, "speculation")) {
     for (auto* heads : {&step.heads, &step.at_first}) {

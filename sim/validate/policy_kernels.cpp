@@ -26,6 +26,7 @@ using graph::KernelClass;
 
 constexpr double kHalf = 2, kId = 4, kSingle = 4;  // bytes of a number
 constexpr double kDim = 128;                       // head dimension of benchmarks without such an axis
+constexpr const char* kKernelsProgram = "kvcast-kernels";
 constexpr double kKernelMedian = 10, kKernelP90 = 30;
 
 // A kernel whose blocks and their threads are those that its benchmark launches.
@@ -265,7 +266,7 @@ void add(const Measured& from, Suite& suite) {
   const double between_events = calibrate::time_between_events(results);
   const auto device = results.texts.find("device");
   const std::string source =
-      fmt::format("kvcast-kernels on {}", device == results.texts.end() ? "an unnamed device" : device->second);
+      fmt::format("{} on {}", kKernelsProgram, device == results.texts.end() ? "an unnamed device" : device->second);
   const std::size_t before = suite.cases.size();
   for (const Row& row : results.rows) {
     if (row.bench == "copy_beside_stream" || row.bench == "copy_turns") {
@@ -283,7 +284,12 @@ void add(const Measured& from, Suite& suite) {
     // gpu.block_bandwidth was chosen from the H200's rows of the softmax over pages.
     judge(c, from.in_view && row.bench == "page_score");
   }
-  if (suite.cases.size() == before) throw UserError({from.results, 0, 0}, "no row of a policy's kernel");
+  if (suite.cases.size() > before) return;
+  const auto program = results.texts.find("program");
+  const bool other = program != results.texts.end() && !program->second.empty() && program->second != kKernelsProgram;
+  throw UserError({from.results, 0, 0}, other ? fmt::format("results of {}; this suite compares those of {}",
+                                                            program->second, kKernelsProgram)
+                                              : "no row of a policy's kernel");
 }
 
 }  // namespace

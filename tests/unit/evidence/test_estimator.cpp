@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <cmath>
+#include <set>
 
 #include "evidence/kernel.hpp"
 #include "evidence/leave_out.hpp"
@@ -268,6 +269,29 @@ TEST_CASE("a prediction states its basis and its novelty") {
   s.benchmark = std::string("niah");
   CHECK_FALSE(predictor.novelty(s).has_value());
   CHECK(predictor.predict(s).points == Approx(50));
+}
+
+TEST_CASE("a run takes the place of the paper whose row is nearest") {
+  std::vector<Record> rows{row("a", "quest", 256, 30, 40), row("a", "quest", 1024, 70, 80),
+                           row("b", "quest", 512, 20, 10), row("a", "quest", 1024, 70, 60)};
+  rows[1].paper = std::string("Mine"), rows[2].paper = std::string("Other"), rows[3].paper = std::string("Settings");
+  const Predictor predictor(rows, {});
+  const std::set<std::string> all{"P", "Mine", "Other"};
+  Setting s = row("a", "quest", 1024, 50, 0);
+  CHECK(predictor.nearest_paper(s, all) == "Mine");
+  s.budget = 300;
+  CHECK(predictor.nearest_paper(s, all) == "P");
+  s.budget = 512;  // as far from 256 as from 1024: the row of another paper than the setting's own
+  CHECK(predictor.nearest_paper(s, all) == "Mine");
+  s.model = std::string("b");
+  CHECK(predictor.nearest_paper(s, all) == "Other");
+  CHECK(predictor.nearest_paper(s, {"none"}) == "P");
+  s.method = std::string("tova");
+  CHECK(predictor.nearest_paper(s, all) == "P");
+  // Rows without a paper are listed by their table alone.
+  rows[0].paper.clear();
+  CHECK_THAT(Predictor({rows[0]}, {}).rests_on(rows[0], [](const std::string&) { return true; }),
+             Catch::Contains("published: 1 (a, "));
 }
 
 }  // namespace

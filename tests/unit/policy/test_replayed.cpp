@@ -240,6 +240,11 @@ TEST_CASE("an invalid record is rejected with its line") {
   CHECK(refused(R"({"layer":0,"step":0,"kv_head":1,"attended":[0]})").find("head 1 follows head -1") !=
         std::string::npos);
   CHECK(refused(R"({"layer":0,"step":1,"kv_head":0,"attended":[0]})").find("no step 0") != std::string::npos);
+  const std::string of = R"({"trace":"file a","layer":0,"step":0,"kv_head":0,"attended":[0]})";
+  CHECK(refused(of + "\n" + R"({"trace":"file b","layer":1,"step":0,"kv_head":0,"attended":[0]})")
+            .find("record.jsonl:2: the lines before are of another trace") != std::string::npos);
+  CHECK(refused(R"({"trace":1,"layer":0,"step":0,"kv_head":0,"attended":[0]})").find("\"trace\" must be a text") !=
+        std::string::npos);
   CHECK(refused("").find("no selections") != std::string::npos);
   CHECK(error_of([] { tests::make("replayed", "", {3, 2}); }).find("selections: FILE.jsonl") != std::string::npos);
 }

@@ -132,6 +132,10 @@ TEST_CASE("lines name the query head if query heads select independently") {
   std::ostringstream out;
   write_selections(got, out);
   CHECK_THAT(out.str(), Catch::Contains("\"q_head\":1") && !Catch::Contains("kv_head"));
+  // Only the first line names the trace.
+  std::ostringstream named;
+  write_selections(got, named, "file \"a\"");
+  CHECK(named.str() == R"({"trace":"file \"a\"",)" + out.str().substr(1));
 }
 
 TEST_CASE("neither the number of threads nor concurrent policies change the result") {

@@ -131,10 +131,10 @@ TEST_CASE("problems in the metadata are found") {
   };
   CHECK(findings([](TraceInfo& i) {
           i.optional["targets"] = "[[0],[],[99]]";
-        }).find("error: targets: targets: decode step 2 names 99") != std::string::npos);
+        }).find("error: targets: decode step 2 names 99") != std::string::npos);
   CHECK(findings([](TraceInfo& i) {
           i.optional["turns"] = "[0,5,5]";
-        }).find("error: turns: are not ascending positions") != std::string::npos);
+        }).find("error: turns: expected ascending positions in 0 .. ") != std::string::npos);
   CHECK(findings([](TraceInfo& i) { i.optional["turns"] = "[0,22]"; }).find("error: turns") != std::string::npos);
   CHECK(findings([](TraceInfo& i) { i.optional["turns"] = "[0,5]"; }).find("turns") == std::string::npos);
   CHECK(findings([](TraceInfo&) {}).find("warning: query_positions: hold the last 4 prompt positions") !=

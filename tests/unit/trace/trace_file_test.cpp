@@ -117,9 +117,9 @@ TEST_CASE("each metadata key is required and checked") {
   CHECK(contains(refusal_with("kvcast-trace/1", "kvcast-trace/2"),
                  "format is \"kvcast-trace/2\", not a format that is known; known: kvcast-trace/1"));
   CHECK(contains(refusal_with("\"synthetic\"", "\"dreamt\""), "source is \"dreamt\"; known: captured, synthetic"));
-  CHECK(contains(refusal_with("\"layers\":\"0,2\"", "\"layers\":\"2,0\""), "layers is not ascending: 0 after 2"));
-  CHECK(contains(refusal_with("\"layers\":\"0,2\"", "\"layers\":\"0,4\""), "layers is 4, outside of 0 .. 3"));
-  CHECK(contains(refusal_with("\"layers\":\"0,2\"", "\"layers\":\"\""), "layers is \"\", not an integer"));
+  CHECK(contains(refusal_with("\"layers\":\"0,2\"", "\"layers\":\"2,0\""), "layers are not ascending: 0 after 2"));
+  CHECK(contains(refusal_with("\"layers\":\"0,2\"", "\"layers\":\"0,4\""), "layers name 4, outside of 0 .. 3"));
+  CHECK(contains(refusal_with("\"layers\":\"0,2\"", "\"layers\":\"\""), "layers name \"\", not an integer"));
   CHECK(contains(refusal_with("\"layers\":\"0,2\"", "\"layers\":\"0,2,\""), "not an integer"));
   CHECK(refusal_with("\"layers\":\"0,2\"", "\"layers\":\"0, 2\"") == "accepted");
   CHECK(contains(refusal_with("\"n_q_heads\":\"4\"", "\"n_q_heads\":\"3\""),

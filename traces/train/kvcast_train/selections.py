@@ -1,16 +1,25 @@
 """Runs a policy on a trace and writes what it selects, as `kvcast replay --selections` does; and what is left of attention.
 
-python3 -m kvcast_train.selections TRACE POLICY [key=value …] writes JSON lines to stdout.
+python3 -m kvcast_train.selections TRACE POLICY [key=value …] writes JSON lines to stdout. Exit: 0 done, 2 wrong input, 77 no PyTorch.
 """
 
+import argparse
 import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator, Sequence
 
-import torch
+from kvcast_capture.errors import CaptureError
 from kvcast_capture.safetensors_file import read_bytes, read_header
+
+try:
+    import torch
+except ImportError:
+    if __name__ != "__main__":
+        raise
+    print("kvcast_train.selections: no PyTorch", file=sys.stderr)
+    sys.exit(77)
 
 from .policies import Lengths, Prompt, Shape, Step, make_policy
 
@@ -86,13 +95,25 @@ def parse_parameters(settings: Sequence[str]) -> dict[str, Any]:
     return out
 
 
-def main(arguments: Sequence[str]) -> None:
-    trace = Trace.read(Path(arguments[0]))
-    for layer, t, mask, _, _ in run(trace, arguments[1], parse_parameters(arguments[2:])):
+def main(arguments: Sequence[str] | None = None) -> None:
+    p = argparse.ArgumentParser(prog="kvcast_train.selections", description="What a policy selects on a trace, as JSON lines.")
+    p.add_argument("trace", type=Path, help="a trace file (safetensors)")
+    p.add_argument("policy")
+    p.add_argument("settings", nargs="*", metavar="key=value", help="parameters of the policy")
+    args = p.parse_args(arguments)
+    parameters = parse_parameters(args.settings)
+    try:
+        trace = Trace.read(args.trace)
+        make_policy(args.policy, trace.shape, trace.lengths, **parameters)  # shows what is wrong before anything is written
+    except (CaptureError, OSError, TypeError, ValueError) as error:
+        p.error(str(error))
+    except KeyError as error:
+        p.error(f"{args.trace}: no trace of kvcast: {error} is missing")
+    for layer, t, mask, _, _ in run(trace, args.policy, parameters):
         key = "kv_head" if mask.shape[0] == trace.shape.n_kv_heads else "q_head"
         for head, row in enumerate(mask):
             print(json.dumps({"layer": layer, "step": t, key: head, "attended": row.nonzero()[:, 0].tolist()}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

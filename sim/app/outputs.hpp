@@ -1,0 +1,14 @@
+// Files that a command writes, compared with those that it reads.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace kvcast::app {
+
+// Throws UserError if the output is one of the inputs, under any path: writing it would destroy what was read. `option`
+// names the output on the command line (-o, --timeline). An empty output is none, and an input that is no file (a name
+// in configs, an empty path) is never the output.
+void refuse_overwritten(const std::string& output, const char* option, std::span<const std::string> inputs);
+
+}  // namespace kvcast::app
