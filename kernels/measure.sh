@@ -219,7 +219,7 @@ measure gpu "$kernels" $((${KERNEL_SECONDS:-660} / 2)) "${kernel_options[@]}" ||
 [ $status -eq 3 ] || { measure gpu "$kernels" "${KERNEL_SECONDS:-660}" "${kernel_options[@]}" || status=$?; }
 [ $status -eq 3 ] || libraries
 [ $status -eq 3 ] || sanitize || status=$?
-# The host of a GPU has many cores and the lease of a GPU is short: a spread of the CPU's cases is enough.
+# The host of a GPU has many cores and time on a GPU is scarce: a spread of the CPU's cases is enough.
 [ $status -eq 3 ] || { measure cpu "$cpu" "${CPU_SECONDS:-120}" "${cpu_options[@]}" || status=$?; }
 # Cases stand in brackets: the same reason for many of them is one line.
 for name in gpu pipeline cpu; do
