@@ -106,11 +106,10 @@ bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
 
 bool DecodeWindow::attends_to_more() const {
   const config::Model& model = setting_.rank;
-  const std::int64_t tokens = sampled_.context + (sampled_.consecutive ? step_ : 0);
   const policy::Growth growth = setting_.policy->growth();
   const bool slides = model.full_layers() < model.layers;
-  return (model.full_layers() > 0 && (growth.attended > 0 || tokens <= growth.fill)) ||
-         (slides && tokens <= model.sliding_window);
+  return (model.full_layers() > 0 && (growth.attended > 0 || tokens() <= growth.fill)) ||
+         (slides && tokens() <= model.sliding_window);
 }
 
 OpId DecodeWindow::decode_layer(Block& block, int layer, OpId after) {
@@ -122,7 +121,7 @@ OpId DecodeWindow::decode_layer(Block& block, int layer, OpId after) {
   shape.model = &model;
   shape.layer = layer;
   shape.batch = setting_.step_batch();
-  shape.tokens = sampled_.context + (sampled_.consecutive ? step_ : 0);
+  shape.tokens = tokens();
   if (model.slides(layer)) {
     const std::int64_t seen = std::min<std::int64_t>(shape.tokens, model.sliding_window);
     scratch_.assign(static_cast<std::size_t>(shape.batch * model.n_kv_heads), {.attended = seen});

@@ -61,6 +61,7 @@ class DecodeWindow final : public graph::WorkSource {
 
  private:
   void take_memory(Block& block);
+  std::int64_t tokens() const { return sampled_.context + (sampled_.consecutive ? step_ : 0); }  // of this step
   // Returns whether attention covers more tokens than in the step before.
   bool attends_to_more() const;
   graph::OpId decode_layer(Block& block, int layer, graph::OpId after);

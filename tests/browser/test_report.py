@@ -203,7 +203,7 @@ class Figures(ReportCase):
             page.evaluate(choose(f'control-{figure}-measure', 'Relative error of the attention output'))
             for tip in tips(figure, mark):
                 self.assertRegex(tip['accuracy measure'], rf'^{percent}, (relative error|output error)')
-        # The mass kept is 1 less the error in this store, and is told once where it is the measure.
+        # In this store the attention mass kept is 1 minus the error. A tooltip shows it only once if it is also the selected measure.
         [error] = page.evaluate("figures[1].view.data('drawn').slice(0, 1).map((r) => r.measured_tip)")
         self.assertAlmostEqual(float(error['attention mass kept'][:-1]) + float(error['accuracy measure'].split('%')[0]), 100, delta=0.11)
         page.evaluate(choose('control-accuracy_throughput-measure', 'Attention mass kept, mean'))
@@ -671,7 +671,7 @@ class Page(ReportCase):
         for dark in (False, True):
             page = self.open('sweep', dark=dark)
             paper = color(page.evaluate("getComputedStyle(document.querySelector('figure')).backgroundColor"))
-            # What a reader sees: 4.5 for texts (WCAG 1.4.3).
+            # WCAG 1.4.3 requires a contrast of 4.5 for text.
             drawn = page.evaluate("[...document.querySelectorAll('.plot g.series_labels > text, .plot g.batch_marks > text')].map((t) => t.getAttribute('fill'))")
             self.assertGreater(len(drawn), 30)
             self.assertGreaterEqual(min(contrast(color(fill), paper) for fill in drawn), 4.5)
