@@ -59,11 +59,10 @@ class Planner {
     Cell cell;
     cell.row = row;
     try {
-      cell.task = task_of(row);
+      fill(cell);  // an unknown model or method is reported before a missing full score
       const std::optional<double> full = full_score(row, row.task);
       if (!full) throw UserError("no score of the uncompressed model to start from");
       cell.full = *full;
-      fill(cell);
       take_attempt(cell);
       if (is_cut(row) && !full_in(row, row.context, row.task)) cut_full_score(cell, cell.task.context);
     } catch (const UserError& error) {

@@ -31,7 +31,7 @@ std::vector<score::Row> rows_of(const std::vector<std::string>& paths) {
   std::vector<score::Row> rows;
   std::vector<score::LeftOutRow> left_out;
   for (const std::string& path : paths) {
-    const std::vector<score::Row> table = score::read_table(path, left_out);
+    const std::vector<score::Row> table = score::read_table(path, &left_out);
     print_contradictions(table);
     rows.insert(rows.end(), table.begin(), table.end());
   }
@@ -101,7 +101,7 @@ void add_fit(CLI::App& app, int& result) {
   auto options = std::make_shared<FitOptions>();
   link->add_option("--published", options->published, "tables (CSV); default: ruler and blocks of configs/validation");
   link->add_option("--replays", options->replays, "keep replays in this file, and use those that are there");
-  link->add_option("--seeds", options->seeds, "traces a task")->check(CLI::Range(1, 64));
+  link->add_option("--seeds", options->seeds, "synthetic traces per task")->check(CLI::Range(1, 64));
   link->add_option("-o,--out", options->out, "the link's file (default: the one that `run` reads)");
   link->callback([options, &result] { result = run(*options); });
   add_fit_scores(*command, result);

@@ -35,7 +35,7 @@ constexpr const char* kMeasured = "measured";
 std::vector<evidence::Record> simulated(const std::string& path, const score::Catalogue& catalogue,
                                         const FitEvidenceOptions& options) {
   std::vector<score::LeftOutRow> left_out;
-  std::vector<score::Row> rows = score::read_table(path, left_out);
+  std::vector<score::Row> rows = score::read_table(path, &left_out);
   print_contradictions(rows);
   for (score::Row& row : rows) {
     if (row.paper.empty()) row.paper = kMeasured;
@@ -140,7 +140,7 @@ void add_fit_evidence(CLI::App& fit, int& result) {
                       "simulate the rows of these tables (CSV) and add them, or put them in place of those of the "
                       "same paper, table and model; default: the rows as they are");
   command->add_option("--replays", options->replays, "keep replays in this file, and use those that are there");
-  command->add_option("--seeds", options->seeds, "traces a task")->check(CLI::Range(1, 64));
+  command->add_option("--seeds", options->seeds, "synthetic traces per task")->check(CLI::Range(1, 64));
   command->add_flag("--components", options->components, "choose the variances of the levels, too (some minutes)");
   command->add_option("--records", options->records,
                       "the rows' file (default: the one that `run` reads); if it is new, it starts from that one");

@@ -24,7 +24,7 @@ struct FitScoresOptions {
   std::vector<std::string> sweeps;
   std::vector<std::int64_t> contexts = {4096, 8192, 16384, 32768, 65536, 131072};
   std::vector<std::int64_t> budgets = {256, 512, 1024, 2048, 4096};
-  std::string model = "llama-3.1-8b", replays, out = "configs/accuracy/scores/ruler.csv";
+  std::string model = "llama-3.1-8b", replays, out;
   bool all = false;
 };
 
@@ -121,7 +121,9 @@ std::size_t add_rows(const FitScoresOptions& options, const score::ScoreModel& m
   return refused;
 }
 
-int run(const FitScoresOptions& options) {
+int run(FitScoresOptions options) {
+  const std::string shipped = "accuracy/scores/ruler.csv";
+  if (options.out.empty()) options.out = config::find_file(shipped).value_or("configs/" + shipped);
   const score::ScoreModel model;
   const Choices choices = choices_of(options);
   const score::Benchmark benchmark = score::find_benchmark(model.catalogue, config::ScoreChoice());
@@ -148,7 +150,7 @@ void add_fit_scores(CLI::App& fit, int& result) {
   command->add_option("--budgets", options->budgets, "tokens")->delimiter(',');
   command->add_option("--model", options->model, "under configs/models");
   command->add_option("--replays", options->replays, "keep replays in this file, and use those that are there");
-  command->add_option("-o,--out", options->out, "the table; its rows that are still valid are kept");
+  command->add_option("-o,--out", options->out, "the table (default: the one that `run` reads); its rows that are still valid are kept");
   command->callback([options, &result] { result = run(*options); });
 }
 

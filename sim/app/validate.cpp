@@ -14,6 +14,7 @@
 #include "accuracy/ablation.hpp"
 #include "accuracy/evaluate.hpp"
 #include "app/commands.hpp"
+#include "app/left_out_rows.hpp"
 #include "app/progress.hpp"
 #include "app/settings.hpp"
 #include "base/build.hpp"
@@ -21,6 +22,7 @@
 #include "base/parallel.hpp"
 #include "base/whole_file.hpp"
 #include "config/find.hpp"
+#include "score/table.hpp"
 #include "score/task_score.hpp"
 #include "study/study.hpp"
 #include "validate/accuracy.hpp"
@@ -80,12 +82,12 @@ Suite accuracy_suite(const ValidateOptions& options) {
   const score::ScoreModel model;
   if (options.published.empty()) return validate::accuracy_of_own_tables(evaluate, ablations, model.evidence());
   const bool simulated_alone = options.without_evidence || !ablations.empty();
-  Suite suite = validate::accuracy_of_table(options.published, evaluate, ablations,
-                                            simulated_alone ? nullptr : &model.evidence());
-  if (const auto rows = suite.detail["no_score"].get<std::int64_t>(); rows > 0) {
-    fmt::print(stderr, "{}: {} no score from 0 to 100 (a text, a count, another unit), left out\n", options.published,
-               rows == 1 ? "1 row holds" : fmt::format("{} rows hold", rows));
-  }
+  std::vector<score::LeftOutRow> left_out;
+  const std::vector<score::Row> rows = score::read_table(options.published, &left_out);
+  print_left_out(left_out);
+  Suite suite =
+      validate::accuracy_of_table(rows, evaluate, ablations, simulated_alone ? nullptr : &model.evidence());
+  suite.detail["no_score"] = left_out.size();
   return suite;
 }
 

@@ -44,8 +44,9 @@ class Rows {
     std::vector<std::string> first(tables_.begin(),
                                    std::next(tables_.begin(), static_cast<long>(std::min(kMost, tables_.size()))));
     if (tables_.size() > kMost) first.push_back(fmt::format("{} more", tables_.size() - kMost));
+    const char* const budget = budget_low_ == budget_high_ ? "a budget of " : "budgets of ";
     return fmt::format("{} ({}, {}prompts of {} tokens)", fmt::join(first, ", "), fmt::join(models_, ", "),
-                       budget_high_ > 0 ? "budgets of " + range_text(budget_low_, budget_high_) + " tokens, " : "",
+                       budget_high_ > 0 ? budget + range_text(budget_low_, budget_high_) + " tokens, " : "",
                        range_text(context_low_, context_high_));
   }
 

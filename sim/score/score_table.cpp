@@ -58,7 +58,7 @@ ScoreTable::ScoreTable(const std::string& path) {
     if (tasks.empty()) {
       if (line.fields.size() <= kFixed ||
           !std::equal(kFirstColumns.begin(), kFirstColumns.end(), line.fields.begin())) {
-        throw UserError(line.where, "expected the columns made_with, model, context, policy and a column a task");
+        throw UserError(line.where, "expected the columns made_with, model, context, policy and one column per task");
       }
       tasks.assign(line.fields.begin() + kFixed, line.fields.end());
       continue;

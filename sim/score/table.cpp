@@ -81,7 +81,7 @@ class Header {
 
 }  // namespace
 
-std::vector<Row> read_table(const std::string& path, std::vector<LeftOutRow>& left_out) {
+std::vector<Row> read_table(const std::string& path, std::vector<LeftOutRow>* left_out) {
   std::optional<Header> header;
   std::vector<Row> rows;
   std::vector<LeftOutRow> without_score;
@@ -97,14 +97,7 @@ std::vector<Row> read_table(const std::string& path, std::vector<LeftOutRow>& le
                     fmt::format("no row of the table has a score; {}", without_score.front().reason));
   }
   if (rows.empty()) throw UserError({path, 0, 0}, "no scores in the table");
-  left_out.insert(left_out.end(), without_score.begin(), without_score.end());
-  return rows;
-}
-
-std::vector<Row> read_table(const std::string& path, std::int64_t* left_out) {
-  std::vector<LeftOutRow> without_score;
-  std::vector<Row> rows = read_table(path, without_score);
-  if (left_out != nullptr) *left_out += static_cast<std::int64_t>(without_score.size());
+  if (left_out != nullptr) left_out->insert(left_out->end(), without_score.begin(), without_score.end());
   return rows;
 }
 

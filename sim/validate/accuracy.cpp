@@ -89,18 +89,15 @@ Suite suite_of(const std::vector<score::Row>& rows, const accuracy::EvaluateOpti
 
 }  // namespace
 
-Suite accuracy_of_table(const std::string& path, const accuracy::EvaluateOptions& options, const Ablations& ablations,
-                        const evidence::Predictor* predictor) {
-  std::int64_t left_out = 0;
+Suite accuracy_of_table(const std::vector<score::Row>& rows, const accuracy::EvaluateOptions& options,
+                        const Ablations& ablations, const evidence::Predictor* predictor) {
   Judge judge;
   if (predictor != nullptr) {
     judge = [predictor](accuracy::Plan& plan, const score::Catalogue& catalogue, const score::Link& link) {
       accuracy::estimate(plan, *predictor, catalogue, link);
     };
   }
-  Suite suite = suite_of(score::read_table(path, &left_out), options, ablations, judge);
-  suite.detail["no_score"] = left_out;
-  return suite;
+  return suite_of(rows, options, ablations, judge);
 }
 
 Suite accuracy_of_own_tables(const accuracy::EvaluateOptions& options, const Ablations& ablations,

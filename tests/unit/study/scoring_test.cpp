@@ -80,7 +80,7 @@ TEST_CASE("a study makes the requested scores") {
   CHECK(json["interval"] == nlohmann::json{result.benchmark->interval.low, result.benchmark->interval.high});
   REQUIRE(json["tasks"].size() == 2);
   CHECK(json["tasks"][0]["share_of_full"] <= json["tasks"][1]["share_of_full"]);
-  CHECK_THAT(json["rests_on"].get<std::string>(), Contains("2 synthetic traces a task"));
+  CHECK_THAT(json["rests_on"].get<std::string>(), Contains("2 synthetic traces per task"));
 }
 
 TEST_CASE("a score that cannot be predicted states the reason, and the experiment is unaffected") {
