@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# From a clean clone to a report: installs what is missing, builds kvcast, sweeps, reports.
-#   ./quickstart.sh                 all of it; a second run rebuilds nothing and goes on from the store
-#   ./quickstart.sh --install-only [PACKAGE]...  stops after the packages, these among them
+# From a clean clone to a report: installs missing packages, builds kvcast, runs a sweep and writes its report.
+#   ./quickstart.sh                 all steps; a second run rebuilds nothing and resumes from the store
+#   ./quickstart.sh --install-only [PACKAGE]...  only installs packages, including the ones named
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -19,12 +19,12 @@ install_packages() {
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
   done
   if [ ${#missing[@]} -eq 0 ]; then
-    say "All packages are there"
+    say "All packages are installed"
     return
   fi
   local root=()
   if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || { echo "These packages are missing and neither root nor sudo is at hand: ${missing[*]}" >&2; exit 1; }
+    command -v sudo >/dev/null || { echo "These packages are missing and neither root nor sudo is available: ${missing[*]}" >&2; exit 1; }
     root=(sudo)
   fi
   say "Installing with apt-get: ${missing[*]}"

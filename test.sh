@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds and runs every test: C++ suites under the sanitizers, then in release mode what takes minutes there, and
-# everything that looks at the program's output.
+# Builds and runs every test: C++ suites under the sanitizers, then in release mode the suites that would take minutes
+# under the sanitizers and all suites that check the program's output.
 #   ./test.sh            everything
 #   ./test.sh --quick    all suites, in release mode only
 set -euo pipefail
@@ -15,7 +15,7 @@ configure() { cmake -S . -B "$1" -G Ninja -DKVCAST_TESTS=ON "${@:2}" >/dev/null;
 
 sanitized=OFF
 if [ "${1:-}" != --quick ]; then
-  # Warnings are errors in the release build below; under the sanitizers g++ 12 warns wrongly inside the standard library.
+  # Warnings are errors in the release build below; under the sanitizers g++ 12 gives false warnings in the standard library.
   echo "== Address and undefined-behaviour sanitizers"
   configure build-sanitize -DCMAKE_BUILD_TYPE=None -DKVCAST_SANITIZE=ON -DKVCAST_WERROR=OFF
   cmake --build build-sanitize -j "$jobs" -- --quiet

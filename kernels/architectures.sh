@@ -1,7 +1,7 @@
-# Sourced by measure.sh and check_code.sh: which GPU architectures an nvcc can compile for.
+# GPU architectures for which an nvcc can compile; sourced by measure.sh and check_code.sh.
 
-# Of a list "80;90a" those that this nvcc knows, one a line; what is left out is said. One that does not list what it
-# knows (before CUDA 11.5) knows all.
+# Prints those architectures of a list such as "80;90a" that this nvcc knows, one per line, and reports the others. An
+# nvcc that cannot list its architectures (before CUDA 11.5) is assumed to know all.
 known_architectures() { # nvcc, list
   local known arch
   known=$("$1" --list-gpu-arch 2> /dev/null | sed -n 's/^compute_//p') || true
@@ -14,8 +14,8 @@ known_architectures() { # nvcc, list
   done
 }
 
-# The options for the list, one a line. In place of architectures that are newer than the compiler stands PTX of the
-# newest below them, which the driver translates when a program begins.
+# Prints the compiler options for the list, one per line. Architectures that are newer than the compiler are replaced by
+# PTX of the newest one below them, which the driver compiles when a program starts.
 architecture_flags() { # nvcc, list
   local arch unknown first below=""
   known_architectures "$1" "$2" 2> /dev/null | sed 's/.*/-gencode=arch=compute_&,code=sm_&/'

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Is the machine code what the kernels are written for? No registers spilled and no local memory, on every architecture;
-# 16-byte accesses and tensor cores in the kernels that are written for them.
-#   kernels/check_code.sh [BUILD_FOLDER [NAME]...]     NAME: of a file, "convert"; default: all
-#   KVCAST_CUDA_ARCHS="80;90a" checks these architectures only (all six, file by file, take a quarter of an hour); those
-#   that this nvcc does not know are left out, and named
-#   KVCAST_NVCC=FILE, KVCAST_CUOBJDUMP=FILE   instead of those on the PATH or under /usr/local
-# Looks at ptxas' own warnings and at the PTX; where cuobjdump is there, at every kernel's SASS on every architecture as
-# well. Exit: 0 right, 1 wrong, 77 there is no nvcc.
+# Checks the machine code of the kernels: no register spills and no local memory on any architecture, and 16-byte accesses
+# and tensor cores in the kernels that are written for them.
+#   kernels/check_code.sh [BUILD_FOLDER [NAME]...]     NAME: a source file without extension ("convert"); default: all
+#   KVCAST_CUDA_ARCHS="80;90a" restricts the architectures (all six, file by file, take a quarter of an hour); those that
+#   this nvcc does not know are reported and left out
+#   KVCAST_NVCC=FILE, KVCAST_CUOBJDUMP=FILE   instead of the programs on the PATH or in /usr/local
+# Inspects the warnings of ptxas and the PTX and, if cuobjdump is available, the SASS of every kernel on every
+# architecture. Exit codes: 0 right, 1 wrong, 77 nvcc is missing.
 set -euo pipefail
 source_folder=$(cd "$(dirname "$0")" && pwd)
 . "$source_folder/architectures.sh"
@@ -22,8 +22,8 @@ for arch in $archs; do flags+=("-gencode=arch=compute_$arch,code=sm_$arch"); don
 first=${archs%%[[:space:]]*}
 wrong=0
 
-# Kernels that move rows of halves or floats in bulk: neither 2-byte loads nor 4-byte stores, except those named.
-# kernel: must contain (of: wide_load wide_store async mma), may contain (of: u16).
+# Rules for kernels that move rows of halves or floats in bulk, with neither 2-byte loads nor 4-byte stores unless listed.
+# kernel: must contain (wide_load wide_store async mma): may contain (u16).
 rules="
 attention_kernel:async mma:
 hash_vectors:wide_load mma:
@@ -53,7 +53,7 @@ sum_anchors:wide_load:
 score_keys:wide_load:
 pass_through:wide_load wide_store:
 "
-# One line for each kernel of a PTX file: its mangled name and what it contains.
+# Prints one line for each kernel of a PTX file: its mangled name and its kinds of instructions.
 contents() {
   awk '/\.entry / {name = $0; has = ""}
     /ld\.global[a-z.]*\.v4\.(u32|b32|f32)|ld\.global[a-z.]*\.v2\.(u64|b64)/ {has = has " wide_load"}
@@ -64,7 +64,7 @@ contents() {
     /(ld|st)\.local/ {has = has " local"}
     /^}/ && name != "" {print name, has, "PTX"; name = ""}' "$1"
 }
-# The same of SASS: one line for each kernel and architecture.
+# Prints the same for SASS: one line for each kernel and architecture.
 sass_contents() {
   awk 'function flush() {if (name != "") print name, has, arch; name = ""}
     /code for sm_/ {flush(); arch = $3}
@@ -77,7 +77,7 @@ sass_contents() {
     / (LDL|STL)[. ]/ {has = has " local"}
     END {flush()}' "$1"
 }
-# $1: the lines of contents() or sass_contents(), $2: what they speak of.
+# Applies the rules. $1: the lines of contents() or sass_contents(), $2: the name of their source file.
 check_rules() {
   local kernel must may line word
   while IFS=: read -r kernel must may; do
@@ -118,6 +118,6 @@ done
   case " $seen " in *" $kernel "*) ;; *) echo "$kernel: no such kernel was found"; wrong=1 ;; esac
 done
 [ $wrong -eq 0 ] || exit 1
-looked="cuobjdump was not there: SASS was not looked at"
+looked="cuobjdump is missing: SASS was not inspected"
 [ -z "$cuobjdump" ] || looked="PTX and SASS"
-echo "code of $(echo "$seen" | tr ' ' '\n' | sort -u | grep -c .) kernels for $(echo $archs | sed 's/ /, /g') is as written ($("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/nvcc \1/p'); $looked)"
+echo "code of $(echo "$seen" | tr ' ' '\n' | sort -u | grep -c .) kernels for $(echo $archs | sed 's/ /, /g') conforms ($("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/nvcc \1/p'); $looked)"

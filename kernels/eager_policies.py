@@ -1,23 +1,23 @@
-"""KV-cache policies in plain PyTorch operations, which follow the papers and their released code: transformers_policies.py times
-them. Tensors are [batch, heads, tokens, dim]; a decode step has one query token a sequence, and its key and value are the newest
-in the cache. Needs PyTorch alone.
+"""KV-cache policies in plain PyTorch operations, after the papers and their released code; transformers_policies.py times them.
+Tensors are [batch, heads, tokens, dim]; a decode step has one query token per sequence, whose key and value are the newest in the
+cache. Needs only PyTorch.
 """
 import math
 
 import torch
 import torch.nn.functional as F
 
-# PyTorch's own attention takes groups of query heads from this release on.
+# PyTorch's own attention supports groups of query heads from this release on.
 GROUPED = tuple(int(part) for part in torch.__version__.split('.')[:2]) >= (2, 5)
 
 
 def repeated(x, dim, times):
-    """Each entry along a dimension so many times, as transformers' repeat_kv does it."""
+    """Repeats each entry along a dimension `times` times, as repeat_kv of transformers does."""
     return x.unsqueeze(dim + 1).expand(*x.shape[:dim + 1], times, *x.shape[dim + 1:]).flatten(dim, dim + 1)
 
 
 def attention(query, key, value, scale, causal=False):
-    """Full attention of [batch, heads, rows, dim] over [batch, KV heads, tokens, dim]."""
+    """Computes full attention of [batch, heads, rows, dim] over [batch, KV heads, tokens, dim]."""
     if GROUPED:
         return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale, enable_gqa=True)
     key, value = (repeated(x, 1, query.shape[1] // x.shape[1]) for x in (key, value))
@@ -34,20 +34,20 @@ def gathered(key, value, tokens):
 
 
 def grouped(query, kv_heads):
-    """[batch, heads, 1, dim] as [batch, KV heads, group, dim]."""
+    """Reshapes [batch, heads, 1, dim] to [batch, KV heads, group, dim]."""
     return query.reshape(query.shape[0], kv_heads, -1, query.shape[-1])
 
 
 def page_bounds(key, page, room=0):
-    """Smallest and largest numbers of each page's keys, with space for `room` more tokens: [batch, KV heads, pages, dim] each."""
+    """Returns minima and maxima of each page's keys, with space for `room` more tokens: [batch, KV heads, pages, dim] each."""
     padding = (0, 0, 0, -key.shape[2] % page + math.ceil(room / page) * page)
     pages = (F.pad(key, padding, value=end).unflatten(2, (-1, page)) for end in (math.inf, -math.inf))
     return next(pages).amin(3), next(pages).amax(3)
 
 
 def quest_tokens(query, key, budget, page, minima, maxima):
-    """Adds the newest key to its page's bounds; then the tokens of the pages with the largest bounds on scores. A last page that
-    is not full is always among them, as in the released runtime."""
+    """Adds the newest key to its page's bounds; returns the tokens of the pages with the largest bounds on scores. A partial last
+    page is always among them, as in the released runtime."""
     n, new = key.shape[2], key[:, :, -1]
     last, full = (n - 1) // page, n // page
     minima[:, :, last] = torch.minimum(minima[:, :, last], new)
@@ -69,7 +69,7 @@ def quest_attention(query, key, value, scale, budget, **state):
 
 
 def large_dims(q, dims):
-    """Dimensions that are largest in a group of queries, the queries there, and SparQ's divisor of scores over them."""
+    """Returns the dimensions that are largest in a group of queries, the queries in them, and SparQ's divisor of their scores."""
     magnitude = q.abs()
     chosen = magnitude.sum(2, keepdim=True).topk(dims, -1).indices
     there = q.gather(3, chosen.expand(-1, -1, q.shape[2], -1))
@@ -78,7 +78,7 @@ def large_dims(q, dims):
 
 
 def sparq_attention(query, key, value, scale, budget, dims, value_sum):
-    """Tokens by the group's summed scores over a few dimensions; the mean value for the weight of the others."""
+    """Attends to tokens selected by the group's summed scores over a few dimensions; the others contribute the mean value."""
     kv_heads, n = key.shape[1:3]
     value_sum += value[:, :, -1:]
     if budget + 1 >= n:
@@ -93,8 +93,8 @@ def sparq_attention(query, key, value, scale, budget, dims, value_sum):
 
 
 def hsa_tokens(query, key, keep, page, dims, bounds):
-    """RocketKV's second stage: scores of pages over a few dimensions, of which the sign of the group's query says which bound
-    counts. `bounds`: [batch, KV heads, minima and maxima, pages]."""
+    """RocketKV's second stage: selects tokens by scores of pages over a few dimensions. In each of them the sign of the group's
+    summed query selects minimum or maximum. `bounds`: [batch, KV heads, minima and maxima, pages]."""
     n, d, new = key.shape[2], key.shape[3], key[:, :, -1]
     last = (n - 1) // page
     bounds[:, :, :d, last] = torch.minimum(bounds[:, :, :d, last], new)
@@ -119,7 +119,7 @@ def exact_topk_attention(query, key, value, scale, budget):
 
 
 def snapkv_scores(query, key, value, scale, window=64, kernel=5):
-    """Weights of the last queries over the tokens before them, in the order of kvpress' operations; the window ranks first."""
+    """Returns weights of the last queries over the tokens before them, with the operations of kvpress; the window ranks first."""
     batch, kv_heads, n, _ = key.shape
     weights = query[:, :, -window:] @ repeated(key, 1, query.shape[1] // kv_heads).transpose(2, 3) * scale
     weights += torch.triu(torch.ones_like(weights) * -math.inf, diagonal=n - window + 1)
@@ -134,7 +134,7 @@ def keydiff_scores(query, key, value, scale):
 
 
 def evict(scores_of, query, key, value, scale, budget):
-    """Keys and values of the tokens that stay after a prompt."""
+    """Returns keys and values of the tokens that are kept after a prompt."""
     return gathered(key, value, scores_of(query, key, value, scale).topk(min(budget, key.shape[2]), -1).indices)
 
 
@@ -142,20 +142,21 @@ SCORERS = {'snapkv': snapkv_scores, 'keydiff': keydiff_scores}
 
 
 def hsa_split(length, budget, dim):
-    """Page and dimensions of a cache of that length, as RocketKV's code divides the ratio between them."""
+    """Returns page size and number of dimensions for a cache of that length; the ratio is divided between them as in RocketKV's
+    code."""
     ratio = max(1.0, length / budget)
     page = min(int(ratio), math.ceil(math.sqrt(ratio)))
     return page, max(1, int(dim * page / ratio))
 
 
 def held_of(policy, context, budget):
-    """Tokens in the cache; RocketKV's first stage has evicted the rest of the prompt."""
+    """Returns the number of tokens in the cache; RocketKV's first stage has evicted the rest of the prompt."""
     ratio = context / budget if policy == 'rocketkv' else 1
     return int(context / max(1, ratio) ** min(0.2 + 0.06 * math.log2(max(1, ratio)), 0.8))
 
 
 def policy_of(name, key, value, budget, length):
-    """Attention function, named parameters and state of a layer whose cache will have `length` tokens."""
+    """Returns attention function, named parameters and state for a layer whose cache will have `length` tokens."""
     if name == 'quest':
         minima, maxima = page_bounds(key, 16, 64)
         return quest_attention, {'page': 16, 'group': 'max_scores'}, {

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Measures what libraries on a GPU machine reach at the cases of kvcast-kernels for which they have kernels, so that no
-profile takes our kernels for the fastest there are.
+"""Measures libraries on a GPU machine at those cases of kvcast-kernels for which they have kernels, so that no profile
+assumes that our kernels are the fastest.
 
     kernels/library.py --like gpu.json --json library.json [--seconds 60]
 
-gpu.json is a result of kvcast-kernels on the same device: its environment and the axes of its rows are taken over, so
-that `kvcast calibrate cuda --from gpu.json --from library.json` fits both together and prefers the faster of two rows
-of one case. A row has one more axis, `by`, with the library's name. Needs PyTorch; uses FlashAttention and FlashInfer
-where they can be imported. Results are compared with plain attention in single precision before they are timed; a
-library that is wrong, or refuses a shape, gives no row. Written after each case, so that a run that is cut off leaves
-what it has. Exit: 0 done, 2 wrong usage, 77 no PyTorch.
+gpu.json is a result of kvcast-kernels on the same device. Its environment and the axes of its rows are copied, so that
+`kvcast calibrate cuda --from gpu.json --from library.json` fits both together and prefers the faster of two rows of one
+case. Rows have one additional axis, `by`, with the name of the library. Needs PyTorch; uses FlashAttention and
+FlashInfer if they can be imported. Results are compared with plain attention in single precision before they are timed;
+a library whose result is wrong, or which refuses a shape, gets no row. The file is written after each case, so that an
+interrupted run keeps its results. Exit codes: 0 done, 2 wrong usage, 3 cases left, 77 no PyTorch or no GPU.
 """
 import argparse
 import json
@@ -23,7 +23,7 @@ try:
     import torch
     import torch.nn.functional as F
 except ImportError:
-    print('no PyTorch: libraries were not measured', file=sys.stderr)
+    print('PyTorch is not installed: libraries were not measured', file=sys.stderr)
     sys.exit(77)
 
 BENCHES = ('prefill_attention', 'decode_attention', 'topk')
@@ -31,11 +31,11 @@ SAMPLES = 20
 
 
 class Timer:
-    """Seconds of one call with a cold cache, its launches queued before it starts."""
+    """Measures the seconds of one call with a cold cache; its launches are queued before it starts."""
 
     def __init__(self, device, l2_bytes):
         self.cuda = device == 'cuda'
-        # As kvcast-kernels does: a pass over four times the L2's size leaves it as other data would, dirty lines and all.
+        # A pass over four times the size of the L2 fills it with other data, dirty lines included, as in kvcast-kernels.
         self.flush = torch.zeros(max(1, int(4 * l2_bytes)), dtype=torch.uint8, device=device)
 
     def sample(self, call):
@@ -45,7 +45,7 @@ class Timer:
             return time.perf_counter() - begun
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self.flush.add_(1)
-        torch.cuda._sleep(400_000)  # cycles that hold the stream while the host queues the call
+        torch.cuda._sleep(400_000)  # cycles that block the stream while the host queues the call
         begin.record()
         call()
         end.record()
@@ -53,7 +53,7 @@ class Timer:
         return begin.elapsed_time(end) / 1e3
 
     def samples(self, call):
-        call()  # modules load, plans are made
+        call()  # loads modules and creates plans
         return sorted(self.sample(call) for _ in range(SAMPLES))
 
 
@@ -63,7 +63,7 @@ def random_half(*shape, device):
 
 
 def plain_attention(query, keys, values, causal):
-    """[batch, heads, rows, dim] in single precision, keys and values with fewer heads."""
+    """Computes attention [batch, heads, rows, dim] in single precision; keys and values have fewer heads."""
     group = query.shape[1] // keys.shape[1]
     keys, values = (x.float().repeat_interleave(group, 1) for x in (keys, values))
     scores = query.float() @ keys.transpose(-1, -2) / math.sqrt(query.shape[-1])
@@ -79,7 +79,7 @@ def agrees(got, expected):
 
 
 def sdpa_calls(query, keys, values, causal):
-    """Each back end of PyTorch's attention by itself; (name, call)."""
+    """Yields (name, call) for each separate back end of PyTorch's attention."""
     if not hasattr(F, 'scaled_dot_product_attention'):
         return
     try:
@@ -99,14 +99,15 @@ def sdpa_calls(query, keys, values, causal):
 
 
 def flash_calls(query, keys, values, causal):
-    """FlashAttention's own packages: [batch, rows, heads, dim]; splits a long cache over the device by itself."""
+    """Yields (name, call) for FlashAttention's own packages, which split a long cache over the device. Layout: [batch, rows,
+    heads, dim]."""
     q, k, v = (x.transpose(1, 2).contiguous() for x in (query, keys, values))
     for module, title in (('flash_attn_interface', 'FlashAttention-3'), ('flash_attn', 'FlashAttention-2')):
         try:
             package = __import__(module)
         except ImportError:
             continue
-        version = getattr(package, '__version__', 'without a version')
+        version = getattr(package, '__version__', 'of unknown version')
 
         def call(run=package.flash_attn_with_kvcache if not causal else package.flash_attn_func):
             out = run(q, k, v, causal=causal)
@@ -116,7 +117,7 @@ def flash_calls(query, keys, values, causal):
 
 
 def flashinfer_calls(query, keys, values, causal):
-    """FlashInfer over a paged cache of pages of 16, as serving engines call it."""
+    """Yields (name, call) for FlashInfer over a paged cache with pages of 16 tokens, as serving engines call it."""
     if causal:
         return
     try:
@@ -140,7 +141,8 @@ def flashinfer_calls(query, keys, values, causal):
 
 
 def attention_case(query, keys, values, causal):
-    """The last row sees all keys; of a causal call the first rows are looked at as well."""
+    """Yields (name, call, check of the result). The check covers the last row, which sees all keys; in causal calls also the
+    first rows."""
     rows = min(64, query.shape[2])
     last = plain_attention(query[:, :, -1:], keys, values, False)
     first = plain_attention(query[:, :, :rows], keys[:, :, :rows], values[:, :, :rows], True) if causal else last
@@ -150,7 +152,7 @@ def attention_case(query, keys, values, causal):
 
 
 def cases_of(bench, axes, device):
-    """(name of the library, call, whether its result is right) for every library that has such a kernel."""
+    """Yields (name, call, check of the result) for every library that has such a kernel."""
     a = axes
     if bench == 'topk':
         scores = torch.rand(int(a['rows']), int(a['n']), device=device)
@@ -188,7 +190,7 @@ def write(path, environment, rows):
 
 
 def spread_out(rows):
-    """Every fourth case by size, the largest first, then those between: a run that is cut off has cases of all sizes."""
+    """Orders cases in four passes from large to small, so that an interrupted run has cases of all sizes."""
     ordered = sorted(rows, key=lambda row: -row['time_s']['median'])
     return ordered[::4] + ordered[1::4] + ordered[2::4] + ordered[3::4]
 
@@ -196,12 +198,12 @@ def spread_out(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n\n')[0])
     parser.add_argument('--like', required=True, help='results of kvcast-kernels on this device')
-    parser.add_argument('--json', required=True, help='the results to write; rows that it has are not measured again')
+    parser.add_argument('--json', required=True, help='the results file; its existing rows are not measured again')
     parser.add_argument('--seconds', type=float, default=60)
-    parser.add_argument('--device', default='cuda', choices=['cuda', 'cpu'], help='cpu: a rehearsal')
+    parser.add_argument('--device', default='cuda', choices=['cuda', 'cpu'], help='cpu: for tests of the script')
     options = parser.parse_args()
     if options.device == 'cuda' and not torch.cuda.is_available():
-        print('PyTorch sees no GPU: libraries were not measured', file=sys.stderr)
+        print('PyTorch finds no GPU: libraries were not measured', file=sys.stderr)
         return 77
     with open(options.like, encoding='utf-8') as file:
         like = json.load(file)
@@ -228,7 +230,7 @@ def main():
                     if is_right(call()):
                         rows.append(row_of(row, name, timer.samples(call)))
                     else:
-                        print(f'{name}: wrong at {row["bench"]} {row["axes"]}', file=sys.stderr)
+                        print(f'{name}: wrong result for {row["bench"]} {row["axes"]}', file=sys.stderr)
                         refused += 1
                 except (RuntimeError, ValueError, AssertionError) as error:
                     print(f'{name}: {row["bench"]} {row["axes"]}: {str(error).splitlines()[0]}', file=sys.stderr)

@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # Builds the measuring programs for the GPU of this machine, checks every kernel and every pipeline against its reference,
-# and measures: a first half of the kernels, pipelines, the rest of the kernels, what libraries reach in their place
-# (library.py, where there is PyTorch), then a spread of the CPU's cases. Whatever is cut off leaves the best use of its
-# minutes. A call ends by itself; call it until it says "finished": rows that OUT already has are not measured again.
-# compute-sanitizer, where it is, looks for races and stray accesses before the CPU's turn.
-#   kernels/measure.sh OUT_FOLDER [SECONDS]     SECONDS: of one call (480)
-# Results lie in a folder below OUT_FOLDER for each GPU, named by its UUID, so that another card begins anew. Each call
-# packs all that is worth bringing home into OUT_FOLDER/bring-home.tar.gz.
-# Needs nvcc, a C++ compiler and bash; uses CMake where there is one. Seconds that the parts may take, all calls together:
+# and measures half of the kernels, the pipelines, the rest of the kernels, the corresponding kernels of libraries
+# (library.py, if PyTorch is installed), and a sample of the CPU's cases. This order puts the most useful measurements
+# first, in case a run is cut off. A call ends by itself; call the script again until it prints "finished". Rows that OUT
+# already has are not measured again. If compute-sanitizer is installed, it looks for races and stray accesses before the
+# CPU is measured.
+#   kernels/measure.sh OUT_FOLDER [SECONDS]     SECONDS: time limit of one call (480)
+# Each GPU has a subfolder of OUT_FOLDER, named by its UUID, so that a second GPU gets its own results. Each call packs
+# all results into OUT_FOLDER/bring-home.tar.gz.
+# Needs nvcc, a C++ compiler and bash; uses CMake if available. Time limits of the parts in seconds, all calls together:
 #   KERNEL_SECONDS=660 PIPELINE_SECONDS=360 LIBRARY_SECONDS=90 SANITIZER_SECONDS=240 CPU_SECONDS=120
-# Leaves OUT_FOLDER/UUID/{gpu,pipeline,cpu}.{json,csv}, library.json, skipped.txt (why rows have no number, and how many),
-# refcheck-*.txt, sanitizer-*.txt, build.txt, log.txt and nvidia-smi.txt.
-# Exit: 0 finished, 3 call it again, 1 something is wrong.
-#   KVCAST_CUDA_ARCHS=90a    instead of asking the driver     KVCAST_KERNELS_BUILD=FOLDER    where to build
-#   KVCAST_NVCC=FILE         where it is neither on the PATH nor under /usr/local; KVCAST_SANITIZER=FILE likewise
-#   KVCAST_EMULATED=FOLDER   rehearses all this without a GPU: programs of that folder, small cases, no times
+# Writes OUT_FOLDER/UUID/{gpu,pipeline,cpu}.{json,csv}, library.json, skipped.txt (reasons of rows without a number, with
+# counts), refcheck-*.txt, sanitizer-*.txt, build.txt, log.txt and nvidia-smi.txt.
+# Exit codes: 0 finished, 3 call the script again, 1 an error.
+#   KVCAST_CUDA_ARCHS=90a    instead of the driver's answer     KVCAST_KERNELS_BUILD=FOLDER    build folder
+#   KVCAST_NVCC=FILE         if it is neither on the PATH nor in /usr/local; KVCAST_SANITIZER=FILE likewise
+#   KVCAST_EMULATED=FOLDER   rehearses everything without a GPU: programs of that folder, small cases, no times
 set -euo pipefail
 out=${1:?usage: kernels/measure.sh OUT_FOLDER [SECONDS]}
 seconds=${2:-480}
@@ -42,14 +43,14 @@ find_nvcc() {
   command -v nvcc || { [ -x /usr/local/cuda/bin/nvcc ] && echo /usr/local/cuda/bin/nvcc; } ||
     ls -d /usr/local/cuda-*/bin/nvcc 2> /dev/null | sort -V | tail -1
 }
-# Of all GPUs here: which of them is used is CUDA's choice.
+# Prints the architectures of all GPUs of this machine, because CUDA chooses which one is used.
 architectures() {
   local capabilities one list=""
   capabilities=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null | tr -d '. ' | grep -x '[0-9]*' | sort -u) || true
   [ -n "$capabilities" ] || capabilities=$("$(dirname "$nvcc")/__nvcc_device_query" 2> /dev/null | cut -d, -f1) || true
-  [ -n "$capabilities" ] || fail "neither nvidia-smi nor nvcc names the GPU: give KVCAST_CUDA_ARCHS"
+  [ -n "$capabilities" ] || fail "neither nvidia-smi nor nvcc identifies the GPU: set KVCAST_CUDA_ARCHS"
   for one in $capabilities; do
-    # Hopper's own instructions need the a.
+    # Hopper's architecture-specific instructions need the suffix a.
     if [ "$one" = 90 ]; then one=90a; fi
     [ "${one%a}" -lt 80 ] || list="$list;$one"
   done
@@ -57,9 +58,9 @@ architectures() {
   echo "${list#;}"
 }
 
-# Without CMake, or where it fails: the same sources and options, one after another in as many processes as cores.
+# Builds without CMake, or after CMake has failed: the same sources and options, in one process per core.
 build_by_hand() {
-  # The last program that is linked, and nothing changed since.
+  # Nothing is rebuilt if no source is newer than the program that is linked last.
   [ ! -x "$build/kvcast-kernels-cpu" ] || [ -n "$(find "$source_folder" -newer "$build/kvcast-kernels-cpu" -type f)" ] || return 0
   local flags=(-std=c++20 -O3 -diag-suppress=177 -I"$source_folder" -Xcompiler=-march=native,-fopenmp-simd
     "-DKVCAST_GIT=\"by hand\"" "-DKVCAST_COMPILER=\"nvcc\"")
@@ -70,7 +71,7 @@ build_by_hand() {
   if "$nvcc" -E "$objects/blas.cu" -o "$objects/blas.txt"; then
     flags+=(-DKVCAST_CUBLAS) links+=(-lcublas)
   else
-    # A toolkit without it: PyTorch's packages bring one, under names with a version.
+    # The toolkit has no cuBLAS; PyTorch's packages contain one, in files named by version.
     local library folder
     for library in $(python3 -c 'import nvidia, glob
 for p in nvidia.__path__: print(*glob.glob(p + "/cu[1-9]*/lib/libcublas.so.*") + glob.glob(p + "/cublas/lib/libcublas.so.*"))'); do
@@ -113,22 +114,22 @@ if [ -n "$emulated" ]; then
   cpu_options=(--bench cpu_topk --axis n=256 --axis k=64 --axis rows=1)
 else
   nvcc=$(find_nvcc) || nvcc=""
-  [ -n "$nvcc" ] || fail "no nvcc on the PATH or under /usr/local"
+  [ -n "$nvcc" ] || fail "no nvcc on the PATH or in /usr/local"
   nvidia-smi -q > "$out/nvidia-smi.txt" 2>&1 || true
   KVCAST_CUDA_ARCHS=${KVCAST_CUDA_ARCHS:-$(architectures)}
   build_by_cmake > "$out/build.txt" 2>&1 || { mkdir -p "$build" && build_by_hand >> "$out/build.txt" 2>&1; } ||
-    { tail -20 "$out/build.txt"; fail "the programs do not build; $out/build.txt says why"; }
+    { tail -20 "$out/build.txt"; fail "the programs do not build; see $out/build.txt"; }
 fi
 kernels=$build/kvcast-kernels$suffix pipeline=$build/kvcast-pipeline$suffix cpu=$build/kvcast-kernels-cpu
 [ -x "$cpu" ] || cpu=$build/../kvcast-kernels-cpu
 
-# Seconds of a part in earlier calls.
+# Prints the seconds that a part took in earlier calls.
 spent() { cat "$out/.spent-$1" 2> /dev/null || echo 0; }
 
-# Do races, stray accesses or barriers that not all threads reach show in the small cases? 0: no, or nothing can look.
+# Looks for races, stray accesses and barriers that not all threads reach in the small cases; returns 3 without time left.
 sanitize() {
   local tool name program begun mine status
-  [ -n "$sanitizer" ] || { echo "no compute-sanitizer: races and stray accesses were not looked for"; return 0; }
+  [ -n "$sanitizer" ] || { echo "no compute-sanitizer: races and stray accesses were not checked"; return 0; }
   for name in kernels pipeline; do
     program=${!name}
     for tool in memcheck racecheck synccheck; do
@@ -139,42 +140,43 @@ sanitize() {
       [ "$mine" -lt "$(left)" ] || mine=$(left)
       [ "$mine" -gt 5 ] || return 3
       begun=$(date +%s) status=0
-      # Calls that the driver refuses are the programs' business, which skip what they would have measured.
+      # Calls that the driver refuses are handled by the programs, which skip the affected cases.
       timeout -k 10 "$mine" "$sanitizer" --tool "$tool" --error-exitcode 9 --report-api-errors no --print-limit 20 \
         --log-file "$out/sanitizer-$name-$tool.txt" "$program" --refcheck --patience 100 \
         >> "$out/log.txt" 2>&1 || status=$?
       echo $(($(spent sanitizer) + $(date +%s) - begun)) > "$out/.spent-sanitizer"
       case $status in
-        0) echo "$tool of $name: nothing" ;;
-        124 | 137) echo "$tool of $name: nothing in $mine s, the rest was not looked at" ;;
-        9) echo "$tool of $name: errors; $out/sanitizer-$name-$tool.txt" >&2 && wrong=yes ;;
-        *) echo "$tool of $name: could not look ($status); $out/sanitizer-$name-$tool.txt" ;;
+        0) echo "$tool of $name: no errors" ;;
+        124 | 137) echo "$tool of $name: no errors in $mine s; the remaining cases were not checked" ;;
+        9) echo "$tool of $name: errors; see $out/sanitizer-$name-$tool.txt" >&2 && wrong=yes ;;
+        *) echo "$tool of $name: could not run ($status); see $out/sanitizer-$name-$tool.txt" ;;
       esac
       touch "$out/.sane-$name-$tool"
     done
   done
 }
 
-# A program that has passed is not checked again, unless it has been built anew. Kept with the results: it speaks of both.
+# Runs a program's reference check, unless it has passed since the program was built. The marker is kept with the results,
+# because it belongs to both GPU and program.
 check() { # name, program, its options
   local passed="$out/.passed-$1" said="$out/refcheck-$1.txt"
   [ "$passed" -nt "$2" ] && return 0
   timeout -k 10 $(($(left) > 60 ? $(left) : 60)) "$2" --refcheck "${@:3}" > "$said" 2>&1 || {
-    ! grep "no CUDA device" "$said" || fail "$1: the driver and this CUDA do not work together; $out/nvidia-smi.txt"
+    ! grep "no CUDA device" "$said" || fail "$1: driver and CUDA toolkit are incompatible; see $out/nvidia-smi.txt"
     grep -E "WRONG|failed|broke" "$said" | tail -5
-    echo "$1: the reference check failed; $said" >&2
+    echo "$1: the reference check failed; see $said" >&2
     return 1
   }
   touch "$passed"
 }
-# Benchmarks that are wrong give no rows (the programs see to it), so that the others are measured all the same.
+# The programs write no rows for benchmarks with wrong results, so the others can still be measured.
 check kernels "$kernels" ${emulated:+--bench topk} || wrong=yes
 check pipeline "$pipeline" ${emulated:+--bench full} || wrong=yes
 check cpu "$cpu" ${emulated:+--bench cpu_topk} || wrong=yes
 sanitizer=""
 [ -n "$emulated" ] || sanitizer=${KVCAST_SANITIZER:-$(command -v compute-sanitizer || ls "$(dirname "$nvcc")/compute-sanitizer" 2> /dev/null || true)}
 
-# Measures until the part's seconds, or the call's, are spent. 0: nothing is left of it, 3: call again.
+# Measures until the time of the part or of the call is used up. Returns 0 if the part is done, 3 if it needs another call.
 measure() { # name, program, seconds of all calls, its options
   local mine begun status restarts=0
   while true; do
@@ -187,7 +189,7 @@ measure() { # name, program, seconds of all calls, its options
       --stop-after "$mine" >> "$out/log.txt" 2>&1 || status=$?
     echo $(($(spent "$1") + $(date +%s) - begun)) > "$out/.spent-$1"
     echo "$1: $(tail -1 "$out/log.txt")"
-    # A device that broke works again for the next process, and what broke it has a row that says so.
+    # After a device error the next process can use the device again; the row of the case that caused it states the error.
     [ $status -eq 4 ] && [ $((restarts += 1)) -le 20 ] || break
     wrong=yes
   done
@@ -195,13 +197,13 @@ measure() { # name, program, seconds of all calls, its options
     0) return 0 ;;
     1 | 3 | 4)
       [ $status -eq 3 ] || wrong=yes
-      # Spent seconds are enough: cases are spread over all.
+      # A part whose time is used up is done: its measured cases are spread over all cases.
       ! tail -1 "$out/log.txt" | grep -qE '(^|[ ,])0 left' && [ "$(spent "$1")" -lt "$3" ] && return 3
       return 0 ;;
-    *) echo "$1 ended with $status; $out/log.txt" >&2 && return "$status" ;;
+    *) echo "$1 ended with status $status; see $out/log.txt" >&2 && return "$status" ;;
   esac
 }
-# What libraries reach in cases that the kernels' results have. No PyTorch, no GPU for it: nothing to do.
+# Measures libraries at the cases of the kernels' results. Does nothing without PyTorch or without a GPU that PyTorch can use.
 libraries() {
   local mine=$((${LIBRARY_SECONDS:-90} - $(spent library))) begun status=0
   [ "$mine" -lt "$(left)" ] || mine=$(left)
@@ -219,17 +221,17 @@ measure gpu "$kernels" $((${KERNEL_SECONDS:-660} / 2)) "${kernel_options[@]}" ||
 [ $status -eq 3 ] || { measure gpu "$kernels" "${KERNEL_SECONDS:-660}" "${kernel_options[@]}" || status=$?; }
 [ $status -eq 3 ] || libraries
 [ $status -eq 3 ] || sanitize || status=$?
-# The host of a GPU has many cores and time on a GPU is scarce: a spread of the CPU's cases is enough.
+# A sample of the CPU's cases is enough, because the host of a GPU has many cores and time on a GPU is scarce.
 [ $status -eq 3 ] || { measure cpu "$cpu" "${CPU_SECONDS:-120}" "${cpu_options[@]}" || status=$?; }
-# Cases stand in brackets: the same reason for many of them is one line.
+# Reasons name the case in brackets, which are removed so that a reason shared by many cases becomes one line.
 for name in gpu pipeline cpu; do
   [ ! -f "$out/$name.json" ] || grep -oE '"bench":"[^"]*"|"skip_reason":"([^"\\]|\\.)*"' "$out/$name.json"
 done | awk -F'":"' '/^"bench/ {bench = $2} /^"skip/ {gsub(/\[[^]]*\] */, "", $2); print bench $2}' | tr '"' ' ' | sort | uniq -c | sort -rn > "$out/skipped.txt" || true
-[ $status -ne 3 ] || { echo "call it again"; exit 3; }
+[ $status -ne 3 ] || { echo "call this script again"; exit 3; }
 [ $status -eq 0 ] && [ -z "${wrong:-}" ] || exit 1
-echo "finished; at home: kvcast calibrate cpu --from $out/cpu.json -o HOST.yaml"
+echo "finished; then run: kvcast calibrate cpu --from $out/cpu.json -o HOST.yaml"
 also=""
 [ ! -s "$out/library.json" ] || also=" --from $out/library.json"
-echo "                   kvcast calibrate cuda --from $out/gpu.json$also --host HOST.yaml --profile NEAREST -o PROFILE.yaml"
-echo "                   kvcast validate policy_kernels --from $out/gpu.json --profile PROFILE.yaml"
-echo "                   kvcast validate gpu_pipeline --from $out/pipeline.json --profile PROFILE.yaml"
+echo "                    kvcast calibrate cuda --from $out/gpu.json$also --host HOST.yaml --profile NEAREST -o PROFILE.yaml"
+echo "                    kvcast validate policy_kernels --from $out/gpu.json --profile PROFILE.yaml"
+echo "                    kvcast validate gpu_pipeline --from $out/pipeline.json --profile PROFILE.yaml"

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Times decode steps and prompts of Llama-3.1-8B's shape under Hugging Face transformers with KV-cache policies in plain PyTorch
-operations, as research code runs them: what predictions of policies in eager frameworks are compared with.
+operations, as in research code. Predictions of policies in eager frameworks are compared with these times.
 
     kernels/transformers_policies.py OUT.json [--seconds 60] [--layers 32]
 
-Random weights and caches and the unit of a step are those of transformers_steps.py. Policies (eager_policies.py) are attention
-functions registered with transformers, so that a step includes everything around them. Names and parameters are kvcast's.
-`held` counts the tokens in the cache, the new one included. A policy's cache gets its first tensors back between steps, so that
-`held` is constant and Quest's pages are full; with `grows` it does not. `full` over 2048 tokens is also the decode step of snapkv and
-keydiff with that budget. `scoring` has one layer's work after a prompt: `median_s` on the device, `wall_s` with the host's
-part. `launches` counts the kernels and copies of one step.
-Needs PyTorch 2.5 and transformers 4.56; memory of 65 GB. Written after each part. Exit: 0 done, 1 a part failed (under `errors`),
-77 no PyTorch or no transformers.
+Random weights, random caches and the definition of a step are those of transformers_steps.py. Policies (eager_policies.py) are
+attention functions registered with transformers, so that a step includes everything around them. Names and parameters are those
+of kvcast. `held` counts the tokens in the cache, including the new one. A policy's cache is reset to its first tensors between
+steps, so that `held` is constant and Quest's pages are full; with `grows` it is not. `full` over 2048 tokens is also the decode
+step of snapkv and keydiff with that budget. `scoring` has the work of one layer after a prompt: `median_s` on the device, `wall_s`
+including the host. `launches` counts the kernels and copies of one step.
+Needs PyTorch 2.5, transformers 4.56 and 65 GB of memory. The file is written after each part. Exit codes: 0 done, 1 a part failed
+(listed under `errors`), 77 no PyTorch or no transformers.
 """
 import argparse
 import json
@@ -28,7 +28,7 @@ except ImportError as error:
 
 BUDGETS = {'quest': 1024, 'sparq': 1024, 'exact_topk': 1024, 'hsa': 2048, 'rocketkv': 2048}  # hsa attends to half of its budget
 SCORED = 2048  # budget of snapkv and keydiff
-# Policy, sequences, context, whether the cache grows from step to step.
+# Columns: policy, sequences, context, whether the cache grows from step to step.
 STEPS = [('full', 1, 32768, True), ('quest', 1, 32768, False), ('hsa', 1, 32768, False), ('sparq', 1, 32768, False),
          ('exact_topk', 1, 32768, False), ('full', 1, 2048, True), ('quest', 8, 32768, False), ('rocketkv', 1, 32768, False),
          ('hsa', 8, 32768, False), ('full', 8, 32768, True), ('quest', 1, 4096, False), ('hsa', 1, 4096, False),
@@ -41,14 +41,14 @@ PROMPTS = [32768, 16384]
 
 
 class Layers:
-    """The attention function that all layers call: `apply` of the part that is being measured."""
+    """The attention function that all layers call; it forwards to `apply` of the part that is being measured."""
 
     def __init__(self, transformers, model):
         self.apply, self.calls, self.model, self.name = None, 0, model, 'kvcast_policy'
         try:
             transformers.AttentionInterface.register(self.name, self.attend)
             model.set_attn_implementation(self.name)
-        except Exception:  # another release's interface: the function that LlamaAttention.forward calls by itself
+        except Exception:  # other releases: replace the function that LlamaAttention.forward calls directly
             sys.modules['transformers.models.llama.modeling_llama'].eager_attention_forward = self.attend
             self.name = 'eager'
 
@@ -63,12 +63,12 @@ class Layers:
 
 
 def make_step(run, policy, batch, context, grows):
-    """One decode step as a call, what undoes its growth, and the row that describes it."""
+    """Returns one decode step as a call, a call that undoes its growth, and the row that describes it."""
     layers, budget = run.model.config.num_hidden_layers, BUDGETS.get(policy, context)
     held = held_of(policy, context, budget)
     cache, token = run.steps.filled_cache(layers, batch, held - 1), run.steps.tokens_of(batch, 1)
     row = {'policy': policy, 'batch': batch, 'context': context, 'budget': budget, 'held': held, 'grows': grows, 'parameters': {}}
-    # Cutting the cache instead would leave views, which torch.cat copies element by element.
+    # Truncating the cache instead would leave views, which torch.cat copies element by element.
     first = [(layer.keys, layer.values) for layer in cache.layers]
     states = []
     for key, value in first if policy != 'full' else []:
@@ -153,7 +153,7 @@ def measure_scoring(run, policy, context):
 
 class Run:
     def __init__(self, options):
-        import transformers_steps  # ends the program where transformers is missing; tests of this file do not need it
+        import transformers_steps  # exits if transformers is missing; tests of this file do not need it
         import transformers
         self.steps, self.model = transformers_steps, transformers_steps.make_model(options.layers)
         self.result = {'torch': torch.__version__, 'transformers': transformers.__version__, 'cuda': torch.version.cuda,
@@ -165,8 +165,8 @@ class Run:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n\n')[0])
-    parser.add_argument('out', help='the results to write (JSON)')
-    parser.add_argument('--seconds', type=float, default=60, help='no part begins later')
+    parser.add_argument('out', help='the results file (JSON)')
+    parser.add_argument('--seconds', type=float, default=60, help='no part starts later than this')
     parser.add_argument('--layers', type=int, default=32)
     options = parser.parse_args()
     end = time.monotonic() + options.seconds
@@ -175,7 +175,7 @@ def main():
     parts += [(measure_scoring, policy, context) for context in PROMPTS for policy in SCORERS]
     parts += [(measure_prompt, policy, context) for context in PROMPTS for policy in ('full', *SCORERS)]
     parts += [(measure_step, *case) for case in MORE_STEPS]
-    # The last ones, because a profiler may slow launches down for the rest of a process.
+    # Launches are counted last, because a profiler may slow launches down for the rest of a process.
     parts += [(count_launches, policy, 1, 32768, False) for policy in ('full', *BUDGETS)]
     for part, *case in parts:
         named = f'{part.__name__} {tuple(case)}'
@@ -184,7 +184,7 @@ def main():
             continue
         try:
             part(run, *case)
-        except Exception as error:  # out of memory, or another release's interface: the other parts do not depend on it
+        except Exception as error:  # out of memory, or the interface of another release; other parts do not depend on it
             run.result['errors'].append(f'{named}: {type(error).__name__}: {(str(error).splitlines() or [""])[0]}')
         run.attends.apply = None  # it holds the part's tensors
         torch.cuda.empty_cache()

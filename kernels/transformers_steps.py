@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Times decode steps and prompts of Llama-3.1-8B's shape under Hugging Face transformers on this GPU: what the presets
-transformers-sdpa and -eager of configs/frameworks are compared with.
+"""Times decode steps and prompts of Llama-3.1-8B's shape under Hugging Face transformers on this GPU. The presets
+transformers-sdpa and -eager of configs/frameworks are compared with these times.
 
     kernels/transformers_steps.py OUT.json [--seconds 60] [--layers 32]
 
-Weights and caches are random, so that nothing is downloaded: times do not depend on them. A step is a call of the model with one
-new token a sequence and a DynamicCache that holds `context` tokens, then the largest logit; it ends when the device is idle. `host_s`
-is the time until all of it is queued. `generate` has the time of a step between calls of 2 and of 34 new tokens, `prefill` whole
-prompts, `kernels` the longest kernels of a step, and `gemm` the rate of one large product over seconds: [seconds, TFLOP/s].
-Needs PyTorch 2 and transformers; memory of 50 GB. Written after each part. Exit: 0 done, 1 a part failed (named under
-`errors`), 77 no PyTorch or no transformers.
+Weights and caches are random, because times do not depend on them and nothing has to be downloaded. A step is a call of the model
+with one new token per sequence and a DynamicCache of `context` tokens, followed by the argmax of the logits; it ends when the device
+is idle. `host_s` is the time until all of it is queued. `generate` has the step time as the difference of calls that generate 2 and
+34 tokens, `prefill` whole prompts, `kernels` the longest kernels of a step, and `gemm` the rate of one large product over time as
+[seconds, TFLOP/s].
+Needs PyTorch 2, transformers and 50 GB of memory. The file is written after each part. Exit codes: 0 done, 1 a part failed (listed
+under `errors`), 77 no PyTorch or no transformers.
 """
 import argparse
 import json
@@ -26,7 +27,7 @@ except ImportError as error:
     sys.exit(77)
 
 KV_HEADS, HEAD_DIM, VOCABULARY = 8, 128, 128256
-# Attention, sequences, context, whether kernels are listed.
+# Columns: attention implementation, sequences, context, whether kernels are listed.
 STEPS = [('sdpa', 1, 1024, True), ('sdpa', 1, 32768, True), ('sdpa', 1, 131072, False), ('eager', 1, 1024, True),
          ('eager', 1, 32768, True), ('sdpa', 8, 32768, True), ('sdpa', 1, 8192, False), ('eager', 1, 131072, False),
          ('sdpa', 8, 4096, False), ('eager', 8, 4096, False), ('sdpa', 1, 65536, False), ('eager', 8, 16384, False),
@@ -59,7 +60,7 @@ def tokens_of(batch, n):
 
 
 def seconds_of(call):
-    """Until the call has returned, and until the device is idle."""
+    """Returns the seconds until the call has returned, and until the device is idle."""
     torch.cuda.synchronize()
     begin = time.perf_counter()
     call()
@@ -119,7 +120,7 @@ def measure_product(result, n, seconds):
     a, b = (torch.randn(n, n, device='cuda', dtype=torch.bfloat16) for _ in range(2))
     out = a @ b
     torch.cuda.synchronize()
-    time.sleep(1.5)  # the board cools down
+    time.sleep(1.5)  # lets the board cool down
     begin, rates = time.perf_counter(), []
     while time.perf_counter() - begin < seconds:
         took = seconds_of(lambda: [torch.matmul(a, b, out=out) for _ in range(20)])[1]
@@ -129,8 +130,8 @@ def measure_product(result, n, seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n\n')[0])
-    parser.add_argument('out', help='the results to write (JSON)')
-    parser.add_argument('--seconds', type=float, default=60, help='no part begins later')
+    parser.add_argument('out', help='the results file (JSON)')
+    parser.add_argument('--seconds', type=float, default=60, help='no part starts later than this')
     parser.add_argument('--layers', type=int, default=32)
     options = parser.parse_args()
     end = time.monotonic() + options.seconds
@@ -149,7 +150,7 @@ def main():
             continue
         try:
             part(*arguments)
-        except (RuntimeError, ValueError, TypeError) as error:  # out of memory, or another release's interface
+        except (RuntimeError, ValueError, TypeError) as error:  # out of memory, or the interface of another release
             result['errors'].append(f'{named}: {str(error).splitlines()[0]}')
         torch.cuda.empty_cache()
         with open(options.out, 'w', encoding='utf-8') as file:

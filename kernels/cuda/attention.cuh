@@ -352,9 +352,9 @@ class AttentionRun {
     const std::size_t sums = std::size_t{kAttentionWarps} * 16 * static_cast<std::size_t>(dim + 2) * 4;
     return tiles > sums ? tiles : sums;
   }
-  // Returns into how many parts each row is split. Blocks run in rounds of `resident` to a multiprocessor, and a round
-  // takes as long whether it is full or not: the fewest parts with the shortest total time within three rounds. Each
-  // block keeps four steps.
+  // Returns the number of parts into which each row is split: the fewest parts with the shortest total time within
+  // three rounds. Blocks run in rounds of `resident` to a multiprocessor, and a round takes as long whether it is full
+  // or not. Each block keeps four steps.
   static int splits_for(int tokens, int blocks_without, int sm_count, int resident = kAttentionResident) {
     const int slots = resident * (sm_count > 0 ? sm_count : 4), most = std::min(128, (tokens + 4 * 64 - 1) / (4 * 64));
     const auto rounds = [&](int splits) { return (blocks_without * splits + slots - 1) / slots; };

@@ -1,7 +1,7 @@
 // CTkvr's recall (arXiv 2512.15550): for each KV head the few query centroids nearest to the new queries (cosine, the
 // largest over the group), and the union of their lists of key ids. kernel 1: cosines, one warp for a centroid; kernel
-// 2, one block for a KV head: the best centroids by repeated maximum, then ids that a bitmap in shared memory has not
-// seen go to the output in order of list.
+// 2, one block for a KV head: the best centroids by repeated maximum, then ids not yet marked in a bitmap in shared
+// memory go to the output in order of list.
 #include <set>
 
 #include "cuda/all.hpp"

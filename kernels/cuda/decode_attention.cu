@@ -10,7 +10,7 @@ void run(State& state) {
   const int batch = as_int(state, "batch"), context = as_int(state, "context");
   const int kv_heads = as_int(state, "kv_heads"), group = as_int(state, "group");
   const int page = as_int(state, "page"), dim = as_int(state, "dim");
-  if (dim != 64 && dim != 128) return state.skip("the kernel knows head dimensions 64 and 128");
+  if (dim != 64 && dim != 128) return state.skip("the kernel supports head dimensions 64 and 128");
   if (group < 1 || group > 16) return state.skip("a tensor-core tile has 16 rows: groups of 1 to 16");
   if (context < 1 || page < 1) return state.skip("pages and contexts have one token or more");
   const int pages = (context + page - 1) / page;

@@ -29,7 +29,7 @@ void run(State& state) {
            static_cast<std::uint32_t>(total), Divisor(static_cast<int>(length * row / 16)), static_cast<int>(row / 16));
   };
   const double bytes = 2.0 * static_cast<double>(gathered * length * row) + 4.0 * static_cast<double>(gathered);
-  if (!state.checking() && bytes < 16e6) return state.skip("too few bytes to show a bandwidth: no fit reads it");
+  if (!state.checking() && bytes < 16e6) return state.skip("too few bytes to measure a bandwidth: no fit uses it");
   state.moves(bytes, Resource::kHbm);
   state.work("rows", static_cast<double>(gathered * length));
   state.work("runs", static_cast<double>(gathered));

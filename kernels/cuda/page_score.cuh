@@ -18,7 +18,7 @@ inline Grid score_grid(const ScoreShape& s) {
   return {blocks_for(as_size(s.pages), kScoreUnits * kScoreThreads / 32), as_unsigned(s.kv_heads)};
 }
 
-// The halves of a vector with a sign, and those without: the rest is 0.
+// Splits a vector into its negative and its other halves; the remaining entries of each part are 0.
 KVCAST_DEVICE void split_by_sign(const Vec16& all, Vec16& negative, Vec16& positive) {
   KVCAST_UNROLL
   for (int i = 0; i < 4; ++i) {
@@ -27,10 +27,10 @@ KVCAST_DEVICE void split_by_sign(const Vec16& all, Vec16& negative, Vec16& posit
   }
 }
 
-// If kVectors is 2, a unit has its smallest and its largest, low ≤ high: Σ_j max(q_j·low_j, q_j·high_j) is
-// Σ_j q_j⁻·low_j + q_j⁺·high_j, with q_j⁻ = min(q_j, 0) and q_j⁺ = max(q_j, 0), two products on tensor cores. Of
-// kVectors = 1 it has one, and the score is q · unit. A query head is a row of the product, a unit a column. A lane
-// reads eight numbers at once, so that the products take dimensions in another order, the same on both sides
+// If kVectors is 2, a unit has its minima and its maxima, low ≤ high: Σ_j max(q_j·low_j, q_j·high_j) is
+// Σ_j q_j⁻·low_j + q_j⁺·high_j, with q_j⁻ = min(q_j, 0) and q_j⁺ = max(q_j, 0), two products on tensor cores. If
+// kVectors is 1, it has one vector, and the score is q · unit. A query head is a row of the product, a unit a column.
+// A lane reads eight numbers at once, so that the products take dimensions in another order, the same on both sides
 // (multiply_add_pair).
 // query [kv_heads][group][dim], units [pages][kv_heads][kVectors][dim] -> raw [kv_heads][group][pages], group_max
 // [kv_heads][pages]; kChunks: of 32 dimensions, at least dim / 32.
@@ -102,7 +102,7 @@ void launch_scores(Queue queue, const ScoreShape& s, float scale, const Half* qu
   launch(score_grid(s), kScoreThreads, 0, queue, kernel, s, scale, query, units, raw, group_max);
 }
 
-// Block-wide maximum or sum; red has a place for each warp.
+// Block-wide maximum or sum; red has one entry for each warp.
 template <typename Join>
 KVCAST_DEVICE float block_join(float x, float* red, Join join) {
   KVCAST_UNROLL
@@ -115,8 +115,8 @@ KVCAST_DEVICE float block_join(float x, float* red, Join join) {
   return out;
 }
 
-// One block for a head is all the parallelism that softmax over a row leaves: many threads, and the group's heads side
-// by side, so that the row's way from the L2 is paid three times and not for each head anew.
+// Softmax over a row allows no more parallelism than one block for a KV head: the block has many threads and processes
+// the group's heads together, so that the latency of the L2 is paid three times and not again for each head.
 inline unsigned softmax_threads(int pages) { return pages <= 512 ? 256 : 512; }
 inline constexpr std::size_t kSoftmaxShared = 64;
 

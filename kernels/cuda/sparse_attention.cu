@@ -13,7 +13,7 @@ void run(State& state) {
   const int page = as_int(state, "page"), tokens = as_int(state, "tokens");
   const int dim = as_int(state, "dim");
   const bool shared = state.integer("consistent") != 0;
-  if (dim != 64 && dim != 128) return state.skip("the kernel knows head dimensions 64 and 128");
+  if (dim != 64 && dim != 128) return state.skip("the kernel supports head dimensions 64 and 128");
   if (group < 1 || group > 16) return state.skip("a tensor-core tile has 16 rows: groups of 1 to 16");
   if (page < 1) return state.skip("pages have one token or more");
   if (group == 1 && !shared) return state.skip("a group of one head agrees with itself");
@@ -72,8 +72,8 @@ void run(State& state) {
 
 Bench sparse_attention(const Machine&) {
   return {"sparse_attention",
-          "attention over selected pages of an fp16 cache; bytes as the selections name them, shared ones of unlike "
-          "heads again",
+          "attention over selected pages of an fp16 cache; bytes of all selections, counting shared pages of separate "
+          "ones again",
           {numbers("batch", {1, 8}), numbers("context", {32768, 131072}), numbers("kv_heads", {8}),
            numbers("group", {4}), numbers("page", {1, 8, 32}), numbers("tokens", {256, 1024, 2048, 8192}),
            numbers("consistent", {1, 0}), numbers("dim", {128})},

@@ -253,8 +253,8 @@ void measure_device(State& state, const std::function<void(Queue)>& call, const 
                         ? 1
                         : static_cast<int>(std::clamp(kBatchSeconds / std::max(once, 1e-9), 3.0, 10000.0));
   Sampler sampler(limits);
-  // A large product runs below the highest clock for as long as it runs, by its power: its samples are as good as
-  // others.
+  // The power limit keeps a large product below the highest clock for its whole duration, so that its samples are as
+  // valid as others.
   std::int64_t slow = 0;
   const auto begin = Clock::now();
   do {

@@ -30,7 +30,7 @@ bool read_shape(State& state, PipelineShape& s) {
   const auto refuse = [&](const char* why) { return state.skip(why), false; };
   if (!Blas::kPresent) return refuse("built without cuBLAS");
   if (s.layers < 1 || s.steps < 1 || s.batch < 1) return refuse("layers, steps and sequences are 1 or more");
-  if (s.dim != 64 && s.dim != 128) return refuse("the kernels know head dimensions 64 and 128");
+  if (s.dim != 64 && s.dim != 128) return refuse("the kernels support head dimensions 64 and 128");
   if (s.kv_heads < 1 || s.q_heads % s.kv_heads != 0 || s.group() > 8) return refuse("groups have 1 to 8 query heads");
   if (s.hidden % 8 != 0 || s.ffn % 8 != 0 || s.vocab % 8 != 0 || s.hidden < 8 || s.ffn < 8 || s.vocab < 8)
     return refuse("rows are whole 16-byte pieces");

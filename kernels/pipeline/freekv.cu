@@ -107,8 +107,8 @@ class FreeKv final : public Scheme {
            bounds(layer) + as_size(pages_.setting().pages - 1) * as_size(s_.heads()) * 2 * as_size(s_.dim));
   }
 
-  // Tells the host which heads turned. Queries here are random, so that all have; the setting decides who is corrected,
-  // and when.
+  // Reports to the host the heads whose queries turned. Queries here are random, so that all have; the setting
+  // determines which heads are corrected, and when.
   void compare(Stream& main, int step, int layer) {
     launch({blocks_for(as_size(s_.heads()), 4)}, 128, 0, main.queue(), compare_queries, query(step, layer),
            query(step + 1, layer), s_.heads(), s_.group(), s_.dim, 0.8f, cosines_.data(), flags_.data());

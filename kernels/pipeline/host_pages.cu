@@ -61,7 +61,8 @@ void HostPages::fill_host() {
   }
 }
 
-// Sink and window first and last, the selected slots with the pages after the sink.
+// Fills the first slots with the sink, the last ones with the window, and the selected slots with the pages after the
+// sink.
 void HostPages::fill_slots() {
   std::vector<std::uint32_t> first;
   for (int i = 0; i < p_.slots(); ++i) {

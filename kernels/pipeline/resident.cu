@@ -293,7 +293,7 @@ Bench pipeline_full(const Machine&) {
                         {numbers("page", {32}), numbers("graph", {0, 1})}, {numbers("context", {100, 256})}, run_full);
 }
 Bench pipeline_quest(const Machine&) {
-  return pipeline_bench("quest", "decode steps with Quest's pages, the largest score of a group counting",
+  return pipeline_bench("quest", "decode steps with Quest's pages, ranked by the largest score of a group",
                         {numbers("budget", {2048}), numbers("page", {32}), numbers("graph", {0, 1})},
                         {numbers("budget", {64}), numbers("page", {16})}, run_quest);
 }

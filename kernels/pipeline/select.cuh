@@ -53,7 +53,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(256) group_most(const float* raw, float* out, int gr
   }
 }
 
-// ArkVale's: one score for a page of a sequence, the mean over its query heads of Σ_j max(q_j·min_j, q_j·max_j).
+// ArkVale's scores: one for a page of a sequence, the mean over its query heads of Σ_j max(q_j·min_j, q_j·max_j).
 // summaries [pages][sequences · KV heads][2][dim] -> out [sequences][pages]; a block for a (page, sequence), a warp for
 // a KV head (in turns).
 KVCAST_KERNEL KVCAST_BOUNDS(256)
@@ -86,7 +86,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(256)
         sum / static_cast<float>(kv_heads * group);
 }
 
-// RocketKV's: Σ|q| and Σq over the group, both [heads][dim]; one block of dim threads for a head.
+// RocketKV's sums: Σ|q| and Σq over the group, both [heads][dim]; one block of dim threads for a head.
 KVCAST_KERNEL KVCAST_BOUNDS(256) sum_magnitudes(const Half* query, int group, float* magnitudes, float* signs) {
   const std::size_t dim = block_threads(), d = thread_x(), head = block_x();
   float sum = 0, most = 0;

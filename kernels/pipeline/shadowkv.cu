@@ -244,8 +244,8 @@ void ShadowKv::check(State& state) {
       got_keys.insert(got_keys.end(), row_of(last_step_, 0, h, at), row_of(last_step_, 0, h, at) + dim);
     }
   }
-  state.require(values, "values of missing chunks are the host's");
-  state.require(moved, "chunks that were there are at their new place");
+  state.require(values, "values of missing chunks equal the host's");
+  state.require(moved, "resident chunks are at their new slots");
   state.compare("rebuilt keys", got_keys, keys, 2e-3);
   compare_output(state, s_, query_.data(), attention_.out().data(),
                  [&](int b, int h, std::vector<float>& k, std::vector<float>& v) {

@@ -13,6 +13,7 @@ function figureSignals(figure) {
   const signals = { page_width: figure.width };
   for (const { signal } of axes) signals[signal] = selection[signal];
   signals.hidden = selection.hidden;
+  signals.cost = page.defaults.cost;
   if (figure.own.x_axis === 'machine') signals.hardware = null;  // the machines side by side
   return { ...signals, ...figure.own };
 }
@@ -50,7 +51,7 @@ function firstChoice(spec, signal) {
   return signal === 'measure' ? page.defaults.measure : spec.signals.find(({ name }) => name === signal).value;
 }
 
-// Makes the views anew, as for another theme. Runs to its end at once, because a browser that prints does not wait.
+// Recreates the views, as for another theme. Runs synchronously, because a browser that prints does not wait.
 function drawFigures(theme) {
   for (const figure of figures) drawFigure(figure, theme);
 }
@@ -89,11 +90,12 @@ function resizeFigures() {
 
 function drawnRows(figure) { return figure.view.data(figure.meta.drawn); }
 
-// A text of the figure as the chosen options of its controls reword it.
+// Returns a text of the figure, as reworded by the chosen options of its controls.
 function worded(figure, text) {
   const chosen = (figure.meta.controls || []).map(({ signal, options = [] }) => options.find(({ value }) => value === figure.own[signal]));
   const changes = chosen.flatMap((option) => Object.entries((option && option.rewords) || {}));
-  return changes.reduce((reworded, [from, to]) => reworded.replace(from, to), text);
+  const reworded = changes.reduce((done, [from, to]) => done.replace(from, to), text);
+  return page.defaults.cost ? reworded.replace('the KV budget', page.defaults.cost) : reworded;
 }
 
 // The texts around a figure. Its note has the reason where the plot is empty, otherwise the origins of its numbers.
@@ -108,9 +110,9 @@ function describeFigure(figure) {
   figure.plot.classList.toggle('is-empty', empty);
   figure.notice.hidden = !empty;
   figure.save.hidden = empty;
-  figure.notice.textContent = empty ? (absent ? figure.meta.absent : figure.meta.empty) : '';
+  figure.notice.textContent = empty ? (absent ? figure.meta.absent : [figure.meta.empty, ratioNote(figure)].join(' ').trim()) : '';
   drawControls(figure);
-  const notes = empty ? [] : [selectionNote(figure.meta), elsewhereNote(figure.meta, rows), missingNote(figure, rows), ...originNotes(figure, rows), shareNote(figure.meta, rows)];
+  const notes = empty ? [] : [selectionNote(figure.meta), elsewhereNote(figure.meta, rows), ratioNote(figure), missingNote(figure, rows), ...originNotes(figure, rows), shareNote(figure.meta, rows)];
   figure.note.replaceChildren(...notes.filter(Boolean).flatMap((note) => [...[note].flat(), ' ']));
 }
 
@@ -119,12 +121,24 @@ function selectionNote(meta) {
   if (meta.batch_rule && distinctValues('batch').length > 1) {
     parts.push(selection.batch === null ? 'Batch: for every point the fastest that fits.' : 'Batch ' + selection.batch + '.');
   }
-  if (meta.budget_rule && selection.budget !== null) parts.push('Budget ' + formatCount(selection.budget) + ' tokens.');
+  if (meta.budget_rule && selection.budget !== null) parts.push(capital(page.defaults.cost || 'budget') + ': ' + showBudget(selection.budget) + '.');
   return parts.join(' ');
 }
 
-// A figure of single experiments shows others rather than none, and says so.
+// A figure of single experiments shows others rather than none, with a note.
 function elsewhereNote(meta, rows) { return meta.elsewhere && !rows.some((row) => row.here) ? meta.elsewhere : ''; }
+
+// The machines and contexts at which full KV, the reference of ratios, has no throughput.
+function ratioNote(figure) {
+  if (figure.own.relative !== 'ratio') return '';
+  const placeOf = (row) => row.hardware + ' at ' + row.context_text;
+  const [without, all] = [(row) => row.fits && row.full_tps == null, () => true]
+    .map((choose) => new Set(figure.view.data('chosen').filter(choose).map(placeOf)));
+  if (without.size === 0) return '';
+  const misfit = figure.view.data('scope').some((row) => row.policy === 'full' && row.status === 'oom' && without.has(placeOf(row)) && [null, row.batch].includes(selection.batch));
+  return 'No ratio' + (without.size === all.size ? '' : ' on ' + sentenceList([...without])) + ': full KV ' + (misfit ? 'does not fit' : 'was not simulated') +
+    (selection.batch === null ? '' : ' at batch ' + selection.batch) + '.';
+}
 
 function missingNote(figure, rows) {
   if (!figure.meta.batch_rule || figure.meta.absent) return '';

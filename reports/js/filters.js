@@ -16,8 +16,11 @@ const axes = [
   { signal: 'hardware', label: 'Machine', none: 'all', show: String },
   { signal: 'context', label: 'Context', none: 'all', show: (tokens) => formatTokens(tokens) + ' tokens' },
   { signal: 'batch', label: 'Batch', none: 'fastest that fits', show: String },
-  { signal: 'budget', label: 'Budget', none: null, show: (tokens) => formatCount(tokens) + ' tokens' },
+  { signal: 'budget', label: page.defaults.cost ? capital(page.defaults.cost) : 'Budget', none: null, show: showBudget },
 ];
+
+// Budgets that `match:` solves for are identified by the requested cost.
+function showBudget(budget) { return (page.defaults.cost || '').startsWith('bytes') ? formatBytes(budget) : formatCount(budget) + ' tokens'; }
 
 // Returns whether an experiment is in the selection: the table's counterpart of the filters in the charts' specifications.
 function isSelected(row) {

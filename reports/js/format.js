@@ -15,13 +15,17 @@ function element(tag, attributes, ...children) {
   return node;
 }
 
-// Draws anew and gives the focus back to the element of the same id, so that the keyboard keeps its place.
+// Redraws and returns the focus to the element of the same id, so that keyboard users keep their position.
 function keepFocus(draw) {
   const focused = document.activeElement && document.activeElement.id;
   draw();
   const again = focused && document.getElementById(focused);
   if (again) again.focus({ preventScroll: true });
 }
+
+// Calls the function after the element's size has changed. It waits for the next frame, because a browser reports an
+// error if the observer's own call changes the layout.
+function onResize(node, redraw) { new ResizeObserver(() => requestAnimationFrame(redraw)).observe(node); }
 
 const formatters = new Map();
 function formatNumber(value, format) {
@@ -30,8 +34,9 @@ function formatNumber(value, format) {
   return formatters.get(format)(value);
 }
 
-// A metric of a row as the metrics list says to show it, without the unit.
+// Formats a metric of a row as the metrics list specifies, without the unit. An exact zero has no decimals.
 function formatMetric(metric, value) {
+  if (value === 0 && !metric.format.endsWith('%')) return '0';
   return formatNumber(value === undefined || value === null ? value : value * (metric.scale || 1), metric.format);
 }
 

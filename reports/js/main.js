@@ -27,8 +27,8 @@ function start() {
   onSelection(drawTable);
   window.addEventListener('hashchange', () => { readAddress(); select({}); });
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => drawAll(currentTheme()));
-  new ResizeObserver(() => resizeFigures()).observe(document.getElementById('figures'));
-  new ResizeObserver(() => resizePlan()).observe(document.getElementById('plan'));
+  onResize(document.getElementById('figures'), resizeFigures);
+  onResize(document.getElementById('plan'), resizePlan);
   // Paper is white.
   window.addEventListener('beforeprint', () => drawAll('light'));
   window.addEventListener('afterprint', () => drawAll(currentTheme()));

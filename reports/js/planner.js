@@ -18,7 +18,7 @@ function noteOf(result) {
     formatBytes(oom.capacity_bytes - oom.in_use_bytes) + ' of ' + formatBytes(oom.capacity_bytes) + ' are free';
 }
 
-// Earlier results stay, but dimmed, so that nobody takes them for those of the refused settings.
+// Earlier results stay, but dimmed, so that nobody mistakes them for results of the refused settings.
 function showRefusal(message) {
   const box = document.getElementById('refused'), summary = document.getElementById('summary');
   box.textContent = message && rows.length ? message + '. The results below are those of the last settings that were simulated.' : message;
@@ -113,7 +113,7 @@ async function copy(text, hint) {
   try {
     await navigator.clipboard.writeText(text);
     told.textContent = 'Copied. ' + hint;
-  } catch (error) {  // a browser that keeps the clipboard to itself: the text to copy by hand
+  } catch (error) {  // the browser denies access to the clipboard: show the text to copy by hand
     document.getElementById('yaml').textContent = text;
     document.getElementById('yaml-hint').textContent = hint;
     document.getElementById('yaml-dialog').showModal();
@@ -129,17 +129,17 @@ function buildPage() {
   document.getElementById('copy-run').onclick = () => copy(runYaml(), 'Save it as run.yaml: kvcast run run.yaml');
   document.getElementById('copy-sweep').onclick = () => copy(sweepYaml(), 'Save it as sweep.yaml: kvcast sweep sweep.yaml -o results');
   document.getElementById('copy-plan').onclick = () => copy(planYaml() || runYaml(), 'Save it as plan.yaml: kvcast plan plan.yaml');
-  document.getElementById('copy-link').onclick = () => copy(location.href, 'The link holds all settings.');
+  document.getElementById('copy-link').onclick = () => copy(location.href, 'The link contains all settings.');
   document.getElementById('theme').onclick = () => { document.documentElement.dataset.theme = currentTheme() === 'dark' ? 'light' : 'dark'; redrawFigures(); };
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redrawFigures);
-  new ResizeObserver(() => {
+  onResize(document.querySelector('.planner-results'), () => {
     const moved = [...figures.values()].some((figure) => figure.view && Math.abs((figure.plot.clientWidth || figure.width) - figure.width) > 1);
     if (moved) redrawFigures();
-  }).observe(document.querySelector('.planner-results'));
+  });
   addEventListener('hashchange', () => { takeState(); buildControls(); changed(); });
 }
 
-// Names that are not known here go back to the beginning.
+// Unknown names reset the page to its initial state.
 function takeState() {
   state = stateFromHash(location.hash);
   const known = (list, name) => list.some((entry) => entry.name === name && !entry.refused);

@@ -30,8 +30,8 @@ async function postLines(path, yaml, signal, onLine) {
   }
 }
 
-// At most one request of a kind at a time. A newer one waits for the one that runs, so that a slider that moves on still
-// shows something; but one that takes long is given up.
+// Allows one request of a kind at a time. A newer one waits for the running one, so that a moving slider still shows results;
+// a request that takes too long is aborted.
 class Latest {
   constructor(work, patience) {
     this.work = work;

@@ -1,4 +1,4 @@
-// The figures of the planner: one Vega view each, whose rows and signals are set anew with every answer.
+// The figures of the planner: one Vega view each, whose rows and signals are replaced with every answer.
 const figures = new Map();  // by name: {spec, node, view, plot}
 
 // A policy's colour, or a shade of it if the policy occurs more than once.
@@ -86,7 +86,7 @@ function drawBars() {
   const score = barRows('score.share_of_full', 100);
   for (const row of score) {
     row.text = row.value === null ? '' : formatNumber(row.value, '.3~r') + ' %';
-    row.note = row.value === null && !row.note ? 'no score at hand' : row.note;
+    row.note = row.value === null && !row.note ? 'no score available' : row.note;
   }
   drawFigure('score', page.charts.planner_bars, { rows: score }, { x_title: '% of the uncompressed model’s RULER score', row_height: height, limit: 100 });
   const owners = [], totals = [];

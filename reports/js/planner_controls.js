@@ -65,7 +65,7 @@ function machineSetting(number) {
   const current = () => state.changes[key];
   const field = element('input', { type: 'text', id, value: shown(current()), title: 'A value with its unit, or a factor such as x2',
     onchange: (event) => setText(event.target.value.trim()) });
-  // Factors that leave the value where it may be.
+  // Factors that keep the value within its limits.
   const within = (factor) => curve || base === 0 || (base * factor >= range[0] && base * factor <= range[1]);
   const slider = element('input', { type: 'range', id: id + '-slider', min: -kFactorReach * 8, max: kFactorReach * 8, step: 1, value: 0, 'aria-label': key + ', as a factor',
     oninput: (event) => {

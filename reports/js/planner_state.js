@@ -1,5 +1,5 @@
-// The state of the planner's page: what the URL holds, and the YAML of the run, the sweep and the plan that it means.
-// The page sends exactly the text that "Copy" hands out, so a command reads what the page showed.
+// The state of the planner's page: the contents of the URL, and the YAML of the run, the sweep and the plan that it defines.
+// The page sends exactly the text that "Copy" copies, so a command reproduces what the page showed.
 const initialState = {
   model: 'llama-3.1-8b', hardware: 'h100-sxm', changes: {},
   prompt: '32768', decode: '512', batch: '4',
@@ -8,7 +8,7 @@ const initialState = {
 };
 let state = JSON.parse(JSON.stringify(initialState));
 
-// Only what differs from the beginning is written.
+// Only differences from the initial state are written.
 function stateToHash() {
   const changed = {};
   for (const [name, value] of Object.entries(state)) {
@@ -17,7 +17,7 @@ function stateToHash() {
   return Object.keys(changed).length ? '#' + encodeURIComponent(JSON.stringify(changed)) : '';
 }
 
-// A URL may hold numbers where the fields of this page hold texts.
+// A URL may contain numbers where the fields of this page contain texts.
 function textsOf(values) {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== null && typeof value !== 'object').map(([key, value]) => [key, String(value)]));
 }
@@ -31,7 +31,7 @@ function stateFromHash(hash) {
       for (const [name, value] of Object.entries(read)) {
         if (value !== null && Object.hasOwn(fresh, name) && typeof value === typeof fresh[name] && Array.isArray(value) === Array.isArray(fresh[name])) fresh[name] = value;
       }
-    } catch (error) { /* the beginning */ }
+    } catch (error) { /* keeps the initial state */ }
   }
   fresh.changes = textsOf(fresh.changes);
   fresh.policies = fresh.policies.filter((policy) => policy && typeof policy.name === 'string' && policy.set && typeof policy.set === 'object')
@@ -90,7 +90,7 @@ function sweepYaml() {
   return [...commonLines(), 'sweep:', '  policy:', ...state.policies.map((policy) => '    - ' + flow(policyValue(policy)))].join('\n') + '\n';
 }
 
-// Users may write "32K", which YAML reads as 32768. Returns NaN for what is no count.
+// Users may write "32K", which YAML reads as 32768. Returns NaN if the text is not a count.
 function tokensOf(text) {
   const [, digits, suffix] = /^([1-9]\d*)([KM]?)$/.exec(text) || [];
   return Number(digits) * ({ K: 1024, M: 1024 * 1024 }[suffix] || 1);

@@ -15,7 +15,7 @@ function tableRows(name) {
   return rows;
 }
 
-// The same rows for reading only.
+// Returns the same rows for read-only use.
 function sharedRows(name) {
   if (!unpacked.has(name)) unpacked.set(name, tableRows(name));
   return unpacked.get(name);

@@ -1,4 +1,4 @@
-// The table of all experiments: search, sort, details. Only so many rows are drawn at once; the rest is a click away.
+// The table of all experiments: search, sort, details. Only a limited number of rows is drawn; a click shows the rest.
 const tableState = { search: '', sort: null, descending: false, selected: page.sweep.swept, limit: 100, open: new Set() };
 
 const tableColumns = [
@@ -9,7 +9,8 @@ const tableColumns = [
   { name: 'Replica', text: (row) => row.replica },
   { name: 'Context', value: (row) => row.context, text: (row) => (row.context === undefined ? '' : formatTokens(row.context)) },
   { name: 'Batch', value: (row) => row.batch, text: (row) => formatCount(row.batch) },
-  { name: 'Budget', value: (row) => row.budget, text: (row) => formatCount(row.budget) },
+  { name: page.defaults.cost ? capital(page.defaults.cost) : 'Budget', value: (row) => row.budget, text: (row) => formatCount(row.budget) },
+  { name: 'Solved budget', value: (row) => row.solved_budget, text: (row) => formatCount(row.solved_budget) },
   ...page.metrics.filter((metric) => metric.table).map((metric) => ({
     name: metric.short, unit: metric.short === metric.unit ? '' : metric.unit, title: metric.label, field: metric.field,
     value: (row) => row[metric.field], text: (row) => formatMetric(metric, row[metric.field]),
@@ -35,12 +36,12 @@ function statusText(row) {
     (owners.length ? '; in use: ' + owners.map((part) => part.owner + ' ' + formatBytes(part.bytes)).join(', ') : '');
 }
 
-// Small letters, and numbers without separators of thousands.
+// Converts to lower case and removes the thousands separators of numbers.
 function plainText(text) { return text.toLowerCase().replace(/(\d),(?=\d{3}(?!\d))/g, '$1'); }
 
 function searchText(row) {
   const named = ['budget', 'batch', 'context'].filter((name) => row[name] !== undefined)
-    .flatMap((name) => [name + ' ' + row[name], name + ' ' + formatTokens(row[name])]);
+    .flatMap((name) => [name + ' ' + row[name], name + ' ' + formatTokens(row[name]) + (name === 'batch' ? '' : ' tokens')]);
   return plainText([...tableColumns.map((column) => column.text(row)), row.status, ...named].join('\n'));
 }
 

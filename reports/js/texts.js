@@ -1,4 +1,4 @@
-// The words around the figures.
+// The texts around the figures.
 const origins = [
   ['exact', 'follows from the configuration or the replayed trace alone, such as the bytes of a tensor'],
   ['measured', 'timed by kvcast\'s own kernels on the device named'],
@@ -32,18 +32,19 @@ function toldPlace(findings) {
   return places.length ? places.reduce((best, place) => (rate(place) > rate(best) ? place : best)).place : null;
 }
 
-// One number, one sentence, one picture; the rest in a fold.
+// A finding shows one number, one sentence and one picture; the rest is folded.
 function drawFinding({ title, text, detail, places }, told) {
   const lines = text.split('\n');
   // A finding without groups is its text alone, shown like a number if it is short enough.
   const alone = text.length <= 24 ? { number: text, text: '', bars: [] } : { number: '', text: lines[0], bars: [] };
   const shown = places.find(({ place }) => place === told) || places[0] || alone;
-  const sentence = shown.place ? 'On ' + shown.place + ': ' + shown.text + '.' : shown.text;
-  const rest = [...(lines.length > 1 ? lines : []), ...(detail ? detail.split('\n') : [])];
+  const joined = (part) => part.replace(/ %/g, '\u00a0%');  // no line starts with a percent sign
+  const sentence = joined(shown.place ? 'On ' + shown.place + ': ' + shown.text + '.' : shown.text);
+  const rest = [...(lines.length > 1 ? lines : []), ...(detail ? detail.split('\n') : [])].map(joined);
   return element('div', { class: 'finding' }, element('h2', {}, title),
     shown.number ? element('p', { class: 'finding-number' }, shown.number) : '',
     sentence ? element('p', { class: 'finding-text' }, sentence) : '', drawBars(shown.bars, shown.place),
-    rest.length ? element('details', {}, element('summary', {}, places.length > 1 ? 'All ' + plural(places.length, 'place') + ', with details' : 'Details'),
+    rest.length ? element('details', {}, element('summary', {}, places.length > 2 ? 'All ' + plural(places.length, 'place') + ', with details' : places.length === 2 ? 'Both places, with details' : 'Details'),
       rest.map((line) => element('p', { class: 'finding-detail' }, line))) : '');
 }
 
@@ -75,7 +76,7 @@ function sourcesOf(machines, { origin, key }) {
   return page.rests_on.filter((row) => own(row.what) && (!origin || row.origin === origin) && (!key || row.what.endsWith(': ' + key)));
 }
 
-// A link that opens the table of sources at these rows and marks them; mere text where there are none.
+// A link that opens the table of sources at these rows and marks them; plain text if there are none.
 function sourceLink(text, rows) {
   if (rows.length === 0) return text;
   const show = (event) => {

@@ -1,4 +1,4 @@
-// The validation page: a section a suite, with its budgets, its two figures and its table.
+// The validation page: one section per suite, with its budgets, its two figures and its table.
 const page = JSON.parse(document.getElementById('data').textContent);
 const figures = [];
 
@@ -11,8 +11,8 @@ const verdicts = {
   unmeasured: 'needs a measurement on a machine that is not available here',
 };
 
-// Rows for reading and for Vega: `expected` whatever the suite calls it; a colour for each device or paper, as groups within
-// them are more than colours.
+// Rows for reading and for Vega: `expected` is the field that the suite names so; each device or paper has a colour, because
+// there are more groups within them than colours.
 function caseRows(suite) {
   return suite.cases.map((row) => ({ ...row, expected: row[suite.expected_is], family: row.group.split(/[/,]/)[0] }));
 }
@@ -47,7 +47,7 @@ function drawHead() {
   }));
 }
 
-// A table under a line that says what is in it; open where it is short or the reader must see it.
+// A table under a line that summarises it; open if it is short or the reader must see it.
 function folded(title, open, table) {
   return element('details', { class: 'folded', open }, element('summary', {}, title), element('div', { class: 'table-frame' }, table));
 }
@@ -123,7 +123,7 @@ function drawFigures(theme) {
   }
 }
 
-// The unit of the drawn numbers; of a suite whose cases have many, that.
+// The unit of the drawn numbers, or a note that the cases of the suite have many units.
 function unitsText(suite) {
   const units = [...new Set(suite.cases.filter((row) => row.predicted > 0 && row[suite.expected_is] > 0).map((row) => row.unit))];
   return units.length <= 3 ? units.join(' or ') : 'in ' + units.length + ' units, each in its case\'s';
@@ -153,14 +153,14 @@ function start() {
   });
   drawFigures(currentTheme());
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => drawFigures(currentTheme()));
-  new ResizeObserver(() => {
+  onResize(document.getElementById('suites'), () => {
     for (const figure of figures) {
       const width = figure.plot.clientWidth;
       if (width === 0 || width === figure.width) continue;
       figure.width = width;
       figure.view.signal('page_width', width).run();
     }
-  }).observe(document.getElementById('suites'));
+  });
   window.addEventListener('beforeprint', () => drawFigures('light'));
   window.addEventListener('afterprint', () => drawFigures(currentTheme()));
   document.documentElement.dataset.ready = 'true';

@@ -1,6 +1,6 @@
 'use strict';
 // The part of a canvas that Vega needs without a browser: widths of texts, and which pixels marks cover, for labels
-// that keep clear of them. Covered is the bounding box of a path, which for small symbols is nearly the path.
+// that avoid them. A path covers its bounding box, which for small symbols is nearly the path.
 
 function makeDocument(widthOf) {
   class Context {

@@ -11,7 +11,7 @@ function setSignal(spec, name, value) {
   if (signal) delete signal.update, signal.value = value;
 }
 
-// Every font size at least `smallest`.
+// Raises every font size to at least `smallest`.
 function raiseFonts(node) {
   if (node === null || typeof node !== 'object') return;
   for (const [key, value] of Object.entries(node)) {
@@ -34,7 +34,7 @@ function panelsOf(spec) {
 
 function titlesIn(view, panels) { return [...new Set(view.data(panels.data).map((row) => row[panels.field]))]; }
 
-// The figure with one of its panels.
+// Returns the figure with only one of its panels.
 function onePanel(spec, panels, title) {
   const alone = copy(spec);
   const name = panels.field === 'panel' ? 'scope' : panels.data;
@@ -43,7 +43,7 @@ function onePanel(spec, panels, title) {
   return alone;
 }
 
-// At commas, otherwise at spaces, so that no line is wider than `room`.
+// Breaks a text at commas, otherwise at spaces, so that no line is wider than `room`.
 function wrapped(text, room, widthOf) {
   const lines = [];
   for (const part of text.split(/(?<=, )/).flatMap((piece) => (widthOf(piece.trim()) > room ? piece.split(/(?<= )/) : [piece]))) {
@@ -63,7 +63,7 @@ function itemsNamed(mark, name, found = []) {
   return found;
 }
 
-// How far the parts of the panels other than their titles reach beyond the plots on either side.
+// Returns the distances by which the parts of the panels, except their titles, extend beyond the plots on either side.
 function overhang(root, panels) {
   let left = 0, right = 0;
   for (const item of itemsNamed(root, panels.group.name)) {
@@ -122,7 +122,7 @@ class Layout {
     if (spec.layout && spec.layout.padding) spec.layout.padding.row = this.rows + titleLine * (Math.max(...lines.map((all) => all.length)) - 1);
   }
 
-  // The view as wide as asked. A step changes one thing: the columns of legends, then the width of plots.
+  // Returns the view at the requested width. A step changes one thing: the columns of legends, then the width of plots.
   fit(source) {
     const spec = copy(source), { panels, titles } = this.look(source);
     this.prepare(spec, { panels, titles });

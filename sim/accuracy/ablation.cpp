@@ -57,7 +57,7 @@ void put(const config::Node& set, trace::Recipe& recipe) {
   Setter setter(set);
   trace::visit_parameters(recipe, setter);
   setter.finish();
-  trace::check_recipe(recipe, set.where());
+  trace::check_recipe(recipe, [&](const char*) { return set.where(); });
 }
 
 Ablation read_ablation(const std::string& name, const config::Node& node) {

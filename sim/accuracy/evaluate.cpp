@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/quantile.hpp"
+#include "evidence/intervals.hpp"
 
 namespace kvcast::accuracy {
 namespace {
@@ -39,19 +40,19 @@ void settle(Average& average, const Link& link) {
   if (!average.refused.empty()) return;
   average.predicted = average.low = average.high = 0;
   const auto n = static_cast<double>(average.parts.size());
-  double full = 0, simulated = 0, lookup = 0;
+  double full = 0, simulated = 0, lookup = 0, common = 0;
   for (const Cell& part : average.parts) {
     if (!part.refused.empty()) {
       average.refused = part.row.task + ": " + part.refused;
       return;
     }
-    full += part.full / n;
+    full += part.full / n, common = std::max(common, part.common.value_or(link.common));
     average.predicted += part.predicted / n;
     average.low += part.low / n;
     average.high += part.high / n;
     simulated += part.simulated.value_or(0) / n, lookup += part.lookup.value_or(0) / n;
   }
-  const double width = link.width_of_mean(average.parts.size());
+  const double width = evidence::width_of_mean(common, average.parts.size());
   average.low = average.predicted - width * (average.predicted - average.low);
   average.high = average.predicted + width * (average.high - average.predicted);
   for (double* points : {&average.predicted, &average.low, &average.high, &simulated, &lookup}) {

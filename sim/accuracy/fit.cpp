@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "base/quantile.hpp"
+#include "evidence/intervals.hpp"
 
 namespace kvcast::accuracy {
 namespace {
@@ -122,13 +123,10 @@ class Fit {
 std::optional<double> fit_common(const std::vector<Average>& averages) {
   std::vector<double> needed;
   for (const Average& a : averages) {
-    const auto n = static_cast<double>(a.parts.size());
-    if (!a.refused.empty() || n < 2) continue;
+    if (!a.refused.empty() || a.parts.size() < 2) continue;
     const double error = a.row.value - a.predicted;
     const double width = error > 0 ? a.high - a.predicted : a.predicted - a.low;
-    // width · √(ρ + (1 − ρ) / n) = |error|
-    const double ratio = error == 0 ? 0 : width > 0 ? error * error / (width * width) : 1;
-    needed.push_back(std::clamp((ratio - 1 / n) / (1 - 1 / n), 0.0, 1.0));
+    needed.push_back(evidence::common_needed(std::abs(error), width, a.parts.size()));
   }
   if (needed.empty()) return {};
   return quantile(needed, 0.8);

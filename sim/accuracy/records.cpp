@@ -78,6 +78,7 @@ void estimate(Plan& plan, const evidence::Predictor& predictor, const Catalogue&
     // The uncertainty of the full score of truncated prompts also widens these intervals.
     cell.predicted = p.points, cell.low = p.low * cell.full_low;
     cell.high = std::min(100.0, p.high * cell.full_high);
+    cell.common = p.common;
   }
   settle(plan, std::move(all), link);
 }

@@ -31,6 +31,7 @@ struct Cell : score::TaskReplay {
   double predicted = 0, low = 0, high = 0;
   // If the prediction is from evidence: the simulation alone, and a lookup in the evidence.
   std::optional<double> simulated, lookup;
+  std::optional<double> common;  // then also the share of its error that all tasks of a mean have in common
 };
 
 // A published mean over tasks, predicted from them.

@@ -47,10 +47,14 @@ std::string positions_text(const std::vector<std::int32_t>& positions) {
 void print_head(const policy::HeadSelection& head, bool per_query_head, std::size_t number) {
   fmt::print("  {} head {}: attends to {}\n", per_query_head ? "query" : "KV", number, positions_text(head.attended));
   const policy::HeadCounts& c = head.counts;
-  if (!head.fetched.empty()) fmt::print("    fetches {} as {} pieces\n", positions_text(head.fetched), c.fetched_runs);
+  if (!head.fetched.empty()) {
+    fmt::print("    fetches {} in {} piece{}\n", positions_text(head.fetched), c.fetched_runs,
+               c.fetched_runs == 1 ? "" : "s");
+  }
   if (!head.evicted.empty()) fmt::print("    evicts {}\n", positions_text(head.evicted));
   if (c.scored > 0)
-    fmt::print("    scores {} units{}\n", c.scored, c.candidates > 0 ? fmt::format(", reranks {}", c.candidates) : "");
+    fmt::print("    scores {} index entr{}{}\n", c.scored, c.scored == 1 ? "y" : "ies",
+               c.candidates > 0 ? fmt::format(", reranks {}", c.candidates) : "");
   if (c.corrected) fmt::print("    corrected: the step waited for this head's own selection\n");
 }
 

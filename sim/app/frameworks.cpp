@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands.hpp"
+#include "app/settings.hpp"
 #include "config/find.hpp"
 #include "config/framework.hpp"
 #include "config/hardware.hpp"
@@ -83,20 +84,19 @@ void add_frameworks(CLI::App& app, int& result) {
   command->add_flag("--json", *as_json, "print JSON");
   command->callback([name, as_json, &result] {
     result = 0;
-    std::vector<std::string> files = {};
-    if (name->empty()) files = config::config_files("frameworks");
-    if (!name->empty()) files.push_back(config::find_framework(*name, {}));
     json all = json::array();
-    for (const std::string& path : files) {
+    const auto show = [&](const std::string& path) {
       const FrameworkFile file = config::read_framework_file(path);
       const Framework framework = config::read_framework(config::Node::scalar(path, {}), {}, {});
       all.push_back(to_json(file, framework));
-      if (*as_json) continue;
+      if (*as_json) return;
       if (!name->empty()) return print_one(file, framework);
       fmt::print("  {:<31} {:<20} {}\n", file.name, versions_text(file), file.title);
-    }
+    };
+    if (name->empty()) result = for_each_config("frameworks", show);
+    if (!name->empty()) show(config::find_framework(*name, {}));
     if (*as_json) return fmt::print("{}\n", (name->empty() ? all : all.front()).dump(1));
-    fmt::print("\n`kvcast frameworks NAME` prints every key of one with its source.\n");
+    if (name->empty()) fmt::print("\n`kvcast frameworks NAME` prints every key of one with its source.\n");
   });
 }
 

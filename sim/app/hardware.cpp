@@ -21,7 +21,7 @@ Hardware altered(const std::string& name, const std::vector<std::string>& settin
   config::Node config = config::Node::map({{"hardware", config::Node::scalar(name, {})}}, {});
   for (const std::string& setting : settings) {
     const auto [key, value] = config::parse_setting(setting);
-    config = config.with("hardware." + key, value);
+    config = config.with(key.starts_with("hardware.") ? key : "hardware." + key, value);
   }
   return config::read_hardware(*config.find("hardware"));
 }
@@ -59,15 +59,16 @@ void print_one(const Hardware& machine) {
   }
 }
 
-void list_machines(bool as_json) {
+int list_machines(bool as_json) {
   json all = json::array();
-  for (const std::string& file : config::config_files("hardware")) {
+  const int result = for_each_config("hardware", [&](const std::string& file) {
     const Hardware machine = config::read_hardware(file);
     if (!as_json) fmt::print("  {:<24} {:<56} host {}\n", machine.name, machine.title, machine.host.name);
     all.push_back(serve::summary_json(machine));
-  }
-  if (as_json) return fmt::print("{}\n", all.dump(1));
-  fmt::print("\n`kvcast hardware NAME` prints every number of one with its source.\n");
+  });
+  if (as_json) fmt::print("{}\n", all.dump(1));
+  if (!as_json) fmt::print("\n`kvcast hardware NAME` prints every number of one with its source.\n");
+  return result;
 }
 
 }  // namespace
@@ -83,7 +84,7 @@ void add_hardware(CLI::App& app, int& result) {
   command->callback([name, settings, as_json, &result] {
     result = 0;
     if (name->empty() && !settings->empty()) throw UserError("--set changes a machine: name one");
-    if (name->empty()) return list_machines(*as_json);
+    if (name->empty()) return void(result = list_machines(*as_json));
     const Hardware machine = altered(*name, *settings);
     if (!*as_json) return print_one(machine);
     fmt::print("{}\n", serve::to_json(machine).dump(1));

@@ -19,8 +19,8 @@ struct MergeOptions {
 int merge(const MergeOptions& options) {
   const store::Merged merged = store::merge(options.dirs, options.out);
   auto store = store::Store::open(options.out, store::Store::Open::kExisting);
-  fmt::print(stderr, "{} rows in {} stores, {} of them new in {}\n", merged.rows, options.dirs.size(), merged.added,
-             store.path());
+  fmt::print(stderr, "{} rows in {} store{}, {} of them new in {}\n", merged.rows, options.dirs.size(),
+             options.dirs.size() == 1 ? "" : "s", merged.added, store.path());
   const auto missing = static_cast<std::int64_t>(store.shown().size() - store.keys().size());
   if (missing > 0) fmt::print(stderr, "{} experiments of the sweep are in none of the stores\n", missing);
   const config::Node config = config::parse_yaml(store.metadata(store::kMetaConfig).value_or("{}"), store.path());

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands.hpp"
+#include "app/settings.hpp"
 #include "base/units.hpp"
 #include "config/find.hpp"
 #include "config/model.hpp"
@@ -52,11 +53,10 @@ void print_line(const Model& m) {
              format_quantity(m.kv_bytes_per_token(), Dimension::kBytes));
 }
 
-void list_models() {
-  for (const std::string& file : config::config_files("models")) {
-    print_line(config::read_model(file));
-  }
+int list_models() {
+  const int result = for_each_config("models", [](const std::string& file) { print_line(config::read_model(file)); });
   fmt::print("\n`kvcast models NAME` prints the shape of one.\n");
+  return result;
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ void add_models(CLI::App& app, int& result) {
   command->callback([name, as_json, &result] {
     result = 0;
     if (name->empty() && *as_json) return fmt::print("{}\n", serve::models_json().dump(1));
-    if (name->empty()) return list_models();
+    if (name->empty()) return void(result = list_models());
     const Model m = config::read_model(config::find_config("models", *name, {}));
     if (!*as_json) return print_one(m);
     fmt::print("{}\n", serve::to_json(m).dump(1));

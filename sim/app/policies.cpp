@@ -123,7 +123,8 @@ void print_all() {
   };
   for (const policy::Descriptor& d : policy::all_policies()) add(d);
   add(policy::replayed_policy());
-  for (const auto& [category, lines] : groups) fmt::print("{}\n{}\n", category, lines);
+  for (const auto& [category, lines] : groups)
+    fmt::print("{}\n{}\n", category == "none" ? "reference" : category, lines);
   print_files();
   fmt::print("kvcast policies NAME tells more about a policy or a file.\n");
 }
@@ -143,6 +144,7 @@ void add_policies(CLI::App& app, int& result) {
       if (const auto path = config::find_config_if_any("policies", *name, {})) {
         const PolicyFile file = read_policy_file_at(*path);
         const policy::Descriptor& d = policy::find_policy(file.choice);
+        policy::ParameterValues(d, file.choice.parameters);  // throws for what a run would refuse
         if (*as_json) return fmt::print("{}\n", to_json(file, d).dump(1));
         return print_file(file, d);
       }

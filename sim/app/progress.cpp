@@ -36,17 +36,18 @@ void Progress::advance(std::int64_t pieces, const std::string& now_at) {
   const std::lock_guard lock(mutex_);
   done_ += pieces;
   const auto now = std::chrono::steady_clock::now();
+  if (!started_) started_ = true, begin_ = now, at_start_ = done_;
   const bool due = now - drawn_ >= (terminal_ ? kBetweenDrawings : kBetweenLines);
   if (!due && (!terminal_ || done_ < total_)) return;
   drawn_ = now;
   draw(now_at);
 }
 
-// Returns "2 min 05 s left", at the average speed so far. Empty until one piece in a hundred is done: the first pieces
-// prepare what the others share.
+// Returns "2 min 05 s left", at the average speed since the first piece, which prepares what the others share. Empty
+// until five pieces and one in twenty are done.
 std::string Progress::left() const {
   const std::int64_t fresh = done_ - at_start_;
-  if (fresh == 0 || 100 * fresh < total_ - at_start_) return "";
+  if (fresh < 5 || 20 * fresh < total_ - at_start_) return "";
   const double elapsed = std::chrono::duration<double>(drawn_ - begin_).count();
   return ", " + format_duration(elapsed / static_cast<double>(fresh) * static_cast<double>(total_ - done_)) + " left";
 }

@@ -27,6 +27,7 @@ class Progress {
   std::string title_;
   std::int64_t total_, done_, at_start_;
   bool terminal_;
+  bool started_ = false;  // whether a piece is done, from which on speed is measured
   std::chrono::steady_clock::time_point begin_, drawn_;
   std::mutex mutex_;
 };

@@ -9,6 +9,7 @@
 #include "app/outputs.hpp"
 #include "app/settings.hpp"
 #include "base/parallel.hpp"
+#include "base/units.hpp"
 #include "base/whole_file.hpp"
 #include "config/run.hpp"
 #include "policies/all.hpp"
@@ -64,18 +65,22 @@ json to_json(const std::string& policy, const replay::ReplayResult& r, const Tas
   if (const auto prompt = replay::prompt_attention(r.layers)) {
     out["prompt"] = {{"density", prompt->density}, {"recall_mass_mean", prompt->recall_mass}};
   }
+  if (const std::string why = score::why_no_score(r); !why.empty()) out["task_refused"] = why;
   return out;
 }
 
 void print_text(const std::string& policy, const replay::ReplayResult& r, const TaskScore& task) {
   const replay::Proxies& p = r.proxies;
-  fmt::print("{}: {} layers, {} steps after {} prompt tokens ({} trace)\n", policy, r.layers.size(), r.decode_steps,
-             r.prompt_tokens, r.trace_source);
+  const auto count = [](std::int64_t n, const char* what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  fmt::print("{}: {}, {} after {} ({} trace)\n", policy, count(std::ssize(r.layers), "layer"),
+             count(r.decode_steps, "step"), count(r.prompt_tokens, "prompt token"), r.trace_source);
   fmt::print("  attention mass kept    {:.2f} % (10th percentile {:.2f} %)\n", 100 * p.recall_mass_mean,
              100 * p.recall_mass_p10);
   fmt::print("  output error           {:.4f}\n", p.output_error_mean);
-  fmt::print("  overlap with exact top {:.2f} %\n", 100 * p.topk_overlap_mean);
-  fmt::print("  tokens attended        {:.1f} per head and step\n", p.attended_mean);
+  fmt::print("  overlap, exact top-k   {:.2f} %\n", 100 * p.topk_overlap_mean);
+  fmt::print("  tokens attended        {:.1f} per query head and step\n", p.attended_mean);
   if (const auto prompt = replay::prompt_attention(r.layers)) {
     fmt::print("  prompt                 {:.2f} % of the attention computed, {:.2f} % of its mass\n",
                100 * prompt->density, 100 * prompt->recall_mass);
@@ -83,11 +88,14 @@ void print_text(const std::string& policy, const replay::ReplayResult& r, const 
   if (task) {
     fmt::print("  task score             {:.1f} % of the uncompressed model's ({:.1f} .. {:.1f} %)\n",
                100 * task->share_of_full, 100 * task->interval.low, 100 * task->interval.high);
+  } else if (const std::string why = score::why_no_score(r); !why.empty()) {
+    fmt::print("  task score             none: {}\n", why);
   }
+  const auto bytes = [](double n) { return format_quantity(n, Dimension::kBytes); };
   fmt::print(
-      "  bytes per step, captured layers of one sequence: {:.0f} read from HBM, {:.0f} in, {:.0f} out, {:.0f} read by "
-      "the CPU\n",
-      r.traffic.hbm_read, r.traffic.h2d, r.traffic.d2h, r.traffic.cpu_dram);
+      "  per step, captured layers of one sequence with a cache of 16 bits: {} read from HBM, {} host to device, {} "
+      "device to host, {} read by the CPU\n",
+      bytes(r.traffic.hbm_read), bytes(r.traffic.h2d), bytes(r.traffic.d2h), bytes(r.traffic.cpu_dram));
 }
 
 int run(const ReplayOptions& options) {

@@ -2,11 +2,13 @@
 #include "report/report.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <stdlib.h>
 
 #include <boost/algorithm/string/replace.hpp>
 #include <filesystem>
 #include <memory>
+#include <set>
 
 #include "app/commands.hpp"
 #include "app/program.hpp"
@@ -28,8 +30,10 @@ void print_findings(const std::string& dir) {
   const std::int64_t there =
       store.count(result::Status::kOk) + store.count(result::Status::kOom) + store.count(result::Status::kFailed);
   if (planned && std::to_string(there) != *planned) {
-    fmt::print("{} of {} experiments are finished: `kvcast sweep` with the same file and folder resumes the sweep\n",
-               there, *planned);
+    fmt::print(
+        "{} of {} experiments are finished: `kvcast sweep` with the same file and folder resumes the sweep, `kvcast "
+        "merge` joins the folders of shards\n",
+        there, *planned);
   }
   for (const store::Finding& finding : store.findings()) {
     fmt::print("{}\n  {}\n", finding.title, boost::replace_all_copy(finding.text, "\n", "\n  "));
@@ -37,8 +41,21 @@ void print_findings(const std::string& dir) {
   }
 }
 
+// Says how to join shards of one sweep, which are rarely meant to be compared.
+void tell_of_shards(const std::vector<std::string>& dirs, const report::Stores& stores) {
+  std::set<std::string> configs;
+  for (const report::Source& source : stores.sources()) {
+    const auto shown = static_cast<std::int64_t>(source.store->shown().size());
+    if (static_cast<std::int64_t>(source.store->keys().size()) >= shown) return;
+    configs.insert(source.store->metadata(store::kMetaConfig).value_or(""));
+  }
+  if (configs.size() == 1)
+    fmt::print("These are shards of one sweep: kvcast merge {} -o OUT joins them\n", fmt::join(dirs, " "));
+}
+
 void print_changes(const std::vector<std::string>& dirs) {
   const report::Stores stores(dirs);
+  tell_of_shards(dirs, stores);
   for (const store::Answer& answer : report::answers_of(stores.sources()))
     fmt::print("{}\n  {}\n", answer.question, answer.text);
 }

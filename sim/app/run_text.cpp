@@ -152,18 +152,32 @@ void print_unfilled_budget(const study::Prepared& prepared, const result::Accura
       study::make_policy(prepared)->growth().fill);
 }
 
+// Returns what else decides the speed of the run: "; under vllm; tensor_parallel 2".
+std::string serving_text(const config::Run& run) {
+  std::string text = run.framework.name.empty() ? "" : "; under " + run.framework.name;
+  const config::Node* const deployment = run.source.find("deployment");
+  if (deployment == nullptr) return text;
+  const char* separator = "; ";
+  for (const auto& [key, value] : deployment->entries()) {
+    text += fmt::format("{}{} {}", separator, key, value.text());
+    separator = ", ";
+  }
+  return text;
+}
+
 }  // namespace
 
 void print_result(const study::Task& task, const Result& r) {
   const config::Run& run = task.prepared.run;
   const result::Subject& s = r.subject;
-  fmt::print("{} on {}, {}: {} prompt tokens, {} generated, batch {}\n", s.policy, s.hardware, s.model, s.prompt_tokens,
-             s.decode_tokens, s.batch);
+  fmt::print("{} on {}, {}: {} prompt tokens, {} generated, batch {}{}\n", s.policy, s.hardware, s.model,
+             s.prompt_tokens, s.decode_tokens, s.batch, serving_text(run));
   if (task.prepared.matched) fmt::print("{}\n", study::text_of(*task.prepared.matched, s.policy));
   if (run.hardware.fit != config::Fit::kFitted) {
     fmt::print("{} has {}; the uncertainty of its times is that found for such GPUs (docs/cards.md)\n", s.hardware,
                config::fit_text(run.hardware));
   }
+  if (const std::string note = config::unpriced_text(run); !note.empty()) fmt::print("{}\n", note);
   print_traces(run);
   print_unfilled_budget(task.prepared, r.accuracy);
   print_changes(run.hardware.changes);

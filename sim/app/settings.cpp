@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "app/exit.hpp"
 #include "base/error.hpp"
+#include "config/find.hpp"
 #include "config/sweep.hpp"
 
 namespace kvcast::app {
@@ -24,6 +26,20 @@ config::Node load_with_settings(const std::string& path, const std::vector<std::
     config = config.with(key, value);
   }
   return config;
+}
+
+int for_each_config(const std::string& folder, const std::function<void(const std::string&)>& function) {
+  int result = 0;
+  for (const std::string& file : config::config_files(folder)) {
+    try {
+      function(file);
+    } catch (const UserError& error) {
+      result = kInputIsWrong;
+      std::fflush(stdout);
+      fmt::print(stderr, "kvcast: {}\n", error.what());
+    }
+  }
+  return result;
 }
 
 namespace {

@@ -1,7 +1,8 @@
-// Configurations with --set applied, the same way in every command.
+// Configurations with --set applied, and lists of files under configs/, the same way in every command.
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,10 @@ CLI::Validator has_text();
 
 // Loads the file and applies each "a.b=v" in order.
 config::Node load_with_settings(const std::string& path, const std::vector<std::string>& settings);
+
+// Calls the function with each file of configs/FOLDER, by name. A file that it throws UserError for is named on stderr
+// and does not hide the others. Returns the command's exit code.
+int for_each_config(const std::string& folder, const std::function<void(const std::string&)>& function);
 
 // Throws UserError for a setting that changes nothing because the sweep sets its key at every point.
 void refuse_overridden(const config::Node& config, const std::vector<std::string>& settings);

@@ -53,10 +53,12 @@ constexpr std::size_t kPart = 8192;
 
 // Solves the budgets of runs with a `match:`, which keys depend on.
 void solve(study::Plan& plan, const study::StudyOptions& study) {
-  const auto wanted = std::count_if(plan.tasks().begin(), plan.tasks().end(),
-                                    [](const study::Task& task) { return !task.is_solved(); });
-  if (wanted == 0) return;
-  fmt::print(stderr, "solving for the budgets of {} experiments\n", wanted);
+  const auto is_open = [](const study::Task& task) { return !task.is_solved(); };
+  if (std::none_of(plan.tasks().begin(), plan.tasks().end(), is_open)) return;
+  const auto budgets = std::count_if(plan.tasks().begin(), plan.tasks().end(), [&](const study::Task& task) {
+    return is_open(task) && !study::compresses_nothing(*task.prepared.policy);
+  });
+  fmt::print(stderr, "solving for the budgets of {}\n", experiments_text(budgets));
   plan.solve(study);
   std::set<std::string> as_they_are;
   for (const study::Task& task : plan.tasks()) {
@@ -74,6 +76,19 @@ std::vector<std::size_t> numbers(std::size_t begin, std::size_t end) {
   return list;
 }
 
+// Plans the first experiments. Says how to write a sweep in which some policies lack a parameter that it sets for all.
+study::Plan first_part(SweepPoints& points, const config::Node& config) {
+  try {
+    return points.plan(numbers(0, std::min(kPart, points.size())));
+  } catch (const UserError& error) {
+    const std::string what = error.what();
+    const config::Node* const sweep = config.find("sweep");
+    const bool several = sweep != nullptr && sweep->find("policy") != nullptr;
+    if (!several || what.find("unknown policy parameter") == std::string::npos) throw;
+    throw UserError(what + "; policies with different parameters go into `cases:` of the sweep (docs/guide.md)");
+  }
+}
+
 // The experiments of a sweep that have to be run. Plans are made part by part, twice if a sweep has several parts:
 // first to inspect all experiments, then to run them.
 class Sweep {
@@ -84,7 +99,7 @@ class Sweep {
         shard_(parse_shard(options.shard)),
         stop_(fmt::format("The same command resumes; finished experiments are in {}.", options.dir)),
         points_(config),
-        part_(points_.plan(numbers(0, std::min(kPart, points_.size())))),
+        part_(first_part(points_, config)),
         store_(store::Store::open(options.dir, store::Store::Open::kCreate)),
         replays_(store_),
         study_(sweep_study(options)) {
@@ -99,7 +114,7 @@ class Sweep {
     if (stop_.code() != 0) return stop_.code();
     tell_of_others();
     describe();
-    fmt::print(stderr, "{} experiments, {} of them in the store already\n", total_, there_);
+    fmt::print(stderr, "{}, {} of them in the store already\n", experiments_text(total_), there_);
     choose_timelines();
     {
       Progress progress("sweep", total_, there_);
@@ -145,7 +160,10 @@ class Sweep {
     if (static_cast<std::int64_t>(replays) % shard_.count != shard_.index % shard_.count) return;
     ++total_;
     const config::Run& run = prepared.run;
-    if (machines_.insert(run.hardware.name).second) numbers_.emplace_back(run.hardware.name, run.hardware);
+    if (machines_.insert(run.hardware.name).second) {
+      numbers_.emplace_back(run.hardware.name, run.hardware);
+      if (const std::string note = config::unpriced_text(run); !note.empty()) fmt::print(stderr, "{}\n", note);
+    }
     if (store_.has(prepared.key)) {
       ++there_;
       return;

@@ -46,6 +46,9 @@ class SweepPoints {
 // Adds the options shared by `kvcast sweep` and `kvcast-mpi sweep`.
 void add_sweep_options(CLI::App& command, SweepOptions& options);
 
+// "1 experiment", "2 experiments".
+std::string experiments_text(std::int64_t count);
+
 // Writes the findings of a sweep from its rows and prints them. Returns the exit code. Throws UserError if experiments
 // were rejected.
 int conclude(store::Store& store, const config::Node& config, const std::string& dir);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <functional>
 #include <map>
 #include <set>
 
@@ -26,22 +27,25 @@ void print_first(const store::Finding& finding) {
 // Names the owners of requests that did not fit, and how prompts that are prefilled whole could request less.
 std::string misfits_text(const std::vector<result::Result>& results) {
   std::map<std::string, int> owners;
-  bool whole = false;
+  std::set<std::string, std::greater<>> unset;  // keys that would split prompts, or prefill fewer of them at once
   for (const result::Result& r : results) {
     if (!r.experiment.oom) continue;
     const std::string& owner = r.experiment.oom->requested_for;
-    const auto is_zero = [&r](const char* key) { return r.subject.number(key).value_or(1) == 0; };
-    whole =
-        whole || (owner == "activations" && (is_zero("workload.prefill_chunk") || is_zero("workload.prefill_batch")));
+    for (const char* key : {"workload.prefill_chunk", "workload.prefill_batch"}) {
+      if (owner == "activations" && r.subject.number(key).value_or(1) == 0) unset.insert(key);
+    }
     ++owners[owner];
   }
   std::vector<std::string> parts;
   for (const auto& [owner, number] : owners) parts.push_back(fmt::format("{} for {}", number, owner));
   if (parts.empty()) return "";
-  return fmt::format(" ({}){}", fmt::join(parts, ", "),
-                     whole ? "\nActivations are held for whole prompts and for all prompts at once, unless "
-                             "workload.prefill_chunk and workload.prefill_batch are set."
-                           : "");
+  std::string text = fmt::format(" ({})", fmt::join(parts, ", "));
+  if (unset.empty()) return text;
+  const auto held = [&unset](const char* key, const char* what) { return unset.contains(key) ? what : ""; };
+  return text + fmt::format("\nActivations are held for {}{}{}, unless {} {} set.",
+                            held("workload.prefill_chunk", "whole prompts"), unset.size() == 2 ? " and for " : "",
+                            held("workload.prefill_batch", "all prompts at once"), fmt::join(unset, " and "),
+                            unset.size() == 2 ? "are" : "is");
 }
 
 // Lists each reason once.
@@ -50,7 +54,8 @@ std::string refusals_text(const std::vector<result::Result>& results, std::int64
   for (const result::Result& r : results) {
     if (r.status == Status::kFailed) reasons.insert(r.error);
   }
-  return fmt::format("{}\n{} experiments were refused; all others are in the store", fmt::join(reasons, "\n"), refused);
+  return fmt::format("{}\n{} {} refused; all others are in the store", fmt::join(reasons, "\n"),
+                     experiments_text(refused), refused == 1 ? "was" : "were");
 }
 
 // Drops what only a finding reads: a large sweep has more groups than findings describe, and they need not fit in
@@ -65,7 +70,7 @@ void leave_numbers(result::Result& r) {
   r.alternatives = {};
 }
 
-// Prints the findings. A store with a part of the sweep has none that hold for the sweep.
+// Prints the findings, or how to get them from a part of the sweep.
 void print_conclusions(const std::vector<store::Finding>& findings, const std::vector<plan::Unchanged>& unchanged,
                        std::size_t finished, std::size_t wanted) {
   if (finished < wanted) {
@@ -81,6 +86,10 @@ void print_conclusions(const std::vector<store::Finding>& findings, const std::v
 
 }  // namespace
 
+std::string experiments_text(std::int64_t count) {
+  return fmt::format("{} experiment{}", count, count == 1 ? "" : "s");
+}
+
 int conclude(store::Store& store, const config::Node& config, const std::string& dir) {
   std::vector<result::Result> results;
   plan::FirstGroups described;
@@ -93,15 +102,21 @@ int conclude(store::Store& store, const config::Node& config, const std::string&
   const std::vector<plan::Unchanged> unchanged = plan::unchanged_by(results);
   std::vector<store::Finding> stored = findings;
   if (!unchanged.empty()) stored.push_back(plan::finding_of(unchanged));
-  store.set_findings(stored);
+  // A part of the sweep, such as a shard, has no findings that hold for the sweep.
+  const bool complete = results.size() >= store.shown().size();
+  store.set_findings(complete ? stored : std::vector<store::Finding>());
   const auto count = [&results](Status status) {
     return std::count_if(results.begin(), results.end(), [status](const auto& r) { return r.status == status; });
   };
-  fmt::print("{}: {} experiments, {} of them do not fit in memory{}\n", store.path(), results.size(),
-             count(Status::kOom), misfits_text(results));
+  const auto misfits = count(Status::kOom), refused = count(Status::kFailed);
+  const std::string fits = misfits > 0
+                               ? fmt::format("{} of them do not fit in memory{}", misfits, misfits_text(results))
+                               : fmt::format("all {}fit in memory", refused > 0 ? "others " : "");
+  fmt::print("{}: {}, {}{}\n", store.path(), experiments_text(static_cast<std::int64_t>(results.size())),
+             refused > 0 ? fmt::format("{} of them failed, ", refused) : "", fits);
   print_conclusions(findings, unchanged, results.size(), store.shown().size());
   fmt::print("A page of these results: kvcast report {}\n", dir);
-  if (const auto refused = count(Status::kFailed); refused > 0) throw UserError(refusals_text(results, refused));
+  if (refused > 0) throw UserError(refusals_text(results, refused));
   return 0;
 }
 

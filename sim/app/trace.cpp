@@ -41,7 +41,7 @@ trace::SynthShape read_shape(const SynthOptions& options, std::string& dtype) {
   const auto seed = static_cast<std::uint64_t>(section.integer("seed", 0, std::numeric_limits<std::int64_t>::max(), 1));
   dtype = section.choice("dtype", {"bf16", "f16", "f32"}, "bf16");
   trace::SynthShape shape = trace::synth_shape(model, prompt, steps, layers, seed);
-  shape.window = static_cast<int>(section.integer("window", 0, prompt, 0));
+  if (section.has("window")) shape.window = static_cast<int>(section.integer("window", 1, prompt));
   section.finish();
   return shape;
 }

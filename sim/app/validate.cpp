@@ -1,5 +1,6 @@
 // kvcast validate [SUITE]...: predictions compared with measured or published values.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -62,6 +63,21 @@ Suite kernels(const ValidateOptions& options) {
   return options.points.empty() ? validate::kernels_of_profiles() : validate::kernels_of_points(options.points);
 }
 
+// A folder of configs/validation in the working directory, else in the source tree.
+std::string folder_of(const std::string& name) {
+  const std::string folder = "configs/validation/" + name;
+  return std::filesystem::is_directory(folder) ? folder : data_dir() + "/" + folder;
+}
+
+// No fit has seen a user's table, unless its column `held_out` says so of some rows.
+void hold_out(std::vector<score::Row>& rows, const std::string& path) {
+  std::error_code failure;
+  const std::filesystem::path folder = std::filesystem::absolute(path, failure).parent_path();
+  if (std::filesystem::equivalent(folder, folder_of("accuracy"), failure)) return;
+  if (std::any_of(rows.begin(), rows.end(), [](const score::Row& row) { return row.held_out; })) return;
+  for (score::Row& row : rows) row.held_out = true;
+}
+
 Suite accuracy_suite(const ValidateOptions& options) {
   validate::Ablations ablations;
   if (!options.ablation.empty()) {
@@ -83,18 +99,12 @@ Suite accuracy_suite(const ValidateOptions& options) {
   if (options.published.empty()) return validate::accuracy_of_own_tables(evaluate, ablations, model.evidence());
   const bool simulated_alone = options.without_evidence || !ablations.empty();
   std::vector<score::LeftOutRow> left_out;
-  const std::vector<score::Row> rows = score::read_table(options.published, &left_out);
+  std::vector<score::Row> rows = score::read_table(options.published, &left_out);
   print_left_out(left_out);
-  Suite suite =
-      validate::accuracy_of_table(rows, evaluate, ablations, simulated_alone ? nullptr : &model.evidence());
+  hold_out(rows, options.published);
+  Suite suite = validate::accuracy_of_table(rows, evaluate, ablations, simulated_alone ? nullptr : &model.evidence());
   suite.detail["no_score"] = left_out.size();
   return suite;
-}
-
-// A folder of configs/validation in the working directory, else in the source tree.
-std::string folder_of(const std::string& name) {
-  const std::string folder = "configs/validation/" + name;
-  return std::filesystem::is_directory(folder) ? folder : data_dir() + "/" + folder;
 }
 
 std::vector<result::Result> run_points(std::vector<study::Point> points) {
@@ -175,6 +185,18 @@ void print_points(const json& result) {
   line("all", result);
 }
 
+// Names the sources of points that no profile is of, and those that profiles know.
+void print_unknown(const json& result) {
+  std::vector<std::string> unknown;
+  for (const auto& [source, r] : result["by_source"].items()) {
+    const auto points = r["no_profile"].get<std::int64_t>();
+    if (points > 0) unknown.push_back(fmt::format("{} ({} {})", source, points, points == 1 ? "point" : "points"));
+  }
+  if (unknown.empty()) return;
+  fmt::print(stderr, "no profile for {}; known: {}\n", fmt::join(unknown, ", "),
+             fmt::join(validate::known_sources(), ", "));
+}
+
 // The same for `accuracy --published`: a line per table.
 void print_agreement(const json& result) {
   fmt::print("{:>6} {:>8} {:>9} {:>7} {:>10} {:>7} {:>7} {:>7} {:>8} {:>8}  {}\n", "cells", "Kendall", "Spearman",
@@ -196,8 +218,10 @@ void print_agreement(const json& result) {
   }
   line("all", result);
   std::map<std::string, int> reasons;
-  for (const json& cell : result["cells"]) {
-    if (cell.contains("refused")) ++reasons[cell["refused"].get<std::string>()];
+  for (const char* const kind : {"cells", "averages"}) {
+    for (const json& row : result[kind]) {
+      if (row.contains("refused")) ++reasons[row["refused"].get<std::string>()];
+    }
   }
   for (const auto& [reason, times] : reasons)
     fmt::print("refused, {}: {}\n", times == 1 ? "once" : fmt::format("{} times", times), reason);
@@ -221,6 +245,20 @@ void print_ablations(const json& result) {
              "methods, mean shift in points");
   line("nothing", result);
   for (const json& ablation : result["ablations"]) line(ablation["name"].get<std::string>(), ablation);
+}
+
+// The budgets of a suite, whose cases are shown in another way.
+void print_budgets(Suite suite) {
+  suite.cases.clear();
+  if (!suite.budgets.empty()) fmt::print("\n{}", validate::to_text(suite));
+}
+
+// The answer about a user's own file.
+json document_of(const Suite& suite) {
+  json document = suite.detail;
+  const json whole = validate::to_json(suite);
+  document["passed"] = whole["passed"], document["budgets"] = whole["budgets"];
+  return document;
 }
 
 void write_document(const std::string& folder, const std::vector<Suite>& suites) {
@@ -247,12 +285,13 @@ int run(const ValidateOptions& options) {
   }
   std::vector<Suite> suites;
   for (const Entry* entry : asked) suites.push_back(entry->run(options));
+  if (!options.points.empty()) print_unknown(suites.front().detail);
   if (!options.out.empty()) write_document(options.out, suites);
   if (options.as_json) {
-    const json document = file_given ? suites.front().detail : validate::to_json(suites);
-    fmt::print("{}\n", document.dump(1));
+    fmt::print("{}\n", (file_given ? document_of(suites.front()) : validate::to_json(suites)).dump(1));
   } else if (file_given) {
     options.points.empty() ? print_agreement(suites.front().detail) : print_points(suites.front().detail);
+    print_budgets(suites.front());
     print_ablations(suites.front().detail);
   } else {
     for (const Suite& suite : suites) {

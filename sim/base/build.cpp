@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/error.hpp"
+
 namespace kvcast {
 namespace {
 
@@ -23,16 +25,25 @@ std::string found_from(fs::path folder) {
     std::string written;
     std::getline(std::ifstream(folder / "kvcast-data.txt"), written);
     if (!written.empty() && holds_data(written)) return written;
-    if (folder == folder.parent_path()) return ".";
+    if (folder == folder.parent_path()) return "";
   }
 }
 
 std::string find_data() {
   const char* const given = std::getenv("KVCAST_DATA");
-  if (given != nullptr && *given != '\0') return given;
+  if (given != nullptr && *given != '\0') {
+    if (holds_data(given)) return given;
+    throw UserError(fmt::format("KVCAST_DATA={}: it has no folder configs/models", given));
+  }
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  return error ? "." : found_from(program.parent_path());
+  std::string found = error ? "" : found_from(program.parent_path());
+  if (!found.empty()) return found;
+  if (holds_data(".")) return ".";
+  throw UserError(
+      fmt::format("the data of kvcast are neither near {} nor in the working directory; set KVCAST_DATA to "
+                  "the folder that contains configs/",
+                  program.string()));
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ class Alteration {
     const std::string name = section.text("name");
     machine_ = read_hardware(find_config("hardware", name, section.where("name")));
     if (section.has("uncertainty")) {
-      uncertainty_ = section.quantity("uncertainty", Dimension::kFraction, 0, 10);
+      uncertainty_ = section.uncertainty();
       for (const Knob& knob : knobs(machine_)) {
         if (!knob.key.starts_with("host.")) assume(knob, name, *uncertainty_);
       }
@@ -222,6 +222,15 @@ class Alteration {
 };
 
 }  // namespace
+
+const Node& machine_name(const Node& choice) {
+  const Node* name = &choice;
+  for (const char* const key : {"like", "name"}) {
+    if (name->kind() == Node::Kind::kMap) name = name->find(key);
+    KVCAST_CHECK(name != nullptr);
+  }
+  return *name;
+}
 
 Hardware read_hardware(const Node& choice) {
   if (choice.kind() == Node::Kind::kMap) return Alteration(choice).apply();

@@ -19,9 +19,8 @@ const std::vector<std::string>& origins() {
 // Reads origin, uncertainty and source of a number that is written as a map; all three are optional.
 template <typename Number>
 void read_grounds(Section& entry, Number& number) {
-  constexpr double kMostUncertainty = 10;  // as of numbers in files
   if (entry.has("origin")) number.origin = origin_from_name(entry.choice("origin", origins()));
-  number.uncertainty = entry.quantity("uncertainty", Dimension::kFraction, 0, kMostUncertainty, number.uncertainty);
+  number.uncertainty = entry.uncertainty(number.uncertainty);
   number.source = entry.text("source", number.source);
   entry.finish();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -9,17 +10,43 @@
 
 namespace kvcast::config {
 
-// Finds configs/<folder>/<name>.yaml from the working directory, then from the source tree; otherwise the file there
-// whose `title:` or `aliases:` contain the name, ignoring case, '-', '_' and spaces if there is no exact match. A name
-// with '/' or ending in .yaml is a path relative to these. Throws UserError with the list of existing names, and for an
-// alias that several files claim.
+// Finds configs/<folder>/<name>.yaml from the working directory, then from the data folder, and the other way round
+// for a name that a file of the data folder contains; otherwise the file there whose `title:` or `aliases:` contain the
+// name, or whose own name it is, ignoring case, '-', '_' and spaces if there is no exact match. A name with '/' or
+// ending in .yaml is a path relative to these. Throws UserError with the list of existing names, and for an alias that
+// several files claim. Files that cannot be read are passed over, and named by the error.
 std::string find_config(const std::string& folder, const std::string& name, const SourceLocation& asked_at);
 
 // The same without aliases and without the error; returns nothing for a name (not a path) that has no file.
 std::optional<std::string> find_config_if_any(const std::string& folder, const std::string& name,
                                               const SourceLocation& asked_at);
 
-// Returns the path of configs/<below> from the working directory, then from the source tree; nothing if there is none.
+// The errors of files that a search passed over, since the name searched for may belong to others.
+class Unread {
+ public:
+  // Returns what `read` does, or false if it throws UserError.
+  template <class Read>
+  bool attempt(const Read& read) {
+    try {
+      return read();
+    } catch (const UserError& error) {
+      errors_.insert(error.what());
+      return false;
+    }
+  }
+  // " (not read: FILE: why; ...)", or nothing.
+  std::string text() const;
+
+ private:
+  std::set<std::string> errors_;
+};
+
+// The error for a name that no file has, with the names there are, or else the folders that were searched. `why`
+// follows the first part of the message.
+UserError not_found(const std::string& folder, const std::string& name, const SourceLocation& asked_at,
+                    const std::vector<std::string>& known, const std::string& why);
+
+// Returns the path of configs/<below> from the working directory, then from the data folder; nothing if there is none.
 std::optional<std::string> find_file(const std::string& below);
 
 // The YAML files of configs/<folder>, by name.

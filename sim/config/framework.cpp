@@ -21,8 +21,8 @@ const FrameworkNumber* number_named(std::string_view key) {
 }
 
 // Converts a number as a run writes it to the form of a file: a quantity or a factor keeps the uncertainty of the
-// file's number.
-Node changed_number(const FrameworkNumber& n, const Node& written, const Node* base) {
+// file's number. `by`: who writes it.
+Node changed_number(const FrameworkNumber& n, const Node& written, const Node* base, const std::string& by) {
   const std::string what = fmt::format("framework.{}", n.key);
   std::optional<Value> there;
   if (base != nullptr) {
@@ -42,7 +42,7 @@ Node changed_number(const FrameworkNumber& n, const Node& written, const Node* b
     };
     put("value", fmt::format("{:.17g} {}", value, n.dimension == Dimension::kSeconds ? "s" : "B"));
     put("origin", "assumed");
-    put("source", fmt::format("{} as the run sets it", what));
+    put("source", fmt::format("{} as {} sets it", what, by));
     if (!there) put("uncertainty", "0 %");
   }
   if (!map) return whole;
@@ -53,11 +53,11 @@ Node changed_number(const FrameworkNumber& n, const Node& written, const Node* b
 }
 
 // Merges `over` into the keys of a file; numbers as in changed_number.
-Node laid_over(Node keys, const Node& over) {
+Node laid_over(Node keys, const Node& over, const std::string& by) {
   for (const auto& [key, value] : over.entries()) {
     const FrameworkNumber* const number = number_named(key);
     const Node* const base = keys.find(key);
-    keys = number == nullptr ? keys.with(key, value) : keys.with(key, changed_number(*number, value, base));
+    keys = number == nullptr ? keys.with(key, value) : keys.with(key, changed_number(*number, value, base, by));
   }
   return keys;
 }
@@ -78,7 +78,8 @@ Node conditional_keys(Node keys, const FrameworkFile& file, const Conditional& c
   if (list.kind() == Node::Kind::kNull) return keys;
   for (const Node& item : list.items()) {
     const std::vector<std::string> names = Section(item, conditional.list).texts(conditional.names);
-    if (std::any_of(names.begin(), names.end(), applies)) keys = laid_over(keys, item.without({conditional.names}));
+    if (std::any_of(names.begin(), names.end(), applies))
+      keys = laid_over(keys, item.without({conditional.names}), file.name);
   }
   return keys;
 }
@@ -92,7 +93,7 @@ void check_conditional(const FrameworkFile& file, const Conditional& conditional
       throw UserError(section.where(conditional.names),
                       fmt::format("{}: the list is empty, and the keys apply nowhere", conditional.names));
     }
-    read_framework_keys(laid_over(file.keys, item.without({conditional.names})));
+    read_framework_keys(laid_over(file.keys, item.without({conditional.names}), file.name));
   }
 }
 
@@ -201,7 +202,7 @@ FrameworkFile read_file(const std::string& path, std::vector<std::string> below)
       throw UserError(section.where("like"), fmt::format("like: \"{}\" is like this file", file.like));
     }
     const FrameworkFile base = read_file(base_path, std::move(below));
-    file.keys = laid_over(base.keys, file.keys);
+    file.keys = laid_over(base.keys, file.keys, file.name);
     for (const auto member : {kForModels.member, kForGpus.member}) {
       if ((file.*member).kind() == Node::Kind::kNull) file.*member = base.*member;
     }
@@ -217,21 +218,23 @@ std::string find_framework(const std::string& name, const SourceLocation& where)
   if (const auto path = find_config_if_any("frameworks", name, where)) return *path;
   const auto [family, version] = split_name(name);
   std::vector<std::string> known;
+  std::optional<std::string> found;  // the file of this name in another spelling, or the one that covers the version
+  Unread unread;
   for (const std::string& path : config_files("frameworks")) {
-    const FrameworkFile file = read_framework_file(path);
-    known.push_back(file.name);
-    if (version.empty() || split_name(file.name).first != family) continue;
+    known.push_back(std::filesystem::path(path).stem().string());
+    if (loose_name(known.back()) == loose_name(name)) found = path;
+    if (version.empty() || loose_name(split_name(known.back()).first) != loose_name(family)) continue;
+    FrameworkFile file;
+    if (!unread.attempt([&] { return file = read_framework_file(path), true; })) continue;
     const Version asked = version_of(version);
     const bool early = !file.from.empty() && asked < version_of(file.from);
     const bool late = !file.before.empty() && asked >= version_of(file.before);
-    if (!early && !late) return path;
+    if (!early && !late && !found) found = path;
   }
+  if (found) return *found;
   const std::string why = version.empty() ? "" : fmt::format(", and no file of \"{}\" covers this version", family);
-  throw UserError(
-      where,
-      fmt::format("nothing named \"{}\" under configs/frameworks{}{}", shorten(name),
-                  std::find(known.begin(), known.end(), family) == known.end() ? "" : why, did_you_mean(name, known)),
-      known);
+  const bool is_family = std::find(known.begin(), known.end(), family) != known.end();
+  throw not_found("frameworks", name, where, known, (is_family ? why : "") + unread.text());
 }
 
 FrameworkFile read_framework_file(const std::string& path) { return read_file(path, {}); }
@@ -254,7 +257,7 @@ Framework read_framework(const Node& choice, const Model& model, const Hardware&
     keys = conditional_keys(keys, file, kForGpus, [&](const std::string& gpu) { return is_gpu(gpu, machine); });
     title = file.name;
   }
-  framework = read_framework_keys(laid_over(keys, over));
+  framework = read_framework_keys(laid_over(keys, over, "the run"));
   framework.name = title;
   if (!title.empty() && !over.entries().empty()) framework.name += fmt::format(" ({})", changes_text(over));
   return framework;

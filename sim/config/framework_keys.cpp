@@ -87,8 +87,8 @@ constexpr FrameworkKey kFrameworkKeys[] = {
      "operators",
      0, Dimension::kSeconds},
     {"attention_plan", &Framework::attention_plan,
-     "host time of each pass whose attention covers a number of tokens that no pass before had, as cuDNN plans its "
-     "kernel for each: not of steps of policies that always attend to as many",
+     "host time of a pass whose attention covers a number of tokens not seen before, for which cuDNN plans a new "
+     "kernel; steps of policies that always attend to the same number do not pay it",
      0, Dimension::kSeconds},
     {"expert_sort", &Framework::expert_sort,
      "time per layer of the kernels that sort a pass's tokens by their experts, which wait for each other and hardly "

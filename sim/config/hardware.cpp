@@ -29,7 +29,7 @@ Curve read_curve(Section& section, const CurveField<Owner>& field) {
   read_points(entry.node("points"), field.key, {field.x, field.y, field.low, field.high}, curve);
   curve.origin =
       origin_from_name(entry.choice("origin", {"exact", "measured", "fitted", "literature", "datasheet", "assumed"}));
-  curve.uncertainty = entry.quantity("uncertainty", Dimension::kFraction, 0, 10);
+  curve.uncertainty = entry.uncertainty();
   curve.source = entry.text("source");
   entry.finish();
   return curve;
@@ -103,6 +103,7 @@ void read_gpu(Section& section, Gpu& gpu) {
 Host read_host(const Node& file, std::string name, Sources& sources) {
   const Node map = with_includes(file, "hosts/common", {}, sources);
   Section section(map, "host");
+  section.has("include");  // a known key, for messages
   Host host;
   host.name = std::move(name);
   host.title = section.text("title");
@@ -136,6 +137,7 @@ Hardware read_profile(const std::string& path, Sources& sources) {
   const std::optional<Variation> like = read_variation(file, sources);
   const Node& whole = like ? like->whole : file;
   Section section(whole, "hardware profile");
+  for (const char* const merged : {"like", "include"}) section.has(merged);  // known keys, for messages
   Hardware hardware;
   hardware.name = stem(path);
   hardware.title = section.text("title");

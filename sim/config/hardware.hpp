@@ -208,4 +208,7 @@ Hardware read_hardware(const std::string& path);
 // the number that it replaces. Throws UserError, at the text that sets the number, as for files.
 Hardware read_hardware(const Node& choice);
 
+// Returns the name of the machine in such a choice, which read_hardware accepts, before any number of it is changed.
+const Node& machine_name(const Node& choice);
+
 }  // namespace kvcast::config

@@ -10,18 +10,21 @@ namespace {
 // Merges `own` over `base`: its keys win; maps under the sections named are merged in turn.
 Node overlay(const Node& own, const Node& base, const std::vector<std::string>& sections) {
   std::vector<std::pair<std::string, Node>> entries = own.entries();
+  std::vector<SourceLocation> places;
+  for (const auto& entry : entries) places.push_back(own.key_where(entry.first));
   for (const auto& entry : base.entries()) {
     const auto& [key, value] = entry;
     const auto mine =
         std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.first == entry.first; });
     if (mine == entries.end()) {
       entries.emplace_back(key, value);
+      places.push_back(base.key_where(key));
     } else if (std::find(sections.begin(), sections.end(), key) != sections.end() &&
                mine->second.kind() == Node::Kind::kMap && value.kind() == Node::Kind::kMap) {
       mine->second = overlay(mine->second, value, {});
     }
   }
-  return Node::map(std::move(entries), own.where());
+  return Node::map(std::move(entries), own.where(), std::move(places));
 }
 
 }  // namespace
@@ -49,13 +52,13 @@ std::optional<Variation> read_variation(const Node& map, Sources& sources) {
   Section section(*map.find("like"), "like");
   Variation like;
   like.name = section.text("name");
-  like.uncertainty = section.quantity("uncertainty", Dimension::kFraction, 0, 10);
+  like.uncertainty = section.uncertainty();
   like.same_architecture = section.choice("architecture", {"same", "other"}, "same") == "same";
   section.finish();
   Node base = sources.load("hardware", like.name, section.where("name"));
   if (const Node* again = base.find("like")) {
-    throw UserError(section.where("name"), fmt::format("like: {} is like another profile itself ({}); name that one",
-                                                       like.name, format_location(again->where())));
+    throw UserError(section.where("name"), fmt::format("like: {} is like another profile itself ({}:{}); name that one",
+                                                       like.name, again->where().file, again->where().line));
   }
   base = with_includes(base, "hardware/common", {"gpu", "link"}, sources);
   like.own = map.without({"like"});

@@ -214,6 +214,9 @@ Model read_model(const std::string& path) {
     return static_cast<int>(section.integer(key, 1, high));
   };
   section.require({"layers", "hidden", "n_q_heads", "vocab", "max_context", "rope", "source"});
+  if (!latent && section.has("latent")) {
+    throw UserError(section.where("latent"), "latent: belongs to a model with `attention: mla`");
+  }
   section.require(latent ? std::vector<std::string_view>{"latent"}
                          : std::vector<std::string_view>{"n_kv_heads", "head_dim"});
   if (!section.has("experts")) section.require({"ffn"});

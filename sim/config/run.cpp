@@ -131,7 +131,7 @@ constexpr std::pair<MatchChoice::Quantity, std::string_view> kQuantities[] = {
      "the replayed steps"},
     {MatchChoice::Quantity::kTokensAttended,
      "KV pairs that a head attends to in a step, on GPU and CPU together: the metric `accuracy.attended_mean`. "
-     "Mean over the replayed layers, steps and heads that select. Uncompressed first layers count only if they are "
+     "Mean over the replayed layers, steps and query heads. Uncompressed first layers count only if they are "
      "replayed"},
     {MatchChoice::Quantity::kBytesResident,
      "bytes per sequence that the policy keeps in HBM at the end of decoding, all layers together: KV cache, "
@@ -194,21 +194,35 @@ void check_together(const Run& run) {
   }
 }
 
-// Reads a number, or a map of machines to numbers, of which this machine's applies.
-std::optional<double> read_price(const Node& node, const Hardware& machine) {
+// Reads a number, or a map of machines to numbers, of which this machine's applies, however its name is written and
+// whatever numbers of it the run changes.
+std::optional<double> read_price(Section& run) {
+  const Node node = run.node("price_per_hour"), hardware = run.node("hardware");
   constexpr double kMost = 1e9;
   if (node.kind() != Node::Kind::kMap) return read_number(node, "price_per_hour", 0, kMost);
+  const Node& machine = machine_name(hardware);
+  const std::string file = find_config("hardware", machine.text(), machine.where());
   std::optional<double> price;
   for (const auto& [name, value] : node.entries()) {
-    find_config("hardware", name, node.key_where(name));  // throws for a name that no machine has
+    const std::string priced = find_config("hardware", name, node.key_where(name));
     const double number = read_number(value, "price_per_hour", 0, kMost);
-    const bool alias = std::find(machine.aliases.begin(), machine.aliases.end(), name) != machine.aliases.end();
-    if (name == machine.name || alias) price = number;
+    if (priced != file) continue;
+    if (price && *price != number) {
+      throw UserError(node.key_where(name), fmt::format("price_per_hour: {} has another price under another name: "
+                                                        "give one",
+                                                        name));
+    }
+    price = number;
   }
   return price;
 }
 
 }  // namespace
+
+std::string unpriced_text(const Run& run) {
+  if (run.price_per_hour || run.source.find("price_per_hour") == nullptr) return "";
+  return fmt::format("price_per_hour has no price of {}: its results have no cost", run.hardware.name);
+}
 
 std::vector<TraceChoice> default_traces() {
   const auto of = [](const char* recipe, std::uint64_t seed) {
@@ -314,7 +328,7 @@ Run read_run(const Node& config) {
   run.model = read_model(find_config("models", model, section.where("model")));
   if (section.has("deployment")) run.deployment = read_deployment(section.node("deployment"), run.model);
   run.hardware = read_hardware(section.node("hardware"));
-  if (section.has("price_per_hour")) run.price_per_hour = read_price(section.node("price_per_hour"), run.hardware);
+  if (section.has("price_per_hour")) run.price_per_hour = read_price(section);
   run.policy = read_policy(section.node("policy"));
   if (section.has("workload")) run.workload = read_workload(section.section("workload", "workload"));
   if (section.has("trace") && section.has("traces")) {

@@ -95,6 +95,8 @@ ScoreChoice read_score(const Node& node);
 // Reads a run; `model:` is a name under configs/ or a path, `hardware:` as in read_hardware; everything except these
 // two and `policy:` has a default. Throws UserError for invalid input, including a context beyond the model's.
 Run read_run(const Node& config);
+// Returns a note on a run whose price_per_hour names other machines alone; empty for all other runs.
+std::string unpriced_text(const Run& run);
 // The keys of a run ("run") and of its maps ("workload", "trace", "match", "score", "framework").
 Shapes run_shapes();
 

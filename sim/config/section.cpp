@@ -295,15 +295,27 @@ bool Section::flag(const KeyName& key, std::optional<bool> fallback) {
   return value == nullptr ? *fallback : read_flag(*value, key.name);
 }
 
+double Section::uncertainty(std::optional<double> fallback) {
+  const Node* const written = map_.find("uncertainty");
+  const std::string* const text = written == nullptr ? nullptr : plain_text(*written);
+  const std::optional<double> bare = text == nullptr ? std::nullopt : parse_quantity(*text, Dimension::kNone);
+  if (bare && *bare >= 1) {
+    throw UserError(written->where(),
+                    fmt::format("uncertainty: {0} has no unit: write {0:g} % or {1:g} %", *bare, 100 * *bare));
+  }
+  return quantity("uncertainty", Dimension::kFraction, 0, 10, fallback);
+}
+
 Value Section::value(const KeyName& key, Dimension dimension, double low, double high) {
   if (notes(key, {.type = Type::kValue, .example = std::string(example_of(dimension)), .required = true})) return {};
-  Section entry = section(key, std::string(key.name));
+  const Node* const written = take(key.name, true);
+  if (written->kind() != Node::Kind::kMap) refuse(*written, key.name, "a map {value, origin, uncertainty, source}");
+  Section entry(*written, std::string(key.name));
   Value value;
   value.value = entry.quantity("value", dimension, low, high);
   value.origin = origin_from_name(entry.choice("origin", origin_names()));
   const bool assumed = worse(value.origin, Origin::kAssumed) == value.origin;
-  value.uncertainty =
-      entry.quantity("uncertainty", Dimension::kFraction, 0, 10, assumed ? std::nullopt : std::optional<double>(0));
+  value.uncertainty = entry.uncertainty(assumed ? std::nullopt : std::optional<double>(0));
   value.source = entry.text("source");
   entry.finish();
   return value;

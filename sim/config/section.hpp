@@ -51,6 +51,9 @@ class Section {
   double quantity(const KeyName& key, Dimension dimension, double low, double high,
                   std::optional<double> fallback = {});
   bool flag(const KeyName& key, std::optional<bool> fallback = {});
+  // Reads `uncertainty:`, a share up to 10. A number from 1 on needs its % sign, since a bare 1 may be meant for
+  // either.
+  double uncertainty(std::optional<double> fallback = {});
   // Reads {value: 3.35 TB/s, origin: datasheet, uncertainty: 5 %, source: "..."}; value, origin and source are
   // required, and so is the uncertainty of an assumed number.
   Value value(const KeyName& key, Dimension dimension, double low, double high);

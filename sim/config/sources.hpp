@@ -21,6 +21,7 @@ class Sources {
  private:
   struct Loaded {
     std::string folder, name;  // as requested; empty for a path
+    SourceLocation asked_at;
     std::string path;
     Node root;
   };

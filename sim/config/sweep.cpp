@@ -158,8 +158,9 @@ Axis axis_of_zipped_lists(const Node& zip) {
   for (const auto& [path, list] : lists) {
     const Axis single = axis_of_list(path, list);
     if (single.size() != axis.size()) {
-      throw UserError(list.where(), fmt::format("sweep: zip: \"{}\" has {} values, but \"{}\" has {}", path,
-                                                single.size(), lists.front().first, axis.size()));
+      throw UserError(list.where(),
+                      fmt::format("sweep: zip: \"{}\" has {} value{}, but \"{}\" has {}", path, single.size(),
+                                  single.size() == 1 ? "" : "s", lists.front().first, axis.size()));
     }
     for (std::size_t i = 0; i < axis.size(); ++i) axis[i].insert(axis[i].end(), single[i].begin(), single[i].end());
   }

@@ -13,8 +13,10 @@
 namespace kvcast::config {
 namespace {
 
-// Number of letters inserted, removed, replaced or exchanged with their neighbour, row by row (optimal string
-// alignment).
+char small_letter(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+// Number of letters, whatever their case, inserted, removed, replaced or exchanged with their neighbour, row by row
+// (optimal string alignment).
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before, last, row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -22,9 +24,10 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     before = std::exchange(last, row);
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t change = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      const std::size_t change = last[j - 1] + (small_letter(a[i - 1]) == small_letter(b[j - 1]) ? 0 : 1);
       row[j] = std::min({change, last[j] + 1, row[j - 1] + 1});
-      const bool exchanged = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      const bool exchanged = i > 1 && j > 1 && small_letter(a[i - 1]) == small_letter(b[j - 2]) &&
+                             small_letter(a[i - 2]) == small_letter(b[j - 1]);
       if (exchanged) row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
@@ -79,6 +82,14 @@ std::string shorten(std::string_view text) {
   std::replace_if(
       shown.begin(), shown.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
   return end < text.size() ? shown + "..." : shown;
+}
+
+std::string loose_name(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    if (c != '-' && c != '_' && c != ' ') out += small_letter(c);
+  }
+  return out;
 }
 
 const std::string* nearest_name(std::string_view found, const std::vector<std::string>& known) {

@@ -21,7 +21,10 @@ void put_bits(std::string& text, double number);
 // Shortens a user's text to at most about 60 bytes on one line, for messages.
 std::string shorten(std::string_view text);
 
-// Returns the known name closest to the one found; null if none is close.
+// Returns a name without what users spell differently: case, hyphens, underscores and spaces.
+std::string loose_name(std::string_view name);
+
+// Returns the known name closest to the one found, whatever their case; null if none is close.
 const std::string* nearest_name(std::string_view found, const std::vector<std::string>& known);
 
 // Returns ` (did you mean "budget"?)` if a known name is close to the one found, otherwise nothing. Appended to

@@ -18,8 +18,8 @@ using Vector = Eigen::VectorXd;
 constexpr double kHeadroom = 1.1;  // scores above the full one are distinguished up to this share of it
 constexpr double kDegrees = 4;     // degrees of freedom of the noise
 constexpr int kReweightings = 4;
-// Number of rows that a single estimate uses: the most similar ones. More rows change no estimate by a tenth of a
-// point.
+// Number of rows that a single estimate uses: the most similar ones. All rows would move single estimates by a few
+// tenths of a point, and in rare cases by several points, but errors on rows left out stay the same within 0.2 points.
 constexpr std::size_t kMostAlike = 192;
 
 bool all(std::size_t) { return true; }

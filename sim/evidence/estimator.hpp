@@ -48,6 +48,8 @@ inline constexpr std::size_t kFamilies = 3;
 Family family_of(const std::string& benchmark);
 std::string_view family_name(Family family);  // "ruler", "longbench", "other"
 
+// Chosen by the errors of rows left out, which depend little on the scale of all components together: they determine
+// how much rows count, not how wide intervals are.
 struct Components {
   std::array<double, kLevels> variance{};
   std::array<double, kFamilies> scale{};  // factor on all variances of levels
@@ -62,7 +64,7 @@ std::string write_components(Components components);
 // An estimated score in points of 100.
 struct Estimate {
   double mean = 0;       // mean of y, transformed back to points
-  double deviation = 0;  // standard deviation of y about the mean, noise of a published score included
+  double deviation = 0;  // scale of y about the mean, noise of a published score included; spread_of() calibrates it
 };
 
 // The transform of points, given the full score, and its inverse.

@@ -9,8 +9,6 @@
 #include <map>
 #include <set>
 
-#include "base/quantile.hpp"
-
 namespace kvcast::evidence {
 namespace {
 
@@ -111,12 +109,6 @@ void add_lengths(const JointFit& fit, const std::string& group, const Places& pl
   }
 }
 
-// Error of the estimate in units of its standard deviation.
-double off(const LeftOut& l) {
-  const double full = l.record->full;
-  return std::abs(to_angle(l.record->published, full) - to_angle(l.estimate.mean, full)) / l.estimate.deviation;
-}
-
 }  // namespace
 
 std::vector<LeftOut> leave_out(const JointFit& fit, Novelty novelty) {
@@ -134,28 +126,6 @@ std::vector<LeftOut> leave_out(const JointFit& fit, Novelty novelty) {
       add_left_out(fit, name, places, places, all);
     }
   }
-  return all;
-}
-
-double spread_of(const std::vector<const LeftOut*>& left_out) {
-  constexpr double kNormal = 1.28;
-  std::vector<double> all;
-  for (const LeftOut* l : left_out) all.push_back(off(*l));
-  return all.empty() ? kNormal : quantile(all, .8);
-}
-
-std::vector<HeldOut> held_out(const std::vector<LeftOut>& left_out) {
-  std::map<std::string, double> spreads;  // by group
-  for (const LeftOut& l : left_out) {
-    if (spreads.contains(l.group)) continue;
-    std::vector<const LeftOut*> others;
-    for (const LeftOut& other : left_out) {
-      if (other.group != l.group) others.push_back(&other);
-    }
-    spreads[l.group] = spread_of(others);
-  }
-  std::vector<HeldOut> all;
-  for (const LeftOut& l : left_out) all.push_back({&l, off(l) <= spreads.at(l.group)});
   return all;
 }
 

@@ -38,18 +38,6 @@ struct LeftOut {
 // out.
 std::vector<LeftOut> leave_out(const JointFit& fit, Novelty novelty);
 
-// Half-width of the intervals that contain 80 % of these published scores, in standard deviations of the estimate; that
-// of a normal distribution if there are no scores.
-double spread_of(const std::vector<const LeftOut*>& left_out);
-
-// A record left out, with an interval whose spread was chosen on the other groups: its own group affects only the
-// components and the noise.
-struct HeldOut {
-  const LeftOut* row;
-  bool within = false;  // the published score is within the interval
-};
-std::vector<HeldOut> held_out(const std::vector<LeftOut>& left_out);
-
 // Sum over families of the logarithm of the mean error in points: the objective by which components are chosen.
 double log_error(const std::vector<LeftOut>& left_out);
 

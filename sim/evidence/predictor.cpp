@@ -14,15 +14,18 @@
 namespace kvcast::evidence {
 namespace {
 
-template <typename Parameters, typename Visit>
-void for_each_spread(Parameters& parameters, const Visit& visit) {
+// Visits the values of all novelties and families with their names.
+template <typename Values, typename Visit>
+void for_each(Values& values, const Visit& visit) {
   for (const Novelty novelty : kAllNovelties) {
     for (std::size_t f = 0; f < kFamilies; ++f) {
       visit(fmt::format("{}_{}", novelty_name(novelty), family_name(static_cast<Family>(f))),
-            parameters.spread[static_cast<std::size_t>(novelty)][f]);
+            values[static_cast<std::size_t>(novelty)][f]);
     }
   }
 }
+
+constexpr std::array<const char*, kRanges> kRangeNames{"", "_between"};  // suffixes
 
 // "256", or "256 to 4096".
 std::string range_text(double low, double high) {
@@ -63,33 +66,50 @@ Parameters read_parameters(const std::string& path) {
   Parameters parameters;
   parameters.components = read_components(section.section("components", "components"));
   config::Section spread = section.section("spread", "spread");
-  for_each_spread(parameters, [&](const std::string& name, double& s) { s = spread.number(name, 0, 100); });
-  spread.finish(), section.finish();
+  for_each(parameters.spread, [&](const std::string& name, auto& spreads) {
+    for (std::size_t range = 0; range < kRanges; ++range)
+      spreads[range] = spread.number(name + kRangeNames[range], 0, 100);
+  });
+  config::Section common = section.section("common", "common");
+  for_each(parameters.common, [&](const std::string& name, double& c) { c = common.number(name, 0, 1); });
+  spread.finish(), common.finish(), section.finish();
   return parameters;
 }
 
 std::string write_parameters(const Parameters& parameters) {
   std::string text = "components:\n" + write_components(parameters.components) + "spread:\n";
-  for_each_spread(parameters,
-                  [&](const std::string& name, double s) { text += fmt::format("  {}: {:.3g}\n", name, s); });
+  for_each(parameters.spread, [&](const std::string& name, const auto& spreads) {
+    for (std::size_t range = 0; range < kRanges; ++range)
+      text += fmt::format("  {}{}: {:.3g}\n", name, kRangeNames[range], spreads[range]);
+  });
+  text += "common:\n";
+  for_each(parameters.common,
+           [&](const std::string& name, double c) { text += fmt::format("  {}: {:.3g}\n", name, c); });
   return text;
 }
 
 Parameters with_spreads(const JointFit& fit, const Components& components) {
   Parameters parameters;
   parameters.components = components;
+  const Comparisons comparisons(fit.records());
+  constexpr auto kNewTable = static_cast<std::size_t>(Novelty::kTable);
   for (const Novelty novelty : kAllNovelties) {
-    const std::vector<LeftOut> all = leave_out(fit, novelty);
+    std::array<std::vector<LeftOut>, kFamilies> families;
+    for (LeftOut& l : leave_out(fit, novelty))
+      families[static_cast<std::size_t>(family_of(l.record->benchmark))].push_back(std::move(l));
     for (std::size_t f = 0; f < kFamilies; ++f) {
-      std::vector<const LeftOut*> of_family;
-      for (const LeftOut& l : all) {
-        if (family_of(l.record->benchmark) == static_cast<Family>(f)) of_family.push_back(&l);
+      auto& spreads = parameters.spread[static_cast<std::size_t>(novelty)][f];
+      double& common = parameters.common[static_cast<std::size_t>(novelty)][f];
+      if (families[f].empty() && novelty == Novelty::kLength) {
+        // Tasks of fixed length have no longer prompts, and get the intervals of a new table.
+        spreads = parameters.spread[kNewTable][f], common = parameters.common[kNewTable][f];
+        continue;
       }
-      double& spread = parameters.spread[static_cast<std::size_t>(novelty)][f];
-      spread = spread_of(of_family);
-      // Tasks of fixed length have no longer prompts: they get the spread of a new table.
-      if (of_family.empty() && novelty == Novelty::kLength)
-        spread = parameters.spread[static_cast<std::size_t>(Novelty::kTable)][f];
+      std::array<std::vector<const LeftOut*>, kRanges> ranges;
+      for (const LeftOut& l : families[f])
+        ranges[static_cast<std::size_t>(range_of(l.estimate.mean, l.record->full))].push_back(&l);
+      for (std::size_t range = 0; range < kRanges; ++range) spreads[range] = spread_of(ranges[range]);
+      common = common_of(held_out_means(held_out(families[f]), comparisons));
     }
   }
   return parameters;
@@ -116,19 +136,24 @@ Components fit_components(const std::vector<Record>& records, Components compone
   for_each_component(components, [&all](const std::string&, double& value) { all.push_back(&value); });
   constexpr double kFactors[] = {2, .5};
   constexpr double kGain = 3e-3;
+  const std::size_t in_pass = std::size(kFactors) * all.size();
   double best = error(components);
   std::size_t done = 0;
-  for (double* const value : all) {
-    for (const double factor : kFactors) {
-      const double before = *value;
-      *value *= factor;
-      const double now = error(components);
-      if (now < best - kGain) {
-        best = now;
-      } else {
-        *value = before;
+  for (bool changed = true; changed;) {
+    changed = false;
+    const std::size_t total = done + in_pass;
+    for (double* const value : all) {
+      for (const double factor : kFactors) {
+        const double before = *value;
+        *value *= factor;
+        const double now = error(components);
+        if (now < best - kGain) {
+          best = now, changed = true;
+        } else {
+          *value = before;
+        }
+        advance(++done, total);
       }
-      advance(++done, std::size(kFactors) * all.size());
     }
   }
   return components;
@@ -152,13 +177,14 @@ std::optional<Novelty> Predictor::novelty(const Setting& s, const IsLeftOut& is_
 
 Prediction Predictor::predict(const Setting& s, const IsLeftOut& is_left_out) const {
   const auto family = static_cast<std::size_t>(family_of(s.benchmark));
-  const auto novel = novelty(s, is_left_out);
+  // The errors of other methods say as little about a new benchmark as about a new method.
+  const auto novel = static_cast<std::size_t>(novelty(s, is_left_out).value_or(Novelty::kMethod));
   const Estimate estimate = estimator_.estimate(s, is_left_out);
-  const double half =
-      parameters_.spread[static_cast<std::size_t>(novel.value_or(Novelty::kTable))][family] * estimate.deviation;
+  const auto range = static_cast<std::size_t>(range_of(estimate.mean, s.full));
+  const double half = parameters_.spread[novel][family][range] * estimate.deviation;
   const double angle = to_angle(estimate.mean, s.full);
   Prediction p;
-  p.points = estimate.mean;
+  p.points = estimate.mean, p.common = parameters_.common[novel][family];
   p.low = std::min(p.points, to_points(angle - half, s.full));
   p.high = std::max(p.points, to_points(angle + half, s.full));
   return p;

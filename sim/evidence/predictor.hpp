@@ -7,27 +7,33 @@
 #include <string>
 #include <vector>
 
-#include "evidence/leave_out.hpp"
+#include "evidence/intervals.hpp"
 
 namespace kvcast::evidence {
 
 struct Parameters {
+  template <typename T>
+  using ByNovelty = std::array<std::array<T, kFamilies>, kNovelties>;
+
   Components components;
-  std::array<std::array<double, kFamilies>, kNovelties> spread{};  // of intervals, see spread_of()
+  ByNovelty<std::array<double, kRanges>> spread{};  // of intervals, see spread_of()
+  ByNovelty<double> common{};                       // of errors of the tasks of a benchmark, see common_of()
 };
 // Reads configs/accuracy/evidence.yaml. Throws UserError with the location for invalid content.
 Parameters read_parameters(const std::string& path);
 std::string write_parameters(const Parameters& parameters);
 
-// Chooses the spreads by the errors on records left out.
+// Chooses spreads and common shares of errors by the records left out.
 Parameters with_spreads(const JointFit& fit, const Components& components);
-// Doubles or halves one component after the other, and keeps changes by which records left out are estimated better;
-// one pass over all components. `advance` receives the number of changes tried so far.
+// Doubles or halves one component after the other, and keeps changes by which records left out are estimated better,
+// until a pass over all components keeps none. `advance` receives the number of changes tried so far, and that after
+// the present pass.
 Components fit_components(const std::vector<Record>& records, Components components,
                           const std::function<void(std::size_t done, std::size_t total)>& advance);
 
 struct Prediction {
   double points = 0, low = 0, high = 0;  // interval expected to contain 80 % of published scores
+  double common = 1;                     // share of the error that all tasks of the benchmark have in common
 };
 
 class Predictor {

@@ -31,12 +31,13 @@ class BreakEven final : public Question {
     config::Section section(map, "break_even");
     section.only({"key", "from", "to", "metric", "of", "against", "targets"});
     section.require({"key", "from", "to"});
-    of_ = section.has("of") ? read_variant(run, section.node("of")) : Variant{"the run", run, {}};
+    const std::string path = section.text("key");
+    of_ = section.has("of") ? read_variant(run, section.node("of"), {path}) : Variant{"the run", run, {}};
     if (section.has("against") == section.has("targets")) {
       throw UserError(map.where(), "break_even: give either `against`, another variant, or `targets`, limits to meet");
     }
     if (section.has("against")) {
-      against_ = read_variant(run, section.node("against"));
+      against_ = read_variant(run, section.node("against"), {path});
       tell_apart(of_, *against_);
       metric_ = &read_metric(section.node("metric"));
       metric_where_ = section.where("metric");
@@ -46,7 +47,6 @@ class BreakEven final : public Question {
         throw UserError(section.where("metric"), "break_even: `targets` name their metrics themselves");
       }
     }
-    const std::string path = section.text("key");
     const bool of_has = has_key(of_.run, path);
     key_ = find_key(of_has || !against_ ? of_.run : against_->run, path, section.where("key"));
     refuse_varied(of_, key_.path, "break_even", section.where("of"));
@@ -165,8 +165,9 @@ class BreakEven final : public Question {
 
   json side(const Sample& s) const {
     const ResultPtr& better = against_ && s.state < 0 ? s.against : s.of;
-    json out = {
-        {"better", name_of_state(s.state)}, {"binding_resource", binding_resource(*better, metric_)}, {"at", s.x}};
+    json out = {{"better", name_of_state(s.state)},
+                {"binding_resource", binding_resource(*better, metric_)},
+                {"at", json_of(key_, s.x)}};
     out["of"] = number(s.of), out["against"] = number(s.against);
     return out;
   }
@@ -204,8 +205,8 @@ class BreakEven final : public Question {
 
   json crossing_json(const Crossing& c, const std::map<double, Sample>& samples) const {
     const auto ends = [&](double x) { return !samples.at(x).settled; };
-    return {{"value", c.value},
-            {"interval", {c.interval.low, c.interval.high}},
+    return {{"value", json_of(key_, c.value)},
+            {"interval", {json_of(key_, c.interval.low), json_of(key_, c.interval.high)}},
             {"open", {c.interval.low == from_ && ends(from_), c.interval.high == to_ && ends(to_)}},
             {"below", side(c.below)},
             {"above", side(c.above)}};
@@ -246,7 +247,7 @@ class BreakEven final : public Question {
     }
     out.details.push_back(grounds(samples));
     for (const auto& [x, s] : samples)
-      out.data["samples"].push_back({{"x", x},
+      out.data["samples"].push_back({{"x", json_of(key_, x)},
                                      {"of", s.of_simulated ? number(s.of) : json()},
                                      {"against", s.against_simulated ? number(s.against) : json()}});
     return out;
@@ -263,7 +264,7 @@ class BreakEven final : public Question {
       if (first == samples.end()) break;
       at = std::find_if(first, samples.end(), fits);
       const double low = first->first, high = std::prev(at)->first;
-      data["neither_fits"].push_back({low, high});
+      data["neither_fits"].push_back({json_of(key_, low), json_of(key_, high)});
       const std::string from = short_text(key_, low), to = short_text(key_, high);
       texts.push_back(at == samples.end()        ? fmt::format("neither fits from {} on", from)
                       : first == samples.begin() ? fmt::format("neither fits up to {}", to)

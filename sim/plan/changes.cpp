@@ -28,6 +28,20 @@ KeyOf key_of(const Subject& subject, const std::string& key) {
   return {parameter ? subject.policy : "", key};
 }
 
+// The name of a machine without its changes: "h100-sxm" for "h100-sxm (gpu.hbm_bandwidth 4.02 TB/s)".
+std::string base_of(const std::string& machine) { return machine.substr(0, machine.find(" (")); }
+
+// Names of machines by base name, if every base occurs under a single name; otherwise empty.
+using Machines = std::map<std::string, std::string>;
+Machines machines_by_base(const std::vector<Result>& results) {
+  Machines machines;
+  for (const Result& r : results) {
+    const std::string& name = r.subject.hardware;
+    if (machines.emplace(base_of(name), name).first->second != name) return {};
+  }
+  return machines;
+}
+
 // Returns whether a key is set by the user: neither derived from others nor a mere name of the experiment.
 bool is_setting(const std::string& key) {
   return key != "name" && key != "policy_category" && key != "match.reached" && key != "host";
@@ -36,12 +50,13 @@ bool is_setting(const std::string& key) {
 // The values of every key; "" represents experiments that lack it.
 class Values {
  public:
-  explicit Values(const std::vector<Result>& results) {
+  // by_base: machines are identified by their base names, so that each is paired with its altered counterpart.
+  Values(const std::vector<Result>& results, bool by_base) : by_base_(by_base) {
     for (const Result& r : results) {
       ++experiments_[""], ++experiments_[r.subject.policy];
       for (const result::Setting& s : r.subject.settings) {
         const KeyOf key = key_of(r.subject, s.key);
-        values_[key].insert(result::text_of(s.value)), ++times_[key];
+        values_[key].insert(text_of(s)), ++times_[key];
       }
     }
     for (auto& [key, values] : values_) {
@@ -57,8 +72,17 @@ class Values {
     return *found->second.begin();
   }
   const std::map<KeyOf, std::set<std::string>>& all() const { return values_; }
+  // Returns whether the key is part of an experiment's identity. A base name implies a machine's changes.
+  bool identifies(const std::string& key) const {
+    return is_setting(key) && !(by_base_ && key.starts_with("hardware."));
+  }
+  std::string text_of(const result::Setting& s) const {
+    const std::string text = result::text_of(s.value);
+    return by_base_ && s.key == "hardware" ? base_of(text) : text;
+  }
 
  private:
+  bool by_base_;
   std::map<KeyOf, std::set<std::string>> values_;
   std::map<KeyOf, std::size_t> times_;
   std::map<std::string, std::size_t> experiments_;  // number of experiments by policy; "" counts all
@@ -74,8 +98,8 @@ bool is_free(const Values& a, const Values& b, const KeyOf& key) {
 std::string identity(const Subject& subject, const Values& a, const Values& b) {
   std::string text;
   for (const result::Setting& s : subject.settings) {
-    if (is_setting(s.key) && !is_free(a, b, key_of(subject, s.key)))
-      text += fmt::format("{}={}\n", s.key, result::text_of(s.value));
+    if (a.identifies(s.key) && !is_free(a, b, key_of(subject, s.key)))
+      text += fmt::format("{}={}\n", s.key, a.text_of(s));
   }
   return text;
 }
@@ -96,18 +120,43 @@ std::string setting_of(const Subject& subject, const Values& a, const Values& b)
   std::vector<std::pair<std::string, std::string>> values;
   for (const result::Setting& s : subject.settings) {
     const KeyOf key = key_of(subject, s.key);
-    if (!is_setting(s.key) || is_free(a, b, key)) continue;
-    if (s.key == "policy.name" || !b.only(key)) values.emplace_back(s.key, result::text_of(s.value));
+    if (!a.identifies(s.key) || is_free(a, b, key)) continue;
+    if (s.key == "policy.name" || !b.only(key)) values.emplace_back(s.key, a.text_of(s));
   }
   return label_of(values);
 }
 
+// "policy.budget of quest"
+std::string full_name_of(const KeyOf& key) { return key.first.empty() ? key.second : key.second + " of " + key.first; }
+
 std::vector<std::string> differences(const Values& a, const Values& b) {
   std::vector<std::string> list;
   for (const auto& [key, values] : b.all()) {
-    if (!is_setting(key.second) || !a.knows(key) || !is_free(a, b, key)) continue;
-    const std::string policy = key.first.empty() ? "" : " of " + key.first;
-    list.push_back(fmt::format("{}{}: {}, {}", key.second, policy, *a.only(key), *b.only(key)));
+    if (!a.identifies(key.second) || !a.knows(key) || !is_free(a, b, key)) continue;
+    list.push_back(fmt::format("{}: {} against {}", full_name_of(key), *a.only(key), *b.only(key)));
+  }
+  return list;
+}
+
+// Keys of which no value occurs in both sets, so that nothing can be paired.
+std::vector<std::string> disjoint(const Values& a, const Values& b) {
+  std::vector<std::string> list;
+  for (const auto& [key, of_b] : b.all()) {
+    if (!a.identifies(key.second) || !a.knows(key) || is_free(a, b, key)) continue;
+    const std::set<std::string>& of_a = a.all().at(key);
+    if (std::ranges::any_of(of_a, [&of_b = of_b](const auto& value) { return of_b.contains(value); })) continue;
+    list.push_back(fmt::format("{}: {} against {}", full_name_of(key), fmt::join(of_a, ", "), fmt::join(of_b, ", ")));
+  }
+  return list;
+}
+
+// Machines that have other names in the two sets.
+std::vector<std::string> altered(const Machines& a, const Machines& b) {
+  std::vector<std::string> list;
+  for (const auto& [base, name] : b) {
+    const auto of_a = a.find(base);
+    if (of_a != a.end() && of_a->second != name)
+      list.push_back(fmt::format("hardware: {} against {}", of_a->second, name));
   }
   return list;
 }
@@ -169,11 +218,22 @@ double in_own_unit(const Metric& metric, double times) {
 std::string line_of(const Metric& metric, const Change& c) {
   const double low = in_own_unit(metric, c.comparison.interval.low),
                high = in_own_unit(metric, c.comparison.interval.high);
-  const std::string interval =
-      low == high ? "" : fmt::format(" (80 %: {:.3g} to {:.3g})", std::min(low, high), std::max(low, high));
-  return fmt::format("{}: {} before, {} after, {:.3g} times{}{}", c.pair->setting, format_value(metric, c.before),
-                     format_value(metric, c.after), in_own_unit(metric, c.comparison.times), interval,
-                     c.beyond() ? "" : ", within its interval");
+  const double times = in_own_unit(metric, c.comparison.times);
+  std::string ratio;
+  if (metric.unit == result::Unit::kShare) {
+    ratio = fmt::format("{:+.2f} points", 100 * (c.after - c.before));  // ratios of small shares mislead
+  } else {
+    const bool small = std::abs(times - 1) < 0.05;
+    const auto text = [small](double t) {
+      return small ? fmt::format("{:+.2g}", 100 * (t - 1)) : fmt::format("{:.3g}", t);
+    };
+    ratio = text(times) + (small ? " %" : " times");
+    if (low != high)
+      ratio +=
+          fmt::format(" (80 %: {} to {}{})", text(std::min(low, high)), text(std::max(low, high)), small ? " %" : "");
+  }
+  return fmt::format("{}: {} before, {} after, {}{}", c.pair->setting, format_value(metric, c.before),
+                     format_value(metric, c.after), ratio, c.beyond() ? "" : ", within its interval");
 }
 
 json row_of(const Metric& metric, const Change& c) {
@@ -205,7 +265,7 @@ Answer answer_of(const Metric& metric, const std::vector<Change>& list, const Re
   }
   const Change& largest = list.front();
   answer.text = fmt::format(
-      "Of {}, {} became better and {} worse beyond their intervals, {} changed within them, and {} stayed the same. "
+      "Of {}, {} improved and {} got worse by more than their uncertainty, {} changed by less, and {} stayed the same. "
       "Largest change: {}.",
       pairs_text(list.size()), better, worse, within, same, line_of(metric, largest));
   answer.data = {{"metric", metric.path}, {"before", before.name}, {"after", after.name}, {"changes", rows}};
@@ -228,16 +288,23 @@ std::vector<std::string> changed_status(const Matched& matched, const Results& b
 }  // namespace
 
 Matched match_settings(const Results& before, const Results& after) {
-  const Values a(before.results), b(after.results);
+  const Machines machines_a = machines_by_base(before.results), machines_b = machines_by_base(after.results);
+  // A single machine on each side may differ throughout, whatever its name.
+  const bool by_base = machines_a.size() > 1 && machines_b.size() > 1;
+  const Values a(before.results, by_base), b(after.results, by_base);
   const auto places_a = places(before.results, a, b), places_b = places(after.results, a, b);
   Matched matched;
   matched.differences = differences(a, b);
+  if (by_base) {
+    for (std::string& text : altered(machines_a, machines_b)) matched.differences.push_back(std::move(text));
+  }
   for (const auto& [id, place] : places_b) {
     const auto partner = places_a.find(id);
     if (partner == places_a.end()) continue;
     matched.pairs.push_back({partner->second, place, setting_of(after.results[place].subject, a, b)});
   }
   std::sort(matched.pairs.begin(), matched.pairs.end(), [](const Pair& x, const Pair& y) { return x.after < y.after; });
+  if (matched.pairs.empty()) matched.disjoint = disjoint(a, b);
   matched.only_before = before.results.size() - matched.pairs.size();
   matched.only_after = after.results.size() - matched.pairs.size();
   return matched;
@@ -261,8 +328,9 @@ std::vector<Answer> changes(const Results& before, const Results& after) {
     }
   }
   compared.text =
-      fmt::format("{} of experiments have equal settings; {} of {} and {} of {} have no partner.",
-                  pairs_text(matched.pairs.size()), matched.only_before, before.name, matched.only_after, after.name);
+      fmt::format("{} of experiments have equal settings{}; {} of {} and {} of {} have no partner.",
+                  pairs_text(matched.pairs.size()), matched.differences.empty() ? "" : " apart from those given below",
+                  matched.only_before, before.name, matched.only_after, after.name);
   const auto add = [&compared](const std::string& title, const std::vector<std::string>& lines) {
     if (lines.empty()) return;
     compared.details.push_back(title);
@@ -270,7 +338,9 @@ std::vector<Answer> changes(const Results& before, const Results& after) {
   };
   const std::vector<std::string> status = changed_status(matched, before, after);
   if (!matched.differences.empty())
-    compared.text += fmt::format(" The two differ throughout by {}.", fmt::join(matched.differences, "; "));
+    compared.text += fmt::format(" The two differ throughout in {}.", fmt::join(matched.differences, "; "));
+  if (!matched.disjoint.empty())
+    compared.text += fmt::format(" No value is common to both for {}.", fmt::join(matched.disjoint, "; "));
   if (!status.empty()) compared.text += fmt::format(" The status of {} changed.", pairs_text(status.size()));
   if (answers.empty() && !matched.pairs.empty()) compared.text += " No number changed by 0.1 % or more.";
   add("Another status:", status);

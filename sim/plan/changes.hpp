@@ -26,14 +26,16 @@ struct Pair {
 
 struct Matched {
   std::vector<Pair> pairs;  // in the order of `after`
-  // "hardware: h100-sxm, h200": keys that have one value in each set, and another one in the other. Pairs differ in
-  // these and in nothing else.
+  // "hardware: h100-sxm against h200": keys that have one value in each set, and another one in the other, and machines
+  // whose numbers are changed in one of them. Pairs differ in these and in nothing else.
   std::vector<std::string> differences;
+  std::vector<std::string> disjoint;            // without any pair: keys of which no value occurs in both sets
   std::size_t only_before = 0, only_after = 0;  // experiments without a counterpart
 };
 
 // Pairs experiments whose keys are equal, except keys that have one value throughout each set and keys that only one of
-// the sets knows. A policy's parameters are compared policy by policy. Settings that several experiments of a set share
+// the sets knows. Of several machines, each is paired with the one of the same name whose numbers are changed, if a set
+// has it once. A policy's parameters are compared policy by policy. Settings that several experiments of a set share
 // are left unpaired.
 Matched match_settings(const Results& before, const Results& after);
 

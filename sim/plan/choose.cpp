@@ -90,7 +90,7 @@ class Choose final : public Question {
       }
       const config::Run read = config::read_run(p.config);
       Setting& s = grid_.emplace_back();
-      s.run = p.config, s.values = p.values;
+      s.run = p.config, s.values = name_budget(p.values, p.config);
       s.batch = read.workload.batch, s.gpus = read.deployment.gpus();
       if (read.price_per_hour) s.price_per_s = *read.price_per_hour / kHour * s.gpus;
       if (const std::string name = machine_of(s); !files_.contains(name)) files_[name] = file_of_machine(name);
@@ -160,12 +160,7 @@ class Choose final : public Question {
   }
 
   // The machine's name as the plan writes it.
-  static std::string machine_of(const Setting& s) {
-    const Node* hardware = s.run.find("hardware");
-    if (hardware->kind() == Node::Kind::kMap) hardware = hardware->find("like");
-    if (hardware != nullptr && hardware->kind() == Node::Kind::kMap) hardware = hardware->find("name");
-    return hardware == nullptr ? "" : hardware->text();
-  }
+  static std::string machine_of(const Setting& s) { return config::machine_name(*s.run.find("hardware")).text(); }
 
   // An empty objective means the lowest cost if the question gives prices, or the run gives all of them. A cost that
   // only some of the settings have is left out: they could not be compared by it.
@@ -214,7 +209,10 @@ class Choose final : public Question {
       if (const auto v = result::value(*s.result, *t.metric)) metrics[t.metric->path] = *v;
     }
     if (const auto score = s.score()) metrics["score"] = *score;
-    if (const auto cost = s.cost(s.number("decode.tokens_per_s"))) metrics["cost_per_million_tokens"] = kTokens * *cost;
+    if (const auto cost = s.cost(s.number("decode.tokens_per_s"))) {
+      // The path of the metric, and a short name that readers of earlier answers know.
+      metrics["decode.cost_per_million_tokens"] = metrics["cost_per_million_tokens"] = kTokens * *cost;
+    }
     json out = {
         {"config", config}, {"metrics", metrics}, {"binding_resource", result::bottleneck(s.result->experiment.step)}};
     const auto range = result::interval(*s.result, *result::find_metric("decode.tokens_per_s"));

@@ -29,13 +29,13 @@ std::array<double, 2> factors(const Result& r, const Metric& metric, const std::
   return {result::time_factor(metric, effect->longer), result::time_factor(metric, effect->shorter)};
 }
 
-// The interval of a number that costs do not move, such as a score; only if it excludes 0, near which ratios mean
-// nothing.
-std::optional<Interval> own_range(const Result& r, const Metric& metric) {
+// The interval of a number that costs do not move, such as a score. Its ends are at least a hundredth of the number,
+// because ratios mean nothing near 0.
+std::optional<Interval> own_range(const Result& r, const Metric& metric, double value) {
   auto range = result::interval(r, metric);
   if (!range || metric.basis == result::Basis::kStepTime || metric.basis == result::Basis::kPrefillTime) return {};
-  constexpr double kLeast = 1e-6;
-  range->low = std::max(range->low, kLeast), range->high = std::max(range->high, kLeast);
+  const double least = 0.01 * value;
+  range->low = std::max(range->low, least), range->high = std::max(range->high, least);
   return range;
 }
 
@@ -96,9 +96,9 @@ Comparison compare(const Result& a, const Result& b, const Metric& metric) {
       spread.add(std::array{oriented(fa[0], fb[0]), oriented(fa[1], fb[1])});
     }
   }
-  if (const auto range_a = own_range(a, metric))
+  if (const auto range_a = own_range(a, metric, *of_a))
     spread.add(std::array{oriented(range_a->low, *of_a), oriented(range_a->high, *of_a)});
-  if (const auto range_b = own_range(b, metric))
+  if (const auto range_b = own_range(b, metric, *of_b))
     spread.add(std::array{oriented(*of_b, range_b->low), oriented(*of_b, range_b->high)});
   out.interval = spread.interval(out.times);
   return out;

@@ -76,6 +76,7 @@ View view_of(const Rows& here, const config::ScoreChoice& score) {
 }
 
 std::string ratio_text(double times) {
+  if (times < 2) return fmt::format("{:.3g} × full KV", times);  // "1 ×" would hide a lead of 4 %
   return times < 10 ? fmt::format("{:.2g} × full KV", times) : fmt::format("{:.0f} × full KV", times);
 }
 
@@ -194,8 +195,21 @@ Line best_line(const View& view) {
   return line;
 }
 
-// The smallest swept batch, by context, at which the recommended setting is faster than full KV.
-std::map<std::int64_t, std::string> first_batches(const View& view, std::vector<Bar>& bars) {
+// The smallest swept batch from which on the recommended setting is faster than full KV.
+struct FirstBatch {
+  std::int64_t batch = 0, certain = 0;    // certain: smallest one with a lead beyond the uncertainty; 0: none
+  bool smallest = false, misfit = false;  // of all swept batches; full KV does not fit
+};
+
+std::string text_of(const FirstBatch& first) {
+  std::string notes = first.misfit ? "; full KV no longer fits" : first.smallest ? "; the smallest swept" : "";
+  if (first.certain == 0) notes += "; within uncertainty";
+  if (first.certain > first.batch) notes += fmt::format("; within uncertainty below {}", first.certain);
+  return fmt::format("{}{}", first.batch, notes.empty() ? "" : " (" + notes.substr(2) + ")");
+}
+
+// Keyed by context. A larger batch at which full KV is as fast or faster discards the one found.
+std::map<std::int64_t, FirstBatch> first_batches(const View& view, std::vector<Bar>& bars) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::pair<const Result*, const Result*>> pairs;  // setting, full
   const std::string setting = describe_setting(view.best());
   for (const Result* r : view.here) {
@@ -203,22 +217,25 @@ std::map<std::int64_t, std::string> first_batches(const View& view, std::vector<
     if (describe_setting(*r) == setting) pair.first = r;
     if (r->subject.policy == "full") pair.second = r;
   }
-  std::map<std::int64_t, std::string> first;
+  std::map<std::int64_t, FirstBatch> first;
   std::int64_t context = 0;
   for (const auto& [point, pair] : pairs) {
     const auto& [own, full] = pair;
     if (own == nullptr || full == nullptr || !own->has_times()) continue;
-    const double times = full->has_times() ? compare(*own, *full, throughput()).times : 0;
+    const Comparison c = compare(*own, *full, throughput());
     const bool smallest = point.first != context;
     if (smallest) bars.clear();  // only those of the longest context are reported
     context = point.first;
     bars.push_back({fmt::format("{} tokens, batch {}", tokens_text(point.first), point.second),
-                    full->has_times() ? ratio_text(times) : "full KV does not fit", 0, times});
-    if (first.contains(point.first)) continue;
-    if (!full->has_times()) first[point.first] = fmt::format("{} (full KV no longer fits)", point.second);
-    if (full->has_times() && compare(*own, *full, throughput()).first_better()) {
-      first[point.first] = fmt::format("{}{}", point.second, smallest ? " (the smallest swept)" : "");
+                    full->has_times() ? ratio_text(c.times) : "full KV does not fit", 0,
+                    full->has_times() ? c.times : 0});
+    if (full->has_times() && !c.first_better()) {
+      first.erase(point.first);
+      continue;
     }
+    FirstBatch& found =
+        first.try_emplace(point.first, FirstBatch{point.second, 0, smallest, !full->has_times()}).first->second;
+    if (found.certain == 0 && (!full->has_times() || c.beyond_uncertainty())) found.certain = point.second;
   }
   return first;
 }
@@ -232,24 +249,22 @@ Line break_even_line(const View& view) {
   }
   std::vector<Bar> bars;
   const auto first = first_batches(view, bars);
-  if (bars.empty()) return {fmt::format("{} was not swept together with full KV", describe_setting(best)), ""};
+  if (bars.empty()) return {describe_setting(best) + " was not swept together with full KV", ""};
   std::map<std::string, std::vector<std::string>> contexts;  // by batch
   std::vector<std::string> batches;                          // in order of the first context
-  for (const auto& [context, batch] : first) {
+  for (const auto& [context, found] : first) {
+    const std::string batch = text_of(found);
     if (!contexts.contains(batch)) batches.push_back(batch);
     contexts[batch].push_back(tokens_text(context));
   }
   std::vector<std::string> parts;
   for (const std::string& batch : batches)
-    parts.push_back(fmt::format("{} at {}", batch, fmt::join(contexts[batch], ", ")));
-  if (parts.empty()) {
-    const std::string text =
-        fmt::format("{} is never faster than full KV at equal batch in this sweep", describe_setting(best));
-    return {text, "", "never", bars};
-  }
-  return {fmt::format("{} beats full KV from batch {}", describe_setting(best), fmt::join(parts, "; ")),
-          "the smallest swept batch at which it is faster, by context",
-          "batch " + first.rbegin()->second.substr(0, first.rbegin()->second.find(' ')), bars};
+    parts.push_back(fmt::format("batch {} on at {} tokens", batch, fmt::join(contexts[batch], ", ")));
+  if (parts.empty())
+    return {describe_setting(best) + " is not faster than full KV at equal batch in this sweep", "", "never", bars};
+  return {fmt::format("{} is faster than full KV from {}", describe_setting(best), fmt::join(parts, ", from ")),
+          "the smallest swept batch from which on it is faster, by context",
+          fmt::format("batch {}", first.rbegin()->second.batch), bars};
 }
 
 Line bound_line(const View& view) {

@@ -203,6 +203,10 @@ std::string value_text(const Key& key, double value) {
   return fmt::format("{:.9g}{}", value / parse_quantity("1" + unit, key.dimension).value(), unit);
 }
 
+nlohmann::json json_of(const Key& key, double value) {
+  return key.integer ? nlohmann::json(std::llround(value)) : nlohmann::json(value);
+}
+
 std::string short_text(const Key& key, double value) {
   if (key.factor) return fmt::format("{:.3g} times", value);
   if (key.integer) return fmt::format("{}", std::llround(value));

@@ -2,6 +2,7 @@
 // configuration.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -37,6 +38,8 @@ std::optional<int> engine_batch(const config::Node& run);
 double end_of_range(const Key& key, double end, const config::Node& run);
 // A value as a configuration writes it: "8", "25 GB/s", "0.8", "x2" of a curve.
 std::string value_text(const Key& key, double value);
+// A value as answers have it: an integer of an integer key, otherwise a number in the base unit.
+nlohmann::json json_of(const Key& key, double value);
 // Formats a value for people: three significant digits.
 std::string short_text(const Key& key, double value);
 // The run with the key at a value.

@@ -32,8 +32,9 @@ class Largest final : public Question {
     config::Section section(map, "largest");
     section.only({"key", "from", "to", "of", "targets"});
     section.require({"key"});
-    of_ = section.has("of") ? read_variant(run, section.node("of")) : Variant{"", run, {}};
-    key_ = find_key(of_.run, section.text("key"), section.where("key"));
+    const std::string path = section.text("key");
+    of_ = section.has("of") ? read_variant(run, section.node("of"), {path}) : Variant{"", run, {}};
+    key_ = find_key(of_.run, path, section.where("key"));
     refuse_varied(of_, key_.path, "largest", section.where("of"));
     if (section.has("targets")) targets_ = read_targets_of(of_.run, section.node("targets"));
     from_ = section.has("from") ? read_value(key_, section.node("from")) : default_from();
@@ -56,8 +57,8 @@ class Largest final : public Question {
                     targets_.empty() ? "" : " and meets " + target_text(targets_));
     const auto limit = nominal.limit();
     out.data = {{"key", key_.path},
-                {"range", {from_, to_}},
-                {"value", value ? json(*value) : json()},
+                {"range", {json_of(key_, from_), json_of(key_, to_)}},
+                {"value", value ? json_of(key_, *value) : json()},
                 {"limited_by", limit ? json(*limit) : json()}};
     if (!value) {
       out.text = none_text(nominal.last_missed(), limit);
@@ -303,7 +304,7 @@ class Largest final : public Question {
   void add_interval(Experiments& experiments, double value, Answer& out) const {
     Search certain(*this, experiments, Reading::kCertain), possible(*this, experiments, Reading::kPossible);
     const std::optional<double> low = certain.largest(), high = possible.largest();
-    out.data["interval"] = {low ? json(*low) : json(), std::max(value, high.value_or(value))};
+    out.data["interval"] = {low ? json_of(key_, *low) : json(), json_of(key_, std::max(value, high.value_or(value)))};
     out.details.push_back(
         fmt::format("With all numbers at the worse ends of their 80 % intervals {}, at the better ends {}.",
                     low ? short_text(key_, *low) : "none", short_text(key_, std::max(value, high.value_or(value)))));

@@ -43,6 +43,7 @@ class Axis {
   const Key& key() const { return key_; }
   int size() const { return static_cast<int>(values_.size()); }
   double operator[](int i) const { return values_[static_cast<std::size_t>(i)]; }
+  json at(int i) const { return json_of(key_, (*this)[i]); }
 
  private:
   Key key_;
@@ -76,7 +77,7 @@ class Map final : public Question {
     metric_where_ = section.has("metric") ? section.where("metric") : map.where();
     if (section.has("targets")) targets_ = read_targets_of(run, section.node("targets"));
     targets_ = with_floor(std::move(targets_), run);
-    read_policies(run, section.node("policies"));
+    read_policies(run, section.node("policies"), {section.text("x"), section.text("y")});
     for (const bool second : {false, true}) read_axis(section, second);
     if (axes_[0].key().path == axes_[1].key().path)
       throw UserError(section.where("y"), "map: x and y are the same key");
@@ -114,12 +115,12 @@ class Map final : public Question {
   };
   using Lacks = std::map<std::size_t, Lack>;  // by policy
 
-  void read_policies(const Node& run, const Node& list) {
+  void read_policies(const Node& run, const Node& list, const std::vector<std::string>& varied) {
     if (list.kind() != Node::Kind::kList || list.items().size() < 2) {
       throw UserError(list.where(), "map: policies: expected a list of at least two, found " + config::describe(list));
     }
     for (const Node& item : list.items()) {
-      policies_.push_back(read_variant(run, Node::map({{"policy", item}}, item.where())));
+      policies_.push_back(read_variant(run, Node::map({{"policy", item}}, item.where()), varied));
     }
   }
 
@@ -286,8 +287,8 @@ class Map final : public Question {
         ++next[axis];
         const auto found = cells.find(next);
         if (found == cells.end() || found->second.best == cell.best) continue;
-        list.push_back({{"x", {axes_[0][place[0]], axes_[0][next[0]]}},
-                        {"y", {axes_[1][place[1]], axes_[1][next[1]]}},
+        list.push_back({{"x", {axes_[0].at(place[0]), axes_[0].at(next[0])}},
+                        {"y", {axes_[1].at(place[1]), axes_[1].at(next[1])}},
                         {"between", {name_of_cell(cell), name_of_cell(found->second)}}});
       }
     }
@@ -303,8 +304,8 @@ class Map final : public Question {
     std::map<std::string, int> counts;
     for (const auto& [place, cell] : cells) {
       ++counts[name_of_cell(cell)];
-      list.push_back({{"x", axes_[0][place[0]]},
-                      {"y", axes_[1][place[1]]},
+      list.push_back({{"x", axes_[0].at(place[0])},
+                      {"y", axes_[1].at(place[1])},
                       {"best", name_of_cell(cell)},
                       {"simulated", cell.simulated},
                       {"told_apart", or_null(cell.distinguished)},

@@ -93,11 +93,25 @@ std::string setting_text(const std::string& key, const std::string& value) {
   return fmt::format("{} {}", without(without(without(key, "policy."), "workload."), "hardware."), value);
 }
 
+bool is_policy(const std::string& key) { return key == "policy.name" || key == "policy.file"; }
+
+bool has_policy(const KeyValues& values) {
+  return std::any_of(values.begin(), values.end(), [](const auto& value) { return is_policy(value.first); });
+}
+
 }  // namespace
 
-std::string label_of(const std::vector<std::pair<std::string, std::string>>& values) {
+KeyValues name_budget(KeyValues values, const Node& run) {
+  const auto is_budget = [](const auto& value) { return value.first == "policy.budget"; };
+  if (!has_policy(values) || std::any_of(values.begin(), values.end(), is_budget)) return values;
+  const std::string budget = study::subject_of(study::prepare(run)).text("policy.budget");
+  if (!budget.empty()) values.emplace_back("policy.budget", budget);
+  return values;
+}
+
+std::string label_of(const KeyValues& values) {
   const auto rank = [](const std::string& key) {
-    if (key == "policy.name" || key == "policy.file") return 0;
+    if (is_policy(key)) return 0;
     return key.starts_with("policy.") ? 1 : key.starts_with("hardware") ? 2 : 3;
   };
   std::vector<std::string> parts;
@@ -131,24 +145,30 @@ std::vector<config::SweepPoint> points_of(const Node& run, const Node& map) {
   return config::expand_sweep(run.with("sweep", Node::map({{"cases", cases}}, map.where())));
 }
 
-Variant read_variant(const Node& run, const Node& overrides) {
+Variant read_variant(const Node& run, const Node& overrides, const std::vector<std::string>& varied) {
   if (overrides.kind() != Node::Kind::kMap || overrides.entries().empty()) {
     throw UserError(overrides.where(),
                     "expected a map of keys to values such as {policy: full}, found " + config::describe(overrides));
   }
   const auto points = points_of(run, overrides);
   if (points.size() != 1) throw UserError(overrides.where(), "a list means several experiments; give one value");
-  check_run(points.front().config);
-  return {label_of(points.front().values), points.front().config, points.front().values};
+  const auto& [config, values] = points.front();
+  check_run(config);
+  const bool fixed = std::find(varied.begin(), varied.end(), "policy.budget") == varied.end();
+  const KeyValues named = fixed ? name_budget(values, config) : values;
+  return {label_of(named), config, values, named};
 }
 
 void tell_apart(Variant& a, Variant& b) {
   const auto without = [](const Variant& v, const Variant& other) {
-    auto values = v.values;
+    KeyValues values = v.named;
     std::erase_if(values, [&](const auto& value) {
       return !value.first.starts_with("policy") &&
-             std::find(other.values.begin(), other.values.end(), value) != other.values.end();
+             std::find(other.named.begin(), other.named.end(), value) != other.named.end();
     });
+    if (!values.empty() && !has_policy(values) && has_policy(other.named)) {
+      values.emplace_back("policy.name", config::read_policy(*v.run.find("policy")).name);
+    }
     return label_of(values);
   };
   std::string label_a = without(a, b), label_b = without(b, a);

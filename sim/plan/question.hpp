@@ -48,20 +48,28 @@ config::Shapes question_shapes();
 
 // ---- Shared by the files of questions
 
+using KeyValues = std::vector<std::pair<std::string, std::string>>;  // dotted key, value
+
 // A run with some of its keys changed, as `of:` and `against:` specify.
 struct Variant {
   std::string label;  // "quest, budget 1024, on l40s"
   config::Node run;
-  std::vector<std::pair<std::string, std::string>> values;  // changed values: dotted key, value
+  KeyValues values;  // that it changes
+  KeyValues named =
+      {};  // that its label states: the changed ones, and the budget of a policy that is named without one
 };
 // Expands a map of keys in which lists mean several settings, like a case of a sweep.
 std::vector<config::SweepPoint> points_of(const config::Node& run, const config::Node& map);
-// Throws UserError if the node is not a map, or contains lists.
-Variant read_variant(const config::Node& run, const config::Node& overrides);
-// Labels two variants by their differences, leaving out values that both share.
+// Throws UserError if the node is not a map, or contains lists. `varied`: keys that the question itself varies.
+Variant read_variant(const config::Node& run, const config::Node& overrides,
+                     const std::vector<std::string>& varied = {});
+// Labels two variants by their differences, leaving out values that both share. If one of them changes the policy, the
+// other is labelled with its own.
 void tell_apart(Variant& a, Variant& b);
+// Returns the values, and `policy.budget` if they name a policy without the budget that `run`, to which they lead, has.
+KeyValues name_budget(KeyValues values, const config::Node& run);
 // Returns a name for settings that distinguish a run: those of a policy start with its name.
-std::string label_of(const std::vector<std::pair<std::string, std::string>>& values);
+std::string label_of(const KeyValues& values);
 // Throws UserError if the run itself is invalid.
 void check_run(const config::Node& run);
 // Throws UserError if the variant sets the key that the question itself varies.

@@ -156,8 +156,9 @@ class Sensitivities final : public Question {
       if (results[i]->status == result::Status::kFailed) continue;  // beyond the limits of the model or the machine
       const auto value = result::value(*results[i], *metric_);
       const std::string now = binding_resource(*results[i], metric_);
-      m->grows.push_back(
-          {{"value", m->key->now * factor}, {"metric", value ? json(*value) : json()}, {"binding_resource", now}});
+      m->grows.push_back({{"value", json_of(*m->key, m->key->now * factor)},
+                          {"metric", value ? json(*value) : json()},
+                          {"binding_resource", now}});
       if (m->becomes.empty() && now != before) m->becomes = fmt::format("{} at {:.0f} times", now, factor);
     }
   }
@@ -165,7 +166,10 @@ class Sensitivities final : public Question {
   void tell(const result::Result& base, double value, const std::vector<Moved>& moved, Answer& out) const {
     json list = json::array();
     for (const Moved& m : moved) {
-      list.push_back({{"key", m.key->path}, {"elasticity", m.elasticity}, {"value", m.key->now}, {"grows", m.grows}});
+      list.push_back({{"key", m.key->path},
+                      {"elasticity", m.elasticity},
+                      {"value", json_of(*m.key, m.key->now)},
+                      {"grows", m.grows}});
     }
     out.data["value"] = value;
     out.data["binding_resource"] = binding_resource(base, metric_);

@@ -12,53 +12,11 @@
 // Cost: SnapKV's with two more passes over the window's scores; decode eviction writes and ranks each step's weights.
 // Storage: that of SnapKV in total. The cascade (evicting layer by layer while the prompt is read) ends with the same
 // budgets up to rounding; its smaller peak during the prompt is not modelled.
-#include "base/error.hpp"
-#include "policy/costs.hpp"
 #include "policy_parts/prompt_eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
-
-// CAKE with an eviction at every step.
-class DecodingCake final : public Policy {
- public:
-  explicit DecodingCake(const PromptEviction& setting) : s_(setting) {}
-
-  void survey(std::span<const LayerInput* const> layers) override { preferences_ = survey_preferences(s_, layers); }
-
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
-    const trace::TraceInfo& info = layer.info();
-    std::vector<double> preferences = preferences_;
-    if (preferences.empty()) {  // replayed without a survey
-      const LayerInput* const alone = &layer;
-      preferences = survey_preferences(s_, {&alone, 1});
-    }
-    const std::int64_t budget = info.prompt_tokens <= s_.budget ? s_.budget
-                                                                : layer_budget(s_, layer.layer().id(), info.n_layers,
-                                                                               info.prompt_tokens, preferences);
-    return evicting_selector(layer, prompt_rule(s_, layer, budget), s_.block, false);
-  }
-
-  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    prompt_eviction_cost(s_, shape, static_cast<double>(s_.budget), ops);
-  }
-
-  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.budget}; }
-
-  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
-    attend_and_evict(shape, false, shape.model->n_kv_heads, ops);
-  }
-
-  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
-    const std::int64_t held = std::min(shape.tokens, s_.budget + 1);
-    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
-  }
-
- private:
-  PromptEviction s_;
-  std::vector<double> preferences_;
-};
 
 Fields<PromptEviction> cake_fields() {
   using S = PromptEviction;
@@ -96,17 +54,7 @@ Descriptor describe_cake() {
       "preferences of layers that the trace lacks are those of the nearest layer in it",
       "the cascade's smaller memory peak during the prompt is not modelled; with block, preferences are "
       "those of the whole prompt"};
-  d.make = [fields = cake_fields(), start](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
-    const PromptEviction s = read_prompt_eviction(fields, values, start);
-    if (s.decode_eviction) return std::make_unique<DecodingCake>(s);
-    return two_stages(evict_after_prompt(s), read_all());
-  };
-  d.stages = [stages = d.stages](const ParameterValues& values, const Lengths& lengths) {
-    if (values.flag("decode_eviction")) {
-      throw UserError(values.where("decode_eviction"), "cake is a first stage only without decode_eviction");
-    }
-    return stages(values, lengths);
-  };
+  describe_decode_eviction(d, cake_fields(), start);
   return d;
 }
 

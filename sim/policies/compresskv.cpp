@@ -6,7 +6,8 @@
 // profile) score all tokens with the last `window` queries: sum over rows, pooling, mean over these heads. The best
 // tokens and the window are kept, the same in every head of the layer. Layers share the budget by the effect of
 // compression on their output (equations 8 to 12, algorithm 1), between `least_layer_budget` and `most_layer_factor`
-// budgets.
+// budgets; a prompt of at most a layer's own budget stays whole there (listing 1). `ranked_by: retrieval` chooses
+// traditional retrieval heads instead (table 2).
 // Cost: the window scores of a few heads only (2·h·w·S·d FLOP), one top-k per layer, compaction.
 // Storage: that of SnapKV in total.
 #include "policies/kivi.hpp"
@@ -25,7 +26,7 @@ Fields<PromptEviction> compresskv_fields() {
           &PromptEviction::layers, {LayerBudgets::kErrors, LayerBudgets::kUniform});
   add_error_budgets(all);
   return all.add(quantisation_parameters())
-      .add(profile_parameter("semantic scores of heads, and layer errors if layers: errors"));
+      .add(profile_parameter("scores of heads (ranked_by), and layer errors if layers: errors"));
 }
 
 }  // namespace

@@ -39,6 +39,8 @@ struct DoubleSetting {
 
   std::int64_t channels_of(int head_dim) const { return std::min<std::int64_t>(channels, head_dim); }
   bool uses_queries() const { return calibrate_on != "k"; }
+  // A shorter prompt is used as a whole.
+  int window_of(std::int64_t prompt) const { return static_cast<int>(std::min<std::int64_t>(window, prompt)); }
   // Bytes of a token's label with its scale and minimum.
   double label_bytes(const Dims& m) const {
     const double r = std::min(static_cast<double>(channels), m.d);
@@ -80,7 +82,7 @@ class DoubleHead final : public HeadRetrieval {
     prompt.rows = static_cast<std::size_t>(info.prompt_tokens);
     add_magnitudes(prompt, keys);
     for (int g = 0; g < info.group() && s_.uses_queries(); ++g) {
-      add_magnitudes(layer_.window_queries(first_q_ + g, s_.window), queries);
+      add_magnitudes(layer_.window_queries(first_q_ + g, s_.window_of(info.prompt_tokens)), queries);
     }
     std::vector<float> weight;
     for (std::size_t j = 0; j < keys.size(); ++j) {
@@ -200,9 +202,9 @@ Descriptor describe_double_sparsity() {
       "well",
       "the query heads of a KV head share one set of channels; the released code repeats keys for each query head",
       "Double Sparsity-Offload, which fetches the tokens of the next layer from host memory, is not modelled"};
-  d.needs = [](const ParameterValues& values, const Lengths&) {
+  d.needs = [](const ParameterValues& values, const Lengths& lengths) {
     const DoubleSetting s = double_sparsity_fields().read(values);
-    return ReplayNeeds{.window = s.uses_queries() ? s.window : 0};
+    return ReplayNeeds{.window = s.uses_queries() ? s.window_of(lengths.prompt_tokens) : 0};
   };
   d.stages = [](const ParameterValues& values, const Lengths& lengths) {
     DoubleSetting s = double_sparsity_fields().read(values);

@@ -14,8 +14,8 @@
 // estimation, top-k and recall on side streams, driven by a host thread. If any head of any sequence is corrected, the
 // estimation of all heads and the recall of the corrected ones precede attention. Hybrid layout: one copy of 2·p·d
 // elements per page and head into a staging buffer, then a conversion; two buffers on two streams overlap copy and
-// conversion, one buffer waits after every head. nhd: 2·p copies of d elements. Filled pages are backed up (and
-// transposed) on their own stream.
+// conversion, one buffer waits after every head of each sequence. nhd: 2·p copies of d elements. Filled pages are
+// backed up (and transposed) on their own stream.
 // Storage: HBM 2·n_kv·(budget + ⌈L/p⌉)·d·b + last queries + staging; pinned DRAM 2·n_kv·L·d·b.
 #include <algorithm>
 #include <cmath>
@@ -357,7 +357,10 @@ Descriptor describe_freekv() {
       "scores: summary: cuboid_mean, group: mean_scores",
       "the softmax leaves out the sink, as in the accuracy code: heads that mostly attend to the sink weigh more in "
       "the mean. On synthetic traces a sink lowers scores (RULER at 32K by 10 points), but not with group: mean_scores",
-      "double buffering alternates by KV head, as in the released runtime, not by page as in the paper",
+      "double buffering alternates by KV head, with the pages of all sequences together; the released runtime "
+      "alternates by sequence and KV head (1 % of a step at batch 4), the paper by page",
+      "selection and recall for the next step start after the layer's attention; in the paper and the released runtime "
+      "they overlap with it",
       "the first layer is compressed by default; the paper leaves it uncompressed: first_dense_layers: 1"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     const FreekvSetting s = read_freekv(values);

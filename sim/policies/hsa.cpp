@@ -295,7 +295,8 @@ class Hsa final : public Retrieval {
   }
 
   Growth growth() const override {
-    return s_.budget >= s_.length ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page(), .fill = s_.budget};
+    if (s_.budget >= s_.length) return {.attended = 1};
+    return {.scored = 1.0 / s_.page(), .fill = s_.budget, .when_full = s_.budget / 2};
   }
 
  private:
@@ -381,6 +382,8 @@ Descriptor describe_hsa() {
       "k1 is rounded down (the Hugging Face code; its gpt-fast code rounds to nearest: dims_rounding: nearest)",
       "the paper's algorithm has no norm correction (norm_correction: false) and takes the maximum at a sign "
       "of 0 (zero_sign: max)",
+      "the paper's algorithm sums queries, and thereby scores, over the group (group: sum_scores); the released code "
+      "averages softmax weights",
       "top-k runs over pages; the released code spreads scores over tokens first"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     BudgetRule rule = chooses(values.integer("budget"), values.integer("budget") / 2, 0, lengths.prompt_tokens);

@@ -4,10 +4,13 @@
 // Idea: keys of small norm receive the most attention.
 // Selection, once after the prompt: per KV head the `budget` tokens of smallest ‖k‖₂ are kept; no token is protected;
 // generated tokens are kept. Prompts shorter than `prune_after` are not compressed.
-// Cost of the prompt: keys read once (n_kv·S·d·b), top-k, compaction; a step reads 2·n_kv·(budget + T)·d·b.
-// Storage: the same.
+// `decode_eviction`: each step evicts as well, so that `budget` tokens stay (KeyDiff's comparison, arXiv 2504.15364).
+// Cost of the prompt: keys read once (n_kv·S·d·b), top-k, compaction; a step reads 2·n_kv·(budget + T)·d·b; decode
+// eviction reads the keys once more and finds the largest norm.
+// Storage: 2·n_kv·(budget + T)·d·b; T is at most 1 with decode eviction.
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "policy/costs.hpp"
 #include "policy/fields.hpp"
 #include "policy_parts/eviction.hpp"
@@ -19,6 +22,7 @@ namespace {
 struct NormSetting {
   Quota quota;
   std::int64_t block = 0, prune_after = 0;
+  bool every_step = false;
 };
 
 class NormRule final : public EvictionRule {
@@ -26,7 +30,15 @@ class NormRule final : public EvictionRule {
   NormRule(const trace::Layer& layer, const NormSetting& setting) : layer_(layer), s_(setting) {}
 
   void after_block(std::int64_t, std::int64_t end, std::vector<Held>& held) override {
-    if (end < s_.prune_after) return;
+    if (end >= s_.prune_after) evict(held);
+  }
+
+  void after_step(int, std::vector<Held>& held) override {
+    if (s_.every_step) evict(held);
+  }
+
+ private:
+  void evict(std::vector<Held>& held) {
     for (std::size_t h = 0; h < held.size(); ++h) {
       const MatrixView keys = layer_.keys(static_cast<int>(h));
       scores_.clear();
@@ -39,12 +51,19 @@ class NormRule final : public EvictionRule {
     }
   }
 
- private:
   const trace::Layer& layer_;
   NormSetting s_;
   std::vector<float> scores_;
   std::vector<std::int32_t> stay_;
 };
+
+// Norms of the `n` keys of each list.
+graph::OpId score_norms(const config::Model& model, double lists, double n, LayerOps& ops, graph::OpId after) {
+  const Dims m(model);
+  graph::Kernel norms{graph::KernelClass::kReduce, lists * n * m.row(), lists * n * kScoreBytes};
+  norms.flops = 2 * lists * n * m.d;
+  return ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "key norms", norms, {after});
+}
 
 class NormRetention final : public Retention {
  public:
@@ -64,11 +83,8 @@ class NormRetention final : public Retention {
     const double n = static_cast<double>(shape.start < s_.prune_after ? shape.start : std::min(shape.start, kept_)) +
                      static_cast<double>(shape.length());
     if (shape.stop() < s_.prune_after || n <= static_cast<double>(kept_)) return;
-    const Dims m(*shape.model);
-    const double lists = shape.batch * m.kv_heads;
-    graph::Kernel norms{graph::KernelClass::kReduce, lists * n * m.row(), lists * n * kScoreBytes};
-    norms.flops = 2 * lists * n * m.d;
-    const graph::OpId op = ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "key norms", norms, {ops.ready()});
+    const double lists = shape.batch * static_cast<double>(shape.model->n_kv_heads);
+    const graph::OpId op = score_norms(*shape.model, lists, n, ops, ops.ready());
     rank_and_compact(*shape.model, lists, lists, n, static_cast<double>(kept_), static_cast<double>(kept_), ops, op);
   }
 
@@ -81,6 +97,44 @@ class NormRetention final : public Retention {
   std::int64_t kept_;
 };
 
+// Also evicts at every step.
+class NormEviction final : public Policy {
+ public:
+  NormEviction(const NormSetting& setting, const Lengths& lengths)
+      : s_(setting), prompt_(setting), covers_all_(setting.quota.budget >= lengths.bound()) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return evicting_selector(layer, std::make_unique<NormRule>(layer.layer(), s_), s_.block, false);
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override { prompt_.prefill_cost(shape, ops); }
+
+  PromptBlocks prompt_blocks(const config::Model& model, int layer) const override {
+    return prompt_.prompt_blocks(model, layer);
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    graph::OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
+    ops.done(op);
+    if (shape.sum(&HeadCounts::evicted) <= 0) return;
+    const auto lists = static_cast<double>(shape.heads.size());
+    op = score_norms(*shape.model, lists, shape.sum(&HeadCounts::attended) / lists, ops, op);
+    evict_least(shape, lists, ops, op);
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const std::int64_t held = std::min(shape.tokens, s_.quota.budget + 1);
+    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
+  }
+
+  Growth growth() const override { return covers_all_ ? Growth{.attended = 1} : Growth{.fill = s_.quota.budget}; }
+
+ private:
+  NormSetting s_;
+  NormRetention prompt_;
+  bool covers_all_;
+};
+
 const Fields<NormSetting>& keyl2norm_fields() {
   using S = NormSetting;
   static const Fields<S> all =
@@ -88,10 +142,36 @@ const Fields<NormSetting>& keyl2norm_fields() {
           .add(budget_parameter("prompt tokens kept per KV head"), &S::quota, &Quota::budget)
           .add(whole("prune_after", 0, "tokens", "no eviction before this many prompt tokens have been read"),
                &S::prune_after)
+          .add(flag("decode_eviction", false, "also evict at every step, so that the budget bounds the cache"),
+               &S::every_step)
           .add(block_parameter(), &S::block)
           .add(sink_parameter(), &S::quota, &Quota::sink)
           .add(recent_parameter(), &S::quota, &Quota::recent);
   return all;
+}
+
+NormSetting read_keyl2norm(const ParameterValues& values) {
+  const NormSetting s = keyl2norm_fields().read(values);
+  check_quota(values, s.quota);
+  if (s.every_step && s.prune_after > 0) {
+    throw UserError(values.where("prune_after"),
+                    "prune_after leaves short prompts whole, decode_eviction cuts them to the budget: give one");
+  }
+  return s;
+}
+
+Stages keyl2norm_stages(const ParameterValues& values, const Lengths&) {
+  const NormSetting s = read_keyl2norm(values);
+  if (s.every_step) {
+    throw UserError(values.where("decode_eviction"), "keyl2norm is a first stage only without decode_eviction");
+  }
+  return {std::make_unique<NormRetention>(s), read_all()};
+}
+
+std::unique_ptr<Policy> make_keyl2norm(const ParameterValues& values, const Lengths& lengths) {
+  const NormSetting s = read_keyl2norm(values);
+  if (s.every_step) return std::make_unique<NormEviction>(s, lengths);
+  return two_stages(std::make_unique<NormRetention>(s), read_all());
 }
 
 }  // namespace
@@ -103,20 +183,20 @@ Descriptor describe_keyl2norm() {
   d.category = "drop";
   d.paper = "Devoto et al., L2 Norm-Based KV Cache Compression, EMNLP 2024 (arXiv 2406.11430)";
   d.parameters = keyl2norm_fields().parameters();
-  d.budget_convention = "retained: prompt tokens; generated tokens are kept in addition";
+  d.budget_convention =
+      "retained: prompt tokens; in addition generated tokens or, with decode_eviction, the current token";
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step", "prompt: n_kv·S·d·b to read the keys",
-                "storage: 2·n_kv·(min(S, budget) + T)·d·b"};
+                "storage: 2·n_kv·(min(S, budget) + T)·d·b; with decode_eviction T is at most 1"};
   d.differences = {"the released code keeps a ratio of the prompt, and only from 2048 tokens on: prune_after: 2048",
-                   "some code leaves the first two layers uncompressed: first_dense_layers: 2"};
+                   "some code leaves the first two layers uncompressed: first_dense_layers: 2",
+                   "KeyDiff's comparison also evicts while decoding: decode_eviction"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     const NormSetting s = keyl2norm_fields().read(values);
+    if (s.every_step) return evicts_always(s.quota.budget);
     return evicts_once(lengths.prompt_tokens < s.prune_after ? lengths.prompt_tokens : s.quota.budget);
   };
-  d.stages = [](const ParameterValues& values, const Lengths&) {
-    const NormSetting setting = keyl2norm_fields().read(values);
-    check_quota(values, setting.quota);
-    return Stages{std::make_unique<NormRetention>(setting), read_all()};
-  };
+  d.stages = keyl2norm_stages;
+  d.make = make_keyl2norm;
   return d;
 }
 

@@ -121,7 +121,10 @@ class Quest final : public Retrieval {
   }
 
   Growth growth() const override {
-    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page, .fill = s_.budget};
+    if (s_.covers_all) return {.attended = 1};
+    return {.scored = 1.0 / s_.page,
+            .fill = s_.budget,
+            .when_full = s_.tokens > 0 ? s_.tokens : std::int64_t{s_.pages} * s_.page};
   }
 
  private:

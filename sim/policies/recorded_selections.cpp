@@ -157,7 +157,7 @@ class SelectionsReader {
     selection.per_query_head = by_query;
     const auto head = static_cast<std::size_t>(whole(line, by_query ? "q_head" : "kv_head", 0));
     if (head != selection.heads.size())
-      fail(fmt::format("head {} follows head {}", head, static_cast<std::int64_t>(selection.heads.size()) - 1));
+      fail(out_of_order(layer, step, by_query ? "query" : "KV", head, selection.heads.size()));
     HeadSelection& lists = selection.heads.emplace_back();
     lists.attended = positions(line, "attended", true);
     lists.fetched = positions(line, "fetched", false);
@@ -170,13 +170,18 @@ class SelectionsReader {
     record_.partial = record_.partial || lacks || !lists.fetched.empty() || !lists.evicted.empty();
   }
 
+  static std::string out_of_order(int layer, int step, const char* kind, std::size_t head, std::size_t expected) {
+    return fmt::format("layer {}, step {}: found {} head {}, expected {} head {} (heads ascend from 0, one line each)",
+                       layer, step, kind, head, kind, expected);
+  }
+
   void check_visible(int step, const HeadSelection& lists) const {
     const std::int64_t visible = record_.prompt_tokens + step + 1;
     for (const auto& [does, list] : {std::pair("attends to", &lists.attended), std::pair("fetches", &lists.fetched),
                                      std::pair("evicts", &lists.evicted)}) {
       if (list->empty() || list->back() < visible) continue;
-      fail(fmt::format("the recorded selections do not fit the trace: step {} {} position {}, {} tokens are visible",
-                       step, does, list->back(), visible));
+      fail(fmt::format("the recorded selections do not fit the trace: step {} {} position {}, but sees only {}", step,
+                       does, list->back(), visible == 1 ? "0" : fmt::format("0 to {}", visible - 1)));
     }
   }
 

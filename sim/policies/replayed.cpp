@@ -6,7 +6,7 @@
 // Cost, each step: an index of `index_bytes` per cached token and KV head is read, every entry (`index_tokens` tokens)
 //   scored by each query head, and the best entries are found by a top-k (index_bytes 0: choosing costs nothing); the
 //   tokens in `fetched` are copied from host memory, keys and values apart and one copy a contiguous run, before
-//   attention gathers the tokens in `attended`.
+//   attention gathers the tokens in `attended`. If the record fetches, the new token is copied to host memory.
 // Storage: all tokens where the record fetches and evicts nothing and everything is resident after the prompt. Else the
 //   largest of the tokens resident after the prompt, those attended to, and those resident after the last step with
 //   the tokens generated later, which only heads that neither fetch nor evict keep; records by query head hold copies
@@ -104,6 +104,8 @@ class Replayed final : public Policy {
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
+    // Later steps may fetch any token, generated ones included.
+    if (record_.fetches) back_up_token(shape, 1, HostLayout::kNhd, ops);
     graph::OpId op = ops.ready();
     if (s_.index_bytes > 0) {
       const double read = s_.index_bytes * static_cast<double>(shape.tokens) * shape.batch * m.kv_heads;
@@ -191,7 +193,8 @@ Descriptor describe_replayed() {
   d.paper = "none: the record's own";
   d.parameters = replayed_fields().parameters();
   d.formulas = {
-      "traffic: n_kv·index_bytes·L + 2·n_kv·attended·d·b per step; host to device 2·n_kv·fetched·d·b",
+      "traffic: n_kv·index_bytes·L + 2·n_kv·attended·d·b per step; host to device 2·n_kv·fetched·d·b; device to "
+      "host 2·n_kv·d·b and the numbers of the fetched tokens if the record fetches",
       "storage: HBM 2·n_kv·held·d·b + n_kv·index_bytes·L; pinned DRAM 2·n_kv·L·d·b if the record fetches",
       "held: L if nothing is fetched, evicted or missing after the prompt; else the largest of the tokens resident "
       "after the prompt, those attended to, and those resident after the last step plus the tokens generated later, "

@@ -7,9 +7,9 @@
 // random: in the order of the exact ranking, each token is found with probability `recall`, until `budget` are. Sink
 // and window stay on the GPU; a token that leaves the window is added to the index (`generated: gpu`: the window stays
 // at the prompt's end).
-// Cost of a step: queries to the host (n_q·d·b). A CPU thread per query head reads `scanned` of the keys (`index:
-// flat`: all; ivf: the centroids, too), 4 bytes per element and 4 per edge, then the values of the tokens found, while
-// the GPU attends to the static part; outputs are copied back and merged.
+// Cost of a step: queries to the host (n_q·d·b). A CPU thread per query head reads `scanned` of the keys, at least
+// `budget` (`index: flat`: all; ivf: the centroids, too), 4 bytes per element and 4 per edge, then the values of the
+// tokens found, while the GPU attends to the static part; outputs are copied back and merged.
 // Cost of the prefill: KV to the host. graph: the nearest keys of `build_queries` of the prompt queries on the GPU,
 // 2·n_q·S²·d flops for all, and the graph on the CPU, with `build_scored` keys scored per key. hnsw, ivf: as the
 // libraries build them (vector_index.cpp).
@@ -262,8 +262,8 @@ Descriptor describe_retrieval_attention() {
   d.parameters = retrieval_attention_fields().parameters();
   d.budget_convention = "selected: tokens attended to on the CPU, per query head, in addition to sink and recent";
   d.formulas = {
-      "traffic: GPU 2·n_kv·(sink + recent)·d·b; CPU n_q·(scanned·L·(4·d + 4) + budget·d·b); to the host n_q·d·b, back "
-      "n_q·(d·b + 4) per step",
+      "traffic: GPU 2·n_kv·(sink + recent)·d·b; CPU n_q·(max(scanned·(L − sink − recent), budget)·(4·d + 4) + "
+      "budget·d·b); to the host n_q·d·b, back n_q·(d·b + 4) per step",
       "prompt: 2·n_q·build_queries·S²·d FLOP for neighbours, 2·n_kv·build_scored·S·d on the CPU (adaptive: "
       "build_beam·degree keys); hnsw: 2·n_kv·S·d·(1.5·"
       "build_beam·degree + degree² + degree·log S / log degree); ivf: 2·n_kv·lists·d·(rounds·min(S, 256·lists) + S)",

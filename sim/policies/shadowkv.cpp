@@ -345,7 +345,8 @@ Descriptor describe_shadowkv() {
   d.differences = {
       "keys before RoPE are computed by rotating the trace's keys back, with the frequencies of its model if "
       "configs/models has it, otherwise with rope_theta alone",
-      "48 outlier chunks, as released for a budget of 2048, whatever the budget",
+      "48 outlier chunks at any budget, as in the released class for accuracy; the class for timings keeps 24 per 1024 "
+      "tokens of budget: outliers",
       "the number of chunks is not rounded to a multiple of 8",
       "prompt_index: host: the copy back to the GPU between the first token and the second takes no time",
       "the released code divides scores by √128 for all head dimensions",

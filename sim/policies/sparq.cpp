@@ -5,7 +5,8 @@
 // tokens.
 // Selection in each step, for every KV head: (1) i1 = the r dimensions with the largest Σ_heads |q|. (2) Every query
 // head estimates ŝ = softmax(q[i1]·K[i1] / √(d·‖q[i1]‖₁ / ‖q‖₁)). (3) The logits are summed over the group, the last
-// `recent` tokens are selected first, and then the best, k + 1 tokens in all: k = budget, plus the current token.
+// `recent` tokens are selected first, and then the best, k + 1 tokens in all, k = budget. With `recent: 0` the current
+// token competes like any other.
 // Output: α·softmax(q·K/√d)·V over these + (1 − α)·v̄, with α = Σ ŝ of the selected tokens and v̄ the mean of all
 // values.
 // Cost: Σ|q| and its top-r; n_kv·L·r·b read, contiguously from a second copy of the keys stored dimension by dimension,
@@ -264,7 +265,8 @@ const Fields<SparqSetting>& sparq_fields() {
   using S = SparqSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("k: tokens attended to in addition to the current one"), &S::budget)
+          .add(budget_parameter("k: k + 1 tokens are attended to, the current one among them if recent is at least 1"),
+               &S::budget)
           .add(whole("dims", 32, "dimensions", "r: head dimensions read by the estimate, at most the head dimension", 1,
                      65536),
                &S::dims)
@@ -312,8 +314,8 @@ Descriptor describe_sparq() {
   d.paper = "Ribar et al., SparQ Attention, ICML 2024 (arXiv 2312.04985)";
   d.parameters = sparq_fields().parameters();
   d.budget_convention =
-      "attended: budget + 1 tokens, including the current one; traffic: r = d·budget / S_max dimensions and ⌊budget / "
-      "2⌋ + 1 tokens";
+      "attended: budget + 1 tokens, the current one among them for certain only if recent is at least 1; traffic: r = "
+      "d·budget / S_max dimensions and ⌊budget / 2⌋ + 1 tokens";
   d.formulas = {"traffic: n_kv·L·r·b + 2·n_kv·(k + 1)·d·b per step", "storage: 3·n_kv·L·d·b + n_kv·d·b"};
   d.differences = {"the local window is 0 by default; in the paper's runs it is a part of k: recent",
                    "keys stored twice take 1.5 times the memory of the cache; RocketKV's table of storage counts 2"};

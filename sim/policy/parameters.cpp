@@ -38,7 +38,8 @@ bool Parameter::accepts(std::string_view name) const {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-ParameterValues::ParameterValues(const std::vector<Parameter>& declared, const config::Node& given)
+ParameterValues::ParameterValues(const std::vector<Parameter>& declared, const config::Node& given,
+                                 const std::string& policy)
     : where_(given.where()) {
   for (const Parameter& p : declared) values_[p.key] = p.fallback;
   if (given.kind() == config::Node::Kind::kNull) return;
@@ -51,7 +52,9 @@ ParameterValues::ParameterValues(const std::vector<Parameter>& declared, const c
       std::vector<std::string> known;
       for (const Parameter& p : declared) known.push_back(p.key);
       throw UserError(node.where(),
-                      fmt::format("unknown policy parameter \"{}\"{}", key, config::did_you_mean(key, known)), known);
+                      fmt::format("{}{}unknown policy parameter \"{}\"{}", policy, policy.empty() ? "" : ": ", key,
+                                  config::did_you_mean(key, known)),
+                      known);
     }
     values_[key] = read(*found, node);
     given_[key] = node;

@@ -35,7 +35,8 @@ struct Descriptor;  // policy/policy.hpp
 class ParameterValues {
  public:
   // Defaults, overridden by a map. Throws UserError (location, known keys, range) for anything undeclared.
-  ParameterValues(const std::vector<Parameter>& declared, const config::Node& given);
+  // `policy` is its name, for messages.
+  ParameterValues(const std::vector<Parameter>& declared, const config::Node& given, const std::string& policy = "");
   // The parameters of a policy, and the common ones (shared_parameters.hpp) that it does not declare. The latter accept
   // a single value and are not part of the values.
   ParameterValues(const Descriptor& policy, const config::Node& given);

@@ -8,7 +8,7 @@
 
 namespace kvcast::policy {
 ParameterValues::ParameterValues(const Descriptor& policy, const config::Node& given)
-    : ParameterValues(policy.parameters, own_parameters(policy, given)) {}
+    : ParameterValues(policy.parameters, own_parameters(policy, given), policy.name) {}
 
 const char* name(BudgetRule::Counts counts) {
   constexpr const char* kNames[] = {"attended", "retained", "selected", "traffic"};

@@ -72,6 +72,8 @@ struct Growth {
   // Budget in tokens, for policies that attend to all tokens until they have as many: a replay at a shorter context
   // does not show how many they attend to later. 0: none, or one that the prompt decides.
   std::int64_t fill = 0;
+  // Tokens that such a policy attends to once the budget is full; 0: as many as the budget.
+  std::int64_t when_full = 0;
 };
 
 // Memory while decoding, for all layers and sequences together.

@@ -163,8 +163,8 @@ std::shared_ptr<const Profile> load_profile(const ParameterValues& values, const
   const SourceLocation where = values.where("profile");
   if (!values.profile() && name == "none") {
     throw UserError(where,
-                    fmt::format("this policy needs a profile of the model with {}: name one under configs/profiles as "
-                                "`profile: NAME`; `kvcast profile` makes one from a trace",
+                    fmt::format("the policy needs a profile of the model with {}: give its name under "
+                                "configs/profiles or its file as `profile`; `kvcast profile` makes one from a trace",
                                 fmt::join(kinds, " and ")));
   }
   const auto profile =

@@ -26,11 +26,14 @@ bool contiguous(const Held& held) {
 void require_prompt_queries(const trace::TraceInfo& info, std::int64_t first, std::string_view who) {
   const std::int64_t there = info.longest_window();
   if (first >= info.prompt_tokens - there) return;
-  throw UserError(
-      fmt::format("{}: it needs the queries of prompt positions {} to {}, but the trace captured only the last {} of "
-                  "{} without a gap. {} a capture with more queries",
-                  who, first, info.prompt_tokens - 1, there, info.prompt_tokens,
-                  info.file.empty() ? fmt::format("Set trace.window: {} or use", info.prompt_tokens - first) : "Use"));
+  throw UserError(fmt::format(
+      "{}: it needs the queries of prompt position{}, but the trace captured only the last {} of {} without "
+      "a gap. {} a capture with more queries",
+      who,
+      first + 1 == info.prompt_tokens ? fmt::format(" {}", first)
+                                      : fmt::format("s {} to {}", first, info.prompt_tokens - 1),
+      there, info.prompt_tokens,
+      info.file.empty() ? fmt::format("Set trace.window: {} or use", info.prompt_tokens - first) : "Use"));
 }
 
 void PromptRows::hold(int kv_head, const Held& held) {

@@ -12,12 +12,9 @@
 #include "policy_parts/ranking.hpp"
 
 namespace kvcast::policy {
-namespace {
 
-// The query heads of a layer that rank for all heads: the best by score (ties: the lower), and all above a share of the
-// whole model's scores.
 std::vector<int> ranking_heads(const PromptEviction& s, int layer) {
-  const std::vector<double>& scores = s.profile->head_scores("semantic", layer);
+  const std::vector<double>& scores = s.profile->head_scores(s.ranked_by, layer);
   std::vector<int> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return scores[index(a)] > scores[index(b)]; });
@@ -25,13 +22,15 @@ std::vector<int> ranking_heads(const PromptEviction& s, int layer) {
   if (s.retrieval_at_least) {
     double sum = 0;
     for (int l = 0; l < s.profile->n_layers; ++l) {
-      for (const double x : s.profile->head_scores("semantic", l)) sum += x;
+      for (const double x : s.profile->head_scores(s.ranked_by, l)) sum += x;
     }
     while (n < order.size() && scores[index(order[n])] > *s.retrieval_at_least * sum) ++n;
   }
   order.resize(n);
   return order;
 }
+
+namespace {
 
 // HeadKV's budgets of one layer's selecting heads, without the window.
 Budgets importance_of_layer(const PromptEviction& s, int layer, bool per_query_head) {
@@ -63,7 +62,7 @@ class WindowRule final : public EvictionRule {
     per_head_ = s_.group == Group::kPerHead;
     if (s_.heads == HeadBudgets::kImportance) caps_ = importance_of_layer(s_, layer_.id(), per_head_);
     if (s_.scores == TokenScores::kRetrievalHeads) heads_ = ranking_heads(s_, layer_.id());
-    if (info.prompt_tokens <= s_.budget) return;
+    if (keeps_prompt()) return;
     // A head with a small budget may evict after the first block.
     const std::vector<std::int64_t> ends = s_.ends(info);
     whole_ = ends.size() == 1;
@@ -74,7 +73,7 @@ class WindowRule final : public EvictionRule {
   }
 
   void after_block(std::int64_t, std::int64_t end, std::vector<Held>& held) override {
-    if (input_.info().prompt_tokens <= s_.budget || !over_budget(held)) return;
+    if (keeps_prompt() || !over_budget(held)) return;
     const bool own = s_.scores != TokenScores::kRetrievalHeads;
     if (own || s_.heads == HeadBudgets::kAdaptive) score_by_group(end, held);
     Budgets caps = caps_;
@@ -88,7 +87,7 @@ class WindowRule final : public EvictionRule {
     keep_best(caps, held);
   }
 
-  // CAKE: the step's own weights rank the tokens before the last `window`.
+  // The step's own weights rank the tokens before the last `window`.
   void after_step(int t, std::vector<Held>& held) override {
     if (!s_.decode_eviction || static_cast<std::int64_t>(held[0].size()) <= budget_) return;
     WindowScores rows{s_.window, std::vector<std::vector<float>>(index(input_.info().n_q_heads))};
@@ -102,6 +101,9 @@ class WindowRule final : public EvictionRule {
   }
 
  private:
+  bool keeps_prompt() const {
+    return input_.info().prompt_tokens <= (s_.layers == LayerBudgets::kErrors ? budget_ : s_.budget);
+  }
   int members() const { return per_head_ ? 1 : input_.info().group(); }
   std::size_t list_of(int q_head) const { return index(q_head / members()); }
 
@@ -195,6 +197,7 @@ std::unique_ptr<EvictionRule> prompt_rule(const PromptEviction& setting, const L
 
 std::int64_t layer_budget(const PromptEviction& s, int layer, int layers, std::int64_t prompt,
                           const std::vector<double>& preferences) {
+  if (prompt <= s.budget && s.layers != LayerBudgets::kErrors) return s.budget;
   const Pyramid pyramid{s.budget - s.window, prompt - s.window, s.window, s.beta};
   switch (s.layers) {
     case LayerBudgets::kPyramid:

@@ -34,7 +34,8 @@ struct PromptEviction {
 
   TokenScores scores = TokenScores::kWindow;
   double gamma = 0;                               // kVariance
-  bool decode_eviction = false;                   // also ranks by the weights of each step (CAKE)
+  bool decode_eviction = false;                   // also ranks by the weights of each step
+  std::string ranked_by = "semantic";             // kRetrievalHeads: the kind of score in the profile
   int retrieval_heads = 0;                        // kRetrievalHeads: at least this many per layer ...
   std::optional<double> retrieval_at_least = {};  // ... and all heads with a larger share of the model's scores
 
@@ -48,7 +49,7 @@ struct PromptEviction {
   double pool_beta = 1.01, importance_power = 1;  // kImportance
   bool window_in_base = false;                    // kImportance: base = budget rather than budget − window
 
-  std::shared_ptr<const Profile> profile = {};  // kRetrievalHeads (semantic), kErrors, kImportance (retrieval)
+  std::shared_ptr<const Profile> profile = {};  // kRetrievalHeads (ranked_by), kErrors, kImportance (retrieval)
 
   // Ends of the pieces of the prompt that are each followed by an eviction (prompt_ends).
   std::vector<std::int64_t> ends(const trace::TraceInfo& info) const;
@@ -70,6 +71,11 @@ PromptEviction read_prompt_eviction(const Fields<PromptEviction>& fields, const 
 void describe_prompt_eviction(Descriptor& descriptor, const Fields<PromptEviction>& fields,
                               const PromptEviction& start = {}, bool coupled = true);
 
+// Completes the descriptor of a member with the flag decode_eviction, which also evicts at every step: the cache stays
+// as large as after the prompt. Call it after describe_prompt_eviction.
+void describe_decode_eviction(Descriptor& descriptor, const Fields<PromptEviction>& fields,
+                              const PromptEviction& start = {});
+
 // Throws UserError if the pooling kernel is even.
 void check_pool(const ParameterValues& values, const PromptEviction& setting);
 // Throws UserError if the pooling kernel is even or the budget is smaller than the window.
@@ -78,7 +84,12 @@ void check_window(const ParameterValues& values, const PromptEviction& setting);
 // The first stage of a member.
 std::unique_ptr<Retention> evict_after_prompt(const PromptEviction& setting);
 
-// Tokens that a layer's heads keep on average, including the window; preferences: those of kPreference for all layers.
+// The query heads of a layer that rank for all heads (kRetrievalHeads): the best by score (ties: the lower), and all
+// above a share of the whole model's scores.
+std::vector<int> ranking_heads(const PromptEviction& setting, int layer);
+// Tokens that a layer's heads keep on average, including the window, of a prompt that is longer; preferences: those of
+// kPreference for all layers. A prompt of at most the mean budget is kept whole in every layer, except by kErrors:
+// CompressKV's listing 1 compares it with the layer's own budget.
 std::int64_t layer_budget(const PromptEviction& setting, int layer, int layers, std::int64_t prompt,
                           const std::vector<double>& preferences);
 // CAKE's preferences for all layers of the model; a layer that was not captured has those of the nearest captured one.

@@ -13,6 +13,17 @@ namespace {
 using graph::Kind;
 using graph::Lane;
 
+// The rule of a layer with its own budget.
+std::unique_ptr<EvictionRule> rule_of(const PromptEviction& s, const LayerInput& layer,
+                                      std::vector<double> preferences) {
+  if (preferences.empty()) {  // replayed without a survey
+    const LayerInput* const alone = &layer;
+    preferences = survey_preferences(s, {&alone, 1});
+  }
+  const trace::TraceInfo& info = layer.info();
+  return prompt_rule(s, layer, layer_budget(s, layer.layer().id(), info.n_layers, info.prompt_tokens, preferences));
+}
+
 class PromptRetention final : public Retention {
  public:
   explicit PromptRetention(const PromptEviction& setting) : s_(setting) {}
@@ -22,15 +33,7 @@ class PromptRetention final : public Retention {
 
   std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override {
     const trace::TraceInfo& info = layer.info();
-    std::vector<double> preferences = preferences_;
-    if (preferences.empty()) {  // replayed without a survey
-      const LayerInput* const alone = &layer;
-      preferences = survey_preferences(s_, {&alone, 1});
-    }
-    const std::int64_t budget = info.prompt_tokens <= s_.budget ? s_.budget
-                                                                : layer_budget(s_, layer.layer().id(), info.n_layers,
-                                                                               info.prompt_tokens, preferences);
-    const auto rule = prompt_rule(s_, layer, budget);
+    const auto rule = rule_of(s_, layer, preferences_);
     return evict_prompt(*rule, s_.ends(info), per_query_head() ? info.n_q_heads : info.n_kv_heads);
   }
 
@@ -38,14 +41,13 @@ class PromptRetention final : public Retention {
 
   double mean_kept(const config::Model& model, std::int64_t prompt) const override {
     const int layers = s_.profile ? s_.profile->n_layers : model.layers;
-    if (prompt <= s_.budget || layers == 0) return static_cast<double>(kept(prompt));
+    if (layers == 0) return static_cast<double>(kept(prompt));
     double sum = 0;
     for (int l = 0; l < layers; ++l) sum += layer_kept(l, layers, prompt);
     return sum / layers;
   }
 
   void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const override {
-    if (shape.prompt_tokens <= s_.budget) return;
     const int layers = s_.profile ? s_.profile->n_layers : shape.model->layers;
     prompt_eviction_cost(s_, shape, layer_kept(std::min(shape.layer, layers - 1), layers, shape.prompt_tokens), ops);
   }
@@ -56,11 +58,48 @@ class PromptRetention final : public Retention {
  private:
   // CAKE's layers differ by their attention; together they keep the requested number.
   double layer_kept(int layer, int layers, std::int64_t prompt) const {
-    if (s_.layers == LayerBudgets::kPreference) return static_cast<double>(s_.budget);
+    if (s_.layers == LayerBudgets::kPreference) return static_cast<double>(kept(prompt));
     return static_cast<double>(std::min(prompt, layer_budget(s_, layer, layers, prompt, {})));
   }
 
   PromptEviction s_;
+  std::vector<double> preferences_;
+};
+
+// A member that also evicts at every step.
+class DecodeEviction final : public Policy {
+ public:
+  DecodeEviction(const PromptEviction& setting, const Lengths& lengths)
+      : s_(setting), covers_all_(setting.budget >= lengths.bound()) {}
+
+  void survey(std::span<const LayerInput* const> layers) override { preferences_ = survey_preferences(s_, layers); }
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return evicting_selector(layer, rule_of(s_, layer, preferences_), s_.block, per_head());
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    prompt_eviction_cost(s_, shape, static_cast<double>(s_.budget), ops);
+  }
+
+  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.budget}; }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    attend_and_evict(shape, false, per_head() ? shape.model->n_q_heads : shape.model->n_kv_heads, ops);
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const std::int64_t held = std::min(shape.tokens, s_.budget + 1);
+    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held), per_head())}};
+  }
+
+  Growth growth() const override { return covers_all_ ? Growth{.attended = 1} : Growth{.fill = s_.budget}; }
+
+ private:
+  bool per_head() const { return s_.group == Group::kPerHead; }
+
+  PromptEviction s_;
+  bool covers_all_;
   std::vector<double> preferences_;
 };
 
@@ -91,10 +130,14 @@ std::unique_ptr<Retention> evict_after_prompt(const PromptEviction& setting) {
 
 void prompt_eviction_cost(const PromptEviction& s, const PrefillLayer& shape, double kept, LayerOps& ops) {
   const Dims m(*shape.model);
-  const double n = tokens_to_rank(shape, s.budget);
+  const double n =
+      tokens_to_rank(shape, s.layers == LayerBudgets::kErrors ? static_cast<std::int64_t>(kept) : s.budget);
   if (n == 0) return;
   const bool few = s.scores == TokenScores::kRetrievalHeads && s.heads != HeadBudgets::kAdaptive;
-  const double heads = few ? std::min<double>(s.retrieval_heads, m.q_heads) : m.q_heads;
+  const auto rankers = [&] {
+    return static_cast<double>(ranking_heads(s, std::min(shape.layer, s.profile->n_layers - 1)).size());
+  };
+  const double heads = few ? std::min(rankers(), m.q_heads) : m.q_heads;
   const double rankings = few ? 1 : s.group == Group::kPerHead ? m.q_heads : m.kv_heads;
   const double times = shape.batch, rows = times * heads * s.window;
   graph::Kernel score{graph::KernelClass::kScore, times * std::min(heads, m.kv_heads) * n * m.row() + rows * m.row(),
@@ -136,9 +179,15 @@ void add_retrieval_scores(Fields<PromptEviction>& fields) {
       .add(whole("retrieval_heads", 4, "query heads",
                  "semantic retrieval heads per layer, which rank tokens for all heads", 1, 10000),
            &S::retrieval_heads)
-      .add(real_or("retrieval_share", "none",
-                   "adaptive number of heads: also all heads whose share of the model's scores is above this", 0, 1),
-           &S::retrieval_at_least);
+      .add(
+          real_or("retrieval_share", "none",
+                  "adaptive number of heads: also all heads whose share of the model's scores is above this; a profile "
+                  "of ranks, as those of real models here, has no such shares",
+                  0, 1),
+          &S::retrieval_at_least)
+      .add(choice("ranked_by", {"semantic", "retrieval"},
+                  "head scores of the profile that choose these heads: CompressKV's, or traditional retrieval scores"),
+           &S::ranked_by);
 }
 
 void add_error_budgets(Fields<PromptEviction>& fields) {
@@ -164,7 +213,7 @@ PromptEviction read_prompt_eviction(const Fields<PromptEviction>& fields, const 
     }
   }
   if (s.scores == TokenScores::kRetrievalHeads) {
-    kinds.emplace_back("semantic");
+    kinds.push_back(s.ranked_by);
     if (s.block > 0 && s.heads != HeadBudgets::kUniform) {
       throw UserError(values.where("block"),
                       "with budgets by head, heads keep different tokens after a block, so that a ranking shared by "
@@ -191,6 +240,21 @@ void describe_prompt_eviction(Descriptor& d, const Fields<PromptEviction>& field
   };
   d.stages = [fields, start](const ParameterValues& values, const Lengths&) {
     return Stages{evict_after_prompt(read_prompt_eviction(fields, values, start)), read_all()};
+  };
+}
+
+void describe_decode_eviction(Descriptor& d, const Fields<PromptEviction>& fields, const PromptEviction& start) {
+  d.make = [fields, start](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+    const PromptEviction s = read_prompt_eviction(fields, values, start);
+    if (s.decode_eviction) return std::make_unique<DecodeEviction>(s, lengths);
+    return two_stages(evict_after_prompt(s), read_all());
+  };
+  d.stages = [name = d.name, stages = d.stages](const ParameterValues& values, const Lengths& lengths) {
+    if (values.flag("decode_eviction")) {
+      throw UserError(values.where("decode_eviction"),
+                      fmt::format("{} is a first stage only without decode_eviction", name));
+    }
+    return stages(values, lengths);
   };
 }
 

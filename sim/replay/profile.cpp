@@ -90,7 +90,10 @@ HeadProbe probe_heads(const Oracle& oracle, const trace::Targets& targets) {
       const auto& own = targets[static_cast<std::size_t>(t)];
       if (own.empty()) continue;
       std::vector<std::int64_t> before;
-      for (const std::int64_t p : own) before.push_back(p - 1);
+      // Inside a span of adjacent targets the position before one is itself a target.
+      for (const std::int64_t p : own) {
+        if (!std::binary_search(own.begin(), own.end(), p - 1)) before.push_back(p - 1);
+      }
       semantic += attention_on(oracle, h, t, span);
       retrieval += attention_on(oracle, h, t, own);
       echo += attention_on(oracle, h, t, before);

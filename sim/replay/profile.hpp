@@ -23,9 +23,10 @@ struct HeadProbe {
   std::vector<double> retrieval;  // attention on the step's own targets
   // RazorAttention measures these two on repeated text. A target is the token that the step continues with, so the
   // position before it represents the earlier occurrence of the current token, and the target the token after that.
+  // Only the position before the first of several adjacent targets counts.
   std::vector<double> echo, induction;
 };
-// Throws UserError if no step has targets.
+// targets: as read_targets returns them. Throws UserError if no step has any.
 HeadProbe probe_heads(const Oracle& oracle, const trace::Targets& targets);
 
 // Σ over decode steps of ‖O_kept − O_full‖ / (‖O_full‖ + 1e-6), O the concatenated outputs of all query heads of the

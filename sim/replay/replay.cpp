@@ -57,17 +57,21 @@ LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, boo
   return result;
 }
 
-Proxies proxies_of(const std::vector<LayerResult>& layers) {
-  std::vector<double> mass, error, overlap, attended;
+Proxies proxies_of(const std::vector<LayerResult>& layers, int q_heads) {
+  std::vector<double> mass, error, overlap;
+  double attended = 0, rows = 0;  // tokens, and the query heads that attend to them, over all layers and steps
   for (const LayerResult& layer : layers) {
     for (const HeadAccuracy& a : layer.accuracy) {
       mass.push_back(a.recall_mass), error.push_back(a.output_error), overlap.push_back(a.topk_overlap);
     }
+    // Dense layers may have one list for several query heads while the others have one for each.
+    const int shared_by = q_heads / layer.counts.heads;
     for (const policy::HeadCounts& c : layer.counts.counts) {
-      attended.push_back(static_cast<double>(c.attended + c.cpu_attended));
+      attended += shared_by * static_cast<double>(c.attended + c.cpu_attended);
+      rows += shared_by;
     }
   }
-  return {mean(mass), quantile(mass, 0.1), mean(error), mean(overlap), mean(attended)};
+  return {mean(mass), quantile(mass, 0.1), mean(error), mean(overlap), attended / rows};
 }
 
 // The bytes of the policy's own work, as its cost model states them for the selection.
@@ -132,7 +136,7 @@ ReplayResult replay(std::span<const std::unique_ptr<Oracle>> layers, policy::Pol
   result.decode_steps = info.decode_steps;
   result.dense_layers = policy.dense_layers();
   result.growth = policy.growth();
-  result.proxies = proxies_of(done);
+  result.proxies = proxies_of(done, info.n_q_heads);
   result.traffic = traffic_of(done, policy, info);
   if (const auto task = info.optional.find("task"); task != info.optional.end()) result.task = task->second;
   for (const LayerResult& layer : done) {

@@ -23,7 +23,7 @@ struct Proxies {
   double recall_mass_p10 = 0;    // its 10th percentile
   double output_error_mean = 0;  // ‖o − o_full‖ / ‖o_full‖, o from a softmax over the attended tokens alone
   double topk_overlap_mean = 0;  // |attended ∩ the |attended| tokens of largest score| / |attended|
-  double attended_mean = 0;      // tokens, mean over layer, step and selecting head
+  double attended_mean = 0;      // tokens; a list shared by several query heads counts for each of them
 };
 
 // One captured layer: the counts of every head at every step.

@@ -9,11 +9,6 @@
 #include "base/parallel.hpp"
 
 namespace kvcast::replay {
-namespace {
-
-constexpr double kRetrieves = 0.05;
-
-}  // namespace
 
 TargetRecall& TargetRecall::operator+=(const TargetRecall& layer) {
   KVCAST_CHECK(steps.size() == layer.steps.size());
@@ -26,13 +21,17 @@ TargetRecall& TargetRecall::operator+=(const TargetRecall& layer) {
   other_full += layer.other_full;
   written_kept += layer.written_kept;
   written_full += layer.written_full;
+  retrieving += layer.retrieving;
   return *this;
 }
 
 nlohmann::json to_json(const TargetRecall& r) {
   nlohmann::json steps = nlohmann::json::array();
   for (const StepRecall& s : r.steps) steps.push_back({s.targets, s.full, s.kept, s.tokens});
-  return {{"steps", steps}, {"other", {r.other_kept, r.other_full}}, {"written", {r.written_kept, r.written_full}}};
+  return {{"steps", steps},
+          {"other", {r.other_kept, r.other_full}},
+          {"written", {r.written_kept, r.written_full}},
+          {"retrieving", r.retrieving}};
 }
 
 TargetRecall target_recall_from(const nlohmann::json& j) {
@@ -45,6 +44,7 @@ TargetRecall target_recall_from(const nlohmann::json& j) {
   r.other_full = j.at("other").at(1).get<double>();
   r.written_kept = j.at("written").at(0).get<double>();
   r.written_full = j.at("written").at(1).get<double>();
+  r.retrieving = j.at("retrieving").get<int>();
   return r;
 }
 
@@ -87,11 +87,12 @@ FullMass::FullMass(const trace::Layer& layer, trace::Targets targets, int thread
     }
     if (with_targets > 0) mean[head] /= with_targets;
   });
-  for (const double m : mean) retrieves_.push_back(m >= kRetrieves);
+  for (const double m : mean) retrieves_.push_back(m >= trace::kRetrieves);
 }
 
 TargetMeter::TargetMeter(const FullMass& full) : full_(full) {
   const trace::TraceInfo& info = full.layer().info();
+  result_.retrieving = full.retrieving();
   result_.steps.resize(static_cast<std::size_t>(info.decode_steps));
   for (int t = 0; t < info.decode_steps; ++t) {
     StepRecall& step = result_.steps[static_cast<std::size_t>(t)];

@@ -35,6 +35,7 @@ struct TargetRecall {
   // The part of these heads' mass on the last kWrittenReach generated tokens, the step's own included, over the steps
   // that have any before them: continuing a text requires seeing what was just written.
   double written_kept = 0, written_full = 0;
+  int retrieving = 0;  // query heads that retrieve, see FullMass::retrieves
 
   double other_recall() const { return other_full > 0 ? other_kept / other_full : 1; }
   double written_recall() const { return written_full > 0 ? written_kept / written_full : 1; }
@@ -58,8 +59,9 @@ class FullMass {
   const std::vector<std::int64_t>& targets(int t) const { return targets_[static_cast<std::size_t>(t)]; }
   double log_sum(int q_head, int t) const { return log_sums_[at(q_head, t)]; }  // log Σ exp(q·k/√d)
   double target_mass(int q_head, int t) const { return masses_[at(q_head, t)]; }
-  // A head that puts less than a twentieth of its attention on targets does not retrieve.
+  // See trace::kRetrieves.
   bool retrieves(int q_head) const { return retrieves_[static_cast<std::size_t>(q_head)]; }
+  int retrieving() const { return static_cast<int>(std::count(retrieves_.begin(), retrieves_.end(), true)); }
 
  private:
   std::size_t at(int q_head, int t) const {

@@ -151,15 +151,16 @@ AnswerChart chart_changes(const json& data, const ChartContext& context) {
     const double times = change.at("times"), low = change.at("interval").at(0), high = change.at("interval").at(1);
     const bool better = change.at("better"), beyond = change.at("beyond");
     least = std::min({least, low, times}), most = std::max({most, high, times});
-    rows.push_back({{"row", rows.size()},
-                    {"setting", change.at("setting")},
-                    {"times", times},
-                    {"low", low},
-                    {"high", high},
-                    {"beyond", beyond},
-                    {"color", context.palette.color("signs", better ? "less" : "more")},
-                    {"text", number_text(times)},
-                    {"change", std::string(better ? "better" : "worse") + (beyond ? "" : ", within its interval")}});
+    rows.push_back(
+        {{"row", rows.size()},
+         {"setting", change.at("setting")},
+         {"times", times},
+         {"low", low},
+         {"high", high},
+         {"beyond", beyond},
+         {"color", context.palette.color("signs", better ? "less" : "more")},
+         {"text", std::abs(times - 1) < 0.05 ? fmt::format("{:+.2g} %", 100 * (times - 1)) : number_text(times)},
+         {"change", std::string(better ? "better" : "worse") + (beyond ? "" : ", within its interval")}});
   }
   if (rows.empty()) return chart;
   chart.name = "plan_changes";

@@ -3,12 +3,15 @@
 // themselves: no server, no module loader and no network, so the page works from file://.
 #include "report/assets.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "base/build.hpp"
 #include "base/error.hpp"
+#include "base/quote.hpp"
+#include "report/measures.hpp"
 
 namespace kvcast::report {
 
@@ -21,19 +24,25 @@ constexpr const char* kVegaPackage = "libjs-vega";
 
 std::string read_file(const fs::path& path, const std::string& hint) {
   std::ifstream in(path, std::ios::binary);
-  // Opening a directory succeeds; only reading it fails.
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (!in.is_open() || in.bad() || fs::is_directory(path)) {
+  // Opening a directory succeeds, and reading it throws.
+  if (!in.is_open() || fs::is_directory(path)) {
     throw UserError({path.string(), 0, 0}, "the report needs this file, and it cannot be read" + hint);
   }
-  return text;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Reports an error of the JSON library as one of the file, without the library's name and number of the error.
+[[noreturn]] void malformed(const fs::path& path, const json::exception& error) {
+  const std::string text = error.what();
+  const std::size_t end = text.find("] ");
+  throw UserError({path.string(), 0, 0}, end == std::string::npos ? text : text.substr(end + 2));
 }
 
 json read_json(const fs::path& path) {
   try {
     return json::parse(read_file(path, ""));
   } catch (const json::exception& error) {
-    throw UserError({path.string(), 0, 0}, error.what());
+    malformed(path, error);
   }
 }
 
@@ -72,6 +81,62 @@ std::string join_vega(const fs::path& javascript, const fs::path& assets, const 
   script += fmt::format("\nwindow.vega = kvcastModules.join({}, {});\n", manifest.at("api").dump(),
                         manifest.at("transforms").dump());
   return script;
+}
+
+using Names = std::vector<std::string>;
+
+// Keys of a chart's `usermeta` that the page's scripts read (reports/README.md).
+const Names kMetaKeys = {"title",       "caption",   "drawn",      "metrics",     "empty",    "absent",
+                         "absent_when", "elsewhere", "batch_rule", "budget_rule", "controls", "log"};
+
+void require_known(const std::string& path, const std::string& what, const std::string& name, const Names& known) {
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  throw UserError({path, 0, 0}, fmt::format("{} {}", what, quote(name)), known);
+}
+
+// Throws UserError if a chart's `usermeta` lacks a needed key or has an unknown one, or if the chart names a metric or
+// a data set that does not exist: the page would leave out a text or fail without the chart's name.
+void check_chart(const std::string& path, const json& spec, const Names& needed) {
+  const json meta = spec.value("usermeta", json::object());
+  for (const std::string& key : needed) {
+    if (!meta.contains(key)) throw UserError({path, 0, 0}, fmt::format("usermeta has no {}", quote(key)));
+  }
+  for (const auto& [key, unused] : meta.items()) require_known(path, "unknown key of usermeta:", key, kMetaKeys);
+  Names sets, metrics;
+  for (const json& set : spec.at("data")) sets.push_back(set.at("name").get<std::string>());
+  if (meta.contains("drawn")) require_known(path, "drawn: no data set", meta.at("drawn").get<std::string>(), sets);
+  for (const json& set : spec.at("data")) {
+    const json source = set.value("source", json::array());
+    for (const json& name : source.is_array() ? source : json::array({source})) {
+      require_known(path, fmt::format("source of {}: no data set", set.at("name").get<std::string>()),
+                    name.get<std::string>(), sets);
+    }
+  }
+  for (const result::Metric* metric : page_metrics()) metrics.push_back(metric->alias);
+  for (const json& name : meta.value("metrics", json::array())) {
+    const std::string metric = name.get<std::string>();
+    if (!metric.starts_with('$')) require_known(path, "metrics: unknown metric", metric, metrics);
+  }
+}
+
+// Reads the charts that a list of page.json names, and merges each into the shared specification.
+std::vector<Chart> read_charts(const fs::path& folder, const json& names, const json& shared, const Names& needed) {
+  std::vector<Chart> charts;
+  for (const json& entry : names) {
+    const std::string name = entry.get<std::string>();
+    if (std::any_of(charts.begin(), charts.end(), [&](const Chart& other) { return other.name == name; })) {
+      throw UserError({(folder / "page.json").string(), 0, 0}, fmt::format("the chart {} is named twice", quote(name)));
+    }
+    const fs::path path = folder / "charts" / (name + ".json");
+    const json own = read_json(path);
+    try {
+      charts.push_back({name, merge_spec(shared, own)});
+      check_chart(path.string(), charts.back().spec, needed);
+    } catch (const json::exception& error) {
+      malformed(path, error);
+    }
+  }
+  return charts;
 }
 
 }  // namespace
@@ -115,34 +180,23 @@ Assets load_assets(const Options& options) {
     assets.palette = read_json(folder / manifest.at("palette").get<std::string>());
     assets.themes = read_json(folder / manifest.at("themes").get<std::string>());
     const json shared = read_json(folder / manifest.at("shared_spec").get<std::string>());
-    for (const json& name : manifest.at("charts")) {
-      const std::string chart = name.get<std::string>();
-      assets.charts.push_back({chart, merge_spec(shared, read_json(folder / "charts" / (chart + ".json")))});
-    }
+    assets.charts =
+        read_charts(folder, manifest.at("charts"), shared, {"title", "caption", "drawn", "metrics", "empty"});
     const json& plan = manifest.at("plan");
     const json plan_shared = read_json(folder / plan.at("shared_spec").get<std::string>());
-    for (const json& name : plan.at("charts")) {
-      const std::string chart = name.get<std::string>();
-      assets.plan_charts.push_back({chart, merge_spec(plan_shared, read_json(folder / "charts" / (chart + ".json")))});
-    }
+    assets.plan_charts = read_charts(folder, plan.at("charts"), plan_shared, {"title", "caption"});
     const json& validation = manifest.at("validation");
     assets.validation.page = read_file(folder / validation.at("page").get<std::string>(), "");
     assets.validation.script = concatenate(folder, validation.at("scripts"));
-    for (const json& name : validation.at("charts")) {
-      const std::string chart = name.get<std::string>();
-      assets.validation.charts.push_back({chart, read_json(folder / "charts" / (chart + ".json"))});
-    }
+    assets.validation.charts =
+        read_charts(folder, validation.at("charts"), json::object(), {"title", "caption", "drawn", "empty"});
     const json& planner = manifest.at("planner");
     assets.planner.page = read_file(folder / planner.at("page").get<std::string>(), "");
     assets.planner.style = concatenate(folder, planner.at("styles"));
     assets.planner.script = concatenate(folder, planner.at("scripts"));
-    for (const json& name : planner.at("charts")) {
-      const std::string chart = name.get<std::string>();
-      assets.planner.charts.push_back(
-          {chart, merge_spec(plan_shared, read_json(folder / "charts" / (chart + ".json")))});
-    }
+    assets.planner.charts = read_charts(folder, planner.at("charts"), plan_shared, {"title", "caption"});
   } catch (const json::exception& error) {
-    throw UserError({(folder / "page.json").string(), 0, 0}, error.what());
+    malformed(folder / "page.json", error);
   }
   return assets;
 }

@@ -39,7 +39,8 @@ struct Assets {
   } planner;  // the page of `kvcast serve`
 };
 
-// Throws UserError naming the file that is missing or malformed, and the Debian package if that file is Vega's.
+// Throws UserError naming the file that is missing or malformed, and the Debian package if that file is Vega's; also if
+// a chart's `usermeta` is incomplete, or names a metric or a data set that does not exist.
 Assets load_assets(const Options& options);
 
 // Returns the chart with the shared specification before its own: signals, data, scales and marks of `shared` come

@@ -34,9 +34,6 @@ using store::Stored;
 constexpr std::size_t kMaxTimelines = 48;
 constexpr std::size_t kMaxTimelineRows = 16000;
 
-// The key that distinguishes several stores.
-constexpr const char* kStoreKey = "store";
-
 std::string store_of(const result::Subject& subject) {
   for (const auto& [key, value] : subject.swept) {
     if (key == kStoreKey) return value;
@@ -64,6 +61,7 @@ class Collector {
     names_.learn_keys(stored.result.subject);
     swept_ = swept_ || !stored.result.subject.swept.empty();
   }
+  void choose_cost() { names_.choose_cost(); }
   void learn_values(const Stored& stored) { names_.learn_values(stored.result.subject); }
   void add(const Stored& stored);
   Content finish(const std::vector<Source>& sources);
@@ -137,7 +135,8 @@ void Collector::add_setting(const Result& result) {
   set_count("context", subject.prompt_tokens);
   set_count("decode_tokens", subject.decode_tokens);
   set_count("batch", subject.batch);
-  set_number("budget", subject.number("policy.budget"));
+  set_number("budget", names_.budget_of(result));
+  if (!names_.cost().empty()) set_number("solved_budget", subject.number("policy.budget"));
   table.set("split", subject.text("policy.split_factor"));
   set_number("split_value", subject.number("policy.split_factor"));
   table.set("error", result.error);
@@ -348,6 +347,7 @@ Content Collector::finish(const std::vector<Source>& sources) {
   content_.answers = answers_json(answers, machines_of(sources), content_.experiments, palette_);
   content_.sweep["swept"] = swept_ || content_.answers.empty();
   content_.defaults = choose_defaults(content_.experiments, content_.series);
+  content_.defaults["cost"] = names_.cost().empty() ? json() : json(names_.cost());
   return std::move(content_);
 }
 
@@ -376,6 +376,7 @@ Content collect(const std::vector<Source>& sources, Palette palette) {
   };
   Collector collector(std::move(palette));
   for_each([&](const Stored& stored) { collector.learn_keys(stored); });
+  collector.choose_cost();
   for_each([&](const Stored& stored) { collector.learn_values(stored); });
   for_each([&](const Stored& stored) { collector.add(stored); });
   return collector.finish(sources);

@@ -25,7 +25,8 @@ struct Content {
   // One row per experiment, `id` counting from 0 in reading order. Texts: key, status, model, hardware, policy,
   // variant, series, replica (the seed, if seeds are swept), store (if there are several), split, bottleneck, oom_pool,
   // oom_moment, oom_requested_for, error, and origin_F for each metric field F. Numbers: context (prompt tokens),
-  // decode_tokens, batch, budget, split_value, the fields of page_metrics() with F_low and F_high if there is an
+  // decode_tokens, batch, budget (or the cost that `match:` requested, see defaults["cost"]), solved_budget (of
+  // `match:`), split_value, the fields of page_metrics() with F_low and F_high if there is an
   // interval, share_ORIGIN (of a decode step's time), oom_requested, oom_in_use, oom_capacity (bytes), timeline = 1 if
   // the table `timeline` has the experiment.
   Table experiments;
@@ -38,7 +39,8 @@ struct Content {
   // comparison of several stores: from, to, metric, setting, before, after, times, low, high, beyond, better
   Table changes;
 
-  // The page's initial selection, by the names of the shared specification's signals; see choose_defaults.
+  // The page's initial selection, by the names of the shared specification's signals; see choose_defaults. cost: "bytes
+  // read" and the like if the column `budget` states the cost that `match:` requested, otherwise null.
   nlohmann::json defaults;
 };
 

@@ -43,7 +43,9 @@ json choose_budget(const Table& experiments) {
   std::map<double, std::set<std::string>> swept;  // budget → policies that have an experiment with it
   for (std::size_t r = 0; r < experiments.rows(); ++r) {
     const double budget = experiments.number(r, "budget");
-    if (!std::isnan(budget)) swept[budget].insert(experiments.text(r, "policy"));
+    if (std::isnan(budget)) continue;
+    auto& policies = swept[budget];  // failed experiments make the budget known, but nothing of them is drawn
+    if (experiments.text(r, "status") != "failed") policies.insert(experiments.text(r, "policy"));
   }
   std::size_t most = 0;
   for (const auto& [budget, policies] : swept) most = std::max(most, policies.size());

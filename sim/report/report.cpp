@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <regex>
 #include <sstream>
 
 #include "base/error.hpp"
@@ -47,6 +48,20 @@ json page_data(const Assets& assets, const Content& content, const json& answers
           {"defaults", content.defaults}};
 }
 
+// Removes what an earlier report of other stores left in the folder: its names would refer to other experiments now.
+void remove_earlier(const fs::path& folder, const std::vector<Chart>& charts) {
+  static const std::regex table(R"(changes\.csv|experiments(_\d+)?\.csv)"), answer(R"(plan_\d+_\w+\.json)");
+  std::vector<fs::path> earlier;
+  for (const auto& [place, names] : {std::pair("tables", table), {"figures", answer}}) {
+    for (const auto& entry : fs::directory_iterator(folder / place)) {
+      if (std::regex_match(entry.path().filename().string(), names)) earlier.push_back(entry.path());
+    }
+  }
+  for (const Chart& chart : charts) earlier.push_back(folder / "figures" / (chart.name + ".json"));
+  std::error_code error;  // writing reports what is wrong with the folder
+  for (const fs::path& path : earlier) fs::remove(path, error);
+}
+
 void write_figures(const fs::path& folder, const std::vector<Chart>& figures) {
   for (const Chart& figure : figures) {
     write_file(folder / (figure.name + ".json"), [&](std::ostream& file) { file << dump(figure.spec); });
@@ -75,6 +90,7 @@ namespace {
 
 void write_stores(const Stores& stores, const fs::path& folder, const Assets& assets, bool validated) {
   const Content content = collect(stores.sources(), Palette(assets.palette));
+  remove_earlier(folder, assets.charts);
   write_tables(folder / "tables", stores, content);
   const json answers = drawn_answers(assets, content.answers);
   write_figures(folder / "figures", standalone_figures(assets, content, answers));

@@ -1,10 +1,13 @@
 #include "report/series.hpp"
 
 #include <algorithm>
+#include <string_view>
 
 namespace kvcast::report {
 
 namespace {
+
+constexpr std::string_view kMatch = "match.";
 
 bool is_axis(const std::string& key) {
   static const std::set<std::string> axes = {
@@ -14,6 +17,14 @@ bool is_axis(const std::string& key) {
 
 // Returns whether the values of a key draw another sample of the same setting.
 bool is_replica(const std::string& key) { return key == "seed" || key.ends_with(".seed"); }
+
+// The key of the cost that `match:` requested; empty if a budget is written.
+std::string match_key(const result::Subject& subject) {
+  for (const result::Setting& s : subject.settings) {
+    if (s.key.starts_with(kMatch) && s.key != "match.reached") return s.key;
+  }
+  return "";
+}
 
 // The value at the key: as swept, else as configured, else empty (the key is another policy's).
 std::string value_of(const result::Subject& subject, const std::string& key) {
@@ -30,11 +41,28 @@ void SeriesNames::learn_keys(const result::Subject& subject) {
     if (!is_axis(key) && !is_replica(key) && std::find(keys_.begin(), keys_.end(), key) == keys_.end())
       keys_.push_back(key);
   }
+  if (const std::string key = match_key(subject); !key.empty() || subject.number("policy.budget"))
+    match_keys_.insert(key);
 }
 
 void SeriesNames::learn_values(const result::Subject& subject) {
   const std::string policy = policy_of(subject);
   for (const std::string& key : keys_) values_[policy][key].insert(value_of(subject, key));
+}
+
+void SeriesNames::choose_cost() {
+  if (match_keys_.size() != 1 || match_keys_.begin()->empty()) return;
+  match_key_ = *match_keys_.begin();
+  cost_ = match_key_.substr(kMatch.size());
+  std::replace(cost_.begin(), cost_.end(), '_', ' ');
+  std::erase_if(keys_, [](const std::string& key) { return key == "match" || key.starts_with(kMatch); });
+}
+
+std::optional<double> SeriesNames::budget_of(const result::Result& r) const {
+  const std::optional<double> solved = r.subject.number("policy.budget");
+  // A cost that cannot be reached leaves a failed experiment without a budget.
+  const bool matched = !match_key_.empty() && (solved || r.status == result::Status::kFailed);
+  return matched ? r.subject.number(match_key_) : solved;
 }
 
 std::string SeriesNames::policy_of(const result::Subject& subject) {
@@ -84,21 +112,22 @@ std::string SeriesNames::join(const std::string& policy, const std::string& vari
 }
 
 void SeriesNames::appear(const result::Subject& subject) {
-  const Series entry{policy_of(subject), variant_of(subject), label_of(subject)};
+  const Series entry{policy_of(subject), variant_of(subject), label_of(subject), value_of(subject, kStoreKey)};
   const auto same = [&](const Series& s) { return s.policy == entry.policy && s.variant == entry.variant; };
   if (std::none_of(series_.begin(), series_.end(), same)) series_.push_back(entry);
 }
 
 Table SeriesNames::table(Palette& palette) const {
   Table table;
-  std::map<std::string, std::size_t> policies;  // policy → rank
-  std::map<std::string, std::size_t> variants;  // policy → variants so far
+  std::map<std::string, std::size_t> policies;              // policy → rank
+  std::map<std::string, std::size_t> variants;              // policy → variants so far
+  std::set<std::pair<std::string, std::string>> preferred;  // policies that have one, by store
   for (const Series& s : series_) policies.emplace(s.policy, policies.size());
   // A policy's variants are adjacent, in the order in which the policies appear.
   std::vector<Series> sorted = series_;
   std::stable_sort(sorted.begin(), sorted.end(),
                    [&](const Series& a, const Series& b) { return policies[a.policy] < policies[b.policy]; });
-  for (const auto& [policy, variant, label] : sorted) {
+  for (const auto& [policy, variant, label, store] : sorted) {
     const std::size_t nth = variants[policy]++;
     table.begin_row();
     table.set("series", join(policy, variant));
@@ -109,7 +138,7 @@ Table SeriesNames::table(Palette& palette) const {
     table.set("color", palette.variant_color(policy, nth));
     table.set("symbol", palette.symbol(policy));
     table.set("dash", palette.dash(nth));
-    table.set("preferred", nth == 0 ? 1.0 : 0.0);
+    table.set("preferred", preferred.emplace(policy, store).second ? 1.0 : 0.0);
   }
   return table;
 }

@@ -108,7 +108,6 @@ void add_score(json& out, const Result& r) {
   if (!r.benchmark) return;
   json& score = out["score"];
   score["benchmark"] = r.benchmark->benchmark;
-  score["context"] = r.benchmark->context;
   score["interval"] = {r.benchmark->interval.low, r.benchmark->interval.high};
   score["rests_on"] = r.benchmark->rests_on;
   score["tasks"] = json::array();
@@ -202,10 +201,6 @@ json to_json(const std::optional<TaskScore>& task) {
           {"known", task->known},
           {"share_of_full", task->share_of_full},
           {"interval", {task->interval.low, task->interval.high}},
-          {"steps", task->steps},
-          {"recall_mean", task->recall_mean},
-          {"recall_min", task->recall_min},
-          {"other_recall", task->other_recall},
           {"origin", origin_name(task->interval.low < task->interval.high ? Origin::kFitted : Origin::kExact)},
           {"rests_on", task->source}};
 }

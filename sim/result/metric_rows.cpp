@@ -125,10 +125,10 @@ void add_times(Row& rows) {
 
 void add_accuracy(Row& rows) {
   using A = Accuracy;
-  rows.push_back({"accuracy.recall_mass_mean", "recall", kShare, kHigher, kReplay, "Attention mass kept, mean",
-                  "mass kept",
-                  "Share of the full softmax mass on the attended tokens, mean over layers, steps and query heads.",
-                  kPercent, accuracy_field<&A::recall_mass_mean>});
+  rows.push_back(
+      {"accuracy.recall_mass_mean", "recall", kShare, kHigher, kReplay, "Attention mass kept, mean", "mass kept",
+       "Share of the full softmax mass on the attended tokens, mean over layers, replayed steps and query heads.",
+       kPercent, accuracy_field<&A::recall_mass_mean>});
   rows.push_back({"accuracy.recall_mass_p10", "recall_p10", kShare, kHigher, kReplay,
                   "Attention mass kept, 10th percentile", "",
                   "10th percentile over layers, steps and query heads of the attention mass kept.", kPercent,
@@ -152,7 +152,7 @@ void add_accuracy(Row& rows) {
                   kReplay,
                   "Attended tokens per head, mean",
                   "",
-                  "Tokens that attention reads, mean over layers, steps and selecting heads.",
+                  "Tokens that attention reads, mean over layers, replayed steps and query heads.",
                   {"tokens", 1, ",.4r"},
                   accuracy_field<&A::attended_mean>});
   rows.push_back({"accuracy.prompt_density", "prompt_density", kShare, kNeither, kReplay,

@@ -5,6 +5,7 @@
 
 #include "base/hash.hpp"
 #include "config/find.hpp"
+#include "evidence/intervals.hpp"
 #include "policies/all.hpp"
 #include "policies/replay_needs.hpp"
 #include "synth/synthetic.hpp"
@@ -125,7 +126,7 @@ TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, cons
 }
 
 result::BenchmarkScore mean_score(const std::string& benchmark, std::vector<result::BenchmarkTask> tasks,
-                                  const Link& link) {
+                                  double common) {
   KVCAST_CHECK(!tasks.empty());
   result::BenchmarkScore score;
   score.benchmark = benchmark;
@@ -137,7 +138,7 @@ result::BenchmarkScore mean_score(const std::string& benchmark, std::vector<resu
     above += task.full * (task.interval.high - task.share_of_full);
   }
   KVCAST_CHECK(all > 0);
-  const double width = link.width_of_mean(tasks.size()), share = sum / all;
+  const double width = evidence::width_of_mean(common, tasks.size()), share = sum / all;
   score.share_of_full = share;
   score.interval = {std::max(0.0, share - width * below / all), share + width * above / all};
   std::stable_sort(tasks.begin(), tasks.end(),
@@ -240,7 +241,7 @@ result::BenchmarkScore BenchmarkScores::simulated_score(const Requested& r, std:
     if (r.whole.contains(task.task)) task.share_of_full = 1, task.interval = {1, 1};
     task.full = r.benchmark.tasks.at(task.task).full_at(r.stated);
   }
-  result::BenchmarkScore score = mean_score(r.benchmark.name, std::move(tasks), model_.link);
+  result::BenchmarkScore score = mean_score(r.benchmark.name, std::move(tasks), model_.link.common);
   score.context = r.context;
   score.rests_on = std::move(rests_on);
   return score;
@@ -324,6 +325,7 @@ result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
   const evidence::Predictor& evidence = model_.evidence();
   const std::set<std::string> papers = papers_with_settings(model_, method, r.request.policy, s.benchmark);
   std::vector<result::BenchmarkTask> tasks = simulated.tasks;
+  double common = 0;
   for (result::BenchmarkTask& task : tasks) {
     task.simulated = task.share_of_full;
     if (r.whole.contains(task.task)) continue;
@@ -336,10 +338,11 @@ result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
     s.paper = method.paper;
     s.paper = evidence.nearest_paper(s, papers);
     const evidence::Prediction p = evidence.predict(s);
+    common = std::max(common, p.common);
     task.share_of_full = std::min(1.0, p.points / s.full);
     task.interval = {p.low / s.full, std::min(1.0, p.high / s.full)};
   }
-  result::BenchmarkScore score = mean_score(simulated.benchmark, std::move(tasks), model_.link);
+  result::BenchmarkScore score = mean_score(simulated.benchmark, std::move(tasks), common);
   score.context = simulated.context;
   score.rests_on = evidence.rests_on(s, [&papers](const std::string& paper) { return papers.contains(paper); }) +
                    ". The simulation: " + simulated.rests_on;

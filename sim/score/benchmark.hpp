@@ -60,9 +60,10 @@ std::int64_t stated_context(std::int64_t prompt_tokens, const config::Model& mod
 TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, const config::Model& model,
                      std::int64_t stated);
 
-// The mean of the tasks' predictions; its tasks are sorted, lowest first.
+// The mean of the tasks' predictions, of whose errors the share `common` is the same for all tasks. Its tasks are
+// sorted, lowest first.
 result::BenchmarkScore mean_score(const std::string& benchmark, std::vector<result::BenchmarkTask> tasks,
-                                  const Link& link);
+                                  double common);
 
 class BenchmarkScores {
  public:

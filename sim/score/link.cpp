@@ -83,8 +83,6 @@ std::string write_link(const Link& link) {
       link.common_source.empty() ? "" : fmt::format("common_source: \"{}\"\n", link.common_source), link.common);
 }
 
-double Link::width_of_mean(std::size_t n) const { return std::sqrt(common + (1 - common) / static_cast<double>(n)); }
-
 double share_of_full(const Link& link, const TaskSpec& task, const Sample& sample) {
   std::vector<double> answers, steps;
   const auto close = [&] {

@@ -41,9 +41,6 @@ struct Link {
   // reduce.
   double common = 1;
   std::string source, common_source;
-
-  // Ratio of the half-width of the mean of n tasks to the mean half-width of their intervals.
-  double width_of_mean(std::size_t n) const;
 };
 
 // Reads configs/accuracy/link.yaml. Throws UserError with the location of anything invalid.

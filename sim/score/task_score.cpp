@@ -51,7 +51,8 @@ std::optional<result::TaskScore> task_score(const ScoreModel& model, const repla
     recall += step.recall();
     least = std::min(least, step.recall());
   }
-  if (steps == 0) return {};
+  // The recall of heads that ignore the targets is a ratio of two numbers near 0.
+  if (steps == 0 || replay.targets.retrieving == 0) return {};
   const TaskSpec* const known = model.catalogue.task_of_trace(replay.task);
   const TaskSpec task = known != nullptr ? *known : as_replayed(targets);
   const Sample sample{replay.prompt_tokens, targets, 0}, dense{replay.prompt_tokens, replay.targets, 0};
@@ -67,6 +68,14 @@ std::optional<result::TaskScore> task_score(const ScoreModel& model, const repla
   out.recall_mean = recall / steps, out.recall_min = least, out.other_recall = targets.other_recall();
   out.source = model.link.source;
   return out;
+}
+
+std::string why_no_score(const replay::ReplayResult& replay) {
+  const auto& steps = replay.targets.steps;
+  const bool any = std::any_of(steps.begin(), steps.end(), [](const auto& step) { return step.targets > 0; });
+  return any && replay.targets.retrieving == 0
+             ? "no compressed layer of the trace has a head that attends to the targets under full attention"
+             : "";
 }
 
 }  // namespace kvcast::score

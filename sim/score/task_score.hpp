@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "evidence/predictor.hpp"
 #include "replay/replay.hpp"
@@ -31,7 +32,10 @@ class ScoreModel {
 // not describe is treated as one whose answers must be right token by token. If the prompt's attention was sparse,
 // every step is assumed to find no more of what it needs than the share of its mass that the prompt kept. No
 // measurement supports this, so the interval extends to the score of the same cache after a dense prompt. Empty if the
-// trace has no targets.
+// trace has no targets, or if no captured head attends to them.
 std::optional<result::TaskScore> task_score(const ScoreModel& model, const replay::ReplayResult& replay);
+
+// Why a trace with targets has no task score; empty if it has one or has no targets.
+std::string why_no_score(const replay::ReplayResult& replay);
 
 }  // namespace kvcast::score

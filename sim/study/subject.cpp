@@ -105,6 +105,21 @@ void add_traces(SettingList& list, const std::vector<config::TraceChoice>& trace
   add_extent(list, trace);
 }
 
+// Adds the default budget of a policy that is named without one, so that its results state which they are for. There is
+// none to add while `match:` is unsolved, or if a parameter is written whose default follows from the budget: budget
+// and parameter then follow from one another.
+void add_default_budget(SettingList& list, const Prepared& prepared) {
+  const config::Node& written = prepared.run.policy.parameters;
+  if (written.find("budget") != nullptr || (prepared.matched && !prepared.matched->solved)) return;
+  const std::int64_t* budget = nullptr;
+  for (const policy::Parameter& p : prepared.policy->parameters) {
+    const auto* const text = std::get_if<std::string>(&p.fallback);
+    if (text != nullptr && text->starts_with("budget") && written.find(p.key) != nullptr) return;
+    if (p.key == "budget") budget = std::get_if<std::int64_t>(&p.fallback);
+  }
+  if (budget != nullptr) list.add("policy.budget", *budget);
+}
+
 }  // namespace
 
 std::string trace_name(const config::TraceChoice& choice) {
@@ -129,6 +144,7 @@ result::Subject subject_of(const Prepared& prepared) {
   list.add("policy.name", subject.policy);
   list.add("policy_category", subject.policy_category);
   list.add("policy.", run.policy.parameters);
+  add_default_budget(list, prepared);
   list.add("workload.prompt_tokens", w.prompt_tokens);
   list.add("workload.decode_tokens", w.decode_tokens);
   list.add("workload.batch", w.batch);

@@ -63,9 +63,10 @@ class Author {
     const std::int64_t stretch = items == 0 ? length : room / items;
     if (stretch < length) {
       throw UserError(
-          fmt::format("recipe {}: the prompt of {} tokens is too short for the task: {} needles of {} tokens each, {} "
-                      "tokens of haystack for them",
-                      r_.name, prompt_, items, length, std::max<std::int64_t>(0, room)));
+          fmt::format("recipe {}: the prompt of {} tokens is too short for the task: {} of {} tokens{}, and {} tokens "
+                      "of haystack remain",
+                      r_.name, prompt_, items == 1 ? "1 needle" : fmt::format("{} needles", items), length,
+                      items == 1 ? "" : " each", std::max<std::int64_t>(0, room)));
     }
     const std::vector<int> order = shuffled(static_cast<int>(items), stream_.child({kAsked}));
     const Stream offsets = stream_.child({kPlace});

@@ -182,45 +182,49 @@ class Printer final : public ParameterVisitor {
   std::string text;
 };
 
-void check_sections(const Task& task, const SourceLocation& where) {
+void check_sections(const Task& task, const SectionLocations& where) {
   if (task.section_steps == 0) {
-    if (task.back_steps > 0) throw UserError(where, "task: back_steps need sections (section_steps)");
+    if (task.back_steps > 0) throw UserError(where("task"), "task: back_steps need sections (section_steps)");
     return;
   }
-  if (task.spots == 0) throw UserError(where, "task: sections rest on spots of evidence in the prompt (spots)");
+  if (task.spots == 0) throw UserError(where("task"), "task: sections rest on spots of evidence in the prompt (spots)");
   // Answers are separated by steps without targets.
   const int least = std::max(task.spot_steps + task.back_steps, 2 * task.spot_radius + 1) + 1;
   if (task.section_steps < least) {
-    throw UserError(where, fmt::format("task: section_steps is {}, its steps and its beginning need {} at least",
-                                       task.section_steps, least));
+    throw UserError(where("task"),
+                    fmt::format("task: section_steps is {}, its steps and its beginning need {} at least",
+                                task.section_steps, least));
   }
 }
 
 }  // namespace
 
-void check_recipe(const Recipe& r, const SourceLocation& where) {
+void check_recipe(const Recipe& r, const SectionLocations& where) {
   check_sections(r.task, where);
   const double sum = r.heads.retrieval + r.heads.local + r.heads.streaming;
   if (std::fabs(sum - 1) > 1e-6) {
-    throw UserError(where, fmt::format("heads: retrieval + local + streaming are {}, they must add up to 1", sum));
+    throw UserError(where("heads"),
+                    fmt::format("heads: retrieval + local + streaming are {}, they must add up to 1", sum));
   }
-  if (r.heads.most_share < r.heads.least_share) throw UserError(where, "heads: most_share is below least_share");
+  if (r.heads.most_share < r.heads.least_share)
+    throw UserError(where("heads"), "heads: most_share is below least_share");
   if (r.channels.recency_longest < r.channels.recency_shortest) {
-    throw UserError(where, "channels: recency_longest is below recency_shortest");
+    throw UserError(where("channels"), "channels: recency_longest is below recency_shortest");
   }
-  if (r.task.latest <= r.task.earliest) throw UserError(where, "task: latest must be above earliest");
+  if (r.task.latest <= r.task.earliest) throw UserError(where("task"), "task: latest must be above earliest");
   if (r.task.spots > 0 && (r.task.needles > 0 || r.task.distractor_density > 0)) {
-    throw UserError(where, "task: needles and spots of evidence do not go together");
+    throw UserError(where("task"), "task: needles and spots of evidence do not go together");
   }
   if (r.question.earlier > 0 && (r.task.needles == 0 || r.task.copies > 1 || r.task.copy_density > 0)) {
-    throw UserError(where, "question: earlier needs needles, each in one place");
+    throw UserError(where("question"), "question: earlier needs needles, each in one place");
   }
   const std::int64_t asked = r.task.needles + r.task.spots;
   const std::int64_t asking = asked * r.question.key_queries + (r.task.needles > 0 ? r.question.value_queries : 0) +
                               (asked > 0 ? r.question.type_queries : 0);
   if (asking > r.question.tokens) {
-    throw UserError(
-        where, fmt::format("question: {} queries ask for the needles, it has {} tokens", asking, r.question.tokens));
+    throw UserError(where("question"),
+                    fmt::format("question: the needles need {} queries, but the question has {} tokens", asking,
+                                r.question.tokens));
   }
 }
 
@@ -246,7 +250,7 @@ Recipe read_recipe(const std::string& path) {
   }
   reader.finish();
   root.finish();
-  check_recipe(recipe, root.where());
+  check_recipe(recipe, [&](const char* section) { return root.where(section); });
   return recipe;
 }
 
@@ -270,6 +274,7 @@ std::string find_recipe(const std::string& name, const SourceLocation& asked_at)
       if (entry.path().extension() == ".yaml") names.insert(entry.path().stem().string());
     }
   }
+  if (is_path) throw UserError(asked_at, fmt::format("no such file: {}", config::shorten(name)));
   const std::vector<std::string> known(names.begin(), names.end());
   throw UserError(asked_at,
                   fmt::format("there is no recipe \"{}\"{}", config::shorten(name), config::did_you_mean(name, known)),

@@ -6,6 +6,7 @@
 // variable.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "base/error.hpp"
@@ -218,12 +219,15 @@ void visit_parameters(Recipe& recipe, ParameterVisitor& visitor);
 // that do not add up.
 Recipe read_recipe(const std::string& path);
 
+// The location of a section by its name.
+using SectionLocations = std::function<SourceLocation(const char* section)>;
+
 // Checks the conditions on several numbers (shares that add up, a question with enough tokens for its queries). Throws
-// UserError at `where`.
-void check_recipe(const Recipe& recipe, const SourceLocation& where);
+// UserError at the section.
+void check_recipe(const Recipe& recipe, const SectionLocations& where);
 
 // Finds traces/recipes/NAME.yaml in the working directory, then in the source tree; a name with '/' or ending in .yaml
-// is a path. Throws UserError that lists the existing recipes.
+// is a path. Throws UserError, which lists the existing recipes for a name.
 std::string find_recipe(const std::string& name, const SourceLocation& asked_at = {});
 
 // The content as text, defaults included: equal recipes give equal text.

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "base/quote.hpp"
 #include "config/find.hpp"
 #include "trace/inspect.hpp"
 #include "trace/metadata.hpp"
@@ -39,6 +40,7 @@ class Checker {
         error(fmt::format("layer {}", info_.layers[i]), e.what());
       }
     }
+    check_targets();
     return std::move(findings_);
   }
 
@@ -60,11 +62,27 @@ class Checker {
     check_turns();
     check_model();
     if (info_.longest_window() < kUsualWindow) {
-      warn("query_positions",
-           fmt::format("hold the last {} prompt positions without a gap; policies that score the prompt by a "
-                       "longer window will be refused",
-                       info_.longest_window()));
+      warn("query_positions", window_text(info_.longest_window()));
     }
+  }
+
+  static std::string window_text(std::int64_t window) {
+    if (window == 0) {
+      return "no prompt query is captured directly before the first decode step; policies that score the prompt with "
+             "its last queries cannot be replayed";
+    }
+    return fmt::format(
+        "the last {} captured without a gap; policies that score the prompt with more of its queries cannot be "
+        "replayed",
+        window == 1 ? "prompt query is" : fmt::format("{} prompt queries are", window));
+  }
+
+  void check_targets() {
+    const bool any = std::any_of(targets_.begin(), targets_.end(), [](const auto& step) { return !step.empty(); });
+    if (!any || !most_on_targets_ || *most_on_targets_ >= kRetrieves) return;
+    warn("targets", fmt::format("no captured query head attends to them: at most {:.2g} % of its attention in the mean "
+                                "over the steps; the task cannot be scored",
+                                100 * *most_on_targets_));
   }
 
   void check_turns() {
@@ -89,13 +107,14 @@ class Checker {
   }
 
   void check_layer(const Layer& layer) {
-    for (int h = 0; h < info_.n_kv_heads; ++h) check_keys(layer, h);
+    check_keys(layer);
     const std::vector<HeadStatistics> heads = head_statistics(layer, targets_, threads_);
     for (std::size_t q = 0; q < heads.size(); ++q) {
       if (std::isfinite(heads[q].recent_mass)) continue;  // otherwise a replay has no weights to compare
       return error(fmt::format("layers.{}.queries", layer.id()),
                    fmt::format("query head {}: its attention is not a number; keys or queries are too large", q));
     }
+    for (const HeadStatistics& h : heads) most_on_targets_ = std::max(most_on_targets_.value_or(0), h.target_mass);
     const auto recent = std::min<double>(HeadStatistics::kRecent, static_cast<double>(info_.prompt_tokens));
     const double uniform = recent / static_cast<double>(info_.positions());
     const bool none_near =
@@ -119,25 +138,33 @@ class Checker {
     }
   }
 
-  void check_keys(const Layer& layer, int head) {
-    const KeyStatistics keys = key_statistics(layer, head);
+  void check_keys(const Layer& layer) {
     const std::string where = fmt::format("layers.{}.keys", layer.id());
-    if (keys.norm_mean <= 0) return error(where, fmt::format("KV head {} is all zero", head));
-    if (keys.anisotropy > 1 - 1e-6) return error(where, fmt::format("KV head {}: all keys have one direction", head));
-    if (keys.value_norm_mean <= 0)
-      warn(fmt::format("layers.{}.values", layer.id()), fmt::format("KV head {} is all zero", head));
-    if (keys.fast_pair_mean > kLargestFastMean && info_.positions() >= HeadStatistics::kRecent) {
-      warn(where, fmt::format(
-                      "KV head {}: the fastest RoPE pair keeps {:.0f} % of its length in the mean over positions; keys "
-                      "must be stored after RoPE",
-                      head, 100 * keys.fast_pair_mean));
+    std::vector<std::string> unrotated, shares;
+    for (int head = 0; head < info_.n_kv_heads; ++head) {
+      const KeyStatistics keys = key_statistics(layer, head);
+      if (keys.value_norm_mean <= 0)
+        warn(fmt::format("layers.{}.values", layer.id()), fmt::format("KV head {} is all zero", head));
+      if (keys.norm_mean <= 0) {
+        warn(where, fmt::format("KV head {} is all zero", head));
+      } else if (keys.anisotropy > 1 - 1e-6) {
+        warn(where, fmt::format("KV head {}: all keys have one direction", head));
+      } else if (keys.fast_pair_mean > kLargestFastMean && info_.positions() >= HeadStatistics::kRecent) {
+        unrotated.push_back(std::to_string(head));
+        shares.push_back(fmt::format("{:.0f} %", 100 * keys.fast_pair_mean));
+      }
     }
+    if (unrotated.empty()) return;
+    warn(where, fmt::format("KV head{} {} ({}): the share of its length that the fastest RoPE pair keeps in the mean "
+                            "over positions is too large; keys must be stored after RoPE",
+                            unrotated.size() == 1 ? "" : "s", fmt::join(unrotated, ", "), fmt::join(shares, ", ")));
   }
 
   const Trace& trace_;
   const TraceInfo& info_;
   const int threads_;
   Targets targets_;
+  std::optional<double> most_on_targets_;  // largest mean share of a query head's attention, over all layers
   std::vector<Finding> findings_;
 };
 
@@ -205,7 +232,9 @@ nlohmann::json findings_json(const std::vector<Finding>& findings) {
 std::string findings_text(const std::vector<Finding>& findings) {
   if (findings.empty()) return "nothing found\n";
   std::string text;
-  for (const Finding& f : findings) text += fmt::format("{}: {}: {}\n", severity_name(f.severity), f.where, f.what);
+  for (const Finding& f : findings) {
+    text += fmt::format("{}: {}: {}\n", severity_name(f.severity), escape_controls(f.where), escape_controls(f.what));
+  }
   return text;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/quantile.hpp"
+#include "base/quote.hpp"
 #include "base/units.hpp"
 #include "trace/statistics.hpp"
 #include "trace/targets.hpp"
@@ -30,7 +31,14 @@ constexpr Column kColumns[] = {{"sink_mass", "sink", &HeadStatistics::sink_mass}
 nlohmann::json layer_json(const Layer& layer, const Targets& targets, int threads) {
   const std::vector<HeadStatistics> heads = head_statistics(layer, targets, threads);
   nlohmann::json out = {{"layer", layer.id()}};
+  // Scores of a damaged layer overflow: nothing is known of its attention.
+  const bool known =
+      std::all_of(heads.begin(), heads.end(), [](const HeadStatistics& h) { return std::isfinite(h.recent_mass); });
   for (const Column& column : kColumns) {
+    if (!known) {
+      out[column.name] = nullptr;
+      continue;
+    }
     std::vector<double> values;
     for (const HeadStatistics& head : heads) values.push_back(head.*column.field);
     out[column.name] = {{"mean", mean(values)}, {"p10", quantile(values, 0.1)}, {"p90", quantile(values, 0.9)}};
@@ -83,8 +91,8 @@ nlohmann::json trace_info(const Trace& trace, int threads) {
 
 std::string trace_info_text(const nlohmann::json& info) {
   const auto number = [&](const char* key) { return info.at(key).get<std::int64_t>(); };
-  std::string text =
-      fmt::format("{} trace of {}\n", info.at("source").get<std::string>(), info.at("model").get<std::string>());
+  std::string text = fmt::format("{} trace of {}\n", info.at("source").get<std::string>(),
+                                 escape_controls(info.at("model").get<std::string>()));
   text += fmt::format("  identity  {}\n", info.at("identity").get<std::string>());
   text += fmt::format("  layers    {} of {}\n", fmt::join(info.at("layers").get<std::vector<int>>(), ", "),
                       number("n_layers"));
@@ -98,7 +106,8 @@ std::string trace_info_text(const nlohmann::json& info) {
                       format_quantity(info.at("layer_bytes_in_memory").get<double>(), Dimension::kBytes));
   for (const auto& [key, value] : info.at("metadata").items()) {
     const std::string written = value.get<std::string>();
-    text += fmt::format("  {:<9} {}\n", key, written.size() > 100 ? written.substr(0, 97) + "..." : written);
+    text += fmt::format("  {:<9} {}\n", escape_controls(key),
+                        escape_controls(written.size() > 100 ? written.substr(0, 97) + "..." : written));
   }
   text += fmt::format(
       "attention of the decode steps, mean over query heads (10th .. 90th percentile); recent: the last {} tokens\n  "
@@ -109,8 +118,10 @@ std::string trace_info_text(const nlohmann::json& info) {
     text += fmt::format("\n  {:>5}", layer.at("layer").get<int>());
     for (const Column& column : kColumns) {
       const auto& value = layer.at(column.name);
-      text += fmt::format(" {:>20}", fmt::format("{:.2f} ({:.2f} .. {:.2f})", value.at("mean").get<double>(),
-                                                 value.at("p10").get<double>(), value.at("p90").get<double>()));
+      text += fmt::format(" {:>20}", value.is_null()
+                                         ? "not a number"
+                                         : fmt::format("{:.2f} ({:.2f} .. {:.2f})", value.at("mean").get<double>(),
+                                                       value.at("p10").get<double>(), value.at("p90").get<double>()));
     }
   }
   return text + "\n";

@@ -26,9 +26,9 @@ struct Finding {
   std::string what;
 };
 
-// Problems found in a readable trace: errors invalidate results, warnings are unusual values. Examples are broken
-// numbers, targets and turns out of range, zero or constant keys, keys to which RoPE seems not to have been applied,
-// queries that see nothing near them. Empty: nothing found.
+// Problems found in a readable trace. Errors, such as numbers that are not finite or targets and turns out of range,
+// prevent its replay. Warnings are unusual values: zero or constant keys, keys to which RoPE seems not to have been
+// applied, queries that see nothing near them, targets to which no head attends. Empty: nothing found.
 std::vector<Finding> check_trace(const Trace& trace, int threads);
 // Opens the file first; an exception of open_trace becomes an error, unused tensors a warning.
 std::vector<Finding> check_trace_file(const std::string& path, int threads);

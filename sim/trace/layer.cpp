@@ -80,8 +80,11 @@ const float* Layer::decode_query(int q_head, int step) const {
 
 MatrixView Layer::window_queries(int q_head, int window) const {
   if (window < 1 || window > info_->longest_window()) {
-    throw UserError(fmt::format("a window of {} prompt queries is needed, the trace holds the last {} without a gap",
-                                window, info_->longest_window()));
+    throw UserError(fmt::format(
+        "the last {} needed, but the trace captured only the last {} of {} without a gap. {} a capture with more "
+        "queries",
+        window == 1 ? "prompt query is" : fmt::format("{} prompt queries are", window), info_->longest_window(),
+        info_->prompt_tokens, info_->file.empty() ? fmt::format("Set trace.window: {} or use", window) : "Use"));
   }
   MatrixView view = queries(q_head);
   view.data = view.row(index(info_->prompt_queries() - window));

@@ -130,7 +130,6 @@ TraceInfo read_metadata(const std::map<std::string, std::string>& metadata, cons
   info.prompt_tokens = reader.integer("prompt_tokens", 1, kMaxTokens);
   info.decode_steps = static_cast<int>(reader.integer("decode_steps", 1, kMaxTokens));
   for (const char* key : {"targets", "turns"}) reader.json(key);
-  if (metadata.count("block_tokens") != 0) reader.integer("block_tokens", 1, kMaxTokens);
   for (const auto& [key, value] : metadata) {
     if (required_keys().count(key) == 0) info.optional[key] = value;
   }

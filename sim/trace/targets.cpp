@@ -1,5 +1,6 @@
 #include "trace/targets.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -31,6 +32,8 @@ Targets read_targets(const TraceInfo& info) {
   for (std::size_t t = 0; t < steps; ++t) {
     if (!json[t].is_array()) throw UserError(fmt::format("targets: entry {} is not a list of positions", t));
     for (const auto& entry : json[t]) targets[t].push_back(read_position(entry, t, info));
+    std::sort(targets[t].begin(), targets[t].end());
+    targets[t].erase(std::unique(targets[t].begin(), targets[t].end()), targets[t].end());
   }
   return targets;
 }

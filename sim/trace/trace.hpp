@@ -27,7 +27,7 @@ struct TraceInfo {
   std::int64_t prompt_tokens = 0;
   int decode_steps = 0;
   std::vector<std::int64_t> query_positions;    // ascending; ends with all decode positions
-  std::map<std::string, std::string> optional;  // task, targets, turns, block_tokens, provenance: as written
+  std::map<std::string, std::string> optional;  // task, targets, turns, provenance and others: as written
   std::int64_t hidden = 0;                      // width of the hidden states, 0 if the trace has none
 
   std::int64_t positions() const { return prompt_tokens + decode_steps; }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "accuracy/records.hpp"
 #include "base/build.hpp"
@@ -50,7 +51,13 @@ void add_budgets(Suite& suite, const accuracy::Plan& plan, bool held_out, double
   const accuracy::Agreement a = accuracy::agreement(cells);
   const std::string of = held_out ? "rows not fitted" : "fitted rows";
   const double refused = static_cast<double>(a.refused) / static_cast<double>(cells.size());
-  suite.budgets.push_back({of + ", Kendall's tau", "", least_kendall, a.kendall, true});
+  // Equal published scores have no order to predict.
+  std::set<double> published;
+  for (const accuracy::Cell* cell : cells) {
+    if (cell->refused.empty()) published.insert(cell->row.value);
+  }
+  const auto tau = published.size() > 1 ? std::optional(a.kendall) : std::nullopt;
+  suite.budgets.push_back({of + ", Kendall's tau", "", least_kendall, tau, true});
   suite.budgets.push_back({of + ", mean error", "points", most_error, a.mae});
   suite.budgets.push_back({of + ", order of pairs 10 points apart", "%", 93, 100 * a.order, true});
   suite.budgets.push_back({of + ", refused", "%", 10, 100 * refused});

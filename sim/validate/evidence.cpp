@@ -6,8 +6,8 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <optional>
 #include <set>
+#include <tuple>
 
 #include "accuracy/score.hpp"
 
@@ -36,54 +36,130 @@ struct Errors {
   }
 };
 
-Errors errors_of(const std::vector<const HeldOut*>& rows) {
+Errors errors_of(const std::vector<HeldOut>& rows) {
   Errors errors;
-  for (const HeldOut* h : rows) {
-    const evidence::Record& r = *h->row->record;
-    const std::array values{h->row->estimate.mean, r.simulated, h->row->lookup, r.full};
+  for (const HeldOut& h : rows) {
+    const evidence::Record& r = *h.row->record;
+    const std::array values{h.row->estimate.mean, r.simulated, h.row->lookup, r.full};
     for (std::size_t i = 0; i < values.size(); ++i) errors.predicted[i].push_back(values[i]);
     errors.published.push_back(r.published);
-    if (h->within) ++errors.within;
+    if (h.within()) ++errors.within;
   }
   return errors;
 }
 
-// Share of the tables, models, prompts and budgets with several methods on the same tasks for which the method
-// predicted to be best is within kRegret points of the best published one. Empty if there are none.
-std::optional<double> best_chosen(const std::vector<const HeldOut*>& rows) {
-  struct Means {
+// Choices of the best of several methods on the same tasks, each right if the chosen method's published mean is within
+// kRegret points of the best one.
+class Choices {
+ public:
+  struct Score {
+    std::string method;
     std::set<std::string> tasks;
-    double predicted = 0, published = 0;
+    double predicted = 0, simulated = 0, published = 0;  // sums over the tasks
   };
-  std::map<std::string, std::map<std::string, Means>> places;  // mapped to means by method
-  for (const HeldOut* h : rows) {
-    const evidence::Record& r = *h->row->record;
-    if (r.budget <= 0) continue;
-    const std::string length =
-        evidence::family_of(r.benchmark) == evidence::Family::kRuler ? fmt::format("{:.0f}", r.context) : "";
-    Means& m = places[fmt::format("{}|{}|{}|{}|{}|{:.0f}", r.paper, r.table, r.model, r.benchmark, length, r.budget)]
-                     [r.method];
-    m.tasks.insert(r.task), m.predicted += h->row->estimate.mean, m.published += r.published;
-  }
-  double chosen = 0, all = 0;
-  for (const auto& [place, methods] : places) {
-    std::map<std::set<std::string>, std::vector<const Means*>> alike;
-    for (const auto& [method, m] : methods) alike[m.tasks].push_back(&m);
-    for (const auto& [tasks, means] : alike) {
-      if (means.size() < 2) continue;
-      const auto by = [](double Means::*score) {
-        return [score](const Means* a, const Means* b) { return a->*score < b->*score; };
-      };
-      const Means* const best = *std::max_element(means.begin(), means.end(), by(&Means::published));
-      const Means* const ours = *std::max_element(means.begin(), means.end(), by(&Means::predicted));
-      ++all;
-      if (best->published - ours->published <= kRegret * static_cast<double>(tasks.size())) ++chosen;
+
+  // Counts the choices among methods that have the same tasks. With a method: those alone in which it takes part.
+  void add(const std::vector<Score>& scores, const std::string& method = "") {
+    std::map<std::set<std::string>, std::vector<const Score*>> alike;
+    for (const Score& s : scores) alike[s.tasks].push_back(&s);
+    for (const auto& [tasks, among] : alike) {
+      const bool takes_part = method.empty() || std::any_of(among.begin(), among.end(),
+                                                            [&](const Score* s) { return s->method == method; });
+      if (among.size() > 1 && takes_part) count(among, kRegret * static_cast<double>(tasks.size()));
     }
   }
-  return all > 0 ? std::optional(chosen / all) : std::nullopt;
+
+  bool any() const { return all_ > 0; }
+  // Per cent of the choices that are right by the prediction, by the simulation alone, and of any method on average.
+  double predicted() const { return 100 * predicted_ / all_; }
+  double simulated() const { return 100 * simulated_ / all_; }
+  double of_any() const { return 100 * of_any_ / all_; }
+
+ private:
+  void count(const std::vector<const Score*>& among, double regret) {
+    const auto highest = [&](double Score::*score) {
+      return *std::max_element(among.begin(), among.end(),
+                               [score](const Score* a, const Score* b) { return a->*score < b->*score; });
+    };
+    const double best = highest(&Score::published)->published;
+    const auto is_right = [&](const Score* chosen) { return best - chosen->published <= regret ? 1. : 0.; };
+    ++all_, predicted_ += is_right(highest(&Score::predicted)), simulated_ += is_right(highest(&Score::simulated));
+    for (const Score* s : among) of_any_ += is_right(s) / static_cast<double>(among.size());
+  }
+
+  double all_ = 0, predicted_ = 0, simulated_ = 0, of_any_ = 0;
+};
+
+// Scores of methods, collected row by row, by comparison.
+class Scores {
+ public:
+  explicit Scores(const evidence::Comparisons& comparisons) : comparisons_(comparisons) {}
+
+  void add(const evidence::Record& r, double predicted) {
+    if (r.budget <= 0) return;
+    Choices::Score& s = by_comparison_[comparisons_.of(r)][r.method];
+    s.method = r.method, s.tasks.insert(r.task);
+    s.predicted += predicted, s.simulated += r.simulated, s.published += r.published;
+  }
+  void count(Choices& choices, const std::string& method = "") const {
+    for (const auto& [comparison, methods] : by_comparison_) {
+      std::vector<Choices::Score> scores;
+      for (const auto& [name, score] : methods) scores.push_back(score);
+      choices.add(scores, method);
+    }
+  }
+
+ private:
+  const evidence::Comparisons& comparisons_;
+  std::map<std::string, std::map<std::string, Choices::Score>> by_comparison_;  // by method
+};
+
+Choices choices_of(const std::vector<LeftOut>& rows, const evidence::Comparisons& comparisons) {
+  Scores scores(comparisons);
+  for (const LeftOut& l : rows) scores.add(*l.record, l.estimate.mean);
+  Choices choices;
+  scores.count(choices);
+  return choices;
 }
 
-void add(Suite& suite, const std::string& of, json entry, const std::vector<const HeldOut*>& rows) {
+// Choices among a table's methods one of which is new. All of them are predicted from the same rows, those without the
+// table and without the new method on the benchmark: predictions from different rows cannot be compared, because the
+// fit without a bad method expects more of it than the fit with it expects of others.
+Choices choices_of_new_method(const evidence::JointFit& fit, evidence::Family family,
+                              const evidence::Comparisons& comparisons) {
+  const std::vector<evidence::Record>& records = fit.records();
+  using Table = std::tuple<std::string, std::string, std::string, std::string>;
+  const auto table_of = [](const evidence::Record& r) { return Table(r.paper, r.table, r.model, r.benchmark); };
+  std::map<Table, std::set<std::string>> tables;  // to methods
+  for (const evidence::Record& r : records) {
+    if (evidence::family_of(r.benchmark) == family && r.budget > 0) tables[table_of(r)].insert(r.method);
+  }
+  Choices choices;
+  for (const auto& [table, methods] : tables) {
+    for (const std::string& method : methods) {
+      std::vector<std::size_t> places;
+      for (std::size_t i = 0; i < records.size(); ++i) {
+        const bool of_method = records[i].benchmark == std::get<3>(table) && records[i].method == method;
+        if (of_method || table_of(records[i]) == table) places.push_back(i);
+      }
+      const std::vector<evidence::Estimate> estimates = fit.leave_out(places);
+      Scores scores(comparisons);
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        if (table_of(records[places[i]]) == table) scores.add(records[places[i]], estimates[i].mean);
+      }
+      scores.count(choices, method);
+    }
+  }
+  return choices;
+}
+
+void add_share_within(Suite& suite, const std::string& of, double share) {
+  suite.budgets.push_back({of + ", at least", "%", kHeld - kHeldOff, 100 * share, true});
+  suite.budgets.push_back({of + ", at most", "%", kHeld + kHeldOff, 100 * share});
+}
+
+void add(Suite& suite, const std::string& of, json entry, const std::vector<HeldOut>& rows,
+         const evidence::Comparisons& comparisons, const Choices& choices) {
   const Errors e = errors_of(rows);
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     entry["error"][kNames[i]] = e.error(i);
@@ -95,12 +171,20 @@ void add(Suite& suite, const std::string& of, json entry, const std::vector<cons
   suite.budgets.push_back({fmt::format("{}: mean error (simulation {:.1f}, lookup {:.1f}, full score {:.1f})", of,
                                        e.error(1), e.error(2), e.error(3)),
                            "points", kAboveBest * best, e.error(0)});
-  suite.budgets.push_back({of + ": within the interval, at least", "%", kHeld - kHeldOff, 100 * within, true});
-  suite.budgets.push_back({of + ": within the interval, at most", "%", kHeld + kHeldOff, 100 * within});
-  if (const auto chosen = best_chosen(rows)) {
-    entry["best_chosen"] = *chosen;
-    suite.budgets.push_back({fmt::format("{}: best method of a table, within {:.0f} points", of, kRegret), "%", kBest,
-                             100 * *chosen, true});
+  add_share_within(suite, of + ": within the interval", within);
+  const std::vector<evidence::HeldOutMean> means = evidence::held_out_means(rows, comparisons);
+  if (!means.empty()) {
+    entry["means"] = means.size(), entry["means_within"] = evidence::share_of_means_within(means);
+    add_share_within(suite, of + ": means of tasks within the interval", entry["means_within"]);
+  }
+  if (choices.any()) {
+    entry["best_chosen"] = {{"evidence", choices.predicted() / 100},
+                            {"simulation", choices.simulated() / 100},
+                            {"any", choices.of_any() / 100}};
+    suite.budgets.push_back({fmt::format("{}: best method of a table, within {:.0f} points (simulation {:.0f}, any "
+                                         "method {:.0f})",
+                                         of, kRegret, choices.simulated(), choices.of_any()),
+                             "%", kBest, choices.predicted(), true});
   }
   suite.detail.push_back(std::move(entry));
 }
@@ -114,17 +198,17 @@ Suite evidence_suite(const std::vector<evidence::Record>& records, const evidenc
   suite.expected_is = "published";
   suite.detail = json::array();
   const evidence::JointFit fit(records, components);
+  const evidence::Comparisons comparisons(fit.records());
   for (const Novelty novelty : evidence::kAllNovelties) {
     const std::vector<LeftOut> left_out = evidence::leave_out(fit, novelty);
     std::map<evidence::Family, std::vector<LeftOut>> families;
     for (const LeftOut& l : left_out) families[evidence::family_of(l.record->benchmark)].push_back(l);
     for (const auto& [family, rows] : families) {
       const std::string name(evidence::family_name(family));
-      const std::vector<HeldOut> held_out = evidence::held_out(rows);
-      std::vector<const HeldOut*> all;
-      for (const HeldOut& h : held_out) all.push_back(&h);
       add(suite, fmt::format("{}, new {}", name, novelty_name(novelty)),
-          {{"novelty", novelty_name(novelty)}, {"benchmark", name}}, all);
+          {{"novelty", novelty_name(novelty)}, {"benchmark", name}}, evidence::held_out(rows), comparisons,
+          novelty == Novelty::kMethod ? choices_of_new_method(fit, family, comparisons)
+                                      : choices_of(rows, comparisons));
     }
   }
   return suite;

@@ -12,9 +12,12 @@ namespace kvcast::validate {
 // intervals are those that the other tables, models and methods require. Budgets for each novelty and benchmark: the
 // mean error in points, at most 3 % above the best of the simulation alone, a lookup in the published rows that prefers
 // the same model, and the uncompressed model's score, all of which appear in the budget's name; the share of published
-// scores within their 80 % intervals; and the share of tables for which the best method, or one within 2 points of it,
-// was chosen. `detail` has the same as numbers: [{novelty, benchmark, n, error: {evidence, simulation, lookup, full},
-// kendall: {...}, within, best_chosen}]. The components and the noise of the records were chosen on all of the records.
+// scores within their 80 % intervals, and of means over the tasks of a table; and the share of comparisons of methods
+// in a table in which the best method, or one within 2 points of it, was chosen, next to the shares for a choice by the
+// simulation alone and for any of the methods. For new methods, all methods of a comparison are predicted without its
+// table and without one of the methods. `detail` has the same as numbers: [{novelty, benchmark, n, error: {evidence,
+// simulation, lookup, full}, kendall: {...}, within, means, means_within, best_chosen: {evidence, simulation, any}}].
+// The components and the noise of the records were chosen on all of the records.
 Suite evidence_suite(const std::vector<evidence::Record>& records, const evidence::Components& components);
 
 }  // namespace kvcast::validate

@@ -1,5 +1,6 @@
 #include "validate/kernels.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -43,6 +44,15 @@ struct Tally {
   }
 };
 
+std::vector<std::string> aliases_of(const std::string& profile) {
+  std::vector<std::string> names;
+  const config::Node file = config::load_yaml(profile);
+  const config::Node* const aliases = file.find("aliases");
+  if (aliases == nullptr) return names;
+  for (const config::Node& alias : aliases->items()) names.push_back(alias.text());
+  return names;
+}
+
 // Profiles by "device/framework", looked up once each.
 class Profiles {
  public:
@@ -61,11 +71,33 @@ class Profiles {
     return at->second ? &*at->second : nullptr;
   }
 
-  static std::optional<hardware::CostModel> load(const std::string& name) {
+  // Returns the path of the profile with that name or alias, if there is one.
+  static std::optional<std::string> path_of(const std::string& name) {
     try {
-      const std::string path = config::find_config("hardware", name, {});
+      return config::find_config("hardware", name, {});
+    } catch (const UserError&) {
+      return {};
+    }
+  }
+
+  // The same for "device/framework", of which profiles may know another name of the device.
+  static std::optional<std::string> path_of_source(const std::string& name) {
+    if (const auto path = path_of(name)) return path;
+    const std::size_t slash = name.find('/');
+    const auto device = path_of(name.substr(0, slash));
+    if (!device) return {};
+    for (const std::string& alias : aliases_of(*device)) {
+      if (const auto path = path_of(alias.substr(0, alias.find('/')) + name.substr(slash))) return path;
+    }
+    return {};
+  }
+
+  static std::optional<hardware::CostModel> load(const std::string& name) {
+    const auto path = path_of_source(name);
+    if (!path) return {};
+    try {
       // Kernel times are measured in a stream or graph of their own and include its overhead.
-      return hardware::CostModel(config::read_hardware(path), config::Framework{});
+      return hardware::CostModel(config::read_hardware(*path), config::Framework{});
     } catch (const UserError&) {
       return {};
     }
@@ -217,6 +249,16 @@ Suite kernels_of_profiles() {
   }
   if (suite.cases.empty()) suite.status = "no profile under configs/hardware was fitted to points";
   return suite;
+}
+
+std::vector<std::string> known_sources() {
+  std::set<std::string> known;
+  for (const std::string& file : config::config_files("hardware")) {
+    for (const std::string& alias : aliases_of(file)) {
+      if (std::count(alias.begin(), alias.end(), '/') == 1) known.insert(alias);
+    }
+  }
+  return {known.begin(), known.end()};
 }
 
 Suite kernels_of_points(const std::string& path) {

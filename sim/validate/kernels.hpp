@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "validate/suite.hpp"
 
@@ -16,5 +17,8 @@ Suite kernels_of_profiles();
 // 0), the same errors of the baseline, and the counts outside_range, no_fit and no_profile; `points` is the file.
 // Throws UserError as read_points does.
 Suite kernels_of_points(const std::string& path);
+
+// "device/framework" of every profile that names one, sorted.
+std::vector<std::string> known_sources();
 
 }  // namespace kvcast::validate

@@ -1,6 +1,7 @@
 // Files given to commands: outputs that are inputs, records and models of another trace, results of another program.
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -166,6 +167,31 @@ TEST_CASE("results of another program are named by validate") {
   CHECK(kernels.code == 2);
   CHECK_THAT(kernels.err,
              Contains("pipeline.json: results of kvcast-pipeline; this suite compares those of kvcast-kernels"));
+}
+
+TEST_CASE("a replay whose heads do not attend to the targets says why it has no task score") {
+  const Scratch scratch;
+  const std::string recipe = scratch.write("local.yaml",
+                                           "description: d\nheads: {retrieval: 0, local: 1, streaming: 0}\n"
+                                           "task: {needles: 2, value_tokens: 2}\n");
+  const std::string trace = scratch / "local.safetensors";
+  const std::vector<std::string> synth = {
+      "trace", "synth",         recipe, "-o", trace, "--set", "model=llama-3.2-1b", "--set", "prompt_tokens=600",
+      "--set", "decode_steps=4"};
+  REQUIRE(kvcast::test::kvcast(synth).code == 0);
+  CHECK_THAT(kvcast::test::kvcast({"trace", "check", trace}).out, Contains("warning: targets: no captured query head"));
+  std::vector<std::string> replay = {"replay", "--trace", trace, "--policy", "exact_topk", "--set", "budget=64"};
+  CHECK_THAT(kvcast::test::kvcast(replay).out, Contains("task score             none: no compressed layer"));
+  replay.push_back("--json");
+  const auto answer = nlohmann::json::parse(kvcast::test::kvcast(replay).out);
+  CHECK(answer["task"].is_null());
+  CHECK_THAT(answer["task_refused"].get<std::string>(), Contains("attends to the targets"));
+
+  std::vector<std::string> no_window = synth;
+  no_window.insert(no_window.end(), {"--set", "window=0"});
+  const Output refused = kvcast::test::kvcast(no_window);
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Contains("window") && Contains("between 1 and 600"));
 }
 
 TEST_CASE("what is wrong with a trace file is said with its name") {

@@ -1,5 +1,8 @@
 // Machines and models as users meet them: listed, shown, and altered from the command line.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
+#include <filesystem>
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -9,6 +12,7 @@
 
 using namespace kvcast::test;
 using Catch::Contains;
+using Catch::StartsWith;
 using nlohmann::json;
 
 namespace {
@@ -63,6 +67,7 @@ TEST_CASE("hardware shows what moves with a number") {
   CHECK(faster["name"] == "h200 (link.h2d_bandwidth 104 GB/s, host.cores 64)");
   CHECK(number(faster, "link.theory_bandwidth")["value"] == Approx(126e9));  // 63 GB/s, of which 52 were reached
   CHECK(number(faster, "host.cores")["value"] == 64);
+  CHECK(json_of({"hardware", "h200", "--set", "hardware.host.cores=64"})["name"] == "h200 (host.cores 64)");
   std::map<std::string, std::string> follows;
   for (const json& change : faster["changes"]) follows[change["key"]] = change["follows"];
   CHECK(follows["link.h2d_bandwidth"] == "");
@@ -99,6 +104,7 @@ TEST_CASE("models lists the shapes, and what follows from one") {
 TEST_CASE("policies tells about a policy file, and the policy that it sets") {
   const std::string all = kvcast::test::kvcast({"policies"}).out;
   CHECK_THAT(all, Contains("files under configs/policies") && Contains("arkvale-released"));
+  CHECK_THAT(all, StartsWith("reference\n  full "));
   const Output o = kvcast::test::kvcast({"policies", "arkvale-released"});
   INFO(o.err);
   CHECK(o.code == 0);
@@ -115,6 +121,9 @@ TEST_CASE("policies tells about a policy file, and the policy that it sets") {
   const Output wrong = kvcast::test::kvcast({"policies", scratch.write("wrong.yaml", "name: quests\n")});
   CHECK(wrong.code == 2);
   CHECK_THAT(wrong.err, Contains("wrong.yaml:1:7: unknown policy \"quests\" (did you mean \"quest\"?)"));
+  const Output key = kvcast::test::kvcast({"policies", scratch.write("key.yaml", "name: quest\nbudgt: 512\n")});
+  CHECK(key.code == 2);
+  CHECK_THAT(key.err, Contains("key.yaml:2:8: quest: unknown policy parameter \"budgt\" (did you mean \"budget\"?)"));
   const Output misspelt = kvcast::test::kvcast({"policies", "arkvale-relased"});
   CHECK(misspelt.code == 2);
   CHECK_THAT(misspelt.err, Contains("unknown policy \"arkvale-relased\" (did you mean \"arkvale-released\"?)"));
@@ -154,4 +163,60 @@ TEST_CASE("a run takes numbers of its machine from the command line") {
   const Output o = kvcast::test::kvcast({"run", path, "--set", "hardware.gpu.hbm_bandwidth=fast"});
   CHECK(o.code == 2);
   CHECK_THAT(o.err, Contains("--set hardware.gpu.hbm_bandwidth=fast: hardware.gpu.hbm_bandwidth: expected bytes/s"));
+}
+
+TEST_CASE("a broken file is named in a list, and does not hide the others") {
+  const Scratch scratch;
+  std::filesystem::create_directories(scratch / "configs/hardware/folder.yaml");
+  scratch.write("configs/hardware/broken.yaml", "");
+  for (const char* const folder : {"models", "frameworks"}) {
+    std::filesystem::create_directories(scratch / (std::string("configs/") + folder));
+    scratch.write(std::string("configs/") + folder + "/broken.yaml", "");
+  }
+  const auto here = [&](const std::vector<std::string>& arguments) {
+    const std::string folder = scratch / "";
+    return kvcast::test::kvcast(arguments, [&] {
+      if (chdir(folder.c_str()) != 0) _exit(125);
+    });
+  };
+  for (const auto& [command, last] :
+       {std::pair{"hardware", "v100-32gb"}, {"models", "yi-9b-200k"}, {"frameworks", "vllm-eager"}}) {
+    const Output o = here({command});
+    CHECK(o.code == 2);
+    CHECK(o.err == fmt::format("kvcast: configs/{}/broken.yaml: the document is empty\n", command));
+    CHECK_THAT(o.out, Contains(fmt::format("\n  {} ", last)));
+  }
+  CHECK_THAT(here({"hardware", "h200-sxm"}).out, StartsWith("h200: "));  // an alias, for which files are searched
+}
+
+TEST_CASE("a data folder without data is refused by its name") {
+  const Output o = kvcast::test::kvcast({"models"}, [] { setenv("KVCAST_DATA", "/nonexistent", 1); });
+  CHECK(o.code == 2);
+  CHECK(o.err == "kvcast: KVCAST_DATA=/nonexistent: it has no folder configs/models\n");
+  const Scratch scratch;
+  std::filesystem::create_directories(scratch / "configs/models");
+  const std::string data = scratch / "";
+  const Output part = kvcast::test::kvcast({"models", "nothing"}, [&] {
+    setenv("KVCAST_DATA", data.c_str(), 1);
+    if (chdir(data.c_str()) != 0) _exit(125);
+  });
+  CHECK(part.err ==
+        fmt::format(
+            "kvcast: nothing named \"nothing\" under configs/models, neither in the working directory nor in {}\n",
+            data));
+}
+
+TEST_CASE("the heading of a run names its framework and deployment, and a missing price is said") {
+  const std::vector<std::string> run = {"run",   "configs/runs/quickstart.yaml", "--set", "workload.prompt_tokens=1024",
+                                        "--set", "workload.decode_tokens=16",    "--set", "score=none"};
+  const auto heading = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = run;
+    for (const std::string& setting : more) arguments.insert(arguments.end(), {"--set", setting});
+    const Output o = kvcast::test::kvcast(arguments);
+    INFO(o.err);
+    REQUIRE(o.code == 0);
+    return o.out.substr(0, o.out.find("\n\n"));
+  };
+  CHECK_THAT(heading({"framework=vllm-0.6", "deployment.weights=fp8"}), Contains("; under vllm-0.6; weights fp8\n"));
+  CHECK_THAT(heading({"price_per_hour={l40s: 1}"}), Contains("price_per_hour has no price of "));
 }

@@ -1,8 +1,10 @@
 // `kvcast metrics`: the reference of the numbers, and the page that is made of it.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
 #include "app/process.hpp"
+#include "app/record_of.hpp"
 #include "result/metric.hpp"
 
 using kvcast::test::Output;
@@ -22,6 +24,27 @@ TEST_CASE("metrics --json lists every metric with path, unit, direction and defi
   }
 }
 
+TEST_CASE("numbers of accuracy and scores in run --json are metrics under the same paths") {
+  const kvcast::test::Scratch scratch;
+  const std::string tasks = scratch.write("tasks.yaml", "one: {recipe: niah, steps: 4, score: exact, context: 1024}\n");
+  const json r = kvcast::test::record_of(
+      "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: quest, budget: 256}\nscore: " + tasks +
+          "\nworkload: {prompt_tokens: 1024, decode_tokens: 16}\ntrace: {recipe: niah, layers: 1, steps: 4}\n",
+      {});
+  const json flat = r.flatten();
+  int found = 0;
+  for (const auto& [path, value] : flat.items()) {
+    if (!value.is_number() || (!path.starts_with("/accuracy") && !path.starts_with("/score"))) continue;
+    std::string name = path.substr(1);
+    std::replace(name.begin(), name.end(), '/', '.');
+    if (name.find("interval.") != std::string::npos || name.starts_with("score.tasks.")) continue;  // lists
+    INFO(name);
+    CHECK(kvcast::result::find_metric(name) != nullptr);
+    ++found;
+  }
+  CHECK(found >= 6);
+}
+
 TEST_CASE("a metric is described by path and by alias, and a misspelt one is refused with a suggestion") {
   const Output by_alias = kvcast::test::kvcast({"metrics", "tpot"}),
                by_path = kvcast::test::kvcast({"metrics", "decode.tpot_s.mean"});
@@ -37,6 +60,19 @@ TEST_CASE("a metric is described by path and by alias, and a misspelt one is ref
   CHECK_THAT(misspelt.err, Catch::Contains("unknown metric \"decode.tokens_per_second\" (did you mean "
                                            "\"decode.tokens_per_s\"?)"));
   CHECK(kvcast::test::kvcast({"metrics", "tpot", "--markdown"}).code == 2);
+}
+
+TEST_CASE("the reads of a search in host memory are those of the policy's formula") {
+  // 64 tokens are more than 0.02 of the offloaded ones: 32 query heads read as many keys of 64 numbers of 4 bytes, an
+  // edge of 4 bytes for each, and as many values, in 16 layers of 2 sequences.
+  const json r = kvcast::test::record_of(
+      "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\n"
+      "policy: {name: retrieval_attention, budget: 64, sink: 4, recent: 32}\n"
+      "workload: {prompt_tokens: 1000, decode_tokens: 40, batch: 2}\ntrace: {recipe: needle, layers: 1, steps: 4}\n",
+      {});
+  CHECK(r["traffic"]["cpu_dram_bytes"].get<double>() == Approx(2 * 16 * 32 * 64 * ((4 * 64 + 4) + 64 * 2)));
+  CHECK_THAT(kvcast::test::kvcast({"policies", "retrieval_attention"}).out,
+             Catch::Contains("CPU n_q·(max(scanned·(L − sink − recent), budget)·(4·d + 4) + budget·d·b)"));
 }
 
 TEST_CASE("docs/metrics.md is what `kvcast metrics --markdown` prints") {

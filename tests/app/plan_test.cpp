@@ -49,7 +49,7 @@ TEST_CASE("a plan answers one question after the other, as text and as JSON") {
   const std::string config = scratch.write("plan.yaml", kPlan);
   const Output text = kvcast::test::kvcast({"plan", config});
   REQUIRE(text.code == 0);
-  CHECK_THAT(text.out, Contains("does quest beat full in Decode throughput?") &&
+  CHECK_THAT(text.out, Contains("does quest, budget 2048 beat full in Decode throughput?") &&
                            Contains("What is the largest workload.batch") && Contains("experiments)"));
   const json answers = json::parse(kvcast::test::kvcast({"plan", config, "--json"}).out)["answers"];
   const std::vector<std::string> kinds = {"break_even", "largest", "why", "sensitivities", "choose", "map"};
@@ -61,13 +61,17 @@ TEST_CASE("a plan answers one question after the other, as text and as JSON") {
   }
   CHECK(answers[0]["crossings"].is_array());
   CHECK(answers[0].contains("always"));
-  CHECK(answers[1]["value"] == 8);
+  for (const json& crossing : answers[0]["crossings"]) CHECK(crossing["value"].is_number_integer());
+  for (const json& sample : answers[0]["samples"]) CHECK(sample["x"].is_number_integer());
+  CHECK(answers[1]["value"].dump() == "8");
+  CHECK(answers[1]["range"].dump() == "[1,8]");
   CHECK(answers[1]["limited_by"].is_null());
   CHECK(answers[2]["parts"][0]["seconds"].is_number());
   CHECK(answers[3]["sensitivities"][0]["key"] == "workload.batch");  // throughput nearly doubles with it
   CHECK(answers[4]["best"][0]["metrics"]["cost_per_million_tokens"] > 0);
   CHECK(answers[4]["front"].size() >= 1);
   CHECK(answers[5]["cells"].size() >= 8);
+  CHECK(answers[5]["cells"][0]["x"].is_number_integer());
   CHECK(answers[5]["borders"].is_array());
 }
 
@@ -150,6 +154,10 @@ TEST_CASE("a choice has the cost of the question's price or the run's, and targe
   };
   const json asked = answer_to(choose + "price_per_hour: {a100_pcie: 3}}");
   CHECK(asked["objective"] == "cheapest");
+  CHECK(asked["best"][0]["metrics"]["decode.cost_per_million_tokens"] == cost(asked));
+  for (const json& entry : asked["front"]) {
+    CHECK(entry["config"].contains("policy.budget") == (entry["config"]["policy.name"] == "quest"));
+  }
   const json of_run = answer_to(choose + "objective: cheapest}", {"price_per_hour=3"});
   CHECK(cost(of_run) == cost(asked));
   // The cost per token is least at batch 8: a limit just above it rules out batch 1 and nothing else.
@@ -220,7 +228,7 @@ TEST_CASE("a plan's experiments and answers are stored, and a further plan reuse
   const auto answers = Store::open(dir, Store::Open::kExisting).answers();
   REQUIRE(answers.size() == 6);
   CHECK(answers[2].kind == "why");
-  CHECK(json::parse(answers[2].data)["of"] == "quest");
+  CHECK(json::parse(answers[2].data)["of"] == "quest, budget 2048");
   CHECK(Store::open(dir, Store::Open::kExisting).count(kvcast::result::Status::kOk) > 10);
   const Output again = kvcast::test::kvcast({"plan", config, "-o", dir, "--json"});
   CHECK(again.code == 0);

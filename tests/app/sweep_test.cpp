@@ -241,12 +241,19 @@ TEST_CASE("a sweep tells what asked for the memory that was not there") {
   const Output both = kvcast::test::kvcast({"sweep", scratch.write("both.yaml", text), "-o", scratch / "both"});
   CHECK_THAT(both.out,
              Catch::Contains("2 experiments, 2 of them do not fit in memory (1 for KV cache, 1 for activations)\n"
-                             "Activations are held for whole prompts"));
+                             "Activations are held for whole prompts and for all prompts at once, unless "
+                             "workload.prefill_chunk and workload.prefill_batch are set."));
+  // Only the key that is not set is named.
+  const std::string wide = "sweep: {workload.batch: [512], workload.prefill_chunk: [2048]}\n";
+  const Output batch = kvcast::test::kvcast(
+      {"sweep", scratch.write("wide.yaml", text.substr(0, text.find("sweep:")) + wide), "-o", scratch / "wide"});
+  CHECK_THAT(batch.out, Catch::Contains("\nActivations are held for all prompts at once, unless workload.prefill_batch "
+                                        "is set."));
   const std::string chunked = "sweep: {workload.prefill_chunk: [1024], workload.prefill_batch: [1]}\n";
   const Output one = kvcast::test::kvcast(
       {"sweep", scratch.write("one.yaml", text.substr(0, text.find("sweep:")) + chunked), "-o", scratch / "one"});
-  CHECK_THAT(one.out,
-             Catch::Contains("1 of them do not fit in memory (1 for KV cache)\n") && !Catch::Contains("Activations"));
+  CHECK_THAT(one.out, Catch::Contains(": 1 experiment, 1 of them do not fit in memory (1 for KV cache)\n") &&
+                          !Catch::Contains("Activations"));
 }
 
 TEST_CASE("a report of a sweep that is not finished says so, and holds no other sweep's findings") {
@@ -255,8 +262,14 @@ TEST_CASE("a report of a sweep that is not finished says so, and holds no other 
   REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s", "--shard", "1/2"}).code == 0);
   const std::string part = kvcast::test::kvcast({"report", scratch / "s"}).out;
   CHECK_THAT(part, Catch::Contains(" of " + std::to_string(kPoints) + " experiments are finished"));
+  // A finding on a shard need not hold for the sweep.
+  CHECK_THAT(part, Catch::Contains("`kvcast merge` joins the folders of shards") && !Catch::Contains("Best policy"));
+  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "t", "--shard", "2/2"}).code == 0);
+  CHECK_THAT(kvcast::test::kvcast({"report", scratch / "s", scratch / "t", "-o", scratch / "r"}).out,
+             Catch::Contains("These are shards of one sweep: kvcast merge " + (scratch / "s") + " " + (scratch / "t")));
   REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"}).code == 0);
-  CHECK_THAT(kvcast::test::kvcast({"report", scratch / "s"}).out, !Catch::Contains("experiments are finished"));
+  CHECK_THAT(kvcast::test::kvcast({"report", scratch / "s"}).out,
+             !Catch::Contains("experiments are finished") && Catch::Contains("Best policy"));
 
   const auto findings = [&] {
     std::string text;
@@ -287,7 +300,8 @@ TEST_CASE("a sweep at equal tokens has the solved budgets, and goes on where it 
                                            "  match.tokens_attended: [100, 200]\n");
   const auto first = kvcast::test::kvcast({"sweep", config, "-o", scratch / "out"});
   REQUIRE(first.code == 0);
-  CHECK_THAT(first.err, Catch::Contains("full has no budget to solve for and runs as it is"));
+  CHECK_THAT(first.err, Catch::Contains("solving for the budgets of 2 experiments\n") &&
+                            Catch::Contains("full has no budget to solve for and runs as it is"));
   const auto rows = stored_results(scratch / "out");
   REQUIRE(rows.size() == 4);
   for (const auto& [key, row] : rows) {
@@ -321,4 +335,14 @@ TEST_CASE("a run says which budget was solved for, and what stands in the way") 
   const auto far = kvcast::test::kvcast({"run", config, "--set", "match.tokens_attended=5000"});
   CHECK(far.code == 2);
   CHECK_THAT(far.err, Catch::Contains("cannot be reached") && Catch::Contains("602.5"));
+}
+
+TEST_CASE("a sweep that sets a parameter of other policies says how to write it") {
+  const Scratch scratch;
+  const std::string sweep = scratch.write("sweep.yaml",
+                                          "model: llama-3.1-8b\nhardware: h200\n"
+                                          "sweep: {policy: [full, quest], policy.budget: [512, 2048]}\n");
+  const Output o = kvcast::test::kvcast({"sweep", sweep, "-o", scratch / "out"});
+  CHECK(o.code == 2);
+  CHECK_THAT(o.err, Catch::Contains("full: unknown policy parameter \"budget\"") && Catch::Contains("`cases:`"));
 }

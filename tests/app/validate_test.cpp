@@ -71,6 +71,24 @@ TEST_CASE("measured points are held against the profile of their device and fram
   CHECK(found["error"].get<double>() == Approx(r["bias"].get<double>()));
 }
 
+TEST_CASE("points are found by kvcast's own names of machines, and unknown ones are named with those that are known") {
+  const Scratch scratch;
+  const std::string path = scratch.write("p.csv",
+                                         "device,framework,batch,ctx,n_q,n_kv,head_dim,latency_us\n"
+                                         "h200,vllm,16,8192,32,8,128,400\n"
+                                         "a100-80gb-sxm,trtllm,16,8192,32,8,128,400\n"
+                                         "a100_sxm,trtllm,16,8192,32,8,128,400\n"
+                                         "h200,no_such,16,8192,32,8,128,400\n");
+  const Output o = kvcast::test::kvcast({"validate", "kernels", "--points", path, "--json"});
+  REQUIRE(o.code == 0);
+  const json r = json::parse(o.out);
+  CHECK(r["n"] == 3);
+  CHECK(r["passed"] == true);
+  CHECK(r["by_source"]["h200/vllm"]["n"] == 1);
+  CHECK(r["by_source"]["a100-80gb-sxm/trtllm"]["bias"] == r["by_source"]["a100_sxm/trtllm"]["bias"]);
+  CHECK_THAT(o.err, Contains("no profile for h200/no_such (1 point); known: ") && Contains("h100_sxm/vllm"));
+}
+
 TEST_CASE("claims of papers are answered by runs of their own") {
   const Scratch scratch;
   std::filesystem::create_directories(scratch / "claims");
@@ -178,15 +196,45 @@ TEST_CASE("published scores that cannot be compared are listed with their reason
                                          "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n"
                                          "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,single2,Full-KV,full,tokens,100\n"
                                          "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,single2,Foo,512,tokens,50\n"
-                                         "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,nosuch,SnapKV,512,tokens,50\n");
+                                         "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,nosuch,SnapKV,512,tokens,50\n"
+                                         "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,avg13,SnapKV,512,tokens,50\n");
   const Output o = kvcast::test::kvcast({"validate", "accuracy", "--published", path, "--seeds", "1"});
   INFO(o.err);
   CHECK_THAT(o.out, Contains("refused, once: no policy for the method Foo") &&
-                        Contains("refused, once: no task nosuch of RULER is known; known: ") && Contains("single2"));
+                        Contains("refused, once: no task nosuch of RULER is known; known: ") && Contains("single2") &&
+                        Contains("refused, once: no score of the uncompressed model to start from"));
   const std::size_t all = o.out.find("  all\n");
   REQUIRE(all != std::string::npos);
   const std::string line = o.out.substr(o.out.rfind('\n', all) + 1, all - o.out.rfind('\n', all));
   CHECK_THAT(line, Contains(" 0        -         -       -") && !Contains("%"));
+}
+
+TEST_CASE("a user's table is held to the limits of rows that no fit has seen, and a missed one is named") {
+  const Scratch scratch;
+  const auto judge = [&](const std::string& score, const std::vector<std::string>& more) {
+    std::string table = "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n";
+    for (const std::string task : {"single2,", "multikey1,"}) {
+      const std::string row = "x,T,Llama3.1-8B-Ins,RULER,2K," + task;
+      table += row + "Full-KV,full,tokens,100\n" + row + "Exact-TopK,512,tokens," + score + "\n";
+    }
+    std::vector<std::string> command = {"validate", "accuracy", "--published",       scratch.write("t.csv", table),
+                                        "--seeds",  "1",        "--without-evidence"};
+    command.insert(command.end(), more.begin(), more.end());
+    return kvcast::test::kvcast(command);
+  };
+  // Equal published scores have no order: only their errors are judged.
+  const Output equal = judge("100", {"--json"});
+  INFO(equal.err);
+  CHECK(equal.code == 0);
+  const json r = json::parse(equal.out);
+  CHECK(r["passed"] == true);
+  REQUIRE(r["budgets"].size() == 4);
+  CHECK(r["budgets"][0]["name"] == "rows not fitted, Kendall's tau");
+  CHECK(r["budgets"][0]["value"].is_null());
+  CHECK(r["budgets"][1]["limit"] == 10);
+  const Output off = judge("50", {});
+  CHECK(off.code == 1);
+  CHECK_THAT(off.out, Contains("budget rows not fitted, mean error: ") && Contains("at most 10 allowed: MISSED"));
 }
 
 TEST_CASE("validate accuracy predicts again without a part of the trace generator") {

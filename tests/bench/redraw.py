@@ -1,9 +1,9 @@
-"""How long the planner's page waits after a number of the machine has changed.
+"""Measures how long the planner's page waits after a number of the machine has changed.
 
 usage: redraw.py KVCAST [CHANGES]
-Asks for a sweep over four policies with a timeline and for a plan with a waterfall and a break-even at the same time, as the
-page does, each time with another HBM bandwidth. Prints the median and the 90th percentile of both, of the time until both
-are there, and of a bare request of the catalogue, which is what the server itself takes.
+Requests, like the page, a sweep over four policies with a timeline and at the same time a plan with a waterfall and a
+break-even, each time with another HBM bandwidth. Prints the median and the 90th percentile of both, of the time until both
+have arrived, and of a bare request of the catalogue, which is the overhead of the server.
 """
 
 import pathlib

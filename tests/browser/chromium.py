@@ -1,4 +1,4 @@
-"""Headless Chromium, driven over a pipe with the DevTools protocol: Python's standard library and the browser, no more.
+"""Headless Chromium, driven over a pipe with the DevTools protocol. Needs only Python's standard library and the browser.
 
 https://chromedevtools.github.io/devtools-protocol/; --remote-debugging-pipe speaks it in JSON messages that end in a zero
 byte, on file descriptors 3 (to the browser) and 4 (from it).
@@ -17,7 +17,7 @@ NAMES = ('chromium', 'chromium-browser', 'google-chrome')
 
 
 def find():
-    """The browser's path, or None."""
+    """Returns the browser's path, or None."""
     return next((path for path in map(shutil.which, NAMES) if path), None)
 
 
@@ -74,7 +74,7 @@ class Browser:
         return json.loads(message)
 
     def call(self, method, session=None, timeout=120, **parameters):
-        """Sends a command and returns its result; events that arrive meanwhile are kept."""
+        """Sends a command and returns its result; events that arrive in the meantime are kept."""
         self.next_id += 1
         message = {'id': self.next_id, 'method': method, 'params': parameters}
         if session:
@@ -117,7 +117,7 @@ class Page:
         self.call('Emulation.setEmulatedMedia', media=media, features=[{'name': 'prefers-color-scheme', 'value': scheme}])
 
     def evaluate(self, expression):
-        """The value of a JavaScript expression, awaited where it is a promise."""
+        """Returns the value of a JavaScript expression; a promise is awaited."""
         answer = self.call('Runtime.evaluate', expression=expression, returnByValue=True, awaitPromise=True)
         if 'exceptionDetails' in answer:
             raise RuntimeError(json.dumps(answer['exceptionDetails'].get('exception', answer['exceptionDetails'])))
@@ -132,7 +132,7 @@ class Page:
         raise TimeoutError(f'never true: {condition}')
 
     def complaints(self):
-        """What the page threw, logged as an error or warning, or asked of the network."""
+        """Returns the page's exceptions, logged errors and warnings, and network requests."""
         found = []
         for event in self.browser.events:
             if event.get('sessionId') != self.session:

@@ -5,10 +5,12 @@
 //                              rows
 //   report_fixture DIR large   the same grid with more budgets and batches: over 3000 experiments
 //   report_fixture DIR seeds   three seeds, whose throughputs are 0.9, 1 and 1.1 times that of the other grids
+//   report_fixture DIR match  two policies whose budgets are solved for three costs, one out of reach, and full KV
 //   report_fixture DIR bare    four results that lack nearly everything, a failed row, hostile names
 //   report_fixture DIR empty   a store without rows
 //   report_fixture DIR plan ANSWERS   three experiments of a plan and the answers of a JSON file; with `sweep` instead
 //                              of `plan`, the answers together with a sweep
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -326,6 +328,29 @@ void write_bare(Store& store) {
   store.set_metadata(kvcast::store::kMetaName, "</title><script>alert(2)</script>{{data}}");
 }
 
+void write_match(Store& store) {
+  int ordinal = 0;
+  for (const int policy : {0, 3, 4}) {
+    for (const std::int64_t cost : {256, 1024, 9000}) {
+      const bool full = policy == 0;
+      // snapkv needs a smaller budget than quest for the same cost.
+      const double solved = static_cast<double>(policy == 3 ? cost - 9 : cost);
+      Result r =
+          result_of({kDevices[1], policies()[static_cast<std::size_t>(policy)], "", 32768, 4, full ? 0 : solved});
+      r.key += std::to_string(cost);
+      auto& settings = r.subject.settings;
+      if (!full && cost == 9000) {
+        std::erase_if(settings, [](const auto& s) { return s.key == "policy.budget"; });
+        r.status = Status::kFailed, r.error = "match: tokens_attended 9000 cannot be reached";
+      }
+      settings.push_back({"match.tokens_attended", cost});
+      std::sort(settings.begin(), settings.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+      r.subject.swept = {{"policy", r.subject.policy}, {"match.tokens_attended", std::to_string(cost)}};
+      store.put(ordinal++, r, "fixture");
+    }
+  }
+}
+
 // A plan's experiments differ in their settings alone: nothing of them is swept.
 void write_plan(Store& store) {
   int ordinal = 0;
@@ -352,7 +377,7 @@ void write_answers(Store& store, const char* path) {
 
 int main(int argc, char** argv) {
   if (argc != 3 && argc != 4) {
-    std::fprintf(stderr, "usage: report_fixture DIR sweep|large|seeds|bare|empty|plan [ANSWERS]\n");
+    std::fprintf(stderr, "usage: report_fixture DIR sweep|large|seeds|match|bare|empty|plan [ANSWERS]\n");
     return 2;
   }
   const std::string kind = argv[2];
@@ -360,6 +385,7 @@ int main(int argc, char** argv) {
   if (kind == "sweep") write_grid(store, {16384, 32768, 131072}, {1, 4, 8}, {256, 1024, 4096});
   if (kind == "large") write_grid(store, {16384, 32768, 65536, 131072}, {1, 2, 4, 8, 16}, {256, 512, 1024, 2048, 4096});
   if (kind == "seeds") write_grid(store, {131072}, {4, 8}, {1024, 16384}, {1, 2, 3});
+  if (kind == "match") write_match(store);
   if (kind == "bare") write_bare(store);
   if (kind == "plan") write_plan(store);
   if (argc == 4) write_answers(store, argv[3]);

@@ -1,7 +1,7 @@
-"""The answers of a plan as a reader meets them. Expected places follow from the answers below.
+"""The answers of a plan as a reader sees them. Expected positions follow from the answers below.
 
 usage: test_plan.py FIXTURE WRITER [unittest arguments]
-Exits with 77, which ctest takes as skipped, where there is no Chromium.
+Exits with 77, which ctest reports as skipped, if Chromium is missing.
 """
 
 import json
@@ -66,7 +66,7 @@ def cell(x, y, best, told_apart=True):
     return {'x': x, 'y': y, 'best': best, 'simulated': True, 'told_apart': told_apart, 'times': 1.2, 'binding_resource': 'hbm bandwidth'}
 
 
-# full at batch 1, quest elsewhere; nothing fits at the upper right.
+# The best policy is full at batch 1 and quest elsewhere; nothing fits at the upper right.
 MAP = {'x': 'workload.batch', 'y': 'workload.prompt_tokens', 'metric': 'decode.tokens_per_s',
        'cells': [cell(1, 4096, FULL, False), cell(8, 4096, QUEST), cell(1, 8192, FULL), cell(8, 8192, QUEST),
                  cell(1, 16384, FULL), cell(8, 16384, 'none')],
@@ -86,7 +86,7 @@ DRAWN = NAMES[:7]
 
 
 def boxes(name, mark, shape='path'):
-    """Boxes [left, top, right, bottom] of the marks of that name, measured from the left upper corner of the plot."""
+    """Returns an expression for the boxes [left, top, right, bottom] of the marks of that name, relative to the plot's corner."""
     return (f"((plot) => [...plot.querySelectorAll('g.{mark} > {shape}')].map((m) => {{ const r = m.getBoundingClientRect(), p = plot.getBoundingClientRect();"
             f" return [r.left - p.left, r.top - p.top, r.right - p.left, r.bottom - p.top]; }}))(document.getElementById('plot-{name}'))")
 
@@ -157,7 +157,7 @@ class Answers(PlanCase):
         self.assertEqual(page.evaluate("document.querySelectorAll('#table tbody tr').length"), 3)
         self.assertEqual(sorted(p.stem for p in (self.folder / 'plan' / 'out' / 'figures').iterdir()), sorted(DRAWN))
 
-    def test_answers_beside_a_sweep_leave_its_figures_as_they_are(self):
+    def test_answers_next_to_a_sweep_leave_its_figures_as_they_are(self):
         page = self.open('both')
         self.assertEqual(page.evaluate("document.querySelectorAll('#plan .answer').length"), len(ANSWERS))
         self.assertEqual(page.evaluate("document.querySelectorAll('#figures figure').length"), 6)
@@ -170,7 +170,7 @@ class Answers(PlanCase):
 
     def test_a_long_name_leaves_the_numbers_in_view(self):
         page = self.open()
-        # As long as the names of a machine with ten changed numbers.
+        # The name is as long as that of a machine with ten changed numbers.
         page.evaluate("sharedRows('experiments').forEach((row) => { row.policy = 'h100-sxm (' + 'gpu.floor_gemm 0 s, '.repeat(10) + ')'; }), drawTable()")
         self.assertGreater(page.evaluate("document.querySelector('#table td').textContent.length"), 200)
         frame = page.evaluate("((f) => [f.scrollWidth, f.clientWidth])(document.querySelector('.table-frame'))")
@@ -201,7 +201,7 @@ class Answers(PlanCase):
         self.assertEqual(page.evaluate(label), dark)
         self.assertIn('#ffffff', page.evaluate('figureSvg(plans[0])'))
 
-    def test_the_specifications_beside_the_page_stand_alone(self):
+    def test_the_specifications_next_to_the_page_stand_alone(self):
         page = self.open()
         for name in DRAWN:
             with self.subTest(name):
@@ -213,7 +213,7 @@ class Answers(PlanCase):
 class Charts(PlanCase):
     def test_the_crossing_stands_where_the_axis_says(self):
         page, name = self.open(), NAMES[0]
-        # On a logarithmic axis from 1 to 64, 4 is a third of the way, and the interval from 2 to 8 a sixth to a half.
+        # On a logarithmic axis from 1 to 64, 4 is at a third of the way, and the interval from 2 to 8 extends from a sixth to a half.
         left, right = page.evaluate(scale(name, 'x', 1)), page.evaluate(scale(name, 'x', 64))
         share = lambda x: left + (right - left) * math.log(x) / math.log(64)
         [rule] = page.evaluate(boxes(name, 'crossing_rules', 'line'))
@@ -251,7 +251,7 @@ class Charts(PlanCase):
         for (low, high), expected in zip(ends, [(0, 20), (8, 20), (8, 11), (11, 11.02), (0, 11.02)]):
             self.assertAlmostEqual(low, expected[0], delta=0.05)
             self.assertAlmostEqual(high, expected[1], delta=0.05)
-        self.assertEqual(len({b[1] for b in bars}), 5)  # one below the other
+        self.assertEqual(len({b[1] for b in bars}), 5)  # they are below one another
 
     def test_sensitivities_point_both_ways_the_largest_on_top(self):
         page, name = self.open(), NAMES[3]
@@ -284,7 +284,7 @@ class Charts(PlanCase):
     def test_a_map_colours_its_cells_and_draws_borders_between_them(self):
         page, name = self.open(), NAMES[5]
         cells = page.evaluate(boxes(name, 'cells'))
-        # 2 columns and 3 rows of one size; the rows rise with the prompt.
+        # 2 columns and 3 rows have one size; the rows rise with the prompt.
         self.assertEqual(len({round(c[2] - c[0]) for c in cells} | {0}), 2)
         self.assertGreater(cells[0][1], cells[2][1])
         self.assertGreater(cells[2][1], cells[4][1])
@@ -302,7 +302,7 @@ class Charts(PlanCase):
     def test_the_largest_value_stands_on_its_range(self):
         page, name = self.open(), NAMES[6]
         [line], [interval], [dot] = (page.evaluate(boxes(name, *mark)) for mark in (('range', 'line'), ('intervals',), ('dots',)))
-        # Eight doublings from 1 to 256: 16 is half of the way, 8 and 32 three and five eighths.
+        # The axis has eight doublings from 1 to 256: 16 is at half of the way, 8 and 32 at three and five eighths.
         share = lambda x: (x - line[0]) / (line[2] - line[0])
         self.assertAlmostEqual(share((dot[0] + dot[2]) / 2), 4 / 8, delta=0.01)
         self.assertAlmostEqual(share(interval[0]), 3 / 8, delta=0.01)
@@ -313,7 +313,7 @@ class Charts(PlanCase):
 
 if __name__ == '__main__':
     if chromium.find() is None:
-        print('skipped: no Chromium here (apt-get install chromium)')
+        print('skipped: Chromium is missing (apt-get install chromium)')
         sys.exit(77)
     PlanCase.fixture, PlanCase.writer = sys.argv[1:3]
     unittest.main(argv=sys.argv[:1] + sys.argv[3:])

@@ -1,7 +1,7 @@
-"""The planner's page as its user meets it: clicks, drags and keys in a browser, and the numbers next to the command's.
+"""The planner's page as its user sees it: clicks, drags and keys in a browser, and numbers compared with those of the command.
 
 usage: test_planner.py KVCAST [unittest arguments]
-Exits with 77, which ctest takes as skipped, where there is no Chromium.
+Exits with 77, which ctest reports as skipped, if Chromium is missing.
 """
 
 import json
@@ -55,7 +55,7 @@ class PlannerCase(unittest.TestCase):
             self.mouse(page, kind, left + width / 2, top + height / 2)
 
     def drag(self, page, selector, start, end):
-        """From one share of the width to another, half-way down."""
+        """Drags from one share of the width to another, at half the height."""
         left, top, width, height = self.box(page, selector)
         y = top + height / 2
         self.mouse(page, 'mouseMoved', left + start * width, y)
@@ -71,24 +71,24 @@ class PlannerCase(unittest.TestCase):
             page.call('Input.dispatchKeyEvent', type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
 
     def write(self, page, selector, text):
-        """Replaces what a field holds, as a user does."""
+        """Replaces the content of a field, as a user does."""
         page.evaluate(f'(() => {{ const n = document.querySelector({json.dumps(selector)}); n.scrollIntoView({{block: "center"}}); n.focus(); n.select(); }})()')
         page.call('Input.insertText', text=text)
         self.press(page, 'Enter')
 
     def settle(self, page, condition='true'):
-        """Waits until nothing is being simulated any more and the condition holds."""
+        """Waits until no simulation is running and the condition is true."""
         page.wait(f'!simulation.running && !comparison.running && ({condition})')
 
     def cell(self, page, row, path):
-        """The first line of a table's cell, as it is shown."""
+        """Returns the first line of a table cell, as shown."""
         return page.evaluate(f'document.querySelectorAll("#results tbody tr")[{row}].querySelector("[data-path=\'{path}\']").firstChild.textContent')
 
     def texts(self, page, figure, mark):
         return page.evaluate(f"[...document.querySelectorAll('#plot-{figure} g.{mark} text')].map((t) => t.textContent)")
 
     def pixels(self, page, figure, mark, shape='path'):
-        """Boxes of marks relative to their plot: [left, right, top, bottom]."""
+        """Returns the boxes of marks relative to their plot: [left, right, top, bottom]."""
         return page.evaluate(f"((plot) => {{ const p = plot.getBoundingClientRect(); return [...plot.querySelectorAll('g.{mark} > {shape}')].map((m) => {{ const r = m.getBoundingClientRect(); return [r.left - p.left, r.right - p.left, r.top - p.top, r.bottom - p.top]; }}); }})(document.getElementById('plot-{figure}'))")
 
     def text(self, page, selector):
@@ -108,7 +108,7 @@ class PlannerCase(unittest.TestCase):
         palette = json.loads((pathlib.Path(__file__).parents[2] / 'reports' / 'palette.json').read_text())['policies']
         fills = page.evaluate("[...document.querySelectorAll('#plot-throughput g.bars > path')].map((b) => b.getAttribute('fill'))")
         self.assertEqual(fills[:3], [palette[name]['color'] for name in ('full', 'quest', 'freekv')])
-        # Quest stands there again, in a shade of its own: 0x36, 0x6b and 0xc4, each by 0.3 of the way to 255.
+        # The second quest has its own shade: 0x36, 0x6b and 0xc4, each moved by 0.3 of the way to 255.
         self.assertEqual(fills[3], '#7297d6')
 
     def test_first_sight(self):
@@ -120,7 +120,7 @@ class PlannerCase(unittest.TestCase):
         bars = self.pixels(page, 'throughput', 'bars')
         shown = [float(self.cell(page, i, 'decode.tokens_per_s').replace(',', '')) for i in range(3)]
         widths = [right - left for left, right, _, _ in bars]
-        for width, value in zip(widths, shown):  # bars from zero on one scale
+        for width, value in zip(widths, shown):  # bars start at zero and share a scale
             self.assertAlmostEqual(width / widths[0], value / shown[0], delta=0.02)
         self.assertIn('Why does freekv', page.evaluate("document.querySelector('#figure-why h2').textContent"))
         self.assertTrue(self.pixels(page, 'break_even', 'dots'))
@@ -283,7 +283,7 @@ class PlannerCase(unittest.TestCase):
         self.assertEqual(self.text(page, '#failure'), 'This page failed: the probe.')
 
     def memory_chart(self, page):
-        """Checks that the bars are inside the plot; returns its legend and the GB at which the capacity's line stands, by the longest bar."""
+        """Checks that the bars are inside the plot; returns its legend and the position of the capacity line in GB, by the longest bar."""
         height = page.evaluate("document.getElementById('plot-memory').getBoundingClientRect().height")
         bars = self.pixels(page, 'memory', 'bars')
         self.assertGreater(height, 100)  # rows, axis and legend

@@ -1,7 +1,7 @@
-"""The report as a reader meets it. Expected counts follow from the rules of fixture.cpp and are derived beside them.
+"""The report as a reader sees it. Expected counts follow from the rules of fixture.cpp and are derived next to them.
 
 usage: test_report.py FIXTURE WRITER [unittest arguments]
-Exits with 77, which ctest takes as skipped, where there is no Chromium.
+Exits with 77, which ctest reports as skipped, if Chromium is missing.
 """
 
 import base64
@@ -22,12 +22,12 @@ FIGURES = ('throughput_budget', 'accuracy_throughput', 'step_breakdown', 'memory
 
 
 def marks(figure, name, shape='path'):
-    """A JavaScript expression: how many marks of that name the figure shows."""
+    """Returns a JavaScript expression for the number of marks of that name in the figure."""
     return f"document.querySelectorAll('#plot-{figure} g.{name} > {shape}').length"
 
 
 def choose(identifier, label):
-    """Picks an option of a select by its label, as a reader does."""
+    """Returns an expression that picks an option of a select by its label, as a reader does."""
     return (f"(() => {{ const s = document.getElementById('{identifier}');"
             f" s.selectedIndex = [...s.options].findIndex((o) => o.label === {json.dumps(label)});"
             " s.dispatchEvent(new Event('change')); })()")
@@ -38,7 +38,7 @@ def click(selector, text):
 
 
 def color(text):
-    """Red, green and blue of "#rrggbb" or "rgb(r, g, b)"."""
+    """Returns red, green and blue of "#rrggbb" or "rgb(r, g, b)"."""
     return [int(text[i:i + 2], 16) for i in (1, 3, 5)] if text.startswith('#') else [int(part) for part in re.findall(r'\d+', text)]
 
 
@@ -47,7 +47,7 @@ def mixed(from_color, to_color, share):
 
 
 def contrast(a, b):
-    """WCAG 2.1, contrast ratio."""
+    """Returns the contrast ratio of WCAG 2.1."""
     light = lambda c: c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
     low, high = sorted(sum(weight * light(c / 255) for weight, c in zip((0.2126, 0.7152, 0.0722), one)) for one in (a, b))
     return (high + 0.05) / (low + 0.05)
@@ -61,7 +61,7 @@ class ReportCase(unittest.TestCase):
         if ReportCase.folder is None:  # once for all classes
             ReportCase.folder = pathlib.Path(tempfile.mkdtemp(prefix='kvcast-report-'))
             unittest.addModuleCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-            for kind in ('sweep', 'large', 'seeds', 'bare', 'empty'):
+            for kind in ('sweep', 'large', 'seeds', 'match', 'bare', 'empty'):
                 subprocess.run([cls.fixture, cls.folder / kind, kind], check=True)
                 subprocess.run([cls.writer, cls.folder / kind, cls.folder / kind / 'out'], check=True, stdout=subprocess.DEVNULL)
         cls.browser = chromium.Browser()
@@ -71,7 +71,7 @@ class ReportCase(unittest.TestCase):
         cls.browser.__exit__()
 
     def open(self, kind, fragment=None, **options):
-        # Unless asked otherwise at 32K, where the fixture has its timelines.
+        # The context is 32K by default, because the fixture has its timelines there.
         fragment = fragment if fragment is not None else '#context=32768' if kind == 'sweep' else ''
         page = self.browser.open((self.folder / kind / 'out' / 'index.html').as_uri() + fragment, **options)
         self.addCleanup(lambda: (self.assertEqual(page.complaints(), []), page.close()))
@@ -84,20 +84,20 @@ class ReportCase(unittest.TestCase):
 class Figures(ReportCase):
     def test_every_figure_draws_what_the_store_holds(self):
         page = self.open('sweep')
-        # At 32K, both devices, the fastest
-        # batch, one variant of each of the 10 policies, of which 9 have 3 budgets: 2 * 9 * 3 points and 2 lines for full.
+        # The figure shows 32K, both devices, the fastest batch and one variant of each of the 10 policies, of which 9 have
+        # 3 budgets: 2 * 9 * 3 points and 2 lines for full.
         self.assertEqual(page.evaluate(marks('throughput_budget', 'dots')), 54)
         self.assertEqual(page.evaluate(marks('throughput_budget', 'flat_dots', 'line')), 2)
         self.assertEqual(page.evaluate(marks('accuracy_throughput', 'dots')), 56)
-        # A device: 10 policies with gemm, attention, small and launch exposed and launch hidden; 9 with score and topk; copies
-        # exposed for arkvale, hidden for freekv: 50 + 18 + 1 + 1.
+        # Each device has 10 policies with gemm, attention, small and launch exposed and launch hidden; 9 with score and topk;
+        # exposed copies for arkvale, hidden ones for freekv: 50 + 18 + 1 + 1.
         self.assertEqual(page.evaluate(marks('step_breakdown', 'bars')), 2 * 70)
-        # A device: weights, KV cache and activations of 10 policies, an index for the 5 that do not keep all.
+        # Each device has weights, KV cache and activations of 10 policies, and an index for the 5 that do not keep all tokens.
         self.assertEqual(page.evaluate(marks('memory_owners', 'bars')), 2 * 35)
         # 5 fixed split factors, 3 budgets, 2 devices, twice: throughput and accuracy. Adaptive: a dashed line instead of 5 points.
         self.assertEqual(page.evaluate(marks('split_factor', 'split_dots')), 60)
         self.assertEqual(page.evaluate(marks('split_factor', 'adaptive_rules', 'line')), 12)
-        # ArkVale has the most lanes. For each of 8 layers: a launch, five kinds of kernel, the wait for a copy, and a copy behind.
+        # ArkVale has the most lanes. Each of 8 layers has a launch, five kinds of kernel, the wait for a copy, and a hidden copy.
         self.assertEqual(page.evaluate(marks('step_timeline', 'bars')), 64)
 
     def test_every_figure_has_a_title_a_caption_and_names_the_origins_of_its_numbers(self):
@@ -136,12 +136,12 @@ class Figures(ReportCase):
 
     def test_points_that_do_not_fit_are_marked(self):
         # 128K with batch 8 needs 137 GB of KV: full, exact_topk, quest, hsa and rocketkv_mt keep it all and fit nowhere; 4 of
-        # them have 3 budgets, full has none: 13 crosses a device.
+        # them have 3 budgets, full has none: 13 crosses per device.
         page = self.open('sweep', '#context=131072&batch=8')
         self.assertEqual(page.evaluate(marks('throughput_budget', 'misfit_dots')), 26)
         # An experiment that does not fit has no time and no part in the origins of times.
         self.assertIn('Decode step time by origin of its costs: 75% literature and 25% assumed.', page.evaluate("document.querySelector('#figure-throughput_budget .note').textContent"))
-        # 35 parts a device if all fitted; instead of its KV cache each of the 5 shows the allocation that failed.
+        # There would be 35 parts per device if all fitted; instead of its KV cache each of the 5 shows the failed allocation.
         self.assertEqual(page.evaluate(marks('memory_owners', 'bars')), 70)
         self.assertEqual(page.evaluate("figures[3].view.data('parts').filter((p) => p.misfit).length"), 10)
 
@@ -170,7 +170,7 @@ class Figures(ReportCase):
         self.assertEqual(page.evaluate('saved[0][0]'), 'split_factor.svg')
         self.assertTrue(page.evaluate('saved[0][1]').startswith('blob:'))
 
-    def test_the_specifications_beside_the_page_draw_the_same(self):
+    def test_the_specifications_next_to_the_page_draw_the_same(self):
         page = self.open('sweep', '')
         for index, name in enumerate(FIGURES):
             with self.subTest(name):
@@ -213,7 +213,8 @@ class Figures(ReportCase):
         page = self.open('sweep')
         shown = "[...document.querySelectorAll('#plot-split_factor g.batch_marks > text')].map((t) => t.textContent).filter(Boolean).sort()"
         self.assertEqual(page.evaluate(shown), [])
-        # r = 0.3 fits at batch 1 alone: it and, for each of 3 budgets and 2 machines, the largest r and the adaptive choice.
+        # r = 0.3 fits only at batch 1: that point is labelled and, for each of 3 budgets and 2 machines, the largest r and the
+        # adaptive choice.
         page.evaluate("((t) => { t.numbers.split_value.forEach((r, i) => { if (r === 0.3 && t.numbers.batch[i] > 1) t.texts.status.at[i] = t.texts.status.of.indexOf('oom'); });"
                       " drawFigures('light'); })(page.tables.experiments)")
         self.assertEqual(page.evaluate(shown), 6 * ['b1'] + 12 * ['b8'])
@@ -244,7 +245,7 @@ class Figures(ReportCase):
         whole = page.evaluate("figures[5].view.signal('whole')[1]")
         self.assertAlmostEqual(low / whole, 0.25, delta=0.02)
         self.assertAlmostEqual(high / whole, 0.5, delta=0.02)
-        # What the reader sees: the axis begins and ends where the drag did, with fewer operations in between.
+        # The reader sees an axis that begins and ends where the drag did, with fewer operations in between.
         self.assertEqual(page.evaluate("figures[5].view.scale('x').domain()"), [low, high])
         self.assertLess(page.evaluate(marks('step_timeline', 'bars')), 64)
 
@@ -256,8 +257,8 @@ class Figures(ReportCase):
         # Bands follow each other, each from its first kernel to its last.
         bands = page.evaluate("figures[5].view.data('layers').map(({ left, right }) => [left, right])")
         self.assertEqual(bands, sorted(bands))
-        # ArkVale: a copy waits for a kernel in each of 8 layers, and the kernel after it for the copy in 7. An arrow joins both
-        # lanes at the moment when the one ends and the other starts.
+        # In ArkVale a copy waits for a kernel in each of 8 layers, and the kernel after it waits for the copy in 7. An arrow joins
+        # both lanes at the moment when the one ends and the other starts.
         arrows = page.evaluate("((v) => v.data('waits').map((w) => { const cause = v.data('ops').find((o) => o.place === w.waited_for);"
                                " return [w.lane, cause.lane, Math.abs(w.start_s - cause.end_s)]; }))(figures[5].view)")
         self.assertEqual(sorted((a, b) for a, b, _ in arrows), 7 * [('compute stream', 'copy stream A')] + 8 * [('copy stream A', 'compute stream')])
@@ -276,7 +277,7 @@ class Figures(ReportCase):
         for policy, lanes in (('full', {'host thread', 'compute stream'}), ('freekv', {'host thread', 'compute stream', 'copy stream B'}),
                               ('arkvale', {'host thread', 'compute stream', 'copy stream A', 'copy stream B'})):
             page.evaluate(choose('control-step_timeline-asked_id', next(o for o in options if o.startswith(policy + ','))))
-            # Labels of the lanes and the title of the axis under them lie within the figure.
+            # Labels of the lanes and the title of the axis under them are within the figure.
             inside = ("((plot) => { const p = plot.querySelector('svg').getBoundingClientRect(); return [...plot.querySelectorAll('.role-axis-label text, .role-axis-title text')]"
                       ".filter((t) => t.textContent).map((t) => [t.textContent, t.getBoundingClientRect()])"
                       ".map(([text, r]) => [text, r.left >= p.left - 1 && r.right <= p.right + 1 && r.top >= p.top - 1 && r.bottom <= p.bottom + 1]); })"
@@ -287,7 +288,7 @@ class Figures(ReportCase):
 
 
 class Front(ReportCase):
-    """What the controls of the first two figures do to what is drawn."""
+    """Effects of the controls of the first two figures on the drawn data."""
 
     def labels(self, page, figure):
         return page.evaluate(f"((plot) => {{ const p = plot.querySelector('svg').getBoundingClientRect(); return [...plot.querySelectorAll('g.series_labels > text')].filter((t) => t.textContent)"
@@ -302,13 +303,13 @@ class Front(ReportCase):
             texts = [text for text, _ in labels]
             self.assertEqual(len(set(texts)), 16)  # 8 policies without variants, 6 split factors, FreeKV with and without speculation
             self.assertEqual([text for text, inside in labels if not inside or '…' in text], [], width)
-            # rocketkv's are as fast with each split factor, and the label says which is which.
+            # rocketkv is as fast with each split factor, and labels distinguish them.
             self.assertTrue({'rocketkv, adaptive', 'rocketkv, 0.3', 'freekv, no speculation'} <= {text.rsplit(', b', 1)[0] for text in texts}, texts)
 
     def test_a_batch_is_named_where_it_changes_along_a_curve(self):
         page = self.open('seeds', '#hardware=a100-40gb-pcie4')
-        # Five policies do not keep all tokens. Beside 16.1 GB of weights, 2.4 GB of activations and an index of 4 % of 8 * 17.2 GB
-        # a cache of 1024 tokens fits eight times (1.1 GB) on 40 GB, one of 16384 (17.2 GB) only four times.
+        # Five policies do not keep all tokens. With 16.1 GB of weights, 2.4 GB of activations and an index of 4 % of 8 * 17.2 GB,
+        # a cache of 1024 tokens fits eight times (1.1 GB) in 40 GB, one of 16384 (17.2 GB) only four times.
         shown = "[...document.querySelectorAll('#plot-%s g.batch_marks > text')].map((t) => t.textContent).filter(Boolean)"
         for figure in ('throughput_budget', 'accuracy_throughput'):
             self.assertEqual(page.evaluate(shown % figure), 5 * ['b8'])
@@ -345,12 +346,12 @@ class Front(ReportCase):
             self.assertEqual(len(paths), 2)
             for path in paths:
                 points = [tuple(map(float, step.split(','))) for step in path[1:].split('L')]
-                self.assertEqual(points, sorted(points), measure)  # to the right and down, never back
+                self.assertEqual(points, sorted(points), measure)  # they run to the right and down, never back
             filled = page.evaluate("[...document.querySelectorAll('#plot-accuracy_throughput g.front_line > path')].map((p) => getComputedStyle(p).fill)")
             self.assertTrue(set(filled) <= {'none', 'rgba(0, 0, 0, 0)'}, filled)
 
     def heights(self, page):
-        """By budget, how far above the lower end of the axis quest's points on the H100 are drawn, and the height of the plot."""
+        """Returns the heights of quest's points on the H100 above the lower end of the axis, by budget, and the plot's height."""
         return page.evaluate("(() => { const v = figures[0].view; return v.data('drawn').filter((r) => r.series === 'quest' && r.hardware === 'h100-sxm')"
                              ".map((r) => [r.tps, v.signal('floor_y') - v.scale('y')(r.shown)]); })()")
 
@@ -375,16 +376,40 @@ class Front(ReportCase):
         for row in rows:
             self.assertAlmostEqual(row['shown'], row['tps'] / full[row['hardware']])
         self.assertIn('times full KV', page.evaluate("document.querySelector('#plot-throughput_budget').textContent"))
-        # Hidden, full KV is still what the others are compared with.
+        # The others are compared with full KV even if it is hidden.
         page.evaluate(click('.chip', 'full'))
         self.assertEqual(page.evaluate("figures[0].view.data('drawn').find((r) => r.policy === 'quest').shown"), next(r['shown'] for r in rows if r['policy'] == 'quest'))
         page.evaluate(choose('control-accuracy_throughput-relative', 'ratio to full KV'))
         self.assertIn('decode throughput, times full KV', page.evaluate("document.querySelector('#plot-accuracy_throughput').textContent"))
 
+    def test_a_figure_without_ratios_says_that_full_kv_does_not_fit(self):
+        # Full KV takes 16 GB of weights and 4.3 GB for each sequence of 32K: at batch 8 more than 40 GB, but less than 80 GB.
+        for fragment, expected in (('context=32768', 'No ratio on a100-40gb-pcie4 at 32K tokens: full KV does not fit at batch 8.'),
+                                   ('context=131072', 'No ratio: full KV does not fit at batch 8.')):
+            page = self.open('sweep', f'#{fragment}&batch=8&throughput_budget.relative=ratio&accuracy_throughput.relative=ratio')
+            self.assertIn(expected, page.evaluate("document.querySelector('#figure-throughput_budget .note').textContent"))
+            self.assertIn(expected, page.evaluate("document.querySelector('#figure-accuracy_throughput').textContent"))
+        self.assertIn('divided by those of full KV', page.evaluate("document.querySelector('#figure-throughput_budget figcaption').textContent"))
+
+    def test_budgets_solved_for_a_cost_are_shown_by_the_cost(self):
+        page = self.open('match')
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('.chip')].map((e) => e.textContent)"), ['full', 'snapkv', 'quest'])
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('#filter-budget option')].map((o) => o.label)"),
+                         ['256 tokens', '1,024 tokens', '9,000 tokens'])
+        self.assertIn('Tokens attended', page.evaluate("document.getElementById('filters').textContent"))
+        self.assertEqual(page.evaluate(marks('throughput_budget', 'dots')), 4)  # two policies at two costs
+        self.assertEqual(page.evaluate(marks('throughput_budget', 'flat_dots', 'line')), 1)
+        self.assertEqual(page.evaluate("new Set(figures[2].view.data('drawn').map((row) => row.policy)).size"), 3)
+        text = page.evaluate("document.getElementById('figure-throughput_budget').textContent")
+        for part in ('against tokens attended', 'tokens attended'):
+            self.assertIn(part, text)
+        self.assertNotIn('KV budget, tokens', text)
+        self.assertIn('Solved budget', page.evaluate("document.querySelector('#table thead').textContent"))
+
     def test_machines_can_be_the_axis(self):
         page = self.open('sweep', '#context=32768&hardware=h100-sxm&budget=1024')
         page.evaluate(choose('control-throughput_budget-x_axis', 'machine'))
-        # Both machines, though a filter names one: ten policies twice, full KV among them as a point.
+        # Both machines are drawn although a filter names one: ten policies twice, with full KV as a point.
         self.assertEqual(page.evaluate(marks('throughput_budget', 'dots')), 20)
         self.assertEqual(page.evaluate(marks('throughput_budget', 'flat_dots', 'line')), 0)
         names = page.evaluate("[...document.querySelectorAll('#plot-throughput_budget .role-axis-label text')].map((t) => t.textContent).filter((t) => /-/.test(t))")
@@ -463,6 +488,17 @@ class Filters(ReportCase):
         nonsense = self.open('sweep', '#hardware=abacus&context=1&hidden=nobody')
         self.assertEqual(self.counted(nonsense), '96 of 828 experiments')  # all 16 variants, 3 batches, 2 devices
 
+    def test_panels_keep_their_order_however_they_were_reached(self):
+        panels = ("JSON.stringify(figures.slice(0, 5).map((f) => f.view.scenegraph().root.items[0].items.find((m) => m.name === 'panel').items"
+                  ".map(({ x, y, datum }) => ({ x, y, name: datum.panel || datum.split_panel })).sort((a, b) => a.y - b.y || a.x - b.x).map(({ name }) => name)))")
+        page = self.open('sweep', '#context=131072')
+        for identifier, labels in (('filter-context', ('32K tokens', 'all')), ('filter-hardware', ('h100-sxm', 'all'))):
+            for label in labels:
+                page.evaluate(choose(identifier, label))
+            self.assertEqual(page.evaluate(panels), self.open('sweep', '#context=all').evaluate(panels))
+        self.assertEqual(json.loads(page.evaluate(panels))[0], [f'{machine}, {context} tokens' for machine in ('a100-40gb-pcie4', 'h100-sxm')
+                                                                for context in ('16K', '32K', '128K')])
+
     def test_keys_that_an_address_lacks_have_their_defaults(self):
         page = self.open('sweep', '#context=all&batch=4&hidden=quest&throughput_budget.axis=log')
         chosen = "JSON.stringify([selection, figures[0].view.signal('batch'), figures[0].own, document.getElementById('table-count').textContent])"
@@ -496,12 +532,20 @@ class Filters(ReportCase):
         # The longest of controls names a policy, a model, a device and all settings.
         self.assertGreater(page.evaluate("Math.max(...[...document.getElementById('control-step_timeline-asked_id').options].map((o) => o.label.length))"), 60)
         self.assertLessEqual(page.evaluate('document.documentElement.scrollWidth'), 420)
-        # No label of an axis runs into the next one: those that are drawn, by the line on which they stand.
+        # No axis label overlaps the next one on its line; only drawn labels count.
         clashes = ("[...document.querySelectorAll('.plot .role-axis-label')].reduce((found, axis) => {"
                    " const boxes = [...axis.querySelectorAll('text')].filter((t) => t.textContent && getComputedStyle(t).opacity > 0)"
                    "  .map((t) => t.getBoundingClientRect());"
                    " return found + boxes.filter((b, i) => i > 0 && Math.abs(b.y - boxes[i - 1].y) < 2 && b.left < boxes[i - 1].right).length; }, 0)")
         self.assertEqual(page.evaluate(clashes), 0)
+
+    def test_a_resized_window_redraws_the_figures_without_an_error(self):
+        page = self.open('sweep')
+        for width in (1000, 420, 1400):
+            page.call('Emulation.setDeviceMetricsOverride', width=width, height=1000, deviceScaleFactor=1, mobile=False)
+            page.wait(f"innerWidth === {width} && figures.every((f) => f.width === f.plot.clientWidth)")
+            page.evaluate('new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))')
+            self.assertTrue(page.evaluate("document.getElementById('failure').hidden"), width)
 
     def test_figures_are_named_to_those_who_do_not_see_them(self):
         page = self.open('sweep')
@@ -514,9 +558,9 @@ class Filters(ReportCase):
     def test_controls_of_a_figure(self):
         page = self.open('sweep')
         page.evaluate(choose('control-memory_owners-pool', 'host DRAM'))
-        # Only arkvale and freekv hold anything there: one owner on each of two devices.
+        # Only arkvale and freekv use this pool: one owner on each of two devices.
         self.assertEqual(page.evaluate(marks('memory_owners', 'bars')), 4)
-        # A predicted score comes first; attention mass is what the others follow from in this store.
+        # A predicted score comes first; in this store the other measures are derived from the attention mass.
         self.assertEqual(page.evaluate("document.getElementById('control-accuracy_throughput-measure').value"), 'Predicted task score, share of full KV')
         page.evaluate(choose('control-accuracy_throughput-measure', 'Attention mass kept, mean'))
         before = page.evaluate("figures[1].view.data('drawn')[5].accuracy")
@@ -541,7 +585,8 @@ class Table(ReportCase):
         page.evaluate("document.getElementById('table-all').click()")
         self.assertEqual(page.evaluate("document.querySelectorAll('#table tbody tr').length"), 828)
         page.evaluate("(() => { const s = document.getElementById('table-search'); s.value = 'OOM full h100'; s.dispatchEvent(new Event('input')); })()")
-        # Full KV on 80 GB: 131072 * 131072 bytes = 17.2 GB a sequence at 128K, so batches 4 (68.7 GB with 16 GB of weights) and 8.
+        # Full KV needs 131072 * 131072 bytes = 17.2 GB per sequence at 128K, so batches 4 (68.7 GB and 16 GB of weights) and 8 exceed
+        # 80 GB.
         self.assertEqual(self.counted(page), '2 of 828 experiments')
         row = page.evaluate("document.querySelector('#table tbody').textContent")
         for part in ('out of memory in HBM at prefill, layer 17', 'in use: weights 16.1 GB'):
@@ -561,9 +606,10 @@ class Table(ReportCase):
         page.evaluate("document.querySelector('#table tbody tr').click()")
         details = page.evaluate("document.querySelector('#table .details').textContent")
         wider = "[...document.querySelectorAll('.detail-columns > div')].filter((e) => e.scrollWidth > e.clientWidth).length"
-        self.assertEqual(page.evaluate(wider), 0)  # no number runs into its neighbour's
+        self.assertEqual(page.evaluate(wider), 0)  # no number overlaps its neighbour
         for part in ('Time per output token, 99th percentile', 'HBM: weights', 'exposed'):
             self.assertIn(part, details)
+        self.assertEqual(page.evaluate("[',.4r', '.1%'].map((format) => formatMetric({ format }, 0))"), ['0', '0.0%'])
 
 
     def found(self, page, text):
@@ -580,6 +626,7 @@ class Table(ReportCase):
         self.assertEqual(self.found(page, 'budget 25'), 0)
         self.assertEqual(self.found(page, 'quest Budget 1,024'), count(lambda r: r['policy'] == 'quest' and r['budget'] == 1024))
         self.assertEqual(self.found(page, 'context 32k topk'), count(lambda r: r['context'] == 32768 and r['policy'] == 'exact_topk'))
+        self.assertEqual(self.found(page, '32K tokens'), count(lambda r: r['context'] == 32768))
         self.assertEqual(self.found(page, 'a10'), count(lambda r: r['hardware'].startswith('a100')))
         self.assertEqual(self.found(page, 'otkv'), 0)
         self.assertEqual(self.found(page, rows[0]['key'][:12]), 0)
@@ -622,8 +669,10 @@ class Page(ReportCase):
         page = self.open('sweep')
         text = lambda name: page.evaluate(f"[...document.querySelectorAll('.finding')].map((f) => f.querySelectorAll('{name}').length > 1 ? 'several' : (f.querySelector('{name}') || {{}}).textContent || '')")
         self.assertEqual(text('.finding-number'), ['4 × full KV', '-10 % to +30 %', 'HBM bandwidth'])
-        # Of two machines the one with the fastest recommendation; the other one is a click away.
+        # The text describes the machine with the fastest recommendation; a click shows the other one.
         self.assertEqual(text('.finding-text')[:2], ['On h100-sxm: rocketkv, budget 1024.', 'On h100-sxm: the link may move a step.'])
+        self.assertEqual(text('summary'), ['Both places, with details', '', 'Details'])
+        self.assertIn('In 71\u00a0% of', text('.finding-detail')[2])  # no line starts with a percent sign
         self.assertFalse(page.evaluate("[...document.querySelectorAll('.finding details')].some((d) => d.open)"))
         self.assertLess(page.evaluate("Math.max(...[...document.querySelectorAll('.finding')].map((f) => f.getBoundingClientRect().height))"), 260)
         box = page.evaluate("[...document.querySelectorAll('.finding .bar')].map((b) => { const r = b.getBoundingClientRect(); const t = b.parentElement.getBoundingClientRect();"
@@ -652,7 +701,7 @@ class Page(ReportCase):
 
     def test_numbers_of_one_source_are_marked_together(self):
         page = self.open('sweep')
-        # Two of the three numbers of a machine from one source, which the other machine's have too.
+        # Two of the three numbers of a machine come from one source, which numbers of the other machine share.
         page.evaluate("for (const machine of ['h100-sxm', 'a100-40gb-pcie4']) page.rests_on.filter(({ what }) => what.startsWith(machine))"
                       ".forEach((row, i) => Object.assign(row, { what: machine + ': gpu.number_' + i, source: i < 2 ? 'one paper' : 'another' }))")
         marked = "[...document.querySelectorAll('#rests-on tr')].map((line, i) => line.classList.contains('marked') ? page.rests_on[i - 1].what : '').filter(Boolean).sort()"
@@ -711,7 +760,7 @@ class Page(ReportCase):
         self.assertGreater(len(sheets), 3)
         lines = [len([line for line in sheet.splitlines() if line.strip()]) for sheet in sheets]
         self.assertGreater(min(lines), 5, lines)
-        # A figure and its caption are on one sheet.
+        # A figure and its caption are on the same sheet.
         for name in FIGURES:
             title, caption = page.evaluate(f"[document.querySelector('#figure-{name} h2').lastChild.textContent, document.querySelector('#figure-{name} figcaption p').textContent.split(' ').slice(0, 4).join(' ')]")
             self.assertTrue(any(title in sheet and caption in ' '.join(sheet.split()) for sheet in sheets), name)
@@ -749,7 +798,7 @@ class Page(ReportCase):
 
 if __name__ == '__main__':
     if chromium.find() is None:
-        print('skipped: no Chromium here (apt-get install chromium)')
+        print('skipped: Chromium is missing (apt-get install chromium)')
         sys.exit(77)
     ReportCase.fixture, ReportCase.writer = sys.argv[1:3]
     unittest.main(argv=sys.argv[:1] + sys.argv[3:])

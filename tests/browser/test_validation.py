@@ -1,7 +1,7 @@
-"""The validation page as a reader meets it. Expected counts follow from document() and are derived beside them.
+"""The validation page as a reader sees it. Expected counts follow from document() and are derived next to them.
 
 usage: test_validation.py WRITER [unittest arguments]
-Exits with 77, which ctest takes as skipped, where there is no Chromium.
+Exits with 77, which ctest reports as skipped, if Chromium is missing.
 """
 
 import json
@@ -31,7 +31,8 @@ def summary(group, n, times=None):
 
 
 def document():
-    # Papers: 3 cases with both numbers, 2 of them with a size; 2 unanswered. A suite that was not run. One of 300 points.
+    # Three suites: papers has 3 cases with both numbers, 2 of them with a size, and 2 unanswered ones; one suite was not run; one
+    # has 300 points.
     papers = [case(1, 'agrees', 10, 11, 4096), case(2, 'fitted', 3, 3.1, 131072), case(3, 'off', 5, 1), case(4, 'unanswered', 7, None),
               case(5, 'unanswered', None, None)]
     points = [case(i, 'agrees' if i % 3 else 'off', 10 * i, 10.5 * i, 1000 * i) for i in range(1, 301)]
@@ -90,7 +91,7 @@ class Validation(unittest.TestCase):
 
     def test_the_head_counts_verdicts_and_missed_budgets(self):
         lead = self.open().evaluate("document.getElementById('lead').textContent")
-        # Of 300 points every third is off.
+        # Every third of 300 points is off.
         self.assertIn('305 cases in 3 suites: agrees 201, fitted 1, off 101, unanswered 2.', lead)
         self.assertIn('1 budget missed', lead)
 
@@ -112,9 +113,9 @@ class Validation(unittest.TestCase):
         ids = "[...document.querySelectorAll('#cases-papers .case td:first-child')].map((cell) => cell.firstChild.textContent)"
         self.assertEqual(page.evaluate(ids), ['EX-001', 'EX-002', 'EX-003'])
         page.evaluate("document.querySelector('#cases-papers .order').click()")
-        # 5 as 1 is farther off than 10 as 11, and that than 3 as 3.1.
+        # The error of 5 predicted as 1 is larger than that of 10 predicted as 11, and that is larger than that of 3 predicted as 3.1.
         self.assertEqual(page.evaluate(ids), ['EX-003', 'EX-001', 'EX-002'])
-        self.assertEqual(page.evaluate("document.querySelector('#cases-kernels .order').textContent"), 'as listed')  # long: worst first already
+        self.assertEqual(page.evaluate("document.querySelector('#cases-kernels .order').textContent"), 'as listed')  # a long table starts with the worst first
 
     def test_colours_tell_devices_and_papers_apart_not_groups_within(self):
         page = self.open()
@@ -123,12 +124,12 @@ class Validation(unittest.TestCase):
     def test_chips_choose_the_cases_by_verdict(self):
         page = self.open()
         shown = "document.querySelectorAll('#cases-papers .case').length"
-        self.assertEqual(page.evaluate(shown), 3)  # without those that are not answered, at first
+        self.assertEqual(page.evaluate(shown), 3)  # unanswered cases are hidden at first
         page.evaluate("document.querySelector('#cases-papers .verdict-chip.unanswered').click()")
         self.assertEqual(page.evaluate(shown), 5)
         page.evaluate("document.querySelector('#cases-papers .verdict-chip.off').click()")
         self.assertEqual(page.evaluate(shown), 4)
-        # Of the 300 points the worst at first, then 200 more, then all.
+        # The table shows the worst of the 300 points at first, then 200 more, then all.
         for count in 25, 225, 300:
             self.assertEqual(page.evaluate("document.querySelectorAll('#cases-kernels .case').length"), count)
             page.evaluate("(document.querySelector('#cases-kernels .note button') || document.body).click()")
@@ -171,7 +172,7 @@ class Validation(unittest.TestCase):
 
 if __name__ == '__main__':
     if chromium.find() is None:
-        print('skipped: no Chromium here (apt-get install chromium)')
+        print('skipped: Chromium is missing (apt-get install chromium)')
         sys.exit(77)
     Validation.writer = sys.argv[1]
     unittest.main(argv=sys.argv[:1] + sys.argv[2:])

@@ -1,4 +1,4 @@
-"""What the capture suites share: running kvcast, reading traces, skipping."""
+"""Helpers shared by the capture suites: running kvcast, reading traces, skipping."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ __all__ = ['KVCAST', 'check', 'main', 'metadata', 'need']
 
 
 def check(path: Path) -> dict:
-    """What `kvcast trace check` finds."""
+    """Returns the findings of `kvcast trace check`."""
     done = subprocess.run([KVCAST, 'trace', 'check', str(path), '--json'], capture_output=True, text=True)
     if done.returncode not in (0, 1):
         raise AssertionError(done.stderr)

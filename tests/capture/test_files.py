@@ -1,4 +1,4 @@
-"""Selection, spool, resuming and the file, with a decoder made of formulas. Needs the standard library alone."""
+"""Selection, spool, resuming and the file format, with a decoder made of formulas. Needs only the standard library."""
 
 import contextlib
 import io
@@ -25,7 +25,7 @@ def make_plan(**changes) -> plan.Plan:
 
 
 class Formula:
-    """A decoder whose numbers say where they stand: every number is a function of layer, kind, head, position and token."""
+    """A decoder whose numbers identify their location: each is a function of layer, kind, head, position, token and channel."""
 
     class Block:
         def __init__(self, layer, tokens, begin):
@@ -62,7 +62,7 @@ class Formula:
         for layer in range(SHAPE.n_layers):
             record(layer, Formula.Block(layer, tokens, begin))
         self.history.append((begin, list(tokens)))
-        # A function of the block's last token and its place, so that a wrong resume changes what follows.
+        # The next token depends on the block's last token and its position, so that a wrong resume changes all later tokens.
         return (5 * tokens[-1] + begin + len(tokens)) % 17
 
     def restore(self, layer, keys, values):
@@ -116,7 +116,7 @@ class Captures(unittest.TestCase):
         for stop in range(6):  # 3 blocks of the prompt and 3 steps
             with self.assertRaises(KeyboardInterrupt):
                 self.capture(decoder=Formula(stop), out='r.safetensors')
-            # Bytes of a block that was cut off in the middle must not count.
+            # Bytes of an interrupted block must be ignored.
             with open(self.path / 'work' / 'layers.1.values.bin', 'ab') as file:
                 file.write(b'torn')
             decoder = Formula()
@@ -137,6 +137,8 @@ class Captures(unittest.TestCase):
             self.capture(decoder=Formula(1))
         with self.assertRaisesRegex(CaptureError, 'window = 4, now 5'):
             self.capture(make_plan(window=5))
+        with self.assertRaisesRegex(CaptureError, 'model = , now instruct'):
+            self.capture(model='instruct')
         with self.assertRaisesRegex(CaptureError, 'another prompt'):
             drive.capture(Formula(), make_plan(), PROMPT[::-1], self.path / 'x', self.path / 'work', {'model': 'm'})
         self.capture()
@@ -146,7 +148,7 @@ class Captures(unittest.TestCase):
             self.capture(decoder=Formula(2))
         torn = self.path / 'work' / 'layers.0.keys.bin'
         torn.write_bytes(torn.read_bytes()[:-1])
-        with self.assertRaisesRegex(CaptureError, 'promises 192'):  # 6 positions × 2 heads × 4 channels × 4 bytes
+        with self.assertRaisesRegex(CaptureError, 'states 192'):  # 6 positions × 2 heads × 4 channels × 4 bytes
             self.capture()
 
     def test_chosen_heads_make_a_model_of_these(self):
@@ -178,9 +180,9 @@ class Captures(unittest.TestCase):
 class Plans(unittest.TestCase):
     def test_ids(self):
         for text, want in (('all', (0, 1, 2, 3, 4, 5)), ('every:2', (0, 2, 4)), ('5,1', (1, 5)), ('1-3,5', (1, 2, 3, 5)),
-                           ('0,-1', (0, 5))):
+                           ('0,-1', (0, 5)), ('1--1', (1, 2, 3, 4, 5)), ('-3--2', (3, 4))):
             self.assertEqual(plan.parse_ids('layers', text, 6), want)
-        for text in ('', '6', '1-', 'x', 'every:0', 'every:', '-7', '3-9'):
+        for text in ('', '6', '1-', 'x', 'every:0', 'every:', '-7', '3-9', '0,2-1', '-2--3'):
             with self.assertRaises(CaptureError, msg=text):
                 plan.parse_ids('layers', text, 6)
 
@@ -226,12 +228,34 @@ class Files(unittest.TestCase):
                 with self.assertRaises(CaptureError, msg=text):
                     drive.read_tokens(path)
 
+    def test_targets(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / 'targets.json'
+            path.write_text('[[1], [], [8]]')
+            self.assertEqual(drive.read_targets(path, 3), [[1], [], [8]])
+            for text in ('[[1], []]', '[1, 2, 3]', '[[1], [], [-1]]', '[[1], [], ["8"]]', '{}'):
+                path.write_text(text)
+                with self.assertRaises(CaptureError, msg=text):
+                    drive.read_targets(path, 3)
+        drive.check_targets([[7], [], [9]], 7)  # each step sees its own position
+        with self.assertRaisesRegex(CaptureError, 'decode step 2 names 10, which is not a position in 0 .. 9'):
+            drive.check_targets([[7], [], [1, 10]], 7)
+
     def test_the_command_refuses_with_2(self):
-        complaint = io.StringIO()
-        with contextlib.redirect_stderr(complaint):
-            code = command.main(['--model', '/nowhere/model', '--tokens', '/nowhere/t.json', '--out', '/nowhere/o'])
-        self.assertEqual(code, 2)
-        self.assertIn('kvcast_capture: ', complaint.getvalue())
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / 'targets.json'
+            path.write_text('[[1]]')
+            tokens = Path(folder) / 'tokens.json'
+            tokens.write_text('[1, 2]')
+            for arguments, complaint in ((['--tokens', '/nowhere/t.json'], '/nowhere/t.json: '),
+                                         (['--prompt', '/nowhere/p.txt'], '/nowhere/p.txt: '),
+                                         (['--tokens', str(tokens), '--targets', str(path)], 'targets.json: ')):
+                said = io.StringIO()
+                with contextlib.redirect_stderr(said):
+                    code = command.main(['--model', '/nowhere/model', *arguments, '--out', '/nowhere/o'])
+                self.assertEqual(code, 2)
+                self.assertIn('kvcast_capture: ', said.getvalue())
+                self.assertIn(complaint, said.getvalue())
 
 
 if __name__ == '__main__':

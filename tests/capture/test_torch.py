@@ -1,4 +1,4 @@
-"""The hooks, with a stand-in that attends through a table of functions as Hugging Face's decoders do. Needs PyTorch."""
+"""The hooks, with a stand-in that attends through a table of functions like Hugging Face's decoders. Needs PyTorch."""
 
 import tempfile
 import unittest
@@ -22,7 +22,7 @@ CONFIG = SimpleNamespace(num_hidden_layers=3, num_attention_heads=4, num_key_val
 
 
 def rotate(x: torch.Tensor, begin: int) -> torch.Tensor:
-    """RoPE on [batch, heads, rows, d]; pairs are halves, as in Llama."""
+    """Applies RoPE to [batch, heads, rows, d]; pairs are halves, as in Llama."""
     d = x.shape[-1]
     angles = torch.arange(begin, begin + x.shape[2])[:, None] / CONFIG.rope_theta ** (torch.arange(0, d, 2) / d)
     a, b = x[..., : d // 2], x[..., d // 2:]
@@ -30,7 +30,7 @@ def rotate(x: torch.Tensor, begin: int) -> torch.Tensor:
 
 
 def attend(module, query, key, value, attention_mask=None, scaling=None, **kwargs):
-    """Causal attention of the last rows over the whole cache."""
+    """Computes causal attention of the last rows over the whole cache."""
     key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
     rows, columns = query.shape[2], key.shape[2]
     scores = query @ key.transpose(2, 3) * scaling
@@ -66,7 +66,7 @@ class Attention(nn.Module):
         q, k, v = (p(hidden_states).unflatten(-1, (-1, 8)).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
         keys, values = past_key_values.update(rotate(k, begin), v, self.layer_idx)
         out, _ = FUNCTIONS['sdpa'](self, rotate(q, begin), keys, values, None, scaling=8 ** -0.5)
-        self.attended = out[0]  # [rows, heads, d], for the tests to look at
+        self.attended = out[0]  # [rows, heads, d], for inspection by the tests
         return self.o_proj(out.flatten(2))
 
 
@@ -120,13 +120,22 @@ class Hooks(unittest.TestCase):
         kind = {'F32': 'f32', 'BF16': 'bf16', 'F16': 'f16'}[entry['dtype']]
         return tensors.from_bytes(data, kind, entry['shape'][-1]).reshape(entry['shape'])
 
+    def test_other_weights_do_not_continue_a_capture(self):
+        def weights(model):
+            return HuggingFaceDecoder(model, FUNCTIONS, Cache(), 'f32').weights()
+
+        other = Model()
+        other.base_model.layers[1].k_proj.weight.data += 1
+        self.assertEqual(weights(Model()), weights(Model()))
+        self.assertNotEqual(weights(Model()), weights(other))
+
     def test_attention_of_the_trace_is_attention_of_the_model(self):
         model = Model()
         path, fed = self.capture(model)
         found = support.check(path)
         self.assertTrue(found['ok'])
         self.assertEqual([f for f in found['findings'] if 'RoPE' in f['what']], [])
-        # The whole sequence at once, without a cache that was there before.
+        # The reference processes the whole sequence at once, with an empty cache.
         with torch.no_grad():
             out = model.base_model(torch.tensor([PROMPT + fed]), Cache(), True)
             greedy = model.lm_head(out.last_hidden_state[0]).argmax(-1)

@@ -1,4 +1,4 @@
-"""The command itself on a random Llama that transformers makes. Needs PyTorch and transformers."""
+"""The command itself, on a random Llama created by transformers. Needs PyTorch and transformers."""
 
 import json
 import tempfile

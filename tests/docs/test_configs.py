@@ -1,4 +1,4 @@
-"""Uses the GPU that configs/README.md adds, as written there.
+"""Adds the example GPU of configs/README.md as written there, and uses it; runs the sweep of docs/guide.md.
 
 usage: test_configs.py KVCAST
 """
@@ -7,12 +7,17 @@ import json
 import os
 import pathlib
 import re
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import unittest
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / 'configs' / 'README.md'
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = ROOT / 'configs' / 'README.md'
+GUIDE = ROOT / 'docs' / 'guide.md'
+SWEEP = ('model: llama-3.1-8b\nhardware: h100-sxm\nscore: none\ntrace: {recipe: needle, layers: 1, steps: 2}\n'
+         'workload: {prompt_tokens: 4096, decode_tokens: 16}\n')
 RUN = ('model: llama-3.1-8b\nhardware: HARDWARE\npolicy: full\ntrace: {recipe: needle, steps: 4}\n'
        'workload: {prompt_tokens: 8192, decode_tokens: 16, batch: 1}\n')
 
@@ -38,6 +43,16 @@ class AddAGpu(unittest.TestCase):
             # 16 GB of weights at 864 GB/s take at least 18.6 ms.
             self.assertGreater(self.decode_seconds(folder, 'example'), 16.06e9 / 864e9)
             self.assertLess(self.decode_seconds(folder, 'example'), 1.5 * 16.06e9 / 864e9)
+
+    def test_the_sweep_with_cases_of_the_guide_runs(self):
+        example = re.search(r'```yaml\n(sweep:.*?)```\n', GUIDE.read_text(), re.DOTALL).group(1)
+        with tempfile.TemporaryDirectory(prefix='kvcast-guide-') as name:
+            folder = pathlib.Path(name)
+            (folder / 'sweep.yaml').write_text(SWEEP + example)
+            self.kvcast(folder, 'sweep', 'sweep.yaml', '-o', 'out')
+            runs = sqlite3.connect(folder / 'out' / 'results.sqlite').execute(
+                'SELECT policy, count(*) FROM runs GROUP BY policy ORDER BY policy').fetchall()
+            self.assertEqual(runs, [('full', 2), ('quest', 4), ('snapkv', 4)])
 
 
 if __name__ == '__main__':

@@ -19,13 +19,13 @@ NUMBER = re.compile(r'[-+]?\d[\d.,]*')
 
 
 def blocks():
-    """The page's fenced blocks as (language, name of the file that precedes it, text)."""
+    """Returns the page's fenced blocks as (language, name of the file named before the block, text)."""
     found = re.findall(r'(?:`([\w.]+)`:\n\n)?```(\w+)\n(.*?)```\n', PAGE.read_text(), re.DOTALL)
     return [(language, name, text) for name, language, text in found]
 
 
 def shape(text):
-    """The words of every line, with numbers masked as #."""
+    """Returns the words of every line, with numbers masked as #."""
     return [NUMBER.sub('#', line).replace('|', ' | ').split() for line in text.splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""Completion as a shell offers it; a shell that is not installed is left out."""
+"""Completion as shells offer it; shells that are not installed are skipped."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ def script(shell: str) -> str:
 
 
 def bash_offers(*words: str) -> list[str]:
-    """What bash offers for the last of the words after kvcast."""
+    """Returns bash's completions of the last of the words after kvcast."""
     quoted = ' '.join(f"'{w}'" for w in words)
     code = f'{script("bash")}\nCOMP_WORDS=(kvcast {quoted}); COMP_CWORD={len(words)}; _kvcast; printf "%s\\n" "${{COMPREPLY[@]}}"'
     return subprocess.run(['bash', '-c', code], check=True, capture_output=True, text=True, cwd='/').stdout.split()

@@ -1,4 +1,4 @@
-"""The schemas accept every committed configuration and refuse what the reader refuses."""
+"""The schemas accept every committed configuration and refuse the inputs that the reader refuses."""
 
 import json
 import pathlib

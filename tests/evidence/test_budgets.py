@@ -1,5 +1,5 @@
-"""Are predicted scores as good as their limits ask, except where it is known that they are not? known_misses.txt lists the
-limits of `kvcast validate evidence` that are missed; a further miss fails, and so does one that is no longer missed."""
+"""Checks that predicted scores meet their limits, except for known misses. known_misses.txt lists the missed limits of `kvcast
+validate evidence`; a further miss fails, and so does a listed limit that is no longer missed."""
 import json
 import pathlib
 import re
@@ -10,7 +10,7 @@ KNOWN = pathlib.Path(__file__).with_name('known_misses.txt')
 
 
 def limit_name(budget):
-    """Without the figures of the baselines, which move with the rows."""
+    """Returns the name without the numbers of the baselines, which change with the rows."""
     return re.sub(r' \(.*\)', '', budget['name'])
 
 

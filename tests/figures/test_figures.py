@@ -1,7 +1,7 @@
-"""Figures for print: SVG and PDF of a sweep's and a plan's figures.
+"""Figures for print: SVG and PDF of the figures of a sweep and of a plan.
 
 usage: test_figures.py FIXTURE KVCAST [unittest arguments]
-Exits with 77, which ctest takes as skipped, where a program that draws or inspects figures is missing.
+Exits with 77, which ctest reports as skipped, if a program that draws or inspects figures is missing.
 """
 
 import json
@@ -34,7 +34,7 @@ class Figures(unittest.TestCase):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix='kvcast-figures-'))
         cls.store = cls.folder / 'store'
         answers = cls.folder / 'answers.json'
-        # Two variants of 60 to 900 tokens/s over three batches: six points.
+        # Two variants with 60 to 900 tokens/s over three batches give six points.
         side = lambda value: {'fits': True, 'value': value, 'binding_resource': 'hbm bandwidth'}
         answers.write_text(json.dumps([{'kind': 'break_even', 'question': 'Q', 'text': 'T', 'details': '', 'runs': 6, 'data': {
             'metric': 'decode.tokens_per_s', 'key': 'workload.batch', 'of': 'quest', 'against': 'full', 'always': None,
@@ -56,7 +56,7 @@ class Figures(unittest.TestCase):
                 yield {'single': 85, 'double': 178}[width], path, ET.parse(path).getroot()
 
     def test_every_figure_and_every_panel_is_there_twice(self):
-        # The fixture has two machines, thus two panels a figure; a timeline and a break-even have one.
+        # The fixture has two machines, thus two panels per figure; a timeline and a break-even have one.
         faceted = ('throughput_budget', 'accuracy_throughput', 'step_breakdown', 'memory_owners', 'split_factor')
         names = {n + end for n in faceted for end in ('', '_panel_1', '_panel_2')} | {'step_timeline', 'plan_1_break_even'}
         for folder in self.out.values():
@@ -70,7 +70,7 @@ class Figures(unittest.TestCase):
         texts = [''.join(t.itertext()) for t in root.iter(SVG + 'text')]
         self.assertIn('times full KV', ' '.join(texts))
         self.assertTrue(any(t.startswith('h100-sxm') for t in texts), texts)
-        # One machine, thus one panel; ticks of a logarithmic axis are no equal steps.
+        # One machine gives one panel; ticks of a logarithmic axis have unequal steps.
         self.assertFalse((folder / 'throughput_budget_panel_2.svg').exists())
         steps = lambda values: {round(b - a, 6) for a, b in zip(values, values[1:])}
         def ticks(path):
@@ -96,7 +96,7 @@ class Figures(unittest.TestCase):
 
     def test_texts_are_texts_of_seven_to_nine_points_in_the_font(self):
         for mm, path, root in self.each():
-            points = mm * PT_PER_MM / float(root.get('viewBox').split()[2])  # a unit of the drawing
+            points = mm * PT_PER_MM / float(root.get('viewBox').split()[2])  # per unit of the drawing
             texts = [t for t in root.iter(SVG + 'text') if ''.join(t.itertext()).strip()]
             self.assertTrue(texts)
             for text in texts:
@@ -115,7 +115,7 @@ class Figures(unittest.TestCase):
             self.assertIn(longest, output('pdftotext', path.with_suffix('.pdf'), '-'), path)
 
     def test_nothing_lies_outside(self):
-        # Drawn with 20 units more on every side, the border stays white.
+        # If the drawing is enlarged by 20 units on every side, the border stays white.
         extra = 20
         for _, path, root in self.each():
             _, _, wide, high = map(float, root.get('viewBox').split())
@@ -132,22 +132,22 @@ class Figures(unittest.TestCase):
             inked = [(x, y) for y in range(rows) for x in range(columns)
                      if (x < edge or y < edge or x >= columns - edge or y >= rows - edge) and pixels[y * columns + x] < 250]
             self.assertEqual(inked, [])
-            self.assertTrue(min(pixels) < 200, 'something is drawn inside')
+            self.assertTrue(min(pixels) < 200, 'the drawing is not empty')
 
     def marks(self, figure, name):
         root = ET.parse(self.out['single'] / (figure + '.svg')).getroot()
         return sum(len(group.findall(SVG + 'path')) for group in root.iter(SVG + 'g') if name in group.get('class', '').split())
 
     def test_marks_are_as_many_as_the_data(self):
-        # Both sides of the break-even at three batches.
+        # The break-even has both sides at three batches.
         self.assertEqual(self.marks('plan_1_break_even', 'dots'), 6)
-        # Panels together draw what the figure draws; each of nine policies with a budget has three budgets at most.
+        # The panels together draw the same as the figure; each of nine policies with a budget has at most three budgets.
         whole = self.marks('throughput_budget', 'dots')
         self.assertEqual(self.marks('throughput_budget_panel_1', 'dots') + self.marks('throughput_budget_panel_2', 'dots'), whole)
         self.assertEqual(whole + self.marks('throughput_budget', 'misfit_dots') - self.flat_misfits(), 2 * 9 * 3)
 
     def flat_misfits(self):
-        """Full KV has no budget; where it does not fit it is a cross instead of a line."""
+        """Returns the number of machines on which full KV does not fit, and which thus have a cross instead of its line."""
         root = ET.parse(self.out['single'] / 'throughput_budget.svg').getroot()
         lines = sum(len(g.findall(SVG + 'line')) for g in root.iter(SVG + 'g') if 'flat_dots' in g.get('class', '').split())
         return 2 - lines
@@ -174,6 +174,6 @@ if __name__ == '__main__':
     if not missing and FONT not in output('fc-list', ':', 'family'):
         missing = ['the font ' + FONT]
     if missing:
-        print('skipped: missing here: ' + ', '.join(missing))
+        print('skipped: missing programs: ' + ', '.join(missing))
         sys.exit(77)
     unittest.main(argv=sys.argv[:1] + sys.argv[3:])

@@ -1,4 +1,4 @@
-"""Does kernels/library.py write rows that calibrate reads? On the CPU, with what PyTorch has there; skipped without it."""
+"""Checks on the CPU that kernels/library.py writes rows that calibrate reads; skipped without PyTorch."""
 import json
 import os
 import subprocess
@@ -36,7 +36,7 @@ with tempfile.TemporaryDirectory() as folder:
     cases = [row('topk', rows=2, n=1000, k=64), row('topk', rows=1, n=300, k=30), row('topk', 'batch', rows=1, n=300, k=30),
              row('decode_attention', batch=1, context=64, kv_heads=2, group=2, page=1, dim=128), row('hbm_stream', bytes=4)]
     said, rows = run(folder, cases)
-    # Whole calls of two cases: batches, single-token pages and what no library has are left alone.
+    # Two cases are measured: batches, single-token pages and cases for which no library has a kernel are left out.
     top = [r for r in rows if r['bench'] == 'topk']
     assert len(top) == 2 and len(rows) == 2, rows
     for one in rows:
@@ -45,14 +45,14 @@ with tempfile.TemporaryDirectory() as folder:
         times = one['time_s']
         assert 0 < times['min'] <= times['q1'] <= times['median'] <= times['q3'] <= times['max']
         assert one['skip_reason'] is None and one['mode'] == 'cold' and one['n'] == library.SAMPLES
-    # What is there is not measured again.
+    # Existing rows are not measured again.
     again = run(folder, cases)[1]
     assert [r['time_s'] for r in again] == [r['time_s'] for r in rows]
 
-# A wrong result is seen: a call that forgets the mask, and one that is right.
+# A wrong result is detected: one call ignores the mask, the other is right.
 q, k, v = torch.randn(1, 4, 6, 128), torch.randn(1, 2, 6, 128), torch.randn(1, 2, 6, 128)
 library.sdpa_calls = lambda *a: iter([('right', lambda: library.plain_attention(*a)),
                                       ('no mask', lambda: library.plain_attention(*a[:3], False))])
 verdicts = [(name, is_right(call())) for name, call, is_right in library.attention_case(q, k, v, True)]
 assert verdicts[:2] == [('right', True), ('no mask', False)], verdicts
-print('library.py does its work')
+print('library.py works')

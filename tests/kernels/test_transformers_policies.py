@@ -1,5 +1,5 @@
-"""Do the policies of kernels/eager_policies.py attend to what their rules select? Compared on the CPU with computations head by
-head; skipped without PyTorch."""
+"""Checks on the CPU that the policies of kernels/eager_policies.py attend to the tokens that their rules select, by comparison
+with head-by-head computations; skipped without PyTorch."""
 import math
 import os
 import sys
@@ -23,7 +23,7 @@ def tensors(n, rows=1):
 
 
 def dense(query, key, value, chosen):
-    """Attention head by head; `chosen` gives the tokens of a sequence's KV head."""
+    """Computes attention head by head; `chosen` gives the tokens of a sequence's KV head."""
     out = torch.empty_like(query)
     for b in range(BATCH):
         for h in range(HEADS):
@@ -46,12 +46,12 @@ def best(scores, k):
 
 
 def before(name, key, value, budget):
-    """The policy before its newest token arrives."""
+    """Returns the policy before its newest token arrives."""
     return policies.policy_of(name, key[:, :, :-1], value[:, :, :-1], budget, key.shape[2])
 
 
 def test_quest():
-    for n in (160, 173, 161):  # full pages; a last one of 13 tokens; one that only the newest token is in
+    for n in (160, 173, 161):  # full pages; a last page of 13 tokens; a last page with only the newest token
         query, key, value = tensors(n)
         function, _, state = before('quest', key, value, 64)
 
@@ -154,7 +154,7 @@ def test_prompt():
             same(keydiff[b, g], -units @ units.mean(0) / units.mean(0).norm())
     kept, _ = policies.evict(policies.snapkv_scores, query, key, value, SCALE, 70)
     assert kept.shape == (BATCH, KV_HEADS, 70, DIM)
-    for token in range(n - window, n):  # the window stays
+    for token in range(n - window, n):  # the window is kept
         assert all((kept[b, g] == key[b, g, token]).all(1).any() for b in range(BATCH) for g in range(KV_HEADS))
 
 
@@ -166,4 +166,4 @@ def test_lengths():
 for name, test in list(globals().items()):
     if name.startswith('test_'):
         test()
-print('policies attend to what they select')
+print('policies attend to the tokens that they select')

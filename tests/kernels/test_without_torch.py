@@ -1,4 +1,4 @@
-"""Do the programs that need PyTorch say so in one line where it is missing? Run with a module of its name that cannot be imported."""
+"""Checks that programs report a missing PyTorch in one line; a module of its name that cannot be imported replaces it."""
 import os
 import subprocess
 import sys
@@ -18,4 +18,4 @@ with tempfile.TemporaryDirectory() as folder:
                               env={**os.environ, 'PYTHONPATH': modules})
         assert done.returncode == 77, (program, done)
         assert done.stderr.count('\n') == 1 and 'torch' in done.stderr.lower(), (program, done)
-print('programs without PyTorch end in one line')
+print('programs report a missing PyTorch in one line')

@@ -63,7 +63,7 @@ std::vector<std::string> violations(const std::vector<Include>& includes, const 
 }
 
 // Folders whose comments are in whole sentences and in the terms of the field.
-constexpr const char* kEdited[] = {"kernels", "sim", "tests"};
+constexpr const char* kEdited[] = {"kernels", "reports/js", "reports/print", "sim", "tests", "traces"};
 
 // Comments that a reader has to decode: blocks that open without a main clause, and idioms in place of terms.
 std::vector<std::string> riddles(const std::vector<std::string>& lines) {
@@ -81,15 +81,36 @@ std::vector<std::string> riddles(const std::vector<std::string>& lines) {
   return found;
 }
 
+// Python lines with their comments and docstrings as C++ comments; each docstring is a block of its own.
+std::vector<std::string> from_python(const std::vector<std::string>& lines) {
+  static const std::regex quotes("\"\"\""), opens(R"(^\s*r?""")"), comment("# ");
+  static const auto first = std::regex_constants::format_first_only;
+  std::vector<std::string> found;
+  bool in_text = false;
+  for (const std::string& line : lines) {
+    const bool text = in_text || std::regex_search(line, opens);
+    found.push_back(in_text ? "// " + line : std::regex_replace(line, text ? opens : comment, "// ", first));
+    const auto ends = std::distance(std::sregex_iterator(line.begin(), line.end(), quotes), std::sregex_iterator());
+    if (ends % 2 == 1) in_text = !in_text;
+    if (text && !in_text) found.emplace_back();
+  }
+  return found;
+}
+
+// Returns the riddles in a source file; none if it is in another language.
+std::vector<std::string> riddles_in(const fs::path& file) {
+  static const std::set<std::string> with_slashes = {".cpp", ".hpp", ".cu", ".cuh", ".js", ".mjs"};
+  if (with_slashes.contains(file.extension())) return riddles(lines_of(file));
+  return file.extension() == ".py" ? riddles(from_python(lines_of(file))) : std::vector<std::string>{};
+}
+
 }  // namespace
 
 TEST_CASE("comments open with a main clause and use the terms of the field") {
   for (const char* folder : kEdited) {
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
-      const std::string extension = entry.path().extension().string();
-      if (extension != ".cpp" && extension != ".hpp" && extension != ".cu" && extension != ".cuh") continue;
       if (entry.path() == kRoot / "tests" / "layout" / "order.cpp") continue;  // the examples of this check
-      for (const std::string& line : riddles(lines_of(entry.path()))) {
+      for (const std::string& line : riddles_in(entry.path())) {
         INFO(entry.path());
         FAIL_CHECK(line);
       }
@@ -104,6 +125,16 @@ TEST_CASE("the comment check reports headless openings and idioms, and ignores c
   CHECK(riddles({"// From scores to ranks."}).size() == 1);
   CHECK(riddles({"// As PyTorch, by one kernel."}).empty());
   CHECK(riddles({"// A share", "// Of the layers: a continued line.", "text = \"told apart\";"}).empty());
+}
+
+TEST_CASE("the comment check reads Python's comments and docstrings") {
+  const std::string text = "\"\"\"";
+  const auto found = [](const std::vector<std::string>& lines) { return riddles(from_python(lines)).size(); };
+  CHECK(found({"# What a policy keeps.", "kept = 1"}) == 1);
+  CHECK(found({"kept = 1  # told apart by name"}) == 1);
+  CHECK(found({"    " + text + "Of a CSV file." + text, "    # What a policy keeps."}) == 2);
+  CHECK(found({text + "Returns the tokens,", "which the time hangs on." + text, "told = 'told apart'"}) == 1);
+  CHECK(found({text + "Returns the share", "Of the layers: a continued line.", text, "# As PyTorch does."}) == 0);
 }
 
 TEST_CASE("a module lists only modules above it") {

@@ -130,7 +130,7 @@ TEST_CASE("every policy's file has its line in the registry, and the README thei
     INFO("sim/policies/all.cpp lacks X(" << name << ")");
     CHECK(registered.contains(name));
   }
-  const std::string stated = "It has " + std::to_string(registered.size()) + " policies";
+  const std::string stated = "Its " + std::to_string(registered.size()) + " policies";
   const Lines readme = lines_of(kRoot / "README.md");
   INFO("README.md should say: " << stated);
   CHECK(std::any_of(readme.begin(), readme.end(), [&](const std::string& text) { return text.starts_with(stated); }));

@@ -1,4 +1,4 @@
-"""Four ranks on one machine, one of them killed on the way, give the rows of one process.
+"""Four ranks on one machine, one of which is killed midway, give the same rows as one process.
 
 usage: test_ranks.py KVCAST [unittest arguments]
 """
@@ -35,7 +35,7 @@ VOLATILE = {'created_at', 'wall_s', 'engine.wall_s', 'checksum'}
 
 
 def rows(folder):
-    """The rows by key without what differs from one run to the next. h2o is refused: no trace holds what it reads."""
+    """Returns the rows by key without values that differ between runs. h2o is refused: the trace lacks the queries that it reads."""
     connection = sqlite3.connect(folder / 'results.sqlite')
     connection.row_factory = sqlite3.Row
     found = {}
@@ -49,13 +49,13 @@ def rows(folder):
 
 
 def job(config, folder):
-    """The job of four ranks; its folder is on a disk that all of them share."""
+    """Returns the job of four ranks, whose folder is on a disk that all of them share."""
     return ['mpirun', '--allow-run-as-root', '--oversubscribe', '--bind-to', 'none', '-n', '4', str(KVCAST_MPI), 'sweep',
             str(config), '-o', str(folder), '-j', '1']
 
 
 def processes_of_rank(parent, rank):
-    """Children of mpirun that run as this rank."""
+    """Returns the children of mpirun that run as this rank."""
     found = []
     for entry in pathlib.Path('/proc').iterdir():
         try:

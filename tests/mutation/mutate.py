@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Which changes of the code does the test suite notice?
+"""Checks which changes of the code the test suite detects.
 
-    tests/mutation/mutate.py --check            # every mutant still names one place of the code; seconds
+    tests/mutation/mutate.py --check            # every mutant still matches exactly one place of the code; seconds
     tests/mutation/mutate.py BUILD_FOLDER [N..] # builds and runs the suites of each mutant (or of those numbers); minutes each
 
-A mutant is a change of one place that makes the program wrong (mutants.json: file, text, what replaces it, and the suites
-that should notice). It is killed when a suite fails or the code no longer compiles, and survives when all pass. The files
-are put back after each mutant, whatever ends the run. BUILD_FOLDER must be configured and up to date. Exit: 0 all killed,
-1 some survived, 2 wrong usage or a mutant that names no place or several.
+A mutant is a change of one place that makes the program wrong (mutants.json: file, text, its replacement, and the suites
+that should detect it). It is killed when a suite fails or the code no longer compiles, and survives when all pass. The files
+are restored after each mutant, however the run ends. BUILD_FOLDER must be configured and up to date. Exit codes: 0 all
+killed, 1 some survived, 2 wrong usage or a mutant that does not match exactly one place.
 """
 import json
 import pathlib
@@ -25,12 +25,12 @@ def mutants():
 def problems(mutant):
     path = PROJECT / mutant['file']
     if not path.is_file():
-        return f'{mutant["file"]}: there is no such file'
+        return f'{mutant["file"]}: no such file'
     found = path.read_text(encoding='utf-8').count(mutant['find'])
     if found != 1:
-        return f'{mutant["file"]}: "{mutant["find"]}" stands there {found} times'
+        return f'{mutant["file"]}: "{mutant["find"]}" occurs {found} times'
     if not mutant['suites'] or mutant['replace'] == mutant['find']:
-        return f'{mutant["file"]}: a mutant changes something and names suites'
+        return f'{mutant["file"]}: a mutant must change something and name suites'
     return ''
 
 
@@ -62,7 +62,7 @@ def main(arguments):
         print('\n'.join(wrong))
         return 2
     if arguments == ['--check']:
-        print(f'{len(mutants())} mutants name one place each')
+        print(f'{len(mutants())} mutants match one place each')
         return 0
     if not (pathlib.Path(arguments[0]) / 'CMakeCache.txt').is_file():  # a build that fails would kill every mutant
         print(f'{arguments[0]}: not a configured build folder')

@@ -1,4 +1,4 @@
-"""Policies that estimate in a few dimensions, those with a CPU's share, and RocketKV."""
+"""Policies that estimate scores in a few dimensions, policies that also use the CPU, and RocketKV."""
 
 import numpy as np
 
@@ -63,7 +63,7 @@ def loki(t: Trace, p: dict) -> Log:
 
 
 def hsa_sizes(ratio: float, d: int, rounding: str) -> tuple:
-    """(page, k1)"""
+    """Returns (page, k1)."""
     page = int(np.ceil(np.sqrt(ratio) - 1e-12))
     page = page if page <= ratio else 1
     exact = d * page / ratio
@@ -71,7 +71,7 @@ def hsa_sizes(ratio: float, d: int, rounding: str) -> tuple:
 
 
 def hsa_select(t: Trace, p: dict, layer: int, head: int, held: np.ndarray, page: int, k1: int, count: int) -> list:
-    """Of the tokens held (positions in order) the `count` that the estimate ranks highest for the last of them's query."""
+    """Returns those `count` of the held tokens (positions in order) that the estimate ranks highest for the last one's query."""
     q = t.q(layer, head, int(held[-1]))
     low, high = page_bounds(stored(t.keys[layer][head][held], p['summary_format']), page)
     chosen = best(np.abs(q).sum(axis=0), k1)
@@ -106,7 +106,7 @@ def hsa(t: Trace, p: dict) -> Log:
 
 
 def rocket_sizes(t: Trace, p: dict) -> tuple:
-    """(N, tokens of the prompt kept)"""
+    """Returns (N, number of prompt tokens kept)."""
     more = planned(t, p)
     longest, budget = t.prompt + t.steps, p['budget']
     c = max(1.0, longest / budget)
@@ -136,7 +136,8 @@ def rocketkv(t: Trace, p: dict, multi_turn: bool = False) -> Log:
 
 
 def infinigen(t: Trace, p: dict) -> Log:
-    """Without skewing: nothing is drawn. How many are fetched is the mean over the layer's KV heads of how many are wanted."""
+    """InfiniGen without skewing, so that nothing is random. The number fetched is the mean over the layer's KV heads of the numbers
+    wanted."""
     log = Log()
     dims = max(1, int(p['partial_ratio'] * t.d))
     for layer in sorted(t.keys):
@@ -149,7 +150,7 @@ def infinigen(t: Trace, p: dict) -> Log:
             length = t.prompt + step + 1
             scores = []
             for head in range(t.n_kv):
-                keys, q = t.keys[layer][head][:length - 1], t.q(layer, head, length - 1)  # the current pair is at hand
+                keys, q = t.keys[layer][head][:length - 1], t.q(layer, head, length - 1)  # the current key and value are on the GPU
                 scores.append(np.mean([keys[:, c] @ row[c] for row, c in zip(q, columns[head])], axis=0) / np.sqrt(t.d))
             wanted = np.mean([(s > s.max() - p['alpha']).sum() for s in scores])
             count = max(1, min(int(wanted), int(p['max_share'] * (length - 1))))
@@ -160,7 +161,7 @@ def infinigen(t: Trace, p: dict) -> Log:
 
 
 def retrieval_attention(t: Trace, p: dict) -> Log:
-    """recall 1: the exact ranking."""
+    """RetrievalAttention with a recall of 1: the ranking is exact."""
     log = Log()
     for layer in sorted(t.keys):
         for kind, name, head, rows in heads_of(t, 'per_head'):
@@ -199,8 +200,9 @@ def ctkvr(t: Trace, p: dict) -> Log:
             for step in range(t.steps):
                 length = t.prompt + step + 1
                 q = t.q(layer, head, length - 1)
-                likeness = [max(a @ b / max(np.linalg.norm(a) * np.linalg.norm(b), 1e-300) for a, b in zip(q, c)) for c in centroids]
-                near = best(likeness, p['retrieved_centroids'])
+                similarity = [max(a @ b / max(np.linalg.norm(a) * np.linalg.norm(b), 1e-300) for a, b in zip(q, c))
+                              for c in centroids]
+                near = best(similarity, p['retrieved_centroids'])
                 recalled = set().union(*(lists[i] for i in near))
                 if p['departed']:
                     recalled |= set(range(max(p['sink'], t.prompt - p['recent']), length - p['recent']))

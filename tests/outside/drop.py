@@ -1,4 +1,4 @@
-"""Policies that drop tokens for good, one step at a time."""
+"""Policies that evict tokens permanently, step by step."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from traces import Trace
 
 
 def protected_best(scores: np.ndarray, at: np.ndarray, length: int, budget: int, sink: int, recent: int) -> np.ndarray:
-    """Which of the tokens held (positions `at`) stay: sink and recent, then the best."""
+    """Selects the held tokens (positions `at`) that are kept: sink and recent, then the best."""
     certain = (at < sink) | (at >= length - recent)
     free = np.flatnonzero(~certain)
     chosen = free[best(scores[free], budget - certain.sum())]
@@ -101,7 +101,7 @@ def raas(t: Trace, p: dict) -> Log:
         for head in range(t.n_kv):
             keys = t.keys[layer][head]
             n0 = max(0, (t.prompt - sink - recent) // page)
-            first = sink + n0 * page  # of the window
+            first = sink + n0 * page  # start of the window
             middle = np.arange(sink, first)
             if n0 > room:
                 scores = keys[middle] @ t.q(layer, head, t.prompt - 1).mean(axis=0)
@@ -138,10 +138,10 @@ def raas(t: Trace, p: dict) -> Log:
 
 
 def anchor_scores(keys: np.ndarray, anchor: str, metric: str) -> np.ndarray:
-    """Distinct keys score high."""
+    """Scores keys by their distance from the anchor: distinct keys score high."""
     unit = keys / np.maximum(np.linalg.norm(keys, axis=1, keepdims=True), 1e-300)
 
-    def likeness(middle):
+    def similarity(middle):
         if metric == 'dot':
             return keys @ middle
         if metric == 'euclid':
@@ -151,9 +151,9 @@ def anchor_scores(keys: np.ndarray, anchor: str, metric: str) -> np.ndarray:
     if anchor == 'pairwise':
         if metric == 'cosine':
             return -(unit @ unit.T).sum(axis=1)
-        return -np.sum([likeness(other) for other in keys], axis=0)
+        return -np.sum([similarity(other) for other in keys], axis=0)
     middle = {'mean': unit.mean(axis=0), 'mean_raw': keys.mean(axis=0), 'median': np.median(keys, axis=0)}[anchor]
-    return -likeness(middle)
+    return -similarity(middle)
 
 
 def keydiff(t: Trace, p: dict) -> Log:
@@ -190,13 +190,17 @@ def keyl2norm(t: Trace, p: dict) -> Log:
                 at = np.concatenate([at, np.arange(begin, end)])
                 if len(at) > p['budget'] and end >= p['prune_after']:
                     at = at[protected_best(-norms[at], at, end, p['budget'], p['sink'], p['recent'])]
-            for step in range(-1, t.steps):
-                log.add(layer, step, head, np.concatenate([at, np.arange(t.prompt, t.prompt + step + 1)]))
+            log.add(layer, -1, head, at)
+            for step in range(t.steps):
+                attended = at = np.append(at, t.prompt + step)
+                if p['decode_eviction'] and len(at) > p['budget']:
+                    at = at[protected_best(-norms[at], at, t.prompt + step + 1, p['budget'], p['sink'], p['recent'])]
+                log.add(layer, step, head, attended, evicted=set(attended) - set(at))
     return log
 
 
 def d2o_budgets(t: Trace, p: dict, totals: dict) -> dict:
-    """Tokens a layer. All layers are in the trace. totals: layer -> [n_q, prompt] sums of the prompt's weights."""
+    """Returns the budget of each layer. All layers are in the trace. totals: layer -> [n_q, prompt] sums of prompt weights."""
     if p['layers'] == 'uniform':
         return {layer: p['budget'] for layer in t.keys}
     layers = sorted(t.keys)
@@ -230,10 +234,10 @@ def d2o(t: Trace, p: dict) -> Log:
                 log.outputs[layer, step, g] = heads[g // t.group].outputs[g % t.group]
             evicted = [head.evict(length, budget, p['sink'], recent) for head in heads]
             if p['merge'] and len(evicted[0]):
-                likeness = [head.likeness(gone) for head, gone in zip(heads, evicted)]
-                means = np.mean([u for u, _ in likeness], axis=0)
+                similarity = [head.similarity(gone) for head, gone in zip(heads, evicted)]
+                means = np.mean([u for u, _ in similarity], axis=0)
                 threshold = means.mean() if threshold is None else p['alpha'] * threshold + p['beta'] * means.mean()
-                for head, gone, (u, j) in zip(heads, evicted, likeness):
+                for head, gone, (u, j) in zip(heads, evicted, similarity):
                     head.merge(gone, u, j, means >= threshold)
             for head in range(t.n_kv):
                 log.add(layer, step, head, attended[head], evicted=evicted[head])
@@ -262,7 +266,7 @@ class D2OHead:
         self.at, self.total = self.at[stay], self.total[stay]
         return gone
 
-    def likeness(self, gone: np.ndarray) -> tuple:
+    def similarity(self, gone: np.ndarray) -> tuple:
         unit = lambda x: x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
         cosine = unit(self.keys[gone]) @ unit(self.keys[self.at]).T
         return cosine.max(axis=1), cosine.argmax(axis=1)

@@ -1,4 +1,4 @@
-"""The engine's rules in exact arithmetic: a graph as `kvcast simulate` reads it to start and finish times as fractions."""
+"""The engine's rules in exact arithmetic: maps a graph, as read by `kvcast simulate`, to start and finish times as fractions."""
 
 from fractions import Fraction
 
@@ -10,7 +10,7 @@ class Op:
         self.share = {name: Fraction(amount) / resources[name]['rate'] for name, amount in raw.get('demand', {}).items() if amount}
         self.fifos = {name for name in self.share if resources[name]['sharing'] == 'fifo'}
         self.start = self.finish = self.ready = self.wakes = None
-        self.left = Fraction(1)  # of the work
+        self.left = Fraction(1)  # remaining share of the work
         self.working = False
 
     @property
@@ -19,7 +19,8 @@ class Op:
 
 
 def speeds(working: list) -> dict:
-    """Progressive filling: shares grow together until a resource is full or an op runs as fast as alone. op -> work a second."""
+    """Returns the work per second of each op by progressive filling: shares grow together until a resource is full or an op runs
+    as fast as alone."""
     share = {op: Fraction(0) for op in working}
     growing = set(working)
     while growing:
@@ -51,7 +52,7 @@ class Run:
         self.lanes[op.lane].remove(op)
 
     def settle(self) -> None:
-        """All that happens now but the handing out of fifo resources."""
+        """Processes all events of this instant except the assignment of fifo resources."""
         changed = True
         while changed:
             changed = False
@@ -80,7 +81,7 @@ class Run:
                 op.working = True
 
     def all(self) -> list:
-        """Every instant at which something happened."""
+        """Runs the graph; returns every instant at which something happened."""
         instants = []
         while any(op.finish is None for op in self.ops):
             self.settle()

@@ -1,4 +1,4 @@
-"""Policies published since the others: by expected, repeated, pooled or shared attention."""
+"""Policies published after the others: by expected, repeated, pooled or shared attention."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from traces import Trace
 
 
 def rotated(x: np.ndarray, positions, theta: float = 10000.0) -> np.ndarray:
-    """Rotary embedding of [..., tokens, d] by so many positions: dimension i turns with dimension i + d / 2."""
+    """Applies rotary embedding to [..., tokens, d] at these positions; dimension i is paired with dimension i + d / 2."""
     half = x.shape[-1] // 2
     angles = np.outer(positions, theta ** (-np.arange(half) / half))
     a, b = x[..., :half], x[..., half:]
@@ -18,7 +18,7 @@ def rotated(x: np.ndarray, positions, theta: float = 10000.0) -> np.ndarray:
 
 
 def see_near(values: np.ndarray, bound) -> None:
-    """Single precision may find a value on the other side of a bound that it is next to."""
+    """Records values so close to a bound that single precision may place them on its other side."""
     if (np.abs(values - bound) < 1e-6 * np.maximum(np.abs(values), 1e-3)).any():
         Closeness.see_tie(False)
 
@@ -44,7 +44,7 @@ def expected_attention(t: Trace, p: dict) -> Log:
 
 
 def expected_weights(q: np.ndarray, keys: np.ndarray, turn: np.ndarray, covariance: bool) -> np.ndarray:
-    """Softmax of the logarithm of E[exp(q·k / √d)] over queries of these moments; q: unrotated rows of a query head."""
+    """Returns the softmax of log E[exp(q·k / √d)] over queries with these moments; q: unrotated rows of a query head."""
     d, mean = q.shape[1], q.mean(axis=0)
     logits = keys @ (turn @ mean) / np.sqrt(d)
     if covariance:
@@ -54,7 +54,7 @@ def expected_weights(q: np.ndarray, keys: np.ndarray, turn: np.ndarray, covarian
 
 
 def kvzip_scores(t: Trace, p: dict, layer: int, head: int) -> np.ndarray:
-    """The largest weight that a token gets from any query while its piece is repeated after the prompt."""
+    """Returns the largest weight that each token gets from any query while its chunk is repeated after the prompt."""
     keys, scores = t.keys[layer][head][:t.prompt], np.zeros(t.prompt)
     for begin, end in blocks_of(t.prompt, p['chunk']):
         size, sinks = end - begin, min(p['sink'], begin)
@@ -101,7 +101,7 @@ def rkv(t: Trace, p: dict) -> Log:
 
 
 def rkv_compressed(t: Trace, p: dict, layer: int, head: int, at: np.ndarray) -> np.ndarray:
-    """What stays of the tokens held (positions `at`) once they fill the buffer."""
+    """Returns the held tokens (positions `at`) that are kept once they fill the buffer."""
     if len(at) < p['budget'] + p['buffer']:
         return at
     window, keys = p['window'], t.keys[layer][head][at]
@@ -113,8 +113,8 @@ def rkv_compressed(t: Trace, p: dict, layer: int, head: int, at: np.ndarray) -> 
 
 
 def redundancy(keys: np.ndarray, similarity: float) -> np.ndarray:
-    """Softmax of the mean cosine with the other keys, of which each leaves out the last that is similar to it; one that has none
-    leaves out the first key, as in the released code, whose search for the last ends there."""
+    """Returns the softmax of each key's mean cosine with the other keys. Each of the others leaves out the last key that is
+    similar to it; one without similar keys leaves out the first key, where the search of the released code ends."""
     unit = keys / np.maximum(np.linalg.norm(keys, axis=1, keepdims=True), 1e-300)
     cosine = unit @ unit.T
     see_near(cosine, similarity)
@@ -125,13 +125,13 @@ def redundancy(keys: np.ndarray, similarity: float) -> np.ndarray:
 
 
 def distinct(t: Trace) -> bool:
-    """Whether no head has two equal keys."""
+    """Returns whether all keys of each head are distinct."""
     return all(len(np.unique(keys, axis=0)) == len(keys) for layer in t.keys.values() for keys in layer)
 
 
 def infllm_v2(t: Trace, p: dict) -> Log:
     log, page, kernel = Log(), p['page'], p['kernel']
-    Closeness.ties_hold |= distinct(t)  # then ties are of neighbouring blocks and the run that they share
+    Closeness.ties_hold |= distinct(t)  # then ties are between neighbouring blocks, by the run that they share
     for layer, step, kind, name, keys, queries in steps_of(t, 'one', log):
         length = len(keys)
         if length <= max(p['budget'], p['dense_below']):
@@ -168,7 +168,7 @@ def seer_attention(t: Trace, p: dict) -> Log:
 
 
 def in_bits(x: np.ndarray, bits: int) -> np.ndarray:
-    """Rows rounded to 2^bits levels between their smallest and largest number."""
+    """Rounds rows to 2^bits levels between their smallest and largest number."""
     if bits >= 16:
         return x
     low, high = x.min(axis=1, keepdims=True), x.max(axis=1, keepdims=True)
@@ -179,7 +179,7 @@ def in_bits(x: np.ndarray, bits: int) -> np.ndarray:
 
 
 def twilight(t: Trace, p: dict, selected: Log) -> Log:
-    """selected: what the selector chooses; a KV head reads what any of its query heads keeps."""
+    """Twilight. selected: the tokens of the selector; a KV head reads the tokens that any of its query heads keeps."""
     log = Log()
     for line in selected.lines:
         kind = 'q_head' if 'q_head' in line else 'kv_head'
@@ -195,14 +195,14 @@ def twilight(t: Trace, p: dict, selected: Log) -> Log:
 
 
 def fewest(weights: np.ndarray, share: float) -> list:
-    """The smallest set of the largest weights whose sum is the share."""
+    """Returns the smallest set of the largest weights whose sum reaches the share."""
     sums = np.cumsum(np.sort(weights)[::-1])
     see_near(sums, share)
     return best(weights, min(int((sums < share).sum()) + 1, len(weights)))
 
 
 def indexed(t: Trace, p: dict, layer: int, head: int, length: int) -> list:
-    """By the sum of the weights of the KV head's queries, which an indexer is trained to match."""
+    """Selects by the sum of the weights of the KV head's queries, which an indexer is trained to match."""
     keys = t.keys[layer][head][:length]
     return best(softmax(t.q(layer, head, length - 1) @ keys.T / np.sqrt(t.d)).sum(axis=0), p['budget'])
 
@@ -218,14 +218,14 @@ def dsa(t: Trace, p: dict) -> Log:
 
 
 class Lru:
-    """Units on the GPU by the step of their last use. Of those used last at the same step, whose order no source states, the first
-    one leaves first."""
+    """Units on the GPU by the step of their last use. Among units last used at the same step, for which no source states an order,
+    the first one is evicted first."""
 
     def __init__(self, room: int, first=()):
         self.room, self.used = room, {i: -1 for i in first}
 
     def use(self, units, step: int) -> tuple:
-        """(those that were missing, those that leave)"""
+        """Returns (missing units, evicted units)."""
         missing = [i for i in units if i not in self.used]
         self.used.update({i: step for i in units})
         gone = sorted(self.used, key=lambda i: (self.used[i], i))[:max(0, len(self.used) - self.room)]
@@ -263,7 +263,7 @@ def double_sparsity(t: Trace, p: dict) -> Log:
 
 
 def filter_of(t: Trace, p: dict, layer: int) -> int:
-    """The filter layer whose selection a layer reads. A replay shows dense and filter layers, too, as if they read one."""
+    """Returns the filter layer whose selection a layer reads. A replay treats dense and filter layers as if they read one, too."""
     first = p['first_filter']
     filters = [first + i * (t.n_layers - first) // p['filter_layers'] for i in range(p['filter_layers'])]
     return max((f for f in filters if f <= layer), default=first)
@@ -289,7 +289,7 @@ def omnikv(t: Trace, p: dict) -> Log:
 
 
 def retroinfer(t: Trace, p: dict) -> Log:
-    """With a cluster for every key or for every segment: nothing is drawn."""
+    """RetroInfer with one cluster per key or per segment, so that nothing is random."""
     assert p['cluster_tokens'] in (1, p['segment'])
     log = Log()
     first, last = p['sink'], max(p['sink'], t.prompt - p['recent'])

@@ -18,14 +18,14 @@ def full(t: Trace, p: dict) -> Log:
 
 
 def heads_of(t: Trace, group: str) -> list:
-    """(kind, name, KV head, rows of the group)"""
+    """Returns (kind, name, KV head, rows of the group) for each head."""
     if group == 'per_head':
         return [('q_head', h, h // t.group, slice(h % t.group, h % t.group + 1)) for h in range(t.n_q)]
     return [('kv_head', h, h, slice(None)) for h in range(t.n_kv)]
 
 
 def steps_of(t: Trace, group: str, log: Log) -> Iterator[tuple]:
-    """(layer, step, kind, name, keys up to the step, its queries) of policies that keep the prompt, which is logged."""
+    """Yields (layer, step, kind, name, keys up to the step, its queries) for policies that keep the prompt, and logs the prompt."""
     for layer in sorted(t.keys):
         for kind, name, head, rows in heads_of(t, group):
             log.add(layer, -1, name, range(t.prompt), kind=kind)
@@ -49,7 +49,7 @@ def exact_topk(t: Trace, p: dict) -> Log:
 
 
 def among(always: list, scores: np.ndarray, count: int) -> list:
-    """These, and the best of the others, `count` in all."""
+    """Returns `always` and the best of the others, `count` in all."""
     others = [i for i in range(len(scores)) if i not in set(always)]
     return always + [others[i] for i in best(scores[others], count - len(always))]
 
@@ -68,7 +68,7 @@ def quest(t: Trace, p: dict) -> Log:
             continue
         low, high = page_bounds(stored(keys, p['summary_format']), page)
         scores = reduced(reduction(p), queries, lambda q: bound_scores(q, low, high), 1 / np.sqrt(t.d))
-        if count == 0:  # half the budget is less than a page
+        if count == 0:  # half of the budget is less than a page
             log.add(layer, step, name, best(np.repeat(scores, page)[:length], tokens), kind=kind)
             continue
         recent = max(p['recent'], int(p['force_last_page']))
@@ -105,7 +105,7 @@ def freekv(t: Trace, p: dict) -> Log:
 
 
 def freekv_window(p: dict, length: int) -> int:
-    """First page of the local window."""
+    """Returns the first page of the local window."""
     full, partial = divmod(max(0, length - p['sink']), p['page'])
     return full - max(0, p['recent'] // p['page'] - (1 if partial > p['page'] / 2 else 0))
 
@@ -189,8 +189,9 @@ def shadowkv(t: Trace, p: dict) -> Log:
             keys = t.keys[layer][head]
             blocks = keys[:chunks * size].reshape(chunks, size, t.d)
             landmarks = blocks.mean(axis=1)
-            likeness = np.array([min(k @ m / (np.linalg.norm(k) * np.linalg.norm(m)) for k in block) for block, m in zip(blocks, landmarks)])
-            outliers = best(-likeness, p['outliers'])
+            similarity = np.array([min(k @ m / (np.linalg.norm(k) * np.linalg.norm(m)) for k in block)
+                                   for block, m in zip(blocks, landmarks)])
+            outliers = best(-similarity, p['outliers'])
             others = [c for c in range(chunks) if c not in outliers]
 
             def select(position):
@@ -215,7 +216,7 @@ def shadowkv(t: Trace, p: dict) -> Log:
 
 
 def squeezed_attention(t: Trace, p: dict) -> Log:
-    """With a cluster for every key: the estimate is exact."""
+    """Squeezed attention with one cluster per key, so that the estimate is exact."""
     assert p['centroid_share'] == 1
     log, window = Log(), p['window']
     clustered = t.prompt - window

@@ -1,15 +1,15 @@
-"""What the selections of several policies are made of: plain, slow, in double precision."""
+"""Building blocks shared by the selections of several policies: plain and slow, in double precision."""
 
 import numpy as np
 
-NEAR = 2e-6  # relative distance of two scores below which single precision may rank them otherwise
+NEAR = 2e-6  # relative distance of two scores below which single precision may rank them differently
 
 
 class Closeness:
-    """The smallest relative gap of a ranking so far that is no tie: how sure a comparison with other arithmetic can be."""
+    """The smallest relative gap, ties excluded, of all rankings so far: it limits comparisons with other arithmetic."""
     smallest = np.inf
 
-    ties_hold = True  # whether what is equal is so in any arithmetic
+    ties_hold = True  # whether equal numbers are equal in any arithmetic
 
     @classmethod
     def reset(cls, ties_hold: bool) -> None:
@@ -31,7 +31,7 @@ class Closeness:
 
 
 def best(scores, count: int) -> list:
-    """Indices of the `count` highest scores; higher first, then lower index. Sorted by index."""
+    """Returns the indices of the `count` highest scores, sorted by index; ties go to the lower index."""
     exact, scores = np.asarray(scores, dtype=float), settle(scores)
     order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
     count = max(0, min(int(count), len(scores)))
@@ -45,7 +45,7 @@ def best(scores, count: int) -> list:
 
 
 def settle(scores) -> np.ndarray:
-    """Sums of the same numbers in another order are the same score: differences below 1e-12 are of rounding."""
+    """Makes scores equal that differ by less than 1e-12: such differences are rounding of sums in another order."""
     scores = np.asarray(scores, dtype=float)
     out = scores.copy()
     order = np.argsort(scores, kind='stable')
@@ -56,14 +56,14 @@ def settle(scores) -> np.ndarray:
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Over the last axis; −inf is left out."""
+    """Computes the softmax over the last axis; −inf is left out."""
     logits = logits - np.max(logits, axis=-1, keepdims=True)
     weights = np.exp(logits)
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def causal_weights(q: np.ndarray, first: int, keys: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Softmax weights [group, rows, tokens] of queries at positions first, first + 1, ... over keys whose positions are `at`."""
+    """Returns softmax weights [group, rows, tokens] of queries at positions first, first + 1, ... over keys at positions at."""
     logits = np.einsum('grd,td->grt', q, keys) / np.sqrt(q.shape[-1])
     rows = first + np.arange(q.shape[1])
     return softmax(np.where(at[None, None, :] <= rows[None, :, None], logits, -np.inf))
@@ -73,7 +73,8 @@ REDUCE = {'sum': lambda x: x.sum(axis=0), 'mean': lambda x: x.mean(axis=0), 'max
 
 
 def reduced(group: str, q: np.ndarray, score, scale: float) -> np.ndarray:
-    """One score a candidate for a group of query heads. score(q row) gives raw scores; weights are their softmax times scale."""
+    """Returns one score per candidate for a group of query heads. score(q row) gives raw scores; weights are the softmax of
+    these times scale."""
     how, _, what = group.partition('_')
     if what == 'query':
         return score(REDUCE[how](q))
@@ -91,7 +92,7 @@ def pooled(scores: np.ndarray, kind: str, kernel: int) -> np.ndarray:
 
 
 def float8(fraction: int) -> np.ndarray:
-    """The finite numbers of an 8-bit format with this many bits of fraction, by code, those of positive sign."""
+    """Returns the finite non-negative numbers of an 8-bit format with this many fraction bits, ordered by code."""
     bias, last = (7, 0x7e) if fraction == 3 else (15, 0x7b)
     numbers = []
     for code in range(last + 1):
@@ -104,7 +105,7 @@ FLOAT8 = {'fp8_e4m3': float8(3), 'fp8_e5m2': float8(2)}
 
 
 def stored(keys: np.ndarray, how: str) -> np.ndarray:
-    """Keys as page summaries hold them: each number the nearest of the format, of two as near the one with the even code."""
+    """Rounds keys as page summaries store them: to the nearest number of the format, and ties to the even code."""
     if how == 'cache':
         return keys
     numbers, size = FLOAT8[how], np.abs(keys)
@@ -115,7 +116,7 @@ def stored(keys: np.ndarray, how: str) -> np.ndarray:
 
 
 def page_bounds(keys: np.ndarray, page: int) -> tuple:
-    """(smallest, largest): [pages, d] of consecutive tokens, the last page perhaps partial."""
+    """Returns (minima, maxima), [pages, d], of pages of consecutive tokens; the last page may be partial."""
     starts = range(0, len(keys), page)
     return (np.array([keys[i:i + page].min(axis=0) for i in starts]), np.array([keys[i:i + page].max(axis=0) for i in starts]))
 
@@ -125,14 +126,14 @@ def bound_scores(q: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray
 
 
 class Log:
-    """Lines as `--selections` writes them."""
+    """The lines that `--selections` writes."""
 
     def __init__(self):
         self.lines = []
-        self.outputs = {}  # (layer, step, query head) -> attention's output, of policies that change what they hold
+        self.outputs = {}  # (layer, step, query head) -> attention output, for policies that modify held keys and values
 
     def add(self, layer, step, head, attended, *, kind='kv_head', evicted=None, fetched=None):
-        """None: not stated by the method."""
+        """Adds a line; None: the method does not state it."""
         self.lines.append({'layer': layer, 'step': step, kind: head, 'attended': sorted(map(int, attended)),
                            'fetched': None if fetched is None else sorted(map(int, fetched)),
                            'evicted': None if evicted is None else sorted(map(int, evicted))})

@@ -1,4 +1,4 @@
-"""Policies that evict once, when the prompt has ended (the family of SnapKV)."""
+"""Policies that evict once, at the end of the prompt (the SnapKV family)."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from traces import Trace
 
 
 def window_weights(t: Trace, layer: int, head: int, window: int) -> np.ndarray:
-    """[group, window, prompt]"""
+    """Returns weights [group, window, prompt]."""
     first = t.prompt - window
     return causal_weights(t.q_rows(layer, head, first, t.prompt), first, t.keys[layer][head][:t.prompt], np.arange(t.prompt))
 
 
 def window_scores(t: Trace, layer: int, head: int, p: dict) -> list:
-    """[(head's name, scores of the tokens before the window)]; reduced over the group first, pooled after."""
+    """Returns [(head's name, scores of the tokens before the window)]; scores are reduced over the group and then pooled."""
     sums = window_weights(t, layer, head, p['window']).sum(axis=1)[:, :t.prompt - p['window']]
     if p['group'] == 'per_head':
         return [(head * t.group + i, pooled(row, p['pool'], p['pool_kernel'])) for i, row in enumerate(sums)]
@@ -22,13 +22,31 @@ def window_scores(t: Trace, layer: int, head: int, p: dict) -> list:
 
 
 def kept_lines(log: Log, t: Trace, layer: int, name: int, kept: list, kind: str) -> None:
-    """What the prompt keeps stays, and so does what is generated."""
+    """Logs the kept prompt tokens, which stay for all steps, and all generated tokens."""
     for step in range(-1, t.steps):
         log.add(layer, step, name, list(kept) + list(range(t.prompt, t.prompt + step + 1)), kind=kind)
 
 
+def window_steps(log: Log, t: Trace, p: dict, layer: int, name: int, kept: list, kind: str) -> None:
+    """Adds the steps after a prompt that keeps these tokens. With decode_eviction a step's own weights rank the tokens before the
+    last window."""
+    if not p.get('decode_eviction'):
+        return kept_lines(log, t, layer, name, kept, kind)
+    at, window = np.array(list(kept), int), p['window']
+    head, mine = (name // t.group, [name % t.group]) if kind == 'q_head' else (name, list(range(t.group)))
+    log.add(layer, -1, name, at, kind=kind)
+    for step in range(t.steps):
+        now = t.prompt + step
+        attended = at = np.append(at, now)
+        if len(at) > p['budget']:
+            weights = causal_weights(t.q(layer, head, now)[mine][:, None], now, t.keys[layer][head][at], at)[:, 0, :len(at) - window]
+            row = weights[0] if kind == 'q_head' else REDUCE[p['group'].split('_')[0]](weights)
+            at = np.concatenate([at[best(pooled(row, p['pool'], p['pool_kernel']), p['budget'] - window)], at[-window:]])
+        log.add(layer, step, name, attended, kind=kind, evicted=set(attended) - set(at))
+
+
 def window_policy(t: Trace, p: dict, counts) -> Log:
-    """counts(layer, [(name, scores)] of all heads) -> how many tokens before the window each list keeps, None: all."""
+    """counts(layer, [(name, scores)] of all heads) returns the number of tokens before the window that each list keeps, None: all."""
     log = Log()
     for layer in sorted(t.keys):
         kind = 'q_head' if p['group'] == 'per_head' else 'kv_head'
@@ -41,7 +59,7 @@ def window_policy(t: Trace, p: dict, counts) -> Log:
         for (name, scores), count in zip(lists, keep):
             everything = range(t.prompt)
             kept = everything if count is None else best(scores, count) + list(range(t.prompt - p['window'], t.prompt))
-            kept_lines(log, t, layer, name, kept, kind)
+            window_steps(log, t, p, layer, name, kept, kind)
     return log
 
 
@@ -66,12 +84,12 @@ def snapkv_in_blocks(t: Trace, p: dict) -> Log:
                 scored = np.flatnonzero(at < first)
                 scores = pooled(REDUCE[p['group'].split('_')[0]](weights)[scored], p['pool'], p['pool_kernel'])
                 at = np.concatenate([at[scored[best(scores, p['budget'] - (end - first))]], np.arange(first, end)])
-            kept_lines(log, t, layer, head, at, 'kv_head')
+            window_steps(log, t, p, layer, head, at, 'kv_head')
     return log
 
 
 def pyramid_counts(t: Trace, p: dict, layer: int) -> int:
-    """How many tokens before the window a layer keeps."""
+    """Returns the number of tokens before the window that a layer keeps."""
     window, scored = p['window'], t.prompt - p['window']
     base = p['budget'] - window
     if p.get('schedule', 'whole') == 'smooth':
@@ -122,7 +140,7 @@ def adakv(t: Trace, p: dict) -> Log:
 
 
 def headkv(t: Trace, p: dict, importance) -> Log:
-    """importance: [n_layers, n_q], sums to 1."""
+    """HeadKV. importance: [n_layers, n_q], sums to 1."""
     window = p['window']
     base = p['budget'] - (window if p['base'] == 'without_window' else 0)
     shares = np.asarray(importance, dtype=float) ** p['power']
@@ -142,8 +160,8 @@ def headkv(t: Trace, p: dict, importance) -> Log:
 
 
 def cake(t: Trace, p: dict) -> Log:
-    """Layers that share equally."""
-    assert p['layers'] == 'uniform' and not p['decode_eviction']
+    """CAKE with equal budgets for all layers."""
+    assert p['layers'] == 'uniform'
     log = Log()
     for layer in sorted(t.keys):
         for head in range(t.n_kv):
@@ -151,7 +169,7 @@ def cake(t: Trace, p: dict) -> Log:
             if t.prompt > p['budget']:
                 window = range(t.prompt - p['window'], t.prompt)
                 kept = best(cake_scores(t, p, layer, head), p['budget'] - p['window']) + list(window)
-            kept_lines(log, t, layer, head, kept, 'kv_head')
+            window_steps(log, t, p, layer, head, kept, 'kv_head')
     return log
 
 
@@ -166,8 +184,8 @@ def cake_preferences(t: Trace, p: dict) -> dict:
 
 
 def cake_counts(t: Trace, p: dict) -> dict:
-    """How many tokens before the window each layer keeps by its share of the preference, before what is over is spread; `exact`
-    where no layer's share exceeds the prompt. All layers are in the trace."""
+    """Returns the number of tokens before the window that each layer keeps by its share of the preference, before the remainder is
+    distributed; `exact` if no layer's share exceeds the prompt. All layers are in the trace."""
     preference = cake_preferences(t, p)
     layers = sorted(preference)
     base, scored = p['budget'] - p['window'], t.prompt - p['window']
@@ -183,7 +201,7 @@ def cake_scores(t: Trace, p: dict, layer: int, head: int) -> np.ndarray:
 
 
 def compress_counts(shares, budget: int, n_layers: int, least: int, factor: float) -> list:
-    """CompressKV's allocation, window included."""
+    """Returns CompressKV's allocation, including the window."""
     most = int(factor * budget)
     total = budget * n_layers
     rest = total - least * n_layers
@@ -197,16 +215,17 @@ def compress_counts(shares, budget: int, n_layers: int, least: int, factor: floa
     return out
 
 
-def compresskv(t: Trace, p: dict, semantic, shares) -> Log:
-    """semantic: [n_layers, n_q] scores of heads; shares: [n_layers], sum 1."""
+def compresskv(t: Trace, p: dict, retrieving, shares) -> Log:
+    """CompressKV. retrieving: [n_layers, n_q] scores of heads; shares: [n_layers], sum to 1. A prompt within a layer's own budget
+    stays whole there."""
     log = Log()
     budgets = [p['budget']] * t.n_layers
     if p['layers'] == 'errors':
         budgets = compress_counts(list(shares), p['budget'], t.n_layers, p['least_layer_budget'], p['most_layer_factor'])
     for layer in sorted(t.keys):
-        heads = best(semantic[layer], p['retrieval_heads'])
+        heads = best(retrieving[layer], p['retrieval_heads'])
         kept = range(t.prompt)
-        if budgets[layer] < t.prompt and p['budget'] < t.prompt:
+        if budgets[layer] < t.prompt:
             rows = [window_weights(t, layer, h // t.group, p['window'])[h % t.group].sum(axis=0)[:t.prompt - p['window']] for h in heads]
             scores = pooled(np.mean(rows, axis=0), p['pool'], p['pool_kernel'])
             kept = best(scores, budgets[layer] - p['window']) + list(range(t.prompt - p['window'], t.prompt))

@@ -1,4 +1,4 @@
-"""Random settings of every policy, within what kvcast accepts, and the oracle that answers each."""
+"""Random settings of every policy, within the range that kvcast accepts, and the oracle of each policy."""
 
 import random
 
@@ -19,7 +19,7 @@ FORMATS = ['cache', 'cache', 'fp8_e4m3', 'fp8_e5m2']
 
 
 class Draw:
-    """r: the stream; t: the trace that the settings are for."""
+    """Draws settings. r: the random stream; t: the trace for which the settings are."""
 
     def __init__(self, r: random.Random, t: Trace):
         self.r, self.t = r, t
@@ -32,7 +32,7 @@ class Draw:
         return max(least, self.r.choice([small(prompt), small(prompt // 3), small(prompt // 3), small(prompt // 3), edge]))
 
     def ends(self, budget: int) -> dict:
-        """sink and recent inside a budget"""
+        """Draws sink and recent within a budget."""
         sink = self.one(0, 0, self.r.randint(0, budget))
         return {'sink': sink, 'recent': self.one(0, self.r.randint(0, budget - sink))}
 
@@ -43,7 +43,7 @@ class Draw:
         return self.one(1, 2, 3, 4, 5, 8, 16)
 
     def window(self) -> dict:
-        """of the family of SnapKV"""
+        """Draws settings of the SnapKV family."""
         window = self.r.randint(1, max(1, min(24, self.t.prompt - 1)))
         return {'window': window, 'budget': self.budget(window), 'pool': self.one('max', 'avg'), 'pool_kernel': self.one(1, 3, 5, 7, 63),
                 'group': self.one(*WEIGHTS)}
@@ -61,7 +61,8 @@ def drop_settings(d: Draw) -> dict:
                  'alpha': d.one(1e-4, 0.01, 0.05, 0.2), 'group': d.one(*WEIGHTS)},
         'keydiff': {'budget': b, 'anchor': d.one('mean', 'mean_raw', 'median', 'pairwise'), 'metric': d.one('cosine', 'dot', 'euclid'),
                     'block': d.block(), **d.one(share, d.ends(b))},
-        'keyl2norm': {'budget': b, **d.ends(b), 'prune_after': d.one(0, d.t.prompt - 1, d.t.prompt, d.t.prompt + 1), 'block': d.block()},
+        'keyl2norm': {'budget': b, **d.ends(b), 'block': d.block(),
+                      **d.one({'prune_after': d.one(0, d.t.prompt - 1, d.t.prompt, d.t.prompt + 1)}, {'decode_eviction': True})},
         'd2o': {'budget': quarter, 'sink': d.one(0, 3), 'recent_share': d.one(0.5, 0.25), 'alpha': d.one(0.5, 0.3), 'beta': d.one(0.5, 0.7),
                 'merge': d.one(True, False), 'layers': d.one('uniform', 'adaptive')},
     }
@@ -70,18 +71,21 @@ def drop_settings(d: Draw) -> dict:
 def prompt_settings(d: Draw) -> dict:
     snap, pyramid, ada, head, compress, cake = (d.window() for _ in range(6))
     half = (d.t.prompt + 1) // 2
-    if d.t.prompt - half >= snap['window']:  # all blocks have the window's queries
+    if d.t.prompt - half >= snap['window']:  # every block has the queries of the window
         snap['block'] = d.one('prompt', half, d.t.prompt + 3)
     for one in (compress, cake):
         del one['group']
     return {
-        'snapkv': snap,
+        'snapkv': {**snap, 'group': snap['group'] if 'block' in snap else d.one(snap['group'], 'per_head'),
+                   'decode_eviction': d.one(False, True)},
         'pyramidkv': {**pyramid, 'beta': d.one(20, 2, 3), 'schedule': d.one('whole', 'smooth')},
         'adakv': {**ada, 'floor': d.one(0.2, 0, 0.5, 1), 'normalise': d.one(True, False), 'variant': d.one('released', 'kvpress')},
         'headkv': {**head, 'beta': d.one(1.01, 1.5, 3), 'power': d.one(1, 2), 'base': d.one('without_window', 'with_window')},
-        'compresskv': {**compress, 'pool': 'avg', 'retrieval_heads': d.one(1, 2, 4), 'layers': d.one('errors', 'uniform'),
+        'compresskv': {**compress, 'pool': 'avg', 'retrieval_heads': d.one(1, 2, 4),
+                       'ranked_by': d.one('semantic', 'retrieval'), 'layers': d.one('errors', 'uniform'),
                        'least_layer_budget': compress['window'], 'most_layer_factor': d.one(2, 3)},
-        'cake': {**cake, 'layers': 'uniform', 'window': max(2, cake['window']), 'budget': max(2, cake['budget']), 'gamma': d.one(200, 0)},
+        'cake': {**cake, 'layers': 'uniform', 'window': max(2, cake['window']), 'budget': max(2, cake['budget']), 'gamma': d.one(200, 0),
+                 'decode_eviction': d.one(False, True)},
     }
 
 
@@ -136,14 +140,16 @@ def other_settings(d: Draw) -> dict:
 
 def split_settings(d: Draw) -> dict:
     return {
-        'duo_attention': {**d.one({'sparsity': d.one(0, 0.5, 1)}, {'threshold': 0.2}), 'sink': d.r.randint(0, 5), 'recent': d.r.randint(1, 20)},
+        'duo_attention': {**d.one({'sparsity': d.one(0, 0.5, 1)}, {'threshold': 0.2}, {'budget': d.budget()}),
+                          'sink': d.r.randint(0, 5), 'recent': d.r.randint(1, 20)},
         'razor_attention': {'least_buffer': d.one(0, 10), 'divisor': d.one(5, 3.5), 'echo_share': d.one(0.01, 0.1), 'induction_share': d.one(0.14, 0.5)},
     }
 
 
 def clusters(d: Draw) -> dict:
-    """A cluster for every key, unless equal keys would share one, or for every segment. Shares are whole numbers of clusters: how
-    others are rounded is not published, nor which of the clusters last read at the same step leaves the cache first."""
+    """Draws settings with one cluster per key, unless equal keys would share one, or one per segment. Shares are whole numbers of
+    clusters, because the rounding of others is not published, nor is the order in which clusters last read at the same step leave the
+    cache."""
     size, sink, recent = d.page(), d.r.randint(0, 4), d.r.randint(0, 9)
     tokens = d.one(1, size) if newer.distinct(d.t) else size
     count = max(1, -(-(d.t.prompt - sink - recent) // tokens))
@@ -158,7 +164,7 @@ def newer_settings(d: Draw) -> dict:
     window = d.r.randint(1, max(1, min(8, d.t.prompt - 1)))
     expected, half = max(b, sink + 1), d.t.prompt // 2
     kernel = d.one(1, 2, 4, 7)
-    # InfLLM-V2's last tokens: of other numbers kvcast reads so many blocks, but not always the one that holds the first of them.
+    # InfLLM-V2's last tokens: for other numbers kvcast reads as many blocks, but not always the one that contains the first token.
     recent = d.one(0, 1 + p * d.r.randint(0, 3))
     certain = -(-sink // p) + -(-recent // p) + 1
     double = {'budget': b, 'channels': d.r.randint(1, d.t.d), 'label_bits': d.one(4, 2, 8, 16), 'window': d.r.randint(1, d.t.prompt),
@@ -195,7 +201,7 @@ def all_settings(r: random.Random, t: Trace) -> dict:
 
 
 class Offline:
-    """Scores of heads and layers that some policies read from a profile."""
+    """Scores of heads and layers that some policies read from a head profile."""
 
     def __init__(self, t: Trace, rng: np.random.Generator):
         self.scores = {kind: np.round(rng.random((t.n_layers, t.n_q)) ** 3, 4) for kind in ('semantic', 'retrieval', 'echo', 'induction')}
@@ -216,12 +222,12 @@ def oracles(known: Offline) -> dict:
             'twilight': lambda t, p: newer.twilight(t, p, selected(t, p)),
             'rocketkv_mt': lambda t, p: dimensions.rocketkv(t, p, multi_turn=True),
             'headkv': lambda t, p: prompt.headkv(t, p, s['retrieval']),
-            'compresskv': lambda t, p: prompt.compresskv(t, p, s['semantic'], known.errors / known.errors.sum()),
+            'compresskv': lambda t, p: prompt.compresskv(t, p, s[p['ranked_by']], known.errors / known.errors.sum()),
             'duo_attention': lambda t, p: splits.duo_attention(t, p, s['retrieval']),
             'razor_attention': lambda t, p: splits.razor_attention(t, p, s['echo'], s['induction'])}
 
 
 NEEDS_PROFILE = ('headkv', 'compresskv', 'duo_attention', 'razor_attention')
-# Estimates that are scaled or rotated before they are summed: in single precision equal sums of different numbers differ.
+# Policies whose estimates are scaled or rotated before they are summed: in single precision, equal sums of different numbers differ.
 NO_COINCIDENCES = ('sparq', 'loki', 'hsa', 'rocketkv', 'rocketkv_mt', 'infinigen', 'arkvale', 'squeezed_attention', 'd2o', 'keydiff',
                    'shadowkv', 'expected_attention', 'kvzip', 'rkv', 'double_sparsity', 'twilight', 'retroinfer')

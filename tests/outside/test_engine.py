@@ -1,4 +1,4 @@
-"""`kvcast simulate` beside exact arithmetic on random graphs, and everything that it must refuse."""
+"""`kvcast simulate` compared with exact arithmetic on random graphs, and the inputs that it must refuse."""
 
 import copy
 import json
@@ -19,7 +19,7 @@ SEED = int(os.environ.get('OUTSIDE_SEED', 1))
 DAY = seed_of_day()
 
 
-TICK = 2.0 ** -20  # a second; sums of ticks are exact, so that what coincides does so in every arithmetic
+TICK = 2.0 ** -20  # seconds; sums of ticks are exact, so that coincident events coincide in every arithmetic
 
 
 def draw(r: random.Random) -> dict:
@@ -28,7 +28,7 @@ def draw(r: random.Random) -> dict:
     lanes = [f'lane {i}' for i in range(r.randint(1, 5))]
     ids = list(range(r.randint(1, 40)))
     if r.random() < 0.3:
-        r.shuffle(ids)  # dependence follows the list, not the numbers
+        r.shuffle(ids)  # dependencies follow the order of the list, not the ids
     ops = []
     for at, name in enumerate(ids):
         demand = {x['name']: r.choice([0, 1, 1, 2, 3, 5]) * x['rate'] * TICK * r.choice([1, 10, 24])
@@ -44,7 +44,7 @@ SMALL = {'resources': [{'name': 'hbm', 'rate': 1e9, 'sharing': 'fair'}, {'name':
 
 
 def changed(*steps) -> dict:
-    """SMALL with the last of `steps` put where the others lead."""
+    """Returns SMALL with the entry at the path `steps[:-1]` replaced by the last of `steps`."""
     graph = copy.deepcopy(SMALL)
     at = graph
     for step in steps[:-2]:
@@ -88,7 +88,7 @@ class Engine(unittest.TestCase):
             run = Run(graph)
             instants = run.all()
             if any(0 < b - a < Fraction(2, 10**12) for a, b in zip(instants, instants[1:])):
-                continue  # two instants that single out no order
+                continue  # two instants are too close to determine an order
             end = max(op.finish for op in run.ops)
             done = self.simulate(json.dumps(graph))
             with self.subTest(seed=seed):

@@ -1,5 +1,5 @@
-"""Attention outputs where a policy does more than leave tokens out: replaced by means, packed in bits, sampled, merged. And what
-is drawn at random: as often as its method says."""
+"""Attention outputs of policies that do more than leave tokens out: replace them by means, quantise, sample or merge. Also checks
+that random choices have the frequencies stated by their methods."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ FOLDER = tempfile.TemporaryDirectory()
 
 
 def run(policy: str, path: Path, **settings) -> tuple:
-    """(answer, (layer, step, head) -> attended of decode steps)"""
+    """Returns (answer, (layer, step, head) -> attended tokens of decode steps)."""
     out = Path(FOLDER.name) / 's.jsonl'
     sets = [part for key, value in settings.items() for part in ('--set', f'{key}={str(value).lower() if isinstance(value, bool) else value}')]
     done = subprocess.run([KVCAST, 'replay', '--trace', path, '--policy', policy, *sets, '--selections', out, '--json'], capture_output=True, text=True)
@@ -33,7 +33,7 @@ def run(policy: str, path: Path, **settings) -> tuple:
 
 
 class View:
-    """What query head g sees at a step."""
+    """Keys, values and queries of query head g at a step."""
 
     def __init__(self, t: traces.Trace, layer: int, g: int, step: int):
         self.length, self.kv_head = t.prompt + step + 1, g // t.group
@@ -44,7 +44,7 @@ class View:
 
 
 def mean_error(t: traces.Trace, output) -> float:
-    """output(view, layer, step, g) -> what the policy makes of the step"""
+    """Returns the mean relative error. output(view, layer, step, g) returns the policy's attention output."""
     errors = []
     for layer in sorted(t.keys):
         for step in range(t.steps):
@@ -158,14 +158,14 @@ class Outputs(unittest.TestCase):
                     chances.append(self.chance(keys[away], view.q, bits, tables))
             found.append([np.isin(away, chosen) for chosen in attended.values()])
         shares, chances = np.mean(found, axis=0), np.array(chances)
-        # Tables are shared by all queries, so that means over seeds alone are independent: five of their standard errors.
+        # All queries share the tables, so only the means per seed are independent; the tolerance is five standard errors of these.
         each = np.mean(found, axis=(1, 2))
         self.assertLess(abs(each.mean() - chances.mean()), 5 * each.std() / np.sqrt(len(each)) + 1e-3)
         self.assertGreater(np.corrcoef(shares.ravel(), chances.ravel())[0, 1], 0.8)
 
     @staticmethod
     def chance(keys: np.ndarray, q: np.ndarray, bits: int, tables: int) -> np.ndarray:
-        """Of sharing at least two buckets."""
+        """Returns the probability of sharing at least two buckets."""
         cosine = keys @ q / (np.linalg.norm(keys, axis=1) * np.linalg.norm(q))
         one = (1 - np.arccos(np.clip(cosine, -1, 1)) / np.pi) ** bits
         return 1 - (1 - one) ** tables - tables * one * (1 - one) ** (tables - 1)
@@ -181,7 +181,7 @@ class Outputs(unittest.TestCase):
                 exact = away[best(view.logits[away], 20)]
                 self.assertEqual(len(chosen), 20 + 4 + 9)
                 hits, total = hits + np.isin(exact, chosen).sum(), total + len(exact)
-        # A rank that is missed is made up for by a later one, so that the share found is that of the draws: 0.7.
+        # A later rank replaces each missed one, so that the share found is that of the draws: 0.7.
         self.assertAlmostEqual(hits / total, 0.7, delta=5 * np.sqrt(0.21 / total))
 
 

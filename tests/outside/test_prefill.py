@@ -1,4 +1,4 @@
-"""How much of a prompt's attention XAttention and MInference compute, pair by pair."""
+"""The share of a prompt's attention that XAttention and MInference compute, pair by pair."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ from parts import best, causal_weights, softmax
 
 
 def xattention(q: np.ndarray, keys: np.ndarray, stride: int, tile: int, threshold: float) -> np.ndarray:
-    """[tokens, tokens]: which pairs a query head computes."""
+    """Returns the pairs that a query head computes, as a mask [tokens, tokens]."""
     tokens, d = q.shape
     pieces, blocks, each = -(-tokens // stride), -(-tokens // tile), tile // stride
     fill = np.zeros((pieces * stride - tokens, d))

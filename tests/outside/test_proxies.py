@@ -1,4 +1,4 @@
-"""`replay --json` in numpy: shares of attention, output error, overlap, how much is attended to, and what is copied."""
+"""`replay --json` in numpy: shares of attention, output error, overlap, attended tokens and copied bytes."""
 
 import json
 import subprocess
@@ -16,12 +16,12 @@ import traces
 from parts import best, softmax
 
 POLICIES = {
-    'quest': {'budget': 32, 'page': 8}, 'snapkv': {'budget': 40, 'window': 8}, 'h2o': {'budget': 20}, 'exact_topk': {'budget': 11},
+    'quest': {'budget': 32, 'page': 8, 'first_dense_layers': 1}, 'snapkv': {'budget': 40, 'window': 8}, 'h2o': {'budget': 20}, 'exact_topk': {'budget': 11},
     'freekv': {'budget': 32, 'page': 8, 'sink': 4, 'recent': 8}, 'arkvale': {'budget': 64, 'page': 8, 'topk': 5},
     'shadowkv': {'budget': 16, 'outliers': 2, 'recent': 8}, 'ctkvr': {'budget': 10, 'sink': 2, 'recent': 8},
     'retrieval_attention': {'budget': 9, 'sink': 2, 'recent': 9}, 'infinigen': {}, 'sparq': {'budget': 16, 'dims': 4, 'mean_value': 'false'},
 }
-PAIR_PARTS = {'freekv': 2, 'arkvale': 2, 'infinigen': 2, 'shadowkv': 1}  # keys and values are fetched, or values alone
+PAIR_PARTS = {'freekv': 2, 'arkvale': 2, 'infinigen': 2, 'shadowkv': 1}  # 2: keys and values are fetched, 1: only values
 
 
 def expected(t: traces.Trace, lines: list) -> dict:
@@ -34,7 +34,7 @@ def expected(t: traces.Trace, lines: list) -> dict:
         head = line['q_head'] // t.group if one else line['kv_head']
         keys, values = t.keys[line['layer']][head][:length], t.values[line['layer']][head][:length]
         rows = t.q(line['layer'], head, length - 1)
-        attended.append(len(chosen))
+        attended += [len(chosen)] * (1 if one else t.group)
         fetched += len(line['fetched'])
         for q in rows[line['q_head'] % t.group:][:1] if one else rows:
             weights = softmax(keys @ q / np.sqrt(t.d))
@@ -69,7 +69,7 @@ class Proxies(unittest.TestCase):
         self.assertEqual(have['policy'], policy)
         for key in ('recall_mass_mean', 'recall_mass_p10', 'output_error_mean', 'topk_overlap_mean', 'attended_mean'):
             self.assertAlmostEqual(have[key], want[key], delta=1e-4 * max(1, want[key]), msg=key)
-        if policy in PAIR_PARTS:  # bytes a step over the trace's layers, of 16-bit numbers
+        if policy in PAIR_PARTS:  # bytes per step over the trace's layers, with 16-bit numbers
             self.assertAlmostEqual(have['bytes']['link']['h2d'], want['fetched'] * PAIR_PARTS[policy] * t.d * 2, places=3)
 
 

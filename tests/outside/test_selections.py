@@ -1,4 +1,4 @@
-"""Every policy's selections, position by position, beside a second implementation that knows the methods and not the code."""
+"""Every policy's selections, compared position by position with a second implementation that is based on the methods, not the code."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def kvcast(*arguments) -> subprocess.CompletedProcess:
 
 
 def replay(trace: Path, policy: str, settings: dict) -> tuple:
-    """(answer, lines), or (None, why it is refused)"""
+    """Returns (answer, lines), or (None, the reason of a refusal)."""
     out = Path(FOLDER.name) / 'selections.jsonl'
     text = lambda value: json.dumps(value) if isinstance(value, (bool, dict)) else value
     sets = [part for key, value in settings.items() for part in ('--set', f'{key}={text(value)}')]
@@ -51,7 +51,7 @@ def key(line: dict) -> tuple:
 
 
 def for_kv_heads(lines: list, group: int) -> list:
-    """A policy that attends to everything does not select per query head: its lines as if it did."""
+    """Returns the lines of a policy that attends to everything, and so does not select per query head, as lines per KV head."""
     out = []
     for line in lines:
         heads = [line['q_head']] if 'q_head' in line else range(line['kv_head'] * group, (line['kv_head'] + 1) * group)
@@ -76,7 +76,7 @@ def difference(want: list, have: list, group: int) -> str:
 
 
 class Case:
-    """A trace, settings for every policy and what a profile says."""
+    """A trace, settings for every policy and the contents of a head profile."""
 
     def __init__(self, seed: int):
         r, rng = random.Random(seed), np.random.default_rng(seed)
@@ -105,14 +105,14 @@ class Selections(unittest.TestCase):
             if policy in NO_COINCIDENCES and not case.fine:
                 continue
             if policy == 'loki' and case.trace.prompt <= case.trace.d:
-                continue  # fewer keys than dimensions: the components beyond them are any
+                continue  # fewer keys than dimensions: the remaining components are arbitrary
             settings = case.settings[policy]
             if policy in NEEDS_PROFILE:
                 settings = {**settings, 'profile': case.profile}
             answer, lines = replay(case.path, policy, settings)
             with self.subTest(seed=case.seed, **settings):
                 if answer is None:
-                    self.assertIn('exit 2', lines)  # refused, with its reason; enough others are not, below
+                    self.assertIn('exit 2', lines)  # refused with a reason; the check below requires enough accepted cases
                     continue
                 Closeness.reset(ties_hold=not case.fine)
                 log = oracles(case.offline)[policy](case.trace, {**fallback, **settings})

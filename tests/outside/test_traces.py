@@ -1,4 +1,4 @@
-"""Trace files as others write them: what the format allows works and gives the same answer, what it does not is refused by name."""
+"""Trace files as other programs write them: valid files work and give the same answer, invalid ones are refused by name."""
 
 import json
 import struct
@@ -29,7 +29,7 @@ def put_together(header: dict, data: bytes, **how) -> bytes:
 
 
 def with_header(change):
-    """Of a file's bytes: the same with the header changed in place, or replaced by what `change` returns."""
+    """Returns a function on a file's bytes that changes the header in place, or replaces it by the result of `change`."""
     def apply(blob: bytes) -> bytes:
         header, data = take_apart(blob)
         return put_together(change(header) or header, data)
@@ -37,7 +37,8 @@ def with_header(change):
 
 
 def as_the_library(blob: bytes) -> bytes:
-    """Python's safetensors: wider numbers first, names in order, the header filled with blanks to a multiple of 8."""
+    """Rewrites a file like Python's safetensors: wider numbers first, names in order, the header padded with blanks to a multiple of
+    8 bytes."""
     header, data = take_apart(blob)
     meta = header.pop('__metadata__')
     width = {'F32': 4, 'BF16': 2, 'F16': 2, 'I32': 4, 'I64': 8}
@@ -63,7 +64,7 @@ class Traces(unittest.TestCase):
         self.folder.cleanup()
 
     def replay(self, *, meta=None, tensors=None, blob=None, dtype='F32', padding=0, policy=('quest', 'budget=16', 'page=8')):
-        """The finished process on the trace with some metadata, tensors or bytes changed."""
+        """Replays the trace with some metadata, tensors or bytes changed; returns the finished process."""
         described, named = traces.describe(self.trace), traces.tensors_of(self.trace, dtype)
         described = {k: v for k, v in {**described, **(meta or {})}.items() if v is not None}
         named = {k: v for k, v in {**named, **(tensors or {})}.items() if v is not None}

@@ -1,4 +1,4 @@
-"""Traces as another program would write and read them: the safetensors layout with nothing but numpy."""
+"""Traces as another program would write and read them: the safetensors layout, with only numpy."""
 
 import json
 import struct
@@ -27,13 +27,13 @@ class Trace:
         return self.n_q // self.n_kv
 
     def q(self, layer: int, kv_head: int, position: int) -> np.ndarray:
-        """[group, d]: the query heads of a KV head at a position."""
+        """Returns the queries of a KV head at a position, [group, d]."""
         at = int(np.searchsorted(self.positions, position))
         assert self.positions[at] == position
         return self.queries[layer][kv_head * self.group:(kv_head + 1) * self.group, at]
 
     def q_rows(self, layer: int, kv_head: int, begin: int, end: int) -> np.ndarray:
-        """[group, end - begin, d]"""
+        """Returns queries [group, end - begin, d]."""
         return np.stack([self.q(layer, kv_head, i) for i in range(begin, end)], axis=1)
 
 
@@ -42,7 +42,7 @@ def encode(array: np.ndarray, dtype: str) -> bytes:
         return array.astype('<f4').tobytes()
     if dtype == 'F16':
         return array.astype('<f2').tobytes()
-    if dtype == 'BF16':  # the upper half of a float; the grid below has no more bits
+    if dtype == 'BF16':  # the upper half of a float; numbers on the grid below have no more bits
         return (array.astype('<f4').view('<u4') >> 16).astype('<u2').tobytes()
     return array.astype({'I32': '<i4', 'I64': '<i8'}[dtype]).tobytes()
 
@@ -55,7 +55,7 @@ def decode(data: bytes, dtype: str, shape: list) -> np.ndarray:
 
 
 def write_tensors(path: Path, metadata: dict, tensors: dict, padding: int = 0) -> None:
-    """tensors: name -> (dtype, array), in file order."""
+    """Writes a file. tensors: name -> (dtype, array), in file order."""
     header, data = {'__metadata__': metadata}, b''
     for name, (dtype, array) in tensors.items():
         part = encode(np.asarray(array), dtype)
@@ -105,9 +105,9 @@ def read(path: Path) -> Trace:
 
 def draw(rng: np.random.Generator, *, n_kv: int, group: int, d: int, prompt: int, steps: int, layers: list, n_layers: int,
          captured: int | None = None, ties: bool = False, fine: bool = False) -> Trace:
-    """Numbers on a grid of quarters: products and their sums are exact in any order and in any of the formats, so that ties of
-    logits are ties everywhere. Successive queries resemble each other, some keys stand out, and `ties` repeats keys. `fine` has
-    no ties but those of repeated keys."""
+    """Draws a trace of numbers on a grid of quarters: products and their sums are exact in any order and any of the formats, so
+    that ties of logits are ties everywhere. Successive queries are similar, some keys stand out, and `ties` repeats keys. `fine`
+    has no ties except those of repeated keys."""
     captured = prompt if captured is None else min(captured, prompt)
     total = prompt + steps
     positions = np.arange(prompt - captured, total)

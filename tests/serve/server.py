@@ -1,4 +1,4 @@
-"""A kvcast server for a test: started on a free port, asked with the standard library, stopped at the end."""
+"""A kvcast server for tests: started on a free port, queried with the standard library, stopped at the end."""
 
 import http.client
 import json
@@ -22,13 +22,13 @@ class Server:
             self.stop()
 
     def stop(self, how=signal.SIGTERM):
-        """The exit code, and what it printed on stderr."""
+        """Stops the server; returns its exit code and its output on stderr."""
         os.kill(self.process.pid, how)
         _, error = self.process.communicate(timeout=300)
         return self.process.returncode, error
 
     def ask(self, method, path, body=None, **headers):
-        """Status, headers and body."""
+        """Sends a request; returns status, headers and body."""
         connection = http.client.HTTPConnection(self.host, timeout=600)
         connection.request(method, path, body, {name.replace('_', '-'): value for name, value in headers.items()})
         response = connection.getresponse()

@@ -1,4 +1,4 @@
-"""The server's JSON: the same numbers as the commands print, and clear refusals.
+"""The server's JSON: the same numbers as printed by the commands, and clear refusals.
 
 usage: test_api.py KVCAST [unittest arguments]
 """
@@ -34,7 +34,7 @@ def command(*words):
 
 
 def without_clock(result):
-    """The result without the time that the simulation itself took."""
+    """Returns the result without the run time of the simulation."""
     result = json.loads(json.dumps(result))
     del result['engine']['wall_s']
     return result
@@ -89,7 +89,7 @@ class ApiCase(unittest.TestCase):
         lines = self.server.lines('/api/plan', PLAN)
         self.assertEqual(lines[-1], {'done': 2})
         self.assertEqual([line['answer'] for line in lines[:-1]], command('plan', self.config(PLAN), '--json')['answers'])
-        self.assertEqual(lines[0]['answer']['runs'], 2)  # both sides, and no resource by itself
+        self.assertEqual(lines[0]['answer']['runs'], 2)  # both sides, and no separate resources
         for line in lines[:-1]:
             self.assertIn('marks', line['spec'])
 

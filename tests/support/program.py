@@ -1,4 +1,4 @@
-"""What Python suites share: the program that they run, the modules that they need, seeds, their end."""
+"""Helpers shared by Python suites: the program under test, required modules, seeds, the main function."""
 
 import datetime
 import os
@@ -10,7 +10,7 @@ KVCAST = sys.argv[1] if len(sys.argv) > 1 else 'kvcast'
 
 
 def need(*modules: str) -> None:
-    """Ends the program as skipped where a module is missing."""
+    """Exits as skipped if a module is missing."""
     for name in modules:
         try:
             __import__(name)
@@ -20,7 +20,7 @@ def need(*modules: str) -> None:
 
 
 def seed_of_day() -> int:
-    """A seed for cases that are other ones every day; DAY_SEED repeats those of another day."""
+    """Returns a seed that changes every day; DAY_SEED repeats the cases of another day."""
     seed = int(os.environ.get('DAY_SEED', datetime.date.today().toordinal()))
     print(f'cases of the day: DAY_SEED={seed}', flush=True)
     return seed

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Predicts scores where nothing is published and checks what must be true of them: minutes, so no test runs it.
+"""Predicts scores where none are published and checks their invariants. It takes minutes, so no test runs it.
 
     tests/sweep/accuracy.py build/kvcast --models LongChat-7B-v1.5-32K,Yi-9B-200K --contexts 4K,64K --tasks single2,vt
 
-Every method of a paper, at every budget and at one that covers all tokens: no refusal, scores between 0 and 100 and
-inside their intervals, a larger budget never worse by more than --tolerance points, the full score with all tokens.
-Exit status 1, and a line each, where that does not hold.
+Checks every method of a paper, at every budget and at one that covers all tokens: no refusal, scores between 0 and 100
+and inside their intervals, a larger budget never worse by more than --tolerance points, the full score with all tokens.
+Prints one line per violation; the exit status is 1 if there are any.
 """
 import argparse
 import csv
@@ -38,7 +38,7 @@ def write_table(path, options):
         for paper, model, context, task in chosen:
             place = [paper, "sweep", model, "RULER", context, task]
             rows.writerow(place + ["Full-KV", "full", "tokens", 100])
-            everything = 8 * 1024 * int(context[:-1])  # also where a budget is divided by the heads of a group
+            everything = 8 * 1024 * int(context[:-1])  # enough even if a budget is divided by the heads of a group
             for method, budget in itertools.product(METHODS[paper], options.budgets.split(",") + [everything]):
                 rows.writerow(place + [method, budget, "tokens", 50])
 
@@ -82,7 +82,7 @@ def main():
         sys.exit(done.stderr)
     result = json.loads(done.stdout)
     found = list(faults(result["cells"], options.tolerance))
-    print(*found, f"{result['n']} scores, {len(found)} of them or of their curves not as they must be", sep="\n")
+    print(*found, f"{result['n']} scores, {len(found)} violations", sep="\n")
     sys.exit(1 if found else 0)
 
 

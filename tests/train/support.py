@@ -1,4 +1,4 @@
-"""What the suites of the trained model share: running kvcast, skipping."""
+"""Helpers shared by the suites of the trained model: running kvcast, skipping."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ def kvcast(*arguments: str) -> str:
 
 
 def replay(trace: Path, policy: str, settings: dict, folder: Path) -> tuple[dict, list[dict]]:
-    """What `kvcast replay` answers, and its selections."""
+    """Returns the answer of `kvcast replay` and its selections."""
     out = folder / 'selections.jsonl'
     sets = [part for key, value in settings.items() for part in ('--set', f'{key}={value}')]
     answer = json.loads(kvcast('replay', '--trace', trace, '--policy', policy, *sets, '--selections', out, '--json'))

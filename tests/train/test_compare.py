@@ -1,4 +1,4 @@
-"""Coefficients and errors by hand, on a table and proxies small enough for it. Needs the standard library alone."""
+"""Coefficients and errors derived by hand, on a small table and small proxies. Needs only the standard library."""
 
 import contextlib
 import io
@@ -30,7 +30,7 @@ class Statistics(unittest.TestCase):
         self.assertAlmostEqual(compare.kendall([1, 1, 3, 4], [1, 2, 3, 4]), 5 / 30 ** 0.5)
 
     def test_isotonic(self):
-        # The middle two violate the order: they become one block of 25 at 2.5.
+        # The middle two violate the order and become one block of 25 at 2.5.
         curve = compare.isotonic([1, 2, 3, 4], [10, 30, 20, 40])
         self.assertEqual([curve(x) for x in (0, 1, 1.75, 2.5, 4, 9)], [10, 10, 17.5, 25, 40, 40])
         self.assertEqual(compare.isotonic([1, 1], [10, 20])(1), 15)
@@ -83,8 +83,8 @@ class Proxies(unittest.TestCase):
             tiny = Path(__file__).parents[2] / 'traces' / 'tiny' / 'gqa2_d8_f32.safetensors'
             (folder / 'traces' / 'single-128-0.safetensors').write_bytes(tiny.read_bytes())
             out = folder / 'proxies.csv'
-            # Of the table's rows for this task full and quest twice; the trace holds the last 16 prompt queries, and kvcast says that
-            # snapkv's window of 32 needs more.
+            # The table's rows for this task give full and two of quest; the trace has only the last 16 prompt queries, and kvcast
+            # reports that snapkv's window of 32 needs more.
             complaint = io.StringIO()
             with contextlib.redirect_stderr(complaint):
                 self.assertEqual(proxies.run(EXAMPLE / 'table.csv', folder / 'traces', out, support.KVCAST, None), 3)

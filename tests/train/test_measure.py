@@ -1,4 +1,4 @@
-"""The one script, from training to the comparison, with a toy on the CPU. Needs PyTorch."""
+"""The measuring script, from training to the comparison, with a toy model on the CPU. Needs PyTorch."""
 
 import csv
 import json
@@ -30,7 +30,7 @@ class Measure(unittest.TestCase):
                 return done.stdout
 
             first = call(MINUTES='0', TOTAL_MINUTES='0.01')
-            self.assertIn('the same command goes on', first)
+            self.assertIn('run the same command again to continue', first)
             self.assertFalse((out / 'table.csv').exists())
             last = call(MINUTES='8', TOTAL_MINUTES='0.01')
             self.assertTrue(last.endswith('finished\n'), last)
@@ -40,7 +40,7 @@ class Measure(unittest.TestCase):
             compared = json.loads((out / 'comparison.json').read_text())
             measured = [row for row in rows if not row['refused']]
             self.assertEqual((compared['rows'], compared['refused']), (len(measured), len(rows) - len(measured)))
-            # kvcast took every setting that the model's attention took.
+            # kvcast accepted every setting that the model's attention accepted.
             self.assertEqual(compared['proxies']['recall_mass_mean']['cells'], len(measured))
             self.assertEqual(json.loads((out / 'environment.json').read_text())['device'], 'CPU')
 

@@ -1,5 +1,5 @@
-"""The measured table that is kept: it says what its README says, and kvcast's proxies of its traces are those beside it. Needs the
-standard library alone."""
+"""The stored measured table: it agrees with its README, and kvcast's proxies of its traces equal the stored ones. Needs only the
+standard library."""
 
 import contextlib
 import csv

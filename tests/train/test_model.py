@@ -36,7 +36,7 @@ class Texts(unittest.TestCase):
                 known = items.targets >= 0
                 found = items.prompt.gather(1, items.targets.clamp(min=0))
                 self.assertTrue(torch.equal(found[known], items.answer[known]), task)
-                if task == 'multiquery':  # names repeat the question, values are to be found: 3 × (1 + 4)
+                if task == 'multiquery':  # names repeat the question, values have to be found: 3 × (1 + 4)
                     self.assertEqual(known.sum(1).tolist(), [12] * 5)
                 else:
                     self.assertTrue(bool(known.all()))
@@ -85,7 +85,7 @@ class Texts(unittest.TestCase):
     def test_what_does_not_fit(self):
         with self.assertRaisesRegex(ValueError, '60 tokens of records do not fit into a body of 60'):
             tasks.make_body(60, tasks.Records(10), 1, generator(0))
-        with self.assertRaisesRegex(ValueError, 'task sums is not known'):
+        with self.assertRaisesRegex(ValueError, 'unknown task sums'):
             tasks.ask(tasks.make_body(100, tasks.Records(1), 1, generator(0)), 'sums')
 
     def test_parts_are_right_as_a_whole(self):
@@ -142,7 +142,8 @@ class Models(unittest.TestCase):
     def test_training_learns(self):
         trainer = train.Trainer(train.SIZES['toy'], 'cpu', 3)
         losses = [trainer.step(0.0)[0] for _ in range(60)]
-        # From a thousand words evenly likely (log 1024 = 6.93) towards which kind of word an answer is (values: log 256 = 5.55).
+        # The loss falls from that of 1024 equally likely words (log 1024 = 6.93) towards that of the right kind of word (256 values:
+        # log 256 = 5.55).
         self.assertAlmostEqual(losses[0], 6.93, delta=0.1)
         self.assertLess(sum(losses[-5:]) / 5, losses[0] - 0.25)
 
@@ -175,7 +176,7 @@ class Models(unittest.TestCase):
         self.assertEqual(len(rows), 2 * len(list(grid.settings(128, 8, None))))
         for row in rows:
             self.assertNotEqual(bool(row['accuracy']), bool(row['refused']), row)
-        # A budget of 4 leaves rocketkv, whose window is 2, with what 2 steps less than its first stage keep; all others run.
+        # rocketkv may keep too few of a budget of 4 for its window of 2, because the 2 steps are reserved; all others run.
         self.assertLessEqual({row['policy'] for row in rows if row['refused']}, {'rocketkv'})
         before = table.read_text()
         self.assertTrue(evaluate.run(model, table, [128], names, 3, 'cpu', None, 60))
@@ -185,10 +186,10 @@ class Models(unittest.TestCase):
         answer = json.loads(support.kvcast('trace', 'check', path, '--json'))
         self.assertTrue(answer['ok'], answer)
         trace = selections.Trace.read(path)
-        self.assertEqual((trace.lengths, trace.prompt_queries), (Lengths(128, 3), 128))  # a chain of five names: the prompt gives the second
+        self.assertEqual((trace.lengths, trace.prompt_queries), (Lengths(128, 3), 128))  # a chain of five names; prefill yields the second
         targets = json.loads(read_header(path)[0]['__metadata__']['targets'])
         asked = evaluate.items_of('tracking', 128, 3, 'cpu')
-        # LINK name name and three tokens behind it, the second name being the answer.
+        # The positions are LINK name name and the three tokens after it; the second name is the answer.
         self.assertEqual([[int(asked.prompt[1, positions[i]]) for i in (0, 2)] for positions in targets],
                          [[tasks.LINK, name] for name in asked.answer[1, 1:].tolist()])
         self.assertEqual({len(positions) for positions in targets}, {6})
@@ -203,7 +204,7 @@ class Models(unittest.TestCase):
         self.assertIn('accuracy', evaluate.measure(read, items, name, settings))
 
     def selections_agree(self, path, trace):
-        """On a captured trace, as on the random one of train_policies."""
+        """Compares selections on a captured trace, as train_policies does on a random one."""
         for name, settings in (('snapkv', {'budget': 32, 'window': 16}), ('quest', {'budget': 32}), ('h2o', {'budget': 24}),
                                ('freekv', {'budget': 64, 'page': 16, 'sink': 16, 'recent': 16}), ('rocketkv', {'budget': 40}),
                                ('cake', {'budget': 32, 'window': 16}), ('sparq', {'budget': 20, 'dims': 4})):

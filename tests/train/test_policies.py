@@ -1,5 +1,5 @@
-"""The policies that run inside the trained model's attention are kvcast's: on the same trace they select the same tokens, position
-by position, and leave the same mass and output error. Needs PyTorch."""
+"""The policies that run inside the trained model's attention equal kvcast's: on the same trace they select the same tokens, position
+by position, with the same attention mass and output error. Needs PyTorch."""
 
 import tempfile
 import unittest
@@ -16,7 +16,7 @@ from kvcast_train.policies import POLICIES
 
 torch.set_num_threads(1)
 
-# Policy, settings; each in both a tight and a roomy version. 300 prompt tokens, 12 steps, all prompt queries captured.
+# Policies and settings, each with a small and a large budget. The trace has 300 prompt tokens, 12 steps and all prompt queries.
 CASES = [
     ('full', {}),
     ('exact_topk', {'budget': 40}), ('exact_topk', {'budget': 24, 'group': 'max_weights'}), ('exact_topk', {'budget': 306}),
@@ -98,14 +98,14 @@ class SameSelections(unittest.TestCase):
         self.assertEqual({name for name, _ in CASES}, set(POLICIES))
 
     def test_unknown_names_and_parameters(self):
-        with self.assertRaisesRegex(ValueError, 'policy quests is not known'):
+        with self.assertRaisesRegex(ValueError, 'unknown policy quests'):
             list(selections.run(self.read, 'quests', {}))
         with self.assertRaisesRegex(ValueError, 'quest: unknown parameters pages'):
             list(selections.run(self.read, 'quest', {'pages': 3}))
 
 
 def make_trace(path: Path) -> None:
-    """Clustered keys and drifting queries after RoPE: 3 layers, 8 query heads on 2 KV heads of 16, in single precision."""
+    """Writes clustered keys and drifting queries after RoPE: 3 layers, 8 query heads on 2 KV heads of 16, in single precision."""
     from kvcast_capture import safetensors_file
     from kvcast_capture.tensors import to_bytes
     from kvcast_train.policies.host_index import rotate

@@ -1,5 +1,5 @@
-"""Does `python3 -m kvcast_train.selections` say what is wrong with its arguments? A stand-in for PyTorch suffices: nothing is
-computed before they are checked."""
+"""Checks that `python3 -m kvcast_train.selections` reports wrong arguments. A stand-in for PyTorch suffices, because arguments
+are checked before anything is computed."""
 
 import json
 import os
@@ -26,10 +26,14 @@ class Arguments(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.path = Path(cls.folder.name)
         (cls.path / 'torch.py').write_text(STAND_IN)
-        cls.trace = cls.path / 'trace.safetensors'
-        header = {'__metadata__': METADATA, 'query_positions': {'dtype': 'I64', 'shape': [1], 'data_offsets': [0, 8]}}
+        cls.trace = cls.write('trace.safetensors', METADATA)
+
+    @classmethod
+    def write(cls, name, metadata):
+        header = {'__metadata__': metadata, 'query_positions': {'dtype': 'I64', 'shape': [1], 'data_offsets': [0, 8]}}
         text = json.dumps(header).encode()
-        cls.trace.write_bytes(len(text).to_bytes(8, 'little') + text + (3).to_bytes(8, 'little'))
+        (cls.path / name).write_bytes(len(text).to_bytes(8, 'little') + text + (3).to_bytes(8, 'little'))
+        return cls.path / name
 
     @classmethod
     def tearDownClass(cls):
@@ -52,8 +56,16 @@ class Arguments(unittest.TestCase):
         self.assertIn('torch.py: ', self.refused(self.path / 'torch.py', 'quest'))
 
     def test_unknown_policy_and_parameter(self):
-        self.assertIn('policy quests is not known', self.refused(self.trace, 'quests'))
+        self.assertIn('unknown policy quests', self.refused(self.trace, 'quests'))
         self.assertIn('quest: unknown parameters pages', self.refused(self.trace, 'quest', 'pages=3'))
+
+    def test_values_that_are_no_numbers(self):
+        for setting in ('budget=abc', 'budget', 'budget=-4', 'budget=true'):
+            self.assertIn('budget must be a number of at least 0', self.refused(self.trace, 'snapkv', setting))
+
+    def test_several_turns(self):
+        trace = self.write('turns.safetensors', {**METADATA, 'turns': '[0, 2]'})
+        self.assertIn('its prompt has several turns', self.refused(trace, 'snapkv'))
 
 
 if __name__ == '__main__':

@@ -159,13 +159,14 @@ TEST_CASE("d2o, by hand") {
 }
 
 // Profile of one layer of `heads` query heads over one KV head (the traces above have 4 layers).
-std::string profile_of(const TemporaryDirectory& directory, std::vector<double> scores) {
+std::string profile_of(const TemporaryDirectory& directory, std::vector<double> scores,
+                       std::map<int, double> errors = {{0, 3}, {1, 1}, {2, 1}, {3, 1}}) {
   policy::Profile profile;
   profile.n_layers = 4;
   profile.n_q_heads = static_cast<int>(scores.size());
   profile.n_kv_heads = 1;
   for (const std::string& kind : policy::head_score_kinds()) profile.heads[kind][0] = scores;
-  profile.layer_errors = {{0, 3}, {1, 1}, {2, 1}, {3, 1}};
+  profile.layer_errors = std::move(errors);
   const std::string path = directory.path() + "/profile.yaml";
   std::ofstream(path) << policy::write_profile(profile);
   return path;
@@ -195,6 +196,30 @@ TEST_CASE("compresskv lets its retrieval head choose, by hand") {
   CHECK(select("compresskv", "layers: uniform, budget: 4" + rest, paper).resident.heads[0].attended ==
         Positions{0, 2, 4, 8});
   CHECK_THAT(error_of([&] { select("compresskv", "budget: 8", paper); }), Catch::Contains("needs a profile"));
+  // A prompt of 9 tokens within the mean budget of 9, but not within layer 0's: errors 1 3 1 1 of 6 share 36 − 4·2 as
+  // 4.67 14 4.67 4.67, rounded 7 16 7 7 with the 2 each; the one too many is taken from layer 0: 6, window included.
+  const std::string small = profile_of(directory, {0.1, 0.9}, {{0, 1}, {1, 3}, {2, 1}, {3, 1}});
+  const std::string one = ", window: 1, pool_kernel: 1, retrieval_heads: 1, least_layer_budget: 2, profile: " + small;
+  CHECK(select("compresskv", "budget: 9" + one, paper).resident.heads[0].attended == Positions{0, 2, 3, 4, 5, 8});
+  CHECK(select("compresskv", "layers: uniform, budget: 9" + one, paper).resident.heads[0].attended.size() == 9);
+}
+
+TEST_CASE("compresskv can rank by traditional retrieval heads") {
+  // The first query head looks at large keys and has the larger retrieval score; the second has the larger semantic
+  // score.
+  Paper paper = powers({0, 5, 1, 4, 2, 3, 6, 7, 8, 0}, {1}, {1});
+  paper.prompt_queries = {{1}, {-1}};
+  paper.queries = {{1}, {-1}};
+  const TemporaryDirectory directory;
+  const std::string path = profile_of(directory, {0.1, 0.9});
+  policy::Profile profile = policy::read_profile(path);
+  profile.heads["retrieval"][0] = {0.9, 0.1};
+  std::ofstream(path) << policy::write_profile(profile);
+  const std::string rest =
+      "budget: 4, window: 1, pool_kernel: 1, retrieval_heads: 1, layers: uniform, profile: " + path;
+  CHECK(select("compresskv", rest, paper).resident.heads[0].attended == Positions{0, 2, 4, 8});
+  CHECK(select("compresskv", rest + ", ranked_by: retrieval", paper).resident.heads[0].attended ==
+        Positions{1, 6, 7, 8});
 }
 
 TEST_CASE("cake prefers tokens with varying attention, by hand") {
@@ -225,6 +250,9 @@ TEST_CASE("duo_attention and razor_attention, by hand") {
       select("duo_attention", "threshold: 0.5, sink: 1, recent: 2" + profile, paper).steps[0].heads[0].evicted.empty());
   CHECK(select("duo_attention", "budget: 4, sink: 1, recent: 2" + profile, paper).steps[0].heads[0].attended.size() ==
         3);
+  // A budget of 5 within twice the sink of 4: a fifth of it is the sink.
+  CHECK(select("duo_attention", "budget: 5, sink: 4, recent: 4" + profile, paper).steps[0].heads[0].attended ==
+        Positions{0, 3, 4, 5, 6});
   // Its limits: nothing streams, or the window holds everything.
   CHECK(select("duo_attention", "sparsity: 0, sink: 1, recent: 2" + profile, paper).steps[1].heads[0].attended.size() ==
         8);

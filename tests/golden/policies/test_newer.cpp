@@ -94,6 +94,11 @@ TEST_CASE("double_sparsity, by hand") {
   // The query is larger in channel 1, and 11·1 < 9·5: scores 0 45 0 0 0; of equal ones the first.
   CHECK(select("double_sparsity", setting + "q", paper).steps[0].heads[0].attended == Positions{0, 1});
   CHECK(select("double_sparsity", setting + "qk", paper).steps[0].heads[0].attended == Positions{0, 1});
+  // A prompt that is shorter than the window is used as a whole.
+  Paper whole = paper;
+  whole.prompt_queries = {{1, 5, 1, 5, 1, 5, 1, 5}};
+  const char* const longer = "budget: 2, channels: 1, window: 32, calibrate_on: q";
+  CHECK(select("double_sparsity", longer, whole).steps[0].heads[0].attended == Positions{0, 1});
 }
 
 TEST_CASE("infllm_v2, by hand") {

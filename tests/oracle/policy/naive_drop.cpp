@@ -180,12 +180,13 @@ Steps adaptive(const trace::Layer& layer, const Drop& s, const Adaptive& how) {
   const auto& info = layer.info();
   const int members = s.per_query ? 1 : info.group();
   const std::int64_t w = how.window.window;
-  const Scores scores = [&](const Heads& held, std::int64_t, std::int64_t end) {
+  const Scores scores = [&](const Heads& held, std::int64_t begin, std::int64_t end) {
+    const bool step = begin >= info.prompt_tokens;  // ranks by its own query alone
     Matrix heads;
     for (int q = 0; q < info.n_q_heads; ++q) {
       const Positions& list = held[at(q / members)];
       Matrix rows;
-      for (std::int64_t i = std::max<std::int64_t>(0, end - w); i < end; ++i) {
+      for (std::int64_t i = step ? begin : std::max<std::int64_t>(0, end - w); i < end; ++i) {
         rows.push_back(weights(layer, q, i, list));
         rows.back().resize(at(std::max<std::int64_t>(0, size(list) - w)));
       }
@@ -195,7 +196,7 @@ Steps adaptive(const trace::Layer& layer, const Drop& s, const Adaptive& how) {
         for (const Vector& r : rows) sum += r[j];
         const auto n = static_cast<double>(rows.size());
         for (const Vector& r : rows) squares += (r[j] - sum / n) * (r[j] - sum / n);
-        out.push_back(how.gamma < 0 ? sum : sum / n + how.gamma * (n > 1 ? squares / (n - 1) : 0));
+        out.push_back(how.gamma < 0 || step ? sum : sum / n + how.gamma * (n > 1 ? squares / (n - 1) : 0));
       }
     }
     Matrix out = by_group(heads, members, how.window.group);

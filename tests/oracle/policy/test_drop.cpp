@@ -89,8 +89,12 @@ TEST_CASE("keyl2norm keeps the smallest keys") {
   for_layers([](const trace::Layer& layer) {
     for (const std::int64_t block : {0, 7}) {
       CAPTURE(block);
-      compare(select("keyl2norm", "budget: 20, sink: 2, recent: 3" + blocks(block), layer),
-              naive::keyl2norm(layer, {20, 2, 3, block, false}));
+      for (const bool steps : {false, true}) {
+        compare(
+            select("keyl2norm",
+                   fmt::format("budget: 20, sink: 2, recent: 3, decode_eviction: {}{}", steps, blocks(block)), layer),
+            naive::keyl2norm(layer, {20, 2, 3, block, steps}));
+      }
     }
   });
 }
@@ -105,6 +109,10 @@ TEST_CASE("snapkv and adakv in blocks, cake's scores, by their definitions") {
         const naive::Drop s{20, 0, 0, block, false};
         compare(select("snapkv", base, layer), naive::adaptive(layer, s, {w}));
         compare(select("cake", base + ", layers: uniform, gamma: 5", layer), naive::adaptive(layer, s, {w, 5}));
+        const std::string each = base + ", decode_eviction: true";
+        const naive::Drop steps{20, 0, 0, block, true};
+        compare(select("snapkv", each, layer), naive::adaptive(layer, steps, {w}));
+        compare(select("cake", each + ", layers: uniform, gamma: 5", layer), naive::adaptive(layer, steps, {w, 5}));
         if (block > 0) continue;
         for (const bool normalise : {true, false}) {
           compare(select("adakv", base + fmt::format(", floor: 0.3, normalise: {}", normalise), layer),

@@ -35,6 +35,21 @@ TEST_CASE("methods in a table of an unknown paper are configured as in their own
              Catch::Contains("no policy for the method"));
 }
 
+TEST_CASE("KeyDiff's comparison evicts while answering, whether or not the prompt comes in blocks") {
+  const Catalogue catalogue;
+  for (const char* context : {"block=inf", "block=128"}) {
+    for (const char* method : {"SnapKV", "KeyL2Norm"}) {
+      CAPTURE(context, method);
+      Row row;
+      row.paper = "KeyDiff", row.benchmark = "LongBench", row.context = context, row.method = method;
+      const auto* const known = catalogue.method(row);
+      REQUIRE(known != nullptr);
+      REQUIRE(known->policy.find("decode_eviction") != nullptr);
+      CHECK(known->policy.find("decode_eviction")->text() == "true");
+    }
+  }
+}
+
 TEST_CASE("names of methods and full scores are recognized in any case and without punctuation") {
   for (const char* name : {"Ada-KV", "adakv", "ADA KV"}) {
     CAPTURE(name);
@@ -45,7 +60,8 @@ TEST_CASE("names of methods and full scores are recognized in any case and witho
     CAPTURE(full);
     CHECK(method_cell("Somebody 2031", "SnapKV", "512,tokens", full).full == 90);
   }
-  CHECK_THAT(method_cell("Somebody 2031", "SnapKV", "512,tokens", "Fuller").refused, Catch::Contains("no score"));
+  CHECK_THAT(method_cell("Somebody 2031", "SnapKV", "512,tokens", "Fuller").refused,
+             Catch::Contains("no policy for the method Fuller"));
 }
 
 TEST_CASE("the budget of a policy with a threshold is converted to the share that it leaves out") {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "config/find.hpp"
+#include "config/hardware.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 
@@ -91,7 +92,8 @@ TEST_CASE("an unknown name is rejected with the list of known ones", "[find]") {
         }) == "run.yaml:1:8: no such file: gone/aple.yaml");
   CHECK(error_of([] {
           find_config("nowhere", "x", {"run.yaml", 1, 8});
-        }) == "run.yaml:1:8: nothing named \"x\" under configs/nowhere");
+        }) == "run.yaml:1:8: nothing named \"x\" under configs/nowhere, neither in the working directory nor in " +
+                  std::string(KVCAST_SOURCE_DIR));
   CHECK_FALSE(find_config_if_any("toys", "quest", {}).has_value());
   CHECK(find_config_if_any("toys", "pear", {}) == "configs/toys/pear.yaml");
   CHECK(error_of([] {
@@ -103,4 +105,33 @@ TEST_CASE("a folder is not a configuration", "[find]") {
   const OwnConfigs own;
   own.write("configs/toys/box.yaml/inner.txt", "x");  // a directory named like a file
   CHECK_THAT(error_of([] { find_config("toys", "box", {}); }), Catch::StartsWith("nothing named \"box\""));
+  CHECK(config_files("toys").size() == 0);
+}
+
+TEST_CASE("a file that cannot be read hides no other, and the search that passes over it says so", "[find]") {
+  const OwnConfigs own;
+  own.write("configs/toys/apple.yaml", "aliases: [fruit]\n");
+  own.write("configs/toys/empty.yaml", "");
+  CHECK(find_config("toys", "fruit", {}) == "configs/toys/apple.yaml");
+  CHECK(error_of([] { find_config("toys", "pear", {}); }) ==
+        "nothing named \"pear\" under configs/toys (not read: configs/toys/empty.yaml: the document is empty); known: "
+        "apple, empty");
+}
+
+TEST_CASE("a file's own name ignores case, hyphens, underscores and spaces", "[find]") {
+  const OwnConfigs elsewhere;
+  CHECK(fs::path(find_config("hardware", "H200", {})).stem() == "h200");
+  CHECK(fs::path(find_config("hardware", "RTX 4090", {})).stem() == "rtx-4090");
+  CHECK_THAT(error_of([] { find_config("hardware", "RTX-409O", {}); }), Catch::Contains("did you mean \"rtx-4090\""));
+}
+
+TEST_CASE("names in a shipped file are of shipped files", "[find]") {
+  const OwnConfigs own;
+  own.write("configs/hardware/h200.yaml", "title: mine\n");
+  const std::string data = std::string(KVCAST_SOURCE_DIR) + "/configs/hardware/";
+  CHECK(find_config("hardware", "h200", {data + "h20.yaml", 6, 14}) == data + "h200.yaml");
+  CHECK(find_config("hardware", "h200", {"configs/hardware/other.yaml", 6, 14}) == "configs/hardware/h200.yaml");
+  CHECK(read_hardware(find_config("hardware", "h20", {})).derived_from == "h200");
+  fs::current_path(KVCAST_SOURCE_DIR);  // where both folders are one, paths stay relative
+  CHECK(find_config("hardware", "h200", {data + "h20.yaml", 6, 14}) == "configs/hardware/h200.yaml");
 }

@@ -265,3 +265,32 @@ TEST_CASE("invalid frameworks are rejected with their location", "[framework]") 
   CHECK_THAT(error_of_framework("{page: -1}"), Catch::Contains("run.yaml:1:19"));
   CHECK_THAT(error_of_framework("{attention_kernels: flash_9}"), Catch::Contains("known: native, flash_2"));
 }
+
+TEST_CASE("a framework is found in another spelling and next to files that are broken", "[framework]") {
+  CHECK(file_of("VLLM") == "vllm");
+  CHECK(file_of("vLLM-0.6") == "vllm-0.6");
+  CHECK(file_of("vLLM-0.9.1") == "vllm-0.8");
+  const TemporaryDirectory folder;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::create_directories(folder.path() + "/configs/frameworks");
+  std::ofstream(folder.path() + "/configs/frameworks/vllm-0.1.yaml") << "title: no source\n";
+  std::filesystem::current_path(folder.path());
+  const std::string covered = file_of("vllm-0.6.4");
+  const std::string message = error_of([] { find_framework("nothing-1.0", {}); });
+  const std::string of_family = error_of([] { find_framework("vllm-0.1.7", {}); });
+  std::filesystem::current_path(before);
+  CHECK(covered == "vllm-0.6");
+  CHECK_THAT(message, Catch::StartsWith("nothing named \"nothing-1.0\"") && !Catch::Contains("not read"));
+  CHECK_THAT(of_family, Catch::Contains("(not read: configs/frameworks/vllm-0.1.yaml:1:1: framework file: the required "
+                                        "key \"source\" is missing)"));
+}
+
+TEST_CASE("a number that a file changes names the file as its source", "[framework]") {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/own.yaml";
+  std::ofstream(path) << "title: t\nsource: s\nlike: vllm\nengine_step: x2\n";
+  CHECK(framework_of(path).engine_step.source == "framework.engine_step as own sets it");
+  CHECK(framework_of("{name: vllm, engine_step: x2}").engine_step.source == "framework.engine_step as the run sets it");
+  CHECK_THAT(error_of_file("engine_step: 2 ms\n"),
+             Catch::Contains("engine_step: expected a map {value, origin, uncertainty, source}, found \"2 ms\""));
+}

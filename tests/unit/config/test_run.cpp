@@ -307,3 +307,24 @@ TEST_CASE("invalid matches are rejected", "[run][match]") {
   CHECK_THAT(error_of_run(head + "match: {bytes_read: 8}\n"), Catch::Contains("expected bytes with a unit"));
   CHECK_THAT(error_of_run(head + "match: {tokens_attended: 0}\n"), Catch::StartsWith("run.yaml:4:26: "));
 }
+
+TEST_CASE("a map of prices applies to every name of its machine, and to the machine with changed numbers", "[run]") {
+  const auto price = [](const std::string& hardware, const std::string& prices) {
+    return run_of("model: llama-3.1-8b\nhardware: " + hardware + "\npolicy: full\nprice_per_hour: " + prices);
+  };
+  for (const char* const hardware :
+       {"h100-sxm", "H100-SXM", "configs/hardware/h100-sxm.yaml", "{like: h100-sxm, gpu: {hbm_bandwidth: x2}}",
+        "{like: {name: h100-sxm, uncertainty: 20 %}}"}) {
+    for (const char* const name : {"h100-sxm", "H100-SXM", "configs/hardware/h100-sxm.yaml"}) {
+      CAPTURE(hardware, name);
+      const Run run = price(hardware, fmt::format("{{l40s: 1, {}: 3}}", name));
+      CHECK(run.price_per_hour == 3.0);
+      CHECK(unpriced_text(run) == "");
+    }
+  }
+  const Run other = price("h100-sxm", "{l40s: 1}");
+  CHECK_FALSE(other.price_per_hour.has_value());
+  CHECK(unpriced_text(other) == "price_per_hour has no price of h100-sxm: its results have no cost");
+  CHECK_THAT(error_of([&] { price("h100-sxm", "{h100-sxm: 3, H100-SXM: 4}"); }),
+             Catch::Contains("run.yaml:4:31: price_per_hour: H100-SXM has another price under another name"));
+}

@@ -189,12 +189,16 @@ TEST_CASE("values carry origin, uncertainty and source", "[section]") {
         "f.yaml:1:5: bw: the required key \"origin\" is missing");
   CHECK(error_of([&] { read("{value: 1 B/s, origin: exact}"); }) ==
         "f.yaml:1:5: bw: the required key \"source\" is missing");
-  CHECK(error_of([&] { read("3 TB/s"); }) == "f.yaml:1:5: bw: expected a map of keys to values, found \"3 TB/s\"");
+  CHECK(error_of([&] { read("3 TB/s"); }) ==
+        "f.yaml:1:5: bw: expected a map {value, origin, uncertainty, source}, found \"3 TB/s\"");
   CHECK(error_of([&] { read("{value: 1 B/s, origin: guess, source: x}"); }) ==
         "f.yaml:1:28: origin: unknown value \"guess\"; known: exact, measured, fitted, literature, datasheet, assumed, "
         "extrapolated");
   CHECK_THAT(error_of([&] { read("{value: 1 B/s, origin: exact, source: x, uncertainty: -1 %}"); }),
              Catch::Contains("uncertainty: -1 % is out of range, must be between 0 % and 1000 %"));
+  CHECK(read("{value: 1 B/s, origin: exact, source: x, uncertainty: 0.3}").uncertainty == 0.3);
+  CHECK(error_of([&] { read("{value: 1 B/s, origin: exact, source: x, uncertainty: 1.5}"); }) ==
+        "f.yaml:1:59: uncertainty: 1.5 has no unit: write 1.5 % or 150 %");
   CHECK_THAT(error_of([&] { read("{value: 1 B/s, origin: exact, source: x, sigma: 1}"); }),
              Catch::Contains("bw: unknown key \"sigma\"; known: value, origin, uncertainty, source"));
 }

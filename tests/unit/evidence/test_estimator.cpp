@@ -189,18 +189,9 @@ TEST_CASE("errors vanish for budgets that cover the prompt") {
   CHECK(estimator.estimate(row("b", "quest", 30000, 50, 0)).mean == Approx(50));
 }
 
-TEST_CASE("the spread of intervals is taken from the other groups") {
+TEST_CASE("the objective of components is the mean error in points") {
   const Record a = row("a", "quest", 1024, 30, 60), b = row("b", "quest", 1024, 60, 60);
   const LeftOut near{&a, {50, .1}, 90, "a"}, far{&b, {20, .1}, 30, "b"};
-  const double off_near = (angle(60) - angle(50)) / .1, off_far = (angle(60) - angle(20)) / .1;
-  CHECK(spread_of({&near}) == Approx(off_near));
-  CHECK(spread_of({}) == Approx(1.28));
-  const std::vector<HeldOut> held = held_out({near, far});
-  REQUIRE(held.size() == 2);
-  CHECK(off_near < off_far);
-  CHECK(held[0].within);  // far is off by more
-  CHECK_FALSE(held[1].within);
-  // Errors of 10 and 40 points.
   CHECK(log_error({near, far}) == Approx(std::log((10 + 40) / 2.)));
 }
 
@@ -241,7 +232,10 @@ TEST_CASE("a prediction states its basis and its novelty") {
                                  row("b", "tova", 512, 20, 10)};
   Parameters parameters;
   parameters.components = only(Level::kMethod, .04, .008);
-  for (auto& of_novelty : parameters.spread) of_novelty.fill(1.28);
+  for (auto& of_novelty : parameters.spread) {
+    for (auto& of_family : of_novelty) of_family = {2, 1.28};
+  }
+  parameters.common[static_cast<std::size_t>(Novelty::kMethod)].fill(.5);
   const Predictor predictor(rows, parameters);
   Setting s = row("a", "quest", 512, 50, 0);
   const auto own = [](const std::string& paper) { return paper == "P"; };
@@ -266,9 +260,14 @@ TEST_CASE("a prediction states its basis and its novelty") {
   const double loss = 1 - 1 / 1024.0, half = 1.28 * std::sqrt(.04 * loss * loss + .008 * 1.01);
   CHECK(p.low == Approx(to_points(angle(50) - half, 100)));
   CHECK(p.high == Approx(to_points(angle(50) + half, 100)));
+  CHECK(p.common == .5);
   s.benchmark = std::string("niah");
   CHECK_FALSE(predictor.novelty(s).has_value());
   CHECK(predictor.predict(s).points == Approx(50));
+  CHECK(predictor.predict(s).common == .5);  // a new benchmark has the intervals of a new method
+  s.simulated = 95;                          // of 100: 2 deviations instead of 1.28
+  const double wide = 2 * Estimator(rows, parameters.components).estimate(s).deviation;
+  CHECK(predictor.predict(s).low == Approx(to_points(angle(95) - wide, 100)));
 }
 
 TEST_CASE("a run takes the place of the paper whose row is nearest") {

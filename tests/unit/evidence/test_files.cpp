@@ -64,15 +64,16 @@ TEST_CASE("parameters are written and read back, and invalid ones are rejected")
   const kvcast::TemporaryDirectory dir;
   Parameters p;
   p.components.variance[2] = .0125, p.components.scale = {1, .25, 2};
-  p.spread[1][2] = 1.5;
+  p.spread[1][2] = {1.5, 1.25}, p.common[3][0] = .75;
   const std::string text = write_parameters(p);
   const Parameters read = read_parameters(file(dir, text));
   CHECK(read.components.variance[2] == .0125);
   CHECK(read.components.scale[1] == .25);
-  CHECK(read.spread[1][2] == 1.5);
+  CHECK(read.spread[1][2] == std::array{1.5, 1.25});
+  CHECK(read.common[3][0] == .75);
   CHECK(write_parameters(read) == text);
   CHECK_THROWS_WITH(read_parameters(file(dir, text + "more: 1\n")), Contains("unknown key \"more\""));
-  CHECK_THROWS_WITH(read_parameters(file(dir, "components: {}\nspread: {}\n")), Contains("missing"));
+  CHECK_THROWS_WITH(read_parameters(file(dir, "components: {}\nspread: {}\ncommon: {}\n")), Contains("missing"));
 }
 
 }  // namespace

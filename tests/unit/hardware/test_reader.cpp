@@ -248,7 +248,7 @@ TEST_CASE("errors in included files are located there") {
   };
   CHECK_THAT(error_with("gpu:\n  gap_graph: " + number("1")), StartsWith(part + ":2:"));
   CHECK_THAT(error_with("gpu:\n  gap_graph: " + number("1 us") + "  warp: 32\n"),
-             StartsWith(part + ":3:9: gpu: unknown key"));
+             StartsWith(part + ":3:3: gpu: unknown key"));
   CHECK_THAT(error_with("include: [kernels]\n"), Contains("may not include others"));
   CHECK_THAT(error_with("[1, 2]\n"), Contains("must contain a map"));
   CHECK_THAT(Profile().append("include: kernels\n").error(), Contains("expected a list of names"));
@@ -385,4 +385,15 @@ TEST_CASE("a variation requires an uncertainty and a base that is not a variatio
       << "title: After\nlike: {name: " + folder.path() + "/next.yaml, uncertainty: 5 %}\n";
   CHECK_THAT(error_of([&] { config::read_hardware(folder.path() + "/after.yaml"); }),
              Contains("is like another profile itself"));
+}
+
+TEST_CASE("an unknown key is located itself, and the known ones include those that merge files") {
+  const TemporaryDirectory folder;
+  const auto message = [&](const std::string& like, const std::string& gpu) {
+    return error_of([&] { like_h200(folder, like, gpu); });
+  };
+  CHECK_THAT(message("{name: h200, uncertainty: 5 %}", "  hbm_bandwith: " + number("4.85 TB/s")),
+             Contains("next.yaml:4:3: gpu: unknown key"));
+  CHECK_THAT(message("{name: h200, uncertainty: 5 %}", "  sm_count: " + number("99") + "foo: 1\n"),
+             Contains("next.yaml:5:1: hardware profile: unknown key \"foo\"; known: like, include, title"));
 }

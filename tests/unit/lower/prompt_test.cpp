@@ -91,7 +91,8 @@ TEST_CASE("every policy that evicts can read its prompt in blocks") {
        {"h2o budget: 20", "tova budget: 20", "keydiff budget: 20", "keyl2norm budget: 20", "streaming_llm budget: 20",
         "snapkv budget: 20, window: 8", "pyramidkv budget: 20, window: 8", "adakv budget: 20, window: 8",
         "cake budget: 20, window: 8", "d2o budget: 20, layers: uniform",
-        "cake budget: 20, window: 8, decode_eviction: true"}) {
+        "cake budget: 20, window: 8, decode_eviction: true", "snapkv budget: 20, window: 8, decode_eviction: true",
+        "keyl2norm budget: 20, decode_eviction: true"}) {
     CAPTURE(setting);
     const std::string text = setting, name = text.substr(0, text.find(' '));
     const Seen seen = prefill(name, text.substr(name.size()) + ", block: 30");

@@ -56,7 +56,7 @@ TEST_CASE("a key with one value in each set distinguishes the sets, not the expe
   const Results b = results("b", {with("quest", "512", 100), with("quest", "1024", 200)});
   const Matched matched = match_settings(a, b);
   CHECK(matched.pairs.size() == 2);
-  CHECK(matched.differences == Strings{"hardware: h100, h200"});
+  CHECK(matched.differences == Strings{"hardware: h100 against h200"});
   // Only the equal one of two values on one side is paired, and no key differs between all pairs.
   const Results c = results("c", {with("quest", "512", 100, "h100"), with("quest", "512", 100)});
   CHECK(match_settings(c, b).pairs.size() == 1);
@@ -74,7 +74,7 @@ TEST_CASE("parameters are compared policy by policy") {
   set(quest_b, "policy.tau", "0.9");
   const Matched matched = match_settings(results("a", {full_a, quest_a}), results("b", {full_b, quest_b}));
   CHECK(matched.pairs.size() == 2);
-  CHECK(matched.differences == Strings{"policy.tau of quest: 0.8, 0.9"});
+  CHECK(matched.differences == Strings{"policy.tau of quest: 0.8 against 0.9"});
 }
 
 TEST_CASE("a key that exists in only one set distinguishes nothing") {
@@ -92,6 +92,43 @@ TEST_CASE("settings that several experiments share have no partner") {
   CHECK(matched.only_before == 2);
 }
 
+TEST_CASE("each of several machines is paired with the one whose numbers are changed") {
+  const auto altered = [](const char* machine, double rate) {
+    Result r = with("quest", "512", rate, machine);
+    r.subject.settings.push_back({"hardware.gpu.hbm_bandwidth", rate});
+    return r;
+  };
+  const Results a = results("a", {with("quest", "512", 100, "a100"), with("quest", "512", 200, "h100")});
+  const Results b = results(
+      "b", {altered("a100 (gpu.hbm_bandwidth 1.9 TB/s)", 110), altered("h100 (gpu.hbm_bandwidth 4 TB/s)", 220)});
+  const Matched matched = match_settings(a, b);
+  REQUIRE(matched.pairs.size() == 2);
+  CHECK(matched.pairs[1].before == 1);
+  CHECK(matched.pairs[1].setting == "quest, on h100");
+  CHECK(matched.differences == Strings{"hardware: a100 against a100 (gpu.hbm_bandwidth 1.9 TB/s)",
+                                       "hardware: h100 against h100 (gpu.hbm_bandwidth 4 TB/s)"});
+  CHECK(changes(a, b)[0].text.starts_with(
+      "2 pairs of experiments have equal settings apart from those given below; 0 of"));
+  // Two alterations of one machine are no counterpart of it.
+  const Results c = results(
+      "c", {altered("a100 (gpu.hbm_bandwidth 1.9 TB/s)", 110), altered("a100 (gpu.hbm_bandwidth 3 TB/s)", 120)});
+  CHECK(match_settings(a, c).pairs.empty());
+  CHECK_THAT(changes(a, c)[0].text,
+             Catch::Contains("No value is common to both for hardware: a100, h100 against a100 (gpu.hbm_bandwidth 1.9 "
+                             "TB/s), a100 (gpu.hbm_bandwidth 3 TB/s)."));
+}
+
+TEST_CASE("changes of shares are points, and changes of a few per cent are per cent") {
+  Results a = results("a", {with("quest", "512", 1000)}), b = results("b", {with("quest", "512", 1002)});
+  for (Results* r : {&a, &b}) r->results[0].accuracy.task.emplace().interval = {0, 1};
+  a.results[0].accuracy.task->share_of_full = 0.19, b.results[0].accuracy.task->share_of_full = 0.936;
+  const std::vector<Answer> answers = changes(a, b);
+  CHECK_THAT(answer_on(answers, "decode.tokens_per_s").text, Catch::Contains("1002 tokens/s after, +0.2 %"));
+  const Answer& score = answer_on(answers, result::find_metric("predicted")->path);
+  CHECK_THAT(score.text, Catch::Contains("19.00 % before, 93.60 % after, +74.60 points"));
+  CHECK(score.data.at("changes").at(0).at("interval")[1].get<double>() < 1000);
+}
+
 TEST_CASE("a change counts if it exceeds the uncertainty of the costs") {
   // Twice the throughput; equal; half; and one whose link's effect is its own: 1.05 times within 1 / 1.1 to 1 / 0.9.
   const Results a = results("a", {with("quest", "256", 100), with("quest", "512", 100), with("quest", "1024", 100),
@@ -102,8 +139,9 @@ TEST_CASE("a change counts if it exceeds the uncertainty of the costs") {
   const std::vector<Answer> answers = changes(a, b);
   const Answer& answer = answer_on(answers, "decode.tokens_per_s");
   CHECK(answer.question == "Decode throughput: what changed from a to b?");
-  CHECK(answer.text.starts_with(
-      "Of 4 pairs, 1 became better and 1 worse beyond their intervals, 1 changed within them, and 1 stayed the same."));
+  CHECK(
+      answer.text.starts_with("Of 4 pairs, 1 improved and 1 got worse by more than their uncertainty, 1 changed by "
+                              "less, and 1 stayed the same. "));
   const auto& rows = answer.data.at("changes");
   REQUIRE(rows.size() == 3);
   CHECK(rows[0].at("setting") == "quest, budget 256");

@@ -53,7 +53,7 @@ TEST_CASE("the fastest setting of any batch that meets the floor is recommended"
   CHECK_THAT(found[0].detail, Contains("predicted ruler score 97.0 % of full KV's (95.0 to 99.0 %), floor 95 %"));
   // Full KV at its own best batch, named: 300 / 150.
   CHECK_THAT(found[0].detail, Contains("2 times as fast as full KV at batch 2"));
-  CHECK_THAT(found[1].text, Contains("fast beats full KV from batch 2 at 2000"));
+  CHECK_THAT(found[1].text, Contains("fast is faster than full KV from batch 2 on at 2000 tokens"));
   CHECK(found[2].text == "card: fast is bound by host link");
   CHECK_THAT(found[2].detail, Contains("full KV at batch 2: host link"));
   CHECK_THAT(found[3].text, Contains("link.h2d_bandwidth may change a step of fast by -10 % to +10 %"));
@@ -74,6 +74,35 @@ TEST_CASE("a finding's number and bars are reported for each group") {
   CHECK(place(1).at("bars").at(1).at("text") == "full KV does not fit");
   CHECK(place(2).at("number") == "70 % host link");  // 7 of 10 ms
   CHECK(place(3).at("number") == "-10 % to +10 %");
+}
+
+TEST_CASE("a break-even batch holds for all larger ones, and says up to which batch it is within uncertainty") {
+  result::Effect trace{result::kTraceSample, {result::kTraceSample}, {}, {}};
+  trace.longer.step = 1.3, trace.shorter.step = 0.7;
+  const auto line = [&](const std::vector<double>& of_fast) {
+    std::vector<Result> rows;
+    std::int64_t batch = 1;
+    for (const double rate : of_fast) {
+      rows.push_back(row(2000, batch, "full", 100, 1));
+      rows.push_back(row(2000, batch, "fast", rate, 0.97));
+      rows.back().experiment.effects.push_back(trace);
+      batch *= 2;
+    }
+    const auto found = conclude(rows);
+    CHECK(nlohmann::json::parse(found[1].places).at(0).at("bars").size() == of_fast.size());
+    return found[1].text;
+  };
+  CHECK(line({110, 120, 300}) ==
+        "card: fast is faster than full KV from batch 1 (the smallest swept; within uncertainty below 4) on at 2000 "
+        "tokens");
+  CHECK(line({110, 90, 300}) == "card: fast is faster than full KV from batch 4 on at 2000 tokens");
+  CHECK(line({90, 105, 120}) ==
+        "card: fast is faster than full KV from batch 2 (within uncertainty) on at 2000 tokens");
+}
+
+TEST_CASE("a lead of a few per cent is not rounded away") {
+  const auto found = conclude({row(2000, 1, "full", 100, 1), row(2000, 1, "fast", 104.9, 0.97)});
+  CHECK(nlohmann::json::parse(found[0].places).at(0).at("number") == "1.05 × full KV");
 }
 
 TEST_CASE("three seeds give one finding, that of the median") {
@@ -144,8 +173,8 @@ TEST_CASE("groups that must not be compared are separated") {
   CHECK(found[0].text ==
         "a on card: full (50 tokens/s at 2000 tokens, batch 1)\nb on card: fast (300 tokens/s at 2000 tokens, batch "
         "1)");
-  CHECK_THAT(found[1].text,
-             Contains("a on card: full KV is the fastest") && Contains("\nb on card: fast beats full KV from batch 1"));
+  CHECK_THAT(found[1].text, Contains("a on card: full KV is the fastest") &&
+                                Contains("\nb on card: fast is faster than full KV from batch 1 "));
 }
 
 TEST_CASE("an oracle is never recommended, and a sweep in which nothing fits is reported") {

@@ -80,6 +80,32 @@ TEST_CASE("labels name the policy first, then the other settings") {
   CHECK(label_of({{"workload.batch", "4"}, {"hardware", "l40s"}}) == "l40s, batch 4");
 }
 
+TEST_CASE("a label states the default budget of a policy, unless the question varies it") {
+  const Node run = node(kRun);
+  CHECK(read_variant(run, node("{policy: quest}")).label == "quest, budget 2048");
+  CHECK(read_variant(run, node("{policy: quest}"), {"policy.budget"}).label == "quest");
+  CHECK(read_variant(run, node("{policy: full}")).label == "full");
+  CHECK(read_variant(run, node("{policy: {name: quest, budget: 512}}")).label == "quest, budget 512");
+}
+
+TEST_CASE("a variant is labelled with the run's policy if the other one changes the policy") {
+  const Node run = node(kRun);
+  const auto labels = [&run](const std::string& a, const std::string& b) {
+    Variant of = read_variant(run, node(a)), against = read_variant(run, node(b));
+    tell_apart(of, against);
+    return of.label + " against " + against.label;
+  };
+  CHECK(labels("{policy.page: 32}", "{policy: full}") == "quest, page 32 against full");
+  CHECK(labels("{policy: full}", "{hardware: l40s}") == "full against quest, on l40s");
+  CHECK(labels("{policy.page: 32}", "{policy.page: 8}") == "page 32 against page 8");
+}
+
+TEST_CASE("answers have values of integer keys as integers") {
+  const Node run = node(kRun);
+  CHECK(json_of(find_key(run, "workload.batch", {}), 8).dump() == "8");
+  CHECK(json_of(find_key(run, "hardware.gpu.hbm_bandwidth", {}), 2e12).dump() == "2000000000000.0");
+}
+
 TEST_CASE("invalid plans are rejected before any run, with the location and the valid names") {
   CHECK_THAT(error_of([] { read_plan(node(kRun)); }), Contains("a plan needs `plan:`"));
   CHECK_THAT(error_of_plan("whi: {}"), Contains("plan.yaml:7:5") && Contains("did you mean \"why\""));

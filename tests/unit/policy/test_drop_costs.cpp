@@ -1,8 +1,10 @@
 // Work stated by policies that evict. Two sequences, 4 query heads on 2 KV heads of 8 numbers: 4 lists, a key of 16
 // bytes, 4 bytes a score; prompts of 100 tokens, 40 stay.
 #include <catch2/catch.hpp>
+#include <fstream>
 
 #include "policy_parts/head_split.hpp"
+#include "support/temporary_directory.hpp"
 #include "unit/policy/two_sequences.hpp"
 
 namespace kvcast::tests {
@@ -72,6 +74,23 @@ TEST_CASE("KeyDiff reads keys twice after the prompt, and once per step with a r
   CHECK(passes(first_step("keydiff", "budget: 40, anchor: median", kEvicts), 4 * 41) == 2);
 }
 
+TEST_CASE("SnapKV and KeyL2Norm rank each step's tokens if they evict while decoding") {
+  const std::string snap = "budget: 40, window: 8, decode_eviction: true";
+  const auto step = first_step("snapkv", snap, kEvicts);
+  CHECK(std::get<graph::DecodeAttention>(only(step, "attention").work).score_bytes == 8 * 41 * 4);
+  check_kernel(step, "reduce weights", 8 * 41 * 4, 4 * 41 * 4, 8 * 41);
+  CHECK(top_k(step, "argmin").rows == 4);
+  CHECK(held_by("snapkv", snap, "KV cache") == 3 * 4 * 2 * 41 * 16);
+  // Each query head has its own list.
+  CHECK(held_by("snapkv", snap + ", group: per_head", "KV cache") == 3 * 8 * 2 * 41 * 16);
+  // 4 lists of 41 keys are read, squared and summed.
+  const std::string norm = "budget: 40, decode_eviction: true";
+  const auto small = first_step("keyl2norm", norm, kEvicts);
+  check_kernel(small, "key norms", 4 * 41 * 16, 4 * 41 * 4, 2 * 4 * 41 * 8);
+  CHECK(top_k(small, "argmin").columns == 41);
+  CHECK(held_by("keyl2norm", norm, "KV cache") == 3 * 4 * 2 * 41 * 16);
+}
+
 TEST_CASE("RaaS marks pages by their bounds and writes each token into its page") {
   // 10 pages a list: bounds of 2 keys and a stamp each; 4 · 8 operations a query head.
   const auto step = first_step("raas", "budget: 40, page: 4", {.attended = 40, .scored = 10});
@@ -107,6 +126,25 @@ TEST_CASE("CAKE reads the window's scores twice as often as SnapKV") {
   const std::string setting = "budget: 40, window: 8";
   CHECK(kernel(only(after_prompt("snapkv", setting), "softmax and sum")).read_bytes == 2 * scores);
   CHECK(kernel(only(after_prompt("cake", setting), "softmax and sum")).read_bytes == 4 * scores);
+}
+
+TEST_CASE("CompressKV scores with as many heads as rank, and only in layers whose own budget the prompt exceeds") {
+  policy::Profile profile;
+  profile.n_layers = 3, profile.n_q_heads = 4, profile.n_kv_heads = 2;
+  for (int layer = 0; layer < 3; ++layer) profile.heads["semantic"][layer] = {4, 3, 2, 1};
+  profile.layer_errors = {{0, 1}, {1, 2}, {2, 3}};
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/profile.yaml";
+  std::ofstream(path) << policy::write_profile(profile);
+  const auto flops = [&](const std::string& rest) {
+    return kernel(only(after_prompt("compresskv", rest + ", window: 8, profile: " + path), "window scores")).flops;
+  };
+  // One head: 2 sequences · 8 queries · 100 keys · 8 numbers; a share of 1/40 of the scores is exceeded by all four.
+  const double head = 2.0 * 2 * 8 * 100 * 8;
+  CHECK(flops("budget: 40, layers: uniform, retrieval_heads: 1") == head);
+  CHECK(flops("budget: 40, layers: uniform, retrieval_heads: 1, retrieval_share: 0.025") == 4 * head);
+  // The mean budget covers the prompt of 100 tokens, but layer 0 keeps 8 + 276 / 6 = 54 of it.
+  CHECK(flops("budget: 100, retrieval_heads: 1, least_layer_budget: 8") == head);
 }
 
 }  // namespace

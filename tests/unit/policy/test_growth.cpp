@@ -34,4 +34,10 @@ TEST_CASE("a budget that the replayed context does not fill is filled by the tok
   seen.attended = 1024;  // of a replay at a longer context: full already, and back below it
   CHECK(grown(seen, rkv, 2000, 5000).attended == 1024);
   CHECK(grown(seen, rkv, 2000, 500).attended == 500);
+  // A budget of traffic, half of which goes into the estimate as soon as something must be left out.
+  seen.attended = 136;
+  const Growth hsa{.fill = 1024, .when_full = 512};
+  CHECK(grown(seen, hsa, 136, 1024).attended == 1024);
+  CHECK(grown(seen, hsa, 136, 1025).attended == 512);
+  CHECK(grown(seen, hsa, 2000, 5000).attended == 136);
 }

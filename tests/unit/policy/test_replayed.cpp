@@ -70,6 +70,8 @@ TEST_CASE("fetched tokens are copied before attention, and the cache is in host 
   policy->decode_layer({&model, 0, 2, 100, heads, false}, ops);
   CHECK(copy(only(ops.ops(), "fetch tokens")).runs == 4 * 2 * 2);
   CHECK(ops.traffic().h2d == 4 * 5 * 2 * 16);
+  // The new token of 4 heads is copied to host memory, and the numbers of the 20 fetched tokens.
+  CHECK(ops.traffic().d2h == 4 * 2 * 16 + 4 * 5 * 4);
   // The index of 100 tokens and 4 heads, and keys and values of 40 tokens a head.
   CHECK(ops.traffic().kv_read == 4 * 40 * 2 * 16);
   CHECK(tests::kernel(only(ops.ops(), "estimate")).read_bytes == 100 * 4 * 3);
@@ -186,12 +188,12 @@ TEST_CASE("a record is rejected where a step cannot see or read a token") {
   // Step 0 sees positions 0 to 6.
   const std::string unseen = "record.jsonl:2: the recorded selections do not fit the trace: step 0 ";
   const std::string start = recorded_line(-1, "[0,1]");
-  CHECK(refused(start + recorded_line(0, "[0,7]")).find(unseen + "attends to position 7, 7 tokens") !=
+  CHECK(refused(start + recorded_line(0, "[0,7]")).find(unseen + "attends to position 7, but sees only 0 to 6") !=
         std::string::npos);
   CHECK(refused(start + recorded_line(0, R"([0,6],"fetched":[4,99999])"))
-            .find(unseen + "fetches position 99999, 7 tokens") != std::string::npos);
-  CHECK(refused(start + recorded_line(0, R"([0,6],"evicted":[7])")).find(unseen + "evicts position 7, 7 tokens") !=
-        std::string::npos);
+            .find(unseen + "fetches position 99999, but sees only 0 to 6") != std::string::npos);
+  CHECK(refused(start + recorded_line(0, R"([0,6],"evicted":[7])"))
+            .find(unseen + "evicts position 7, but sees only 0 to 6") != std::string::npos);
   // Token 2 is never resident; token 1 is, until step 0 evicts it. Line 3 is wrong.
   const std::string fetches = start + recorded_line(0, R"([0,1,3,6],"fetched":[3],"evicted":[1])");
   CHECK(refused(fetches + recorded_line(1, "[0,2,7]"))
@@ -237,8 +239,9 @@ TEST_CASE("an invalid record is rejected with its line") {
   CHECK(refused(R"({"layer":0,"step":0,"kv_head":0,"attended":[2,1]})").find("ascending") != std::string::npos);
   CHECK(refused(R"({"layer":0,"step":0,"kv_head":0,"attended":[0],"budget":1})").find("unknown key \"budget\"") !=
         std::string::npos);
-  CHECK(refused(R"({"layer":0,"step":0,"kv_head":1,"attended":[0]})").find("head 1 follows head -1") !=
-        std::string::npos);
+  CHECK(refused(R"({"layer":0,"step":0,"kv_head":1,"attended":[0]})")
+            .find("record.jsonl:1: layer 0, step 0: found KV head 1, "
+                  "expected KV head 0") != std::string::npos);
   CHECK(refused(R"({"layer":0,"step":1,"kv_head":0,"attended":[0]})").find("no step 0") != std::string::npos);
   const std::string of = R"({"trace":"file a","layer":0,"step":0,"kv_head":0,"attended":[0]})";
   CHECK(refused(of + "\n" + R"({"trace":"file b","layer":1,"step":0,"kv_head":0,"attended":[0]})")
@@ -258,7 +261,7 @@ TEST_CASE("a record of another trace is rejected") {
   };
   CHECK(refused({.kv_heads = 2, .prompt = 3, .steps = 2}).find("1 heads, the trace has 2") != std::string::npos);
   CHECK(refused({.kv_heads = 1, .prompt = 3, .steps = 3}).find("2 decode steps, the trace has 3") != std::string::npos);
-  CHECK(refused({.kv_heads = 1, .prompt = 1, .steps = 2}).find("step -1 attends to position 2, 1 tokens") !=
+  CHECK(refused({.kv_heads = 1, .prompt = 1, .steps = 2}).find("step -1 attends to position 2, but sees only 0") !=
         std::string::npos);
   CHECK(refused({.kv_heads = 1, .prompt = 3, .steps = 2, .layers = {1}}).find("layer 1") != std::string::npos);
 }

@@ -86,7 +86,7 @@ TEST_CASE("a window longer than the captured prompt queries is rejected with its
   const tests::MemoryTrace trace = scalar_trace(1);
   const auto layer = trace.load(0, 1);
   CHECK_THAT(error_of([&] { score_window(*layer, 3); }),
-             Catch::Contains("window of 3 prompt queries") && Catch::Contains("last 2"));
+             Catch::Contains("the last 3 prompt queries are needed") && Catch::Contains("last 2"));
 }
 
 }  // namespace

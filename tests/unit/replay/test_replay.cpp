@@ -64,6 +64,16 @@ TEST_CASE("full attention loses nothing and reads every pair once per step") {
   CHECK(got.layers[0].resident == std::vector<std::int64_t>{50, 50});
 }
 
+TEST_CASE("tokens attended are a mean over query heads, whatever shares a list of tokens") {
+  // The dense layer has one list for each KV head, of 41 and 42 tokens; the other has one for each of 8 query heads.
+  const TraceShape shape{.kv_heads = 2, .group = 4, .head_dim = 8, .prompt = 40, .steps = 2, .layers = {0, 1}};
+  const ReplayResult got =
+      run(random_trace(shape, 1), "exact_topk", "budget: 10, group: per_head, first_dense_layers: 1");
+  CHECK(got.layers[0].heads == 2);
+  CHECK(got.layers[1].heads == 8);
+  CHECK(got.proxies.attended_mean == (41.5 + 10) / 2);
+}
+
 TEST_CASE("no set of the same size keeps more attention mass than the exact top-k") {
   for (const TraceShape& shape :
        {TraceShape{.kv_heads = 2, .group = 1, .head_dim = 8, .prompt = 90, .steps = 5, .window = 90},

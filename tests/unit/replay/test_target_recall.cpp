@@ -63,6 +63,7 @@ TEST_CASE("recall of targets, by hand") {
   CHECK(step.recall() == Approx(0.75 / 1.25));
   CHECK(step.mean_tokens() == Approx(1));
   CHECK(meter.result().other_full == 0);  // both heads retrieve
+  CHECK(meter.result().retrieving == 2);
 }
 
 // The tokens are sampled with probabilities 1/2 and 1/4, so the first head's exponentials 1 and 4 count as 2 and 16
@@ -104,6 +105,7 @@ TEST_CASE("heads that put little attention on targets are counted separately") {
   const FullMass full(*layer, {{}}, 1);  // no targets: no head retrieves
   TargetMeter meter(full);
   meter.measure(0, selection_of({2, 3}), Weighing());
+  CHECK(meter.result().retrieving == 0);
   CHECK(meter.result().other_full == 2);
   CHECK(meter.result().other_kept == Approx(5.0 / 8 + 2.0 / 4));
   CHECK(meter.result().steps[0].recall() == 1);
@@ -140,7 +142,9 @@ TEST_CASE("layers are summed, and a file preserves every number") {
   a.steps = {{1, 0.5, 0.25, 0.5}, {}};
   a.other_kept = 1, a.other_full = 2;
   a.written_kept = 1, a.written_full = 4;
+  a.retrieving = 3;
   a += a;
+  CHECK(a.retrieving == 6);
   CHECK(a.written_full == 8);
   CHECK(a.steps[0].full == 1);
   CHECK(a.steps[0].kept == 0.5);
@@ -149,6 +153,7 @@ TEST_CASE("layers are summed, and a file preserves every number") {
   CHECK(b.steps[0].tokens == a.steps[0].tokens);
   CHECK(b.other_recall() == 0.5);
   CHECK(b.written_recall() == 0.25);
+  CHECK(b.retrieving == 6);
 }
 
 }  // namespace

@@ -288,19 +288,21 @@ TEST_CASE("changes are ratios, filled if they are beyond their intervals, and ch
     return json{{"setting", setting},      {"before", 1},      {"after", 2},      {"times", times},
                 {"interval", {low, high}}, {"beyond", beyond}, {"better", better}};
   };
-  const json c = chart("changes", {{"metric", "prefill.ttft_s"},
-                                   {"before", "a"},
-                                   {"after", "b"},
-                                   {"changes",
-                                    {change("x", nullptr, 1, 1, true, false), change("y", 0.5, 0.4, 0.6, true, true),
-                                     change("z", 1.1, 0.9, 1.2, false, false)}}});
+  const json c =
+      chart("changes", {{"metric", "prefill.ttft_s"},
+                        {"before", "a"},
+                        {"after", "b"},
+                        {"changes",
+                         {change("x", nullptr, 1, 1, true, false), change("y", 0.5, 0.4, 0.6, true, true),
+                          change("z", 1.1, 0.9, 1.2, false, false), change("w", 1.002, 1.001, 1.003, true, false)}}});
   CHECK(c.at("name") == "plan_changes");
   const json& rows = c.at("data").at("changes");
-  CHECK(column(rows, "setting") == json({"y", "z"}));
-  CHECK(column(rows, "row") == json({0, 1}));
-  CHECK(column(rows, "color") == json({"blue", "orange"}));
-  CHECK(column(rows, "beyond") == json({true, false}));
-  CHECK(column(rows, "change") == json({"better", "worse, within its interval"}));
+  CHECK(column(rows, "setting") == json({"y", "z", "w"}));
+  CHECK(column(rows, "row") == json({0, 1, 2}));
+  CHECK(column(rows, "color") == json({"blue", "orange", "orange"}));
+  CHECK(column(rows, "beyond") == json({true, false, true}));
+  CHECK(column(rows, "change") == json({"better", "worse, within its interval", "worse"}));
+  CHECK(column(rows, "text") == json({"0.5", "1.1", "+0.2 %"}));
   CHECK(c.at("signals").at("least") == 0.4);
   CHECK(c.at("signals").at("most") == 1.2);
   CHECK(c.at("signals").at("x_title") == "time to first token, b / a");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <optional>
 
 #include "report/content.hpp"
 #include "report/measures.hpp"
@@ -169,6 +170,50 @@ TEST_CASE("a series is a policy in a variant: the swept keys other than the axes
   CHECK(content.defaults["hidden"] == json::parse(R"(["rocketkv, split_factor 0.3", "freekv"])"));
 }
 
+TEST_CASE("budgets that match: solves for are shown by the requested cost, which makes no variants") {
+  Sweep sweep;
+  const auto add = [&](const std::string& policy, std::optional<std::int64_t> solved, const char* cost,
+                       Status status = Status::kOk) {
+    std::vector<Setting> settings = {{"match.bytes_read", std::stod(cost)}, {"match.reached", 90.0}};
+    if (solved) settings.push_back({"policy.budget", *solved});
+    sweep.add(policy, settings, status).subject.swept = {{"match.bytes_read", cost}};
+  };
+  add("quest", 16, "100"), add("quest", 48, "200"), add("snapkv", 15, "100");
+  add("snapkv", {}, "300", Status::kFailed), add("quest", {}, "300", Status::kFailed);
+  add("dense", {}, "100"), add("dense", {}, "200");
+  Content content = sweep.read();
+  const auto numbers = [&](const char* column) {
+    std::vector<double> list;
+    for (std::size_t r = 0; r < content.experiments.rows(); ++r) list.push_back(content.experiments.number(r, column));
+    return list;
+  };
+  std::vector<double> budgets = numbers("budget");
+  CHECK((std::isnan(budgets[5]) && std::isnan(budgets[6])));  // a policy without a budget
+  budgets.resize(5);
+  CHECK(budgets == std::vector<double>{100, 200, 100, 300, 300});
+  CHECK(numbers("solved_budget")[1] == 48);
+  CHECK(texts(content.series, "series") == Texts{"quest", "snapkv", "dense"});
+  CHECK(content.defaults["budget"] == 100);  // the only cost of both policies that did not fail
+  CHECK(content.defaults["cost"] == "bytes read");
+  // Costs of two quantities, or a budget of its own, cannot share an axis.
+  sweep.add("quest", {{"policy.budget", std::int64_t{32}}}).subject.swept = {{"policy.budget", "32"}};
+  content = sweep.read();
+  CHECK(content.defaults["cost"].is_null());
+  CHECK(numbers("budget")[1] == 48);
+}
+
+TEST_CASE("of several stores, each shows a variant of every policy at first") {
+  Sweep a, b;
+  a.add("quest").subject.swept = {{"policy.window", "1"}};
+  a.add("quest").subject.swept = {{"policy.window", "2"}};
+  b.add("quest").subject.swept = {{"policy.window", "1"}};
+  a.read(), b.read();
+  const Content content = collect({{"a", &a.store()}, {"b", &b.store()}}, palette());
+  CHECK(texts(content.series, "series") ==
+        Texts{"quest, window 1, store a", "quest, window 2, store a", "quest, window 1, store b"});
+  CHECK(content.defaults["hidden"] == json::parse(R"(["quest, window 2, store a"])"));
+}
+
 TEST_CASE("experiments that differ only in their seeds are replicas of one series") {
   Sweep sweep;
   for (const char* seed : {"1", "2"}) sweep.add("quest").subject.swept = {{"trace.seed", seed}};
@@ -250,7 +295,7 @@ TEST_CASE("an empty store has no defaults") {
   CHECK(content.experiments.rows() == 0);
   CHECK(content.defaults ==
         json::parse(R"({"model": null, "hardware": null, "context": null, "batch": null, "budget": null,
-                                            "hidden": [], "measure": "recall"})"));
+                                            "cost": null, "hidden": [], "measure": "recall"})"));
 }
 
 TEST_CASE("findings are shown as stored, in order") {

@@ -175,8 +175,58 @@ TEST_CASE("a report of two stores has a table of changes and both tables of expe
   write_report({a.path(), b.path()}, out.path(), options());
   for (const char* table : {"experiments_1", "experiments_2", "changes", "summary"})
     CHECK(fs::exists(out.path() + "/tables/" + table + ".csv"));
+  // A report of fewer stores leaves none of these names, which would refer to other experiments; other files stay.
+  std::ofstream(out.path() + "/tables/experiments_mine.csv") << "own";
+  std::ofstream(out.path() + "/figures/plan_9_changes.json") << "{}";
+  write_report({a.path()}, out.path(), options());
+  std::set<std::string> left;
+  for (const char* folder : {"tables", "figures"}) {
+    for (const auto& entry : fs::directory_iterator(out.path() + "/" + folder)) left.insert(entry.path().filename());
+  }
+  for (const char* gone : {"experiments_1.csv", "experiments_2.csv", "changes.csv", "plan_9_changes.json"})
+    CHECK_FALSE(left.contains(gone));
+  for (const char* kept : {"experiments.csv", "experiments_mine.csv", "split_factor.json"}) CHECK(left.contains(kept));
   CHECK_THROWS_WITH(write_report({a.path(), a.path() + "/."}, out.path(), options()),
                     Catch::Contains("is given twice"));
+}
+
+TEST_CASE("a chart that the page cannot draw is named with what is wrong") {
+  const kvcast::TemporaryDirectory dir;
+  fs::copy(kAssets, dir.path() + "/assets", fs::copy_options::recursive);
+  Options broken = options();
+  broken.assets = dir.path() + "/assets";
+  const fs::path path = fs::path(broken.assets) / "charts" / "memory_owners.json";
+  const json chart = json::parse(read(path));
+  const auto error_of = [&](const json& changes, const fs::path& file) {
+    json changed = json::parse(read(file));
+    changed.merge_patch(changes);
+    std::ofstream(file) << changed;
+    try {
+      load_assets(broken);
+    } catch (const UserError& error) {
+      std::ofstream(path) << chart;
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto starts = [](const fs::path& file, const std::string& text) {
+    return Catch::StartsWith(file.string() + ": " + text);
+  };
+  CHECK_THAT(error_of({{"usermeta", nullptr}}, path), starts(path, "usermeta has no \"title\""));
+  CHECK_THAT(error_of({{"usermeta", {{"captoin", "x"}}}}, path),
+             starts(path, "unknown key of usermeta: \"captoin\"; known: title, caption"));
+  CHECK_THAT(error_of({{"usermeta", {{"empty", nullptr}}}}, path), starts(path, "usermeta has no \"empty\""));
+  CHECK_THAT(error_of({{"usermeta", {{"metrics", {"ttfft"}}}}}, path),
+             starts(path, "metrics: unknown metric \"ttfft\"; known: ") && Catch::Contains("ttft"));
+  CHECK_THAT(error_of({{"usermeta", {{"drawn", "barz"}}}}, path),
+             starts(path, "drawn: no data set \"barz\"; known: ") && Catch::Contains("owners"));
+  CHECK_THAT(error_of({{"data", {{{"name", "drawn"}, {"source", "chosn"}}}}}, path),
+             starts(path, "source of drawn: no data set \"chosn\"; known: ") && Catch::Contains("chosen"));
+  CHECK_THAT(error_of({{"data", 1}}, path), starts(path, "cannot use at() with number"));
+  const fs::path page = fs::path(broken.assets) / "page.json";
+  CHECK_THAT(error_of({{"charts", {"memory_owners", "memory_owners"}}}, page),
+             starts(page, "the chart \"memory_owners\" is named twice"));
+  CHECK_THAT(error_of({{"charts", nullptr}}, page), starts(page, "key 'charts' not found"));
 }
 
 TEST_CASE("a missing input of a report is named") {
@@ -202,6 +252,15 @@ TEST_CASE("a missing input of a report is named") {
     Options broken = options();
     broken.assets = dir.path() + "/assets";
     CHECK_THROWS_WITH(write_report({dir.path()}, out, broken), Catch::Contains("split_factor.json"));
+  }
+  SECTION("a folder is in the place of a part") {
+    fs::copy(kAssets, dir.path() + "/assets", fs::copy_options::recursive);
+    fs::remove(dir.path() + "/assets/charts/split_factor.json");
+    fs::create_directory(dir.path() + "/assets/charts/split_factor.json");
+    Options broken = options();
+    broken.assets = dir.path() + "/assets";
+    CHECK_THROWS_WITH(write_report({dir.path()}, out, broken),
+                      Catch::Contains("split_factor.json: the report needs this file, and it cannot be read"));
   }
   SECTION("a file is in the place of a folder") {
     std::ofstream(out) << "in the way";

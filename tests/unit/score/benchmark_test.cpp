@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "config/find.hpp"
+#include "evidence/intervals.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 
@@ -43,16 +44,15 @@ void make(BenchmarkScores& scores) {
 }
 
 TEST_CASE("a benchmark's score is the mean of its tasks, and errors that are not common average out") {
-  Link link;
-  link.common = 0.28;  // of two tasks: √(0.28 + 0.72 / 2) = 0.8
-  const result::BenchmarkScore score = mean_score("B", {{"a", 1, {0.8, 1}}, {"b", 0.5, {0.3, 0.7}}}, link);
+  const double common = 0.28;  // of two tasks: √(0.28 + 0.72 / 2) = 0.8
+  const result::BenchmarkScore score = mean_score("B", {{"a", 1, {0.8, 1}}, {"b", 0.5, {0.3, 0.7}}}, common);
   CHECK(score.share_of_full == Approx(0.75));
   CHECK(score.interval.low == Approx(0.75 - 0.8 * (0.2 + 0.2) / 2));
   CHECK(score.interval.high == Approx(0.75 + 0.8 * (0.0 + 0.2) / 2));
   REQUIRE(score.tasks.size() == 2);
   CHECK(score.tasks[0].task == "b");
   // A task in which the uncompressed model scores 25 points weighs a quarter of one with 100: (1 + 0.25 · 0.5) / 1.25.
-  const result::BenchmarkScore weighed = mean_score("B", {{"a", 1, {0.8, 1}}, {"b", 0.5, {0.3, 0.7}, 25}}, link);
+  const result::BenchmarkScore weighed = mean_score("B", {{"a", 1, {0.8, 1}}, {"b", 0.5, {0.3, 0.7}, 25}}, common);
   CHECK(weighed.share_of_full == Approx(0.9));
   CHECK(weighed.interval.low == Approx(0.9 - 0.8 * (0.2 + 0.25 * 0.2) / 1.25));
   TaskSpec task;
@@ -63,8 +63,8 @@ TEST_CASE("a benchmark's score is the mean of its tasks, and errors that are not
   CHECK(task.full_at(23171) == 6);
   CHECK(task.full_at(131072) == 6);
   // Fully common errors do not average out, nor do those of a single task.
-  CHECK(Link().width_of_mean(13) == 1);
-  CHECK(link.width_of_mean(1) == 1);
+  CHECK(kvcast::evidence::width_of_mean(1, 13) == 1);
+  CHECK(kvcast::evidence::width_of_mean(common, 1) == 1);
 }
 
 TEST_CASE("RocketKV is the published method with any split factor, but not with other parameters") {

@@ -12,6 +12,7 @@ TEST_CASE("a step finds no more than a sparse prompt kept") {
   replay::ReplayResult replayed;
   replayed.prompt_tokens = 1000, replayed.task = "a task of nobody";
   replayed.targets.steps = {{1, 1.0, 1.0, 1.0}};  // all of what it needs is in the cache
+  replayed.targets.retrieving = 1;
   replayed.layers.emplace_back();
   const auto dense = task_score(model, replayed);
   REQUIRE(dense.has_value());
@@ -21,6 +22,21 @@ TEST_CASE("a step finds no more than a sparse prompt kept") {
   CHECK(sparse->recall_mean == Approx(.4));
   CHECK(sparse->share_of_full == Approx(1 - std::pow(.6, model.link.kappa.value)));
   CHECK(sparse->interval.high == Approx(dense->interval.high));
+}
+
+TEST_CASE("targets to which no head attends give no score, but a reason") {
+  const ScoreModel model;
+  replay::ReplayResult replayed;
+  replayed.prompt_tokens = 1000;
+  replayed.targets.steps = {{1, 1e-6, 1e-9, 1e-6}};
+  CHECK_FALSE(task_score(model, replayed).has_value());
+  CHECK_THAT(why_no_score(replayed), Catch::Contains("attends to the targets"));
+  replayed.targets.retrieving = 1;
+  CHECK(task_score(model, replayed).has_value());
+  CHECK(why_no_score(replayed).empty());
+  replayed.targets = {};
+  CHECK_FALSE(task_score(model, replayed).has_value());
+  CHECK(why_no_score(replayed).empty());
 }
 
 }  // namespace

@@ -53,6 +53,20 @@ class Kept final : public study::ReplayCache {
 
 double mean_step(const Result& r) { return r.experiment.tpot_mean_s; }
 
+TEST_CASE("a result states the default budget of a policy that is named without one") {
+  const auto budget = [](const std::string& more) {
+    return study::subject_of(study::prepare(studied_run(more))).text("policy.budget");
+  };
+  CHECK(budget("policy: quest\n") == "2048");
+  CHECK(budget("policy: rkv\n") == "1024");
+  CHECK(budget("policy: {name: quest, budget: 128}\n") == "128");
+  CHECK(budget("policy: full\n").empty());
+  CHECK(budget("policy: magicpig\n").empty());
+  CHECK(budget("policy: streaming_llm\n") == "2048");
+  CHECK(budget("policy: {name: streaming_llm, recent: 60}\n").empty());  // the budget is 64: sink and window
+  CHECK(budget("policy: quest\nmatch: {tokens_attended: 250}\n").empty());
+}
+
 TEST_CASE("results come in the order of the points and equal those of each point alone") {
   const std::vector<std::string> policies = {"policy: full\n", "policy: {name: quest, budget: 128}\n",
                                              "policy: {name: quest, budget: 256}\n"};

@@ -163,7 +163,7 @@ TEST_CASE("a prompt too short for its task is rejected with the task's requireme
   recipe.question.key_queries = 2;
   // The task needs 4 + 2 · (4 + 1 + 22) + 32 = 90 tokens: 89 leave 53 for the needles' 54.
   CHECK_THROWS_WITH(make_document(recipe, 89, 4, 32, Stream(1)),
-                    Catch::Contains("too short for the task: 2 needles of 27 tokens each, 53 tokens of haystack"));
+                    Catch::Contains("too short for the task: 2 needles of 27 tokens each, and 53 tokens of haystack"));
   CHECK_NOTHROW(make_document(recipe, 90, 4, 32, Stream(1)));
 }
 

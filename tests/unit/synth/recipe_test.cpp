@@ -49,8 +49,9 @@ TEST_CASE("invalid content of a recipe is rejected with its location") {
   CHECK(refusal("description: d\nneedles: {amplitude: -1}\n").find("amplitude") != std::string::npos);
   CHECK(refusal("description: d\nneedles: {amplitude: many}\n").find("r.yaml:2:") != std::string::npos);
   CHECK(refusal("description: d\ntask: {haystack: hay}\n").find("text, repeated") != std::string::npos);
-  CHECK(refusal("description: d\nheads: {retrieval: 0.5}\n").find("must add up to 1") != std::string::npos);
-  CHECK(refusal("description: d\ntask: {needles: 12}\n").find("37 queries ask for the needles, it has 32 tokens") !=
+  CHECK(refusal("description: d\nheads: {retrieval: 0.5}\n").find("r.yaml:2:8: heads: ") != std::string::npos);
+  CHECK(refusal("description: d\nquestion: {tokens: 32}\ntask: {needles: 12}\n")
+            .find("r.yaml:2:11: question: the needles need 37 queries, but the question has 32 tokens") !=
         std::string::npos);
   CHECK(refusal("description: d\nchannels: {recency_shortest: 100, recency_longest: 50}\n").find("recency_longest") !=
         std::string::npos);
@@ -72,6 +73,7 @@ TEST_CASE("recipes are found by name, and the known ones are named") {
   for (const char* name : {"needle", "mixed", "local"}) CHECK(read_recipe(find_recipe(name)).name == name);
   CHECK_THROWS_WITH(find_recipe("nedle"),
                     Catch::Contains("there is no recipe \"nedle\"") && Catch::Contains("needle, niah"));
+  CHECK_THROWS_WITH(find_recipe("r/nope.yaml"), "no such file: r/nope.yaml");
   const trace_test::TemporaryFolder folder;
   trace_test::write_bytes(folder / "own.yaml", "description: d\n");
   CHECK(read_recipe(find_recipe(folder / "own.yaml")).name == "own");

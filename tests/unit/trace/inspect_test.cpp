@@ -74,10 +74,10 @@ TEST_CASE("a valid trace has no findings, in memory and as a file") {
 TEST_CASE("problems in the data are found") {
   CHECK(found_when([](Layer& l) {
           std::fill_n(l.mutable_keys(2), key_floats(l), 0.0f);
-        }).find("error: layers.1.keys: KV head 2 is all zero") != std::string::npos);
+        }).find("warning: layers.1.keys: KV head 2 is all zero") != std::string::npos);
   CHECK(found_when([](Layer& l) {
           std::fill_n(l.mutable_keys(1), key_floats(l), 0.5f);
-        }).find("KV head 1: all keys have one direction") != std::string::npos);
+        }).find("warning: layers.1.keys: KV head 1: all keys have one direction") != std::string::npos);
   CHECK(found_when([](Layer& l) {
           std::fill_n(l.mutable_values(1), key_floats(l), 0.0f);
         }).find("warning: layers.1.values: KV head 1 is all zero") != std::string::npos);
@@ -120,6 +120,7 @@ TEST_CASE("keys from before RoPE are detected") {
       }
     }
   });
+  CHECK(text.find("warning: layers.1.keys: KV heads 0, 1, 2, 3 (") != std::string::npos);
   CHECK(text.find("keys must be stored after RoPE") != std::string::npos);
 }
 
@@ -137,8 +138,46 @@ TEST_CASE("problems in the metadata are found") {
         }).find("error: turns: expected ascending positions in 0 .. ") != std::string::npos);
   CHECK(findings([](TraceInfo& i) { i.optional["turns"] = "[0,22]"; }).find("error: turns") != std::string::npos);
   CHECK(findings([](TraceInfo& i) { i.optional["turns"] = "[0,5]"; }).find("turns") == std::string::npos);
-  CHECK(findings([](TraceInfo&) {}).find("warning: query_positions: hold the last 4 prompt positions") !=
+  CHECK(findings([](TraceInfo&) {}).find("warning: query_positions: the last 4 prompt queries are captured") !=
         std::string::npos);
+  CHECK(findings([](TraceInfo& i) {
+          i.query_positions.erase(i.query_positions.begin(), i.query_positions.begin() + i.prompt_queries());
+        }).find("warning: query_positions: no prompt query is captured") != std::string::npos);
+}
+
+TEST_CASE("targets to which no head attends are found") {
+  CHECK(found(check_trace(*needle_trace(), 1)).find("targets") == std::string::npos);
+  class OtherTargets final : public Trace {
+   public:
+    OtherTargets() : whole_(needle_trace()) {
+      info_ = whole_->info();
+      info_.optional["targets"] = "[[1],[1],[1],[1]]";
+    }
+    std::unique_ptr<Layer> load(std::size_t index, int threads) const override { return whole_->load(index, threads); }
+    std::string identity() const override { return "other targets"; }
+
+   private:
+    std::unique_ptr<Trace> whole_;
+  };
+  CHECK(found(check_trace(OtherTargets(), 1)).find("warning: targets: no captured query head attends to them") !=
+        std::string::npos);
+}
+
+TEST_CASE("text of a trace cannot command the terminal, and unknown attention is not shown as numbers") {
+  Spoilt trace(needle_trace(), [](Layer& l) {
+    for (std::size_t i = 0; i < l.queries(3).rows * 64; ++i) l.mutable_queries(3)[i] *= 1e30f;
+    for (std::size_t i = 0; i < key_floats(l); ++i) l.mutable_keys(1)[i] *= 1e30f;
+  });
+  nlohmann::json info = trace_info(trace, 1);
+  CHECK(info.at("attention").at(0).at("target_mass").is_null());
+  info["model"] = "a\x1b]0;b\n";
+  info["metadata"]["task"] = "\x1b[31m";
+  const std::string text = trace_info_text(info);
+  CHECK(text.find('\x1b') == std::string::npos);
+  CHECK(text.find("trace of a\\x1b]0;b\\x0a\n") != std::string::npos);
+  CHECK(text.find("not a number") != std::string::npos);
+  CHECK(text.find("nan (") == std::string::npos);
+  CHECK(findings_text({{Finding::Severity::kWarning, "a\x1b", "b\x07"}}) == "warning: a\\x1b: b\\x07\n");
 }
 
 TEST_CASE("an unreadable file and unused tensors are reported") {

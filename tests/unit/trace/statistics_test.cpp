@@ -79,6 +79,9 @@ TEST_CASE("targets are read, or rejected with the step") {
   };
   CHECK(refusal("[[0,2],[4]]") == "accepted");
   CHECK(read_targets(info) == Targets{{0, 2}, {4}});
+  TraceInfo repeated = info;
+  repeated.optional["targets"] = "[[2,0,2],[4]]";
+  CHECK(read_targets(repeated) == Targets{{0, 2}, {4}});
   CHECK(targets_json(read_targets(info)) == "[[0,2],[4]]");
   CHECK(refusal("[[4],[4]]").find("decode step 0 names 4, which is not a position in 0 .. 3") != std::string::npos);
   CHECK(refusal("[[0],[-1]]").find("decode step 1 names -1") != std::string::npos);

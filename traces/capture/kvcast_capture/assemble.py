@@ -1,4 +1,4 @@
-"""From what lies in the spool to a trace file."""
+"""Assembles the spooled data into a trace file."""
 
 import struct
 from itertools import chain
@@ -11,7 +11,7 @@ from .spool import Spool
 
 
 def assemble(path: Path, plan: Plan, spool: Spool, optional: Mapping[str, str]) -> None:
-    """Writes the trace of a finished capture. optional: `model`, and the metadata that a trace may have besides."""
+    """Writes the trace of a finished capture. optional: `model` and other optional metadata of a trace."""
     dtype = DTYPES[plan.dtype]
 
     def heads(layer: int, kind: str, chosen: Sequence[int]) -> Iterator[bytes]:

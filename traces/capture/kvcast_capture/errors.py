@@ -1,5 +1,5 @@
-"""The one error that is the caller's to mend."""
+"""The exception for errors that the caller can correct."""
 
 
 class CaptureError(Exception):
-    """What was asked for is wrong or contradicts what is there; the message names it and what is known."""
+    """A request is invalid or contradicts existing data; the message names the cause and the valid choices."""

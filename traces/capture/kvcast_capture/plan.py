@@ -1,6 +1,7 @@
-"""What a capture takes of a model: layers, heads, query positions, blocks. No tensors here."""
+"""The parts of a model that a capture records: layers, heads, query positions, blocks. This module handles no tensors."""
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from typing import Iterator, Mapping
 
@@ -12,7 +13,7 @@ DTYPES = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
 
 @dataclass(frozen=True)
 class Shape:
-    """A decoder, as far as a trace states it."""
+    """The shape of a decoder, as a trace states it."""
 
     n_layers: int
     n_q_heads: int
@@ -32,7 +33,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Plan:
-    """One capture. Every position's keys and values of the chosen layers and heads, and the queries of the last `window`
+    """One capture: keys and values of every position for the chosen layers and heads, and the queries of the last `window`
     prompt positions and of all decode steps."""
 
     shape: Shape
@@ -50,9 +51,9 @@ class Plan:
         _check_ids("kv-heads", self.kv_heads, self.shape.n_kv_heads)
         for name in ("prompt_tokens", "decode_steps", "block"):
             if getattr(self, name) < 1:
-                raise CaptureError(f"{name.replace('_', ' ')}: at least 1, found {getattr(self, name)}")
+                raise CaptureError(f"{name.replace('_', ' ')}: must be at least 1, found {getattr(self, name)}")
         if not 0 <= self.window <= self.prompt_tokens:
-            raise CaptureError(f"window: 0 to the {self.prompt_tokens} tokens of the prompt, found {self.window}")
+            raise CaptureError(f"window: must be 0 to {self.prompt_tokens}, the tokens of the prompt, found {self.window}")
         if self.dtype not in DTYPES:
             raise CaptureError(f"dtype: found {self.dtype}; known: {', '.join(DTYPES)}")
 
@@ -74,7 +75,7 @@ class Plan:
         return self.window + self.decode_steps
 
     def blocks(self, done: int = 0) -> Iterator[tuple[int, int]]:
-        """What is fed next and in one piece: [begin, end) of positions, from position `done` on."""
+        """Yields the ranges [begin, end) of positions that are fed in one piece, from position `done` on."""
         while done < self.prompt_tokens:
             end = min(self.prompt_tokens, done + self.block)
             yield done, end
@@ -84,15 +85,15 @@ class Plan:
             done += 1
 
     def captured_rows(self, begin: int, end: int) -> range:
-        """Rows of a block whose queries are captured."""
+        """Returns the rows of a block whose queries are captured."""
         return range(max(begin, self.first_query) - begin, max(begin, end) - begin)
 
     def fingerprint(self) -> dict:
-        """Everything that must be the same for a capture to go on; plain JSON."""
+        """Returns everything that must be unchanged for a capture to resume, as plain JSON."""
         return json.loads(json.dumps(asdict(self)))
 
     def metadata(self, optional: Mapping[str, str]) -> dict[str, str]:
-        """The trace's `__metadata__`. A choice of heads makes a model of these heads alone."""
+        """Returns the trace's `__metadata__`. With a choice of heads, the trace describes a model that has only these heads."""
         text = {"format": FORMAT, "source": "captured", "layers": ",".join(map(str, self.layers)),
                 "n_layers": str(self.shape.n_layers), "n_q_heads": str(len(self.q_heads)),
                 "n_kv_heads": str(len(self.kv_heads)), "head_dim": str(self.shape.head_dim),
@@ -105,11 +106,12 @@ class Plan:
 
 def _check_ids(what: str, ids: tuple[int, ...], count: int) -> None:
     if not ids or list(ids) != sorted(set(ids)) or ids[0] < 0 or ids[-1] >= count:
-        raise CaptureError(f"{what}: ascending numbers from 0 to {count - 1}, found {','.join(map(str, ids)) or 'none'}")
+        raise CaptureError(f"{what}: must be ascending numbers from 0 to {count - 1}, found "
+                           f"{','.join(map(str, ids)) or 'none'}")
 
 
 def parse_ids(what: str, text: str, count: int) -> tuple[int, ...]:
-    """`all`, `every:N`, or numbers and ranges: `0,13,20-23`; negative numbers count from the end."""
+    """Parses `all`, `every:N`, or numbers and ranges such as `0,13,20-23` and `20--1`; negative numbers count from the end."""
     if text == "all":
         return tuple(range(count))
     try:
@@ -117,12 +119,16 @@ def parse_ids(what: str, text: str, count: int) -> tuple[int, ...]:
             return tuple(range(0, count, int(text.removeprefix("every:"))))
         ids: set[int] = set()
         for part in text.split(","):
-            first, dash, last = part.strip().partition("-") if not part.strip().startswith("-") else (part, "", "")
-            begin = int(first)
-            begin += count if begin < 0 else 0
-            ids.update(range(begin, int(last) + 1) if dash else [begin])
+            found = re.fullmatch(r"(-?\d+)(?:-(-?\d+))?", part.strip())
+            if found is None:
+                raise ValueError(part)
+            begin, last = (int(end) + (count if int(end) < 0 else 0) for end in (found[1], found[2] or found[1]))
+            if last < begin:
+                raise ValueError(part)
+            ids.update(range(begin, last + 1))
     except ValueError as error:
-        raise CaptureError(f"{what}: found {text!r}; known: all, every:N, numbers and ranges such as 0,13,20-23") from error
+        raise CaptureError(f"{what}: found {text!r}; known: all, every:N, numbers and ascending ranges such as "
+                           "0,13,20-23") from error
     chosen = tuple(sorted(ids))
     _check_ids(what, chosen, count)
     return chosen

@@ -1,6 +1,6 @@
-"""Writes and reads safetensors files with the standard library alone.
+"""Writes and reads safetensors files with only the standard library.
 
-A file is an 8-byte little-endian header length, a JSON header, and the tensors' bytes without holes. Tensors are written
+A file is an 8-byte little-endian header length, a JSON header, and the tensors' bytes without gaps. Tensors are written
 from iterators of byte chunks, so that a trace larger than memory can be assembled.
 """
 
@@ -19,7 +19,7 @@ BYTES = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I64": 8}
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor to write: its bytes come in row-major order, in any number of chunks."""
+    """A tensor to write; its bytes are supplied in row-major order, in any number of chunks."""
 
     name: str
     dtype: str
@@ -32,7 +32,7 @@ class Tensor:
 
 
 def write(path: Path, metadata: Mapping[str, str], tensors: Sequence[Tensor]) -> None:
-    """Writes under a temporary name and replaces the target at the end: a file that is there is whole."""
+    """Writes under a temporary name and then renames into place, so that an existing file is always complete."""
     header: dict = {"__metadata__": dict(metadata)}
     offset = 0
     for tensor in tensors:
@@ -52,7 +52,7 @@ def write(path: Path, metadata: Mapping[str, str], tensors: Sequence[Tensor]) ->
 
 
 def read_header(path: Path) -> tuple[dict, int]:
-    """The header, and where the data begin."""
+    """Returns the header and the offset at which the data begin."""
     with open(path, "rb") as file:
         start = file.read(8)
         if len(start) < 8:
@@ -67,7 +67,7 @@ def read_header(path: Path) -> tuple[dict, int]:
 
 
 def read_bytes(path: Path, name: str) -> tuple[dict, bytes]:
-    """A tensor's entry in the header, and its bytes."""
+    """Returns a tensor's header entry and its bytes."""
     header, data = read_header(path)
     if name not in header:
         known = ", ".join(sorted(key for key in header if key != "__metadata__"))

@@ -1,8 +1,9 @@
-"""What has been captured so far, in a folder of append-only files, so that an interrupted capture goes on.
+"""The data captured so far, in a folder of append-only files, so that an interrupted capture can resume.
 
-Each file holds one tensor of one layer as a row of blocks, a block being [heads, rows, width] of the positions that were fed
-together. `state.json` says how far all files are whole; what lies behind that was cut off in the middle and is truncated.
-Keys and values of all layers are kept, also of those that the trace leaves out: the model's cache is rebuilt from them.
+Each file contains one tensor of one layer as a sequence of blocks, a block being [heads, rows, width] of the positions that
+were fed together. `state.json` records the length up to which all files are complete; anything beyond it is the rest of an
+interrupted block and is truncated. Keys and values of all layers are kept, including layers that the trace leaves out: the
+model's cache is rebuilt from them.
 """
 
 import hashlib
@@ -18,15 +19,17 @@ from .safetensors_file import BYTES
 
 
 class Spool:
-    """Opened for one plan and one sequence of tokens; refuses to go on with another."""
+    """The spool of one plan, one sequence of tokens and one model; resuming with any other is refused.
 
-    def __init__(self, folder: Path, plan: Plan, tokens: list[int]):
+    model: identifies the weights, which the plan does not."""
+
+    def __init__(self, folder: Path, plan: Plan, tokens: list[int], model: str = ""):
         self._folder = folder
         self._plan = plan
         self._element = BYTES[DTYPES[plan.dtype]]
         self._files: dict[str, BinaryIO] = {}
         prompt = hashlib.sha256(json.dumps(tokens).encode()).hexdigest()
-        self._state = {"plan": plan.fingerprint(), "prompt": prompt, "blocks": [], "fed": [], "next": None}
+        self._state = {"plan": plan.fingerprint(), "prompt": prompt, "model": model, "blocks": [], "fed": [], "next": None}
         folder.mkdir(parents=True, exist_ok=True)
         if self._state_path.exists():
             self._go_on()
@@ -44,7 +47,7 @@ class Spool:
 
     @property
     def done(self) -> int:
-        """Positions that are captured."""
+        """The number of positions captured."""
         return sum(self._state["blocks"])
 
     @property
@@ -54,7 +57,7 @@ class Spool:
 
     @property
     def fed(self) -> list[int]:
-        """Tokens fed after the prompt."""
+        """The tokens fed after the prompt."""
         return self._state["fed"]
 
     def kinds(self, layer: int) -> list[str]:
@@ -66,7 +69,7 @@ class Spool:
         self._files[f"{layer}.{kind}"].write(data)
 
     def commit(self, rows: int, fed: list[int], next_token: int) -> None:
-        """The block of `rows` positions is whole; `fed` are its tokens behind the prompt."""
+        """Marks the block of `rows` positions as complete; `fed` are its tokens after the prompt."""
         self._state["blocks"].append(rows)
         self._state["fed"] += fed
         self._state["next"] = next_token
@@ -77,7 +80,7 @@ class Spool:
         os.replace(temporary, self._state_path)
 
     def head(self, layer: int, kind: str, head: int) -> Iterator[bytes]:
-        """One head's rows in order of position, block by block."""
+        """Yields one head's rows in order of position, block by block."""
         with open(self._path(layer, kind), "rb") as file:
             base = 0
             for heads, rows, width in self._block_shapes(kind):
@@ -96,7 +99,7 @@ class Spool:
     def remove(self) -> None:
         shutil.rmtree(self._folder)
 
-    # ---- the files
+    # ---- files
 
     def _path(self, layer: int, kind: str) -> Path:
         return self._folder / f"layers.{layer}.{kind}.bin"
@@ -119,17 +122,18 @@ class Spool:
         size = self._element * sum(heads * rows * width for heads, rows, width in self._block_shapes(kind))
         there = path.stat().st_size if path.exists() else 0
         if there < size:
-            raise CaptureError(f"{path}: has {there} bytes, {self._state_path.name} promises {size}; remove {self._folder}")
+            raise CaptureError(f"{path}: has {there} bytes, {self._state_path.name} states {size}; remove {self._folder}")
         file = open(path, "ab")
         file.truncate(size)
         self._files[f"{layer}.{kind}"] = file
 
     def _go_on(self) -> None:
         found = json.loads(self._state_path.read_text())
-        for key, want in self._state["plan"].items():
-            if found["plan"].get(key) != want:
-                raise CaptureError(f"{self._folder} was begun with {key} = {found['plan'].get(key)}, now {want}: "
-                                   "remove it or name another folder (--work)")
+        before, now = ({**state["plan"], "model": state.get("model")} for state in (found, self._state))
+        for key, want in now.items():
+            if before.get(key) != want:
+                raise CaptureError(f"{self._folder} was started with {key} = {before.get(key)}, now {want}: "
+                                   "remove it or choose another folder (--work)")
         if found["prompt"] != self._state["prompt"]:
-            raise CaptureError(f"{self._folder} was begun with another prompt: remove it or name another folder (--work)")
+            raise CaptureError(f"{self._folder} was started with another prompt: remove it or choose another folder (--work)")
         self._state = found

@@ -1,4 +1,4 @@
-"""PyTorch tensors as the bytes that the spool takes, and back."""
+"""Conversion between PyTorch tensors and the bytes of the spool."""
 
 from typing import Sequence
 
@@ -11,23 +11,23 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 
 def to_bytes(tensor: torch.Tensor, dtype: str) -> bytes:
-    """Row-major bytes; NumPy has no bfloat16, so that two-byte types pass as integers."""
+    """Returns row-major bytes. NumPy has no bfloat16, so two-byte types are passed to it as integers."""
     tensor = tensor.detach().to(DTYPES[dtype]).contiguous().cpu()
     return tensor.view(torch.int32 if dtype == "f32" else torch.int16).numpy().tobytes()
 
 
 def from_bytes(data: bytes, dtype: str, width: int) -> torch.Tensor:
-    """[rows, width]"""
+    """Returns a tensor [rows, width]."""
     return torch.frombuffer(bytearray(data), dtype=DTYPES[dtype]).reshape(-1, width)
 
 
 def cache_of(heads: Sequence[bytes], dtype: str, width: int, device: torch.device | str) -> torch.Tensor:
-    """[1, heads, rows, width] from one head's rows an item."""
+    """Returns [1, heads, rows, width]; each item of `heads` contains the rows of one head."""
     return torch.stack([from_bytes(rows, dtype, width) for rows in heads])[None].to(device)
 
 
 class TensorBlock:
-    """A block of one sequence as one layer's attention saw it; see drive.Block.
+    """The inputs of one layer's attention for a block of one sequence; see drive.Block.
 
     query [n_q_heads, rows, head_dim]; key and value [n_kv_heads, any, head_dim], whose last rows are the new positions;
     hidden [rows, hidden] or None."""
@@ -38,7 +38,7 @@ class TensorBlock:
         for name, tensor, heads in (("queries", query, shape.n_q_heads), ("keys", key, shape.n_kv_heads),
                                     ("values", value, shape.n_kv_heads)):
             if tensor.shape[0] != heads or tensor.shape[2] != shape.head_dim or tensor.shape[1] < rows:
-                raise CaptureError(f"{name} are {list(tensor.shape)}, a trace needs [{heads}, {rows}, {shape.head_dim}]")
+                raise CaptureError(f"{name} are {list(tensor.shape)}; a trace needs [{heads}, {rows}, {shape.head_dim}]")
         self._dtype, self._rows = dtype, rows
         self._query, self._key, self._value, self._hidden = query, key, value, hidden
 
@@ -53,5 +53,5 @@ class TensorBlock:
 
     def hidden(self, rows: range) -> bytes:
         if self._hidden is None:
-            raise CaptureError("hidden states were asked for and not seen")
+            raise CaptureError("hidden states were requested, but none were observed")
         return to_bytes(self._hidden[rows.start:rows.stop], self._dtype)

@@ -1,4 +1,4 @@
-"""Traces of the trained model, of the items that its accuracy is measured on, for kvcast."""
+"""Captures traces of the trained model for kvcast, from the items on which its accuracy is measured."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ from .train import environment, load_model
 
 
 class SmallDecoder:
-    """The trained model as kvcast_capture's Decoder."""
+    """The trained model as a Decoder of kvcast_capture."""
 
     def __init__(self, model: Model, dtype: str, device: str):
         c = model.config
@@ -50,7 +50,8 @@ class SmallDecoder:
 
 def capture_item(model: Model, task: str, context: int, item: int, count: int, layers: str, window: int, dtype: str,
                  folder: Path, device: str, provenance: str) -> Path:
-    """The trace of one item; the right answer is fed, so that what each step must find is known: the token after the one fed."""
+    """Captures the trace of one item. The right answer is fed, so that the token each step must find is known: the one after
+    the token fed."""
     out = folder / f"{task}-{context}-{item}.safetensors"
     if out.exists():
         return out
@@ -67,15 +68,15 @@ def capture_item(model: Model, task: str, context: int, item: int, count: int, l
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    p = argparse.ArgumentParser(prog="kvcast_train.capture", description="Traces of the trained model.")
-    p.add_argument("folder", type=Path, help="where model.pt lies")
-    p.add_argument("out", type=Path, help="a folder for the traces")
+    p = argparse.ArgumentParser(prog="kvcast_train.capture", description="Captures traces of the trained model.")
+    p.add_argument("folder", type=Path, help="the folder of model.pt")
+    p.add_argument("out", type=Path, help="the folder for the traces")
     p.add_argument("--contexts", default="512,1024,2048")
     p.add_argument("--tasks", default=",".join(tasks.TASKS))
-    p.add_argument("--items", type=int, default=64, help="as it was for the table: the traces are of its first items")
-    p.add_argument("--traces", type=int, default=2, help="a task and context (default 2)")
+    p.add_argument("--items", type=int, default=64, help="as for the table, whose first items are captured")
+    p.add_argument("--traces", type=int, default=2, help="traces per task and context (default 2)")
     p.add_argument("--layers", default="all")
-    p.add_argument("--window", type=int, default=1 << 30, help="last prompt queries kept (default all)")
+    p.add_argument("--window", type=int, default=1 << 30, help="number of last prompt queries to keep (default all)")
     p.add_argument("--dtype", default="bf16")
     p.add_argument("--device", default="cuda")
     args = p.parse_args(arguments)

@@ -1,11 +1,11 @@
-"""True accuracy beside kvcast's proxies: do they rank policies as the model does? Standard library alone.
+"""Compares true accuracy with kvcast's proxies: do they rank policies as the model does? Needs only the standard library.
 
 python3 -m kvcast_train.compare TABLE.csv PROXIES.csv [--score COLUMN] prints JSON. For each proxy:
-  spearman, kendall   over policy × budget, accuracy and proxy being means over tasks at each context
+  spearman, kendall   over policy × budget, with accuracy and proxy averaged over tasks at each context
   by_task             the median of Spearman's coefficient within a task and context
   mean_error          points between the true accuracy of a row and that read off a monotone curve (isotonic regression) through
-                      the rows of all other policies: what a link from this proxy to accuracy can reach at best
---score names a column that is a predicted accuracy in points: mean_error is then its own."""
+                      the rows of all other policies: the best that a score model of this proxy can achieve
+--score names a column that is a predicted accuracy in points; its mean_error is that of the prediction itself."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ PROXIES = ("recall_mass_mean", "recall_mass_p10", "output_error_mean", "topk_ove
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """From 1; equal values share the mean of their ranks."""
+    """Returns ranks from 1; equal values share the mean of their ranks."""
     order = sorted(range(len(values)), key=values.__getitem__)
     out, i = [0.0] * len(values), 0
     while i < len(order):
@@ -35,7 +35,7 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 
 def pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """None where one of them does not vary."""
+    """Returns Pearson's coefficient, or None if x or y is constant."""
     mx, my = statistics.fmean(x), statistics.fmean(y)
     sxy = sum((a - mx) * (b - my) for a, b in zip(x, y))
     sxx, syy = sum((a - mx) ** 2 for a in x), sum((b - my) ** 2 for b in y)
@@ -61,7 +61,8 @@ def kendall(x: Sequence[float], y: Sequence[float]) -> float | None:
 
 
 def isotonic(x: Sequence[float], y: Sequence[float]) -> Callable[[float], float]:
-    """The non-decreasing curve nearest to the points (pool adjacent violators), linear between them, level beyond them."""
+    """Returns the non-decreasing curve nearest to the points (pool adjacent violators), linear between and constant beyond
+    them."""
     blocks: list[list[float]] = []  # sum of y, number, mean of x
     for a in sorted(set(x)):
         at = [value for place, value in zip(x, y) if place == a]
@@ -85,7 +86,7 @@ def isotonic(x: Sequence[float], y: Sequence[float]) -> Callable[[float], float]
 
 
 def means(rows: Iterable[dict[str, str]], keys: Sequence[str], column: str) -> dict[tuple[str, ...], float]:
-    """Of a column, by key; rows without it are left out."""
+    """Returns the means of a column by key; rows without a value are left out."""
     gathered: dict[tuple[str, ...], list[float]] = {}
     for row in rows:
         if row.get(column, "") not in ("", None):
@@ -94,7 +95,7 @@ def means(rows: Iterable[dict[str, str]], keys: Sequence[str], column: str) -> d
 
 
 def link_error(cells: Sequence[tuple[str, float, float]]) -> float | None:
-    """Mean distance of true accuracies to the curve through all other policies. cells: policy, proxy, accuracy."""
+    """Returns the mean distance of true accuracies to the curve through all other policies. cells: policy, proxy, accuracy."""
     errors = []
     direction = spearman([p for _, p, _ in cells], [a for _, _, a in cells])
     sign = -1.0 if direction is not None and direction < 0 else 1.0
@@ -137,10 +138,10 @@ def compare(table: list[dict[str, str]], proxies: list[dict[str, str]], columns:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    p = argparse.ArgumentParser(prog="kvcast_train.compare", description="True accuracy beside kvcast's proxies.")
+    p = argparse.ArgumentParser(prog="kvcast_train.compare", description="Compares true accuracy with kvcast's proxies.")
     p.add_argument("table", type=Path)
     p.add_argument("proxies", type=Path)
-    p.add_argument("--proxy", action="append", help="a column of PROXIES.csv; may be given several times")
+    p.add_argument("--proxy", action="append", help="a column of PROXIES.csv; may be repeated")
     p.add_argument("--score", help="a column that is a predicted accuracy in points")
     args = p.parse_args(arguments)
     found = compare(read_rows(args.table), read_rows(args.proxies), args.proxy or PROXIES, args.score)

@@ -1,7 +1,7 @@
-"""True accuracy: every policy and budget decodes the same prompts, greedily, inside the model's attention.
+"""Measures true accuracy: every policy and budget decodes the same prompts, greedily, inside the model's attention.
 
-Prompts are read with full attention, once; each policy then decodes from the same cache. A row is written as soon as it is there,
-and rows that are there are not measured again, so that the command goes on where it stopped."""
+Prompts are read once, with full attention; each policy then decodes from the same cache. Each row is written as soon as it is
+measured, and existing rows are not measured again, so that the command resumes where it stopped."""
 
 import argparse
 import csv
@@ -25,7 +25,7 @@ COLUMNS = ("task", "context", "policy", "parameters", "budget", "items", "accura
 
 
 class Read:
-    """Prompts [B, S] read with full attention: what each layer's cache holds, and the queries."""
+    """Prompts [B, S] read with full attention: each layer's cache and queries."""
 
     def __init__(self, model: Model, prompt: Tensor):
         self.model, self.tokens = model, prompt.shape[1]
@@ -39,8 +39,8 @@ class Read:
             self.first = model.logits(model(prompt, attend=attend)[:, -1]).argmax(-1)
 
     def decode(self, policy: Policy, steps: int) -> tuple[Tensor, float]:
-        """Tokens [B, 1 + steps]: the prompt's next one and those of the decode steps; and the mean number of tokens attended to, a
-        selecting head and step."""
+        """Returns the tokens [B, 1 + steps], which are the one that follows the prompt and those of the decode steps, and the mean
+        number of attended tokens per selecting head and step."""
         policy.survey(self.layers)
         selectors: list[Selector] = [policy.begin(prompt) for prompt in self.layers]
         caches = [tuple(pad(cache, (0, 0, 0, steps)) for cache in (prompt.keys, prompt.values)) for prompt in self.layers]
@@ -64,18 +64,18 @@ class Read:
 
 
 def grade(answer: Tensor, given: Tensor, parts: int) -> Tensor:
-    """Share of each answer's parts that are right, [B]; a part is right when all its tokens are."""
+    """Returns the share of each answer's parts that are right, [B]; a part is right if all its tokens are."""
     return (answer == given).view(answer.shape[0], parts, -1).all(-1).double().mean(-1)
 
 
 def items_of(task: str, context: int, count: int, device: str) -> tasks.Items:
-    """The items that a task is measured on; traces are captured of the same."""
+    """Returns the items on which a task is measured; traces are captured from the same items."""
     seed = 7919 * (list(tasks.TASKS).index(task) + 1) + context
     return tasks.make_items(task, context, count, torch.Generator(device).manual_seed(seed))
 
 
 def measure(read: Read, items: tasks.Items, name: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The figures of a row."""
+    """Returns the measured values of a row."""
     lengths = Lengths(items.prompt.shape[1], items.steps)
     try:
         policy = make_policy(name, read.model.config.shape, lengths, **parameters)
@@ -93,7 +93,7 @@ def key_of(row: dict[str, Any]) -> tuple[str, ...]:
 
 def run(model: Model, table: Path, contexts: Sequence[int], names: Sequence[str], count: int, device: str,
         profile: str | None, minutes: float) -> bool:
-    """Appends the rows that are missing; True when none is."""
+    """Appends the missing rows; returns True once none is missing."""
     done = {key_of(row) for row in read_rows(table)} if table.exists() else set()
     began = time.monotonic()
     with open(table, "a", newline="", encoding="utf-8") as file:
@@ -120,21 +120,21 @@ def run(model: Model, table: Path, contexts: Sequence[int], names: Sequence[str]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    p = argparse.ArgumentParser(prog="kvcast_train.evaluate", description="True accuracy of policy × budget × task.")
-    p.add_argument("folder", type=Path, help="where model.pt lies; table.csv and environment.json are written there")
+    p = argparse.ArgumentParser(prog="kvcast_train.evaluate", description="Measures true accuracy of policy × budget × task.")
+    p.add_argument("folder", type=Path, help="the folder of model.pt; table.csv and environment.json are written there")
     p.add_argument("--contexts", default="512,1024,2048")
     p.add_argument("--tasks", default=",".join(tasks.TASKS))
     p.add_argument("--items", type=int, default=64)
     p.add_argument("--device", default="cuda")
-    p.add_argument("--profile", help="a file of `kvcast profile`, for the policies that need one")
-    p.add_argument("--minutes", type=float, default=8, help="of this piece (default 8)")
+    p.add_argument("--profile", help="a head profile from `kvcast profile`, for the policies that need one")
+    p.add_argument("--minutes", type=float, default=8, help="time limit of this call (default 8)")
     args = p.parse_args(arguments)
     model = load_model(args.folder / "model.pt", args.device)
     (args.folder / "environment.json").write_text(json.dumps(environment(args.device), indent=1) + "\n")
     contexts = [int(context) for context in args.contexts.split(",")]
     finished = run(model, args.folder / "table.csv", contexts, args.tasks.split(","), args.items, args.device, args.profile,
                    args.minutes)
-    print(f"{args.folder / 'table.csv'}: {'finished' if finished else 'the same command goes on'}")
+    print(f"{args.folder / 'table.csv'}: {'finished' if finished else 'run the same command again to continue'}")
     return 0
 
 

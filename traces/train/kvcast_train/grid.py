@@ -1,13 +1,13 @@
-"""Policies, their settings and budgets: what is measured. Windows and pages are scaled to contexts of a few thousand tokens."""
+"""The measured policies with their settings and budgets. Windows and pages are scaled to contexts of a few thousand tokens."""
 
 from typing import Any, Iterator
 
-SHARES = (32, 16, 8, 4, 2)  # budgets are the context over these
+SHARES = (32, 16, 8, 4, 2)  # budgets are the context divided by these
 WITH_PROFILE = ("headkv", "compresskv", "duo_attention", "razor_attention")
 
 
 def settings(context: int, head_dim: int, profile: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Policy and parameters; those that need a profile are left out where there is none."""
+    """Yields policies and parameters; policies that need a head profile are left out if there is none."""
     yield "full", {}
     for share in SHARES:
         budget = context // share
@@ -23,12 +23,13 @@ def settings(context: int, head_dim: int, profile: str | None) -> Iterator[tuple
 
 
 def within(size: int, budget: int, parts: int = 2) -> int:
-    """The size, or a part of a budget that is too small for it."""
+    """Returns the size, or one of `parts` equal parts of the budget if that is smaller."""
     return min(size, budget // parts)
 
 
 def at_budget(budget: int, context: int, head_dim: int) -> dict[str, dict[str, Any]]:
-    """Parameters beside the budget. rocketkv_mt is left out: in a single turn it attends to what rocketkv attends to."""
+    """Returns the parameters other than the budget. rocketkv_mt is left out: in a single turn it attends to the same tokens as
+    rocketkv."""
     window, near = {"window": within(16, budget)}, within(16, budget, 4)
     return {
         "exact_topk": {}, "streaming_llm": {"sink": min(4, budget // 2)}, "h2o": {}, "tova": {},
@@ -44,7 +45,7 @@ def at_budget(budget: int, context: int, head_dim: int) -> dict[str, dict[str, A
 
 
 def by_threshold(share: int, context: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Policies without a budget, set to read about one in `share` tokens."""
+    """Yields policies without a budget, with settings that read about one in `share` tokens."""
     yield "squeezed_attention", {"sparsity": 1 - 1 / share, "window": min(64, context // 16)}
     yield "infinigen", {"alpha": 8, "max_share": 1 / share}
     yield "magicpig", {"hash_bits": {32: 10, 16: 9, 8: 8, 4: 7, 2: 6}[share], "sink": 4, "recent": min(16, context // 16)}

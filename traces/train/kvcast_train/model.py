@@ -1,6 +1,6 @@
 """A Llama-shaped decoder: RMS norms, grouped-query attention with RoPE, a gated feed-forward network, tied embeddings.
 
-Attention is a function that is passed in, so that training, capturing and decoding under a policy share one forward pass."""
+Attention is passed in as a function, so that training, capturing and decoding under a policy share one forward pass."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Callable
@@ -35,7 +35,7 @@ class Config:
 
 
 def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
-    """RoPE of [B, heads, n, d] at positions [n]; pairs are halves of the head dimension, as in Llama."""
+    """Applies RoPE to [B, heads, n, d] at positions [n]; pairs are halves of the head dimension, as in Llama."""
     half = x.shape[-1] // 2
     frequencies = theta ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
     angles = positions[:, None].float() * frequencies
@@ -45,7 +45,7 @@ def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
 
 
 def causal(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Full attention within the positions given, all of them new."""
+    """Computes full causal attention within the given positions, all of which are new."""
     group = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
     if hasattr(functional, "scaled_dot_product_attention"):  # PyTorch 2
@@ -98,13 +98,13 @@ class Model(nn.Module):
             if parameter.dim() == 2:
                 into_stream = name.endswith(("out.weight", "down.weight"))
                 nn.init.normal_(parameter, std=0.02 / (2 * config.layers) ** 0.5 if into_stream else 0.02)
-        # What all words share: through RoPE, queries and keys of that alone make heads that attend by distance. Without biases a
-        # model must find it first.
+        # A component shared by all words. Through RoPE, queries and keys of this component alone give heads that attend by
+        # distance; without biases, a model would have to learn such a component first.
         with torch.no_grad():
             self.embed.weight += 0.02 * torch.randn(config.hidden)
 
     def forward(self, tokens: Tensor, first: int = 0, attend: Attend = causal) -> Tensor:
-        """Hidden states [B, n, hidden] of tokens [B, n] at positions `first` and up."""
+        """Returns hidden states [B, n, hidden] of tokens [B, n] at positions `first` and up."""
         positions = torch.arange(first, first + tokens.shape[1], device=tokens.device)
         x = self.embed(tokens)
         for layer in self.layers:

@@ -1,4 +1,5 @@
-"""kvcast's proxies of every row of a table of true accuracies, from traces of the same tasks. Standard library alone.
+"""Computes kvcast's proxies for every row of a table of true accuracies, from traces of the same tasks. Needs only the standard
+library.
 
 python3 -m kvcast_train.proxies TABLE.csv TRACES OUT.csv --kvcast build/kvcast [--profile P.yaml]"""
 
@@ -17,7 +18,7 @@ KEY = ("task", "context", "policy", "parameters")
 
 
 def numbers(answer: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Numeric leaves of a JSON object, their keys joined by dots."""
+    """Yields the numeric leaves of a JSON object with their keys joined by dots."""
     if isinstance(answer, dict):
         for key, value in answer.items():
             yield from numbers(value, f"{prefix}.{key}" if prefix else key)
@@ -33,7 +34,7 @@ def command(kvcast: str, trace: Path, policy: str, parameters: dict[str, Any]) -
 
 
 def traces_of(folder: Path) -> dict[tuple[str, str], list[Path]]:
-    """By task and context, from the files' names."""
+    """Returns the traces by task and context, which are taken from the file names."""
     found: dict[tuple[str, str], list[Path]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         if match := re.fullmatch(r"(\w+)-(\d+)-\d+", path.stem):
@@ -42,13 +43,13 @@ def traces_of(folder: Path) -> dict[tuple[str, str], list[Path]]:
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """Of a CSV file."""
+    """Reads the rows of a CSV file."""
     with open(path, newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def run(table: Path, traces: Path, out: Path, kvcast: str, profile: str | None) -> int:
-    """Appends a row a trace and row of the table that are not there yet; returns how many."""
+    """Appends the missing rows, one per trace and row of the table; returns their number."""
     rows = read_rows(table)
     there = read_rows(out) if out.exists() else []
     done = {(*(row[key] for key in KEY), row["trace"]) for row in there}
@@ -79,7 +80,7 @@ def run(table: Path, traces: Path, out: Path, kvcast: str, profile: str | None) 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    p = argparse.ArgumentParser(prog="kvcast_train.proxies", description="kvcast's proxies of a table's rows.")
+    p = argparse.ArgumentParser(prog="kvcast_train.proxies", description="Computes kvcast's proxies for the rows of a table.")
     p.add_argument("table", type=Path)
     p.add_argument("traces", type=Path)
     p.add_argument("out", type=Path)

@@ -1,6 +1,7 @@
-"""Runs a policy on a trace and writes what it selects, as `kvcast replay --selections` does; and what is left of attention.
+"""Runs a policy on a trace and writes its selections, as `kvcast replay --selections` does, and the attention mass it keeps.
 
-python3 -m kvcast_train.selections TRACE POLICY [key=value …] writes JSON lines to stdout. Exit: 0 done, 2 wrong input, 77 no PyTorch.
+python3 -m kvcast_train.selections TRACE POLICY [key=value …] writes JSON lines to stdout. Exit codes: 0 done, 2 wrong input, 77 no
+PyTorch.
 """
 
 import argparse
@@ -8,7 +9,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 from kvcast_capture.errors import CaptureError
 from kvcast_capture.safetensors_file import read_bytes, read_header
@@ -18,7 +19,7 @@ try:
 except ImportError:
     if __name__ != "__main__":
         raise
-    print("kvcast_train.selections: no PyTorch", file=sys.stderr)
+    print("kvcast_train.selections: PyTorch is not installed", file=sys.stderr)
     sys.exit(77)
 
 from .policies import Lengths, Prompt, Shape, Step, make_policy
@@ -34,12 +35,14 @@ class Trace:
     lengths: Lengths
     layers: list[int]
     tensors: dict[str, torch.Tensor]
-    prompt_queries: int  # captured without a gap before the first decode step
+    prompt_queries: int  # number captured without a gap before the first decode step
 
     @staticmethod
     def read(path: Path) -> "Trace":
         header, _ = read_header(path)
         said = header.pop("__metadata__")
+        if any(0 < turn < int(said["prompt_tokens"]) for turn in json.loads(said.get("turns", "[]"))):
+            raise ValueError(f"{path}: its prompt has several turns, but the policies here read a prompt as one turn")
         tensors = {}
         for name in header:
             entry, data = read_bytes(path, name)
@@ -65,8 +68,8 @@ class Trace:
 
 
 def run(trace: Trace, name: str, parameters: dict[str, Any]) -> Iterator[tuple[int, int, torch.Tensor, float, float]]:
-    """layer, step, mask [heads, n], mean attention mass kept, mean relative output error; step −1 is what is resident after the
-    prompt."""
+    """Yields layer, step, mask [heads, n], mean attention mass kept and mean relative output error; at step −1 the mask is the
+    tokens resident after the prompt."""
     policy = make_policy(name, trace.shape, trace.lengths, **parameters)
     prompts = [trace.prompt(layer) for layer in trace.layers]
     policy.survey(prompts)
@@ -84,7 +87,7 @@ def run(trace: Trace, name: str, parameters: dict[str, Any]) -> Iterator[tuple[i
 
 
 def parse_parameters(settings: Sequence[str]) -> dict[str, Any]:
-    """key=value with numbers as numbers."""
+    """Parses key=value settings; numeric values become numbers."""
     out: dict[str, Any] = {}
     for setting in settings:
         key, _, value = setting.partition("=")
@@ -95,8 +98,15 @@ def parse_parameters(settings: Sequence[str]) -> dict[str, Any]:
     return out
 
 
+def check_numbers(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Refuses anything but a number of at least 0 for a parameter whose default is a number."""
+    for key, value in parameters.items():
+        if type(defaults[key]) in (int, float) and (type(value) not in (int, float) or value < 0):
+            raise ValueError(f"{key} must be a number of at least 0, found {value!r}")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    p = argparse.ArgumentParser(prog="kvcast_train.selections", description="What a policy selects on a trace, as JSON lines.")
+    p = argparse.ArgumentParser(prog="kvcast_train.selections", description="Prints a policy's selections on a trace as JSON lines.")
     p.add_argument("trace", type=Path, help="a trace file (safetensors)")
     p.add_argument("policy")
     p.add_argument("settings", nargs="*", metavar="key=value", help="parameters of the policy")
@@ -104,15 +114,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parameters = parse_parameters(args.settings)
     try:
         trace = Trace.read(args.trace)
-        make_policy(args.policy, trace.shape, trace.lengths, **parameters)  # shows what is wrong before anything is written
+        # Raises errors before anything is written.
+        check_numbers(parameters, make_policy(args.policy, trace.shape, trace.lengths, **parameters).DEFAULTS)
     except (CaptureError, OSError, TypeError, ValueError) as error:
         p.error(str(error))
     except KeyError as error:
-        p.error(f"{args.trace}: no trace of kvcast: {error} is missing")
-    for layer, t, mask, _, _ in run(trace, args.policy, parameters):
-        key = "kv_head" if mask.shape[0] == trace.shape.n_kv_heads else "q_head"
-        for head, row in enumerate(mask):
-            print(json.dumps({"layer": layer, "step": t, key: head, "attended": row.nonzero()[:, 0].tolist()}))
+        p.error(f"{args.trace}: not a kvcast trace: {error} is missing")
+    try:
+        for layer, t, mask, _, _ in run(trace, args.policy, parameters):
+            key = "kv_head" if mask.shape[0] == trace.shape.n_kv_heads else "q_head"
+            for head, row in enumerate(mask):
+                print(json.dumps({"layer": layer, "step": t, key: head, "attended": row.nonzero()[:, 0].tolist()}))
+    except ValueError as error:  # settings that do not fit together or into the prompt
+        p.error(str(error))
 
 
 if __name__ == "__main__":

@@ -1,19 +1,19 @@
-"""Texts to retrieve, track and copy from, made on the device, a batch at a time.
+"""Texts for retrieval, tracking and copying, generated on the device one batch at a time.
 
-A body of filler (words of a topic that changes every 64 tokens) holds records in random order at random places:
-  FACT name value…      a name's value of four tokens; a name may be stated again, the last time counts
+A body of filler (words of a topic that changes every 64 tokens) contains records in random order at random positions:
+  FACT name value…      a name's value of four tokens; a name may be stated again, and then the last statement counts
   LINK name name        a link of a chain of names
   COPY name span…       a span of 24 tokens
-After it come questions. A prompt is a body, one question and the token ANSWER; as with a language model the prompt's own attention gives
-the answer's first token, and every other one is decoded under the policy.
+Questions follow the body. A prompt is a body, one question and the token ANSWER; as in any language model, the prefill yields the
+first token of the answer, and all others are decoded under the policy.
 
 | task | question | answer | parts |
 |---|---|---|---|
-| single | FACT name, one fact there is | the value | 1 |
+| single | FACT name, with a single fact in the body | the value | 1 |
 | multikey | the same among many facts | the value | 1 |
-| latest | the same, the name stated three times | its last value | 1 |
+| latest | the same, with the name stated three times | its last value | 1 |
 | multiquery | FACT and three names | each name and its value | 3 |
-| tracking | LINK and the first name of a chain | the four names behind it | 4 |
+| tracking | LINK and the first name of a chain | the four names after it | 4 |
 | copying | COPY name | the span | 6 |
 """
 
@@ -23,19 +23,19 @@ import torch
 from torch import Tensor
 
 BOS, FACT, LINK, COPY, ASK, ANSWER = range(6)
-NAMES, VALUES, FILLER = 16, 272, 528  # where each kind of word begins
+NAMES, VALUES, FILLER = 16, 272, 528  # first token id of each kind of word
 VOCABULARY = 1024
 N_NAMES, N_VALUES, TOPIC_WORDS, TOPICS = 256, 256, 16, 31
-VALUE, CHAIN, SPAN = 4, 5, 24  # tokens of a value, names of a chain, tokens of a span
-TASKS = {"single": 1, "multikey": 1, "latest": 1, "multiquery": 3, "tracking": 4, "copying": 6}  # parts of an answer
+VALUE, CHAIN, SPAN = 4, 5, 24  # tokens in a value, names in a chain, tokens in a span
+TASKS = {"single": 1, "multikey": 1, "latest": 1, "multiquery": 3, "tracking": 4, "copying": 6}  # number of parts of an answer
 
 
 @dataclass(frozen=True)
 class Records:
-    """How many records of each kind a body holds."""
+    """Number of records of each kind in a body."""
 
     facts: int
-    restated: int = 0  # facts whose name is the first one's, on top
+    restated: int = 0  # additional facts with the name of the first one
     chains: int = 0
     spans: int = 0
 
@@ -46,7 +46,7 @@ class Records:
 
 @dataclass
 class Body:
-    """Bodies [B, n]; of each record, in order of kind, its words and the positions of its first word."""
+    """Bodies [B, n]; for each record, ordered by kind, its words and the position of its first word."""
 
     tokens: Tensor
     names: Tensor  # [B, N_NAMES], shuffled: facts' names, then those of chains, then of spans
@@ -65,13 +65,13 @@ def make_body(n: int, records: Records, batch: int, generator: torch.Generator) 
     lengths = torch.tensor(records.lengths, device=device)
     free = n - 1 - int(lengths.sum())
     if free < 0:
-        raise ValueError(f"{int(lengths.sum())} tokens of records do not fit into a body of {n}")
+        raise ValueError(f"{int(lengths.sum())} tokens of records do not fit into a body of {n} tokens")
     if records.facts + records.chains * CHAIN + records.spans > N_NAMES:
-        raise ValueError(f"a body has {N_NAMES} names")
+        raise ValueError(f"a body has at most {N_NAMES} names")
     names = NAMES + torch.rand(batch, N_NAMES, generator=generator, device=device).argsort(1)
     values = VALUES + integers(N_VALUES, records.facts + records.restated, VALUE)
     spans = VALUES + integers(N_VALUES, records.spans, SPAN)
-    # Records in random order, random amounts of filler between them.
+    # Records are in random order, with random amounts of filler between them.
     place = torch.rand(batch, len(lengths), generator=generator, device=device).argsort(1)
     gaps = integers(free + 1, len(lengths)).sort(1).values
     in_order = lengths[place]
@@ -106,15 +106,15 @@ def _write(body: Body) -> None:
 
 
 def chains_of(body: Body) -> Tensor:
-    """Names of the chains, [B, chains, CHAIN]."""
+    """Returns the names of the chains, [B, chains, CHAIN]."""
     r = body.records
     return body.names[:, r.facts: r.facts + r.chains * CHAIN].reshape(body.names.shape[0], r.chains, CHAIN)
 
 
 @dataclass
 class Question:
-    """A question and its answer; targets: the position in the body that each token of the answer is found at, −1 where it repeats
-    the question."""
+    """A question and its answer; targets: the position of each token of the answer in the body, −1 if the token repeats the
+    question."""
 
     question: Tensor  # [B, q], without ANSWER
     answer: Tensor  # [B, T]
@@ -122,8 +122,8 @@ class Question:
 
 
 def ask(body: Body, task: str, number: int = 0) -> Question:
-    """number: which fact, chain or span is asked for (multiquery: the first of three facts). `latest` asks for the name that is
-    stated again."""
+    """Returns a question. number: index of the fact, chain or span in question (multiquery: the first of three facts). The question
+    of `latest` is about the restated name."""
     r, batch, device = body.records, body.tokens.shape[0], body.tokens.device
     offsets = torch.arange(SPAN, device=device)
 
@@ -131,7 +131,7 @@ def ask(body: Body, task: str, number: int = 0) -> Question:
         return torch.tensor(words, device=device).expand(batch, -1)
 
     def fact(i: int | Tensor) -> tuple[Tensor, Tensor]:
-        """Value and its positions."""
+        """Returns the value and its positions."""
         i = torch.full((batch,), i, device=device) if isinstance(i, int) else i
         rows = torch.arange(batch, device=device)
         return body.values[rows, i], body.starts[rows, i, None] + 2 + offsets[:VALUE]
@@ -157,13 +157,13 @@ def ask(body: Body, task: str, number: int = 0) -> Question:
         name = body.names[:, r.facts + r.chains * CHAIN + number, None]
         start = body.starts[:, len(r.lengths) - r.spans + number, None]
         return Question(torch.cat((mark(ASK, COPY), name), 1), body.spans[:, number], start + 2 + offsets)
-    raise ValueError(f"task {task} is not known; known: {', '.join(TASKS)}")
+    raise ValueError(f"unknown task {task}; known: {', '.join(TASKS)}")
 
 
 @dataclass
 class Items:
-    """Prompts of one length with one question each. answer [B, T]: what is to come out; its tokens but the last are what decoding is
-    fed. targets [B, T]: where in the prompt each token of the answer is found."""
+    """Prompts of one length with one question each. answer [B, T]: the expected tokens, of which all but the last are fed to the
+    decode steps. targets [B, T]: the position of each token of the answer in the prompt."""
 
     prompt: Tensor
     answer: Tensor
@@ -172,12 +172,12 @@ class Items:
 
     @property
     def steps(self) -> int:
-        """Decode steps: the prompt gives the first token."""
+        """Number of decode steps; the prefill yields the first token."""
         return self.answer.shape[1] - 1
 
 
 def make_items(task: str, context: int, batch: int, generator: torch.Generator) -> Items:
-    """Prompts of `context` tokens, the question and ANSWER their last."""
+    """Returns prompts of `context` tokens that end with the question and ANSWER."""
     asked = {"multiquery": 6}.get(task, 4)
     many = max(4, context // 64)
     records = {"single": Records(1), "multikey": Records(many), "latest": Records(many // 2, restated=2),
@@ -189,17 +189,17 @@ def make_items(task: str, context: int, batch: int, generator: torch.Generator) 
     return Items(prompt, q.answer, q.targets, TASKS[task])
 
 
-READ_AFTER = 3  # tokens behind a record from which a trained model reads what stands in it
+READ_AFTER = 3  # number of tokens after a record from which a trained model reads its content
 
 
 def needed(task: str, targets: list[int]) -> list[list[int]]:
-    """For each token of an answer the positions that a model must be able to attend to: the record that holds the token, and what
-    follows it. The model of eight layers reads a fact from the three tokens of filler behind it, whose keys and values have
-    gathered it while the prompt was read; the token itself gets a hundredth of the attention there. targets: as in Items, of one
-    item."""
-    length, copied = {"tracking": (3, 1), "copying": (2 + SPAN, SPAN)}.get(task, (2 + VALUE, VALUE))  # tokens of a record
+    """Returns, for each token of an answer, the positions that a model must be able to attend to: the record that contains the
+    token, and the tokens after the record. The eight-layer model reads a fact from the three tokens of filler after it, whose keys
+    and values have collected it during prefill; the token itself gets a hundredth of the attention there. targets: as in Items,
+    for one item."""
+    length, copied = {"tracking": (3, 1), "copying": (2 + SPAN, SPAN)}.get(task, (2 + VALUE, VALUE))  # tokens in a record
     out: list[list[int]] = []
-    found = 0  # tokens so far that do not repeat the question
+    found = 0  # number of tokens so far that do not repeat the question
     for position in targets:
         if position < 0:
             out.append([])
@@ -211,13 +211,13 @@ def needed(task: str, targets: list[int]) -> list[list[int]]:
 
 
 def make_training_batch(n: int, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Texts [B, n] with many questions behind a mixed body, and which tokens are answers [B, n]."""
+    """Returns texts [B, n] of a mixed body followed by many questions, and a mask of the tokens that are answers [B, n]."""
     draw = int(torch.randint(1 << 30, (1,), generator=generator, device=generator.device))
-    if n < 128:  # what fits; a short text teaches to look up and to follow
+    if n < 128:  # only a few records fit; a short text trains lookup and tracking
         records = Records(facts=3, chains=1)
         asked = [("multikey", i) for i in range(3)]
     else:
-        # One kind of record, or all of them together.
+        # The body has one kind of record, or all of them together.
         scale, kind = 1 + draw % max(1, n // 128), draw // 28 % 4
         facts = 3 + 2 * scale if kind in (0, 1) else 0
         records = Records(facts, restated=2 if facts else 0, chains=scale if kind in (0, 2) else 0,
@@ -228,10 +228,10 @@ def make_training_batch(n: int, batch: int, generator: torch.Generator) -> tuple
     asked += [("tracking", i) for i in range(min(8, records.chains))]
     turn = draw // 64 % len(asked)
     words = {"multiquery": 6 + 3 * (1 + VALUE), "tracking": 4 + CHAIN - 1, "copying": 4 + SPAN}
-    # A part of what the records leave is filler: questions that fill a text teach to look near.
+    # Part of the space left by the records is filler: texts full of questions would train the model to attend only nearby.
     left = max(4 + SPAN if n >= 128 else 4 + VALUE, (n - 1 - sum(records.lengths)) * (1 + draw // 7 % 4) // 4)
     chosen: list[tuple[str, int]] = []
-    for task, number in asked[turn:] + asked[:turn]:  # as many as fit behind the body
+    for task, number in asked[turn:] + asked[:turn]:  # as many as fit after the body
         if words.get(task, 4 + VALUE) <= left:
             chosen.append((task, number))
             left -= words.get(task, 4 + VALUE)

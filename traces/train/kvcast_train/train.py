@@ -1,8 +1,8 @@
-"""Trains the model in pieces: a piece ends after --minutes, the same command goes on from the checkpoint.
+"""Trains the model in pieces: a piece ends after --minutes, and the same command resumes from the checkpoint.
 
-Contexts grow from short to long: the next length comes when answers at the present one are right often enough, and in any case so
-that half of the time is left for the longest. The learning rate follows the time trained, so that the whole fits --total-minutes
-whatever the card's speed."""
+Contexts grow from short to long. The next length starts when answers at the current one are right often enough, and in any case
+early enough to leave half of the time for the longest. The learning rate follows the training time, so that the whole training
+takes --total-minutes at any GPU speed."""
 
 import argparse
 import json
@@ -21,9 +21,9 @@ from torch.nn import functional
 from . import tasks
 from .model import Config, Model
 
-GOOD = 0.9  # share of answer tokens right that lets the context double
-BODY = 0.05  # weight of the body's own words in the loss: keeps heads that look nearby
-EVERY = 8  # of which one in so many is asked for
+GOOD = 0.9  # share of right answer tokens at which the context doubles
+BODY = 0.05  # weight of the body's own words in the loss; preserves heads that attend nearby
+EVERY = 8  # one in so many of the body's words enters the loss
 
 
 @dataclass(frozen=True)
@@ -37,20 +37,20 @@ class Size:
 
 SIZES = {
     "toy": Size(Config(tasks.VOCABULARY, 2, 32, 4, 2, 8, 64), 64, 128, 512, 3e-3),
-    "tiny": Size(Config(tasks.VOCABULARY, 2, 64, 4, 2, 16, 128), 64, 128, 4096, 4e-3),  # what a CPU core trains in 40 minutes
+    "tiny": Size(Config(tasks.VOCABULARY, 2, 64, 4, 2, 16, 128), 64, 128, 4096, 4e-3),  # one CPU core trains it in 40 minutes
     "small": Size(Config(tasks.VOCABULARY, 8, 512, 8, 2, 64, 1408), 64, 2048, 32768, 1e-3),
 }
 
 
 @dataclass
 class State:
-    """What a piece hands to the next."""
+    """Training state that one piece passes to the next."""
 
     step: int = 0
     seconds: float = 0.0
-    stage: int = 0  # contexts up to first_context · 2^stage
-    right: float = 0.0  # smoothed share of answer tokens that are right at the stage's context
-    ended: bool = False  # the checkpoint holds the weights alone, from which training cannot go on
+    stage: int = 0  # contexts are up to first_context · 2^stage
+    right: float = 0.0  # smoothed share of right answer tokens at the stage's context
+    ended: bool = False  # the checkpoint has only the weights, from which training cannot resume
 
 
 def contexts(size: Size) -> list[int]:
@@ -61,7 +61,7 @@ def contexts(size: Size) -> list[int]:
 
 
 def learning_rate(size: Size, step: int, share: float) -> float:
-    """Warm-up over 200 steps, then a cosine over the time down to a tenth; share: of the time, in [0, 1]."""
+    """Warms up over 200 steps, then follows a cosine down to a tenth; share: elapsed share of the time, in [0, 1]."""
     return size.rate * min(1.0, (step + 1) / 200) * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * min(1.0, share))))
 
 
@@ -77,11 +77,11 @@ class Trainer:
         self._contexts = contexts(size)
 
     def step(self, share: float) -> tuple[float, float, int]:
-        """Loss of the answers, the share of their tokens that are right, and the length of the texts."""
-        # Every step's texts follow from its number: a resumed run is the run that was not interrupted.
+        """Returns the loss of the answers, the share of their tokens that are right, and the length of the texts."""
+        # The texts of a step depend only on its number: a resumed run equals an uninterrupted one.
         generator = torch.Generator(self.device).manual_seed(self.seed * 1_000_003 + self.state.step)
         stage = self.state.stage
-        if self.state.step % 4 == 3:  # a quarter at a shorter context, lest it be forgotten
+        if self.state.step % 4 == 3:  # a quarter of the steps has a shorter context, so that it is not forgotten
             stage = self.state.step // 4 % (stage + 1)
         n = self._contexts[stage]
         tokens, answers = tasks.make_training_batch(n, max(1, self.size.tokens_a_step // n), generator)
@@ -120,7 +120,7 @@ class Trainer:
     def load(self, path: Path) -> None:
         found = torch.load(path, map_location=self.device)
         if found["config"] != self.size.config.plain() or found["seed"] != self.seed:
-            raise SystemExit(f"{path} is of another model or seed: name another folder or remove it")
+            raise SystemExit(f"{path} has another model or seed: remove it or choose another folder")
         self.model.load_state_dict(found["model"])
         if "optimizer" not in found:
             self.state.ended = True
@@ -130,7 +130,7 @@ class Trainer:
 
 
 def load_model(path: Path, device: str) -> Model:
-    """The trained model, for evaluation."""
+    """Loads the trained model, for evaluation."""
     found = torch.load(path, map_location=device)
     model = Model(Config(**found["config"])).to(device).eval()
     model.load_state_dict(found["model"])
@@ -138,14 +138,14 @@ def load_model(path: Path, device: str) -> Model:
 
 
 def environment(device: str) -> dict[str, Any]:
-    """What a measurement rests on."""
+    """Returns the environment of a measurement."""
     card = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
     return {"device": card, "torch": torch.__version__, "cuda": torch.version.cuda, "python": sys.version.split()[0]}
 
 
 def run(size_name: str, folder: Path, device: str, seed: int, minutes: float, total_minutes: float,
         steps: int | None = None) -> State:
-    """One piece; `steps`: at most so many in this piece."""
+    """Trains one piece; `steps` limits the number of its steps."""
     folder.mkdir(parents=True, exist_ok=True)
     trainer, checkpoint = Trainer(SIZES[size_name], device, seed), folder / "model.pt"
     if checkpoint.exists():
@@ -160,7 +160,7 @@ def run(size_name: str, folder: Path, device: str, seed: int, minutes: float, to
                 break
             loss, right, n = trainer.step(state.seconds / (60 * total_minutes))
             state.seconds = before + time.monotonic() - began
-            if state.step % 50 < 2:  # of two steps, one may be of a shorter text
+            if state.step % 50 < 2:  # two steps, because one may have a shorter text
                 row = {"step": state.step, "seconds": round(state.seconds, 1), "context": n, "loss": round(loss, 4),
                        "right": round(right, 4)}
                 log.write(json.dumps(row) + "\n")
@@ -173,18 +173,18 @@ def run(size_name: str, folder: Path, device: str, seed: int, minutes: float, to
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    p = argparse.ArgumentParser(prog="kvcast_train.train", description="Trains the model, a piece at a time.")
-    p.add_argument("folder", type=Path, help="where checkpoint and log lie")
+    p = argparse.ArgumentParser(prog="kvcast_train.train", description="Trains the model, one piece per call.")
+    p.add_argument("folder", type=Path, help="folder of checkpoint and log")
     p.add_argument("--size", choices=SIZES, default="small")
     p.add_argument("--device", default="cuda")
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--minutes", type=float, default=8, help="of this piece (default 8)")
-    p.add_argument("--total-minutes", type=float, default=20, help="of all pieces (default 20)")
+    p.add_argument("--minutes", type=float, default=8, help="time limit of this piece (default 8)")
+    p.add_argument("--total-minutes", type=float, default=20, help="training time of all pieces (default 20)")
     args = p.parse_args(arguments)
     state = run(args.size, args.folder, args.device, args.seed, args.minutes, args.total_minutes)
     finished = state.ended or state.seconds >= 60 * args.total_minutes
     print(f"{args.folder}: {state.step} steps, {state.seconds / 60:.1f} of {args.total_minutes} minutes, "
-          f"{'finished' if finished else 'the same command goes on'}")
+          f"{'finished' if finished else 'run the same command again to continue'}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The policies that run inside attention, vectorised over a batch; meanings and defaults are those of kvcast's."""
+"""The policies that run inside attention, vectorised over a batch; their meanings and defaults are those of kvcast."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ POLICIES: dict[str, type[Policy]] = {policy.NAME: policy for policy in (
 
 
 def make_policy(name: str, shape: Shape, lengths: Lengths, **parameters: Any) -> Policy:
-    """ValueError for names and parameters that are not known, and budgets that hold too little."""
+    """Creates a policy; raises ValueError for unknown names and parameters and for budgets that are too small."""
     if name not in POLICIES:
-        raise ValueError(f"policy {name} is not known here; known: {', '.join(POLICIES)}")
+        raise ValueError(f"unknown policy {name}; known: {', '.join(POLICIES)}")
     return POLICIES[name](shape, lengths, **parameters)

@@ -1,7 +1,7 @@
-"""What a policy sees and says, for a batch of sequences of equal length.
+"""Inputs and outputs of a policy, for a batch of sequences of equal length.
 
-B sequences, Hq query heads on Hkv KV heads of G = Hq / Hkv each, head dimension d, S prompt tokens, n tokens so far. Everything is
-computed in single precision. Ties go to the lower position, as in kvcast.
+Shapes: B sequences, Hq query heads, Hkv KV heads, GQA groups of G = Hq / Hkv query heads, head dimension d, S prompt tokens, n
+tokens so far. Everything is computed in single precision. Ties go to the lower position, as in kvcast.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ INFINITY = float("inf")
 
 @dataclass(frozen=True)
 class Shape:
-    """The model, as far as policies ask for it."""
+    """The shape of the model, as policies need it."""
 
     n_layers: int
     n_q_heads: int
@@ -30,7 +30,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Lengths:
-    """What parameters are fixed by at the end of the prompt."""
+    """Lengths that determine parameters at the end of the prompt."""
 
     prompt: int
     steps: int
@@ -55,15 +55,15 @@ class Prompt:
 
     def window(self, w: int) -> Tensor:
         if self.queries.shape[2] < w:
-            raise ValueError(f"the queries of the last {w} prompt positions are needed, {self.queries.shape[2]} are there")
+            raise ValueError(f"needs the queries of the last {w} prompt positions, but only {self.queries.shape[2]} are available")
         return self.queries[:, :, self.queries.shape[2] - w:]
 
     def weights(self, first: int, end: int) -> Tensor:
-        """Softmax weights [B, Hq, end − first, S] of the prompt queries at positions first … end − 1, causal."""
+        """Returns causal softmax weights [B, Hq, end − first, S] of the prompt queries at positions first … end − 1."""
         behind = self.tokens - end
         queries = self.window(self.tokens - first)
         queries = queries[:, :, : queries.shape[2] - behind] if behind else queries
-        rows = grouped(queries, self.keys).flatten(2, 3)  # one product a KV head
+        rows = grouped(queries, self.keys).flatten(2, 3)  # one product per KV head
         scores = (rows @ self.keys.transpose(-1, -2) / self.keys.shape[-1] ** 0.5).view(*queries.shape[:3], self.tokens)
         positions = torch.arange(self.tokens, device=scores.device)
         return scores.masked_fill_(positions[None] > positions[first:end, None], -INFINITY).softmax(-1)
@@ -71,7 +71,7 @@ class Prompt:
 
 @dataclass
 class Step:
-    """One layer in decode step t: query [B, Hq, d], keys and values [B, Hkv, n, d], the current token the last of n = S + t + 1."""
+    """One layer in decode step t: query [B, Hq, d], keys and values [B, Hkv, n, d]; the last of n = S + t + 1 tokens is current."""
 
     t: int
     query: Tensor
@@ -87,14 +87,14 @@ class Step:
         return self.keys.shape[-1] ** -0.5
 
     def scores(self) -> Tensor:
-        """Raw q·k, [B, Hkv, G, n]."""
+        """Returns raw q·k, [B, Hkv, G, n]."""
         return grouped(self.query, self.keys) @ self.keys.transpose(-1, -2)
 
     def everything(self, heads: int) -> Tensor:
         return torch.ones(self.keys.shape[0], heads, self.tokens, dtype=torch.bool, device=self.keys.device)
 
     def attend(self, mask: Tensor, scores: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Outputs [B, Hq, d] and weights [B, Hq, n] of a softmax over the tokens of the mask [B, Hkv or Hq, n]."""
+        """Returns outputs [B, Hq, d] and weights [B, Hq, n] of a softmax over the tokens of the mask [B, Hkv or Hq, n]."""
         scores = (self.scores() if scores is None else scores) * self.scale
         each = mask.reshape(*self.keys.shape[:2], -1, self.tokens)
         weights = scores.masked_fill(~each, -INFINITY).softmax(-1)
@@ -103,26 +103,26 @@ class Step:
 
 @dataclass
 class Selection:
-    """Tokens attended to, [B, Hkv or Hq, n]; outputs [B, Hq, d] where they are more than a softmax over these."""
+    """Attended tokens, [B, Hkv or Hq, n]; outputs [B, Hq, d] if they are not simply a softmax over these tokens."""
 
     mask: Tensor
     output: Tensor | None = None
 
 
 class Selector:
-    """One layer of a batch as it is decoded."""
+    """A policy's state for one layer of a batch while it is decoded."""
 
     def resident(self) -> Tensor:
-        """What is on the GPU after the prompt, [B, Hkv or Hq, S]."""
+        """Returns the tokens that are on the GPU after the prompt, as a mask [B, Hkv or Hq, S]."""
         raise NotImplementedError
 
     def step(self, step: Step) -> Selection:
-        """Steps come in order."""
+        """Selects the tokens of a step; called for steps in order."""
         raise NotImplementedError
 
 
 class Policy:
-    """A policy with its parameters. DEFAULTS: key to value, as `kvcast policies NAME` prints them."""
+    """A policy with its parameters. DEFAULTS maps keys to values, as `kvcast policies NAME` prints them."""
 
     NAME = ""
     DEFAULTS: Mapping[str, Any] = {}
@@ -135,14 +135,14 @@ class Policy:
         self.p = {**self.DEFAULTS, **parameters}
 
     def survey(self, prompts: Sequence[Prompt]) -> None:
-        """All layers before any selection, for policies that split a budget over layers."""
+        """Receives all layers before any selection, for policies that split a budget over layers."""
 
     def begin(self, prompt: Prompt) -> Selector:
         raise NotImplementedError
 
 
 class Everything(Selector):
-    """Reads all tokens; what every policy is with a budget that covers them."""
+    """Reads all tokens, as every policy does with a budget that covers them."""
 
     def __init__(self, prompt: Prompt):
         self._like = prompt.keys
@@ -155,7 +155,7 @@ class Everything(Selector):
 
 
 class Kept(Selector):
-    """Reads what was kept of the prompt and everything generated."""
+    """Reads the kept prompt tokens and all generated tokens."""
 
     def __init__(self, mask: Tensor):
         self._mask = mask
@@ -168,22 +168,22 @@ class Kept(Selector):
 
 
 def with_generated(mask: Tensor, n: int) -> Tensor:
-    """The mask [.., S] over the prompt, followed by everything generated, [.., n]."""
+    """Extends the mask [.., S] over the prompt by all generated tokens, to [.., n]."""
     return torch.cat((mask, mask.new_ones(*mask.shape[:-1], n - mask.shape[-1])), -1)
 
 
 def grouped(queries: Tensor, keys: Tensor) -> Tensor:
-    """[B, Hq, …] as [B, Hkv, G, …]."""
+    """Reshapes [B, Hq, …] to [B, Hkv, G, …]."""
     return queries.view(queries.shape[0], keys.shape[1], -1, *queries.shape[2:])
 
 
 def order(scores: Tensor) -> Tensor:
-    """Indices along the last dimension, the highest score first, then the lower index."""
+    """Returns indices along the last dimension, by descending score and then ascending index."""
     return torch.sort(scores, dim=-1, descending=True, stable=True).indices
 
 
 def best(scores: Tensor, k: int | Tensor) -> Tensor:
-    """The k best along the last dimension, as a mask; k: a number, or one a row."""
+    """Returns the k best along the last dimension, as a mask; k: one number for all rows, or one per row."""
     n = scores.shape[-1]
     if isinstance(k, int) and k >= n:
         return torch.ones_like(scores, dtype=torch.bool)
@@ -194,20 +194,20 @@ def best(scores: Tensor, k: int | Tensor) -> Tensor:
 
 
 def reduce_group(rows: Tensor, how: str, scale: float, dim: int = 2) -> Tensor:
-    """The query heads of a KV head (dimension `dim`) to one: {sum, mean, max}_{scores, weights}; weights are
+    """Reduces the query heads of a KV head (dimension `dim`) to one, by {sum, mean, max}_{scores, weights}; weights are
     softmax(scale · score) along the last dimension."""
     operation, _, of = how.partition("_")
     if of == "weights":
         rows = (rows * scale).softmax(-1)
     elif of != "scores":
-        raise ValueError(f"group {how} is not known here")
+        raise ValueError(f"unknown group reduction {how}")
     if operation == "max":
         return rows.amax(dim)
     return rows.sum(dim) / (rows.shape[dim] if operation == "mean" else 1)
 
 
 def pages_of(mask: Tensor, page: int, first: int, n: int) -> Tensor:
-    """Tokens of chosen pages [.., pages], the first page at `first`, as a mask [.., n]."""
+    """Returns the tokens of the chosen pages [.., pages], whose first page starts at `first`, as a mask [.., n]."""
     tokens = mask.repeat_interleave(page, -1)[..., : max(0, n - first)]
     out = mask.new_zeros(*mask.shape[:-1], n)
     out[..., first: first + tokens.shape[-1]] = tokens

@@ -1,11 +1,11 @@
-"""How a budget is shared over layers and heads, floors and all as in the released code."""
+"""Allocation of a budget over layers and heads, with the rounding of the released code."""
 
 import math
 from typing import Sequence
 
 
 def pyramid(base: int, available: int, window: int, beta: int, layers: int) -> list[int]:
-    """PyramidKV: whole steps down from the first layer; flat where the prompt is shorter than two budgets."""
+    """PyramidKV: decreases from the first layer in steps of whole tokens; uniform if the prompt is shorter than two budgets."""
     if available + window < 2 * base:
         return [base] * layers
     least = base // beta
@@ -17,13 +17,13 @@ def pyramid(base: int, available: int, window: int, beta: int, layers: int) -> l
 
 
 def importance(shares: Sequence[float], base: int, beta: float) -> list[float]:
-    """HeadKV: ⌊base/beta⌋ of every head go into a pool that importance shares out."""
+    """HeadKV: every head puts ⌊base/beta⌋ tokens into a pool that is distributed by importance."""
     each = math.floor(base / beta)
     return [float(round(share * each * len(shares) + base - each)) for share in shares]
 
 
 def preference(shares: Sequence[float], total: int, available: int) -> list[int]:
-    """CAKE: by preference, at most what there is; what is left goes evenly to those with room."""
+    """CAKE: distributes by preference, up to the available tokens; the rest goes evenly to layers with room."""
     out = [min(available, int(share * total)) for share in shares]
     left = total - sum(out)
     while left > 0 and any(b < available for b in out):
@@ -36,7 +36,7 @@ def preference(shares: Sequence[float], total: int, available: int) -> list[int]
 
 
 def error_aware(shares: Sequence[float], total: int, least: int, most: int) -> list[int]:
-    """CompressKV, algorithm 1: by error between least and most; single tokens correct the sum."""
+    """CompressKV, algorithm 1: distributes by error, between least and most; single tokens correct the sum."""
     rest = total - least * len(shares)
     out = [min(max(least + round(share * rest), least), most) for share in shares]
     while (left := total - sum(out)) != 0:

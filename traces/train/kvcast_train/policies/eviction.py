@@ -1,16 +1,16 @@
-"""Eviction by score at every step: h2o, tova, keydiff, d2o. What a head loses is gone for good; a step attends to what is held
-and its own token, then evicts down to the budget."""
+"""Eviction by score at every step: h2o, tova, keydiff, d2o. Evicted tokens never return; a step attends to the held tokens and
+its own, then evicts down to the budget."""
 
 import torch
 from torch import Tensor
 
 from .base import INFINITY, Everything, Policy, Prompt, Selection, Selector, Step, best, grouped, with_generated
 
-ROWS = 256  # prompt queries whose weights are summed at once
+ROWS = 256  # number of prompt queries whose weights are summed at once
 
 
 def choose_stay(held: Tensor, scores: Tensor, budget: int, sink: int, recent: int) -> Tensor:
-    """Of the tokens held [.., n]: the first `sink`, the last `recent`, and the best of the others, `budget` in all."""
+    """Selects `budget` of the held tokens [.., n]: the first `sink`, the last `recent`, and the best of the others."""
     positions = torch.arange(held.shape[-1], device=held.device)
     from_end = held.flip(-1).cumsum(-1).flip(-1)
     protected = held & ((positions < sink) | (from_end <= recent))
@@ -19,7 +19,7 @@ def choose_stay(held: Tensor, scores: Tensor, budget: int, sink: int, recent: in
 
 
 def column_sums(prompt: Prompt) -> Tensor:
-    """What each prompt token collected of all prompt queries, [B, Hq, S], in double precision."""
+    """Returns the total weight of each prompt token over all prompt queries, [B, Hq, S], in double precision."""
     sums = torch.zeros(prompt.keys.shape[0], prompt.queries.shape[1], prompt.tokens, dtype=torch.float64,
                        device=prompt.keys.device)
     for first in range(0, prompt.tokens, ROWS):
@@ -28,7 +28,7 @@ def column_sums(prompt: Prompt) -> Tensor:
 
 
 class Evicting(Selector):
-    """Holds a mask [B, Hkv, tokens]; subclasses rank."""
+    """Holds the tokens of a mask [B, Hkv, tokens]; subclasses rank them."""
 
     def __init__(self, prompt: Prompt, budget: int, sink: int, recent: int):
         self.prompt, self.budget, self.sink, self.recent = prompt, budget, sink, recent
@@ -104,7 +104,7 @@ class Tova(Policy):
 
 
 class KeyDiffSelector(Evicting):
-    """Ranks by unlikeness to the mean of the normalised keys held."""
+    """Ranks by dissimilarity to the mean of the normalised held keys."""
 
     def __init__(self, prompt: Prompt, budget: int, sink: int, recent: int):
         super().__init__(prompt, budget, sink, recent)

@@ -1,4 +1,4 @@
-"""Indices over keys in host memory: ctkvr, retrieval_attention, shadowkv."""
+"""Indexes over keys in host memory: ctkvr, retrieval_attention, shadowkv."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from .stream import Stream
 
 
 class CtkvrSelector(Selector):
-    """Centroids are queries [B, Hkv, G, C, d] with the keys that they score high, as masks [B, Hkv, C, positions]."""
+    """Centroids are queries [B, Hkv, G, C, d], each with its highest-scoring keys as a mask [B, Hkv, C, positions]."""
 
     def __init__(self, prompt: Prompt, p: dict[str, Any], centroids: int, bound: int):
         self._prompt, self._p, self._bound = prompt, p, bound
@@ -19,7 +19,7 @@ class CtkvrSelector(Selector):
         self._lists = int(p["recall_factor"] * p["budget"])
         queries = grouped(prompt.window(centroids), prompt.keys)
         self._queries = normalize(queries, dim=-1)
-        # By the logarithm of the weight over all prompt keys, which keeps the order of what is too small for the weight.
+        # Keys are ranked by the logarithm of their weight among all prompt keys, because weights themselves may underflow.
         logits = queries @ prompt.keys[:, :, None].transpose(-1, -2) * prompt.keys.shape[-1] ** -0.5
         ranked = logits.log_softmax(-1).amax(2)
         host = self._host(prompt.tokens)
@@ -28,7 +28,7 @@ class CtkvrSelector(Selector):
         self._listed = torch.nn.functional.pad(listed, (0, bound - prompt.tokens))
 
     def _host(self, n: int) -> Tensor:
-        """What is not sink or window, [n]."""
+        """Returns the tokens outside sink and window, as a mask [n]."""
         positions = torch.arange(n, device=self._prompt.keys.device)
         return (positions >= self._p["sink"]) & (positions < n - self._p["recent"])
 
@@ -38,8 +38,8 @@ class CtkvrSelector(Selector):
     def step(self, step: Step) -> Selection:
         n, host = step.tokens, self._host(step.tokens)
         query = normalize(grouped(step.query, step.keys), dim=-1)[:, :, :, None]
-        likeness = (query @ self._queries.transpose(-1, -2))[..., 0, :].amax(2)
-        nearest = best(likeness, self._looked)
+        similarity = (query @ self._queries.transpose(-1, -2))[..., 0, :].amax(2)
+        nearest = best(similarity, self._looked)
         recalled = (self._listed & nearest[..., None]).any(2)[..., :n] & host
         scores = (step.scores() * step.scale).masked_fill(~recalled[:, :, None], -INFINITY)
         weights = torch.nan_to_num(scores.softmax(-1)).amax(2).masked_fill(~recalled, -INFINITY)
@@ -48,13 +48,13 @@ class CtkvrSelector(Selector):
         return Selection(chosen | ~host)
 
     def _push(self, query: Tensor, listed: Tensor) -> None:
-        """The step's query takes the oldest centroid's place."""
+        """Replaces the oldest centroid by the step's query."""
         self._queries = torch.cat((self._queries[:, :, :, 1:], query), 3)
         self._listed = torch.cat((self._listed[:, :, 1:], listed[:, :, None]), 2)
 
 
 class Ctkvr(Policy):
-    """centroids: None is adaptive, min(2048, prompt / 16)."""
+    """CTkvr. centroids: None means adaptive, min(2048, prompt / 16)."""
 
     NAME = "ctkvr"
     DEFAULTS = {"budget": 1024, "centroids": None, "retrieved_centroids": 4, "recall_factor": 2.5, "sink": 128, "recent": 512}
@@ -69,7 +69,7 @@ class Ctkvr(Policy):
 
 
 class VectorSearchSelector(Selector):
-    """Each query head finds the best of what is neither sink nor window; what an index misses is drawn."""
+    """Each query head finds the best tokens outside sink and window; the tokens that the index misses are drawn at random."""
 
     def __init__(self, prompt: Prompt, p: dict[str, Any]):
         self._prompt, self._p = prompt, p
@@ -83,7 +83,7 @@ class VectorSearchSelector(Selector):
         return (~self._host(self._prompt.tokens)).expand(keys.shape[0], self._prompt.queries.shape[1], -1)
 
     def _found(self, step: Step, heads: int) -> Tensor:
-        """What the index can find, [heads, n]."""
+        """Returns the tokens that the index can find, as a mask [heads, n]."""
         stream, n = Stream(self._p["seed"]), step.tokens
         rows = [[stream.child(self._prompt.layer, head, step.t).uniform(i) < self._p["recall"] for i in range(n)]
                 for head in range(heads)]
@@ -110,7 +110,7 @@ class RetrievalAttention(Policy):
 
 
 def rotate(x: Tensor, theta: float, backwards: bool = False) -> Tensor:
-    """RoPE of rows at positions 0, 1, … along dimension −2; pairs are halves of the head dimension."""
+    """Applies RoPE to rows at positions 0, 1, … along dimension −2; pairs are halves of the head dimension."""
     half = x.shape[-1] // 2
     frequencies = theta ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)
     angles = torch.arange(x.shape[-2], device=x.device)[:, None] * frequencies
@@ -120,8 +120,8 @@ def rotate(x: Tensor, theta: float, backwards: bool = False) -> Tensor:
 
 
 class ShadowKvSelector(Selector):
-    """Chunks by landmarks, the mean key of each; those that describe one of their keys worst stay on the GPU. The keys of chosen
-    chunks are rebuilt from a joint factor of the keys before RoPE."""
+    """Selects chunks by landmarks, which are their mean keys. The chunks whose landmark represents one of their keys worst stay
+    on the GPU. The keys of selected chunks are rebuilt from a joint low-rank factor of the keys before RoPE."""
 
     def __init__(self, prompt: Prompt, p: dict[str, Any], theta: float):
         self._prompt, self._page = prompt, p["page"]

@@ -1,4 +1,4 @@
-"""Pages that come and go: freekv, arkvale, raas."""
+"""Policies that recall and evict pages: freekv, arkvale, raas."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from .retrieval import page_bounds, score_pages
 
 
 class FreeKvSelector(Selector):
-    """Pages start after the sink; the window is the partial page and the last recent / page full ones, one fewer where the
-    partial one is more than half full."""
+    """Pages start after the sink. The window consists of the partial page and the last recent / page full ones, one fewer if
+    the partial page is more than half full."""
 
     def __init__(self, prompt: Prompt, p: dict[str, Any]):
         self._prompt, self._p = prompt, p
-        self._chosen: Tensor | None = None  # pages that the last step's query chose
+        self._chosen: Tensor | None = None  # pages selected by the query of the last step
         self._query: Tensor | None = None
 
     def _selectable(self, n: int) -> int:
@@ -26,7 +26,7 @@ class FreeKvSelector(Selector):
         return max(0, paged // page - window)
 
     def _mask(self, n: int, pages: Tensor) -> Tensor:
-        """Sink, pages [B, Hkv, selectable] and window."""
+        """Returns a mask of sink, pages [B, Hkv, selectable] and window."""
         positions = torch.arange(n, device=pages.device)
         first = self._p["sink"]
         near = (positions < first) | (positions >= first + self._selectable(n) * self._p["page"])
@@ -51,8 +51,8 @@ class FreeKvSelector(Selector):
         attended = chosen
         if self._chosen is not None:
             before = torch.nn.functional.pad(self._chosen, (0, n - self._chosen.shape[-1]))
-            likeness = grouped(cosine_similarity(step.query.double(), self._query.double(), dim=-1), step.keys).mean(2)
-            attended = torch.where((likeness < self._p["tau"])[..., None], chosen, before)
+            similarity = grouped(cosine_similarity(step.query.double(), self._query.double(), dim=-1), step.keys).mean(2)
+            attended = torch.where((similarity < self._p["tau"])[..., None], chosen, before)
         self._chosen, self._query = chosen, step.query
         return Selection(self._mask(step.tokens, attended))
 
@@ -64,12 +64,12 @@ class FreeKv(Policy):
     def begin(self, prompt: Prompt) -> Selector:
         p = self.p
         if p["budget"] < self.lengths.bound and p["budget"] - p["sink"] - p["recent"] < p["page"]:
-            raise ValueError(f"freekv: a budget of {p['budget']} must hold sink, recent and one page of {p['page']}")
+            raise ValueError(f"freekv: a budget of {p['budget']} is smaller than sink, recent and one page of {p['page']}")
         return FreeKvSelector(prompt, p)
 
 
 def cuboid_bounds(keys: Tensor, page: int) -> tuple[Tensor, Tensor]:
-    """Centre ± mean distance of each full page's keys, [.., pages, d]."""
+    """Returns centre ± mean distance of each full page's keys, [.., pages, d]."""
     pages = keys.view(*keys.shape[:-2], -1, page, keys.shape[-1])
     centre = (pages.amax(-2) + pages.amin(-2)) / 2
     distance = (centre[..., None, :] - pages).abs().mean(-2)
@@ -77,8 +77,8 @@ def cuboid_bounds(keys: Tensor, page: int) -> tuple[Tensor, Tensor]:
 
 
 class ArkValeSelector(Selector):
-    """One set of resident pages [B, 1, pages] for all heads of the layer; what is missing comes before attention, the resident
-    pages of the lowest score go."""
+    """One set of resident pages [B, 1, pages] for all heads of the layer. Missing pages are recalled before attention and
+    replace the resident pages with the lowest scores."""
 
     def __init__(self, prompt: Prompt, budget: int, page: int, topk: int):
         self._prompt, self._budget, self._page = prompt, budget, page
@@ -96,7 +96,7 @@ class ArkValeSelector(Selector):
         return score_pages(grouped(query, keys), *bounds).mean(2).mean(1, keepdim=True)
 
     def _mask(self, n: int) -> Tensor:
-        """Resident pages and the current one."""
+        """Returns a mask of the resident pages and the current one."""
         held = torch.nn.functional.pad(self._held, (0, self._count(n) - self._held.shape[-1]))
         held[..., -1] = True
         return pages_of(held, self._page, 0, n).expand(-1, self._prompt.keys.shape[1], -1)
@@ -111,7 +111,7 @@ class ArkValeSelector(Selector):
         if n <= self._pages or self._budget >= step.tokens:
             return Selection(step.everything(step.keys.shape[1]))
         scores = self._scores(step.query, step.keys, n - 1)
-        if self._held is None:  # everything was held so far
+        if self._held is None:  # all pages have been resident so far
             self._held = torch.ones_like(scores, dtype=torch.bool)
         # A page that has just been filled is resident until it becomes a victim.
         self._held = torch.nn.functional.pad(self._held, (0, n - 1 - self._held.shape[-1]), value=True)
@@ -123,7 +123,7 @@ class ArkValeSelector(Selector):
 
 
 class ArkVale(Policy):
-    """Without sink and window, as kvcast's default: the current page is always resident."""
+    """ArkVale without sink and window, as by default in kvcast: the current page is always resident."""
 
     NAME = "arkvale"
     DEFAULTS = {"budget": 4096, "page": 32, "topk": 32}
@@ -131,12 +131,13 @@ class ArkVale(Policy):
     def begin(self, prompt: Prompt) -> Selector:
         budget, page = self.p["budget"], self.p["page"]
         if budget < self.lengths.bound and budget < 2 * page:
-            raise ValueError(f"arkvale: a budget of {budget} must hold two pages of {page}")
+            raise ValueError(f"arkvale: budget ({budget} tokens) is smaller than two pages of {page}")
         return ArkValeSelector(prompt, budget, page, self.p["topk"])
 
 
 class RaasSelector(Selector):
-    """Pages of any tokens [B, Hkv, pages, page], with the length at which each was last worth attention."""
+    """Pages of arbitrary tokens [B, Hkv, pages, page], each with the length of the sequence when its weight last exceeded
+    alpha."""
 
     def __init__(self, prompt: Prompt, p: dict[str, Any]):
         self._prompt, self._p, page, sink = prompt, p, p["page"], p["sink"]
@@ -151,7 +152,7 @@ class RaasSelector(Selector):
             tokens = torch.arange(full * page, device=middle.device).view(full, page).expand(*middle.shape[:2], -1, -1)
         self._tokens = tokens + sink
         self._used = torch.full(self._tokens.shape[:3], prompt.tokens, device=middle.device)
-        self._next = sink + full * page  # the first token that is in no page yet
+        self._next = sink + full * page  # the first token that belongs to no page yet
 
     def resident(self) -> Tensor:
         return self._mask(self._prompt.tokens)
@@ -195,5 +196,5 @@ class Raas(Policy):
         if budget >= self.lengths.bound:
             return Everything(prompt)
         if budget < page:
-            raise ValueError(f"raas: a budget of {budget} tokens does not hold one page of {page}")
+            raise ValueError(f"raas: budget ({budget} tokens) is smaller than one page of {page}")
         return RaasSelector(prompt, self.p)

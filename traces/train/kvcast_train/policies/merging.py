@@ -1,4 +1,4 @@
-"""d2o: eviction by total weight, as h2o, where what goes is merged into its most similar neighbour."""
+"""d2o: eviction by total weight, as in h2o, with each evicted token merged into its most similar kept one."""
 
 import math
 from typing import Sequence
@@ -11,7 +11,7 @@ from .base import Everything, Policy, Prompt, Selection, Selector, Step, grouped
 from .eviction import choose_stay, column_sums
 from .profile import layer_shares
 
-CHUNK = 512  # evicted tokens compared with the kept ones at once
+CHUNK = 512  # number of evicted tokens compared with the kept ones at once
 
 
 class D2oSelector(Selector):
@@ -19,7 +19,7 @@ class D2oSelector(Selector):
 
     def __init__(self, prompt: Prompt, totals: Tensor, budget: int, sink: int, alpha: float, beta: float):
         recent = int(budget * 0.5)
-        budget = max(1, 2 * recent)  # heavy hitters and last tokens are each half, rounded down
+        budget = max(1, 2 * recent)  # heavy hitters and last tokens are half each, rounded down
         self._budget, self._recent, self._sink = budget, recent, min(sink, budget - recent)
         self._alpha, self._beta, self._tau = alpha, beta, None
         self._totals = totals
@@ -46,7 +46,8 @@ class D2oSelector(Selector):
         return Selection(attended, output)
 
     def _merge(self, keys: Tensor, values: Tensor, gone: Tensor) -> tuple[Tensor, Tensor]:
-        """Slots are the i-th evicted tokens of all heads: they merge together or not at all."""
+        """Merges evicted tokens into kept ones. A slot consists of the i-th evicted token of every head; the tokens of a slot
+        are all merged or all dropped."""
         left = gone.nonzero()[:, 2].view(gone.shape[1], -1)  # [heads, slots]
         stay = self._held.nonzero()[:, 2].view(gone.shape[1], -1)
         d = keys.shape[-1]
@@ -55,12 +56,12 @@ class D2oSelector(Selector):
             return rows[0].gather(1, where[..., None].expand(-1, -1, d))
 
         kept = normalize(take(keys, stay), dim=-1)
-        likeness, nearest = [], []
+        similarity, nearest = [], []
         for part in normalize(take(keys, left), dim=-1).split(CHUNK, 1):
             most = (part @ kept.transpose(-1, -2)).max(-1)
-            likeness.append(most.values)
+            similarity.append(most.values)
             nearest.append(most.indices)
-        cosine, to = torch.cat(likeness, 1), stay.gather(1, torch.cat(nearest, 1))
+        cosine, to = torch.cat(similarity, 1), stay.gather(1, torch.cat(nearest, 1))
         mean = cosine.double().mean(0)
         self._tau = float(mean.mean()) if self._tau is None else self._alpha * self._tau + self._beta * float(mean.mean())
         weight = cosine * (mean >= self._tau)
@@ -72,7 +73,7 @@ class D2oSelector(Selector):
 
 
 class PerSequence(Selector):
-    """A selector a sequence."""
+    """One selector per sequence."""
 
     def __init__(self, selectors: Sequence[Selector]):
         self._selectors = selectors
@@ -88,7 +89,7 @@ class PerSequence(Selector):
 
 
 class D2o(Policy):
-    """As released: unnormalised cosines, half of the budget recent, layer budgets by how evenly layers attend."""
+    """D2O as released: unnormalised cosines, half of the budget recent, layer budgets by how evenly layers attend."""
 
     NAME = "d2o"
     DEFAULTS = {"budget": 2048, "sink": 4, "alpha": 0.5, "beta": 0.5}

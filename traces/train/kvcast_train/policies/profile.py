@@ -1,4 +1,4 @@
-"""Profiles of `kvcast profile`: which heads retrieve and which layers suffer, measured beforehand on traces."""
+"""Head profiles of `kvcast profile`: scores of heads and errors of layers, measured beforehand on traces."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from .base import Shape
 
 
 def read_profile(path: str | None, shape: Shape) -> dict[str, Any]:
-    """`heads`: kind to layer to scores, one a query head; `errors`: layer to error. ValueError where there is no file or it is of
-    another model."""
+    """Returns `heads`, which maps kind and layer to one score per query head, and `errors`, which maps layers to errors. Raises
+    ValueError if there is no file or if it belongs to another model."""
     if path is None:
-        raise ValueError("profile: a file of `kvcast profile` is needed")
-    import yaml  # only policies with a profile need it
+        raise ValueError("profile: needs a file written by `kvcast profile`")
+    import yaml  # only needed by policies with a profile
 
     with open(path, encoding="utf-8") as file:
         profile = yaml.safe_load(file)
@@ -26,24 +26,24 @@ def read_profile(path: str | None, shape: Shape) -> dict[str, Any]:
 
 
 def nearest(by_layer: dict[int, Any], layer: int) -> Any:
-    """Of the nearest layer that has it, the lower of two equally near."""
+    """Returns the entry of the nearest layer that has one; the lower of two equally near layers."""
     return by_layer[min(by_layer, key=lambda known: (abs(known - layer), known))]
 
 
 def head_scores(profile: dict[str, Any], kind: str, layer: int) -> list[float]:
-    """One a query head."""
+    """Returns one score per query head."""
     return nearest(profile["heads"][kind], layer)
 
 
 def layer_shares(by_layer: dict[int, float], layers: int) -> list[float]:
-    """Over all layers of the model, adding up to 1."""
+    """Returns the share of each layer of the model in the total error; shares add up to 1."""
     errors = [nearest(by_layer, layer) for layer in range(layers)]
     total = sum(errors)
     return [error / total if total > 0 else 1 / layers for error in errors]
 
 
 def kv_head_scores(profile: dict[str, Any], kind: str, shape: Shape, largest: bool) -> list[list[float]]:
-    """By layer, one a KV head: the largest or the mean of its query heads'."""
+    """Returns, for each layer, one score per KV head: the largest or the mean of those of its query heads."""
     out = []
     for layer in range(shape.n_layers):
         scores = head_scores(profile, kind, layer)
@@ -53,7 +53,7 @@ def kv_head_scores(profile: dict[str, Any], kind: str, shape: Shape, largest: bo
 
 
 def best_heads(scores: list[list[float]], number: int) -> Tensor:
-    """The best of all layers together as a mask [layers, heads]; ties go to the lower layer, then the lower head."""
+    """Returns the best heads over all layers as a mask [layers, heads]; ties go to the lower layer, then to the lower head."""
     places = [(layer, head) for layer, row in enumerate(scores) for head in range(len(row))]
     places.sort(key=lambda place: -scores[place[0]][place[1]])
     mask = torch.zeros(len(scores), len(scores[0]), dtype=torch.bool)

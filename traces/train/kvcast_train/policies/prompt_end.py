@@ -1,4 +1,4 @@
-"""Eviction once, after the prompt: snapkv, pyramidkv, adakv, headkv, cake, compresskv, keyl2norm. Generated tokens stay."""
+"""One eviction, after the prompt: snapkv, pyramidkv, adakv, headkv, cake, compresskv, keyl2norm. Generated tokens are kept."""
 
 import math
 from typing import Any, Sequence
@@ -13,46 +13,46 @@ from .profile import head_scores, layer_shares, read_profile
 
 
 def pool(scores: Tensor, kind: str, kernel: int) -> Tensor:
-    """Along the last dimension, stride 1; averages count zeros beyond the ends, maxima ignore them."""
+    """Pools along the last dimension with stride 1; averages count zeros beyond the ends, maxima ignore them."""
     rows = scores.reshape(-1, 1, scores.shape[-1])
     pooled = (max_pool1d if kind == "max" else avg_pool1d)(rows, kernel, stride=1, padding=kernel // 2)
     return pooled.reshape(scores.shape)
 
 
 def keep_best(scores: Tensor, caps: int | Tensor, window: int) -> Tensor:
-    """Masks over the prompt: the best caps of the scored tokens [B, H, S − window], and the window."""
+    """Returns masks over the prompt: the best `caps` of the scored tokens [B, H, S − window], and the window."""
     kept = best(scores, caps)
     return torch.cat((kept, kept.new_ones(*kept.shape[:-1], window)), -1)
 
 
 class SnapKv(Policy):
-    """The last `window` queries' weights, summed over rows, reduced over the group, pooled."""
+    """SnapKV scores: weights of the last `window` queries, summed over queries, reduced over the group, and pooled."""
 
     NAME = "snapkv"
     DEFAULTS = {"budget": 2048, "window": 32, "pool": "max", "pool_kernel": 7, "group": "sum_weights"}
 
     def layer_budget(self, prompt: Prompt) -> int | Tensor:
-        """Tokens that a head of the layer keeps, the window included; [B] where sequences differ."""
+        """Returns the number of tokens that a head of the layer keeps, including the window; [B] if sequences differ."""
         return self.p["budget"]
 
     def token_scores(self, prompt: Prompt) -> Tensor:
-        """[B, Hkv, S − window]"""
+        """Returns scores [B, Hkv, S − window]."""
         window = self.p["window"]
         sums = prompt.weights(prompt.tokens - window, prompt.tokens)[..., : prompt.tokens - window].sum(2)
         return self._agree(sums, prompt)
 
     def _agree(self, scores: Tensor, prompt: Prompt) -> Tensor:
-        how = self.p["group"].replace("weights", "scores")  # weights already
+        how = self.p["group"].replace("weights", "scores")  # they already are weights
         return pool(reduce_group(grouped(scores, prompt.keys), how, 1.0), self.p["pool"], self.p["pool_kernel"])
 
     def caps(self, scores: Tensor, budget: int | Tensor, layer: int) -> int | Tensor:
-        """Tokens before the window that stay, [B, Hkv] where heads differ."""
+        """Returns the number of tokens kept before the window; [B, Hkv] if heads differ."""
         cap = budget - self.p["window"]
         return cap[:, None].expand(-1, scores.shape[1]) if isinstance(cap, Tensor) else cap
 
     def begin(self, prompt: Prompt) -> Selector:
         if self.p["window"] > self.p["budget"]:
-            raise ValueError(f"{self.NAME}: the window of {self.p['window']} does not fit into {self.p['budget']}")
+            raise ValueError(f"{self.NAME}: a window of {self.p['window']} does not fit into a budget of {self.p['budget']}")
         if prompt.tokens <= self.p["budget"]:
             return Kept(torch.ones(prompt.keys.shape[:3], dtype=torch.bool, device=prompt.keys.device))
         scores = self.token_scores(prompt)
@@ -106,14 +106,14 @@ class HeadKv(SnapKv):
 
 
 class Cake(SnapKv):
-    """Scores are means and variances over the window's rows; layers share the budget by how they attend."""
+    """CAKE: scores are means and variances over the window's queries; layers share the budget by their attention patterns."""
 
     NAME = "cake"
     DEFAULTS = {**SnapKv.DEFAULTS, "group": "mean_weights", "pool": "avg", "pool_kernel": 5, "gamma": 200.0, "tau1": 1.0,
                 "tau2": 1.0}
 
     def _columns(self, prompt: Prompt) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean and unbiased variance over the window's rows [B, Hq, S − window]; the weights they are of."""
+        """Returns mean and unbiased variance over the window's queries [B, Hq, S − window], and the weights themselves."""
         w = self.p["window"]
         weights = prompt.weights(prompt.tokens - w, prompt.tokens)[..., : prompt.tokens - w].double()
         variance = weights.var(2, unbiased=True) if w > 1 else torch.zeros_like(weights[:, :, 0])
@@ -145,7 +145,7 @@ class Cake(SnapKv):
 
 
 class CompressKv(SnapKv):
-    """A few heads of the layer choose for all; layers share the budget by their error under compression."""
+    """CompressKV: a few heads of a layer select for all; layers share the budget by their error under compression."""
 
     NAME = "compresskv"
     DEFAULTS = {"budget": 2048, "window": 8, "pool": "avg", "pool_kernel": 5, "retrieval_heads": 4, "least_layer_budget": 32,
@@ -171,7 +171,7 @@ class CompressKv(SnapKv):
 
 
 class KeyL2Norm(Policy):
-    """The smallest keys stay."""
+    """Keeps the keys with the smallest norms."""
 
     NAME = "keyl2norm"
     DEFAULTS = {"budget": 2048}

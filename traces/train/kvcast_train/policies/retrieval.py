@@ -7,7 +7,7 @@ from .base import INFINITY, Everything, Policy, Prompt, Selection, Selector, Ste
 
 
 class Retrieving(Selector):
-    """Everything is resident; subclasses choose."""
+    """All tokens are resident; subclasses select."""
 
     def __init__(self, prompt: Prompt):
         self.prompt = prompt
@@ -17,7 +17,7 @@ class Retrieving(Selector):
 
 
 def page_bounds(keys: Tensor, page: int) -> tuple[Tensor, Tensor]:
-    """Largest and smallest element of each page's keys, [.., pages, d]; the last page may be partial."""
+    """Returns the largest and smallest elements of each page's keys, [.., pages, d]; the last page may be partial."""
     n, d = keys.shape[-2:]
     missing = -n % page
     upper = torch.nn.functional.pad(keys, (0, 0, 0, missing), value=-INFINITY)
@@ -27,7 +27,7 @@ def page_bounds(keys: Tensor, page: int) -> tuple[Tensor, Tensor]:
 
 
 def score_pages(query: Tensor, upper: Tensor, lower: Tensor) -> Tensor:
-    """Σ_j max(q_j·min_j, q_j·max_j): query [B, Hkv, G, d], bounds [B, Hkv, pages, d]; [B, Hkv, G, pages]."""
+    """Returns Σ_j max(q_j·min_j, q_j·max_j), [B, Hkv, G, pages]; query [B, Hkv, G, d], bounds [B, Hkv, pages, d]."""
     return query.clamp(min=0) @ upper.transpose(-1, -2) + query.clamp(max=0) @ lower.transpose(-1, -2)
 
 
@@ -77,7 +77,7 @@ class Quest(Policy):
     def begin(self, prompt: Prompt) -> Selector:
         budget, page = self.p["budget"], self.p["page"]
         if budget < page and budget < self.lengths.bound:
-            raise ValueError(f"quest: a budget of {budget} tokens does not hold one page of {page}")
+            raise ValueError(f"quest: budget ({budget} tokens) is smaller than one page of {page}")
         return QuestSelector(prompt, budget, page, self.p["group"])
 
 
@@ -112,7 +112,7 @@ class Sparq(Policy):
 
 
 class LokiSelector(Retrieving):
-    """Principal components of the prompt's keys, their mean removed; one basis a sequence and KV head."""
+    """Estimates by the principal components of the prompt's centred keys; one basis per sequence and KV head."""
 
     def __init__(self, prompt: Prompt, budget: int, dims: int, recent: int, group: str):
         super().__init__(prompt)

@@ -1,4 +1,4 @@
-"""hsa, rocketkv and rocketkv_mt: window eviction, then retrieval by a few head dimensions of page bounds."""
+"""hsa, rocketkv and rocketkv_mt: eviction by window scores, then retrieval by a few head dimensions of page bounds."""
 
 import math
 from typing import Any
@@ -12,12 +12,12 @@ from .retrieval import page_bounds
 
 
 class HsaSelector(Selector):
-    """Retrieves from a list of tokens [B, Hkv, N] in position order, and what is generated behind them."""
+    """Retrieves from a list of tokens [B, Hkv, N] in position order and the generated tokens after them."""
 
     def __init__(self, prompt: Prompt, kept: Tensor, budget: int, length: int, ratio: float, frees: bool):
         self._prompt, self._kept, self._frees = prompt, kept, frees
         self._budget, self._length = budget, length
-        self._positions = kept.nonzero()[:, 2].view(*kept.shape[:2], -1)  # as many in every head
+        self._positions = kept.nonzero()[:, 2].view(*kept.shape[:2], -1)  # the same number in every head
         self._page = min(math.floor(ratio), math.ceil(math.sqrt(ratio)))
         d = prompt.keys.shape[-1]
         self._dims = min(max(math.floor(d * self._page / ratio), 1), d)
@@ -38,7 +38,7 @@ class HsaSelector(Selector):
         return Selection(mask.scatter(2, positions, chosen))
 
     def _estimate(self, query: Tensor, keys: Tensor) -> Tensor:
-        """Every token has its page's score: [B, Hkv, tokens]."""
+        """Returns the score of each token, which is that of its page, [B, Hkv, tokens]."""
         upper, lower = page_bounds(keys, self._page)
         read = best(query.abs().sum(2), self._dims)[:, :, None]
         bounds = torch.where((query.sum(2) > 0)[:, :, None], upper, lower)
@@ -59,7 +59,7 @@ class Hsa(Policy):
 
 
 class RocketKv(Policy):
-    """split_factor: None is adaptive; max_new_tokens: None is the decode steps."""
+    """RocketKV. split_factor: None means adaptive; max_new_tokens: None means the number of decode steps."""
 
     NAME = "rocketkv"
     DEFAULTS = {"budget": 2048, "split_factor": None, "window": 32, "pool_kernel": 63, "max_new_tokens": None}
@@ -83,7 +83,7 @@ class RocketKv(Policy):
             kept = torch.ones(prompt.keys.shape[:3], dtype=torch.bool, device=prompt.keys.device)
         else:
             if window > self._kept:
-                raise ValueError(f"{self.NAME}: the window of {window} does not fit into the {self._kept} tokens that stay")
+                raise ValueError(f"{self.NAME}: the window of {window} does not fit into the {self._kept} kept tokens")
             sums = prompt.weights(prompt.tokens - window, prompt.tokens)[..., : prompt.tokens - window].sum(2)
             scores = pool(grouped(sums, prompt.keys).sum(2), "max", self.p["pool_kernel"])
             kept = keep_best(scores, self._kept - window, window)

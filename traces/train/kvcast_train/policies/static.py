@@ -1,4 +1,4 @@
-"""Policies that do not look at the text: full, streaming_llm, duo_attention, razor_attention."""
+"""Policies whose selection does not depend on the text: full, streaming_llm, duo_attention, razor_attention."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ class Full(Policy):
 
 
 class SinkAndWindow(Selector):
-    """Some KV heads [Hkv] read everything, the others the first `sink` and the last `recent` tokens."""
+    """The KV heads of the mask `full` [Hkv] read all tokens, the others the first `sink` and the last `recent` ones."""
 
     def __init__(self, prompt: Prompt, sink: int, recent: int, full: Tensor):
         self._keys, self._sink, self._recent, self._full = prompt.keys, sink, recent, full
@@ -36,7 +36,7 @@ class SinkAndWindow(Selector):
 
 
 class StreamingLlm(Policy):
-    """Keys stay at their own positions; recent = budget − sink."""
+    """StreamingLLM: keys keep their original positions; recent = budget − sink."""
 
     NAME = "streaming_llm"
     DEFAULTS = {"budget": 2048, "sink": 4}
@@ -47,7 +47,7 @@ class StreamingLlm(Policy):
 
 
 class DuoAttention(Policy):
-    """As many full heads as keep the mean over heads within the budget at the last step."""
+    """DuoAttention with the largest number of full heads whose mean over heads is within the budget at the last step."""
 
     NAME = "duo_attention"
     DEFAULTS = {"budget": None, "sparsity": 0.5, "sink": 64, "recent": 256, "profile": None}
@@ -78,7 +78,7 @@ class DuoAttention(Policy):
 
 
 class Compensating(SinkAndWindow):
-    """Streaming heads keep the mean pair of what left; it enters the softmax as often as tokens left."""
+    """Streaming heads keep the mean key and value of the dropped tokens, which enter the softmax once per dropped token."""
 
     def step(self, step: Step) -> Selection:
         mask = self._mask(step.tokens)
@@ -95,7 +95,8 @@ class Compensating(SinkAndWindow):
 
 
 class RazorAttention(Policy):
-    """Full heads by echo and induction scores; the others keep a sink and a buffer that the prompt's length fixes."""
+    """Full heads are chosen by echo and induction scores; the others keep a sink and a buffer whose size depends on the prompt
+    length."""
 
     NAME = "razor_attention"
     DEFAULTS = {"echo_share": 0.01, "induction_share": 0.14, "sink": 4, "least_buffer": 4000, "divisor": 5.0, "profile": None}

@@ -1,4 +1,4 @@
-"""kvcast's counter-based random numbers, so that what is drawn here is what kvcast draws (sim/base/random.hpp)."""
+"""kvcast's counter-based random numbers (sim/base/random.hpp), so that both draw the same numbers."""
 
 from functools import lru_cache
 from statistics import NormalDist
@@ -18,7 +18,7 @@ def _mix(z: int) -> int:
 
 
 class Stream:
-    """The i-th number is a function of the seed, the names of the stream, and i."""
+    """A stream whose i-th number is a function of the seed, the names of the stream, and i."""
 
     def __init__(self, seed: int):
         self._key = _mix((seed + _GOLDEN) & _MASK)
@@ -44,7 +44,7 @@ class Stream:
 
 
 def distinct(n: int, count: int, stream: Stream) -> list[int]:
-    """`count` of the numbers below n: the head of a shuffle."""
+    """Returns `count` distinct numbers below n: the beginning of a shuffle."""
     order = list(range(n))
     for i in range(count):
         j = i + stream.below(i, n - i)
@@ -54,6 +54,6 @@ def distinct(n: int, count: int, stream: Stream) -> list[int]:
 
 @lru_cache(maxsize=8)
 def normals(seed: int, rows: int, columns: int) -> Tensor:
-    """The first rows · columns normals of a seed's stream, row by row."""
+    """Returns the first rows · columns normal numbers of a seed's stream, row by row."""
     stream = Stream(seed)
     return torch.tensor([stream.normal(i) for i in range(rows * columns)], dtype=torch.float32).view(rows, columns)

@@ -1,4 +1,4 @@
-"""Policies whose reading follows from a threshold or a sample, not from a budget: squeezed_attention, infinigen, magicpig."""
+"""Policies that select by a threshold or a sample instead of a budget: squeezed_attention, infinigen, magicpig."""
 
 import math
 from typing import Any, Sequence
@@ -10,14 +10,15 @@ from torch.nn.functional import normalize
 from .base import INFINITY, Policy, Prompt, Selection, Selector, Step, best, grouped, with_generated
 from .stream import Stream, distinct, normals
 
-CHUNK = 512  # keys hashed at once
+CHUNK = 512  # number of keys hashed at once
 
 
 # ---- squeezed_attention
 
 
 def cluster(keys: Tensor, count: int, iterations: int, streams: Sequence[Stream]) -> Tensor:
-    """k-means by direction: labels [B, Hkv, n] of keys [B, Hkv, n, d]. streams: one a KV head, for the first centres."""
+    """Clusters keys [B, Hkv, n, d] by direction with k-means; returns labels [B, Hkv, n]. streams: one per KV head, for the
+    initial centres."""
     directions = normalize(keys, dim=-1)
     first = torch.tensor([distinct(keys.shape[2], count, stream) for stream in streams], device=keys.device)
     centres = directions.gather(2, first[None, :, :, None].expand(keys.shape[0], -1, -1, keys.shape[3]))
@@ -33,7 +34,7 @@ def cluster(keys: Tensor, count: int, iterations: int, streams: Sequence[Stream]
 
 
 class Clusters:
-    """Of one layer: labels, centroids (means of the keys as they are) and sizes."""
+    """The clusters of one layer: labels, centroids (means of the unnormalised keys) and sizes."""
 
     def __init__(self, prompt: Prompt, clustered: int, share: float, iterations: int, seed: int):
         keys = prompt.keys[:, :, :clustered]
@@ -47,8 +48,8 @@ class Clusters:
         self.centroids = sums / self.sizes.clamp(min=1)[..., None]
 
     def key_scores(self, queries: Tensor) -> Tensor:
-        """For queries [B, Hkv, G, rows, d]: e^{q·c/√d} / Σ n·e^{q·c/√d}, mean over rows, largest over the group; every key has its
-        cluster's, [B, Hkv, n]."""
+        """Returns scores [B, Hkv, n] for queries [B, Hkv, G, rows, d]: e^{q·c/√d} / Σ n·e^{q·c/√d}, mean over rows, largest over
+        the group. Every key has the score of its cluster."""
         logits = queries @ self.centroids[:, :, None].transpose(-1, -2) * queries.shape[-1] ** -0.5
         logits = logits - (logits + self.sizes.log()[:, :, None, None]).logsumexp(-1, keepdim=True)
         return logits.exp().mean(3).amax(2).gather(2, self.labels)
@@ -71,11 +72,12 @@ class SqueezedAttention(Policy):
     DEFAULTS = {"sparsity": 0.7, "centroid_share": 0.05, "window": 100, "iterations": 10, "seed": 1}
 
     def survey(self, prompts: Sequence[Prompt]) -> None:
-        """One threshold for all layers and heads of a sequence: a quantile over all keys' scores by the last prompt queries."""
+        """Sets one threshold for all layers and heads of a sequence: a quantile of the scores of all keys for the last prompt
+        queries."""
         window = self.p["window"]
         clustered = self.lengths.prompt - window
         if clustered < 1:
-            raise ValueError(f"squeezed_attention: a prompt of {self.lengths.prompt} tokens has none before the last {window}")
+            raise ValueError(f"squeezed_attention: a prompt of {self.lengths.prompt} tokens has none before its last {window}")
         self._clusters = {prompt.layer: Clusters(prompt, clustered, self.p["centroid_share"], self.p["iterations"],
                                                  self.p["seed"]) for prompt in prompts}
         scores = torch.cat([self._clusters[prompt.layer].key_scores(grouped(prompt.window(window), prompt.keys)).flatten(1)
@@ -90,7 +92,7 @@ class SqueezedAttention(Policy):
 
 
 class InfiniGenSelector(Selector):
-    """The query is foretold exactly: what is measured is the choice by few columns, not the forecast."""
+    """InfiniGen with an exact query prediction: only the selection by a few columns is evaluated, not the prediction."""
 
     def __init__(self, prompt: Prompt, p: dict[str, Any]):
         self._p, self._keys = p, prompt.keys
@@ -125,7 +127,7 @@ class InfiniGen(Policy):
 
 
 class MagicPigSelector(Selector):
-    """Codes are [.., keys, tables]; each query head samples for itself."""
+    """MagicPIG: codes are [.., keys, tables]; each query head samples separately."""
 
     def __init__(self, prompt: Prompt, p: dict[str, Any]):
         self._prompt, self._p = prompt, p
@@ -164,7 +166,7 @@ class MagicPigSelector(Selector):
         return Selection(mask, output.flatten(1, 2))
 
     def _probability(self, query: Tensor) -> Tensor:
-        """That a key at its angle to the query collides in two tables or more, [B, Hkv, G, keys]."""
+        """Returns the probability that a key collides with the query in two or more tables, by their angle, [B, Hkv, G, keys]."""
         bits, tables = self._p["hash_bits"], self._p["hash_tables"]
         cosine = (normalize(query, dim=-1) @ normalize(self._centred, dim=-1).transpose(-1, -2)).double().clamp(-1, 1)
         p = (1 - cosine.acos() / math.pi) ** bits
