@@ -150,7 +150,8 @@ void add_fit_scores(CLI::App& fit, int& result) {
   command->add_option("--budgets", options->budgets, "tokens")->delimiter(',');
   command->add_option("--model", options->model, "under configs/models");
   command->add_option("--replays", options->replays, "keep replays in this file, and use those that are there");
-  command->add_option("-o,--out", options->out, "the table (default: the one that `run` reads); its rows that are still valid are kept");
+  command->add_option("-o,--out", options->out,
+                      "the table (default: the one that `run` reads); its rows that are still valid are kept");
   command->callback([options, &result] { result = run(*options); });
 }
 

@@ -24,9 +24,9 @@ struct LeftOutRow {
   std::string reason;
 };
 
-// Rows without a score are appended to `left_out`, if it is given: their value is not a number from 0 to 100, or has another unit
-// (count, text, ...). Throws UserError if the file cannot be read, columns are missing or duplicated, or a line has
-// another width; and if no row has a score, at the first of them with its reason.
+// Rows without a score are appended to `left_out`, if it is given: their value is not a number from 0 to 100, or has
+// another unit (count, text, ...). Throws UserError if the file cannot be read, columns are missing or duplicated, or a
+// line has another width; and if no row has a score, at the first of them with its reason.
 std::vector<Row> read_table(const std::string& path, std::vector<LeftOutRow>* left_out = nullptr);
 
 // configs/validation/accuracy/NAME.csv, from the working directory or the source tree.

@@ -36,7 +36,7 @@ double sum_of(const std::string& text, const std::regex& pattern) {
   return sum;
 }
 
-double pieces_in(const std::string& text) { return sum_of(text, std::regex("as (\\d+) pieces")); }
+double pieces_in(const std::string& text) { return sum_of(text, std::regex("in (\\d+) pieces?")); }
 double copy_starts_in(const std::string& text) {
   return sum_of(text, std::regex("([0-9.]+) (ns|us|ms)  starts of the copy engine \\(copy engine H2D\\)"));
 }
