@@ -45,6 +45,10 @@ class SnapKv(Policy):
         how = self.p["group"].replace("weights", "scores")  # they already are weights
         return pool(reduce_group(grouped(scores, prompt.keys), how, 1.0), self.p["pool"], self.p["pool_kernel"])
 
+    def whole_up_to(self, prompt: Prompt) -> int:
+        """Returns the number of tokens up to which a prompt stays whole."""
+        return self.p["budget"]
+
     def caps(self, scores: Tensor, budget: int | Tensor, layer: int) -> int | Tensor:
         """Returns the number of tokens kept before the window; [B, Hkv] if heads differ."""
         cap = budget - self.p["window"]
@@ -53,7 +57,7 @@ class SnapKv(Policy):
     def begin(self, prompt: Prompt) -> Selector:
         if self.p["window"] > self.p["budget"]:
             raise ValueError(f"{self.NAME}: a window of {self.p['window']} does not fit into a budget of {self.p['budget']}")
-        if prompt.tokens <= self.p["budget"]:
+        if prompt.tokens <= self.whole_up_to(prompt):
             return Kept(torch.ones(prompt.keys.shape[:3], dtype=torch.bool, device=prompt.keys.device))
         scores = self.token_scores(prompt)
         caps = self.caps(scores, self.layer_budget(prompt), prompt.layer)
@@ -74,6 +78,10 @@ class PyramidKv(SnapKv):
 class AdaKv(SnapKv):
     NAME = "adakv"
     DEFAULTS = {**SnapKv.DEFAULTS, "group": "mean_weights", "floor": 0.2, "normalise": True}
+
+    def whole_up_to(self, prompt: Prompt) -> int:
+        """Returns the number of tokens up to which a prompt stays whole."""
+        return self.p["budget"]
 
     def caps(self, scores: Tensor, budget: int | Tensor, layer: int) -> Tensor:
         base, floor = int(budget) - self.p["window"], self.p["floor"]
@@ -99,6 +107,10 @@ class HeadKv(SnapKv):
         total = sum(importance)
         each = budgets.importance([x / total for x in importance], self.p["budget"] - self.p["window"], self.p["beta"])
         self._caps = [round(sum(each[i: i + shape.group]) / shape.group) for i in range(0, len(each), shape.group)]
+
+    def whole_up_to(self, prompt: Prompt) -> int:
+        """Returns the number of tokens up to which a prompt stays whole."""
+        return self.p["budget"]
 
     def caps(self, scores: Tensor, budget: int | Tensor, layer: int) -> Tensor:
         heads = self.shape.n_kv_heads
@@ -159,6 +171,9 @@ class CompressKv(SnapKv):
                                            min(self.p["least_layer_budget"], budget), self.p["most_layer_factor"] * budget)
 
     def layer_budget(self, prompt: Prompt) -> int:
+        return self._layers[prompt.layer]
+
+    def whole_up_to(self, prompt: Prompt) -> int:
         return self._layers[prompt.layer]
 
     def token_scores(self, prompt: Prompt) -> Tensor:

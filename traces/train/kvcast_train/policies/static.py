@@ -69,7 +69,8 @@ class DuoAttention(Policy):
             return heads
         if budget > streaming:
             return heads * (budget - streaming) // (self.lengths.bound - streaming)
-        self._sink = min(self._sink, budget)
+        if budget <= 2 * self._sink:
+            self._sink = budget // 5
         self._recent = budget - self._sink
         return 0
 
