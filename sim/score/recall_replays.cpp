@@ -181,7 +181,8 @@ void RecallReplays::load_cache() {
   std::ifstream in(cache_);
   for (std::string line; std::getline(in, line);) {
     const json j = json::parse(line, nullptr, false);
-    if (!j.is_object() || !j.contains("key")) continue;  // a line cut short by an interruption
+    // Lines cut short by an interruption or written by an earlier version are replayed again.
+    if (!j.is_object() || !j.contains("key") || !j.contains("retrieving")) continue;
     results_[j["key"].get<std::string>()] = {replay::target_recall_from(j), ""};
   }
 }

@@ -35,7 +35,7 @@ class ScoreModel {
 // trace has no targets, or if no captured head attends to them.
 std::optional<result::TaskScore> task_score(const ScoreModel& model, const replay::ReplayResult& replay);
 
-// Why a trace with targets has no task score; empty if it has one or has no targets.
+// Returns why a trace with targets has no task score; empty if it has one or has no targets.
 std::string why_no_score(const replay::ReplayResult& replay);
 
 }  // namespace kvcast::score

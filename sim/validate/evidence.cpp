@@ -60,9 +60,9 @@ class Choices {
 
   // Counts the choices among methods that have the same tasks. With a method: those alone in which it takes part.
   void add(const std::vector<Score>& scores, const std::string& method = "") {
-    std::map<std::set<std::string>, std::vector<const Score*>> alike;
-    for (const Score& s : scores) alike[s.tasks].push_back(&s);
-    for (const auto& [tasks, among] : alike) {
+    std::map<std::set<std::string>, std::vector<const Score*>> by_tasks;
+    for (const Score& s : scores) by_tasks[s.tasks].push_back(&s);
+    for (const auto& [tasks, among] : by_tasks) {
       const bool takes_part = method.empty() || std::any_of(among.begin(), among.end(),
                                                             [&](const Score* s) { return s->method == method; });
       if (among.size() > 1 && takes_part) count(among, kRegret * static_cast<double>(tasks.size()));
