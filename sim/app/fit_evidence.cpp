@@ -113,9 +113,15 @@ int run(const FitEvidenceOptions& options) {
   WholeFile records_file(records.to), parameters_file(parameters.to);
   const std::vector<evidence::Record> all = records_of(records.from, options);
   if (options.components) {
-    std::unique_ptr<Progress> progress;
-    components = evidence::fit_components(all, components, [&](std::size_t, std::size_t total) {
-      if (!progress) progress = std::make_unique<Progress>("components", static_cast<std::int64_t>(total), 0);
+    std::unique_ptr<Progress> progress;  // of a pass: how many there are is known at the end
+    std::size_t end_of_pass = 0;
+    components = evidence::fit_components(all, components, [&](std::size_t done, std::size_t total) {
+      if (total != end_of_pass) {
+        const std::size_t in_pass = total - (done - 1);
+        progress = std::make_unique<Progress>(fmt::format("components, pass {}", total / in_pass),
+                                              static_cast<std::int64_t>(in_pass), 0);
+        end_of_pass = total;
+      }
       progress->advance(1, "");
     });
   }
