@@ -259,8 +259,8 @@ class PlannerCase(unittest.TestCase):
         self.assertEqual(page.evaluate(view + ".scale('x').domain()"), [0, page.evaluate('Math.max(...rows[0].result.timeline.map((s) => s.start_s + s.dur_s))')])
 
     def test_lines_of_charts_do_not_cross_the_names_of_their_rows(self):
-        # Where names are above the bars, the line of the capacity has a gap at each of them. Full at batch 16 needs more memory than
-        # there is, so that its line is as far left as the names reach.
+        # Where names are above the bars, the line of the capacity has a gap at each of them. This batch needs far more memory than there
+        # is, so that the line is as far left as the names reach.
         page = self.open(width=400, hardware='rtx-3090', prompt='32768', batch='64', policies=QUICK['policies'][:2], focus=0)
         rules, names = self.pixels(page, 'memory', 'capacity_rule', 'line'), self.pixels(page, 'memory', 'row_labels', 'text')
         self.assertEqual((len(rules), len(names)), (2, 2))
@@ -268,7 +268,8 @@ class PlannerCase(unittest.TestCase):
         for _, _, line_top, line_bottom in rules:
             for _, _, top, bottom in names:
                 self.assertTrue(line_bottom <= top + 2 or line_top >= bottom - 2, (rules, names))
-        self.assertIn('the line is the capacity, 25', self.text(page, '#figure-memory .note'))
+        capacity = page.evaluate('rows[0].result.memory.hbm_capacity_bytes') / 1e9
+        self.assertEqual(self.text(page, '#figure-memory .note'), f'HBM at its peak, by owner; the line is the capacity, {capacity:.3g} GB.')
 
     def test_the_note_of_the_table_is_read_without_scrolling(self):
         page = self.open(width=400)
