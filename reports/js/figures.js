@@ -163,7 +163,7 @@ function originNotes(figure, rows) {
     const intervals = values.filter((row) => row[metric.field + '_low'] !== undefined).length;
     return [metric.label + ' (' + plural(values.length, 'value') + '), by origin: ',
       ...origins.flatMap((origin, i) => [i === 0 ? '' : i === origins.length - 1 ? ' and ' : ', ', ...origin]),
-      '; ' + (intervals === values.length ? 'all' : intervals === 0 ? 'none' : formatCount(intervals)) + ' with an uncertainty interval.'];
+      '; ' + (values.length === 1 ? (intervals ? 'with' : 'without') : (intervals === values.length ? 'all' : intervals === 0 ? 'none' : formatCount(intervals)) + ' with') + ' an uncertainty interval.'];
   });
 }
 
@@ -173,7 +173,7 @@ function shareNote(meta, rows) {
   const share = (row, origin) => row['share_' + origin] || 0;
   const stated = rows.filter((row) => origins.some(([origin]) => share(row, origin) > 0));
   const shares = origins.map(([origin]) => ({ origin, mean: stated.reduce((sum, row) => sum + share(row, origin), 0) / stated.length })).filter(({ mean }) => mean > 0.005);
-  return shares.length ? 'Decode step time by origin of its costs: ' + sentenceList(shares.map(({ origin, mean }) => formatNumber(mean, '.0%') + ' ' + origin)) + '.' : '';
+  return shares.length ? 'Decode step time by origin of its costs: ' + sentenceList(shares.map(({ origin, mean }) => formatNumber(100 * mean, '.0f') + ' % ' + origin)) + '.' : '';
 }
 
 function drawControls(figure) {

@@ -24,7 +24,7 @@ function showRefusal(message) {
   box.textContent = message && rows.length ? message + '. The results below are those of the last settings that were simulated.' : message;
   box.hidden = !message;
   if (message && !rows.length) summary.textContent = 'There are no results yet.';
-  for (const node of [summary, ...['figures', 'table-section'].map((id) => document.getElementById(id))]) node.style.opacity = message ? 0.5 : '';
+  for (const node of [summary, ...['figures', 'table-section'].map((id) => document.getElementById(id))]) node.classList.toggle('is-stale', Boolean(message));
 }
 
 function showWorking(text) {

@@ -103,6 +103,7 @@ function drawBars() {
     totals.push({ order, label: row.label, focus: order === state.focus, at: at / 1e9, text: parts.length ? formatNumber(at / 1e9, ',.3~r') + ' GB' + (refused.length ? ' needed' : oom ? ' at failure' : '') : '', note: row.note });
   });
   const capacity = rows.map((row) => row.result && numberAt(row.result, 'memory.hbm_capacity_bytes')).find(Boolean);
+  figures.get('memory').caption.textContent = 'HBM at its peak, by owner; the line is the capacity' + (capacity ? ', ' + formatBytes(capacity) : '') + '.';
   drawFigure('memory', page.charts.planner_memory, { parts: owners, rows: totals }, { row_height: height, capacity: capacity ? capacity / 1e9 : 0 });
 }
 
@@ -128,8 +129,7 @@ function drawTimeline() {
 function drawTable() {
   const columns = [['decode throughput, tokens/s', 'decode.tokens_per_s', 1, ',.4~r', ''], ['time per output token, ms', 'decode.tpot_s.mean', 1e3, ',.4~r', ''], ['time to first token, s', 'prefill.ttft_s', 1, ',.4~r', ''],
     ['peak HBM, GB', 'memory.hbm_peak_bytes', 1e-9, ',.4~r', ''], ['RULER score, % of full', 'score.share_of_full', 100, '.3~r', '']];
-  document.getElementById('table-section').replaceChildren(element('div', { class: 'table-frame' }, element('table', { id: 'results' },
-    element('caption', { class: 'note' }, 'With 80 % intervals. “no score” means that none is known without replays.'),
+  document.getElementById('table-section').replaceChildren(element('p', { id: 'results-note', class: 'note' }, 'With 80 % intervals. “no score” means that none is known without replays.'), element('div', { class: 'table-frame' }, element('table', { id: 'results', 'aria-describedby': 'results-note' },
     element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, 'policy'), columns.map(([label]) => element('th', { scope: 'col', class: 'number' }, label)), element('th', { scope: 'col' }, 'bottleneck'), element('th', { scope: 'col' }, 'origin'))),
     element('tbody', {}, rows.map((row) => element('tr', {}, element('th', { scope: 'row' }, row.label),
       row.note ? element('td', { colspan: columns.length + 2, class: 'why' }, row.note)

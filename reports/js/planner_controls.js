@@ -144,7 +144,7 @@ function policyRow(policy, index) {
       const set = (text) => { if (text === '' || text === String(parameter.default)) delete policy.set[parameter.key]; else policy.set[parameter.key] = text; changed(); };
       const known = parameter.known || (typeof parameter.default === 'boolean' ? ['true', 'false'] : null);
       return element('div', { class: 'setting' }, element('div', { class: 'setting-line' }, element('label', { for: id, class: 'axis-label', title: parameter.meaning }, parameter.key),
-        known ? select({ id, style: 'width:auto;max-width:60%' }, known.map((name) => [name, name]), value, set)
+        known ? select({ id }, known.map((name) => [name, name]), value, set)
           : element('input', { type: 'text', id, value, onchange: (event) => set(event.target.value.trim()) })),
         element('p', { class: 'setting-note' }, parameter.meaning));
     })));

@@ -60,6 +60,7 @@ def setting(policy, batch, tps, gigabytes, score=None):
 CHOOSE = {'grid': 12, 'objective': 'fastest', 'best': [setting('quest', 16, 900, 60, 0.97), setting('snapkv', 16, 880, 50, 0.91)],
           'front': [setting('quest', 16, 900, 60, 0.97), setting('snapkv', 16, 880, 50, 0.91), setting('snapkv', 1, 90, 20, 0.9),
                     setting('full', 4, 300, 45, 1)]}
+CHOOSE_ALONE = {'grid': 6, 'objective': 'fastest', 'best': [setting('full', 4, 429, 25.6, 1)], 'front': [setting('full', 4, 429, 25.6, 1)]}
 
 
 def cell(x, y, best, told_apart=True):
@@ -80,9 +81,10 @@ ANSWERS = [('break_even', BREAK_EVEN, 'At which workload.batch from 1 to 64 does
            ('choose', CHOOSE, 'Which of 12 settings is the fastest?'),
            ('map', MAP, 'Which policy is best in Decode throughput over workload.batch and workload.prompt_tokens?'),
            ('largest', LARGEST, 'What is the largest workload.batch that fits?'),
+           ('choose', CHOOSE_ALONE, 'Which of 6 settings is the fastest?'),
            ('largest', {'key': 'workload.batch', 'value': None, 'limited_by': 'hbm'}, 'What is the largest batch of nothing?')]
 NAMES = [f'plan_{i + 1}_{kind}' for i, (kind, _, _) in enumerate(ANSWERS)]
-DRAWN = NAMES[:7]
+DRAWN = NAMES[:8]
 
 
 def boxes(name, mark, shape='path'):
@@ -280,6 +282,35 @@ class Charts(PlanCase):
         page.wait("!document.getElementById('tooltip').hidden")
         for part in ('quest, batch 16', 'cost per million tokens', '0.5', '97.0 %'):
             self.assertIn(part, page.evaluate("document.getElementById('tooltip').textContent"))
+
+        # The colours are those of the predicted benchmark score; a task score is another number.
+        self.assertIn('predicted score97.0 % of full KV', page.evaluate("document.getElementById('tooltip').textContent"))
+        self.assertIn('predicted score, % of full KV', page.evaluate(texts(name, 'role-legend-title')))
+
+    def test_a_single_choice_is_at_its_memory(self):
+        page, name = self.open(), NAMES[7]
+        dot, = page.evaluate(boxes(name, 'dots'))
+        ticks = page.evaluate(f"[...document.querySelectorAll('#plot-{name} .role-axis')].map((axis) => [...axis.querySelectorAll('.role-axis-label text')].map((t) => {{ const r = t.getBoundingClientRect(), p = document.getElementById('plot-{name}').getBoundingClientRect(); return [Number(t.textContent), (r.left + r.right) / 2 - p.left]; }})).at(-1)")
+        (low, left), (high, right) = ticks[0], ticks[-1]
+        self.assertLess(low, 25.6)
+        self.assertGreater(high, 25.6)
+        self.assertAlmostEqual(low + ((dot[0] + dot[2]) / 2 - left) / (right - left) * (high - low), 25.6, delta=0.1)
+
+    def test_the_line_at_zero_does_not_cross_the_names_on_narrow_screens(self):
+        page, name = self.open(width=400), NAMES[3]
+        rules, names = page.evaluate(boxes(name, 'zero', 'line')), page.evaluate(boxes(name, 'row_labels', 'text'))
+        self.assertEqual((len(rules), len(names)), (3, 3))
+        self.assertLess(rules[1][0], names[1][2])  # the long name reaches beyond zero
+        for _, line_top, _, line_bottom in rules:
+            for _, top, _, bottom in names:
+                self.assertTrue(line_bottom <= top + 2 or line_top >= bottom - 2, (rules, names))
+        self.assertEqual(page.evaluate(f"[...document.querySelectorAll('#plot-{name} .role-axis-title tspan')].map((t) => t.textContent)"),
+                         ['elasticity of decode throughput,', '% per %'])
+
+    def test_captions_do_not_describe_lines_that_are_absent(self):
+        page = self.open()
+        for name, words in ((NAMES[0], 'A vertical line is a crossing'), (NAMES[1], 'A vertical line is where that changes')):
+            self.assertIn(words, page.evaluate(f"document.querySelector('#{name} figcaption').textContent"))
 
     def test_a_map_colours_its_cells_and_draws_borders_between_them(self):
         page, name = self.open(), NAMES[5]

@@ -245,11 +245,37 @@ class PlannerCase(unittest.TestCase):
         zoomed = page.evaluate(view + ".scale('x').domain()")
         for at, share in zip(zoomed, (0.5, 0.75)):
             self.assertAlmostEqual(at / whole[1], share, delta=0.01)
+        # The grey area of the drag is gone once it has zoomed.
+        self.assertEqual(page.evaluate("getComputedStyle(document.querySelector('#plot-timeline g.brush > path')).opacity"), '0')
         left, top, width, height = self.box(page, surface)
         for count in (1, 2):
             for kind in ('mousePressed', 'mouseReleased'):
                 page.call('Input.dispatchMouseEvent', type=kind, x=left + 0.3 * width, y=top + 5, button='left', clickCount=count)
         self.assertEqual(page.evaluate(view + ".scale('x').domain()"), whole)
+        # A step of another length is shown whole, not where the last one was enlarged.
+        self.drag(page, surface, 0.5, 0.75)
+        self.click(page, '#focus-0')
+        self.settle(page, "document.querySelector('#figure-timeline h2').textContent.endsWith('of full')")
+        self.assertEqual(page.evaluate(view + ".scale('x').domain()"), [0, page.evaluate('Math.max(...rows[0].result.timeline.map((s) => s.start_s + s.dur_s))')])
+
+    def test_lines_of_charts_do_not_cross_the_names_of_their_rows(self):
+        # Where names are above the bars, the line of the capacity has a gap at each of them. This batch needs far more memory than there
+        # is, so that the line is as far left as the names reach.
+        page = self.open(width=400, hardware='rtx-3090', prompt='32768', batch='64', policies=QUICK['policies'][:2], focus=0)
+        rules, names = self.pixels(page, 'memory', 'capacity_rule', 'line'), self.pixels(page, 'memory', 'row_labels', 'text')
+        self.assertEqual((len(rules), len(names)), (2, 2))
+        self.assertLess(rules[1][0], names[1][1])
+        for _, _, line_top, line_bottom in rules:
+            for _, _, top, bottom in names:
+                self.assertTrue(line_bottom <= top + 2 or line_top >= bottom - 2, (rules, names))
+        capacity = page.evaluate('rows[0].result.memory.hbm_capacity_bytes') / 1e9
+        self.assertEqual(self.text(page, '#figure-memory .note'), f'HBM at its peak, by owner; the line is the capacity, {capacity:.3g} GB.')
+
+    def test_the_note_of_the_table_is_read_without_scrolling(self):
+        page = self.open(width=400)
+        left, _, width, _ = self.box(page, '#results-note')
+        self.assertTrue(0 <= left and left + width <= 400, (left, width))
+        self.assertIn('80 % intervals', self.text(page, '#results-note'))
 
     def test_the_url_holds_the_state(self):
         page = self.open()
@@ -288,8 +314,9 @@ class PlannerCase(unittest.TestCase):
         bars = self.pixels(page, 'memory', 'bars')
         self.assertGreater(height, 100)  # rows, axis and legend
         self.assertTrue(all(0 <= top and bottom <= height and bottom - top > 10 for _, _, top, bottom in bars), bars)
-        (line, _, top, bottom), = self.pixels(page, 'memory', 'capacity_rule', 'line')
-        self.assertGreater(bottom - top, 20)
+        rules = self.pixels(page, 'memory', 'capacity_rule', 'line')  # one piece for each bar
+        line = rules[0][0]
+        self.assertTrue(all(left == line and bottom - top > 20 for left, _, top, bottom in rules), rules)
         self.assertEqual(page.evaluate("getComputedStyle(document.querySelector('#plot-memory g.capacity_rule > line')).opacity"), '1')
         left, right = min(bar[0] for bar in bars), max(bar[1] for bar in bars)
         longest = max(float(text.split(' ')[0].replace(',', '')) for text in self.texts(page, 'memory', 'values'))

@@ -108,7 +108,7 @@ class Figures(ReportCase):
                 self.assertGreater(len(page.evaluate(f"document.querySelector('#figure-{name} figcaption p').textContent")), 80)
         note = page.evaluate("document.querySelector('#figure-throughput_budget .note').textContent")
         self.assertIn('Decode throughput (56 values), by origin: 56 assumed; all with an uncertainty interval.', note)
-        self.assertIn('Decode step time by origin of its costs: 75% literature and 25% assumed.', note)
+        self.assertIn('Decode step time by origin of its costs: 75 % literature and 25 % assumed.', note)
         self.assertIn('20 exact', page.evaluate("document.querySelector('#figure-memory_owners .note').textContent"))
 
     def test_intervals_are_drawn_at_their_length(self):
@@ -140,7 +140,7 @@ class Figures(ReportCase):
         page = self.open('sweep', '#context=131072&batch=8')
         self.assertEqual(page.evaluate(marks('throughput_budget', 'misfit_dots')), 26)
         # An experiment that does not fit has no time and no part in the origins of times.
-        self.assertIn('Decode step time by origin of its costs: 75% literature and 25% assumed.', page.evaluate("document.querySelector('#figure-throughput_budget .note').textContent"))
+        self.assertIn('Decode step time by origin of its costs: 75 % literature and 25 % assumed.', page.evaluate("document.querySelector('#figure-throughput_budget .note').textContent"))
         # There would be 35 parts per device if all fitted; instead of its KV cache each of the 5 shows the failed allocation.
         self.assertEqual(page.evaluate(marks('memory_owners', 'bars')), 70)
         self.assertEqual(page.evaluate("figures[3].view.data('parts').filter((p) => p.misfit).length"), 10)
@@ -422,6 +422,23 @@ class Front(ReportCase):
         self.assertEqual((page.evaluate(seen % ('bands', 'path')), page.evaluate(seen % ('intervals', 'line'))), (0, 54))
         page.evaluate(choose('control-throughput_budget-intervals', 'bands'))
         self.assertEqual((page.evaluate(seen % ('bands', 'path')), page.evaluate(seen % ('intervals', 'line'))), (18, 0))
+
+    def test_full_kv_has_an_interval_too(self):
+        page = self.open('sweep')
+        seen = "[...document.querySelectorAll('#plot-throughput_budget g.%s > %s')].filter((e) => Number(e.getAttribute('opacity')) > 0).length"
+        marks_of_full = lambda: (page.evaluate(seen % ('flat_intervals', 'line')), page.evaluate(seen % ('flat_bands', 'path')))
+        self.assertEqual(marks_of_full(), (2, 0))  # one on each machine
+        # Each is from the lower to the upper end of full KV's interval.
+        ends = page.evaluate("((v) => v.data('drawn').filter((r) => r.policy === 'full').map((r) => [r.shown_low, r.shown_high].map((y) => v.scale('y')(y))).flat())(figures[0].view)")
+        drawn = page.evaluate("((plots) => plots.map((line) => Number(line.getAttribute('y2') ?? 0)))([...document.querySelectorAll('#plot-throughput_budget g.flat_intervals > line')])")
+        self.assertEqual(sorted(round(abs(y)) for y in drawn), sorted(round(ends[i] - ends[i + 1]) for i in (0, 2)))
+        page.evaluate(choose('control-throughput_budget-intervals', 'bands'))
+        self.assertEqual(marks_of_full(), (0, 2))
+
+    def test_a_figure_of_one_value_says_with_an_interval(self):
+        page = self.open('sweep')
+        self.assertIn('(1 value), by origin: 1 assumed; with an uncertainty interval.', page.evaluate("document.querySelector('#figure-step_timeline .note').textContent"))
+        self.assertIn('The steps are the Pareto front', page.evaluate("document.querySelector('#figure-accuracy_throughput figcaption').textContent"))  # light in dark mode
 
     def test_title_and_caption_follow_the_controls(self):
         page = self.open('sweep')
