@@ -80,10 +80,9 @@ int run(const FitOptions& options) {
   accuracy::settle(plan, std::move(all), link);
   if (const auto common = accuracy::fit_common(plan.averages)) {
     link.common = *common;
-    link.common_source = fmt::format("kvcast fit accuracy: 80 % of {} published averages of these tables are within",
-                                     std::count_if(plan.averages.begin(), plan.averages.end(), [](const auto& a) {
-                                       return a.refused.empty() && a.parts.size() > 1;
-                                     }));
+    link.common_source = fmt::format(
+        "kvcast fit accuracy: 80 % of {} published averages of these tables are within",
+        std::ranges::count_if(plan.averages, [](const auto& a) { return a.refused.empty() && a.parts.size() > 1; }));
   }
   file.stream() << "# Written by `kvcast fit accuracy`; sim/score/link.hpp describes the parameters.\n"
                 << score::write_link(link);

@@ -96,9 +96,8 @@ std::size_t add_rows(const FitScoresOptions& options, const score::ScoreModel& m
   std::vector<score::BenchmarkRequest> requests;
   for (const config::PolicyChoice& choice : choices.all()) {
     const std::string text = score::policy_text(choice);
-    const bool there = std::any_of(rows.begin(), rows.end(), [&](const score::ScoreRow& row) {
-      return row.context == context && row.policy == text;
-    });
+    const bool there = std::ranges::any_of(
+        rows, [&](const score::ScoreRow& row) { return row.context == context && row.policy == text; });
     if (there) continue;
     requests.push_back({choice, options.model, context, {}});
     scores.request(requests.back());

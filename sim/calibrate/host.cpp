@@ -159,8 +159,7 @@ MachineResult fit_host(const Results& results, const MachineRequest& request) {
   check_program(results, "kvcast-kernels-cpu");
   const std::vector<MeasuredOp> cases = host_cases(results);
   for (const std::string_view bench : kNeeded) {
-    const bool there =
-        std::any_of(cases.begin(), cases.end(), [&](const MeasuredOp& one) { return one.bench == bench; });
+    const bool there = std::ranges::any_of(cases, [&](const MeasuredOp& one) { return one.bench == bench; });
     if (!there) throw UserError({results.file, 0, 0}, fmt::format("no usable case of {}; measure longer", bench));
   }
   MachineResult result;

@@ -95,7 +95,7 @@ void add(Row row, std::map<std::string, std::size_t>& places, std::vector<Row>& 
 
 // Median, or the geometric mean of the two middle values.
 double middle(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : std::sqrt(values[half - 1] * values[half]);
 }

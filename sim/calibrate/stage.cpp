@@ -38,7 +38,7 @@ hardware::CostModel model_of(const config::Hardware& machine) {
 
 double demand_of(const hardware::Cost& cost, std::initializer_list<hardware::Resource> resources) {
   for (const hardware::Demand& demand : cost.demands) {
-    if (std::find(resources.begin(), resources.end(), demand.resource) != resources.end()) return demand.amount;
+    if (std::ranges::find(resources, demand.resource) != resources.end()) return demand.amount;
   }
   return 0;
 }
@@ -96,8 +96,8 @@ Numbers numbers_of(config::Hardware& hardware, const config::Hardware& prior, st
   const auto believed = config::knobs(prior);
   for (const std::string_view key : keys) {
     const auto named = [&](const auto& knob) { return knob.key == key; };
-    const auto knob = std::find_if(knobs.begin(), knobs.end(), named);
-    const auto same = std::find_if(believed.begin(), believed.end(), named);
+    const auto knob = std::ranges::find_if(knobs, named);
+    const auto same = std::ranges::find_if(believed, named);
     KVCAST_CHECK(knob != knobs.end() && same != believed.end());
     const double most = knob->y == Dimension::kFraction ? 1 : std::numeric_limits<double>::infinity();
     if (knob->value != nullptr) {

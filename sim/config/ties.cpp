@@ -79,7 +79,7 @@ struct Number {
   const Knob* now;
 };
 
-double largest(const std::vector<double>& y) { return *std::max_element(y.begin(), y.end()); }
+double largest(const std::vector<double>& y) { return *std::ranges::max_element(y); }
 
 template <typename AKnob>
 double value_in(const AKnob& knob) {
@@ -129,7 +129,7 @@ class Mover {
 
  private:
   std::optional<Number> find(std::string_view key) const {
-    const auto at = std::find_if(now_.begin(), now_.end(), [&](const Knob& knob) { return knob.key == key; });
+    const auto at = std::ranges::find_if(now_, [&](const Knob& knob) { return knob.key == key; });
     if (at == now_.end()) return {};
     return Number{&before_[static_cast<std::size_t>(at - now_.begin())], &*at};
   }

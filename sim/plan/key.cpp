@@ -57,8 +57,8 @@ std::optional<Key> key_of_machine(const Node& run, const std::string& knob) {
 }
 
 const policy::Parameter* find_parameter(const policy::Descriptor& descriptor, const std::string& name) {
-  const auto found = std::find_if(descriptor.parameters.begin(), descriptor.parameters.end(),
-                                  [&](const policy::Parameter& p) { return p.key == name; });
+  const auto found =
+      std::ranges::find_if(descriptor.parameters, [&](const policy::Parameter& p) { return p.key == name; });
   return found == descriptor.parameters.end() ? nullptr : &*found;
 }
 
@@ -70,10 +70,10 @@ std::optional<Key> key_of_policy(const Node& run, const std::string& name) {
   const policy::Parameter* const p = find_parameter(policy::find_policy(policy), name);
   if (p == nullptr) return {};
   Key key;
-  key.integer = std::holds_alternative<std::int64_t>(p->fallback) ||
-                std::find(p->names.begin(), p->names.end(), "<integer>") != p->names.end();
-  const bool number = std::holds_alternative<double>(p->fallback) ||
-                      std::find(p->names.begin(), p->names.end(), "<number>") != p->names.end();
+  key.integer =
+      std::holds_alternative<std::int64_t>(p->fallback) || std::ranges::find(p->names, "<integer>") != p->names.end();
+  const bool number =
+      std::holds_alternative<double>(p->fallback) || std::ranges::find(p->names, "<number>") != p->names.end();
   if (!key.integer && !number) return {};
   key.low = p->low, key.high = p->high;
   const policy::ParameterValues values(policy::find_policy(policy.name), policy.parameters);

@@ -173,8 +173,8 @@ class Why final : public Question {
       part.kind = name.first, part.resource = name.second;
       parts.push_back(part);
     }
-    std::stable_sort(parts.begin(), parts.end(),
-                     [](const Part& x, const Part& y) { return std::abs(x.difference()) > std::abs(y.difference()); });
+    std::ranges::stable_sort(
+        parts, [](const Part& x, const Part& y) { return std::abs(x.difference()) > std::abs(y.difference()); });
     return parts;
   }
 
@@ -295,7 +295,7 @@ class Why final : public Question {
     Node changed = run;
     for (const auto& [knob, factor] : resource.changes) {
       const auto all = config::knobs(machine);
-      const bool there = std::any_of(all.begin(), all.end(), [&, name = knob](const auto& k) { return k.key == name; });
+      const bool there = std::ranges::any_of(all, [&, name = knob](const auto& k) { return k.key == name; });
       if (there) changed = changed.with(fmt::format("hardware.{}", knob), Node::scalar(factor, {}));
     }
     return changed;
@@ -318,7 +318,7 @@ class Why final : public Question {
       if (gain > 0.01 * of) gains.emplace_back(-gain, fmt::format("{} {}", resources()[i].name, time_text(gain)));
     }
     out.data["free"] = std::move(list);
-    std::sort(gains.begin(), gains.end());
+    std::ranges::sort(gains);
     std::vector<std::string> texts;
     for (const auto& [gain, text] : gains) texts.push_back(text);
     out.details.push_back(

@@ -262,7 +262,7 @@ json Collector::rests_on(const std::vector<Source>& sources) const {
       }
     }
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::ranges::stable_sort(rows, [](const auto& a, const auto& b) { return a.first > b.first; });
   json list = json::array();
   for (auto& [origin, row] : rows) list.push_back(std::move(row));
   return list;

@@ -275,8 +275,7 @@ void add(const Measured& from, Suite& suite) {
       continue;
     }
     const bool fitted = row.bench == "page_score" && row.word("reduce") == "group_max";
-    const auto known =
-        std::find_if(std::begin(kKnown), std::end(kKnown), [&](const Known& one) { return row.bench == one.bench; });
+    const auto known = std::ranges::find_if(kKnown, [&](const Known& one) { return row.bench == one.bench; });
     // Small kernels are only measured back to back.
     if (fitted || known == std::end(kKnown) || (row.mode != "cold" && row.bench != "query_similarity")) continue;
     Case& c = suite.cases.emplace_back(case_of(row, *known, model, between_events));

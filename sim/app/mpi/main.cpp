@@ -85,8 +85,7 @@ class Owner {
       if (fresh) groups.emplace_back();
       groups[at->second].push_back(&task);
     }
-    std::stable_sort(groups.begin(), groups.end(),
-                     [](const auto& a, const auto& b) { return expected_cost(a) > expected_cost(b); });
+    std::ranges::stable_sort(groups, [](const auto& a, const auto& b) { return expected_cost(a) > expected_cost(b); });
     std::size_t next = 0;
     for (;;) {
       const bool more = next < groups.size() && !study.stop.stop_requested();
