@@ -88,7 +88,6 @@ void print_file(const PolicyFile& file, const policy::Descriptor& d) {
   print_one(d);
 }
 
-// Throws UserError for a name that is neither a policy's nor a file's.
 void refuse_unknown(const std::string& name) {
   std::vector<std::string> policies;
   for (const policy::Descriptor& d : policy::all_policies()) policies.push_back(d.name);

@@ -137,7 +137,6 @@ class Sweep {
     auto operator<=>(const Pending&) const = default;
   };
 
-  // Inspects every experiment.
   void look() {
     for (std::size_t begin = 0; begin < points_.size() && stop_.code() == 0; begin += kPart) {
       if (begin > 0) take(numbers(begin, std::min(begin + kPart, points_.size())));

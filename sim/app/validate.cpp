@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
 #include "accuracy/ablation.hpp"
@@ -88,13 +87,7 @@ Suite accuracy_suite(const ValidateOptions& options) {
   evaluate.plan.seeds = options.seeds;
   evaluate.cache = options.replays;
   evaluate.threads = hardware_threads();
-  std::unique_ptr<Progress> progress;
-  std::mutex mutex;
-  evaluate.advance = [&](std::int64_t done, std::int64_t total) {
-    const std::lock_guard lock(mutex);
-    if (done == 1) progress = std::make_unique<Progress>("Replaying", total, 0);  // restarts for each ablation
-    if (progress) progress->advance(1, "");
-  };
+  evaluate.advance = progress_of("Replaying");
   const score::ScoreModel model;
   if (options.published.empty()) return validate::accuracy_of_own_tables(evaluate, ablations, model.evidence());
   const bool simulated_alone = options.without_evidence || !ablations.empty();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "calibrate/json_file.hpp"
@@ -100,7 +101,6 @@ double middle(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : std::sqrt(values[half - 1] * values[half]);
 }
 
-// Every second value, starting with the first or the second.
 std::vector<double> every_other(const std::vector<double>& values, std::size_t first) {
   std::vector<double> out;
   for (std::size_t i = first; i < values.size(); i += 2) out.push_back(values[i]);

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <optional>
 
 #include "base/error.hpp"
 #include "calibrate/solve.hpp"
@@ -27,13 +26,6 @@ config::Hardware with_threads(config::Hardware machine, double threads) {
   if (all > 1) host.all_core_derate.value = 1 - (1 - host.all_core_derate) * (used - 1) / (all - 1);
   host.cores.value = used;
   return machine;
-}
-
-// A kernel by itself comes from a stream: the surrounding overhead is in the measured time.
-hardware::CostModel model_of(const config::Hardware& machine) {
-  config::Framework framework;
-  framework.launch = config::Framework::Launch::kCompiled;
-  return {machine, framework};
 }
 
 double demand_of(const hardware::Cost& cost, std::initializer_list<hardware::Resource> resources) {
@@ -114,6 +106,12 @@ Numbers numbers_of(config::Hardware& hardware, const config::Hardware& prior, st
 
 }  // namespace
 
+hardware::CostModel stream_model(const config::Hardware& machine) {
+  config::Framework framework;
+  framework.launch = config::Framework::Launch::kCompiled;
+  return {machine, framework};
+}
+
 double belief_width(double uncertainty) { return std::log1p(std::max(uncertainty, kLeastDoubt)); }
 
 void hold_out(std::vector<MeasuredOp>& cases, std::size_t least) {
@@ -129,7 +127,7 @@ std::vector<double> predict(const config::Hardware& hardware, std::span<const Me
     auto at = models.find(one.threads);
     if (at == models.end()) {
       const config::Hardware machine = one.threads > 0 ? with_threads(hardware, one.threads) : hardware;
-      at = models.emplace(one.threads, model_of(machine)).first;
+      at = models.emplace(one.threads, stream_model(machine)).first;
     }
     seconds.push_back(seconds_of(one, at->second));
   }

@@ -2,7 +2,6 @@
 // value). Lists, `zip:` and `cases:` only differ in how they write an axis down.
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "base/hash.hpp"

@@ -196,12 +196,12 @@ std::vector<MachineChange> move_tied(const Hardware& machine, const std::vector<
   return mover.finish();
 }
 
-std::string exact_text(double value, Dimension dimension) {
+std::string exact_text(double value, Dimension dimension, int digits) {
   const std::string rounded = format_quantity(value, dimension);
   const std::size_t blank = rounded.find(' ');
   const std::string unit = blank == std::string::npos ? "" : rounded.substr(blank);
   const double one = parse_quantity("1" + unit, dimension).value();
-  return fmt::format("{:.6g}{}", value / one, unit);
+  return fmt::format("{:.{}g}{}", value / one, digits, unit);
 }
 
 }  // namespace kvcast::config

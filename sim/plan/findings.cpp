@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <tuple>
 
@@ -35,7 +34,6 @@ std::vector<Rows> by_place(const Rows& rows) {
   return places;
 }
 
-// Returns the benchmark of the experiment's score.
 std::string benchmark_of(const Result& r) { return r.subject.text("score.benchmark"); }
 
 // Describes a group: its machine, and the other swept values that it fixes.
@@ -117,7 +115,6 @@ std::string lead_text(const Result& best, const Result& other, const std::string
   return fmt::format("{} as fast as {}{}", times_text(c), who, c.beyond_uncertainty() ? "" : ", within uncertainty");
 }
 
-// Returns the fastest result of full KV at the context.
 const Result* best_full(const View& view) {
   const Result* best = nullptr;
   for (const Result* r : view.longest) {

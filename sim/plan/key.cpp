@@ -10,6 +10,7 @@
 #include "config/run.hpp"
 #include "config/section.hpp"
 #include "config/text.hpp"
+#include "config/ties.hpp"
 #include "policies/all.hpp"
 #include "policy/policy.hpp"
 
@@ -35,7 +36,6 @@ constexpr RunKey kRunKeys[] = {
     {"framework.mlp_slice", [](const config::Run& r) { return r.framework.mlp_slice; }, 0, kMostTokens},
 };
 
-// Returns whether a number of a machine is a count.
 bool is_count(const std::string& knob) { return knob == "host.cores" || knob == "gpu.sm_count"; }
 
 std::optional<Key> key_of_machine(const Node& run, const std::string& knob) {
@@ -195,12 +195,7 @@ double end_of_range(const Key& key, double end, const Node& config) {
 std::string value_text(const Key& key, double value) {
   if (key.factor) return fmt::format("x{:.9g}", value);
   if (key.integer) return fmt::format("{}", std::llround(value));
-  if (key.dimension == Dimension::kNone) return fmt::format("{:.9g}", value);
-  // Writes nine digits in the unit that three digits would have.
-  const std::string rounded = format_quantity(value, key.dimension);
-  const std::size_t blank = rounded.find(' ');
-  const std::string unit = blank == std::string::npos ? "" : rounded.substr(blank);
-  return fmt::format("{:.9g}{}", value / parse_quantity("1" + unit, key.dimension).value(), unit);
+  return config::exact_text(value, key.dimension, 9);
 }
 
 nlohmann::json json_of(const Key& key, double value) {

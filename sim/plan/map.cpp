@@ -28,7 +28,6 @@ constexpr int kReplayed = 8;  // steps of an axis on which every value needs its
 constexpr int kCoarse = 4;    // fine steps of the first lattice
 constexpr const char* kNone = "none";
 
-// Returns whether every value of the key needs its own replay.
 bool needs_replay(const Key& key) {
   return key.path.starts_with("policy.") || key.path == "workload.prompt_tokens" ||
          key.path == "workload.decode_tokens";

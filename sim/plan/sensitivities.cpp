@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "config/hardware.hpp"
 #include "config/run.hpp"

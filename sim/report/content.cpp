@@ -316,7 +316,6 @@ plan::Results results_of(const Source& source) {
 // NaN for null, which means a ratio without a reference.
 double number_of(const json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
 
-// A table with one row per pair whose metric changed.
 Table changes_table(const std::vector<store::Answer>& answers) {
   Table table;
   for (const store::Answer& answer : answers) {

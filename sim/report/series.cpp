@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "plan/replicas.hpp"
+
 namespace kvcast::report {
 
 namespace {
@@ -14,9 +16,6 @@ bool is_axis(const std::string& key) {
       "model", "hardware", "policy", "policy.name", "policy.budget", "workload.prompt_tokens", "workload.batch"};
   return axes.count(key) > 0;
 }
-
-// Returns whether the values of a key draw another sample of the same setting.
-bool is_replica(const std::string& key) { return key == "seed" || key.ends_with(".seed"); }
 
 // The key of the cost that `match:` requested; empty if a budget is written.
 std::string match_key(const result::Subject& subject) {
@@ -38,7 +37,7 @@ std::string value_of(const result::Subject& subject, const std::string& key) {
 
 void SeriesNames::learn_keys(const result::Subject& subject) {
   for (const auto& [key, value] : subject.swept) {
-    if (!is_axis(key) && !is_replica(key) && std::ranges::find(keys_, key) == keys_.end()) keys_.push_back(key);
+    if (!is_axis(key) && !plan::is_seed(key) && std::ranges::find(keys_, key) == keys_.end()) keys_.push_back(key);
   }
   if (const std::string key = match_key(subject); !key.empty() || subject.number("policy.budget"))
     match_keys_.insert(key);
@@ -101,7 +100,7 @@ std::string SeriesNames::label_of(const result::Subject& subject) const {
 std::string SeriesNames::replica_of(const result::Subject& subject) {
   std::string replica;
   for (const auto& [key, value] : subject.swept) {
-    if (is_replica(key)) replica += (replica.empty() ? "seed " : ", ") + value;
+    if (plan::is_seed(key)) replica += (replica.empty() ? "seed " : ", ") + value;
   }
   return replica;
 }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/algorithm/string/classification.hpp>
+#include <boost/algorithm/string/split.hpp>
 #include <cctype>
 #include <cmath>
 #include <set>
@@ -63,12 +65,9 @@ json text_in(const Table& table, const std::string& column, const std::string& t
 
 json hidden_in(const Table& series, const std::string& text) {
   json hidden = json::array();
-  std::size_t from = 0;
-  while (from <= text.size() && !text.empty()) {
-    const std::size_t to = std::min(text.find('|', from), text.size());
-    hidden.push_back(text_in(series, "series", text.substr(from, to - from)));
-    from = to + 1;
-  }
+  std::vector<std::string> names;
+  if (!text.empty()) boost::split(names, text, boost::is_any_of("|"));
+  for (const std::string& name : names) hidden.push_back(text_in(series, "series", name));
   return hidden;
 }
 

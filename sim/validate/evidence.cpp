@@ -90,7 +90,6 @@ class Choices {
   double all_ = 0, predicted_ = 0, simulated_ = 0, of_any_ = 0;
 };
 
-// Scores of methods, collected row by row, by comparison.
 class Scores {
  public:
   explicit Scores(const evidence::Comparisons& comparisons) : comparisons_(comparisons) {}

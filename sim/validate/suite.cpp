@@ -91,7 +91,6 @@ double rounding_of(double value) {
 
 constexpr double kPoint = 1e-6;  // bounds closer than this, relative to the upper one, are one number
 
-// Accumulates the intervals of a group of cases.
 class Intervals {
  public:
   void add(const Case& c) {

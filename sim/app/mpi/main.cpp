@@ -11,7 +11,6 @@
 #include <boost/serialization/vector.hpp>
 #include <chrono>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
