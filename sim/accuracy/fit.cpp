@@ -1,7 +1,6 @@
 // Four rounds of golden-section search over one parameter after the other: each moves few cells of the others.
 #include "accuracy/fit.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
 

@@ -232,7 +232,7 @@ namespace {
 std::vector<double> mean_ranks(const std::vector<double>& x) {
   std::vector<std::size_t> order(x.size());
   std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return x[a] < x[b]; });
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return x[a] < x[b]; });
   std::vector<double> ranks(x.size());
   for (std::size_t i = 0; i < order.size();) {
     std::size_t end = i;

@@ -107,7 +107,6 @@ std::string results_path(const MachineOptions& options) {
   return as_path(std::filesystem::path(options.out).replace_extension(".results.json").string());
 }
 
-// One call per pass over all cases.
 std::vector<std::vector<std::string>> whole_calls(const Target& target, const MachineOptions& options) {
   std::vector<std::vector<std::string>> calls;
   for (int pass = 1; pass <= options.passes; ++pass) {
@@ -118,7 +117,6 @@ std::vector<std::vector<std::string>> whole_calls(const Target& target, const Ma
   return calls;
 }
 
-// Measures, and reports where the results are.
 std::string measure(const Target& target, const MachineOptions& options) {
   const std::optional<std::string> program = find_program(target.program, options.program);
   if (!program) {

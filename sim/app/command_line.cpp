@@ -52,7 +52,12 @@ int run_command_line(int argc, char** argv) {
   app.require_subcommand(1);
   app.failure_message(failure);
   int result = 0;
-  add_commands(app, result);
+  for (auto* const add :
+       {add_run,       add_sweep,    add_merge,    add_plan,   add_serve,      add_report,    add_replay, add_simulate,
+        add_trace,     add_policies, add_hardware, add_models, add_frameworks, add_metrics,   add_keys,   add_explain,
+        add_calibrate, add_validate, add_profile,  add_fit,    add_schema,     add_completion}) {
+    add(app, result);
+  }
   // `kvcast help run` is the same as `kvcast run --help`.
   std::vector<const char*> words(argv, argv + argc);
   if (argc > 1 && std::string_view(argv[1]) == "help") {

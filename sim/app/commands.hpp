@@ -5,8 +5,7 @@
 
 namespace kvcast::app {
 
-// Adds every command. A command stores its exit code in `result`; failures are thrown.
-void add_commands(CLI::App& app, int& result);
+// Each adds its command, which stores its exit code in `result`; failures are thrown.
 
 void add_run(CLI::App& app, int& result);
 void add_sweep(CLI::App& app, int& result);
@@ -28,6 +27,8 @@ void add_calibrate(CLI::App& app, int& result);
 void add_validate(CLI::App& app, int& result);
 void add_profile(CLI::App& app, int& result);
 void add_fit(CLI::App& app, int& result);
+void add_fit_scores(CLI::App& fit, int& result);    // kvcast fit scores
+void add_fit_evidence(CLI::App& fit, int& result);  // kvcast fit evidence
 void add_schema(CLI::App& app, int& result);
 void add_completion(CLI::App& app, int& result);  // covers the commands that were added before
 

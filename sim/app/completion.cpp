@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
+#include <boost/algorithm/string/replace.hpp>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,17 +35,16 @@ std::vector<OptionText> options_of(const CLI::App& command) {
   return list;
 }
 
+Commands commands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
 std::vector<std::string> words_of(const CLI::App& command) {
   std::vector<std::string> words;
-  for (const CLI::App* inner : command.get_subcommands([](const CLI::App*) { return true; }))
-    words.push_back(inner->get_name());
+  for (const CLI::App* inner : commands_of(command)) words.push_back(inner->get_name());
   for (const OptionText& option : options_of(command))
     words.insert(words.end(), option.names.begin(), option.names.end());
   return words;
-}
-
-Commands commands_of(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
 // Values of an argument with a fixed list: CLI11 shows them in the type, as "TEXT:{a,b}". Empty for other arguments.
@@ -68,11 +67,7 @@ std::vector<std::string> fixed_values_of(const CLI::App& command) {
 }
 
 // Quotes a text in single quotes of a shell.
-std::string quoted(std::string text) {
-  for (std::size_t at = text.find('\''); at != std::string::npos; at = text.find('\'', at + 4))
-    text.replace(at, 1, "'\\''");
-  return "'" + text + "'";
-}
+std::string quoted(const std::string& text) { return fmt::format("'{}'", boost::replace_all_copy(text, "'", "'\\''")); }
 
 // Completes words of the command and its subcommand, and values of its argument; other words are files.
 std::string bash(const CLI::App& app) {

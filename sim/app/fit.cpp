@@ -3,12 +3,9 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 
 #include "accuracy/fit.hpp"
 #include "app/commands.hpp"
-#include "app/fit_evidence.hpp"
-#include "app/fit_scores.hpp"
 #include "app/left_out_rows.hpp"
 #include "app/outputs.hpp"
 #include "app/progress.hpp"
@@ -57,16 +54,10 @@ int run(const FitOptions& options) {
   evaluate.plan.seeds = options.seeds;
   evaluate.cache = options.replays;
   evaluate.threads = hardware_threads();
-  std::unique_ptr<Progress> progress;
-  evaluate.advance = [&](std::int64_t, std::int64_t total) {
-    static std::once_flag made;
-    std::call_once(made, [&] { progress = std::make_unique<Progress>("Replaying", total, 0); });
-    progress->advance(1, "");
-  };
+  evaluate.advance = progress_of("Replaying");
   std::vector<accuracy::Cell> all = accuracy::all_cells(plan);
   const std::vector<accuracy::Replays> replays = accuracy::replay_cells(all, evaluate);
   const auto cells = static_cast<std::ptrdiff_t>(plan.cells.size());
-  progress.reset();
   print_left_out(refused_rows({all.data(), plan.cells.size()}, plan.averages));
   const std::vector<accuracy::Replays> of_cells(replays.begin(), replays.begin() + cells);
   score::Link link = accuracy::fit_link({all.begin(), all.begin() + cells}, of_cells);
@@ -80,10 +71,9 @@ int run(const FitOptions& options) {
   accuracy::settle(plan, std::move(all), link);
   if (const auto common = accuracy::fit_common(plan.averages)) {
     link.common = *common;
-    link.common_source = fmt::format("kvcast fit accuracy: 80 % of {} published averages of these tables are within",
-                                     std::count_if(plan.averages.begin(), plan.averages.end(), [](const auto& a) {
-                                       return a.refused.empty() && a.parts.size() > 1;
-                                     }));
+    link.common_source = fmt::format(
+        "kvcast fit accuracy: 80 % of {} published averages of these tables are within",
+        std::ranges::count_if(plan.averages, [](const auto& a) { return a.refused.empty() && a.parts.size() > 1; }));
   }
   file.stream() << "# Written by `kvcast fit accuracy`; sim/score/link.hpp describes the parameters.\n"
                 << score::write_link(link);

@@ -1,15 +1,13 @@
-#include "app/fit_evidence.hpp"
-
 #include <fmt/format.h>
 
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <tuple>
 
 #include "accuracy/evaluate.hpp"
 #include "accuracy/records.hpp"
+#include "app/commands.hpp"
 #include "app/left_out_rows.hpp"
 #include "app/outputs.hpp"
 #include "app/progress.hpp"
@@ -43,17 +41,11 @@ std::vector<evidence::Record> simulated(const std::string& path, const score::Ca
   accuracy::Plan plan = accuracy::make_plan(rows, catalogue);
   accuracy::EvaluateOptions evaluate;
   evaluate.plan.seeds = options.seeds, evaluate.cache = options.replays, evaluate.threads = hardware_threads();
-  std::unique_ptr<Progress> progress;
-  std::once_flag made;
-  evaluate.advance = [&](std::int64_t, std::int64_t total) {
-    std::call_once(made, [&] { progress = std::make_unique<Progress>(path, total, 0); });
-    progress->advance(1, "");
-  };
+  evaluate.advance = progress_of(path);
   for (const accuracy::Average& average : plan.averages)
     left_out.push_back({average.row.where, "a mean over tasks; only scores of single tasks are evidence"});
   plan.averages.clear();
   accuracy::evaluate(plan, score::read_link(config::find_config("accuracy", "link", {})), evaluate);
-  progress.reset();
   for (accuracy::Cell& cell : plan.cells) {
     if (cell.refused.empty() && cell.full <= 0) cell.refused = "the uncompressed model scores 0";
   }
@@ -113,17 +105,7 @@ int run(const FitEvidenceOptions& options) {
   WholeFile records_file(records.to), parameters_file(parameters.to);
   const std::vector<evidence::Record> all = records_of(records.from, options);
   if (options.components) {
-    std::unique_ptr<Progress> progress;  // of a pass: how many there are is known at the end
-    std::size_t end_of_pass = 0;
-    components = evidence::fit_components(all, components, [&](std::size_t done, std::size_t total) {
-      if (total != end_of_pass) {
-        const std::size_t in_pass = total - (done - 1);
-        progress = std::make_unique<Progress>(fmt::format("components, pass {}", total / in_pass),
-                                              static_cast<std::int64_t>(in_pass), 0);
-        end_of_pass = total;
-      }
-      progress->advance(1, "");
-    });
+    components = evidence::fit_components(all, components, progress_of("components"));
   }
   const evidence::JointFit fit(all, components);
   const std::string text = evidence::write_parameters(evidence::with_spreads(fit, components));

@@ -1,12 +1,10 @@
-#include "app/fit_scores.hpp"
-
 #include <fmt/format.h>
 
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <set>
 
+#include "app/commands.hpp"
 #include "app/progress.hpp"
 #include "base/parallel.hpp"
 #include "base/whole_file.hpp"
@@ -81,7 +79,6 @@ Choices choices_of(const FitScoresOptions& options) {
   return choices;
 }
 
-// Returns the existing rows that are still valid.
 std::vector<score::ScoreRow> rows_that_hold(const std::string& path, const std::string& made_with) {
   if (!std::filesystem::exists(path)) return {};
   std::vector<score::ScoreRow> rows = score::ScoreTable(path).rows();
@@ -96,20 +93,13 @@ std::size_t add_rows(const FitScoresOptions& options, const score::ScoreModel& m
   std::vector<score::BenchmarkRequest> requests;
   for (const config::PolicyChoice& choice : choices.all()) {
     const std::string text = score::policy_text(choice);
-    const bool there = std::any_of(rows.begin(), rows.end(), [&](const score::ScoreRow& row) {
-      return row.context == context && row.policy == text;
-    });
+    const bool there = std::ranges::any_of(
+        rows, [&](const score::ScoreRow& row) { return row.context == context && row.policy == text; });
     if (there) continue;
     requests.push_back({choice, options.model, context, {}});
     scores.request(requests.back());
   }
-  std::unique_ptr<Progress> progress;
-  std::mutex mutex;
-  scores.run([&](std::int64_t, std::int64_t total) {
-    const std::lock_guard lock(mutex);
-    if (!progress) progress = std::make_unique<Progress>(fmt::format("{} tokens", context), total, 0);
-    progress->advance(1, "");
-  });
+  scores.run(progress_of(fmt::format("{} tokens", context)));
   std::size_t refused = 0;
   for (const score::BenchmarkRequest& request : requests) {
     if (auto row = scores.row_of(request)) {

@@ -28,10 +28,10 @@ void print_left_out(std::span<const score::LeftOutRow> rows) {
   constexpr std::size_t kMost = 12;                                         // lines that are listed for a reason
   std::map<std::pair<std::string, std::string>, std::vector<int>> reasons;  // → lines, by file and reason
   for (const score::LeftOutRow& row : rows) reasons[{row.where.file, row.reason}].push_back(row.where.line);
-  for (auto& [place, lines] : reasons) std::sort(lines.begin(), lines.end());
+  for (auto& [place, lines] : reasons) std::ranges::sort(lines);
   std::vector<std::pair<std::pair<std::string, std::string>, std::vector<int>>> in_order(reasons.begin(),
                                                                                          reasons.end());
-  std::sort(in_order.begin(), in_order.end(), [](const auto& a, const auto& b) {
+  std::ranges::sort(in_order, [](const auto& a, const auto& b) {
     return std::tie(a.first.first, a.second) < std::tie(b.first.first, b.second);
   });
   for (const auto& [place, of_reason] : in_order) {

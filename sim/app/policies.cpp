@@ -88,12 +88,11 @@ void print_file(const PolicyFile& file, const policy::Descriptor& d) {
   print_one(d);
 }
 
-// Throws UserError for a name that is neither a policy's nor a file's.
 void refuse_unknown(const std::string& name) {
   std::vector<std::string> policies;
   for (const policy::Descriptor& d : policy::all_policies()) policies.push_back(d.name);
   policies.push_back(policy::replayed_policy().name);
-  if (std::find(policies.begin(), policies.end(), name) != policies.end()) return;
+  if (std::ranges::find(policies, name) != policies.end()) return;
   std::vector<std::string> known = policies;
   for (const std::string& path : config::config_files("policies")) known.push_back(stem_of(path));
   throw UserError({}, fmt::format("unknown policy \"{}\"{}", name, config::did_you_mean(name, known)), policies);
@@ -116,8 +115,7 @@ void print_files() {
 void print_all() {
   std::vector<std::pair<std::string, std::string>> groups;  // category, lines
   const auto add = [&](const policy::Descriptor& d) {
-    auto group =
-        std::find_if(groups.begin(), groups.end(), [&](const auto& other) { return other.first == d.category; });
+    auto group = std::ranges::find_if(groups, [&](const auto& other) { return other.first == d.category; });
     if (group == groups.end()) group = groups.insert(group, {d.category, ""});
     group->second += fmt::format("  {:<20} {}\n", d.name, d.sentence);
   };

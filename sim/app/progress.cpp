@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <memory>
+#include <optional>
 
 namespace kvcast::app {
 namespace {
@@ -61,6 +63,20 @@ void Progress::draw(const std::string& now_at) {
   fmt::print(stderr, "\r\033[K{} [{}{}] {}/{}{}  {}", title_, std::string(static_cast<std::size_t>(filled), '='),
              std::string(static_cast<std::size_t>(kBar - filled), ' '), done_, total_, left(), now_at);
   std::fflush(stderr);
+}
+
+std::function<void(std::int64_t, std::int64_t)> progress_of(std::string title) {
+  struct Shown {
+    std::mutex mutex;
+    std::optional<Progress> progress;
+    std::int64_t done = 0;
+  };
+  return [title = std::move(title), shown = std::make_shared<Shown>()](std::int64_t, std::int64_t total) {
+    const std::lock_guard lock(shown->mutex);
+    if (!shown->progress) shown->progress.emplace(title, total, 0);
+    shown->progress->advance(1, "");
+    if (++shown->done == total) shown->progress.reset(), shown->done = 0;
+  };
 }
 
 LongWait::LongWait(std::string what) : what_(std::move(what)), thread_([this] { speak(); }) {}

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -49,6 +50,10 @@ class LongWait {
   bool over_ = false;
   std::thread thread_;
 };
+
+// Returns a callback for a call that counts `total` pieces, from any thread, and for further such calls after it: shows
+// a Progress from the first piece of a call to its last.
+std::function<void(std::int64_t done, std::int64_t total)> progress_of(std::string title);
 
 // "42 s", "3 min 05 s", "2 h 10 min".
 std::string format_duration(double seconds);

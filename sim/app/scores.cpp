@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <memory>
-#include <mutex>
-
 #include "app/progress.hpp"
 #include "study/scoring.hpp"
 
@@ -17,16 +14,7 @@ void ask_for_scores(study::StudyOptions& options, study::Scores scores) {
   if (!failure.empty()) {
     fmt::print(stderr, "warning: replays for benchmark scores are not kept for the next run: {}\n", failure);
   }
-  struct Shown {
-    std::mutex mutex;
-    std::unique_ptr<Progress> progress;
-  };
-  options.score_advance = [shown = std::make_shared<Shown>()](std::int64_t done, std::int64_t total) {
-    const std::lock_guard lock(shown->mutex);
-    if (!shown->progress) shown->progress = std::make_unique<Progress>("Replaying for scores", total, 0);
-    shown->progress->advance(1, "");
-    if (done == total) shown->progress.reset();
-  };
+  options.score_advance = progress_of("Replaying for scores");
 }
 
 }  // namespace kvcast::app

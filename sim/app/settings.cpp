@@ -65,7 +65,7 @@ void refuse_overridden(const config::Node& config, const std::vector<std::string
     if (!are_same(points, changed)) continue;
     // The sweep sets the key itself, or the whole policy or machine that it belongs to.
     const auto values = points.point(0).values;
-    const bool itself = std::any_of(values.begin(), values.end(), [&](const auto& v) { return v.first == key; });
+    const bool itself = std::ranges::any_of(values, [&](const auto& v) { return v.first == key; });
     throw UserError(config.key_where("sweep"),
                     fmt::format("--set {} changes nothing: the sweep sets \"{}\" in all of its experiments; change it "
                                 "in the file",

@@ -54,8 +54,8 @@ constexpr std::size_t kPart = 8192;
 // Solves the budgets of runs with a `match:`, which keys depend on.
 void solve(study::Plan& plan, const study::StudyOptions& study) {
   const auto is_open = [](const study::Task& task) { return !task.is_solved(); };
-  if (std::none_of(plan.tasks().begin(), plan.tasks().end(), is_open)) return;
-  const auto budgets = std::count_if(plan.tasks().begin(), plan.tasks().end(), [&](const study::Task& task) {
+  if (std::ranges::none_of(plan.tasks(), is_open)) return;
+  const auto budgets = std::ranges::count_if(plan.tasks(), [&](const study::Task& task) {
     return is_open(task) && !study::compresses_nothing(*task.prepared.policy);
   });
   fmt::print(stderr, "solving for the budgets of {}\n", experiments_text(budgets));
@@ -137,14 +137,13 @@ class Sweep {
     auto operator<=>(const Pending&) const = default;
   };
 
-  // Inspects every experiment.
   void look() {
     for (std::size_t begin = 0; begin < points_.size() && stop_.code() == 0; begin += kPart) {
       if (begin > 0) take(numbers(begin, std::min(begin + kPart, points_.size())));
       solve(part_, study_);
       for (const study::Task& task : part_.tasks()) look_at(task);
     }
-    std::sort(pending_.begin(), pending_.end());
+    std::ranges::sort(pending_);
   }
 
   // Frees the current part before the next one is made.
@@ -203,7 +202,7 @@ class Sweep {
   void tell_of_others() const {
     const std::set<std::string> own(keys_.begin(), keys_.end());
     const auto shown = store_.keys();
-    const auto others = std::count_if(shown.begin(), shown.end(), [&own](const auto& k) { return own.count(k) == 0; });
+    const auto others = std::ranges::count_if(shown, [&own](const auto& k) { return own.count(k) == 0; });
     if (others == 0) return;
     fmt::print(
         stderr,

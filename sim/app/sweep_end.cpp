@@ -19,7 +19,7 @@ using result::Status;
 // Prints one line: the finding of the first group, and the number of other groups.
 void print_first(const store::Finding& finding) {
   const std::size_t end = std::min(finding.text.find('\n'), finding.text.size());
-  const auto more = std::count(finding.text.begin(), finding.text.end(), '\n');
+  const auto more = std::ranges::count(finding.text, '\n');
   fmt::print("{}: {}{}\n", finding.title, finding.text.substr(0, end),
              more == 0 ? "" : fmt::format(" ({} more in the report)", more));
 }
@@ -106,7 +106,7 @@ int conclude(store::Store& store, const config::Node& config, const std::string&
   const bool complete = results.size() >= store.shown().size();
   store.set_findings(complete ? stored : std::vector<store::Finding>());
   const auto count = [&results](Status status) {
-    return std::count_if(results.begin(), results.end(), [status](const auto& r) { return r.status == status; });
+    return std::ranges::count_if(results, [status](const auto& r) { return r.status == status; });
   };
   const auto misfits = count(Status::kOom), refused = count(Status::kFailed);
   const std::string fits = misfits > 0

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
 #include "accuracy/ablation.hpp"
@@ -74,7 +73,7 @@ void hold_out(std::vector<score::Row>& rows, const std::string& path) {
   std::error_code failure;
   const std::filesystem::path folder = std::filesystem::absolute(path, failure).parent_path();
   if (std::filesystem::equivalent(folder, folder_of("accuracy"), failure)) return;
-  if (std::any_of(rows.begin(), rows.end(), [](const score::Row& row) { return row.held_out; })) return;
+  if (std::ranges::any_of(rows, [](const score::Row& row) { return row.held_out; })) return;
   for (score::Row& row : rows) row.held_out = true;
 }
 
@@ -88,13 +87,7 @@ Suite accuracy_suite(const ValidateOptions& options) {
   evaluate.plan.seeds = options.seeds;
   evaluate.cache = options.replays;
   evaluate.threads = hardware_threads();
-  std::unique_ptr<Progress> progress;
-  std::mutex mutex;
-  evaluate.advance = [&](std::int64_t done, std::int64_t total) {
-    const std::lock_guard lock(mutex);
-    if (done == 1) progress = std::make_unique<Progress>("Replaying", total, 0);  // restarts for each ablation
-    if (progress) progress->advance(1, "");
-  };
+  evaluate.advance = progress_of("Replaying");
   const score::ScoreModel model;
   if (options.published.empty()) return validate::accuracy_of_own_tables(evaluate, ablations, model.evidence());
   const bool simulated_alone = options.without_evidence || !ablations.empty();
@@ -162,7 +155,7 @@ std::vector<const Entry*> chosen(const std::vector<std::string>& names) {
     if (names.empty() && !entry.measures) out.push_back(&entry);
   }
   for (const std::string& name : names) {
-    const auto found = std::find(known.begin(), known.end(), name);
+    const auto found = std::ranges::find(known, name);
     if (found == known.end()) throw UserError({}, fmt::format("unknown suite \"{}\"", name), known);
     out.push_back(&entries()[static_cast<std::size_t>(found - known.begin())]);
   }
@@ -280,7 +273,7 @@ int run(const ValidateOptions& options) {
   }
   const std::vector<const Entry*> asked = chosen(file_given ? of_file : options.suites);
   const auto is_accuracy = [](const Entry* entry) { return entry->name == std::string("accuracy"); };
-  if (!options.ablation.empty() && std::none_of(asked.begin(), asked.end(), is_accuracy)) {
+  if (!options.ablation.empty() && std::ranges::none_of(asked, is_accuracy)) {
     throw UserError("validate: --ablation is for the suite accuracy");
   }
   std::vector<Suite> suites;
@@ -299,7 +292,7 @@ int run(const ValidateOptions& options) {
       print_ablations(suite.detail);
     }
   }
-  const bool passed = std::all_of(suites.begin(), suites.end(), [](const Suite& s) { return s.passed(); });
+  const bool passed = std::ranges::all_of(suites, [](const Suite& s) { return s.passed(); });
   return passed ? 0 : 1;
 }
 

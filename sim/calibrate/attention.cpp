@@ -1,7 +1,6 @@
 #include "calibrate/attention.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -149,7 +148,7 @@ KernelFit fit_kernel(std::span<const MeasuredPoint> points, const config::Gpu* p
                [&](std::size_t i) { tried[i] = cross_validate(points, all[i], prior, gpu); });
   std::vector<std::size_t> order(all.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return tried[a].loss() < tried[b].loss(); });
+  std::ranges::stable_sort(order, [&](auto a, auto b) { return tried[a].loss() < tried[b].loss(); });
   const std::size_t best = order.front();
   set(gpu.attention, all[best]);
   Solution solution = solve_without(points, -1, prior, gpu);

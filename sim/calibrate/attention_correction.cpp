@@ -1,7 +1,5 @@
 #include "calibrate/attention_correction.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <set>

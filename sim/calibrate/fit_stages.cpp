@@ -107,8 +107,8 @@ std::string only_a_bound(const Stage& stage, Cases cases, const config::Hardware
   const double times = quantile(ratios, 0.5);
   config::Hardware copy = machine;
   const auto knobs = config::knobs(copy);
-  const bool known = std::any_of(knobs.begin(), knobs.end(), [&](const config::Knob& knob) {
-    const bool own = std::find(stage.keys.begin(), stage.keys.end(), knob.key) != stage.keys.end();
+  const bool known = std::ranges::any_of(knobs, [&](const config::Knob& knob) {
+    const bool own = std::ranges::find(stage.keys, knob.key) != stage.keys.end();
     return own && (knob.value ? knob.value->origin : knob.curve->origin) != Origin::kAssumed;
   });
   if (!known || times < kClearly) return "";
@@ -158,7 +158,7 @@ void drop_spoilt(std::vector<Fitted>& fitted, const MachineRequest& request, Mac
     if (!why.empty()) result.misses.push_back(why);
     return !why.empty();
   };
-  for (auto at = fitted.begin(); (at = std::find_if(fitted.begin(), fitted.end(), spoilt)) != fitted.end();) {
+  for (auto at = fitted.begin(); (at = std::ranges::find_if(fitted, spoilt)) != fitted.end();) {
     for (const std::string_view key : at->stage->keys) {
       const config::Knob now = config::knob_of(result.hardware, key), before = config::knob_of(base, key);
       now.value ? void(*now.value = *before.value) : void(*now.curve = *before.curve);
@@ -231,7 +231,7 @@ std::map<std::string_view, double> spreads(const std::vector<Fitted>& fitted, co
   for (const auto& [key, first] : tried.front()) {
     std::vector<double> sorted;
     for (const auto& one : tried) sorted.push_back(one.at(key));
-    std::sort(sorted.begin(), sorted.end());
+    std::ranges::sort(sorted);
     all[key] = sorted[kRedraws * 9 / 10];
   }
   return all;
@@ -305,7 +305,7 @@ MeasuredOp measured(const Row& row) {
 std::vector<MeasuredOp> cases_of(const Stage& stage, std::span<const MeasuredOp> cases) {
   std::vector<MeasuredOp> own;
   for (const MeasuredOp& one : cases) {
-    if (std::find(stage.benches.begin(), stage.benches.end(), one.bench) != stage.benches.end()) own.push_back(one);
+    if (std::ranges::find(stage.benches, one.bench) != stage.benches.end()) own.push_back(one);
   }
   return own;
 }

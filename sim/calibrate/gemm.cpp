@@ -26,7 +26,7 @@ const graph::Gemm& product_of(const MeasuredPoint& point) { return std::get<grap
 
 // Interpolates y over log x, the nodes ascending.
 double interpolate(std::span<const double> nodes, std::span<const double> y, double x) {
-  const auto above = std::upper_bound(nodes.begin(), nodes.end(), x);
+  const auto above = std::ranges::upper_bound(nodes, x);
   if (above == nodes.begin()) return y.front();
   if (above == nodes.end()) return y.back();
   const auto i = static_cast<std::size_t>(above - nodes.begin());

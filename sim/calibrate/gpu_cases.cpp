@@ -1,7 +1,5 @@
 // Maps rows of kvcast-kernels to ops. Cold rows only: a step reads everything once.
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/algorithm/string/replace.hpp>
 #include <set>
 
 #include "base/error.hpp"
@@ -108,7 +109,6 @@ void place_host_nodes(Cases cases, config::Hardware& machine) {
   curve.y.assign(units.size(), start);
 }
 
-// Sets the parts of the profile that are not fitted.
 void set_known(const Results& results, config::Host& host) {
   const std::string source = "counted by the measuring program";
   host.cores = {cores_of(results), Origin::kExact, 0, source};
@@ -159,8 +159,7 @@ MachineResult fit_host(const Results& results, const MachineRequest& request) {
   check_program(results, "kvcast-kernels-cpu");
   const std::vector<MeasuredOp> cases = host_cases(results);
   for (const std::string_view bench : kNeeded) {
-    const bool there =
-        std::any_of(cases.begin(), cases.end(), [&](const MeasuredOp& one) { return one.bench == bench; });
+    const bool there = std::ranges::any_of(cases, [&](const MeasuredOp& one) { return one.bench == bench; });
     if (!there) throw UserError({results.file, 0, 0}, fmt::format("no usable case of {}; measure longer", bench));
   }
   MachineResult result;
@@ -171,14 +170,10 @@ MachineResult fit_host(const Results& results, const MachineRequest& request) {
   config::Host& host = result.hardware.host;
   for (double& rate : host.core_bandwidth.y) rate = std::min(rate, host.dram_bandwidth.value);
 
-  std::string body = yaml_of(result.hardware, "host.");
   // The keys of a host start at the left margin.
-  for (std::size_t at = 0; at != std::string::npos && at < body.size();) {
-    body.erase(at, 2);
-    at = body.find('\n', at);
-    if (at != std::string::npos) ++at;
-  }
-  result.yaml = fmt::format("title: {}\n", yaml_text(title_of(results))) + body + yaml_of(result.calibrations);
+  const std::string body = fmt::format("\n{}", yaml_of(result.hardware, "host."));
+  result.yaml = fmt::format("title: {}\n", yaml_text(title_of(results))) +
+                boost::replace_all_copy(body, "\n  ", "\n").substr(1) + yaml_of(result.calibrations);
   return result;
 }
 

@@ -58,7 +58,7 @@ class Table {
 
  private:
   bool has(std::initializer_list<const char*> names) const {
-    return std::all_of(names.begin(), names.end(), [this](const char* name) { return columns_.has(name); });
+    return std::ranges::all_of(names, [this](const char* name) { return columns_.has(name); });
   }
 
   bool flag(const CsvRow& row, const char* column) const {

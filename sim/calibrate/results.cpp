@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "calibrate/json_file.hpp"
@@ -95,12 +96,11 @@ void add(Row row, std::map<std::string, std::size_t>& places, std::vector<Row>& 
 
 // Median, or the geometric mean of the two middle values.
 double middle(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : std::sqrt(values[half - 1] * values[half]);
 }
 
-// Every second value, starting with the first or the second.
 std::vector<double> every_other(const std::vector<double>& values, std::size_t first) {
   std::vector<double> out;
   for (std::size_t i = first; i < values.size(); i += 2) out.push_back(values[i]);

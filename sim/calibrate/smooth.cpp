@@ -97,7 +97,7 @@ Smoothing choose_smoothness(std::span<const Sample> samples) {
     const LeftOut left = leave_out(samples, all[i]);
     tried[i] = {all[i], loss_before, left.loss(), left.p90()};
   });
-  return *std::min_element(tried.begin(), tried.end(), [](auto& a, auto& b) { return a.loss < b.loss; });
+  return *std::ranges::min_element(tried, [](auto& a, auto& b) { return a.loss < b.loss; });
 }
 
 }  // namespace kvcast::calibrate

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <optional>
 
 #include "base/error.hpp"
 #include "calibrate/solve.hpp"
@@ -29,16 +28,9 @@ config::Hardware with_threads(config::Hardware machine, double threads) {
   return machine;
 }
 
-// A kernel by itself comes from a stream: the surrounding overhead is in the measured time.
-hardware::CostModel model_of(const config::Hardware& machine) {
-  config::Framework framework;
-  framework.launch = config::Framework::Launch::kCompiled;
-  return {machine, framework};
-}
-
 double demand_of(const hardware::Cost& cost, std::initializer_list<hardware::Resource> resources) {
   for (const hardware::Demand& demand : cost.demands) {
-    if (std::find(resources.begin(), resources.end(), demand.resource) != resources.end()) return demand.amount;
+    if (std::ranges::find(resources, demand.resource) != resources.end()) return demand.amount;
   }
   return 0;
 }
@@ -96,8 +88,8 @@ Numbers numbers_of(config::Hardware& hardware, const config::Hardware& prior, st
   const auto believed = config::knobs(prior);
   for (const std::string_view key : keys) {
     const auto named = [&](const auto& knob) { return knob.key == key; };
-    const auto knob = std::find_if(knobs.begin(), knobs.end(), named);
-    const auto same = std::find_if(believed.begin(), believed.end(), named);
+    const auto knob = std::ranges::find_if(knobs, named);
+    const auto same = std::ranges::find_if(believed, named);
     KVCAST_CHECK(knob != knobs.end() && same != believed.end());
     const double most = knob->y == Dimension::kFraction ? 1 : std::numeric_limits<double>::infinity();
     if (knob->value != nullptr) {
@@ -114,6 +106,12 @@ Numbers numbers_of(config::Hardware& hardware, const config::Hardware& prior, st
 
 }  // namespace
 
+hardware::CostModel stream_model(const config::Hardware& machine) {
+  config::Framework framework;
+  framework.launch = config::Framework::Launch::kCompiled;
+  return {machine, framework};
+}
+
 double belief_width(double uncertainty) { return std::log1p(std::max(uncertainty, kLeastDoubt)); }
 
 void hold_out(std::vector<MeasuredOp>& cases, std::size_t least) {
@@ -129,7 +127,7 @@ std::vector<double> predict(const config::Hardware& hardware, std::span<const Me
     auto at = models.find(one.threads);
     if (at == models.end()) {
       const config::Hardware machine = one.threads > 0 ? with_threads(hardware, one.threads) : hardware;
-      at = models.emplace(one.threads, model_of(machine)).first;
+      at = models.emplace(one.threads, stream_model(machine)).first;
     }
     seconds.push_back(seconds_of(one, at->second));
   }

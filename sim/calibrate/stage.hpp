@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "config/hardware.hpp"
 #include "graph/op.hpp"
+#include "hardware/cost_model.hpp"
 
 namespace kvcast::calibrate {
 
@@ -40,6 +41,9 @@ struct MeasuredOp {
 // fewer than `least`, because too few held-out cases decide nothing.
 void hold_out(std::vector<MeasuredOp>& cases, std::size_t least = 0);
 
+// The machine whose kernels are launched one by one in a stream, as in the measuring programs: the surrounding overhead
+// is in their times.
+hardware::CostModel stream_model(const config::Hardware& machine);
 // Seconds of these cases on a machine.
 std::vector<double> predict(const config::Hardware& hardware, std::span<const MeasuredOp> cases);
 

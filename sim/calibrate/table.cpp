@@ -33,7 +33,6 @@ std::vector<std::string> attention_keys(const config::Gpu& gpu) {
   return keys;
 }
 
-// The points of one file.
 struct PointsFile {
   std::string file;
   std::vector<MeasuredPoint> points;

@@ -16,7 +16,6 @@ double rounded(double value, Dimension dimension) {
   return parse_quantity(format_quantity(value, dimension), dimension).value();
 }
 
-// The rest of an entry: origin, uncertainty and source.
 std::string rests_on(Origin origin, double uncertainty, const std::string& source, std::string_view separator) {
   return fmt::format("origin: {}{}uncertainty: {}{}source: {}", origin_name(origin), separator, percent(uncertainty),
                      separator, yaml_text(source));

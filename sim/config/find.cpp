@@ -66,7 +66,7 @@ bool answers_to(const Node& file, const std::string& name, Spelling spelling) {
   const Node* title = file.find("title");
   const Node* aliases = file.find("aliases");
   return (title != nullptr && is_name(*title)) ||
-         (aliases != nullptr && std::any_of(aliases->items().begin(), aliases->items().end(), is_name));
+         (aliases != nullptr && std::ranges::any_of(aliases->items(), is_name));
 }
 
 // Returns the path of the only file whose title or aliases contain the name, or which has it loosely spelt. `unread`

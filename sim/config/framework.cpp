@@ -78,8 +78,7 @@ Node conditional_keys(Node keys, const FrameworkFile& file, const Conditional& c
   if (list.kind() == Node::Kind::kNull) return keys;
   for (const Node& item : list.items()) {
     const std::vector<std::string> names = Section(item, conditional.list).texts(conditional.names);
-    if (std::any_of(names.begin(), names.end(), applies))
-      keys = laid_over(keys, item.without({conditional.names}), file.name);
+    if (std::ranges::any_of(names, applies)) keys = laid_over(keys, item.without({conditional.names}), file.name);
   }
   return keys;
 }
@@ -198,7 +197,7 @@ FrameworkFile read_file(const std::string& path, std::vector<std::string> below)
     file.like = section.text("like");
     const std::string base_path = find_config("frameworks", file.like, section.where("like"));
     below.push_back(path);
-    if (std::find(below.begin(), below.end(), base_path) != below.end()) {
+    if (std::ranges::find(below, base_path) != below.end()) {
       throw UserError(section.where("like"), fmt::format("like: \"{}\" is like this file", file.like));
     }
     const FrameworkFile base = read_file(base_path, std::move(below));
@@ -233,7 +232,7 @@ std::string find_framework(const std::string& name, const SourceLocation& where)
   }
   if (found) return *found;
   const std::string why = version.empty() ? "" : fmt::format(", and no file of \"{}\" covers this version", family);
-  const bool is_family = std::find(known.begin(), known.end(), family) != known.end();
+  const bool is_family = std::ranges::find(known, family) != known.end();
   throw not_found("frameworks", name, where, known, (is_family ? why : "") + unread.text());
 }
 

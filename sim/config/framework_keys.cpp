@@ -114,7 +114,7 @@ std::vector<std::string> texts_of(const Names& names) {
 template <typename Enum, typename Names>
 Enum read_choice(Section& section, const KeyName& key, const Names& names, Enum fallback) {
   const std::string text = section.choice(key, texts_of(names), names[static_cast<int>(fallback)]);
-  return static_cast<Enum>(std::find(std::begin(names), std::end(names), text) - std::begin(names));
+  return static_cast<Enum>(std::ranges::find(names, text) - std::begin(names));
 }
 
 void read_key(Section& section, const FrameworkKey& key, Framework& f) {

@@ -62,14 +62,6 @@ void read_fields(Section& section, Owner& owner, std::span<const ValueField<Owne
   for (const auto& field : curves) owner.*field.member = read_curve(section, field);
 }
 
-// Returns the location of a dotted key below `map`, or of the nearest map above it if the key is absent.
-SourceLocation where_of(const Node& map, std::string_view key) {
-  const std::size_t dot = std::min(key.find('.'), key.size());
-  const Node* below = map.find(key.substr(0, dot));
-  if (below == nullptr) return map.where();
-  return dot == key.size() ? below->where() : where_of(*below, key.substr(dot + 1));
-}
-
 // Throws at the number that is rejected. Messages of a file name a number as its section does. depth: levels of the key
 // above the map.
 void refuse(const std::optional<Contradiction>& found, const Node& map, std::size_t depth) {
@@ -77,7 +69,7 @@ void refuse(const std::optional<Contradiction>& found, const Node& map, std::siz
   std::string_view key = found->key;
   const std::string_view name = key.substr(key.rfind('.') + 1);
   for (std::size_t i = 0; i < depth; ++i) key.remove_prefix(key.find('.') + 1);
-  throw UserError(where_of(map, key), fmt::format("{}: {}", name, found->why));
+  throw UserError(where_is(map, key), fmt::format("{}: {}", name, found->why));
 }
 
 void read_gpu(Section& section, Gpu& gpu) {

@@ -14,13 +14,12 @@ Node overlay(const Node& own, const Node& base, const std::vector<std::string>& 
   for (const auto& entry : entries) places.push_back(own.key_where(entry.first));
   for (const auto& entry : base.entries()) {
     const auto& [key, value] = entry;
-    const auto mine =
-        std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.first == entry.first; });
+    const auto mine = std::ranges::find_if(entries, [&](const auto& e) { return e.first == entry.first; });
     if (mine == entries.end()) {
       entries.emplace_back(key, value);
       places.push_back(base.key_where(key));
-    } else if (std::find(sections.begin(), sections.end(), key) != sections.end() &&
-               mine->second.kind() == Node::Kind::kMap && value.kind() == Node::Kind::kMap) {
+    } else if (std::ranges::find(sections, key) != sections.end() && mine->second.kind() == Node::Kind::kMap &&
+               value.kind() == Node::Kind::kMap) {
       mine->second = overlay(mine->second, value, {});
     }
   }

@@ -98,7 +98,7 @@ Node Node::without(const std::vector<std::string_view>& keys) const {
   std::vector<std::pair<std::string, Node>> kept;
   std::vector<SourceLocation> places;
   for (std::size_t i = 0; i < entries().size(); ++i) {
-    if (std::find(keys.begin(), keys.end(), entries()[i].first) != keys.end()) continue;
+    if (std::ranges::find(keys, entries()[i].first) != keys.end()) continue;
     kept.push_back(entries()[i]);
     places.push_back(body().key_places[i]);
   }
@@ -152,7 +152,7 @@ bool stands_bare(const Node& scalar) {
     return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
            std::string_view("+-./% ").find(c) != std::string_view::npos;
   };
-  return (is_digit(text[0]) || text[0] == '-') && std::all_of(text.begin(), text.end(), is_plain);
+  return (is_digit(text[0]) || text[0] == '-') && std::ranges::all_of(text, is_plain);
 }
 
 void write_canonical(const Node& node, std::string& out) {
@@ -202,7 +202,7 @@ Node Node::put(const std::vector<std::string>& names, std::size_t i, const Node&
   std::vector<std::pair<std::string, Node>> changed = entries_below(*this, names, i, value.where());
   std::vector<SourceLocation> places = body().key_places;
   places.resize(changed.size(), where());
-  const auto entry = std::find_if(changed.begin(), changed.end(), [&](const auto& e) { return e.first == names[i]; });
+  const auto entry = std::ranges::find_if(changed, [&](const auto& e) { return e.first == names[i]; });
   if (entry == changed.end()) {
     changed.emplace_back(names[i], Node().put(names, i + 1, value));
     places.push_back(value.where());
@@ -249,9 +249,8 @@ void check_dotted_path(std::string_view path, const SourceLocation& where) {
   };
   constexpr std::size_t kMaxNames = 16;
   const std::vector<std::string> names = split_path(path);
-  const bool well_formed = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
-    return !name.empty() && std::all_of(name.begin(), name.end(), is_name_char);
-  });
+  const bool well_formed = std::ranges::all_of(
+      names, [&](const std::string& name) { return !name.empty() && std::ranges::all_of(name, is_name_char); });
   if (!well_formed || names.size() > kMaxNames) {
     throw UserError(where, fmt::format("\"{}\" is not a path of keys such as workload.batch", shorten(path)));
   }

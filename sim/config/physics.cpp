@@ -57,7 +57,7 @@ std::optional<Contradiction> contradiction(const Link& link) {
 }
 
 std::optional<Contradiction> contradiction(const Host& host) {
-  const double fastest = *std::max_element(host.core_bandwidth.y.begin(), host.core_bandwidth.y.end());
+  const double fastest = *std::ranges::max_element(host.core_bandwidth.y);
   if (fastest <= host.dram_bandwidth) return {};
   return Contradiction{"host.core_bandwidth", "host.dram_bandwidth", "one core cannot read faster than dram_bandwidth"};
 }

@@ -113,8 +113,8 @@ std::vector<TraceChoice> read_traces(const Node& list) {
   const auto key = [](const TraceChoice& t) { return std::tie(t.file, t.recipe, t.seed, t.layers, t.steps, t.window); };
   for (const Node& item : list.items()) {
     const TraceChoice trace = read_trace(Section(item, "trace"));
-    const bool stands = std::any_of(traces.begin(), traces.end(),
-                                    [&](const TraceChoice& earlier) { return key(earlier) == key(trace); });
+    const bool stands =
+        std::ranges::any_of(traces, [&](const TraceChoice& earlier) { return key(earlier) == key(trace); });
     if (stands) throw UserError(item.where(), "traces: the same trace is listed twice");
     traces.push_back(trace);
   }

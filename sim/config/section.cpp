@@ -95,8 +95,7 @@ KeyShape shape_of_number(Type type, Number low, Number high, std::optional<Numbe
 std::int64_t read_integer(const Node& node, std::string_view what, std::int64_t low, std::int64_t high) {
   const std::string* text = plain_text(node);
   const std::string_view digits = text == nullptr ? "" : std::string_view(*text).substr(text->starts_with('-') ? 1 : 0);
-  const bool well_formed =
-      !digits.empty() && std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool well_formed = !digits.empty() && std::ranges::all_of(digits, [](char c) { return c >= '0' && c <= '9'; });
   if (!well_formed) refuse(node, what, "an integer", text == nullptr ? "" : meant_count(*text));
   if (digits.size() > 1 && digits.front() == '0') refuse(node, what, "an integer without leading zeros");
   std::int64_t value = 0;
@@ -204,7 +203,7 @@ void Section::require(const std::vector<std::string_view>& keys) {
 void Section::refuse_missing(const std::vector<std::string>& missing) const {
   std::vector<std::string> others;
   for (const auto& [key, value] : map_.entries()) {
-    if (std::find(known_.begin(), known_.end(), key) == known_.end()) others.push_back(key);
+    if (std::ranges::find(known_, key) == known_.end()) others.push_back(key);
   }
   constexpr std::size_t kShortest = 3;  // in shorter names any two words are near each other
   for (const std::string& key : missing) {
@@ -221,7 +220,7 @@ void Section::refuse_missing(const std::vector<std::string>& missing) const {
 }
 
 const Node* Section::take(std::string_view key, bool required) {
-  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.emplace_back(key);
+  if (std::ranges::find(known_, key) == known_.end()) known_.emplace_back(key);
   const Node* value = map_.find(key);
   if (value == nullptr && required) refuse_missing({std::string(key)});
   return value;
@@ -252,7 +251,7 @@ std::string Section::choice(const KeyName& key, const std::vector<std::string>& 
   if (notes(key, {.type = Type::kText, .choices = names, .required = true})) return names.front();
   const Node& value = *take(key.name, true);
   if (value.kind() != Node::Kind::kScalar) refuse(value, key.name, "one of " + list_of(names));
-  if (std::find(names.begin(), names.end(), value.text()) == names.end()) {
+  if (std::ranges::find(names, value.text()) == names.end()) {
     throw UserError(value.where(),
                     fmt::format("{}: unknown value {}{}", key.name, describe(value), did_you_mean(value.text(), names)),
                     names);
@@ -362,7 +361,7 @@ std::vector<double> Section::numbers(const KeyName& key, double low, double high
 void Section::finish() const {
   if (shape::is_recording()) return;
   for (const auto& [key, value] : map_.entries()) {
-    if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+    if (std::ranges::find(known_, key) != known_.end()) continue;
     throw UserError(map_.key_where(key),
                     fmt::format("{}: unknown key \"{}\"{}", title_, shorten(key), did_you_mean(key, known_)), known_);
   }

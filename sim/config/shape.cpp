@@ -39,7 +39,7 @@ bool has_all() { return recording->has_all; }
 void note(const std::string& title, KeyShape key) {
   std::vector<KeyShape>& keys = recording->shapes[title];
   key.required = key.required && !recording->has_all;  // some are requested only if another key is present
-  const auto known = std::find_if(keys.begin(), keys.end(), [&](const KeyShape& k) { return k.key == key.key; });
+  const auto known = std::ranges::find_if(keys, [&](const KeyShape& k) { return k.key == key.key; });
   if (known == keys.end()) {
     keys.push_back(std::move(key));
   } else if (key.type == KeyShape::Type::kAny) {

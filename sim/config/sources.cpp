@@ -17,7 +17,7 @@ Node Sources::load(const std::string& folder, const std::string& name, const Sou
 
 bool Sources::unchanged() const {
   try {
-    return std::all_of(loaded_.begin(), loaded_.end(), [](const Loaded& file) {
+    return std::ranges::all_of(loaded_, [](const Loaded& file) {
       const bool moved = !file.folder.empty() && find_config(file.folder, file.name, file.asked_at) != file.path;
       return !moved && load_yaml(file.path).shares(file.root);
     });

@@ -2,7 +2,6 @@
 // value). Lists, `zip:` and `cases:` only differ in how they write an axis down.
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "base/hash.hpp"
@@ -275,9 +274,8 @@ void add_axes(const std::string& prefix, const Node& map, Singles singles, std::
 SweepPoint apply(const Node& base, Alternative settings) {
   SweepPoint point{base, leaves_of(settings)};
   // A whole policy or machine is set before its numbers, however the sweep orders them.
-  const auto depth = [](const Setting& s) { return std::count(s.path.begin(), s.path.end(), '.'); };
-  std::stable_sort(settings.begin(), settings.end(),
-                   [&](const Setting& a, const Setting& b) { return depth(a) < depth(b); });
+  const auto depth = [](const Setting& s) { return std::ranges::count(s.path, '.'); };
+  std::ranges::stable_sort(settings, [&](const Setting& a, const Setting& b) { return depth(a) < depth(b); });
   for (const Setting& setting : settings) point.config = point.config.with(setting.path, setting.value);
   return point;
 }
@@ -307,7 +305,7 @@ void SweepGrid::refuse_duplicates(const SourceLocation& where) const {
   std::vector<std::pair<std::string, std::size_t>> hashes;
   hashes.reserve(size_);
   for (std::size_t i = 0; i < size_; ++i) hashes.emplace_back(content_hash(point(i).config.canonical()), i);
-  std::sort(hashes.begin(), hashes.end());
+  std::ranges::sort(hashes);
   std::pair<std::size_t, std::size_t> first = {size_, size_};  // the point that repeats an earlier one, and that one
   for (std::size_t i = 1; i < size_; ++i) {
     if (hashes[i].first == hashes[i - 1].first) first = std::min(first, {hashes[i].second, hashes[i - 1].second});

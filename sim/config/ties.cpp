@@ -79,7 +79,7 @@ struct Number {
   const Knob* now;
 };
 
-double largest(const std::vector<double>& y) { return *std::max_element(y.begin(), y.end()); }
+double largest(const std::vector<double>& y) { return *std::ranges::max_element(y); }
 
 template <typename AKnob>
 double value_in(const AKnob& knob) {
@@ -129,7 +129,7 @@ class Mover {
 
  private:
   std::optional<Number> find(std::string_view key) const {
-    const auto at = std::find_if(now_.begin(), now_.end(), [&](const Knob& knob) { return knob.key == key; });
+    const auto at = std::ranges::find_if(now_, [&](const Knob& knob) { return knob.key == key; });
     if (at == now_.end()) return {};
     return Number{&before_[static_cast<std::size_t>(at - now_.begin())], &*at};
   }
@@ -196,12 +196,12 @@ std::vector<MachineChange> move_tied(const Hardware& machine, const std::vector<
   return mover.finish();
 }
 
-std::string exact_text(double value, Dimension dimension) {
+std::string exact_text(double value, Dimension dimension, int digits) {
   const std::string rounded = format_quantity(value, dimension);
   const std::size_t blank = rounded.find(' ');
   const std::string unit = blank == std::string::npos ? "" : rounded.substr(blank);
   const double one = parse_quantity("1" + unit, dimension).value();
-  return fmt::format("{:.6g}{}", value / one, unit);
+  return fmt::format("{:.{}g}{}", value / one, digits, unit);
 }
 
 }  // namespace kvcast::config

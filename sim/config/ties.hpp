@@ -17,7 +17,7 @@ namespace kvcast::config {
 std::vector<MachineChange> move_tied(const Hardware& machine, const std::vector<Knob>& now, const Hardware& base,
                                      const std::set<std::string>& set);
 
-// A quantity with up to six digits: "4.855 TB/s".
-std::string exact_text(double value, Dimension dimension);
+// A quantity with up to so many digits, in the unit that three would have: "4.855 TB/s".
+std::string exact_text(double value, Dimension dimension, int digits = 6);
 
 }  // namespace kvcast::config

@@ -138,10 +138,9 @@ Components fit_components(const std::vector<Record>& records, Components compone
   constexpr double kGain = 3e-3;
   const std::size_t in_pass = std::size(kFactors) * all.size();
   double best = error(components);
-  std::size_t done = 0;
   for (bool changed = true; changed;) {
     changed = false;
-    const std::size_t total = done + in_pass;
+    std::size_t done = 0;
     for (double* const value : all) {
       for (const double factor : kFactors) {
         const double before = *value;
@@ -152,7 +151,7 @@ Components fit_components(const std::vector<Record>& records, Components compone
         } else {
           *value = before;
         }
-        advance(++done, total);
+        advance(++done, in_pass);
       }
     }
   }

@@ -277,7 +277,7 @@ class BreakEven final : public Question {
                           const std::vector<std::string>& unfit) const {
     if (!against_) return fmt::format("{}'s targets are {} for all of {}.", of_.label, name_of_state(state), range);
     if (state == 0) return fmt::format("Neither {} nor {} fits for {}.", of_.label, against_->label, range);
-    const bool told = std::all_of(samples.begin(), samples.end(), [](const auto& s) { return s.second.settled; });
+    const bool told = std::ranges::all_of(samples, [](const auto& s) { return s.second.settled; });
     return fmt::format("No crossing: {} is better for all of {}{}{}.", name_of_state(state), range,
                        unfit.empty() ? "" : fmt::format(" at which either fits; {}", fmt::join(unfit, "; ")),
                        told ? "" : ", though uncertain costs leave this open in part");
@@ -285,7 +285,7 @@ class BreakEven final : public Question {
 
   // Describes the costs that the nearest comparison depends on most.
   std::string grounds(const std::map<double, Sample>& samples) const {
-    const auto closest = std::min_element(samples.begin(), samples.end(), [](const auto& a, const auto& b) {
+    const auto closest = std::ranges::min_element(samples, [](const auto& a, const auto& b) {
       return std::abs(a.second.log_times()) < std::abs(b.second.log_times());
     });
     const result::Metric& metric = metric_ != nullptr ? *metric_ : *targets_.front().metric;

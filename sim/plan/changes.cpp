@@ -168,8 +168,8 @@ std::vector<std::string> changed_numbers(const Results& before, const Results& a
     const auto old = before.machines.find(machine);
     if (old == before.machines.end()) continue;
     for (const result::MachineNumber& n : numbers) {
-      const auto was = std::find_if(old->second.begin(), old->second.end(),
-                                    [&](const result::MachineNumber& o) { return o.key == n.key; });
+      const auto was =
+          std::ranges::find_if(old->second, [&](const result::MachineNumber& o) { return o.key == n.key; });
       if (was == old->second.end()) {
         list.push_back(fmt::format("{}: {} is new", machine, n.key));
       } else if (n.value && was->value && *n.value != *was->value) {
@@ -202,7 +202,7 @@ std::vector<Change> changes_of(const Matched& matched, const Results& before, co
     if (*of_a == 0 && *of_b == 0) continue;  // such as pinned memory of a policy that stays on the GPU
     list.push_back({&pair, *of_a, *of_b, compare(b, a, metric)});
   }
-  std::stable_sort(list.begin(), list.end(), [](const Change& a, const Change& b) {
+  std::ranges::stable_sort(list, [](const Change& a, const Change& b) {
     return std::abs(std::log(a.comparison.times)) > std::abs(std::log(b.comparison.times));
   });
   return list;
@@ -303,7 +303,7 @@ Matched match_settings(const Results& before, const Results& after) {
     if (partner == places_a.end()) continue;
     matched.pairs.push_back({partner->second, place, setting_of(after.results[place].subject, a, b)});
   }
-  std::sort(matched.pairs.begin(), matched.pairs.end(), [](const Pair& x, const Pair& y) { return x.after < y.after; });
+  std::ranges::sort(matched.pairs, [](const Pair& x, const Pair& y) { return x.after < y.after; });
   if (matched.pairs.empty()) matched.disjoint = disjoint(a, b);
   matched.only_before = before.results.size() - matched.pairs.size();
   matched.only_after = after.results.size() - matched.pairs.size();

@@ -65,8 +65,7 @@ class Choose final : public Question {
       }
     }
     for (auto* const settings : {&good, &perhaps}) {
-      std::stable_sort(settings->begin(), settings->end(),
-                       [this](const Setting* a, const Setting* b) { return merit(*a) > merit(*b); });
+      std::ranges::stable_sort(*settings, [this](const Setting* a, const Setting* b) { return merit(*a) > merit(*b); });
     }
     Answer out = conclude(grid, good, misses);
     add_perhaps(perhaps, out);
@@ -167,7 +166,7 @@ class Choose final : public Question {
   void read_objective(const std::string& objective, bool asked, const SourceLocation& where) {
     std::vector<std::string> missing;
     for (const Setting& s : grid_) {
-      if (!s.price_per_s && std::find(missing.begin(), missing.end(), machine_of(s)) == missing.end())
+      if (!s.price_per_s && std::ranges::find(missing, machine_of(s)) == missing.end())
         missing.push_back(machine_of(s));
     }
     priced_ = missing.empty();
@@ -178,8 +177,8 @@ class Choose final : public Question {
                       fmt::format("choose: the objective `cheapest` needs price_per_hour of every machine; missing: {}",
                                   fmt::join(missing, ", ")));
     }
-    const auto of_cost = std::find_if(targets_.begin(), targets_.end(),
-                                      [](const Target& t) { return t.metric->unit == result::Unit::kMoney; });
+    const auto of_cost =
+        std::ranges::find_if(targets_, [](const Target& t) { return t.metric->unit == result::Unit::kMoney; });
     if (of_cost != targets_.end()) {
       throw UserError(of_cost->where, fmt::format("targets: {} needs price_per_hour of every machine; missing: {}",
                                                   of_cost->metric->path, fmt::join(missing, ", ")));
@@ -269,7 +268,7 @@ class Choose final : public Question {
       out.data["best"].push_back(entry(*s));
       tied.push_back(label_of(s->values));
     }
-    add_front(good, std::count_if(grid.begin(), grid.end(), [](const Setting& s) { return s.result != nullptr; }), out);
+    add_front(good, std::ranges::count_if(grid, [](const Setting& s) { return s.result != nullptr; }), out);
     out.text = fmt::format("{}: {}.", label_of(best.values), numbers_text(best));
     if (next != nullptr) out.details.insert(out.details.begin(), lead_text(best, *next));
     if (!tied.empty()) out.details.push_back(fmt::format("Within its uncertainty: {}.", fmt::join(tied, "; ")));
@@ -329,7 +328,7 @@ class Choose final : public Question {
       auto values = s->values;
       std::erase_if(values, [](const auto& value) { return value.first == "workload.batch"; });
       std::string name = label_of(values);
-      if (std::find(shown.begin(), shown.end(), name) != shown.end()) continue;
+      if (std::ranges::find(shown, name) != shown.end()) continue;
       shown.push_back(std::move(name));
       std::string text = label_of(s->values);
       for (const Target& t : targets_) text += missed_text(*s->result, t);

@@ -18,8 +18,7 @@ using result::Metric;
 using result::Result;
 
 const Effect* effect_of(const Result& r, const std::string& source) {
-  const auto found = std::find_if(r.experiment.effects.begin(), r.experiment.effects.end(),
-                                  [&](const Effect& e) { return e.source == source; });
+  const auto found = std::ranges::find_if(r.experiment.effects, [&](const Effect& e) { return e.source == source; });
   return found == r.experiment.effects.end() ? nullptr : &*found;
 }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <tuple>
 
@@ -35,7 +34,6 @@ std::vector<Rows> by_place(const Rows& rows) {
   return places;
 }
 
-// Returns the benchmark of the experiment's score.
 std::string benchmark_of(const Result& r) { return r.subject.text("score.benchmark"); }
 
 // Describes a group: its machine, and the other swept values that it fixes.
@@ -117,7 +115,6 @@ std::string lead_text(const Result& best, const Result& other, const std::string
   return fmt::format("{} as fast as {}{}", times_text(c), who, c.beyond_uncertainty() ? "" : ", within uncertainty");
 }
 
-// Returns the fastest result of full KV at the context.
 const Result* best_full(const View& view) {
   const Result* best = nullptr;
   for (const Result* r : view.longest) {
@@ -281,7 +278,7 @@ Line bound_line(const View& view) {
     const std::string name(metrics::bound_name(static_cast<metrics::Bound>(b)));
     if (share >= 0.01) line.bars.push_back({name, fmt::format("{:.0f} % of a step", 100 * share), 0, share});
   }
-  std::stable_sort(line.bars.begin(), line.bars.end(), [](const Bar& a, const Bar& b) { return a.to > b.to; });
+  std::ranges::stable_sort(line.bars, [](const Bar& a, const Bar& b) { return a.to > b.to; });
   if (!line.bars.empty()) line.number = fmt::format("{:.0f} % {}", 100 * line.bars.front().to, line.bars.front().label);
   return line;
 }
@@ -349,7 +346,7 @@ Line nothing_line(const View& view) {
 
 Group group_of(const Result& r) {
   const result::Subject& s = r.subject;
-  const bool seeded = std::any_of(s.swept.begin(), s.swept.end(), [](const auto& e) { return is_seed(e.first); });
+  const bool seeded = std::ranges::any_of(s.swept, [](const auto& e) { return is_seed(e.first); });
   return {s.model, s.hardware, seeded ? "" : s.trace, s.decode_tokens, benchmark_of(r)};
 }
 

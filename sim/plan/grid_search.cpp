@@ -54,8 +54,7 @@ std::vector<std::vector<std::size_t>> lines_of(const std::vector<Setting>& grid)
   }
   std::vector<std::vector<std::size_t>> lines;
   for (auto& [rest, line] : by_rest) {
-    std::stable_sort(line.begin(), line.end(),
-                     [&](std::size_t a, std::size_t b) { return grid[a].batch < grid[b].batch; });
+    std::ranges::stable_sort(line, [&](std::size_t a, std::size_t b) { return grid[a].batch < grid[b].batch; });
     lines.push_back(std::move(line));
   }
   return lines;
@@ -102,7 +101,7 @@ std::vector<std::size_t> GridSearch::next_round(std::vector<Setting>& grid, cons
     std::int64_t rank = 0;
     if (first.result->has_times()) {
       const Goodness own = first.goodness();
-      rank = std::count_if(known.begin(), known.end(), [&](const Goodness& k) { return dominates(k, own); });
+      rank = std::ranges::count_if(known, [&](const Goodness& k) { return dominates(k, own); });
     }
     add_next(grid, line, known, by_rank[rank]);
   }
@@ -143,7 +142,7 @@ bool GridSearch::is_ruled_out(const Setting& below, const Setting* above, const 
   const double most = static_cast<double>(s.batch) / least(below, above, s, kStepTime, kStepShare);
   const Goodness best =
       goodness_of_numbers(most, below.score(), least(below, above, s, kMemory, kMemoryShare), s.cost(most));
-  return std::any_of(known.begin(), known.end(), [&](const Goodness& k) { return dominates(k, best); });
+  return std::ranges::any_of(known, [&](const Goodness& k) { return dominates(k, best); });
 }
 
 std::vector<Goodness> GridSearch::goodness_of(const std::vector<Setting>& grid) const {

@@ -10,6 +10,7 @@
 #include "config/run.hpp"
 #include "config/section.hpp"
 #include "config/text.hpp"
+#include "config/ties.hpp"
 #include "policies/all.hpp"
 #include "policy/policy.hpp"
 
@@ -35,7 +36,6 @@ constexpr RunKey kRunKeys[] = {
     {"framework.mlp_slice", [](const config::Run& r) { return r.framework.mlp_slice; }, 0, kMostTokens},
 };
 
-// Returns whether a number of a machine is a count.
 bool is_count(const std::string& knob) { return knob == "host.cores" || knob == "gpu.sm_count"; }
 
 std::optional<Key> key_of_machine(const Node& run, const std::string& knob) {
@@ -57,8 +57,8 @@ std::optional<Key> key_of_machine(const Node& run, const std::string& knob) {
 }
 
 const policy::Parameter* find_parameter(const policy::Descriptor& descriptor, const std::string& name) {
-  const auto found = std::find_if(descriptor.parameters.begin(), descriptor.parameters.end(),
-                                  [&](const policy::Parameter& p) { return p.key == name; });
+  const auto found =
+      std::ranges::find_if(descriptor.parameters, [&](const policy::Parameter& p) { return p.key == name; });
   return found == descriptor.parameters.end() ? nullptr : &*found;
 }
 
@@ -70,10 +70,10 @@ std::optional<Key> key_of_policy(const Node& run, const std::string& name) {
   const policy::Parameter* const p = find_parameter(policy::find_policy(policy), name);
   if (p == nullptr) return {};
   Key key;
-  key.integer = std::holds_alternative<std::int64_t>(p->fallback) ||
-                std::find(p->names.begin(), p->names.end(), "<integer>") != p->names.end();
-  const bool number = std::holds_alternative<double>(p->fallback) ||
-                      std::find(p->names.begin(), p->names.end(), "<number>") != p->names.end();
+  key.integer =
+      std::holds_alternative<std::int64_t>(p->fallback) || std::ranges::find(p->names, "<integer>") != p->names.end();
+  const bool number =
+      std::holds_alternative<double>(p->fallback) || std::ranges::find(p->names, "<number>") != p->names.end();
   if (!key.integer && !number) return {};
   key.low = p->low, key.high = p->high;
   const policy::ParameterValues values(policy::find_policy(policy.name), policy.parameters);
@@ -195,12 +195,7 @@ double end_of_range(const Key& key, double end, const Node& config) {
 std::string value_text(const Key& key, double value) {
   if (key.factor) return fmt::format("x{:.9g}", value);
   if (key.integer) return fmt::format("{}", std::llround(value));
-  if (key.dimension == Dimension::kNone) return fmt::format("{:.9g}", value);
-  // Writes nine digits in the unit that three digits would have.
-  const std::string rounded = format_quantity(value, key.dimension);
-  const std::size_t blank = rounded.find(' ');
-  const std::string unit = blank == std::string::npos ? "" : rounded.substr(blank);
-  return fmt::format("{:.9g}{}", value / parse_quantity("1" + unit, key.dimension).value(), unit);
+  return config::exact_text(value, key.dimension, 9);
 }
 
 nlohmann::json json_of(const Key& key, double value) {

@@ -181,7 +181,7 @@ class Largest final : public Question {
     bool may_be_met_above(double x, double before) const {
       if (!tried_.at(x).fits || x >= q_.to_) return false;
       const auto& at = *tried_.at(x).result;
-      return std::all_of(q_.targets_.begin(), q_.targets_.end(), [&](const Target& t) {
+      return std::ranges::all_of(q_.targets_, [&](const Target& t) {
         const auto value = result::value(at, *t.metric);
         if (!value) return false;
         if (!t.at_most || t.holds_for(*value) || std::isnan(before)) return true;
@@ -248,8 +248,7 @@ class Largest final : public Question {
 
   // The first target if all are times of the prefill; otherwise null, and the bottleneck is that of a decode step.
   const result::Metric* prefill_target() const {
-    const bool all =
-        std::all_of(targets_.begin(), targets_.end(), [](const Target& t) { return result::is_of_prefill(*t.metric); });
+    const bool all = std::ranges::all_of(targets_, [](const Target& t) { return result::is_of_prefill(*t.metric); });
     return all && !targets_.empty() ? targets_.front().metric : nullptr;
   }
 

@@ -28,7 +28,6 @@ constexpr int kReplayed = 8;  // steps of an axis on which every value needs its
 constexpr int kCoarse = 4;    // fine steps of the first lattice
 constexpr const char* kNone = "none";
 
-// Returns whether every value of the key needs its own replay.
 bool needs_replay(const Key& key) {
   return key.path.starts_with("policy.") || key.path == "workload.prompt_tokens" ||
          key.path == "workload.decode_tokens";
@@ -129,7 +128,7 @@ class Map final : public Question {
     const char* const name = second ? "y" : "x";
     const std::string path = section.text(name);
     const auto knows = [&](const Variant& v) { return has_key(v.run, path); };
-    const auto owner = std::find_if(policies_.begin(), policies_.end(), knows);
+    const auto owner = std::ranges::find_if(policies_, knows);
     const Key key = find_key((owner == policies_.end() ? policies_.front() : *owner).run, path, section.where(name));
     const auto end = [&](const char* which) {
       const Node pair = section.node(which);
@@ -216,7 +215,7 @@ class Map final : public Question {
 
   // Without a candidate anywhere, every place would be empty for want of a number rather than of a good policy.
   void refuse_if_none(const Cells& cells, const Lacks& lacks) const {
-    if (std::any_of(cells.begin(), cells.end(), [](const auto& cell) { return cell.second.best >= 0; })) return;
+    if (std::ranges::any_of(cells, [](const auto& cell) { return cell.second.best >= 0; })) return;
     if (lacks.size() < policies_.size()) return;
     for (const auto& [policy, lack] : lacks) {
       if (lack.where.line == 0) continue;

@@ -19,8 +19,7 @@ bool dominates(const Goodness& a, const Goodness& b) {
 std::vector<std::size_t> pareto_front(const std::vector<Goodness>& points) {
   std::vector<std::size_t> front;
   for (std::size_t i = 0; i < points.size(); ++i) {
-    const bool beaten =
-        std::any_of(points.begin(), points.end(), [&](const Goodness& p) { return dominates(p, points[i]); });
+    const bool beaten = std::ranges::any_of(points, [&](const Goodness& p) { return dominates(p, points[i]); });
     if (!beaten) front.push_back(i);
   }
   return front;

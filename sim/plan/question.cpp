@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 
 #include "config/run.hpp"
 #include "config/section.hpp"
@@ -96,14 +95,14 @@ std::string setting_text(const std::string& key, const std::string& value) {
 bool is_policy(const std::string& key) { return key == "policy.name" || key == "policy.file"; }
 
 bool has_policy(const KeyValues& values) {
-  return std::any_of(values.begin(), values.end(), [](const auto& value) { return is_policy(value.first); });
+  return std::ranges::any_of(values, [](const auto& value) { return is_policy(value.first); });
 }
 
 }  // namespace
 
 KeyValues name_budget(KeyValues values, const Node& run) {
   const auto is_budget = [](const auto& value) { return value.first == "policy.budget"; };
-  if (!has_policy(values) || std::any_of(values.begin(), values.end(), is_budget)) return values;
+  if (!has_policy(values) || std::ranges::any_of(values, is_budget)) return values;
   const std::string budget = study::subject_of(study::prepare(run)).text("policy.budget");
   if (!budget.empty()) values.emplace_back("policy.budget", budget);
   return values;
@@ -130,7 +129,7 @@ Answer answer(const Question& question, Experiments& experiments) {
   Answer answer = question.answer(experiments);
   const std::vector<ResultPtr> results = experiments.take_requested();
   answer.runs = static_cast<int>(results.size());
-  const bool rounded = std::any_of(results.begin(), results.end(), [](const ResultPtr& r) {
+  const bool rounded = std::ranges::any_of(results, [](const ResultPtr& r) {
     return r->benchmark && r->subject.text("deployment.kv_cache") != config::precision_name(config::Precision::kBf16);
   });
   if (question.needs_scores() && rounded) {
@@ -154,7 +153,7 @@ Variant read_variant(const Node& run, const Node& overrides, const std::vector<s
   if (points.size() != 1) throw UserError(overrides.where(), "a list means several experiments; give one value");
   const auto& [config, values] = points.front();
   check_run(config);
-  const bool fixed = std::find(varied.begin(), varied.end(), "policy.budget") == varied.end();
+  const bool fixed = std::ranges::find(varied, "policy.budget") == varied.end();
   const KeyValues named = fixed ? name_budget(values, config) : values;
   return {label_of(named), config, values, named};
 }
@@ -163,8 +162,7 @@ void tell_apart(Variant& a, Variant& b) {
   const auto without = [](const Variant& v, const Variant& other) {
     KeyValues values = v.named;
     std::erase_if(values, [&](const auto& value) {
-      return !value.first.starts_with("policy") &&
-             std::find(other.named.begin(), other.named.end(), value) != other.named.end();
+      return !value.first.starts_with("policy") && std::ranges::find(other.named, value) != other.named.end();
     });
     if (!values.empty() && !has_policy(values) && has_policy(other.named)) {
       values.emplace_back("policy.name", config::read_policy(*v.run.find("policy")).name);
@@ -200,8 +198,7 @@ const result::Metric& read_metric(const Node& node) {
 }
 
 bool needs_scores(const std::vector<Target>& targets) {
-  return std::any_of(targets.begin(), targets.end(),
-                     [](const Target& t) { return t.metric->basis == result::Basis::kBenchmark; });
+  return std::ranges::any_of(targets, [](const Target& t) { return t.metric->basis == result::Basis::kBenchmark; });
 }
 
 std::vector<Target> with_floor(std::vector<Target> targets, const Node& run) {
@@ -222,7 +219,7 @@ std::string most_sensitive(const result::Result& result, const result::Metric& m
     moved.emplace_back(-reach, fmt::format("{} ({:+.0f} to {:+.0f} %)", name, 100 * (std::min(longer, shorter) - 1),
                                            100 * (std::max(longer, shorter) - 1)));
   }
-  std::sort(moved.begin(), moved.end());
+  std::ranges::sort(moved);
   std::vector<std::string> names;
   for (std::size_t i = 0; i < std::min(kNamed, moved.size()); ++i) names.push_back(moved[i].second);
   return fmt::format("{}", fmt::join(names, "; "));

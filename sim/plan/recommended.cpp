@@ -38,9 +38,8 @@ Rows recommended(const Rows& results, const std::vector<Target>& targets) {
   for (const Result* r : results) {
     if (!is_oracle(*r) && r->has_times() && !missed(*r, targets)) good.push_back(r);
   }
-  std::stable_sort(good.begin(), good.end(), [](const Result* a, const Result* b) {
-    return a->experiment.tokens_per_s > b->experiment.tokens_per_s;
-  });
+  std::ranges::stable_sort(
+      good, [](const Result* a, const Result* b) { return a->experiment.tokens_per_s > b->experiment.tokens_per_s; });
   return good;
 }
 

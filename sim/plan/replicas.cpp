@@ -13,8 +13,7 @@ std::vector<const Result*> middle_replicas(const std::vector<const Result*>& res
   std::vector<std::vector<const Result*>> settings;
   std::map<std::string, std::size_t> at;
   for (const Result* const r : results) {
-    const bool seeded = std::any_of(r->subject.swept.begin(), r->subject.swept.end(),
-                                    [](const auto& entry) { return is_seed(entry.first); });
+    const bool seeded = std::ranges::any_of(r->subject.swept, [](const auto& entry) { return is_seed(entry.first); });
     // Keys that a sweep does not change are constant, so that the swept values and the subject identify a setting.
     std::string setting = seeded ? r->subject.policy : std::to_string(settings.size());
     if (seeded) {

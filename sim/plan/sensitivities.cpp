@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "config/hardware.hpp"
 #include "config/run.hpp"
@@ -129,8 +128,8 @@ class Sensitivities final : public Question {
       if (x[0] == x[1] || y[0] <= 0 || y[1] <= 0) continue;
       moved.push_back({&key, std::log(y[0] / y[1]) / std::log(x[0] / x[1]), json::array(), ""});
     }
-    std::stable_sort(moved.begin(), moved.end(),
-                     [](const Moved& a, const Moved& b) { return std::abs(a.elasticity) > std::abs(b.elasticity); });
+    std::ranges::stable_sort(
+        moved, [](const Moved& a, const Moved& b) { return std::abs(a.elasticity) > std::abs(b.elasticity); });
     return moved;
   }
 

@@ -28,7 +28,7 @@ bool same_number(std::optional<double> a, std::optional<double> b) {
 bool same_numbers(const Result& a, const Result& b) {
   if (a.status != b.status) return false;
   const auto metrics = result::all_metrics();
-  return std::all_of(metrics.begin(), metrics.end(), [&](const result::Metric& m) {
+  return std::ranges::all_of(metrics, [&](const result::Metric& m) {
     return m.brief.empty() || same_number(result::value(a, m), result::value(b, m));
   });
 }
@@ -120,8 +120,7 @@ std::vector<Unchanged> unchanged_by(std::span<const Result> results) {
     for (const auto& [others, group] : groups) {
       if (group.size() < 2) continue;
       const Result& first = *group.front();
-      const bool same =
-          std::all_of(group.begin(), group.end(), [&](const Result* r) { return same_numbers(first, *r); });
+      const bool same = std::ranges::all_of(group, [&](const Result* r) { return same_numbers(first, *r); });
       const std::string policy = policy_text(first);
       if (!same) changed.insert(policy);
       Unchanged& entry = policies[policy];

@@ -20,65 +20,32 @@ using config::Node;
 using nlohmann::json;
 using result::Result;
 
-// Numbers of a machine that together describe one resource, and the factor that makes its cost negligible.
+// Numbers of a machine that together describe one resource.
 struct Resource {
   const char* name;
-  std::vector<std::pair<const char*, const char*>> changes;  // knob, factor
+  std::vector<std::string_view> knobs;
 };
 
 const std::vector<Resource>& resources() {
   static const std::vector<Resource> all = {
-      {"hbm bandwidth", {{"gpu.hbm_bandwidth", "x1000"}, {"gpu.l2_bandwidth", "x1000"}}},
-      {"compute", {{"gpu.tensor_flops", "x1000"}, {"gpu.vector_flops", "x1000"}}},
+      {"hbm bandwidth", {"gpu.hbm_bandwidth", "gpu.l2_bandwidth"}},
+      {"compute", {"gpu.tensor_flops", "gpu.vector_flops"}},
       {"kernel latency",
-       {{"gpu.floor_attention", "x0"},
-        {"gpu.floor_gemm", "x0"},
-        {"gpu.floor_score", "x0"},
-        {"gpu.floor_topk", "x0"},
-        {"gpu.floor_small", "x0"},
-        {"gpu.memory_ramp", "x0"},
-        {"gpu.block_bandwidth", "x1000"},
-        {"gpu.gap_stream", "x0"},
-        {"gpu.gap_graph", "x0"}}},
+       {"gpu.floor_attention", "gpu.floor_gemm", "gpu.floor_score", "gpu.floor_topk", "gpu.floor_small",
+        "gpu.memory_ramp", "gpu.block_bandwidth", "gpu.gap_stream", "gpu.gap_graph"}},
       {"host link",
-       {{"link.theory_bandwidth", "x1000"},
-        {"link.h2d_bandwidth", "x1000"},
-        {"link.d2h_bandwidth", "x1000"},
-        {"link.both_bandwidth", "x1000"},
-        {"link.pageable_bandwidth", "x1000"}}},
+       {"link.theory_bandwidth", "link.h2d_bandwidth", "link.d2h_bandwidth", "link.both_bandwidth",
+        "link.pageable_bandwidth"}},
       {"copy issue and engine",
-       {{"link.copy_latency", "x0"},
-        {"link.load_latency", "x0"},
-        {"link.issue_2d", "x0"},
-        {"link.issue_row", "x0"},
-        {"link.issue_batched", "x0"},
-        {"link.issue_call", "x0"},
-        {"link.engine_row", "x0"},
-        {"link.engine_batched", "x0"},
-        {"link.engine_turn", "x0"},
-        {"link.engine_piece", "x0"}}},
+       {"link.copy_latency", "link.load_latency", "link.issue_2d", "link.issue_row", "link.issue_batched",
+        "link.issue_call", "link.engine_row", "link.engine_batched", "link.engine_turn", "link.engine_piece"}},
       {"host threads",
-       {{"host.launch", "x0"},
-        {"host.graph_launch", "x0"},
-        {"host.graph_node", "x0"},
-        {"host.eager_op", "x0"},
-        {"host.eager_layer", "x0"},
-        {"host.stream_sync", "x0"},
-        {"host.item_sync", "x0"},
-        {"host.python_page", "x0"},
-        {"host.python_head", "x0"},
-        {"host.task", "x0"}}},
+       {"host.launch", "host.graph_launch", "host.graph_node", "host.eager_op", "host.eager_layer", "host.stream_sync",
+        "host.item_sync", "host.python_page", "host.python_head", "host.task"}},
       {"cpu cores",
-       {{"host.core_flops", "x1000"},
-        {"host.core_products", "x1000"},
-        {"host.core_bandwidth", "x1000"},
-        {"host.core_rank", "x0"},
-        {"host.core_rank_again", "x0"},
-        {"host.core_lookup", "x0"},
-        {"host.core_bucket", "x0"},
-        {"host.core_translation", "x0"},
-        {"host.dispatch", "x0"}}},
-      {"host dram", {{"host.dram_bandwidth", "x1000"}}},
+       {"host.core_flops", "host.core_products", "host.core_bandwidth", "host.core_rank", "host.core_rank_again",
+        "host.core_lookup", "host.core_bucket", "host.core_translation", "host.dispatch"}},
+      {"host dram", {"host.dram_bandwidth"}},
   };
   return all;
 }
@@ -173,8 +140,8 @@ class Why final : public Question {
       part.kind = name.first, part.resource = name.second;
       parts.push_back(part);
     }
-    std::stable_sort(parts.begin(), parts.end(),
-                     [](const Part& x, const Part& y) { return std::abs(x.difference()) > std::abs(y.difference()); });
+    std::ranges::stable_sort(
+        parts, [](const Part& x, const Part& y) { return std::abs(x.difference()) > std::abs(y.difference()); });
     return parts;
   }
 
@@ -293,10 +260,11 @@ class Why final : public Question {
   Node without_cost(const Node& run, const Resource& resource) const {
     const config::Hardware machine = config::read_hardware(*run.find("hardware"));
     Node changed = run;
-    for (const auto& [knob, factor] : resource.changes) {
-      const auto all = config::knobs(machine);
-      const bool there = std::any_of(all.begin(), all.end(), [&, name = knob](const auto& k) { return k.key == name; });
-      if (there) changed = changed.with(fmt::format("hardware.{}", knob), Node::scalar(factor, {}));
+    for (const config::ConstKnob& knob : config::knobs(machine)) {
+      if (std::ranges::find(resource.knobs, knob.key) == resource.knobs.end()) continue;
+      // A time of 0 and a thousand times the rate make the cost negligible.
+      const char* const factor = knob.y == Dimension::kSeconds ? "x0" : "x1000";
+      changed = changed.with("hardware." + knob.key, Node::scalar(factor, {}));
     }
     return changed;
   }
@@ -318,7 +286,7 @@ class Why final : public Question {
       if (gain > 0.01 * of) gains.emplace_back(-gain, fmt::format("{} {}", resources()[i].name, time_text(gain)));
     }
     out.data["free"] = std::move(list);
-    std::sort(gains.begin(), gains.end());
+    std::ranges::sort(gains);
     std::vector<std::string> texts;
     for (const auto& [gain, text] : gains) texts.push_back(text);
     out.details.push_back(

@@ -32,7 +32,6 @@ std::pair<double, const char*> time_unit(double seconds) {
   return seconds >= 1e-3 ? std::pair(1e3, "ms") : std::pair(1e6, "µs");
 }
 
-// Returns a number of the answer; nothing if it is null or missing.
 std::optional<double> number_at(const json& map, const char* key) {
   const auto found = map.find(key);
   if (found == map.end() || !found->is_number()) return {};

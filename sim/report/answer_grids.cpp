@@ -85,7 +85,7 @@ json edge_of(const json& points) {
   json edge = json::array();
   std::vector<const json*> by_memory;
   for (const json& p : points) by_memory.push_back(&p);
-  std::stable_sort(by_memory.begin(), by_memory.end(), [](const json* a, const json* b) {
+  std::ranges::stable_sort(by_memory, [](const json* a, const json* b) {
     return std::pair((*a)["hbm"].get<double>(), -(*a)["tps"].get<double>()) <
            std::pair((*b)["hbm"].get<double>(), -(*b)["tps"].get<double>());
   });

@@ -90,7 +90,7 @@ const Names kMetaKeys = {"title",       "caption",   "drawn",      "metrics",   
                          "absent_when", "elsewhere", "batch_rule", "budget_rule", "controls", "log"};
 
 void require_known(const std::string& path, const std::string& what, const std::string& name, const Names& known) {
-  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  if (std::ranges::find(known, name) != known.end()) return;
   throw UserError({path, 0, 0}, fmt::format("{} {}", what, quote(name)), known);
 }
 
@@ -124,7 +124,7 @@ std::vector<Chart> read_charts(const fs::path& folder, const json& names, const 
   std::vector<Chart> charts;
   for (const json& entry : names) {
     const std::string name = entry.get<std::string>();
-    if (std::any_of(charts.begin(), charts.end(), [&](const Chart& other) { return other.name == name; })) {
+    if (std::ranges::any_of(charts, [&](const Chart& other) { return other.name == name; })) {
       throw UserError({(folder / "page.json").string(), 0, 0}, fmt::format("the chart {} is named twice", quote(name)));
     }
     const fs::path path = folder / "charts" / (name + ".json");
@@ -153,7 +153,7 @@ json merge_spec(const json& shared, const json& chart) {
       const auto same = [&](const json& other) {
         return entry.contains("name") && other.contains("name") && entry["name"] == other["name"];
       };
-      const auto found = std::find_if(target.begin(), target.end(), same);
+      const auto found = std::ranges::find_if(target, same);
       if (found != target.end()) {
         *found = entry;
       } else {

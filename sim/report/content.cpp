@@ -262,7 +262,7 @@ json Collector::rests_on(const std::vector<Source>& sources) const {
       }
     }
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::ranges::stable_sort(rows, [](const auto& a, const auto& b) { return a.first > b.first; });
   json list = json::array();
   for (auto& [origin, row] : rows) list.push_back(std::move(row));
   return list;
@@ -316,7 +316,6 @@ plan::Results results_of(const Source& source) {
 // NaN for null, which means a ratio without a reference.
 double number_of(const json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
 
-// A table with one row per pair whose metric changed.
 Table changes_table(const std::vector<store::Answer>& answers) {
   Table table;
   for (const store::Answer& answer : answers) {

@@ -19,8 +19,7 @@ json choose_name(const Table& experiments, const std::string& column) {
   std::map<std::string, int> rows;
   for (std::size_t r = 0; r < experiments.rows(); ++r) ++rows[experiments.text(r, column)];
   if (rows.size() <= kMostPanels) return nullptr;
-  return std::max_element(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second < b.second; })
-      ->first;
+  return std::ranges::max_element(rows, [](const auto& a, const auto& b) { return a.second < b.second; })->first;
 }
 
 json choose_context(const Table& experiments) {

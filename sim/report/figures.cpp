@@ -15,7 +15,6 @@ const Table* table_named(const Content& content, const std::string& name) {
   return nullptr;
 }
 
-// Returns the answers with their charts as complete specifications.
 json drawn_answers(const Assets& assets, const json& answers) {
   json drawn = answers;
   for (json& answer : drawn) {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -21,7 +20,6 @@ std::string grouped(double value) {
   return fmt::format("{}{}", value < 0 ? "-" : "", text);
 }
 
-// Returns a unit as readers write it.
 std::string symbol_of(const std::string& unit) {
   static const std::map<std::string, std::string> symbols = {{"bytes", "B"}, {"bytes/s", "B/s"}, {"seconds", "s"}};
   const auto found = symbols.find(unit);

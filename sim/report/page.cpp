@@ -1,5 +1,6 @@
 #include "report/page.hpp"
 
+#include <boost/algorithm/string/replace.hpp>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -9,16 +10,6 @@ namespace kvcast::report {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-namespace {
-
-void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
-    text.replace(at, from.size(), to);
-  }
-}
-
-}  // namespace
 
 void write_file(const fs::path& path, const std::function<void(std::ostream&)>& write) {
   WholeFile file(path.string());
@@ -33,14 +24,14 @@ void make_folder(const fs::path& folder) {
 }
 
 std::string inside_script(std::string text) {
-  replace_all(text, "<", "\\u003c");
+  boost::replace_all(text, "<", "\\u003c");
   return text;
 }
 
 std::string escape_html(std::string text) {
-  replace_all(text, "&", "&amp;");
-  replace_all(text, "<", "&lt;");
-  replace_all(text, ">", "&gt;");
+  boost::replace_all(text, "&", "&amp;");
+  boost::replace_all(text, "<", "&lt;");
+  boost::replace_all(text, ">", "&gt;");
   return text;
 }
 

@@ -4,10 +4,8 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <regex>
-#include <sstream>
 
 #include "base/error.hpp"
 #include "report/answers.hpp"

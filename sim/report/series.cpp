@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "plan/replicas.hpp"
+
 namespace kvcast::report {
 
 namespace {
@@ -14,9 +16,6 @@ bool is_axis(const std::string& key) {
       "model", "hardware", "policy", "policy.name", "policy.budget", "workload.prompt_tokens", "workload.batch"};
   return axes.count(key) > 0;
 }
-
-// Returns whether the values of a key draw another sample of the same setting.
-bool is_replica(const std::string& key) { return key == "seed" || key.ends_with(".seed"); }
 
 // The key of the cost that `match:` requested; empty if a budget is written.
 std::string match_key(const result::Subject& subject) {
@@ -38,8 +37,7 @@ std::string value_of(const result::Subject& subject, const std::string& key) {
 
 void SeriesNames::learn_keys(const result::Subject& subject) {
   for (const auto& [key, value] : subject.swept) {
-    if (!is_axis(key) && !is_replica(key) && std::find(keys_.begin(), keys_.end(), key) == keys_.end())
-      keys_.push_back(key);
+    if (!is_axis(key) && !plan::is_seed(key) && std::ranges::find(keys_, key) == keys_.end()) keys_.push_back(key);
   }
   if (const std::string key = match_key(subject); !key.empty() || subject.number("policy.budget"))
     match_keys_.insert(key);
@@ -102,7 +100,7 @@ std::string SeriesNames::label_of(const result::Subject& subject) const {
 std::string SeriesNames::replica_of(const result::Subject& subject) {
   std::string replica;
   for (const auto& [key, value] : subject.swept) {
-    if (is_replica(key)) replica += (replica.empty() ? "seed " : ", ") + value;
+    if (plan::is_seed(key)) replica += (replica.empty() ? "seed " : ", ") + value;
   }
   return replica;
 }
@@ -114,7 +112,7 @@ std::string SeriesNames::join(const std::string& policy, const std::string& vari
 void SeriesNames::appear(const result::Subject& subject) {
   const Series entry{policy_of(subject), variant_of(subject), label_of(subject), value_of(subject, kStoreKey)};
   const auto same = [&](const Series& s) { return s.policy == entry.policy && s.variant == entry.variant; };
-  if (std::none_of(series_.begin(), series_.end(), same)) series_.push_back(entry);
+  if (std::ranges::none_of(series_, same)) series_.push_back(entry);
 }
 
 Table SeriesNames::table(Palette& palette) const {
@@ -125,8 +123,8 @@ Table SeriesNames::table(Palette& palette) const {
   for (const Series& s : series_) policies.emplace(s.policy, policies.size());
   // A policy's variants are adjacent, in the order in which the policies appear.
   std::vector<Series> sorted = series_;
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [&](const Series& a, const Series& b) { return policies[a.policy] < policies[b.policy]; });
+  std::ranges::stable_sort(sorted,
+                           [&](const Series& a, const Series& b) { return policies[a.policy] < policies[b.policy]; });
   for (const auto& [policy, variant, label, store] : sorted) {
     const std::size_t nth = variants[policy]++;
     table.begin_row();

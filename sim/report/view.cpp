@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/algorithm/string/classification.hpp>
+#include <boost/algorithm/string/split.hpp>
 #include <cctype>
 #include <cmath>
 #include <set>
@@ -63,12 +65,9 @@ json text_in(const Table& table, const std::string& column, const std::string& t
 
 json hidden_in(const Table& series, const std::string& text) {
   json hidden = json::array();
-  std::size_t from = 0;
-  while (from <= text.size() && !text.empty()) {
-    const std::size_t to = std::min(text.find('|', from), text.size());
-    hidden.push_back(text_in(series, "series", text.substr(from, to - from)));
-    from = to + 1;
-  }
+  std::vector<std::string> names;
+  if (!text.empty()) boost::split(names, text, boost::is_any_of("|"));
+  for (const std::string& name : names) hidden.push_back(text_in(series, "series", name));
   return hidden;
 }
 
@@ -127,9 +126,9 @@ View::View(const std::string& address) {
 void View::filter(Content& content) const {
   for (const auto& [key, value] : parts_) {
     const auto is_key = [&key = key](const char* name) { return key == name; };
-    if (std::any_of(std::begin(kTextKeys), std::end(kTextKeys), is_key)) {
+    if (std::ranges::any_of(kTextKeys, is_key)) {
       content.defaults[key] = text_in(content.experiments, key, value);
-    } else if (std::any_of(std::begin(kNumberKeys), std::end(kNumberKeys), is_key)) {
+    } else if (std::ranges::any_of(kNumberKeys, is_key)) {
       content.defaults[key] = number_in(content.experiments, key, value);
     } else if (key == "hidden") {
       content.defaults[key] = hidden_in(content.series, value);
@@ -144,8 +143,8 @@ void View::set_controls(std::vector<Chart>& figures) const {
   for (const auto& [key, value] : parts_) {
     const std::size_t dot = key.find('.');
     if (dot == std::string::npos) continue;
-    const auto figure = std::find_if(figures.begin(), figures.end(),
-                                     [&key = key, dot](const Chart& f) { return f.name == key.substr(0, dot); });
+    const auto figure =
+        std::ranges::find_if(figures, [&key = key, dot](const Chart& f) { return f.name == key.substr(0, dot); });
     if (figure == figures.end()) {
       std::vector<std::string> known;
       for (const Chart& f : figures) known.push_back(f.name);

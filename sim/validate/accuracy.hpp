@@ -1,7 +1,6 @@
 // Suite `accuracy`: do predicted task scores match published ones, in rank and value?
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "accuracy/ablation.hpp"

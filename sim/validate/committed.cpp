@@ -25,7 +25,7 @@ std::vector<Measured> all_committed(const std::string& file) {
     const std::string name = entry.path().filename().string();
     if (std::filesystem::is_regular_file(path)) all.push_back({path.string(), name, name == kInView});
   }
-  std::sort(all.begin(), all.end(), [](const Measured& a, const Measured& b) { return a.results < b.results; });
+  std::ranges::sort(all, [](const Measured& a, const Measured& b) { return a.results < b.results; });
   return all;
 }
 
@@ -40,7 +40,7 @@ std::vector<Measured> given_or_committed(const std::string& suite, const Measure
   // The given file may be one of the project's, or a copy.
   const std::string text = read_whole_file(given.results, "the results");
   Measured measured = given;
-  measured.in_view = given.in_view || std::any_of(committed.begin(), committed.end(), [&](const Measured& one) {
+  measured.in_view = given.in_view || std::ranges::any_of(committed, [&](const Measured& one) {
                        return one.in_view && read_whole_file(one.results, "the project's results") == text;
                      });
   return {measured};

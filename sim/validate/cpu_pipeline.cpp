@@ -41,26 +41,19 @@ std::vector<Plan> plans(const PipelineTest& test) {
     plan.pipeline.name = name;
     return plan;
   };
-  return {make("dense alone", Scheme::kAlone, 0),
-          make("FreeKV, speculative", Scheme::kSpeculative, 1),
-          make("FreeKV, speculative", Scheme::kSpeculative, 4),
-          make("FreeKV, speculative", Scheme::kSpeculative, 12),
-          make("FreeKV, blocking recall", Scheme::kBlocking, 1),
-          make("FreeKV, blocking recall", Scheme::kBlocking, 4),
-          make("FreeKV, blocking recall", Scheme::kBlocking, 12),
-          make("CTkvr, attention on the CPU", Scheme::kBeside, 1),
-          make("CTkvr, attention on the CPU", Scheme::kBeside, 3),
-          make("CTkvr, attention on the CPU", Scheme::kBeside, 8)};
+  std::vector<Plan> all = {make("dense alone", Scheme::kAlone, 0)};
+  for (const double moved : {1, 4, 12}) all.push_back(make("FreeKV, speculative", Scheme::kSpeculative, moved));
+  for (const double moved : {1, 4, 12}) all.push_back(make("FreeKV, blocking recall", Scheme::kBlocking, moved));
+  for (const double moved : {1, 3, 8}) all.push_back(make("CTkvr, attention on the CPU", Scheme::kBeside, moved));
+  return all;
 }
 
-// Collects undisturbed samples.
 class Samples {
  public:
   void add(double seconds, bool disturbed) {
     ++seen_;
     if (!disturbed) kept_.push_back(seconds);
   }
-  // Adds the steps of a run after the warm-up.
   void add(const PipelineRun& run, int warmup) {
     for (std::size_t i = static_cast<std::size_t>(warmup); i < run.steps.size(); ++i) {
       add(run.steps[i], run.disturbed[i]);
@@ -97,15 +90,11 @@ Pipeline dense_alone(double bytes, int count) {
 // before. If the first worker has work during the op, that is the second op of the step.
 Pipeline behind_dense(WorkKind kind, double bytes, double dense_bytes, double beside_bytes, int count) {
   Pipeline p;
-  const auto add = [&p](int worker, WorkKind k, double b, std::vector<int> after) {
-    p.ops.push_back({worker, k, b, std::move(after)});
-    return static_cast<int>(p.ops.size()) - 1;
-  };
   for (int i = 0; i < count; ++i) {
-    const int dense = add(0, WorkKind::kDense, dense_bytes, {});
+    const int dense = append_op(p, 0, WorkKind::kDense, dense_bytes, {});
     if (!p.step_ends.empty()) p.ops.back().after = {p.step_ends.back()};
-    if (beside_bytes > 0) add(0, WorkKind::kDense, beside_bytes, {});
-    p.step_ends.push_back(add(1, kind, bytes, {dense}));
+    if (beside_bytes > 0) append_op(p, 0, WorkKind::kDense, beside_bytes, {});
+    p.step_ends.push_back(append_op(p, 1, kind, bytes, {dense}));
   }
   return p;
 }
@@ -179,7 +168,6 @@ std::optional<double> share_together(WorkKind kind, double bytes, const Pipeline
   return std::min(1.0, alone / std::max(*pair.op, *pair.beside));
 }
 
-// The rates of one round.
 std::optional<PipelineRates> measure_rates(PipelineMemory& memory, double scale) {
   const double small = scale * kMiB, large = 8 * small;
   PipelineRates r;
@@ -326,23 +314,18 @@ Suite cpu_pipeline(const PipelineTest& test) {
   }
   add_cases(suite, all, rounds);
   suite.budgets = {worst(suite, "step time", kStepBudget), worst(suite, "exposed transfer", kExposedBudget)};
-  const auto rate = [&rounds](std::size_t kind) {
-    return rounds.median([kind](const Round& r) { return r.rates.bytes_per_s[kind]; });
+  const auto of = [&rounds](auto PipelineRates::*numbers, std::size_t kind) {
+    return rounds.median([=](const Round& r) { return (r.rates.*numbers)[kind]; });
   };
-  const auto start = [&rounds](std::size_t kind) {
-    return rounds.median([kind](const Round& r) { return r.rates.start[kind]; });
-  };
-  const auto together = [&rounds](std::size_t kind) {
-    return rounds.median([kind](const Round& r) { return r.rates.together[kind]; });
-  };
-  suite.detail = {{"dense_bytes_per_s", rate(0)},
-                  {"move_bytes_per_s", rate(1)},
-                  {"rows_bytes_per_s", rate(2)},
-                  {"starts_s", {start(0), start(1), start(2)}},
-                  {"together", {together(1), together(2)}},
-                  {"hand_over_s", rounds.median([](const Round& r) { return r.rates.hand_over; })},
-                  {"rounds", rounds.text()},
-                  {"checksum", memory.checksum()}};
+  suite.detail = {
+      {"dense_bytes_per_s", of(&PipelineRates::bytes_per_s, 0)},
+      {"move_bytes_per_s", of(&PipelineRates::bytes_per_s, 1)},
+      {"rows_bytes_per_s", of(&PipelineRates::bytes_per_s, 2)},
+      {"starts_s", {of(&PipelineRates::start, 0), of(&PipelineRates::start, 1), of(&PipelineRates::start, 2)}},
+      {"together", {of(&PipelineRates::together, 1), of(&PipelineRates::together, 2)}},
+      {"hand_over_s", rounds.median([](const Round& r) { return r.rates.hand_over; })},
+      {"rounds", rounds.text()},
+      {"checksum", memory.checksum()}};
   return suite;
 }
 

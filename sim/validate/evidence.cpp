@@ -63,8 +63,8 @@ class Choices {
     std::map<std::set<std::string>, std::vector<const Score*>> by_tasks;
     for (const Score& s : scores) by_tasks[s.tasks].push_back(&s);
     for (const auto& [tasks, among] : by_tasks) {
-      const bool takes_part = method.empty() || std::any_of(among.begin(), among.end(),
-                                                            [&](const Score* s) { return s->method == method; });
+      const bool takes_part =
+          method.empty() || std::ranges::any_of(among, [&](const Score* s) { return s->method == method; });
       if (among.size() > 1 && takes_part) count(among, kRegret * static_cast<double>(tasks.size()));
     }
   }
@@ -78,8 +78,8 @@ class Choices {
  private:
   void count(const std::vector<const Score*>& among, double regret) {
     const auto highest = [&](double Score::*score) {
-      return *std::max_element(among.begin(), among.end(),
-                               [score](const Score* a, const Score* b) { return a->*score < b->*score; });
+      return *std::ranges::max_element(among,
+                                       [score](const Score* a, const Score* b) { return a->*score < b->*score; });
     };
     const double best = highest(&Score::published)->published;
     const auto is_right = [&](const Score* chosen) { return best - chosen->published <= regret ? 1. : 0.; };
@@ -90,7 +90,6 @@ class Choices {
   double all_ = 0, predicted_ = 0, simulated_ = 0, of_any_ = 0;
 };
 
-// Scores of methods, collected row by row, by comparison.
 class Scores {
  public:
   explicit Scores(const evidence::Comparisons& comparisons) : comparisons_(comparisons) {}

@@ -1,8 +1,6 @@
 // Suite `evidence`: how large are the errors of scores whose table, model or method is missing from the evidence?
 #pragma once
 
-#include <string>
-
 #include "evidence/predictor.hpp"
 #include "validate/suite.hpp"
 

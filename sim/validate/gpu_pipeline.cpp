@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "calibrate/fit_stages.hpp"
 #include "validate/gpu_steps.hpp"
+#include "validate/transfer.hpp"
 
 namespace kvcast::validate {
 namespace {
@@ -46,8 +48,7 @@ Case case_of(const calibrate::Row& row, const config::Hardware& machine, const s
   c.rests_on = "the profile of single kernels, copies and host calls of that machine";
   if (predicted.out_of_memory.empty()) {
     c.predicted = 1e3 * predicted.seconds;
-    c.low = *c.predicted * (1 - std::min(1.0, predicted.uncertainty));
-    c.high = *c.predicted * (1 + predicted.uncertainty);
+    set_interval(c, predicted.uncertainty, 0);
     c.origin = predicted.origin;
   } else {
     c.note = fmt::format("the simulator finds no room in {}", predicted.out_of_memory);
@@ -73,8 +74,7 @@ std::optional<double> ordered_share(const Suite& suite, const std::vector<std::s
 void add(const Measured& from, Suite& suite, std::vector<std::string>& places, std::int64_t& skipped) {
   const calibrate::Results results = calibrate::read_results(from.results);
   const config::Hardware machine = config::read_hardware(config::find_config("hardware", from.profile, {}));
-  const auto device = results.texts.find("device");
-  const std::string name = device == results.texts.end() ? "a device without a name" : device->second;
+  const std::string name = calibrate::text_of(results, "device", "a device without a name");
   if (machine.title.find(name) == std::string::npos) {
     suite.status +=
         fmt::format("{}{} ran on {}, predicted from the profile of {}: errors are those of the profile, too",

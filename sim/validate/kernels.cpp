@@ -255,7 +255,7 @@ std::vector<std::string> known_sources() {
   std::set<std::string> known;
   for (const std::string& file : config::config_files("hardware")) {
     for (const std::string& alias : aliases_of(file)) {
-      if (std::count(alias.begin(), alias.end(), '/') == 1) known.insert(alias);
+      if (std::ranges::count(alias, '/') == 1) known.insert(alias);
     }
   }
   return {known.begin(), known.end()};

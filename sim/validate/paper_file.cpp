@@ -163,7 +163,7 @@ Paper read_paper(const std::string& path) {
   section.finish();
   const RunTable table(defaults, runs);
   for (const auto& [name, node] : runs.entries()) {
-    const bool base = std::any_of(runs.entries().begin(), runs.entries().end(), [&](const auto& other) {
+    const bool base = std::ranges::any_of(runs.entries(), [&](const auto& other) {
       const Node* like = other.second.find("like");
       return like != nullptr && like->kind() == Node::Kind::kScalar && like->text() == name;
     });
@@ -182,7 +182,7 @@ std::vector<Paper> read_papers(const std::string& folder) {
     if (entry.path().extension() == ".yaml") paths.push_back(entry.path().string());
   }
   if (paths.empty()) throw UserError({folder, 0, 0}, "no claims here (*.yaml)");
-  std::sort(paths.begin(), paths.end());
+  std::ranges::sort(paths);
   std::vector<Paper> papers;
   std::set<std::string> ids;
   for (const std::string& path : paths) {

@@ -17,8 +17,8 @@ using result::Result;
 constexpr double kLeastEffect = 1e-3;  // smallest effect, as a share of the value, that makes the value uncertain
 
 bool moves(const std::vector<double>& moved, double middle) {
-  return std::any_of(moved.begin(), moved.end(),
-                     [middle](double v) { return std::abs(v - middle) >= kLeastEffect * std::abs(middle); });
+  return std::ranges::any_of(moved,
+                             [middle](double v) { return std::abs(v - middle) >= kLeastEffect * std::abs(middle); });
 }
 
 Origin origin_at(const Result& r, const std::string& name) {

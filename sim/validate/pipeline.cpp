@@ -13,31 +13,19 @@ namespace {
 
 constexpr std::uint16_t kShared = kWorkers;  // resource after those of the workers
 
-class Builder {
- public:
-  int add(int worker, WorkKind kind, double bytes, std::vector<int> after) {
-    out_.ops.push_back({worker, kind, bytes, std::move(after)});
-    return static_cast<int>(out_.ops.size()) - 1;
-  }
-  Pipeline& out() { return out_; }
-
- private:
-  Pipeline out_;
-};
-
 // Adds the step's layers; `recalled` contains each layer's last op of the second worker, −1 at first.
-int add_step(Builder& builder, Scheme scheme, const LayerBytes& bytes, std::vector<int>& recalled) {
+int add_step(Pipeline& out, Scheme scheme, const LayerBytes& bytes, std::vector<int>& recalled) {
   int last = -1;
   for (int& moved : recalled) {
-    const int before = builder.add(0, WorkKind::kDense, bytes.before, {});
+    const int before = append_op(out, 0, WorkKind::kDense, bytes.before, {});
     std::vector<int> needed;
-    if (scheme == Scheme::kBlocking) needed = {builder.add(1, WorkKind::kMove, bytes.moved, {before})};
+    if (scheme == Scheme::kBlocking) needed = {append_op(out, 1, WorkKind::kMove, bytes.moved, {before})};
     if (scheme == Scheme::kSpeculative && moved >= 0) needed = {moved};
     std::vector<int> joined;
-    if (scheme == Scheme::kBeside) joined = {builder.add(1, WorkKind::kRows, bytes.moved, {before})};
-    const int attended = builder.add(0, WorkKind::kDense, bytes.attention, needed);
-    if (scheme == Scheme::kSpeculative) moved = builder.add(1, WorkKind::kMove, bytes.moved, {attended});
-    last = builder.add(0, WorkKind::kDense, bytes.after, joined);
+    if (scheme == Scheme::kBeside) joined = {append_op(out, 1, WorkKind::kRows, bytes.moved, {before})};
+    const int attended = append_op(out, 0, WorkKind::kDense, bytes.attention, needed);
+    if (scheme == Scheme::kSpeculative) moved = append_op(out, 1, WorkKind::kMove, bytes.moved, {attended});
+    last = append_op(out, 0, WorkKind::kDense, bytes.after, joined);
   }
   return last;
 }
@@ -51,7 +39,6 @@ class StepEnds final : public engine::Observer {
       seconds_.push_back(to_seconds(record.finish));
     }
   }
-  // Converts the ends of steps to durations.
   std::vector<double> steps() const {
     std::vector<double> out = seconds_;
     for (std::size_t i = out.size(); i-- > 1;) out[i] -= out[i - 1];
@@ -65,12 +52,16 @@ class StepEnds final : public engine::Observer {
 
 }  // namespace
 
+int append_op(Pipeline& out, int worker, WorkKind kind, double bytes, std::vector<int> after) {
+  out.ops.push_back({worker, kind, bytes, std::move(after)});
+  return static_cast<int>(out.ops.size()) - 1;
+}
+
 Pipeline make_pipeline(Scheme scheme, const LayerBytes& bytes, int layers, int steps) {
-  Builder builder;
+  Pipeline out;
   std::vector<int> recalled(static_cast<std::size_t>(layers), -1);
-  for (int s = 0; s < steps; ++s) builder.out().step_ends.push_back(add_step(builder, scheme, bytes, recalled));
-  builder.out().moved_bytes = scheme == Scheme::kAlone ? 0 : bytes.moved * layers;
-  return std::move(builder.out());
+  for (int s = 0; s < steps; ++s) out.step_ends.push_back(add_step(out, scheme, bytes, recalled));
+  return out;
 }
 
 std::vector<double> predict_steps(const Pipeline& pipeline, const PipelineRates& rates) {

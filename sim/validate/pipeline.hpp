@@ -27,7 +27,6 @@ struct Pipeline {
   std::string name;
   std::vector<PipelineOp> ops;  // a worker runs its own ops in this order
   std::vector<int> step_ends;   // last op of each step
-  double moved_bytes = 0;       // per step, by the second worker
 };
 
 // Bytes of the parts of a layer: before attention, the attention itself, after it, and the work of the second worker.
@@ -41,6 +40,8 @@ enum class Scheme : unsigned char {
   kBlocking,     // the recall precedes attention
   kBeside,       // CTkvr: rows are searched during the static attention; the next op waits for both
 };
+// Appends an op and returns its number.
+int append_op(Pipeline& out, int worker, WorkKind kind, double bytes, std::vector<int> after);
 Pipeline make_pipeline(Scheme scheme, const LayerBytes& bytes, int layers, int steps);
 
 // Rates of a machine that the model uses.

@@ -144,7 +144,6 @@ void take_core(int worker) {
   }
 }
 
-// State shared by the workers of one run.
 struct Shared {
   explicit Shared(std::size_t ops) : done(ops), ends(ops), away(ops) {}
   std::vector<std::atomic<bool>> done;

@@ -10,12 +10,15 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "calibrate/fit_stages.hpp"
 #include "calibrate/machine.hpp"
+#include "calibrate/stage.hpp"
 #include "config/find.hpp"
 #include "engine/engine.hpp"
 #include "hardware/cost_model.hpp"
 #include "policy/costs.hpp"
 #include "simulate/timed.hpp"
+#include "validate/transfer.hpp"
 
 namespace kvcast::validate {
 namespace {
@@ -164,13 +167,6 @@ constexpr Known kKnown[] = {{"sparse_attention", sparse_attention, "every policy
                             {"centroid_recall", centroid_recall, "CTkvr"},
                             {"key_rebuild", key_rebuild, "ShadowKV"}};
 
-// A machine whose kernels are launched one by one, as in the measuring program.
-hardware::CostModel model_of(const config::Hardware& machine) {
-  config::Framework framework;
-  framework.launch = config::Framework::Launch::kCompiled;
-  return {machine, framework};
-}
-
 Case measured(const Row& row, const std::string& quantity, double seconds) {
   Case c;
   c.id = row.id(), c.group = row.bench;
@@ -216,7 +212,7 @@ Case run_together(const Row& row, const char* quantity, engine::Block block, con
     spread = std::max(spread, static_cast<double>(cost->uncertainty));
     c.origin = c.origin ? std::max(*c.origin, cost->origin) : cost->origin;
   }
-  c.low = *c.predicted * std::max(0.0, 1 - spread), c.high = *c.predicted * (1 + spread);
+  set_interval(c, spread, 0);
   return c;
 }
 
@@ -262,11 +258,11 @@ Case copy_turns(const Row& row, const hardware::CostModel& model) {
 
 void add(const Measured& from, Suite& suite) {
   const calibrate::Results results = calibrate::read_results(from.results);
-  const hardware::CostModel model = model_of(config::read_hardware(config::find_config("hardware", from.profile, {})));
+  const hardware::CostModel model =
+      calibrate::stream_model(config::read_hardware(config::find_config("hardware", from.profile, {})));
   const double between_events = calibrate::time_between_events(results);
-  const auto device = results.texts.find("device");
   const std::string source =
-      fmt::format("{} on {}", kKernelsProgram, device == results.texts.end() ? "an unnamed device" : device->second);
+      fmt::format("{} on {}", kKernelsProgram, calibrate::text_of(results, "device", "an unnamed device"));
   const std::size_t before = suite.cases.size();
   for (const Row& row : results.rows) {
     if (row.bench == "copy_beside_stream" || row.bench == "copy_turns") {
@@ -275,8 +271,7 @@ void add(const Measured& from, Suite& suite) {
       continue;
     }
     const bool fitted = row.bench == "page_score" && row.word("reduce") == "group_max";
-    const auto known =
-        std::find_if(std::begin(kKnown), std::end(kKnown), [&](const Known& one) { return row.bench == one.bench; });
+    const auto known = std::ranges::find_if(kKnown, [&](const Known& one) { return row.bench == one.bench; });
     // Small kernels are only measured back to back.
     if (fitted || known == std::end(kKnown) || (row.mode != "cold" && row.bench != "query_similarity")) continue;
     Case& c = suite.cases.emplace_back(case_of(row, *known, model, between_events));
@@ -285,11 +280,11 @@ void add(const Measured& from, Suite& suite) {
     judge(c, from.in_view && row.bench == "page_score");
   }
   if (suite.cases.size() > before) return;
-  const auto program = results.texts.find("program");
-  const bool other = program != results.texts.end() && !program->second.empty() && program->second != kKernelsProgram;
-  throw UserError({from.results, 0, 0}, other ? fmt::format("results of {}; this suite compares those of {}",
-                                                            program->second, kKernelsProgram)
-                                              : "no row of a policy's kernel");
+  const std::string program = calibrate::text_of(results, "program", kKernelsProgram);
+  throw UserError({from.results, 0, 0},
+                  program == kKernelsProgram
+                      ? "no row of a policy's kernel"
+                      : fmt::format("results of {}; this suite compares those of {}", program, kKernelsProgram));
 }
 
 }  // namespace

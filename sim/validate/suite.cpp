@@ -91,7 +91,6 @@ double rounding_of(double value) {
 
 constexpr double kPoint = 1e-6;  // bounds closer than this, relative to the upper one, are one number
 
-// Accumulates the intervals of a group of cases.
 class Intervals {
  public:
   void add(const Case& c) {
@@ -187,13 +186,13 @@ void judge(Case& c, bool chosen_from) {
 }
 
 bool Suite::passed() const {
-  return std::all_of(budgets.begin(), budgets.end(), [](const Budget& b) { return b.passed(); });
+  return std::ranges::all_of(budgets, [](const Budget& b) { return b.passed(); });
 }
 
 std::vector<GroupSummary> summarise(const Suite& suite) {
   std::vector<std::string> groups = {""};
   for (const Case& c : suite.cases) {
-    if (std::find(groups.begin(), groups.end(), c.group) == groups.end()) groups.push_back(c.group);
+    if (std::ranges::find(groups, c.group) == groups.end()) groups.push_back(c.group);
   }
   std::vector<GroupSummary> out;
   for (const std::string& group : groups) {
@@ -274,8 +273,7 @@ std::string to_text(const Suite& suite) {
   std::map<std::string, int> sizes;
   for (const Case& c : suite.cases) ++sizes[c.group];
   const auto listed = [&](const Case& c) { return sizes.at(c.group) <= kMostLines; };
-  const auto left_out =
-      suite.cases.size() - static_cast<std::size_t>(std::count_if(suite.cases.begin(), suite.cases.end(), listed));
+  const auto left_out = suite.cases.size() - static_cast<std::size_t>(std::ranges::count_if(suite.cases, listed));
   if (left_out > 0) text += fmt::format("\n{} cases are not listed here; --json lists them\n", left_out);
   if (left_out < suite.cases.size()) {
     text += fmt::format("\n{:<16} {:>9} {:>9} {:<15} {:>8}  {:<10}  {}\n", "id", suite.expected_is, "predicted",

@@ -183,7 +183,7 @@ std::vector<Residual> residuals(const Suite& suite, const Group& group) {
 // Smallest half-width that suffices for four fifths of these and one more.
 double enough_for(std::vector<double> needed) {
   if (needed.empty()) return 0;
-  std::sort(needed.begin(), needed.end());
+  std::ranges::sort(needed);
   const double n = static_cast<double>(needed.size());
   const auto rank = static_cast<std::size_t>(std::ceil(kShare * (n + 1)));
   return needed[std::min(rank, needed.size()) - 1];

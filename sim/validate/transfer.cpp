@@ -37,7 +37,7 @@ std::vector<Fitted> fitted_cards() {
       for (calibrate::MeasuredPoint& point : calibrate::read_points(config::find_config("hardware", c.points, {}))) {
         const std::vector<std::string>& names = card.machine.aliases;
         const std::string name = point.device + "/" + point.framework;
-        if (!point.held_out || std::find(names.begin(), names.end(), name) == names.end()) continue;
+        if (!point.held_out || std::ranges::find(names, name) == names.end()) continue;
         card.device = point.device, card.framework = point.framework;
         card.held_out.push_back(std::move(point));
       }
@@ -49,8 +49,8 @@ std::vector<Fitted> fitted_cards() {
 
 // Returns whether the GPU's own fit covers such kernels.
 bool knows(const Fitted& card, const calibrate::MeasuredPoint& point) {
-  return std::any_of(card.held_out.begin(), card.held_out.end(),
-                     [&](const calibrate::MeasuredPoint& own) { return own.attention() == point.attention(); });
+  return std::ranges::any_of(card.held_out,
+                             [&](const calibrate::MeasuredPoint& own) { return own.attention() == point.attention(); });
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include <boost/serialization/vector.hpp>
 #include <chrono>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -85,8 +84,7 @@ class Owner {
       if (fresh) groups.emplace_back();
       groups[at->second].push_back(&task);
     }
-    std::stable_sort(groups.begin(), groups.end(),
-                     [](const auto& a, const auto& b) { return expected_cost(a) > expected_cost(b); });
+    std::ranges::stable_sort(groups, [](const auto& a, const auto& b) { return expected_cost(a) > expected_cost(b); });
     std::size_t next = 0;
     for (;;) {
       const bool more = next < groups.size() && !study.stop.stop_requested();
