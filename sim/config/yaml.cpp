@@ -138,7 +138,10 @@ class TreeBuilder : public YAML::EventHandler {
     if (begin >= text_.size() || (text_[begin] != '"' && text_[begin] != '\'')) return;
     const char quote = text_[begin];
     std::size_t end = begin + 1;
-    while (end < text_.size() && text_[end] != quote) end += quote == '"' && text_[end] == '\\' ? 2 : 1;
+    const auto is_escape = [&] {
+      return quote == '"' ? text_[end] == '\\' : text_.substr(end).starts_with("''");  // a pair within single quotes
+    };
+    while (end < text_.size() && (text_[end] != quote || is_escape())) end += is_escape() ? 2 : 1;
     if (end >= text_.size()) throw UserError(place(mark), "not valid YAML: a quote that is never closed");
   }
 

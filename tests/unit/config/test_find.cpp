@@ -148,7 +148,8 @@ TEST_CASE("an alias that is the name of another file is rejected", "[find]") {
         "configs/models/b.yaml:2:10: aliases: \"a\" is the name of another file, configs/models/a.yaml, and selects "
         "that one");
   CHECK_THAT(error_of([] { read_model("configs/models/b.yaml"); }), Catch::Contains("b.yaml:2:10: aliases: \"a\""));
-  own.write("configs/hardware/mine.yaml", "title: Mine\naliases: [h200]\nlike: l4\nhost: xeon-8480c\n");
+  own.write("configs/hardware/mine.yaml",
+            "title: Mine\naliases: [h200]\nlike: {name: l4, uncertainty: 20 %}\nhost: xeon-8480c\n");
   CHECK_THAT(error_of([] { read_hardware("configs/hardware/mine.yaml"); }),
              Catch::Contains("mine.yaml:2:10: aliases: \"h200\"") && Catch::Contains("/configs/hardware/h200.yaml"));
   CHECK(error("configs/models/b.yaml", {"b", "B", "c"}) == "no error");
