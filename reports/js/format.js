@@ -31,7 +31,7 @@ const formatters = new Map();
 function formatNumber(value, format) {
   if (value === null || value === undefined || !Number.isFinite(value)) return '';
   if (!formatters.has(format)) formatters.set(format, vega.defaultLocale().format(format));
-  return formatters.get(format)(value);
+  return formatters.get(format)(value).replace(/^[+\u2212](?=[0.]+%?$)/, '');  // zero has no sign
 }
 
 // Formats a metric of a row as the metrics list specifies, without the unit. An exact zero has no decimals.

@@ -63,7 +63,7 @@ function budgetList(suite) {
     element('tbody', {}, suite.budgets.map((budget) => element('tr', {}, element('td', {}, budget.name),
       element('td', { class: 'number' }, budget.value === null ? 'none' : formatNumber(budget.value, ',.3~r') + ' ' + budget.unit),
       element('td', { class: 'number' }, (budget.at_least ? 'at least ' : 'at most ') + formatNumber(budget.limit, ',.3~r') + ' ' + budget.unit),
-      element('td', { class: budget.passed ? '' : 'missed' }, budget.value === null ? 'nothing to judge' : budget.passed ? 'met' : 'missed'))))));
+      element('td', { class: budget.passed ? '' : 'missed' }, budget.value === null ? 'no data' : budget.passed ? 'met' : 'missed'))))));
 }
 
 // Errors and interval coverage of the numbers of a group that are based on times; for suites that also have numbers
@@ -95,7 +95,7 @@ function scoresTable(suite) {
     : Object.entries(detail.by_table || {}).filter(([, row]) => row.n).map(([name, row]) => [name, row.n, row.kendall, row.mae, row.mae_simulated, row.mae_lookup, row.mae_full, row.within]);
   if (rows.length === 0) return '';
   const heads = ['Table', 'Cells', 'Kendall', 'Mean error, points', 'Simulation alone', 'Lookup in published rows', 'Full score', 'In interval'];
-  const text = (value, i) => (value === undefined ? '' : i === 1 ? formatCount(value) : i === 7 ? percent(value) : formatNumber(value, i === 2 ? ',.2f' : ',.1f'));
+  const text = (value, i) => (value === undefined || value === null ? '' : i === 1 ? formatCount(value) : i === 7 ? percent(value) : formatNumber(value, i === 2 ? ',.2f' : ',.1f'));
   return folded('Errors by table, and of predictions without a model', true, element('table', { class: 'summary scores' },
     element('thead', {}, element('tr', {}, heads.map((name, i) => element('th', { scope: 'col', class: i ? 'number' : '' }, name)))),
     element('tbody', {}, rows.map((row) => element('tr', {}, row.map((value, i) => element('td', { class: i ? 'number' : '' }, i ? text(value, i) : value)))))));

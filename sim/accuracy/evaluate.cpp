@@ -155,8 +155,15 @@ Agreement agreement(const std::vector<const Cell*>& cells) {
 }
 
 json to_json(const Agreement& a) {
-  json j = {{"n", a.n},          {"kendall", a.kendall}, {"spearman", a.spearman}, {"mae", a.mae},
-            {"order", a.order},  {"pairs", a.pairs},     {"refused", a.refused},   {"mae_full", a.full},
+  const auto known = [](const std::optional<double>& x) { return x ? json(*x) : json(nullptr); };
+  json j = {{"n", a.n},
+            {"kendall", known(a.kendall)},
+            {"spearman", known(a.spearman)},
+            {"mae", a.mae},
+            {"order", a.order},
+            {"pairs", a.pairs},
+            {"refused", a.refused},
+            {"mae_full", a.full},
             {"within", a.within}};
   if (a.lookup) j["mae_lookup"] = *a.lookup;
   if (a.simulated) j["mae_simulated"] = *a.simulated;

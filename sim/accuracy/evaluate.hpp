@@ -39,7 +39,8 @@ void evaluate(Plan& plan, const Link& link, const EvaluateOptions& options);
 // Agreement over the cells that have a prediction.
 struct Agreement {
   std::size_t n = 0, refused = 0;
-  double kendall = 0, spearman = 0, mae = 0;
+  std::optional<double> kendall, spearman;
+  double mae = 0;
   double order = 0;  // share of pairs whose published scores differ by 10 points or more that are in the right order
   std::size_t pairs = 0;
   double within = 0;  // share of published scores within their intervals
@@ -49,7 +50,8 @@ struct Agreement {
   std::optional<double> lookup, simulated;
 };
 Agreement agreement(const std::vector<const Cell*>& cells);
-// {n, kendall, spearman, mae, order, pairs, refused, within, mae_full[, mae_lookup, mae_simulated]}
+// {n, kendall, spearman, mae, order, pairs, refused, within, mae_full[, mae_lookup, mae_simulated]}; kendall and
+// spearman are null where they are undefined.
 nlohmann::json to_json(const Agreement& agreement);
 
 // The same over all cells, with cells: [...], averages: [...], by_table: {...}: what `validate accuracy --published

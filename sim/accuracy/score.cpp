@@ -212,7 +212,7 @@ Plan make_plan(const std::vector<Row>& rows, const Catalogue& catalogue) {
   return plan;
 }
 
-double kendall(const std::vector<double>& a, const std::vector<double>& b) {
+std::optional<double> kendall(const std::vector<double>& a, const std::vector<double>& b) {
   double both = 0, tied_a = 0, tied_b = 0, pairs = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
@@ -224,7 +224,8 @@ double kendall(const std::vector<double>& a, const std::vector<double>& b) {
     }
   }
   const double scale = std::sqrt((pairs - tied_a) * (pairs - tied_b));
-  return scale > 0 ? both / scale : 0;
+  if (scale == 0) return {};
+  return both / scale;
 }
 
 namespace {
@@ -245,8 +246,8 @@ std::vector<double> mean_ranks(const std::vector<double>& x) {
 
 }  // namespace
 
-double spearman(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() < 2) return 0;
+std::optional<double> spearman(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() < 2) return {};
   const std::vector<double> ra = mean_ranks(a), rb = mean_ranks(b);
   const double middle = static_cast<double>(a.size() - 1) / 2;
   double xy = 0, xx = 0, yy = 0;
@@ -255,7 +256,8 @@ double spearman(const std::vector<double>& a, const std::vector<double>& b) {
     xx += (ra[i] - middle) * (ra[i] - middle);
     yy += (rb[i] - middle) * (rb[i] - middle);
   }
-  return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
+  if (xx == 0 || yy == 0) return {};
+  return xy / std::sqrt(xx * yy);
 }
 
 }  // namespace kvcast::accuracy

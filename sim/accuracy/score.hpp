@@ -60,8 +60,9 @@ bool is_full(const Row& row);
 // A row that cannot be predicted becomes a cell with the reason.
 Plan make_plan(const std::vector<Row>& rows, const Catalogue& catalogue);
 
-// Rank correlations of two lists of the same length: Kendall's tau-b, Spearman's rho with mean ranks of ties.
-double kendall(const std::vector<double>& a, const std::vector<double>& b);
-double spearman(const std::vector<double>& a, const std::vector<double>& b);
+// Rank correlations of two lists of the same length: Kendall's tau-b, Spearman's rho with mean ranks of ties. Undefined
+// if all numbers of a list are equal.
+std::optional<double> kendall(const std::vector<double>& a, const std::vector<double>& b);
+std::optional<double> spearman(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace kvcast::accuracy

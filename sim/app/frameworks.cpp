@@ -87,6 +87,7 @@ void add_frameworks(CLI::App& app, int& result) {
     json all = json::array();
     const auto show = [&](const std::string& path) {
       const FrameworkFile file = config::read_framework_file(path);
+      config::refuse_unmatched_names(file);
       const Framework framework = config::read_framework(config::Node::scalar(path, {}), {}, {});
       all.push_back(to_json(file, framework));
       if (*as_json) return;

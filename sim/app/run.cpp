@@ -13,6 +13,7 @@
 #include "app/settings.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
+#include "base/quote.hpp"
 #include "base/whole_file.hpp"
 #include "serve/results.hpp"
 #include "study/study.hpp"
@@ -63,7 +64,7 @@ void print_other_models(const config::Run& run) {
     const std::optional<config::Model> named = trace::named_model(info);
     std::vector<std::string> differences;
     if ((named ? named->name : info.model) != run.model.name) {
-      differences.push_back(fmt::format("of {}, not {}", info.model, run.model.name));
+      differences.push_back(fmt::format("of {}, not {}", escape_controls(info.model), run.model.name));
     }
     if (info.rope_theta != run.model.rope.theta) {
       differences.push_back(fmt::format("with RoPE theta {}, not {}", info.rope_theta, run.model.rope.theta));

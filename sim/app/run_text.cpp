@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/quote.hpp"
 #include "base/units.hpp"
 #include "plan/findings.hpp"
 #include "policies/replay_needs.hpp"
@@ -85,7 +86,7 @@ void print_breakdown(const char* title, const metrics::Attribution& time) {
   fmt::print("Bottleneck on the critical path: {}\n", result::bottleneck(time));
 }
 
-// The uncertain costs that may move a step most: what to measure first.
+// The uncertain costs that may change a step most; these are worth measuring first.
 void print_sensitivities(std::vector<result::Effect> effects, const std::string& trace_effect) {
   constexpr std::size_t kMost = 4;
   std::erase_if(effects, [](const auto& e) { return !plan::is_significant(e.longer.step, e.shorter.step); });
@@ -95,7 +96,8 @@ void print_sensitivities(std::vector<result::Effect> effects, const std::string&
   for (std::size_t i = 0; i < std::min(kMost, effects.size()); ++i) {
     const result::Effect& e = effects[i];
     const std::string name = e.source == result::kTraceSample ? trace_effect : plan::name_of(e.keys);
-    fmt::print("  {:<52} {:+.0f} to {:+.0f} %\n", name, 100 * (e.shorter.step - 1), 100 * (e.longer.step - 1));
+    fmt::print("  {:<52} {} to {} %\n", name, format_change(100 * (e.shorter.step - 1), 0),
+               format_change(100 * (e.longer.step - 1), 0));
   }
 }
 
@@ -186,7 +188,7 @@ void print_result(const study::Task& task, const Result& r) {
   if (r.accuracy.task) {
     const result::TaskScore& score = *r.accuracy.task;
     const bool several = score.task.find(", ") != std::string::npos;
-    fmt::print("The task score is {} {}{}.\n", several ? "the mean of" : "that of", score.task,
+    fmt::print("The task score is {} {}{}.\n", several ? "the mean of" : "that of", escape_controls(score.task),
                several ? ", one text each" : ", one text");
     const std::string unseen =
         policy::replay_needs(*task.prepared.policy, run.policy.parameters, study::lengths_of(run)).unseen;
@@ -195,6 +197,7 @@ void print_result(const study::Task& task, const Result& r) {
       fmt::print("So few texts say little; --set score=ruler predicts the mean score over a benchmark.\n");
     }
   }
+  if (!r.accuracy.task_refused.empty()) fmt::print("No task score is predicted: {}.\n", r.accuracy.task_refused);
   print_benchmark(r);
   if (!r.has_times()) return;
   fmt::print("\nHBM at the peak\n");

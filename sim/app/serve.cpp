@@ -23,10 +23,14 @@ int serve_page(const ServeOptions& options) {
   const serve::Limits limits;
   const report::Assets assets = report::load_assets({});
   serve::Planner planner(options.jobs > 0 ? options.jobs : hardware_threads(), assets);
+  const nlohmann::json catalogue = serve::catalogue_json();
+  for (const nlohmann::json& error : catalogue["left_out"]) {
+    fmt::print(stderr, "kvcast: {}; the page leaves this machine out\n", error.get<std::string>());
+  }
   serve::Server server(
       options.address, limits,
       {{"/", {"text/html; charset=utf-8", serve::planner_page(assets)}},
-       {"/api/catalogue", {"application/json", serve::catalogue_json().dump()}}},
+       {"/api/catalogue", {"application/json", catalogue.dump()}}},
       [&planner](const serve::Request& request, serve::Reply& reply) { planner.answer(request, reply); });
   server.stop_on_signals();
   fmt::print("{}\n", server.url());

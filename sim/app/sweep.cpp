@@ -19,6 +19,7 @@
 #include "app/sweep.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
+#include "policy/parameters.hpp"
 #include "store/store.hpp"
 #include "study/study.hpp"
 
@@ -80,12 +81,12 @@ std::vector<std::size_t> numbers(std::size_t begin, std::size_t end) {
 study::Plan first_part(SweepPoints& points, const config::Node& config) {
   try {
     return points.plan(numbers(0, std::min(kPart, points.size())));
-  } catch (const UserError& error) {
-    const std::string what = error.what();
+  } catch (const policy::UnknownParameter& error) {
     const config::Node* const sweep = config.find("sweep");
     const bool several = sweep != nullptr && sweep->find("policy") != nullptr;
-    if (!several || what.find("unknown policy parameter") == std::string::npos) throw;
-    throw UserError(what + "; policies with different parameters go into `cases:` of the sweep (docs/guide.md)");
+    if (!several) throw;
+    throw UserError(fmt::format("{}; policies with different parameters go into `cases:` of the sweep (docs/guide.md)",
+                                error.what()));
   }
 }
 

@@ -20,6 +20,7 @@
 #include "base/build.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
+#include "base/units.hpp"
 #include "base/whole_file.hpp"
 #include "config/find.hpp"
 #include "score/table.hpp"
@@ -198,7 +199,9 @@ void print_agreement(const json& result) {
     const auto n = r["n"].get<std::size_t>();
     // Scores of the uncompressed model and refused ones are not compared, and a table may have no others.
     const auto number = [&](const char* key, int digits, double factor, const char* unit) {
-      return n > 0 && r.contains(key) ? fmt::format("{:.{}f}{}", factor * r[key].get<double>(), digits, unit) : "-";
+      return n > 0 && r.contains(key) && !r[key].is_null()
+                 ? fmt::format("{:.{}f}{}", factor * r[key].get<double>(), digits, unit)
+                 : "-";
     };
     const auto error = [&](const char* key) { return number(key, 1, 1, ""); };
     fmt::print("{:>6} {:>8} {:>9} {:>7} {:>10} {:>7} {:>7} {:>7} {:>8} {:>8}  {}\n", n, number("kendall", 3, 1, ""),
@@ -224,12 +227,14 @@ void print_agreement(const json& result) {
 void print_ablations(const json& result) {
   if (!result.contains("ablations")) return;
   const auto line = [](const std::string& name, const json& r) {
-    fmt::print("{:<22} {:>6} {:>8.3f} {:>7.1f} {:>6.1f} %", name, r["n"].get<std::size_t>(), r["kendall"].get<double>(),
-               r["mae"].get<double>(), 100 * r["order"].get<double>());
+    const json& tau = r["kendall"];
+    fmt::print("{:<22} {:>6} {:>8} {:>7.1f} {:>6.1f} %", name, r["n"].get<std::size_t>(),
+               tau.is_null() ? "-" : fmt::format("{:.3f}", tau.get<double>()), r["mae"].get<double>(),
+               100 * r["order"].get<double>());
     const char* before = "  ";
     if (r.contains("methods")) {
       for (const auto& [method, m] : r["methods"].items()) {
-        fmt::print("{}{} {:+.1f}", std::exchange(before, ", "), method, m["shift"].get<double>());
+        fmt::print("{}{} {}", std::exchange(before, ", "), method, format_change(m["shift"].get<double>(), 1));
       }
     }
     fmt::print("\n");

@@ -185,4 +185,10 @@ std::string format_quantity(double value, Dimension dimension) {
   return chosen->name.empty() ? number : fmt::format("{} {}", number, chosen->name);
 }
 
+std::string format_change(double value, int decimals) {
+  const std::string text = fmt::format("{:+.{}f}", value, decimals);
+  const bool zero = std::isfinite(value) && text.find_first_of("123456789") == std::string::npos;
+  return zero ? text.substr(1) : text;
+}
+
 }  // namespace kvcast

@@ -29,4 +29,7 @@ std::optional<double> parse_quantity(std::string_view text, Dimension dimension)
 // "12.3 GB", "1.7 ms", "3.35 TB/s": three significant digits, decimal prefix.
 std::string format_quantity(double value, Dimension dimension);
 
+// "+12", "-3", with this many decimals; "0" for what rounds to zero from either side.
+std::string format_change(double value, int decimals);
+
 }  // namespace kvcast

@@ -21,14 +21,18 @@ bool is_file(const fs::path& path) {
 
 std::string tidy(const fs::path& path) { return path.lexically_normal().string(); }
 
+// A file of the data folder, unless that is the working directory.
+bool is_shipped(const std::string& file) {
+  std::error_code failure;
+  return file.starts_with(tidy(fs::path(data_dir()) / "configs" / "")) && !fs::equivalent(".", data_dir(), failure);
+}
+
 // Folders that a relative path may start from. The working directory comes first, so that users' own files win, except
 // for names in a file of the data folder: a user's own h200 must not change the shipped machines that are like the
 // shipped one.
 std::vector<fs::path> roots(const SourceLocation& asked_at) {
   const fs::path here = ".", data = data_dir();
-  std::error_code failure;
-  const bool shipped = asked_at.file.starts_with(tidy(data / "configs" / "")) && !fs::equivalent(here, data, failure);
-  return shipped ? std::vector{data, here} : std::vector{here, data};
+  return is_shipped(asked_at.file) ? std::vector{data, here} : std::vector{here, data};
 }
 
 bool is_path(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".yaml"); }
@@ -90,6 +94,18 @@ std::optional<std::string> find_alias(const std::string& folder, const std::stri
 
 std::string Unread::text() const {
   return errors_.empty() ? "" : fmt::format(" (not read: {})", fmt::join(errors_, "; "));
+}
+
+void refuse_hidden_aliases(const std::string& folder, const std::string& file, const std::vector<std::string>& aliases,
+                           const SourceLocation& where) {
+  std::error_code failure;
+  for (const std::string& alias : aliases) {
+    const std::optional<std::string> named = find_name(folder, alias, {file});
+    if (!named || fs::equivalent(*named, file, failure)) continue;
+    if (is_shipped(file) && !is_shipped(*named)) continue;  // the user's own file takes the shipped one's other name
+    throw UserError(where, fmt::format("aliases: \"{}\" is the name of another file, {}, and selects that one",
+                                       shorten(alias), *named));
+  }
 }
 
 UserError not_found(const std::string& folder, const std::string& name, const SourceLocation& asked_at,

@@ -41,6 +41,11 @@ class Unread {
   std::set<std::string> errors_;
 };
 
+// Throws UserError at `where` for an alias of `file` that is the name of another file of the folder, which would be
+// read in its place.
+void refuse_hidden_aliases(const std::string& folder, const std::string& file, const std::vector<std::string>& aliases,
+                           const SourceLocation& where);
+
 // The error for a name that no file has, with the names there are, or else the folders that were searched. `why`
 // follows the first part of the message.
 UserError not_found(const std::string& folder, const std::string& name, const SourceLocation& asked_at,

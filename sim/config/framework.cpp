@@ -126,6 +126,22 @@ bool is_gpu(const std::string& gpu, const Hardware& machine) {
   return names(machine.title) || names(machine.name) || (machine.fit != Fit::kNone && names(machine.derived_from));
 }
 
+void refuse_unmatched(const FrameworkFile& file, const Conditional& conditional, const std::string& folder,
+                      const std::vector<std::string>& known, const std::function<bool(const std::string&)>& matches) {
+  const Node& list = file.*conditional.member;
+  if (list.kind() == Node::Kind::kNull) return;
+  for (const Node& item : list.items()) {
+    Section section(item, conditional.list);
+    for (const std::string& name : section.texts(conditional.names)) {
+      if (matches(name)) continue;
+      throw UserError(section.where(conditional.names),
+                      fmt::format("{}: {}: nothing under configs/{} matches \"{}\"{}", conditional.list,
+                                  conditional.names, folder, shorten(name), did_you_mean(name, known)),
+                      known);
+    }
+  }
+}
+
 using Version = std::vector<int>;
 
 constexpr const char* kVersion = "[0-9]{1,6}(?:\\.[0-9]{1,6}){0,3}";
@@ -237,6 +253,23 @@ std::string find_framework(const std::string& name, const SourceLocation& where)
 }
 
 FrameworkFile read_framework_file(const std::string& path) { return read_file(path, {}); }
+
+void refuse_unmatched_names(const FrameworkFile& file) {
+  std::vector<std::string> models, machines;
+  for (const std::string& path : config_files("models")) models.push_back(std::filesystem::path(path).stem().string());
+  refuse_unmatched(file, kForModels, "models", models, [&](const std::string& pattern) {
+    return std::any_of(models.begin(), models.end(), [&](const std::string& name) { return is_model(pattern, name); });
+  });
+  std::vector<Hardware> profiles;
+  Unread unread;
+  for (const std::string& path : config_files("hardware")) {
+    machines.push_back(std::filesystem::path(path).stem().string());
+    unread.attempt([&] { return profiles.push_back(read_hardware(path)), true; });
+  }
+  refuse_unmatched(file, kForGpus, "hardware", machines, [&](const std::string& gpu) {
+    return std::any_of(profiles.begin(), profiles.end(), [&](const Hardware& machine) { return is_gpu(gpu, machine); });
+  });
+}
 
 Framework read_framework(const Node& choice, const Model& model, const Hardware& machine) {
   const bool is_map = choice.kind() == Node::Kind::kMap;

@@ -134,6 +134,10 @@ struct FrameworkFile {
 // Throws UserError for invalid files, and for files that are like each other.
 FrameworkFile read_framework_file(const std::string& path);
 
+// Throws UserError for a name in for_models or for_gpus that no file of configs/models or configs/hardware matches. A
+// run accepts it, as its model or machine may be a file elsewhere.
+void refuse_unmatched_names(const FrameworkFile& file);
+
 // All inputs of a prediction, as text: the key of its results.
 std::string canonical(const Framework& framework);
 

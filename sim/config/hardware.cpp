@@ -134,6 +134,7 @@ Hardware read_profile(const std::string& path, Sources& sources) {
   hardware.name = stem(path);
   hardware.title = section.text("title");
   hardware.aliases = section.texts("aliases", {});
+  refuse_hidden_aliases("hardware", path, hardware.aliases, section.where("aliases"));
   Section gpu = section.section("gpu", "gpu");
   read_gpu(gpu, hardware.gpu);
   refuse(contradiction(hardware.gpu), whole, 0);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <stdexcept>
 
+#include "config/find.hpp"
 #include "config/section.hpp"
 
 namespace kvcast::config {
@@ -210,6 +211,7 @@ Model read_model(const std::string& path) {
   model.title = section.text("title");
   const bool latent = section.choice("attention", {"gqa", "mla"}, "gqa") == "mla";
   model.aliases = section.texts("aliases", {});
+  refuse_hidden_aliases("models", path, model.aliases, section.where("aliases"));
   const auto dimension = [&](std::string_view key, int high) {
     return static_cast<int>(section.integer(key, 1, high));
   };

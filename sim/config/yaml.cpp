@@ -71,6 +71,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     const bool quoted = tag == "!";  // how yaml-cpp marks quoted and block scalars
+    if (quoted) refuse_unclosed(mark);
     if (!quoted) refuse_tag(mark, tag);
     check_text(value, place(mark));
     count(1, mark);
@@ -129,6 +130,19 @@ class TreeBuilder : public YAML::EventHandler {
       if (value[i] == '\0') throw UserError(where, "a NUL character in a text");
       i += length;
     }
+  }
+
+  // yaml-cpp takes the rest of a file that ends with a line for a quoted text without an end.
+  void refuse_unclosed(const YAML::Mark& mark) const {
+    const auto begin = static_cast<std::size_t>(mark.pos);
+    if (begin >= text_.size() || (text_[begin] != '"' && text_[begin] != '\'')) return;
+    const char quote = text_[begin];
+    std::size_t end = begin + 1;
+    const auto is_escape = [&] {
+      return quote == '"' ? text_[end] == '\\' : text_.substr(end).starts_with("''");  // a pair within single quotes
+    };
+    while (end < text_.size() && (text_[end] != quote || is_escape())) end += is_escape() ? 2 : 1;
+    if (end >= text_.size()) throw UserError(place(mark), "not valid YAML: a quote that is never closed");
   }
 
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
@@ -229,6 +243,7 @@ std::string_view tab_hint(std::string_view text, int line) {
 Node parse_yaml(std::string_view text, const std::string& file_name) {
   if (text.size() > kMaxYamlBytes) throw UserError({file_name}, fmt::format("larger than {} MiB", kMaxYamlBytes >> 20));
   check_encoding(text, file_name);
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark, which yaml-cpp does not count
   std::istringstream stream{std::string(text)};
   TreeBuilder builder(text, file_name);
   try {
@@ -236,6 +251,9 @@ Node parse_yaml(std::string_view text, const std::string& file_name) {
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& e) {
+    // With a line break at its end the text is read up to the quote, which is then reported.
+    const bool open_quote = e.msg == YAML::ErrorMsg::EOF_IN_SCALAR && !text.ends_with('\n');
+    if (open_quote) return parse_yaml(fmt::format("{}\n", text), file_name);
     // For an unclosed bracket yaml-cpp reports the end or the start of the text; report the opening bracket instead.
     const bool never_closed = e.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW || e.msg == YAML::ErrorMsg::END_OF_MAP_FLOW;
     const SourceLocation* open = never_closed ? builder.innermost_open() : nullptr;

@@ -9,6 +9,8 @@
 #include <optional>
 #include <set>
 
+#include "base/units.hpp"
+
 namespace kvcast::plan {
 namespace {
 
@@ -221,7 +223,7 @@ std::string line_of(const Metric& metric, const Change& c) {
   const double times = in_own_unit(metric, c.comparison.times);
   std::string ratio;
   if (metric.unit == result::Unit::kShare) {
-    ratio = fmt::format("{:+.2f} points", 100 * (c.after - c.before));  // ratios of small shares mislead
+    ratio = fmt::format("{} points", format_change(100 * (c.after - c.before), 2));  // ratios of small shares mislead
   } else {
     const bool small = std::abs(times - 1) < 0.05;
     const auto text = [small](double t) {

@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/units.hpp"
 #include "plan/compare.hpp"
 #include "plan/replicas.hpp"
 #include "plan/setting_text.hpp"
@@ -283,7 +284,7 @@ Line bound_line(const View& view) {
   return line;
 }
 
-std::string percent_text(double factor) { return fmt::format("{:+.0f} %", 100 * (factor - 1)); }
+std::string percent_text(double factor) { return fmt::format("{} %", format_change(100 * (factor - 1), 0)); }
 
 Line uncertain_line(const View& view) {
   constexpr std::size_t kTold = 3;
@@ -361,7 +362,7 @@ std::vector<Finding> findings(std::span<const Result> results, const config::Sco
   static constexpr std::pair<const char*, Describe> kKinds[] = {{"Best policy at the longest context", best_line},
                                                                 {"Break-even batch", break_even_line},
                                                                 {"Bottleneck", bound_line},
-                                                                {"What to measure first", uncertain_line}};
+                                                                {"Largest uncertainty", uncertain_line}};
   Rows rows;
   for (const Result& r : results) {
     if (r.status != result::Status::kFailed && !r.build) rows.push_back(&r);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/units.hpp"
 #include "config/run.hpp"
 #include "config/section.hpp"
 #include "config/text.hpp"
@@ -216,8 +217,9 @@ std::string most_sensitive(const result::Result& result, const result::Metric& m
     const double reach = std::max(std::max(longer, 1 / longer), std::max(shorter, 1 / shorter));
     if (reach < 1.01) continue;
     const std::string name = e.source == result::kTraceSample ? "other layers, steps and texts" : name_of(e.keys);
-    moved.emplace_back(-reach, fmt::format("{} ({:+.0f} to {:+.0f} %)", name, 100 * (std::min(longer, shorter) - 1),
-                                           100 * (std::max(longer, shorter) - 1)));
+    moved.emplace_back(-reach,
+                       fmt::format("{} ({} to {} %)", name, format_change(100 * (std::min(longer, shorter) - 1), 0),
+                                   format_change(100 * (std::max(longer, shorter) - 1), 0)));
   }
   std::ranges::sort(moved);
   std::vector<std::string> names;

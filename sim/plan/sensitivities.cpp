@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/units.hpp"
 #include "config/hardware.hpp"
 #include "config/run.hpp"
 #include "config/section.hpp"
@@ -177,10 +178,10 @@ class Sensitivities final : public Question {
     std::vector<std::string> most;
     for (std::size_t i = 0; i < moved.size() && std::abs(moved[i].elasticity) >= kMatters; ++i) {
       const Moved& m = moved[i];
-      if (i < kInText) most.push_back(fmt::format("{} ({:+.2f})", m.key->path, m.elasticity));
+      if (i < kInText) most.push_back(fmt::format("{} ({})", m.key->path, format_change(m.elasticity, 2)));
       if (i >= kInDetails) break;
       out.details.push_back(fmt::format(
-          "{}, now {}: elasticity {:+.3f}{}", m.key->path, short_text(*m.key, m.key->now), m.elasticity,
+          "{}, now {}: elasticity {}{}", m.key->path, short_text(*m.key, m.key->now), format_change(m.elasticity, 3),
           m.becomes.empty() ? "; the bottleneck stays as it grows" : "; the bottleneck becomes " + m.becomes));
     }
     out.text = fmt::format("{} is {} (bottleneck {}) and depends most on {}.", metric_->label,

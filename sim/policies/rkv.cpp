@@ -211,7 +211,7 @@ std::unique_ptr<Policy> make_rkv(const ParameterValues& values, const Lengths& l
   if (s.pool_kernel % 2 == 0) throw UserError(values.where("pool_kernel"), "pool_kernel must be odd");
   if (s.window >= s.budget) {
     throw UserError(values.where(values.given("window") ? "window" : "budget"),
-                    fmt::format("window ({}) must be smaller than the budget ({})", s.window, s.budget));
+                    fmt::format("rkv: window ({}) must be smaller than the budget ({})", s.window, s.budget));
   }
   return std::make_unique<Rkv>(s, s.full() > lengths.bound());
 }

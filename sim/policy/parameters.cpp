@@ -40,7 +40,7 @@ bool Parameter::accepts(std::string_view name) const {
 
 ParameterValues::ParameterValues(const std::vector<Parameter>& declared, const config::Node& given,
                                  const std::string& policy)
-    : where_(given.where()) {
+    : where_(given.where()), policy_(policy) {
   for (const Parameter& p : declared) values_[p.key] = p.fallback;
   if (given.kind() == config::Node::Kind::kNull) return;
   if (given.kind() != config::Node::Kind::kMap) {
@@ -51,10 +51,10 @@ ParameterValues::ParameterValues(const std::vector<Parameter>& declared, const c
     if (found == declared.end()) {
       std::vector<std::string> known;
       for (const Parameter& p : declared) known.push_back(p.key);
-      throw UserError(node.where(),
-                      fmt::format("{}{}unknown policy parameter \"{}\"{}", policy, policy.empty() ? "" : ": ", key,
-                                  config::did_you_mean(key, known)),
-                      known);
+      throw UnknownParameter(node.where(),
+                             fmt::format("{}{}unknown policy parameter \"{}\"{}", policy, policy.empty() ? "" : ": ",
+                                         key, config::did_you_mean(key, known)),
+                             known);
     }
     values_[key] = read(*found, node);
     given_[key] = node;

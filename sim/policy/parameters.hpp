@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/error.hpp"
 #include "config/yaml.hpp"
 
 namespace kvcast::policy {
@@ -27,6 +28,11 @@ struct Parameter {
   std::vector<std::string> names = {};
 
   bool accepts(std::string_view name) const;  // whether `names` contains it
+};
+
+// A policy has no parameter of this name.
+struct UnknownParameter : UserError {
+  using UserError::UserError;
 };
 
 struct Profile;     // policy/profile.hpp
@@ -51,6 +57,7 @@ class ParameterValues {
   bool given(const std::string& key) const;            // written by the user, not a default
   SourceLocation where(const std::string& key) const;  // of the value as written, otherwise of the whole map
   const std::map<std::string, ParameterValue>& all() const { return values_; }
+  const std::string& policy() const { return policy_; }  // its name, for messages
 
   // Head profile to use instead of the file that the parameter `profile` names; null: read the file.
   void set_profile(std::shared_ptr<const Profile> profile) { profile_ = std::move(profile); }
@@ -61,6 +68,7 @@ class ParameterValues {
   std::map<std::string, ParameterValue> values_;
   std::map<std::string, config::Node> given_;
   SourceLocation where_;
+  std::string policy_;
   std::shared_ptr<const Profile> profile_;
 };
 

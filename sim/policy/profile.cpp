@@ -163,16 +163,16 @@ std::shared_ptr<const Profile> load_profile(const ParameterValues& values, const
   const SourceLocation where = values.where("profile");
   if (!values.profile() && name == "none") {
     throw UserError(where,
-                    fmt::format("the policy needs a profile of the model with {}: give its name under "
+                    fmt::format("{} needs a profile of the model with {}: give its name under "
                                 "configs/profiles or its file as `profile`; `kvcast profile` makes one from a trace",
-                                fmt::join(kinds, " and ")));
+                                values.policy(), fmt::join(kinds, " and ")));
   }
   const auto profile =
       values.profile() ? values.profile()
                        : std::make_shared<const Profile>(read_profile(config::find_config("profiles", name, where)));
   for (const std::string& kind : kinds) {
     if (kind == "layer_errors" ? profile->layer_errors.empty() : !profile->heads.contains(kind)) {
-      throw UserError(where, fmt::format("the profile {} has no {}", profile->path, kind));
+      throw UserError(where, fmt::format("{}: the profile {} has no {}", values.policy(), profile->path, kind));
     }
   }
   return profile;

@@ -118,9 +118,9 @@ void check_pool(const ParameterValues& values, const PromptEviction& s) {
 void check_window(const ParameterValues& values, const PromptEviction& s) {
   check_pool(values, s);
   if (s.window > s.budget) {
-    throw UserError(
-        values.where("window"),
-        fmt::format("the window ({} tokens) exceeds the {} tokens that are kept of the prompt", s.window, s.budget));
+    throw UserError(values.where("window"),
+                    fmt::format("{}: the window ({} tokens) exceeds the {} tokens that are kept of the prompt",
+                                values.policy(), s.window, s.budget));
   }
 }
 
@@ -207,9 +207,9 @@ PromptEviction read_prompt_eviction(const Fields<PromptEviction>& fields, const 
   if (s.layers == LayerBudgets::kErrors) {
     kinds.emplace_back("layer_errors");
     if (s.least < s.window) {
-      throw UserError(
-          values.where("least_layer_budget"),
-          fmt::format("the budget of a layer ({} tokens) is smaller than the window ({})", s.least, s.window));
+      throw UserError(values.where("least_layer_budget"),
+                      fmt::format("{}: the budget of a layer ({} tokens) is smaller than the window ({})",
+                                  values.policy(), s.least, s.window));
     }
   }
   if (s.scores == TokenScores::kRetrievalHeads) {

@@ -96,7 +96,8 @@ struct Accuracy {
   // Sparse prompt attention: share of the causal pairs that is computed, and the attention mass on them.
   std::optional<double> prompt_density, prompt_recall_mass_mean;
   Origin origin = Origin::kAssumed;  // exact for captured traces; a synthetic trace only represents a model
-  std::optional<TaskScore> task;     // if the trace has a task
+  std::optional<TaskScore> task;     // if the trace has a task; ...
+  std::string task_refused;          // ... otherwise why one with targets has no score; not stored
 };
 
 struct Result;

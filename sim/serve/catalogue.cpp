@@ -151,13 +151,20 @@ json models_json() {
 
 json catalogue_json() {
   json machines = json::array(), policies = json::array(), metrics = json::array();
-  for (const std::string& file : config::config_files("hardware"))
-    machines.push_back(to_json(config::read_hardware(file)));
+  json left_out = json::array();
+  for (const std::string& file : config::config_files("hardware")) {
+    try {
+      machines.push_back(to_json(config::read_hardware(file)));
+    } catch (const UserError& error) {
+      left_out.push_back(error.what());
+    }
+  }
   for (const policy::Descriptor& policy : policy::all_policies()) policies.push_back(to_json(policy));
   for (const result::Metric& metric : result::all_metrics()) metrics.push_back(result::to_json(metric));
   return {{"models", models_json()},         {"machines", std::move(machines)},
           {"policies", std::move(policies)}, {"policy_files", policy_files_json()},
-          {"metrics", std::move(metrics)},   {"questions", plan::question_kinds()}};
+          {"metrics", std::move(metrics)},   {"questions", plan::question_kinds()},
+          {"left_out", std::move(left_out)}};
 }
 
 }  // namespace kvcast::serve

@@ -24,7 +24,8 @@ nlohmann::json to_json(const policy::Descriptor& policy);
 // Every model; unsupported ones with the reason: {name, refused}.
 nlohmann::json models_json();
 
-// {models, machines, policies, policy_files, metrics, questions}, machines with all of their numbers.
+// {models, machines, policies, policy_files, metrics, questions, left_out}, machines with all of their numbers;
+// left_out has the errors of files of machines that cannot be read.
 nlohmann::json catalogue_json();
 
 }  // namespace kvcast::serve

@@ -294,6 +294,10 @@ Result combine(std::vector<Result> results, simulate::Effects effects) {
   Result combined = oom == results.end() ? results.front() : *oom;
   combine_numbers(results, combined);
   combined.accuracy.task = combine_tasks(results);
+  for (const Result& r : results) {
+    if (combined.accuracy.task_refused.empty()) combined.accuracy.task_refused = r.accuracy.task_refused;
+  }
+  if (combined.accuracy.task) combined.accuracy.task_refused.clear();
   Experiment& e = combined.experiment;
   e.engine_ops = e.engine_events = 0, e.unsettled = false, combined.wall_s = 0;
   for (const Result& r : results) {

@@ -56,13 +56,16 @@ result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::
   }
   accuracy.origin = replayed.trace_source == "captured" ? Origin::kExact : Origin::kAssumed;
   accuracy.task = score::task_score(scores, replayed);
+  accuracy.task_refused = score::why_no_score(replayed);
   return accuracy;
 }
 
 Replayed::Replayed(std::unique_ptr<const policy::Policy> policy, replay::ReplayResult replayed,
                    const score::ScoreModel& scores, bool rounds)
     : policy_(std::move(policy)), replayed_(std::move(replayed)), accuracy_(accuracy_of(replayed_, scores)) {
-  if (rounds) accuracy_.task.reset();
+  if (!rounds || !accuracy_.task) return;
+  accuracy_.task.reset();
+  accuracy_.task_refused = "the policy rounds the cache, and the score model knows only lost tokens";
 }
 
 namespace {

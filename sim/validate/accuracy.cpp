@@ -51,12 +51,12 @@ void add_budgets(Suite& suite, const accuracy::Plan& plan, bool held_out, double
   const accuracy::Agreement a = accuracy::agreement(cells);
   const std::string of = held_out ? "rows not fitted" : "fitted rows";
   const double refused = static_cast<double>(a.refused) / static_cast<double>(cells.size());
-  // Equal published scores have no order to predict.
+  // Equal published scores have no order to predict; equal predictions of others have none of theirs.
   std::set<double> published;
   for (const accuracy::Cell* cell : cells) {
     if (cell->refused.empty()) published.insert(cell->row.value);
   }
-  const auto tau = published.size() > 1 ? std::optional(a.kendall) : std::nullopt;
+  const auto tau = published.size() > 1 ? std::optional(a.kendall.value_or(0)) : std::nullopt;
   suite.budgets.push_back({of + ", Kendall's tau", "", least_kendall, tau, true});
   suite.budgets.push_back({of + ", mean error", "points", most_error, a.mae});
   suite.budgets.push_back({of + ", order of pairs 10 points apart", "%", 93, 100 * a.order, true});

@@ -13,7 +13,7 @@ namespace kvcast::validate {
 // Predicts published scores (score/table.hpp) from the simulation and, if a predictor is given, also from the evidence
 // without the row's own table. `detail` is accuracy::report, to which `validate accuracy --published --json` adds
 // `passed` and `budgets`; cases are the published averages, predicted from their tasks. Budgets: rank correlation
-// (nothing to judge if all published scores are equal), mean error, order of pairs and share of refused cells, over the
+// (without a value if all published scores are equal), mean error, order of pairs and share of refused cells, over the
 // rows held out of the fit of the score model and over the others. For each ablation the cells are predicted once more
 // by the simulation alone with the score model unchanged, and `detail` gains `ablations`, a list of
 // accuracy::ablation_report.

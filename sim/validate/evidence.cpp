@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -162,7 +163,8 @@ void add(Suite& suite, const std::string& of, json entry, const std::vector<Held
   const Errors e = errors_of(rows);
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     entry["error"][kNames[i]] = e.error(i);
-    entry["kendall"][kNames[i]] = accuracy::kendall(e.predicted[i], e.published);
+    const std::optional<double> tau = accuracy::kendall(e.predicted[i], e.published);
+    entry["kendall"][kNames[i]] = tau ? json(*tau) : json(nullptr);
   }
   const double within = static_cast<double>(e.within) / static_cast<double>(e.published.size());
   entry["n"] = e.published.size(), entry["within"] = within;

@@ -156,8 +156,8 @@ struct Calibrated {
   config::Hardware machine;
 };
 
-// Lists each calibration once, even if several profiles are based on it.
-std::vector<Calibrated> calibrations() {
+// Lists each calibration once, even if several profiles are based on it. The suite names the files that cannot be read.
+std::vector<Calibrated> calibrations(Suite& suite) {
   std::vector<Calibrated> all;
   std::set<std::pair<std::string, std::string>> seen;
   const auto add = [&](const std::vector<config::Calibration>& list, const config::Hardware& machine) {
@@ -167,7 +167,15 @@ std::vector<Calibrated> calibrations() {
   };
   config::Hardware machine;
   for (const std::string& file : config::config_files("hardware")) {
-    machine = config::read_hardware(file);
+    try {
+      machine = config::read_hardware(file);
+    } catch (const UserError& error) {
+      Case& unread = suite.cases.emplace_back();
+      unread.id = std::filesystem::path(file).stem().string(), unread.group = "profiles";
+      unread.quantity = "a profile that cannot be read";
+      unread.verdict = Verdict::kUnanswered, unread.note = error.what();
+      continue;
+    }
     add(machine.calibrations, machine);
     add(machine.host.calibrations, machine);
   }
@@ -240,7 +248,7 @@ void add_held_out(const config::Calibration& c, Profiles& profiles, Suite& suite
 Suite kernels_of_profiles() {
   Suite suite = empty_suite();
   Profiles profiles;
-  for (const Calibrated& one : calibrations()) {
+  for (const Calibrated& one : calibrations(suite)) {
     if (one.calibration.points.ends_with(".csv")) {
       add_held_out(one.calibration, profiles, suite);
     } else {
@@ -253,8 +261,11 @@ Suite kernels_of_profiles() {
 
 std::vector<std::string> known_sources() {
   std::set<std::string> known;
+  config::Unread unread;
   for (const std::string& file : config::config_files("hardware")) {
-    for (const std::string& alias : aliases_of(file)) {
+    std::vector<std::string> aliases;
+    unread.attempt([&] { return aliases = aliases_of(file), true; });
+    for (const std::string& alias : aliases) {
       if (std::ranges::count(alias, '/') == 1) known.insert(alias);
     }
   }

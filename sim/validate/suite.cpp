@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/quantile.hpp"
+#include "base/units.hpp"
 
 namespace kvcast::validate {
 namespace {
@@ -152,7 +153,7 @@ std::string line_of(const Case& c) {
   const auto error = relative_error(c);
   const std::string range = c.low && c.high ? fmt::format("{:.3g}..{:.3g}", *c.low, *c.high) : "";
   std::string line = fmt::format("{:<16} {:>9} {:>9} {:<15} {:>8}  {:<10}  {}{}{}\n", c.id, short_number(c.expected),
-                                 short_number(c.predicted), range, error ? fmt::format("{:+.1f} %", 100 * *error) : "",
+                                 short_number(c.predicted), range, error ? format_change(100 * *error, 1) + " %" : "",
                                  verdict_name(c.verdict), c.quantity, c.unit.empty() ? "" : ", ", c.unit);
   if (!c.note.empty()) line += fmt::format("{:<16} {}\n", "", c.note);
   return line;
@@ -282,13 +283,13 @@ std::string to_text(const Suite& suite) {
   for (const Case& c : suite.cases) text += listed(c) ? line_of(c) : "";
   for (const GroupSummary& s : summarise(suite)) {
     if (s.errors.n == 0) continue;
-    text +=
-        fmt::format("{} {}: {} held-out numbers, error median {:.1f} %, p90 {:.1f} %, max {:.1f} %, bias {:+.1f} %\n",
-                    s.group.empty() ? "\nerrors" : " ", s.group.empty() ? "over all" : s.group, s.errors.n,
-                    100 * s.errors.median, 100 * s.errors.p90, 100 * s.errors.max, 100 * s.errors.bias);
+    text += fmt::format("{} {}: {} held-out numbers, error median {:.1f} %, p90 {:.1f} %, max {:.1f} %, bias {} %\n",
+                        s.group.empty() ? "\nerrors" : " ", s.group.empty() ? "over all" : s.group, s.errors.n,
+                        100 * s.errors.median, 100 * s.errors.p90, 100 * s.errors.max,
+                        format_change(100 * s.errors.bias, 1));
     if (s.times.n > 0 && s.times.n < s.errors.n) {
-      text += fmt::format("    of these {} are based on times: error median {:.1f} %, p90 {:.1f} %, bias {:+.1f} %\n",
-                          s.times.n, 100 * s.times.median, 100 * s.times.p90, 100 * s.times.bias);
+      text += fmt::format("    of these {} are based on times: error median {:.1f} %, p90 {:.1f} %, bias {} %\n",
+                          s.times.n, 100 * s.times.median, 100 * s.times.p90, format_change(100 * s.times.bias, 1));
     }
     if (s.baseline.n > 0) {
       text += fmt::format(
@@ -300,14 +301,14 @@ std::string to_text(const Suite& suite) {
   }
   if (const Headline blind = headline(suite); blind.errors.n > 0) {
     text += fmt::format(
-        "times read blind, each once: {} numbers, error median {:.1f} %, p90 {:.1f} %, bias {:+.1f} %; {} of {} "
+        "times read blind, each once: {} numbers, error median {:.1f} %, p90 {:.1f} %, bias {} %; {} of {} "
         "intervals hold "
         "theirs\n",
-        blind.errors.n, 100 * blind.errors.median, 100 * blind.errors.p90, 100 * blind.errors.bias,
+        blind.errors.n, 100 * blind.errors.median, 100 * blind.errors.p90, format_change(100 * blind.errors.bias, 1),
         blind.intervals.covered, blind.intervals.n);
   }
   for (const Budget& b : suite.budgets) {
-    const char* outcome = !b.value ? "nothing to judge" : b.passed() ? "met" : "MISSED";
+    const char* outcome = !b.value ? "no data" : b.passed() ? "met" : "MISSED";
     text += fmt::format("budget {}: {} {}, {} {} allowed: {}\n", b.name, short_number(b.value), b.unit,
                         b.at_least ? "at least" : "at most", short_number(b.limit), outcome);
   }

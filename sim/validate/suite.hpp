@@ -66,7 +66,7 @@ struct Budget {
   std::string name;             // "step time, median error"
   std::string unit;             // "%"
   double limit = 0;             // value ≤ limit passes, or value ≥ limit if at_least
-  std::optional<double> value;  // empty if there is nothing to judge
+  std::optional<double> value;  // empty if there are no data for it
   bool at_least = false;
   bool passed() const { return !value || (at_least ? *value >= limit : *value <= limit); }
 };

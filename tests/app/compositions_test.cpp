@@ -95,3 +95,36 @@ TEST_CASE("bases measured on a trace serve the policies that read them") {
   };
   CHECK(mass({"--set", "basis=" + bases}) == Approx(mass({})).epsilon(1e-6));
 }
+
+TEST_CASE("a policy without its profile, or with too wide a window, is named") {
+  const Scratch scratch;
+  const auto error = [&](const std::string& policy) {
+    const std::string run = scratch.write("run.yaml",
+                                          "model: llama-3.2-1b\nhardware: h100-sxm\nworkload: {prompt_tokens: 600, "
+                                          "decode_tokens: 4}\npolicy: " +
+                                              policy + "\n");
+    const Output o = kvcast::test::kvcast({"run", run});
+    CHECK(o.code == 2);
+    return o.err;
+  };
+  CHECK_THAT(error("{name: snapkv, budget: 16, window: 64}"),
+             Contains("run.yaml:4:44: snapkv: the window (64 tokens) exceeds the 16 tokens"));
+  CHECK_THAT(error("{name: rkv, budget: 64, window: 64}"), Contains("run.yaml:4:41: rkv: window (64) must be smaller"));
+  const std::string trace = scratch / "t.safetensors";
+  REQUIRE(kvcast::test::kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=qwen2.5-7b", "--set",
+                                "prompt_tokens=300", "--set", "decode_steps=3", "--set", "layers=1"})
+              .code == 0);
+  const Output replay =
+      kvcast::test::kvcast({"replay", "--trace", trace, "--policy", "compresskv", "--set", "budget=128"});
+  CHECK(replay.code == 2);
+  CHECK_THAT(replay.err, Contains("compresskv needs a profile of the model with "));
+}
+
+TEST_CASE("a run says why it has no task score") {
+  const Scratch scratch;
+  const auto text = [&](const std::string& policy) {
+    return kvcast::test::kvcast({"run", scratch.write("run.yaml", kRun + policy + "\n")}).out;
+  };
+  CHECK_THAT(text("{name: kivi, residual: 32}"), Contains("No task score is predicted: the policy rounds the cache"));
+  CHECK_THAT(text("full"), Contains("The task score is ") && !Contains("No task score"));
+}

@@ -115,6 +115,13 @@ TEST_CASE("a trace of another model is named") {
   const Output run = kvcast::test::kvcast({"run", make_run(scratch, renamed, "full")});
   CHECK(run.code == 0);
   CHECK_THAT(run.err, Contains("changed.safetensors is a trace of llama-3.1-8b, not llama-3.2-1b\n"));
+  const std::string odd = with_replaced(scratch, trace, "\"llama-3.2-1b\"", "\"\\u001b3.2-1b\"");
+  CHECK_THAT(kvcast::test::kvcast({"run", make_run(scratch, odd, "full")}).err,
+             Contains("is a trace of \\x1b3.2-1b, not llama-3.2-1b\n"));
+  const std::string task = with_replaced(scratch, trace, "\"niah_uuid\"", "\"\\u001buid\"");
+  CHECK_THAT(kvcast::test::kvcast({"run", make_run(scratch, task, "full")}).out,
+             Contains("The task score is that of \\x1buid, one text."));
+  with_replaced(scratch, trace, "\"llama-3.2-1b\"", "\"llama-3.1-8b\"");
   const Output check = kvcast::test::kvcast({"trace", "check", renamed});
   CHECK(check.code == 0);
   CHECK_THAT(check.out, Contains("warning: model: llama-3.1-8b has 32 layers") && Contains("the trace has 16 layers"));
@@ -186,6 +193,13 @@ TEST_CASE("a replay whose heads do not attend to the targets says why it has no 
   const auto answer = nlohmann::json::parse(kvcast::test::kvcast(replay).out);
   CHECK(answer["task"].is_null());
   CHECK_THAT(answer["task_refused"].get<std::string>(), Contains("attends to the targets"));
+  const std::string run =
+      scratch.write("run.yaml",
+                    "model: llama-3.2-1b\nhardware: h100-sxm\nworkload: {prompt_tokens: 600, decode_tokens: 4}\ntrace: "
+                    "{file: " +
+                        trace + "}\npolicy: {name: exact_topk, budget: 64}\n");
+  CHECK_THAT(kvcast::test::kvcast({"run", run}).out,
+             Contains("No task score is predicted: no compressed layer of the trace has a head"));
 
   std::vector<std::string> no_window = synth;
   no_window.insert(no_window.end(), {"--set", "window=0"});

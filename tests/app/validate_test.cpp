@@ -89,6 +89,19 @@ TEST_CASE("points are found by kvcast's own names of machines, and unknown ones 
   CHECK_THAT(o.err, Contains("no profile for h200/no_such (1 point); known: ") && Contains("h100_sxm/vllm"));
 }
 
+TEST_CASE("a broken file of a machine is named, and the others are validated") {
+  const Scratch scratch;
+  std::filesystem::create_directories(scratch / "configs/hardware");
+  scratch.write("configs/hardware/broken.yaml", "");
+  const std::string folder = scratch / "";
+  const Output o = kvcast::test::kvcast({"validate", "kernels"}, [&] {
+    if (chdir(folder.c_str()) != 0) _exit(125);
+  });
+  CHECK(o.code == 0);
+  CHECK(o.err.empty());
+  CHECK_THAT(o.out, Contains("configs/hardware/broken.yaml: the document is empty") && Contains("held-out numbers"));
+}
+
 TEST_CASE("claims of papers are answered by runs of their own") {
   const Scratch scratch;
   std::filesystem::create_directories(scratch / "claims");
@@ -232,6 +245,9 @@ TEST_CASE("a user's table is held to the limits of rows that no fit has seen, an
   CHECK(r["budgets"][0]["name"] == "rows not fitted, Kendall's tau");
   CHECK(r["budgets"][0]["value"].is_null());
   CHECK(r["budgets"][1]["limit"] == 10);
+  CHECK(r["kendall"].is_null());
+  const Output text = judge("100", {});
+  CHECK_THAT(text.out, Contains("     4        -         -    ") && Contains("at least 0.75 allowed: no data"));
   const Output off = judge("50", {});
   CHECK(off.code == 1);
   CHECK_THAT(off.out, Contains("budget rows not fitted, mean error: ") && Contains("at most 10 allowed: MISSED"));

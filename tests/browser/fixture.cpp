@@ -303,7 +303,7 @@ void write_grid(Store& store, const std::vector<double>& contexts, const std::ve
             {"place": "h100-sxm", "text": "rocketkv, budget 1024", "number": "4 × full KV", "bars": [
              {"label": "rocketkv", "text": "412 tokens/s", "from": 0, "to": 412},
              {"label": "full KV", "text": "103 tokens/s", "from": 0, "to": 103}]}])"},
-       {"What to measure first", "h100-sxm: the link may move a step by -10 % to +30 %", "",
+       {"Largest uncertainty", "h100-sxm: the link may move a step by -10 % to +30 %", "",
         R"([{"place": "h100-sxm", "text": "the link may move a step", "number": "-10 % to +30 %", "bars": [
              {"label": "link", "text": "-10 % to +30 %", "from": -0.1, "to": 0.3}]}])"},
        {"Binding resource", "HBM bandwidth", "In 71 % of the experiments that fit; the host link in 29 %."}});

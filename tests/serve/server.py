@@ -9,8 +9,8 @@ import urllib.parse
 
 
 class Server:
-    def __init__(self, tool, *arguments):
-        self.process = subprocess.Popen([tool, 'serve', '--port', '0', *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def __init__(self, tool, *arguments, cwd=None):
+        self.process = subprocess.Popen([tool, 'serve', '--port', '0', *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd)
         self.url = self.process.stdout.readline().strip()
         self.host = urllib.parse.urlsplit(self.url).netloc
 

@@ -134,6 +134,19 @@ class ApiCase(unittest.TestCase):
         self.assertEqual(machine, command('hardware', 'h100-sxm', '--json'))
         self.assertTrue(all({'key', 'unit', 'origin', 'uncertainty', 'source', 'range'} <= set(n) for n in machine['numbers']))
 
+    def test_a_broken_file_of_a_machine_is_named_and_left_out(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / 'configs' / 'hardware' / 'broken.yaml'
+            path.parent.mkdir(parents=True)
+            path.write_text('title: t\n')
+            with Server(TOOL, cwd=folder) as server:
+                catalogue = json.loads(server.ask('GET', '/api/catalogue')[2])
+                self.assertEqual(len(catalogue['machines']), len(command('hardware', '--json')))
+                _, error = server.stop()
+        self.assertEqual(len(catalogue['left_out']), 1)
+        self.assertIn('kvcast: ' + catalogue['left_out'][0] + '; the page leaves this machine out', error)
+        self.assertIn('configs/hardware/broken.yaml', error)
+
     def test_what_is_no_request_is_answered(self):
         host, port = self.server.host.rsplit(':', 1)
         for text, status in (('GARBAGE\r\n\r\n', 400), ('GET / HTTP/9.9\r\n\r\n', 400), ('GET /x HTTP/1.1\r\nno colon\r\n\r\n', 400),

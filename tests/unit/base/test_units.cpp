@@ -113,3 +113,11 @@ TEST_CASE("picoseconds round to the nearest", "[units]") {
   CHECK(to_picos(-1.6e-12) == -2);
   CHECK(to_seconds(2'500'000) == 2.5e-6);
 }
+
+TEST_CASE("a change that rounds to zero has no sign", "[units]") {
+  CHECK(format_change(-0.4, 0) == "0");
+  CHECK(format_change(0.4, 0) == "0");
+  CHECK(format_change(-0.004, 2) == "0.00");
+  CHECK(format_change(-0.6, 0) == "-1");
+  CHECK(format_change(12.34, 1) == "+12.3");
+}

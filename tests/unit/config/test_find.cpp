@@ -7,6 +7,7 @@
 
 #include "config/find.hpp"
 #include "config/hardware.hpp"
+#include "config/model.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 
@@ -134,4 +135,26 @@ TEST_CASE("names in a shipped file are of shipped files", "[find]") {
   CHECK(read_hardware(find_config("hardware", "h20", {})).derived_from == "h200");
   fs::current_path(KVCAST_SOURCE_DIR);  // where both folders are one, paths stay relative
   CHECK(find_config("hardware", "h200", {data + "h20.yaml", 6, 14}) == "configs/hardware/h200.yaml");
+}
+
+TEST_CASE("an alias that is the name of another file is rejected", "[find]") {
+  const OwnConfigs own;
+  own.write("configs/models/a.yaml", "title: A\n");
+  own.write("configs/models/b.yaml", "title: B\naliases: [B, a]\n");
+  const auto error = [](const std::string& file, const std::vector<std::string>& aliases) {
+    return error_of([&] { refuse_hidden_aliases("models", file, aliases, {file, 2, 10}); });
+  };
+  CHECK(error("configs/models/b.yaml", {"B", "a"}) ==
+        "configs/models/b.yaml:2:10: aliases: \"a\" is the name of another file, configs/models/a.yaml, and selects "
+        "that one");
+  CHECK_THAT(error_of([] { read_model("configs/models/b.yaml"); }), Catch::Contains("b.yaml:2:10: aliases: \"a\""));
+  own.write("configs/hardware/mine.yaml",
+            "title: Mine\naliases: [h200]\nlike: {name: l4, uncertainty: 20 %}\nhost: xeon-8480c\n");
+  CHECK_THAT(error_of([] { read_hardware("configs/hardware/mine.yaml"); }),
+             Catch::Contains("mine.yaml:2:10: aliases: \"h200\"") && Catch::Contains("/configs/hardware/h200.yaml"));
+  CHECK(error("configs/models/b.yaml", {"b", "B", "c"}) == "no error");
+  // A user's file may take another name of a shipped one.
+  const std::string shipped = std::string(KVCAST_SOURCE_DIR) + "/configs/models/llama-3.1-8b.yaml";
+  CHECK(error(shipped, {"a"}) == "no error");
+  CHECK_THAT(error(shipped, {"qwen2.5-7b"}), Catch::Contains("qwen2.5-7b.yaml"));
 }

@@ -122,7 +122,10 @@ TEST_CASE("valid YAML that kvcast does not allow is rejected with its location",
       {"a: 1\nb: [1, 2\n", "f.yaml:2:4: not valid YAML: end of sequence flow not found"},  // at the opening bracket
       {"a: {b: 1", "f.yaml:1:4: not valid YAML: end of map flow not found"},
       {"a: 1\n  b: 2", "f.yaml:2:4: not valid YAML: illegal map value"},
-      {"a: \"open", "f.yaml:1:9: not valid YAML: illegal EOF in scalar"},
+      {"a: \"open", "f.yaml:1:4: not valid YAML: a quote that is never closed"},  // at the opening quote
+      {"a: 1\nb: \"open\nc: 2\n", "f.yaml:2:4: not valid YAML: a quote that is never closed"},
+      {"ä: 'it''s\nc: 2\n", "f.yaml:1:5: not valid YAML: a quote that is never closed"},
+      {"a: \"open \\\"\n", "f.yaml:1:4: not valid YAML: a quote that is never closed"},
       {"a: }", "f.yaml:1:4: not valid YAML: illegal flow end"},
       {"\tb: 1",
        "f.yaml:1:3: not valid YAML: illegal map value; the line is indented with a tab, but YAML allows only spaces"},

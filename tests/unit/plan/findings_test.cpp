@@ -76,6 +76,15 @@ TEST_CASE("a finding's number and bars are reported for each group") {
   CHECK(place(3).at("number") == "-10 % to +10 %");
 }
 
+TEST_CASE("a change that rounds to zero has no sign") {
+  Result only = row(2000, 1, "fast", 90, 0.97);
+  only.experiment.effects.resize(1);
+  only.experiment.effects[0].shorter.step = 0.999, only.experiment.effects[0].longer.step = 1.02;
+  const auto found = conclude({row(2000, 1, "full", 80, 1), only});
+  CHECK(found[3].title == "Largest uncertainty");
+  CHECK(nlohmann::json::parse(found[3].places).at(0).at("number") == "0 % to +2 %");
+}
+
 TEST_CASE("a break-even batch holds for all larger ones, and says up to which batch it is within uncertainty") {
   result::Effect trace{result::kTraceSample, {result::kTraceSample}, {}, {}};
   trace.longer.step = 1.3, trace.shorter.step = 0.7;
