@@ -147,7 +147,8 @@ int fit_machine(const Target& target, const MachineOptions& options) {
   refuse_overwritten(options.out, "-o", paths);
   calibrate::MachineRequest request;
   request.base = config::read_hardware(profiles.front());
-  if (!options.host.empty()) request.base.host = config::read_host(profiles.back());
+  request.own_host = !options.host.empty();
+  if (request.own_host) request.base.host = config::read_host(profiles.back());
   if (paths.empty()) {
     refuse_overwritten(results_path(options), "-o", profiles);
     paths.push_back(measure(target, options));

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -18,10 +20,11 @@
 namespace kvcast::app {
 namespace {
 
+const std::vector<std::int64_t> kBudgets = {256, 512, 1024, 2048, 4096};
+
 struct FitScoresOptions {
   std::vector<std::string> sweeps;
-  std::vector<std::int64_t> contexts = {4096, 8192, 16384, 32768, 65536, 131072};
-  std::vector<std::int64_t> budgets = {256, 512, 1024, 2048, 4096};
+  std::vector<std::int64_t> contexts, budgets;  // empty: all lengths that the model supports; kBudgets
   std::string model = "llama-3.1-8b", replays, out;
   bool all = false;
 };
@@ -79,22 +82,42 @@ Choices choices_of(const FitScoresOptions& options) {
   return choices;
 }
 
-std::vector<score::ScoreRow> rows_that_hold(const std::string& path, const std::string& made_with) {
+// Returns the existing rows that are still valid, of all models.
+std::vector<score::ScoreRow> rows_that_hold(const std::string& path, const score::ScoreModel& model) {
   if (!std::filesystem::exists(path)) return {};
   std::vector<score::ScoreRow> rows = score::ScoreTable(path).rows();
-  std::erase_if(rows, [&](const score::ScoreRow& row) { return row.made_with != made_with; });
+  const score::BenchmarkScores scores(model, nullptr, "", 1);
+  const score::Benchmark benchmark = score::find_benchmark(model.catalogue, config::ScoreChoice());
+  std::map<std::string, std::string> made_with;  // by model; empty if it is no longer known
+  for (const score::ScoreRow& row : rows) {
+    if (made_with.contains(row.model)) continue;
+    const auto file = config::find_config_if_any("models", row.model, {});
+    made_with[row.model] = file ? scores.made_with(benchmark, config::read_model(*file)) : "";
+  }
+  std::erase_if(rows, [&](const score::ScoreRow& row) { return row.made_with != made_with.at(row.model); });
   return rows;
+}
+
+// A table has the lengths that `run` looks up, and no others.
+void check_contexts(const std::vector<std::int64_t>& contexts, const config::Model& model) {
+  const std::vector<std::int64_t> known = score::stated_contexts(model);
+  for (const std::int64_t context : contexts) {
+    if (std::find(known.begin(), known.end(), context) != known.end()) continue;
+    throw UserError(fmt::format("--contexts {}: RULER is replayed with {} at other lengths; known: {}", context,
+                                model.name, fmt::join(known, ", ")));
+  }
 }
 
 // Adds a context's rows, and returns how many policies are refused.
 std::size_t add_rows(const FitScoresOptions& options, const score::ScoreModel& model, const Choices& choices,
-                     std::int64_t context, std::vector<score::ScoreRow>& rows) {
+                     const config::Model& shape, std::int64_t context, std::vector<score::ScoreRow>& rows) {
   score::BenchmarkScores scores(model, nullptr, options.replays, hardware_threads());
   std::vector<score::BenchmarkRequest> requests;
   for (const config::PolicyChoice& choice : choices.all()) {
     const std::string text = score::policy_text(choice);
-    const bool there = std::ranges::any_of(
-        rows, [&](const score::ScoreRow& row) { return row.context == context && row.policy == text; });
+    const bool there = std::ranges::any_of(rows, [&](const score::ScoreRow& row) {
+      return row.model == shape.name && row.context == context && row.policy == text;
+    });
     if (there) continue;
     requests.push_back({choice, options.model, context, {}});
     scores.request(requests.back());
@@ -114,14 +137,18 @@ std::size_t add_rows(const FitScoresOptions& options, const score::ScoreModel& m
 int run(FitScoresOptions options) {
   const std::string shipped = "accuracy/scores/ruler.csv";
   if (options.out.empty()) options.out = config::find_file(shipped).value_or("configs/" + shipped);
+  if (options.sweeps.empty() && !options.all) throw UserError("fit scores: name the policies by --sweep or --all");
+  if (!options.budgets.empty() && !options.all) throw UserError("fit scores: --budgets belongs to --all");
+  if (options.budgets.empty()) options.budgets = kBudgets;
+  const config::Model shape = config::read_model(config::find_config("models", options.model, {}));
+  check_contexts(options.contexts, shape);
+  if (options.contexts.empty()) options.contexts = score::stated_contexts(shape);
   const score::ScoreModel model;
   const Choices choices = choices_of(options);
-  const score::Benchmark benchmark = score::find_benchmark(model.catalogue, config::ScoreChoice());
-  const config::Model shape = config::read_model(config::find_config("models", options.model, {}));
-  const std::string made_with = score::BenchmarkScores(model, nullptr, "", 1).made_with(benchmark, shape);
-  std::vector<score::ScoreRow> rows = rows_that_hold(options.out, made_with);
+  if (choices.all().empty()) throw UserError("fit scores: no policy of the sweeps has a score that a table may hold");
+  std::vector<score::ScoreRow> rows = rows_that_hold(options.out, model);
   for (const std::int64_t context : options.contexts) {
-    const std::size_t before = rows.size(), refused = add_rows(options, model, choices, context, rows);
+    const std::size_t before = rows.size(), refused = add_rows(options, model, choices, shape, context, rows);
     write_whole_file(options.out, score::write_score_table(rows));
     fmt::print("{} tokens: {} policies, {} of them made now, {} refused\n", context, choices.all().size(),
                rows.size() - before, refused);
@@ -136,8 +163,11 @@ void add_fit_scores(CLI::App& fit, int& result) {
   auto options = std::make_shared<FitScoresOptions>();
   command->add_option("--sweep", options->sweeps, "the policies of these sweeps")->take_all();
   command->add_flag("--all", options->all, "every policy and every file under configs/policies, at --budgets, too");
-  command->add_option("--contexts", options->contexts, "lengths of prompts as tables state them")->delimiter(',');
-  command->add_option("--budgets", options->budgets, "tokens")->delimiter(',');
+  command
+      ->add_option("--contexts", options->contexts,
+                   "tokens of a prompt: 4096, 8192, ..., 131072 (default: all that the model supports)")
+      ->delimiter(',');
+  command->add_option("--budgets", options->budgets, "of --all, in tokens (256,512,1024,2048,4096)")->delimiter(',');
   command->add_option("--model", options->model, "under configs/models");
   command->add_option("--replays", options->replays, "keep replays in this file, and use those that are there");
   command->add_option("-o,--out", options->out,

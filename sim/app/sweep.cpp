@@ -205,11 +205,11 @@ class Sweep {
     const auto shown = store_.keys();
     const auto others = std::ranges::count_if(shown, [&own](const auto& k) { return own.count(k) == 0; });
     if (others == 0) return;
-    fmt::print(
-        stderr,
-        "{} has {} results of another sweep (name \"{}\") or of another version of kvcast; they stay in the file, "
-        "and reports no longer show them\n",
-        store_.path(), others, store_.metadata(store::kMetaName).value_or(""));
+    const std::string name = store_.metadata(store::kMetaName).value_or("");
+    fmt::print(stderr,
+               "{} has {} results of another sweep{} or of another version of kvcast; they stay in the file, and "
+               "reports no longer show them\n",
+               store_.path(), others, name.empty() ? "" : fmt::format(" (name \"{}\")", name));
   }
 
   void describe() {

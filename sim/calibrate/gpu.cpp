@@ -224,8 +224,10 @@ MachineResult fit_gpu(const Results& results, const MachineRequest& request) {
   machine.gpu.gap_graph.value = std::min(machine.gpu.gap_graph.value, machine.gpu.gap_stream.value);
 
   const std::string title = text_of(results, "device", "unknown GPU") + ", measured";
-  result.yaml = fmt::format("title: {}\n", yaml_text(title)) +
-                machine_yaml(machine, text_of(results, "host_cpu", "unknown processor")) + yaml_of(result.calibrations);
+  const std::string host_title =
+      request.own_host ? machine.host.title : text_of(results, "host_cpu", "unknown processor");
+  result.yaml =
+      fmt::format("title: {}\n", yaml_text(title)) + machine_yaml(machine, host_title) + yaml_of(result.calibrations);
   return result;
 }
 

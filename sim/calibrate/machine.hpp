@@ -12,6 +12,7 @@ namespace kvcast::calibrate {
 
 struct MachineRequest {
   config::Hardware base;  // numbers that are not measured; start of the fits
+  bool own_host = false;  // the base's host is a profile of its own, whose title the fitted machine's host keeps
   std::string name;       // name of the results, as the profile names its points
   // limits for the held-out cases of each stage, in addition to their own noise
   double budget_median = 0, budget_p90 = 0;

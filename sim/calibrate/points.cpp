@@ -20,9 +20,10 @@ class Table {
   explicit Table(const CsvRow& header) : columns_(header) {
     attention_ = has({"batch", "ctx", "n_q", "n_kv", "head_dim"});
     if (!has({"device", "framework", "latency_us"}) || !(attention_ || has({"m", "n", "k"}))) {
-      throw UserError(
-          header.where,
-          "expected the columns device, framework, latency_us and batch, ctx, n_q, n_kv, head_dim or m, n, k");
+      throw UserError(header.where,
+                      fmt::format("expected the columns device, framework, latency_us and batch, ctx, n_q, n_kv, "
+                                  "head_dim or m, n, k; found {}",
+                                  quote(fmt::format("{}", fmt::join(header.fields, ",")))));
     }
   }
 

@@ -89,15 +89,20 @@ std::string policy_text(const config::PolicyChoice& policy) {
   return policy.name + " " + policy::for_compressed_layers(descriptor, policy.parameters).canonical();
 }
 
+std::vector<std::int64_t> stated_contexts(const config::Model& model) {
+  std::vector<std::int64_t> all = {std::min(kStated[0], model.max_context)};
+  for (const std::int64_t tokens : kStated) {
+    if (tokens > all.back() && tokens <= model.max_context) all.push_back(tokens);
+  }
+  return all;
+}
+
 std::int64_t stated_context(std::int64_t prompt_tokens, const config::Model& model) {
   const auto off = [&](std::int64_t tokens) {
     return std::fabs(std::log(static_cast<double>(tokens) / static_cast<double>(prompt_tokens)));
   };
-  std::int64_t best = std::min(kStated[0], model.max_context);
-  for (const std::int64_t tokens : kStated) {
-    if (tokens <= model.max_context && off(tokens) < off(best)) best = tokens;
-  }
-  return best;
+  const std::vector<std::int64_t> all = stated_contexts(model);
+  return *std::min_element(all.begin(), all.end(), [&](std::int64_t a, std::int64_t b) { return off(a) < off(b); });
 }
 
 TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, const config::Model& model,

@@ -51,8 +51,10 @@ struct BenchmarkRequest {
 // uncompressed. Policies of equal text have equal scores.
 std::string policy_text(const config::PolicyChoice& policy);
 
-// The length out of 4K, 8K, ..., 128K that is nearest in ratio to the run's prompt, among those that the model
-// supports.
+// The lengths out of 4K, 8K, ..., 128K that the model supports, or its longest one if that is shorter than all of them.
+std::vector<std::int64_t> stated_contexts(const config::Model& model);
+
+// The one of these lengths that is nearest in ratio to the run's prompt.
 std::int64_t stated_context(std::int64_t prompt_tokens, const config::Model& model);
 
 // Defines the replay of a policy on a task in a run whose prompts are `stated` tokens long. Throws UserError if the

@@ -1,5 +1,6 @@
 #include "score/table.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <optional>
@@ -79,6 +80,17 @@ class Header {
   CsvHeader columns_;
 };
 
+// No benchmark's scores are all below one point, unless they are shares of 1.
+void check_scale(const std::vector<Row>& rows) {
+  const auto less = [](const Row& a, const Row& b) { return a.value < b.value; };
+  const double best = std::max_element(rows.begin(), rows.end(), less)->value;
+  if (best <= 0 || best > 1) return;
+  throw UserError(rows.front().where,
+                  fmt::format("no score of the table is above {} of 100 points; if the values are shares of 1, state "
+                              "`fraction` in the column `unit`",
+                              best));
+}
+
 }  // namespace
 
 std::vector<Row> read_table(const std::string& path, std::vector<LeftOutRow>* left_out) {
@@ -97,6 +109,7 @@ std::vector<Row> read_table(const std::string& path, std::vector<LeftOutRow>* le
                     fmt::format("no row of the table has a score; {}", without_score.front().reason));
   }
   if (rows.empty()) throw UserError({path, 0, 0}, "no scores in the table");
+  check_scale(rows);
   if (left_out != nullptr) left_out->insert(left_out->end(), without_score.begin(), without_score.end());
   return rows;
 }

@@ -192,7 +192,7 @@ class Writer {
             {"score", any_of({{{"type", "string"}}, map_of(shapes_.at("score"))})},
             {"framework", framework()},
             {"deployment", map_of(shapes_.at("deployment"))},
-            {"price_per_hour", {{"type", {"number", "object"}}}}};
+            {"price_per_hour", {{"type", {"number", "object"}}, {"minimum", 0}}}};
   }
 
   // A framework by name and version, or a map of its keys.

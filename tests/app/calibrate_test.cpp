@@ -112,6 +112,7 @@ TEST_CASE("a GPU's profile takes the host that was calibrated beside it") {
   CHECK_FALSE(text().find("cores: {value: 16") != std::string::npos);
   REQUIRE(kvcast::test::kvcast({"calibrate", "cuda", "--from", from, "--host", "epyc-7302", "-o", out}).code == 0);
   CHECK(text().find("cores: {value: 16") != std::string::npos);
+  CHECK(text().find("host:\n  title: \"AMD EPYC 7302") != std::string::npos);  // not that of the results
   CHECK(kvcast::test::kvcast({"calibrate", "cuda", "--from", from, "--host", "nobody", "-o", out}).code == 2);
 }
 

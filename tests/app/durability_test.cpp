@@ -6,6 +6,7 @@
 #include <linux/capability.h>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "app/process.hpp"
@@ -146,6 +147,17 @@ TEST_CASE("a sweep in the folder of another one says so") {
   CHECK(other.code == 0);
   CHECK_THAT(other.err, Contains("s/results.sqlite has " + std::to_string(there) +
                                  " results of another sweep (name \"durable\")"));
+}
+
+TEST_CASE("a sweep in the folder of one without a name says so without a name") {
+  const Scratch scratch;
+  const std::string config =
+      scratch.write("sweep.yaml", std::string(kSmallSweep).substr(std::strlen("name: durable\n")));
+  sweep(config, scratch / "s", "1/16");
+  const Output other = kvcast::test::kvcast(
+      {"sweep", config, "-o", scratch / "s", "--shard", "1/16", "--set", "workload.decode_tokens=8"});
+  CHECK(other.code == 0);
+  CHECK_THAT(other.err, Contains(" results of another sweep or of another version of kvcast"));
 }
 
 TEST_CASE("a row that was changed is named by the report and computed again by the sweep") {

@@ -161,3 +161,31 @@ TEST_CASE("fit accuracy says which rows it leaves out") {
   CHECK_THAT(out.err, Contains("left out, t.csv:4: no policy for the method Foo") &&
                           Contains("left out, t.csv:5: value: expected a score"));
 }
+
+TEST_CASE("fit scores makes only rows that a run looks up, once each, and keeps those of other models") {
+  const SmallData data;
+  data.scratch().write("whole.yaml", "model: llama-3.1-8b\nhardware: h100-sxm\npolicy: {name: snapkv, budget: 8192}\n");
+  const auto fit = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = {"fit", "scores", "-o", "s.csv"};
+    all.insert(all.end(), more.begin(), more.end());
+    return data.kvcast(all);
+  };
+  const auto refused = [&](const std::vector<std::string>& more, const std::string& why) {
+    const Output out = fit(more);
+    CHECK(out.code == 2);
+    CHECK_THAT(out.err, Contains(why));
+    CHECK_FALSE(fs::exists(data.scratch() / "s.csv"));
+  };
+  refused({}, "name the policies by --sweep or --all");
+  refused({"--sweep", "whole.yaml", "--budgets", "512"}, "--budgets belongs to --all");
+  refused({"--sweep", "whole.yaml", "--contexts", "4000"}, "--contexts 4000: ");
+  refused({"--sweep", "whole.yaml", "--model", "llama-3-8b", "--contexts", "16384"}, "known: 4096, 8192");
+  REQUIRE(fit({"--sweep", "whole.yaml", "--contexts", "4096"}).code == 0);
+  for (int time = 0; time < 2; ++time) {  // llama-3-8b takes 8192 tokens
+    REQUIRE(fit({"--sweep", "whole.yaml", "--model", "llama-3-8b"}).code == 0);
+    std::istringstream table(slurp(data.scratch() / "s.csv"));
+    std::string line, models;
+    for (std::getline(table, line); std::getline(table, line);) models += line.substr(17, line.find(",\"") - 17) + ";";
+    CHECK(models == "llama-3-8b,4096;llama-3-8b,8192;llama-3.1-8b,4096;");
+  }
+}

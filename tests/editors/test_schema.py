@@ -51,7 +51,8 @@ class Schema(unittest.TestCase):
     def test_what_the_reader_refuses_is_refused_at_its_place(self):
         cases = [({'polcy': 'full'}, ''), ({'workload': {'batch': 0}}, 'workload/batch'), ({'workload': {'batsh': 1}}, 'workload'),
                  ({'model': 'llama-9'}, 'model'), ({'policy': {'name': 'quest', 'pages': 16}}, 'policy'), ({'policy': {'name': 'quest', 'budget': 'many'}}, 'policy'),
-                 ({'framework': {'launch': 'fast'}}, 'framework/launch'), ({'trace': {'layers': 0}}, 'trace/layers')]
+                 ({'framework': {'launch': 'fast'}}, 'framework/launch'), ({'trace': {'layers': 0}}, 'trace/layers'),
+                 ({'price_per_hour': -3}, 'price_per_hour')]
         for change, place in cases:
             with self.subTest(change):
                 document = {**RUN, **change}

@@ -215,6 +215,7 @@ TEST_CASE("tables that cannot be fitted are refused") {
   };
   const std::string head = "device,framework,kernel,m,n,k,latency_us,held_out\n";
   CHECK_THAT(error(head + "a,b,c,1,2,3,4,0\n"), Contains("bad.csv: GEMM: 1 points to fit to"));
+  CHECK_THAT(error("device;framework;m;n;k;latency_us\n"), Contains("found \"device;framework;m;n;k;latency_us\""));
   CHECK_THAT(error(head + "a,b,c,1,2,3,4,0\na,b,d,1,2,3,4,0\n"), Contains("bad.csv:3:1: one device, framework"));
   CHECK_THAT(error(head + "a,b,c,1,2,3,4,yes\n"), Contains("held_out: expected 0 or 1"));
   CHECK_THAT(error(head + "a,b,c,1,2,3,-4,0\n"), Contains("latency_us: expected a positive number"));

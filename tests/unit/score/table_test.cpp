@@ -35,6 +35,15 @@ TEST_CASE("rows without a score are left out with their place and the reason") {
   CHECK(left_out[2].reason == "value: expected a score from 0 to 100, found \"n/a\"");
 }
 
+TEST_CASE("shares of 1 in a table of points are refused, with the unit that they need") {
+  const TemporaryDirectory folder;
+  const std::string row = "P,T,M,RULER,4K,vt,Quest,256,tokens,";
+  CHECK_THROWS_WITH(read_table(table(folder, row + "0.5,\n" + row + "0.9,accuracy_%\n")),
+                    Contains("t.csv:2:1: no score of the table is above 0.9 of 100 points") && Contains("`fraction`"));
+  CHECK(read_table(table(folder, row + "0.5,\n" + row + "1.5,\n")).size() == 2);
+  CHECK(read_table(table(folder, row + "0,\n")).size() == 1);
+}
+
 TEST_CASE("a table whose only rows have no score is rejected at the first of them") {
   const TemporaryDirectory folder;
   CHECK_THROWS_WITH(read_table(table(folder, "P,T,M,RULER,4K,vt,Quest,256,tokens,50,x\n")),
