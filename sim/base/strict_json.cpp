@@ -14,8 +14,8 @@ namespace kvcast {
 namespace {
 
 std::string_view type_name(JsonType type) {
-  static constexpr std::string_view kNames[] = {"an object", "a list", "a string", "a number", "a whole number"};
-  return kNames[static_cast<std::size_t>(type)];
+  static constexpr std::string_view kTypes[] = {"an object", "a list", "a string", "a number", "a whole number"};
+  return kTypes[static_cast<std::size_t>(type)];
 }
 
 // The parser calls the public functions, which return whether to continue; mistakes leave by exception.
