@@ -14,19 +14,8 @@ namespace kvcast {
 namespace {
 
 std::string_view type_name(JsonType type) {
-  switch (type) {
-    case JsonType::kObject:
-      return "an object";
-    case JsonType::kList:
-      return "a list";
-    case JsonType::kString:
-      return "a string";
-    case JsonType::kNumber:
-      return "a number";
-    case JsonType::kWholeNumber:
-      return "a whole number";
-  }
-  return "";
+  static constexpr std::string_view kTypes[] = {"an object", "a list", "a string", "a number", "a whole number"};
+  return kTypes[static_cast<std::size_t>(type)];
 }
 
 // The parser calls the public functions, which return whether to continue; mistakes leave by exception.

@@ -9,8 +9,6 @@
 #include <cmath>
 #include <span>
 
-#include "base/error.hpp"
-
 namespace kvcast {
 namespace {
 
@@ -56,28 +54,16 @@ constexpr Unit kFrequencyUnits[] = {{"Hz", 1}, {"kHz", 1e3}, {"MHz", 1e6}, {"GHz
 constexpr Unit kFractionUnits[] = {{"%", 1e-2}, {"", 1, false}};
 constexpr Unit kPlainUnits[] = {{"", 1}};
 
-std::span<const Unit> units_of(Dimension dimension) {
-  switch (dimension) {
-    case Dimension::kNone:
-      return kPlainUnits;
-    case Dimension::kBytes:
-      return kByteUnits;
-    case Dimension::kBytesPerSecond:
-      return kByteRateUnits;
-    case Dimension::kFlops:
-      return kFlopUnits;
-    case Dimension::kFlopPerSecond:
-      return kFlopRateUnits;
-    case Dimension::kSeconds:
-      return kTimeUnits;
-    case Dimension::kHertz:
-      return kFrequencyUnits;
-    case Dimension::kFraction:
-      return kFractionUnits;
-  }
-  KVCAST_CHECK(!"a dimension that the table lacks");
-  return {};
-}
+struct DimensionRow {
+  std::string_view name;
+  std::span<const Unit> units;
+};
+// By Dimension.
+constexpr DimensionRow kDimensions[] = {
+    {"number", kPlainUnits},    {"bytes", kByteUnits},   {"bytes/s", kByteRateUnits}, {"FLOP", kFlopUnits},
+    {"FLOP/s", kFlopRateUnits}, {"seconds", kTimeUnits}, {"hertz", kFrequencyUnits},  {"fraction", kFractionUnits}};
+
+std::span<const Unit> units_of(Dimension dimension) { return kDimensions[static_cast<std::size_t>(dimension)].units; }
 
 std::size_t digits_at(std::string_view text, std::size_t from) {
   std::size_t n = 0;
@@ -125,28 +111,7 @@ std::string three_digits(double x) {
 
 }  // namespace
 
-std::string_view dimension_name(Dimension dimension) {
-  switch (dimension) {
-    case Dimension::kNone:
-      return "number";
-    case Dimension::kBytes:
-      return "bytes";
-    case Dimension::kBytesPerSecond:
-      return "bytes/s";
-    case Dimension::kFlops:
-      return "FLOP";
-    case Dimension::kFlopPerSecond:
-      return "FLOP/s";
-    case Dimension::kSeconds:
-      return "seconds";
-    case Dimension::kHertz:
-      return "hertz";
-    case Dimension::kFraction:
-      return "fraction";
-  }
-  KVCAST_CHECK(!"a dimension that the table lacks");
-  return {};
-}
+std::string_view dimension_name(Dimension dimension) { return kDimensions[static_cast<std::size_t>(dimension)].name; }
 
 std::optional<double> parse_quantity(std::string_view text, Dimension dimension) {
   const std::size_t length = number_length(text);

@@ -1,6 +1,7 @@
 #include "evidence/kernel.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -17,50 +18,33 @@ constexpr double kFullLength = 40;  // points
 // to 8.2 or 8.3 points of RULER, where one such model has been published, and change nothing for LongBench.
 constexpr double kOtherHeads = .8;
 
+using S = Setting;
+
 struct LevelRow {
   const char* name;
-  bool budget, score, full;  // variables of its functions
+  bool budget, score, full;            // variables of its functions
+  std::array<std::string S::*, 5> of;  // rows of one group agree on these
 };
-constexpr LevelRow kRows[kLevels] = {{"benchmark", true, true, true},
-                                     {"task", true, true, false},
-                                     {"method", true, true, false},
-                                     {"paper_method", true, true, false},
-                                     {"paper_method_task", true, false, false},
-                                     {"model_task", false, false, false},
-                                     {"model_method", true, true, false},
-                                     {"model_method_task", true, false, false},
-                                     {"model_method_score", true, true, false}};
+constexpr LevelRow kRows[kLevels] = {
+    {"benchmark", true, true, true, {&S::benchmark}},
+    {"task", true, true, false, {&S::benchmark, &S::task}},
+    {"method", true, true, false, {&S::method, &S::benchmark}},
+    {"paper_method", true, true, false, {&S::paper, &S::method, &S::benchmark}},
+    {"paper_method_task", true, false, false, {&S::paper, &S::method, &S::benchmark, &S::task}},
+    {"model_task", false, false, false, {&S::model, &S::benchmark, &S::task}},
+    {"model_method", true, true, false, {&S::model, &S::paper, &S::method, &S::benchmark}},
+    {"model_method_task", true, false, false, {&S::model, &S::paper, &S::method, &S::benchmark, &S::task}},
+    {"model_method_score", true, true, false, {&S::model, &S::method, &S::benchmark, &S::task}}};
 
-std::string group_of(const Setting& s, Level level) {
-  const auto join = [&](auto&... parts) { return ((parts + "\n") + ...); };
-  switch (level) {
-    case Level::kBenchmark:
-      return s.benchmark;
-    case Level::kTask:
-      return join(s.benchmark, s.task);
-    case Level::kMethod:
-      return join(s.method, s.benchmark);
-    case Level::kPaperMethod:
-      return join(s.paper, s.method, s.benchmark);
-    case Level::kPaperMethodTask:
-      return join(s.paper, s.method, s.benchmark, s.task);
-    case Level::kModelTask:
-      return join(s.model, s.benchmark, s.task);
-    case Level::kModelMethod:
-      return join(s.model, s.paper, s.method, s.benchmark);
-    case Level::kModelMethodTask:
-      return join(s.model, s.paper, s.method, s.benchmark, s.task);
-    case Level::kModelMethodScore:
-      return join(s.model, s.method, s.benchmark, s.task);
-  }
-  return "";
+std::string group_of(const Setting& s, const LevelRow& level) {
+  std::string group;
+  for (const auto part : level.of) group += part == nullptr ? "" : s.*part + "\n";
+  return group;
 }
 
 // Settings without a paper have none of the levels that involve one.
-bool has_level(const Setting& s, Level level) {
-  const bool of_paper = level == Level::kPaperMethod || level == Level::kPaperMethodTask ||
-                        level == Level::kModelMethod || level == Level::kModelMethodTask;
-  return !of_paper || !s.paper.empty();
+bool has_level(const Setting& s, const LevelRow& level) {
+  return !s.paper.empty() || std::ranges::count(level.of, &S::paper) == 0;
 }
 
 double squared(double x) { return x * x; }
@@ -108,8 +92,7 @@ Point Kernel::point(const Setting& s) {
   const double kept = s.budget > 0 ? std::min(1.0, s.budget_share()) : 0;
   p.loss = 1 - kept * kept;
   for (std::size_t l = 0; l < kLevels; ++l) {
-    const auto level = static_cast<Level>(l);
-    p.group[l] = has_level(s, level) ? number(group_of(s, level)) : alone_++;
+    p.group[l] = has_level(s, kRows[l]) ? number(group_of(s, kRows[l])) : alone_++;
   }
   return p;
 }

@@ -90,7 +90,6 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   next_id_ = block.next();
   done_tokens_ = chunk.last ? 0 : done_tokens_ + chunk.length;
   done_sequences_ += chunk.last ? chunk.sequences : 0;
-  if (done_sequences_ == sequences()) first_token_ = op;
   return true;
 }
 

@@ -22,8 +22,6 @@ class Prefill final : public graph::WorkSource {
  public:
   Prefill(const DecodeSetting& setting, Owners& owners);
   bool next_block(std::vector<graph::Op>& out) override;
-  // Id of the op after which the first token is on the host; −1 before the last block.
-  graph::OpId first_token() const { return first_token_; }
 
  private:
   // Tokens [start, start + length) of the group's prompts, in the block that starts at `block`.
@@ -53,7 +51,7 @@ class Prefill final : public graph::WorkSource {
   int stage_full_layers_ = 1;
   int done_sequences_ = 0;        // in finished groups
   std::int64_t done_tokens_ = 0;  // in the group in progress
-  graph::OpId next_id_ = 0, gate_ = -1, first_token_ = -1;
+  graph::OpId next_id_ = 0, gate_ = -1;
 };
 
 }  // namespace kvcast::lower

@@ -19,7 +19,6 @@
 // `budget` tokens. Filled pages are backed up on their own stream.
 // Storage: HBM 2·n_kv·budget·d·b + digests; pinned DRAM 2·n_kv·L·d·b.
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
@@ -31,9 +30,6 @@
 
 namespace kvcast::policy {
 namespace {
-
-using graph::Kind;
-using graph::Lane;
 
 struct ArkvaleSetting {
   std::int64_t budget = 0;
@@ -107,8 +103,8 @@ class ArkValeSet {
   // Holds all pages between sink and window: the budget covers everything.
   void hold_all(std::int64_t tokens) {
     const std::int64_t end = std::max(s_.sink_pages, pages_of(tokens) - s_.window_pages);
-    std::vector<std::int32_t> pages(static_cast<std::size_t>(end - s_.sink_pages));
-    std::iota(pages.begin(), pages.end(), static_cast<std::int32_t>(s_.sink_pages));
+    std::vector<std::int32_t> pages;
+    append_range(s_.sink_pages, end, pages);
     cache_.assign(std::move(pages));
     last_left_ = static_cast<std::int32_t>(end) - 1;
   }
@@ -164,12 +160,10 @@ class ArkValeSet {
 
   void list_resident(std::int64_t tokens, HeadSelection& out) const {
     const std::int64_t pages = pages_of(tokens);
-    std::vector<std::int32_t> all(static_cast<std::size_t>(std::min(s_.sink_pages, pages)));
-    std::iota(all.begin(), all.end(), 0);
+    std::vector<std::int32_t> all;
+    append_range(0, std::min(s_.sink_pages, pages), all);
     all.insert(all.end(), cache_.held().begin(), cache_.held().end());
-    for (std::int64_t p = std::max(s_.sink_pages, pages - s_.window_pages); p < pages; ++p) {
-      all.push_back(static_cast<std::int32_t>(p));
-    }
+    append_range(std::max(s_.sink_pages, pages - s_.window_pages), pages, all);
     append_page_tokens(all, s_.page, 0, tokens, out.attended);
   }
 
@@ -226,31 +220,29 @@ class ArkVale final : public Policy {
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     back_up_prompt(shape, s_.page, HostLayout::kNhd, s_.python, ops);
-    const graph::OpId digests = summarise_pages(shape, shape.prompt_tokens, s_.page, ops, ops.ready());
+    const OpId digests = summarise_pages(shape, shape.prompt_tokens, s_.page, ops, ops.ready());
     if (shape.prompt_tokens <= s_.pages * s_.page) return;
     const double pages = shape.batch * m.kv_heads * static_cast<double>(shape.prompt_tokens / s_.page);
-    graph::Kernel estimate{graph::KernelClass::kScore, pages * 2 * m.row(), pages * kScoreBytes};
+    Kernel estimate{KernelClass::kScore, pages * 2 * m.row(), pages * kScoreBytes};
     estimate.flops = 4 * pages * m.group * m.d;
-    const graph::OpId scored = ops.kernel(Lane::kCompute, Kind::kScore, "estimate", estimate, {digests});
+    const OpId scored = ops.compute(Kind::kScore, "estimate", estimate, {digests});
     const double rows = shape.batch * (s_.whole_layer ? 1 : m.kv_heads);
-    ops.kernel(Lane::kCompute, Kind::kTopK, "top-k",
-               graph::TopK{rows, pages / (shape.batch * m.kv_heads), static_cast<double>(s_.slots()), kScoreBytes},
-               {scored});
+    ops.compute(Kind::kTopK, "top-k",
+                TopK{rows, pages / (shape.batch * m.kv_heads), static_cast<double>(s_.slots()), kScoreBytes}, {scored});
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     back_up_token(shape, s_.page, HostLayout::kNhd, ops);
-    graph::OpId op = update_page_summary(shape, ops);
+    OpId op = update_page_summary(shape, ops);
     const double scored = shape.sum(&HeadCounts::scored);
     if (scored > 0) {
-      graph::Kernel estimate{graph::KernelClass::kScore, scored * 2 * m.row(), scored * kScoreBytes};
+      Kernel estimate{KernelClass::kScore, scored * 2 * m.row(), scored * kScoreBytes};
       estimate.flops = 4 * scored * m.group * m.d;
-      op = ops.kernel(Lane::kCompute, Kind::kScore, "estimate", estimate, {op});
+      op = ops.compute(Kind::kScore, "estimate", estimate, {op});
       const double rows = shape.batch * (s_.whole_layer ? 1 : m.kv_heads);
       const double k = static_cast<double>(std::min(s_.chosen, s_.slots()));
-      op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k",
-                      graph::TopK{rows, scored / (shape.batch * m.kv_heads), k, kScoreBytes}, {op});
+      op = ops.compute(Kind::kTopK, "top-k", TopK{rows, scored / (shape.batch * m.kv_heads), k, kScoreBytes}, {op});
       op = recall(shape, fetch_ids(rows * k, {}, ops, op), ops);
     }
     ops.done(ops.attention(attention_over(shape, s_.page * m.row()), {op}));
@@ -269,24 +261,24 @@ class ArkVale final : public Policy {
 
  private:
   // Recalls missing pages one after the other, before attention.
-  graph::OpId recall(const DecodeLayer& shape, graph::OpId after, LayerOps& ops) const {
+  OpId recall(const DecodeLayer& shape, OpId after, LayerOps& ops) const {
     const Dims m(*shape.model);
     const double fetched = shape.sum(&HeadCounts::fetched_runs);  // (page, KV head) pairs
     if (fetched <= 0) return after;
     const double pages = s_.whole_layer ? fetched / m.kv_heads : fetched;
     if (s_.python) {
       const double rows = shape.batch * (s_.whole_layer ? 1 : m.kv_heads);
-      after = ops.host(Lane::kHost, Kind::kLaunch, "head loop", graph::HostCall::kPythonHead, rows, {after});
-      after = ops.host(Lane::kHost, Kind::kLaunch, "page loop", graph::HostCall::kPythonPage, pages, {after});
+      after = ops.host(Lane::kHost, Kind::kLaunch, "head loop", HostCall::kPythonHead, rows, {after});
+      after = ops.host(Lane::kHost, Kind::kLaunch, "page loop", HostCall::kPythonPage, pages, {after});
     }
     const double bytes = fetched * 2 * s_.page * m.row();
-    graph::Copy copy;
-    copy.kind = s_.python ? graph::CopyKind::kPageable : graph::CopyKind::kMemcpyAsync;
+    Copy copy;
+    copy.kind = s_.python ? CopyKind::kPageable : CopyKind::kMemcpyAsync;
     // Keys and values of a page are separate. One head's rows lie between those of the others, and a loop in Python
     // gathers them.
     const bool rows_apart = !s_.whole_layer && !s_.python;
     copy.runs = 2 * pages * (rows_apart ? s_.page : 1);
-    if (rows_apart) copy.kind = graph::CopyKind::kMemcpy2D;
+    if (rows_apart) copy.kind = CopyKind::kMemcpy2D;
     copy.run_bytes = bytes / copy.runs;
     return ops.copy(Lane::kCopyA, "recall pages", copy, {after});
   }

@@ -31,10 +31,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kind;
-using graph::Lane;
-using graph::OpId;
-
 constexpr const char* kUpdated = "centroids updated";  // the next step's recall waits for it
 
 struct CtkvrSetting {
@@ -175,18 +171,17 @@ class Ctkvr final : public Policy {
     const double rows = shape.batch * m.q_heads * queries, shared = shape.batch * m.kv_heads * queries;
     // Copies the prompt's last queries into one piece for the product with the keys, and normalises them for the steps'
     // cosines.
-    const graph::Kernel copy{graph::KernelClass::kElementwise, rows * m.row(), rows * m.row()};
-    const OpId taken = ops.kernel(Lane::kCompute, Kind::kIndex, "take centroids", copy, {ops.ready()});
-    const OpId normal = ops.kernel(Lane::kCompute, Kind::kIndex, "normalise centroids", copy, {taken});
-    const OpId scores = ops.kernel(Lane::kCompute, Kind::kIndex, "centroid scores",
-                                   graph::Gemm{rows, prompt, m.d, m.element}, {normal});
-    graph::Kernel reduce{graph::KernelClass::kReduce, rows * prompt * m.element, shared * prompt * m.element};
+    const Kernel copy{KernelClass::kElementwise, rows * m.row(), rows * m.row()};
+    const OpId taken = ops.compute(Kind::kIndex, "take centroids", copy, {ops.ready()});
+    const OpId normal = ops.compute(Kind::kIndex, "normalise centroids", copy, {taken});
+    const OpId scores = ops.compute(Kind::kIndex, "centroid scores", Gemm{rows, prompt, m.d, m.element}, {normal});
+    Kernel reduce{KernelClass::kReduce, rows * prompt * m.element, shared * prompt * m.element};
     reduce.blocks = rows;
     reduce.flops = 4 * rows * prompt;  // maximum, exponential, sum, quotient
-    const OpId weights = ops.kernel(Lane::kCompute, Kind::kIndex, "softmax, max over group", reduce, {scores});
+    const OpId weights = ops.compute(Kind::kIndex, "softmax, max over group", reduce, {scores});
     const double kept = std::min(static_cast<double>(s_.lists), host);
     if (kept <= 0) return;
-    ops.kernel(Lane::kCompute, Kind::kIndex, "centroid lists", graph::TopK{shared, host, kept, m.element}, {weights});
+    ops.compute(Kind::kIndex, "centroid lists", TopK{shared, host, kept, m.element}, {weights});
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -220,16 +215,16 @@ class Ctkvr final : public Policy {
   OpId unite(const DecodeLayer& shape, double recalled, LayerOps& ops, OpId after) const {
     const auto heads = static_cast<double>(shape.heads.size());
     const auto lists = static_cast<double>(s_.looked), entries = static_cast<double>(s_.lists);
-    graph::Kernel work{graph::KernelClass::kGather, heads * lists * entries * kIndexBytes, recalled * kIndexBytes};
+    Kernel work{KernelClass::kGather, heads * lists * entries * kIndexBytes, recalled * kIndexBytes};
     if (s_.pairwise) {
       work.flops = heads * lists * (lists - 1) / 2 * entries * entries * 2;  // comparison, then the mark
       work.blocks = heads;
     }
-    return ops.kernel(Lane::kCompute, Kind::kScore, "unite lists", work, {after});
+    return ops.compute(Kind::kScore, "unite lists", work, {after});
   }
 
   // Scores of the recalled keys on the CPU.
-  static graph::CpuWork score_recalled(const DecodeLayer& shape) {
+  static CpuWork score_recalled(const DecodeLayer& shape) {
     const Dims m(*shape.model);
     const auto rows = static_cast<double>(shape.heads.size());
     const double recalled = shape.sum(&HeadCounts::candidates) / rows;
@@ -286,14 +281,11 @@ class Ctkvr final : public Policy {
     const Dims m(*shape.model);
     const double positions = listed(shape);
     if (positions <= 0) return;
-    graph::Copy copy;
-    copy.direction = graph::Direction::kHostToDevice;
-    copy.runs = 1;
-    copy.run_bytes = positions * kIndexBytes;
+    const Copy copy{.direction = Direction::kHostToDevice, .runs = 1, .run_bytes = positions * kIndexBytes};
     const OpId lists = ops.copy(Lane::kCopyA, "new centroid's lists", copy, {ranked});
     const double queries = shape.batch * m.q_heads * m.row();
     ops.note(kUpdated, ops.kernel(Lane::kSelect, Kind::kIndex, "replace oldest centroid",
-                                  graph::Kernel{graph::KernelClass::kElementwise, queries, queries}, {lists}));
+                                  Kernel{KernelClass::kElementwise, queries, queries}, {lists}));
   }
 
   CtkvrSetting s_;

@@ -217,14 +217,12 @@ class D2o final : public Policy {
         s_.block > 0 ? tokens_to_rank(shape, s_.budget) - kept : static_cast<double>(shape.prompt_tokens + 1) - kept;
     if (evicted <= 0) return;
     const double lists = shape.batch * m.kv_heads;
-    graph::Kernel similarity{graph::KernelClass::kScore, lists * (evicted + kept) * m.row(),
-                             lists * evicted * kScoreBytes};
+    Kernel similarity{KernelClass::kScore, lists * (evicted + kept) * m.row(), lists * evicted * kScoreBytes};
     similarity.flops = 2 * lists * evicted * kept * m.d;
-    graph::OpId op =
-        ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "similarity of evicted keys", similarity, {ops.ready()});
-    graph::Kernel merging{graph::KernelClass::kGather, 2 * lists * evicted * m.row(), 2 * lists * kept * m.row()};
+    OpId op = ops.compute(Kind::kScore, "similarity of evicted keys", similarity, {ops.ready()});
+    Kernel merging{KernelClass::kGather, 2 * lists * evicted * m.row(), 2 * lists * kept * m.row()};
     merging.unit_bytes = m.row();
-    op = ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "merge", merging, {op});
+    op = ops.compute(Kind::kIndex, "merge", merging, {op});
     rank_and_compact(*shape.model, lists, lists, evicted + kept, kept, kept, ops, op);
   }
 
@@ -242,13 +240,11 @@ class D2o final : public Policy {
     const Dims m(*shape.model);
     const double held = shape.sum(&HeadCounts::attended), evicted = shape.sum(&HeadCounts::evicted);
     if (evicted <= 0) return;
-    graph::Kernel similarity{graph::KernelClass::kScore, held * m.row(), evicted * kScoreBytes};
+    Kernel similarity{KernelClass::kScore, held * m.row(), evicted * kScoreBytes};
     similarity.flops = 2 * held * m.d;
-    const graph::OpId op =
-        ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "similarity of evicted keys", similarity, {ops.ready()});
+    const OpId op = ops.compute(Kind::kScore, "similarity of evicted keys", similarity, {ops.ready()});
     const double moved = 2 * evicted * m.row();
-    ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "merge",
-               graph::Kernel{graph::KernelClass::kGather, 2 * moved, moved, 0, m.row()}, {op});
+    ops.compute(Kind::kIndex, "merge", Kernel{KernelClass::kGather, 2 * moved, moved, 0, m.row()}, {op});
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {

@@ -23,11 +23,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kernel;
-using graph::KernelClass;
-using graph::Kind;
-using graph::Lane;
-
 constexpr int kUnrounded = 16;  // bits with which labels equal the keys
 
 struct DoubleSetting {
@@ -115,15 +110,9 @@ class DoubleHead final : public HeadRetrieval {
   TokenTopK ranks_;
 };
 
-class DoubleSparsity final : public Retrieval {
+class DoubleSparsity final : public RetrievalBy<DoubleHead, DoubleSetting> {
  public:
-  explicit DoubleSparsity(const DoubleSetting& setting) : s_(setting) {}
-
-  bool per_query_head() const override { return s_.group == Group::kPerHead; }
-
-  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
-    return std::make_unique<DoubleHead>(layer, kv_head, tokens, s_);
-  }
+  using RetrievalBy::RetrievalBy;
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     const Dims m(*shape.model);
@@ -132,12 +121,12 @@ class DoubleSparsity final : public Retrieval {
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    const graph::OpId labelled = make_labels(shape.batch * (m.kv_heads + m.q_heads), m, "labels of query and key", ops);
+    const OpId labelled = make_labels(shape.batch * (m.kv_heads + m.q_heads), m, "labels of query and key", ops);
     // Query heads that select separately share the labels that are read.
     const double keys = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
     const auto r = static_cast<double>(s_.channels_of(shape.model->head_dim));
-    const graph::OpId chosen = score_and_rank(shape, keys * s_.label_bytes(m), 2 * keys * m.group * r,
-                                              static_cast<double>(s_.budget), ops, labelled);
+    const OpId chosen = score_and_rank(shape, keys * s_.label_bytes(m), 2 * keys * m.group * r,
+                                       static_cast<double>(s_.budget), ops, labelled);
     ops.done(ops.attention(attention_over(shape, gathered_unit(shape)), {chosen}));
   }
 
@@ -153,15 +142,13 @@ class DoubleSparsity final : public Retrieval {
 
  private:
   // Channels are not adjacent in the vectors from which they are taken.
-  graph::OpId make_labels(double vectors, const Dims& m, const char* label, LayerOps& ops) const {
+  OpId make_labels(double vectors, const Dims& m, const char* label, LayerOps& ops) const {
     const auto r = std::min(static_cast<double>(s_.channels), m.d);
     Kernel work{KernelClass::kGather, vectors * r * m.element, vectors * s_.label_bytes(m)};
     work.unit_bytes = m.element;
     work.flops = 4 * vectors * r;  // minimum, maximum, scale, rounding
-    return ops.kernel(Lane::kCompute, Kind::kIndex, label, work, {ops.ready()});
+    return ops.compute(Kind::kIndex, label, work, {ops.ready()});
   }
-
-  DoubleSetting s_;
 };
 
 const Fields<DoubleSetting>& double_sparsity_fields() {

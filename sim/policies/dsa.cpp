@@ -25,9 +25,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kind;
-using graph::Lane;
-
 constexpr double kIndexScale = 4;  // bytes of an index key's scale, in addition to its FP8 numbers
 
 struct DsaSetting {
@@ -121,10 +118,6 @@ class DsaSelector final : public Selector {
   }
 
  private:
-  static void append_range(std::int64_t begin, std::int64_t end, std::vector<std::int32_t>& out) {
-    for (std::int64_t i = begin; i < end; ++i) out.push_back(static_cast<std::int32_t>(i));
-  }
-
   void score(int kv_head, int t, std::int64_t n) {
     scores_.assign(static_cast<std::size_t>(n), 0.0f);
     const int members = layer_.info().group();
@@ -152,19 +145,18 @@ class Dsa final : public Policy {
     return std::make_unique<DsaSelector>(layer, s_);
   }
 
-  graph::OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
-    const graph::OpId projected = project(*chunk.model, chunk.batch * chunk.length(), ops);
+  OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
+    const OpId projected = project(*chunk.model, chunk.batch * chunk.length(), ops);
     const double chosen = chunk.length() * static_cast<double>(s_.budget);
     if (s_.covers_all || chosen >= chunk.pairs()) return attend(causal_attention(chunk), ops, projected);
     const double seen = chunk.held + chunk.length(), sets = chunk.batch * index_sets(*chunk.model);
-    graph::PrefillAttention index;
+    PrefillAttention index;
     index.flops = 2 * sets * chunk.pairs() * s_.index_heads * s_.index_dim;
     index.read_bytes = sets * seen * index_key();
     index.write_bytes = sets * chunk.pairs() * kScoreBytes;
-    graph::OpId op = ops.kernel(Lane::kCompute, Kind::kScore, "index scores", index, {projected});
-    const graph::TopK best{sets * chunk.length(), chunk.pairs() / chunk.length(), static_cast<double>(s_.budget),
-                           kScoreBytes};
-    op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k", best, {op});
+    OpId op = ops.compute(Kind::kScore, "index scores", index, {projected});
+    const TopK best{sets * chunk.length(), chunk.pairs() / chunk.length(), static_cast<double>(s_.budget), kScoreBytes};
+    op = ops.compute(Kind::kTopK, "top-k", best, {op});
     PrefillChunk sparse = chunk;
     sparse.density = chosen / chunk.pairs();
     return attend(causal_attention(sparse), ops, op);
@@ -177,18 +169,18 @@ class Dsa final : public Policy {
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
-    graph::OpId op = project(*shape.model, shape.batch, ops);
+    OpId op = project(*shape.model, shape.batch, ops);
     if (s_.buffer > 0) back_up(shape.batch * shape.model->kv_bytes_per_token_layer(), shape.batch, ops);
     const double scored = shape.sum(&HeadCounts::scored);
     const double token = shape.model->kv_bytes_per_token_layer() / shape.model->n_kv_heads;
     if (scored > 0) {
       // The product of all index heads with one key per token, on tensor cores.
-      const graph::PrefillAttention index{2 * scored * s_.index_heads * s_.index_dim, scored * index_key(),
-                                          scored * kScoreBytes};
-      op = ops.kernel(Lane::kCompute, Kind::kScore, "index scores", index, {op});
+      const PrefillAttention index{2 * scored * s_.index_heads * s_.index_dim, scored * index_key(),
+                                   scored * kScoreBytes};
+      op = ops.compute(Kind::kScore, "index scores", index, {op});
       const auto rows = static_cast<double>(shape.heads.size());
-      const graph::TopK best{rows, scored / rows, static_cast<double>(s_.budget), kScoreBytes};
-      op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k", best, {op});
+      const TopK best{rows, scored / rows, static_cast<double>(s_.budget), kScoreBytes};
+      op = ops.compute(Kind::kTopK, "top-k", best, {op});
       op = fetch(shape, token, ops, op);
     }
     const double unit = scored > 0 ? token / 2 * gathered_run(shape) : 0;
@@ -221,34 +213,28 @@ class Dsa final : public Policy {
   }
 
   // Computes the indexer's queries, keys and weights of `rows` tokens.
-  graph::OpId project(const config::Model& model, double rows, LayerOps& ops) const {
+  OpId project(const config::Model& model, double rows, LayerOps& ops) const {
     const double hidden = model.hidden;
     const double from = model.latent && model.latent->query_rank > 0 ? model.latent->query_rank : hidden;
-    const graph::OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "index queries",
-                                      graph::Gemm{rows, s_.index_heads * s_.index_dim, from}, {ops.ready()});
-    return ops.kernel(Lane::kCompute, Kind::kIndex, "index keys and weights",
-                      graph::Gemm{rows, s_.index_dim + s_.index_heads, hidden}, {op});
+    const OpId op =
+        ops.compute(Kind::kIndex, "index queries", Gemm{rows, s_.index_heads * s_.index_dim, from}, {ops.ready()});
+    return ops.compute(Kind::kIndex, "index keys and weights", Gemm{rows, s_.index_dim + s_.index_heads, hidden}, {op});
   }
 
-  static graph::OpId attend(const graph::PrefillAttention& work, LayerOps& ops, graph::OpId after) {
-    return ops.kernel(Lane::kCompute, Kind::kAttention, "prefill attention", work, {after});
+  static OpId attend(const PrefillAttention& work, LayerOps& ops, OpId after) {
+    return ops.compute(Kind::kAttention, "prefill attention", work, {after});
   }
 
   static void back_up(double bytes, double sequences, LayerOps& ops) {
-    const graph::Copy copy{graph::Direction::kDeviceToHost,
-                           graph::CopyKind::kBatched,
-                           sequences,
-                           bytes / sequences,
-                           1,
-                           Lane::kBackupThread};
+    const Copy copy{Direction::kDeviceToHost, CopyKind::kBatched, sequences, bytes / sequences, 1, Lane::kBackupThread};
     ops.copy(Lane::kBackup, "back up pairs", copy, {ops.ready()});
   }
 
   // Reads the missing tokens from host memory in one kernel.
-  static graph::OpId fetch(const DecodeLayer& shape, double token, LayerOps& ops, graph::OpId after) {
+  static OpId fetch(const DecodeLayer& shape, double token, LayerOps& ops, OpId after) {
     const double missed = shape.sum(&HeadCounts::fetched_runs);
     if (missed <= 0) return after;
-    const graph::Copy copy{graph::Direction::kHostToDevice, graph::CopyKind::kZeroCopy, missed, token, 1, Lane::kHost};
+    const Copy copy{Direction::kHostToDevice, CopyKind::kZeroCopy, missed, token, 1, Lane::kHost};
     return ops.copy(Lane::kCompute, "fetch misses", copy, {after});
   }
 

@@ -110,31 +110,22 @@ class ExactHead final : public HeadRetrieval {
   std::vector<std::vector<float>> work_;
 };
 
-class ExactTopK final : public Retrieval {
+class ExactTopK final : public RetrievalBy<ExactHead, ExactSetting> {
  public:
-  explicit ExactTopK(const ExactSetting& setting) : s_(setting) {}
-
-  bool per_query_head() const override { return s_.group == Group::kPerHead; }
-
-  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
-    return std::make_unique<ExactHead>(layer, kv_head, tokens, s_);
-  }
+  using RetrievalBy::RetrievalBy;
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     // The scan reads a KV head's keys once for its whole group.
     const double keys = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
-    const graph::OpId chosen = score_and_rank(shape, keys * m.row(), 2 * keys * m.group * m.d,
-                                              static_cast<double>(s_.budget), ops, ops.ready());
+    const OpId chosen = score_and_rank(shape, keys * m.row(), 2 * keys * m.group * m.d, static_cast<double>(s_.budget),
+                                       ops, ops.ready());
     ops.done(ops.attention(attention_over(shape, gathered_unit(shape)), {chosen}));
   }
 
   Growth growth() const override {
     return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = s_.free ? 0.0 : 1.0, .fill = s_.budget};
   }
-
- private:
-  ExactSetting s_;
 };
 
 const Fields<ExactSetting>& exact_topk_fields() {

@@ -132,8 +132,8 @@ class ExpectedAttention final : public Retention {
     if (layer.info().prompt_tokens <= s_.budget) return {};
     const ExpectedScores scores(layer.layer(), s_);
     std::vector<Held> held;
-    std::vector<std::int32_t> all(static_cast<std::size_t>(layer.info().prompt_tokens)), stay;
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int32_t>(i);
+    std::vector<std::int32_t> all, stay;
+    append_range(0, layer.info().prompt_tokens, all);
     for (int h = 0; h < layer.info().n_kv_heads; ++h) {
       choose_stay(all, scores.of(h), s_.quota(), stay);
       held.push_back(stay);
@@ -148,20 +148,19 @@ class ExpectedAttention final : public Retention {
     if (n == 0) return;
     const Dims m(*shape.model);
     const double lists = shape.batch * m.kv_heads, rows = shape.batch * m.q_heads * n;
-    graph::OpId op = ops.ready();
+    OpId op = ops.ready();
     if (s_.covariance) {
       const double queries = s_.queries > 0 ? std::min(n, static_cast<double>(s_.queries)) : n;
       for (const auto& [label, m_rows] :
            {std::pair("query covariance", rows / n * queries), {"keys by covariance", rows}}) {
-        op = ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, label, graph::Gemm{m_rows, m.d, m.d}, {op});
+        op = ops.compute(Kind::kScore, label, Gemm{m_rows, m.d, m.d}, {op});
       }
     }
     const double values = s_.value_norm ? lists * n * m.row() : 0;
-    graph::Kernel scores{graph::KernelClass::kScore,
-                         lists * n * m.row() + rows * m.row() * (s_.covariance ? 1 : 0) + values,
-                         lists * n * kScoreBytes};
+    Kernel scores{KernelClass::kScore, lists * n * m.row() + rows * m.row() * (s_.covariance ? 1 : 0) + values,
+                  lists * n * kScoreBytes};
     scores.flops = rows * (s_.covariance ? 4 : 2) * m.d;
-    op = ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "expected attention", scores, {op});
+    op = ops.compute(Kind::kScore, "expected attention", scores, {op});
     const auto kept = static_cast<double>(s_.budget);
     rank_and_compact(*shape.model, lists, lists, n, kept, kept, ops, op);
   }

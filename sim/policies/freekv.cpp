@@ -30,9 +30,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kind;
-using graph::Lane;
-
 struct FreekvSetting {
   std::int64_t budget = 0;  // including sink and recent
   std::int64_t sink = 0, recent = 0;
@@ -119,8 +116,7 @@ class FreeKvHead {
   void move_pages(const Cut& now, HeadSelection& out) {
     fetched_.clear(), evicted_.clear();
     std::vector<std::int32_t> held = last_chosen_;
-    const std::int64_t first = all_held_ ? 0 : before_.selectable;
-    for (std::int64_t p = first; p < now.selectable; ++p) held.push_back(static_cast<std::int32_t>(p));
+    append_range(all_held_ ? 0 : before_.selectable, now.selectable, held);
     std::set_difference(chosen_.begin(), chosen_.end(), held.begin(), held.end(), std::back_inserter(fetched_));
     std::set_difference(held.begin(), held.end(), chosen_.begin(), chosen_.end(), std::back_inserter(evicted_));
     append_page_tokens(fetched_, s_.page, s_.sink, now.tokens, out.fetched);
@@ -130,13 +126,10 @@ class FreeKvHead {
 
   // Lists sink, selected pages and window, or all tokens.
   void list(const Cut& at, bool all, std::span<const std::int32_t> pages, std::vector<std::int32_t>& out) const {
-    const std::int64_t sink = std::min(at.tokens, s_.sink);
-    for (std::int64_t i = 0; i < (all ? at.tokens : sink); ++i) out.push_back(static_cast<std::int32_t>(i));
+    append_range(0, all ? at.tokens : std::min(at.tokens, s_.sink), out);
     if (all) return;
     append_page_tokens(pages, s_.page, s_.sink, at.tokens, out);
-    for (std::int64_t i = s_.sink + at.selectable * s_.page; i < at.tokens; ++i) {
-      out.push_back(static_cast<std::int32_t>(i));
-    }
+    append_range(s_.sink + at.selectable * s_.page, at.tokens, out);
   }
 
   const trace::Layer& layer_;
@@ -184,13 +177,13 @@ class FreeKv final : public Policy {
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     back_up_token(shape, s_.page, s_.layout, ops);
-    const graph::OpId updated = update_page_summary(shape, ops);
+    const OpId updated = update_page_summary(shape, ops);
     if (shape.sum(&HeadCounts::scored) <= 0) {
       ops.done(attend(shape, updated, ops));
     } else if (s_.speculation) {
       speculative_step(shape, updated, ops);
     } else {
-      const graph::OpId ready = recall_now(
+      const OpId ready = recall_now(
           shape, [](const HeadCounts&) { return true; }, updated, ops);
       ops.done(attend(shape, ready, ops));
     }
@@ -219,26 +212,25 @@ class FreeKv final : public Policy {
   }
 
  private:
-  graph::OpId attend(const DecodeLayer& shape, graph::OpId after, LayerOps& ops) const {
+  OpId attend(const DecodeLayer& shape, OpId after, LayerOps& ops) const {
     return ops.attention(attention_over(shape, s_.page * Dims(*shape.model).row()), {after});
   }
 
-  void speculative_step(const DecodeLayer& shape, graph::OpId updated, LayerOps& ops) const {
+  void speculative_step(const DecodeLayer& shape, OpId updated, LayerOps& ops) const {
     const Dims m(*shape.model);
-    graph::OpId op = ops.join(Lane::kCompute, {updated, ops.noted("recalled a"), ops.noted("recalled b")});
+    OpId op = ops.join(Lane::kCompute, {updated, ops.noted("recalled a"), ops.noted("recalled b")});
     if (s_.correction) {
-      graph::Kernel cosine{graph::KernelClass::kReduce, shape.batch * 2 * m.q_heads * m.row(),
-                           shape.batch * m.kv_heads};
+      Kernel cosine{KernelClass::kReduce, shape.batch * 2 * m.q_heads * m.row(), shape.batch * m.kv_heads};
       cosine.flops = 6 * shape.batch * m.q_heads * m.d;
-      op = ops.kernel(Lane::kCompute, Kind::kScore, "cosine of queries", cosine, {op});
-      op = ops.host(Lane::kHost, Kind::kSync, "wait for correction flags", graph::HostCall::kItemSync, 1, {op});
+      op = ops.compute(Kind::kScore, "cosine of queries", cosine, {op});
+      op = ops.host(Lane::kHost, Kind::kSync, "wait for correction flags", HostCall::kItemSync, 1, {op});
     }
     const auto corrected = [](const HeadCounts& head) { return head.corrected; };
     const bool any = std::any_of(shape.heads.begin(), shape.heads.end(), corrected);
     if (any) op = recall_now(shape, corrected, op, ops);
-    const graph::OpId attended = attend(shape, op, ops);
+    const OpId attended = attend(shape, op, ops);
     ops.done(attended);
-    graph::OpId ids = ops.host(Lane::kHost, Kind::kLaunch, "hand over recall", graph::HostCall::kTask, 1, {});
+    OpId ids = ops.host(Lane::kHost, Kind::kLaunch, "hand over recall", HostCall::kTask, 1, {});
     ids = ops.join(Lane::kSelect, {attended, ids});
     // A correction has already selected for all heads.
     if (!any)
@@ -251,16 +243,15 @@ class FreeKv final : public Policy {
   }
 
   // Selects for all heads and waits for the pages of those for which `which` returns true.
-  graph::OpId recall_now(const DecodeLayer& shape, const HeadTest& which, graph::OpId after, LayerOps& ops) const {
-    const graph::OpId chosen = estimate(shape, Lane::kCompute, after, ops);
-    const graph::OpId ids = fetch_ids(chosen_ids(shape), {Lane::kCompute, Lane::kHost}, ops, chosen);
+  OpId recall_now(const DecodeLayer& shape, const HeadTest& which, OpId after, LayerOps& ops) const {
+    const OpId chosen = estimate(shape, Lane::kCompute, after, ops);
+    const OpId ids = fetch_ids(chosen_ids(shape), {Lane::kCompute, Lane::kHost}, ops, chosen);
     const Recalled recalled = recall(shape, which, ids, ops);
     if (recalled.a < 0 && recalled.b < 0) return ids;
-    return ops.host(Lane::kHost, Kind::kSync, "wait for recall", graph::HostCall::kStreamSync, 1,
-                    {recalled.a, recalled.b});
+    return ops.host(Lane::kHost, Kind::kSync, "wait for recall", HostCall::kStreamSync, 1, {recalled.a, recalled.b});
   }
 
-  graph::OpId estimate(const DecodeLayer& shape, Lane lane, graph::OpId after, LayerOps& ops) const {
+  OpId estimate(const DecodeLayer& shape, Lane lane, OpId after, LayerOps& ops) const {
     const Dims m(*shape.model);
     const double pages = shape.sum(&HeadCounts::scored);
     return score_and_rank(shape, pages * 2 * m.row(), 4 * pages * m.group * m.d, static_cast<double>(s_.chosen()), ops,
@@ -271,7 +262,7 @@ class FreeKv final : public Policy {
     return static_cast<double>(shape.heads.size()) * static_cast<double>(s_.chosen());
   }
 
-  Recalled recall(const DecodeLayer& shape, const HeadTest& which, graph::OpId after, LayerOps& ops) const {
+  Recalled recall(const DecodeLayer& shape, const HeadTest& which, OpId after, LayerOps& ops) const {
     return recall_pages(shape, {s_.layout, s_.page, s_.double_buffering, s_.copies}, which, after, ops);
   }
 

@@ -10,7 +10,6 @@
 // run in sequence: batches that alternate between GPU and CPU, as in those systems, are not modelled.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
@@ -31,8 +30,7 @@ class AllOnHost final : public Selector {
   void step(int t, LayerSelection& out) override {
     out.reset(static_cast<std::size_t>(info_.n_kv_heads), false);
     for (HeadSelection& head : out.heads) {
-      head.attended.resize(static_cast<std::size_t>(info_.prompt_tokens + t + 1));
-      std::iota(head.attended.begin(), head.attended.end(), 0);
+      append_range(0, info_.prompt_tokens + t + 1, head.attended);
       head.counts.cpu_attended = static_cast<std::int64_t>(head.attended.size());
       head.evicted = {head.attended.back()};  // the new pair moves to the host
     }
@@ -50,44 +48,43 @@ class FullOnCpu final : public Policy {
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     const double bytes = shape.batch * shape.model->kv_bytes_per_token_layer() * shape.prompt_tokens;
-    copy(ops, graph::Direction::kDeviceToHost, graph::Lane::kBackup, "offload to host", 2.0 * shape.batch, bytes,
-         ops.ready());
+    copy(ops, Direction::kDeviceToHost, Lane::kBackup, "offload to host", 2.0 * shape.batch, bytes, ops.ready());
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     const config::Model& model = *shape.model;
     const Dims m(model);
-    const graph::DecodeAttention on_gpu = attention_over(shape, 0);  // for its widths
+    const DecodeAttention on_gpu = attention_over(shape, 0);  // for its widths
     const double pair = 2 * on_gpu.head_dim * on_gpu.element_bytes;
     const double products = on_gpu.product_dims > 0 ? on_gpu.product_dims : 2 * on_gpu.head_dim;
     const double query = model.latent ? model.latent->cached() : m.d, output = model.latent ? model.latent->rank : m.d;
     const double rows = shape.batch * m.q_heads * config::Model::kElementBytes;
     const auto tokens = static_cast<double>(shape.tokens);
     const double parts = std::ceil(tokens / kPart), each = tokens / parts;
-    const graph::OpId there =
+    const OpId there =
         send_to_host("queries and new pairs", rows * query + shape.batch * m.kv_heads * pair, ops, ops.ready());
-    const graph::CpuWork work{.items = shape.batch * m.kv_heads * parts,
-                              .bytes_per_item = each * pair,
-                              .flops_per_item = 2 * m.group * each * products,
-                              .unit_bytes = each * pair / 2,
-                              .places_per_item = 2,
-                              .region_bytes = tokens * pair};
-    const graph::OpId attended = ops.cpu("attention on the CPU", work, {there});
-    const graph::OpId back = copy(ops, graph::Direction::kHostToDevice, graph::Lane::kCopyB, "outputs of the CPU", 1,
-                                  rows * output, attended);
-    ops.done(ops.join(graph::Lane::kCompute, {back}));
+    const CpuWork work{.items = shape.batch * m.kv_heads * parts,
+                       .bytes_per_item = each * pair,
+                       .flops_per_item = 2 * m.group * each * products,
+                       .unit_bytes = each * pair / 2,
+                       .places_per_item = 2,
+                       .region_bytes = tokens * pair};
+    const OpId attended = ops.cpu("attention on the CPU", work, {there});
+    const OpId back =
+        copy(ops, Direction::kHostToDevice, Lane::kCopyB, "outputs of the CPU", 1, rows * output, attended);
+    ops.done(ops.join(Lane::kCompute, {back}));
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override { return split_cache(shape, 0); }
 
  private:
-  static graph::OpId copy(LayerOps& ops, graph::Direction direction, graph::Lane lane, const char* label, double runs,
-                          double bytes, graph::OpId after) {
-    graph::Copy work;
+  static OpId copy(LayerOps& ops, Direction direction, Lane lane, const char* label, double runs, double bytes,
+                   OpId after) {
+    Copy work;
     work.direction = direction;
     work.runs = runs;
     work.run_bytes = bytes / runs;
-    work.issuer = lane == graph::Lane::kBackup ? graph::Lane::kBackupThread : graph::Lane::kHost;
+    work.issuer = lane == Lane::kBackup ? Lane::kBackupThread : Lane::kHost;
     return ops.copy(lane, label, work, {after});
   }
 };

@@ -85,16 +85,13 @@ void sum_prompt_columns(const PrefillLayer& shape, std::int64_t held, bool mater
                sums = shape.batch * m.q_heads * (before + rows) * kScoreBytes;
   if (materialise) {
     // The preceding attention wrote the weights; here they are written and read once more for their sums.
-    graph::Kernel sum{graph::KernelClass::kReduce, scores * kScoreBytes, scores * kScoreBytes + sums};
+    Kernel sum{KernelClass::kReduce, scores * kScoreBytes, scores * kScoreBytes + sums};
     sum.flops = scores;
-    ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "write and sum weights", sum, {ops.ready()});
+    ops.compute(Kind::kScore, "write and sum weights", sum, {ops.ready()});
     return;
   }
-  graph::PrefillAttention again;
-  again.flops = 2 * scores * m.d;
-  again.read_bytes = queries + keys;
-  again.write_bytes = sums;
-  ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "column sums", again, {ops.ready()});
+  const PrefillAttention again{.flops = 2 * scores * m.d, .read_bytes = queries + keys, .write_bytes = sums};
+  ops.compute(Kind::kScore, "column sums", again, {ops.ready()});
 }
 
 namespace {

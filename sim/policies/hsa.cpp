@@ -30,9 +30,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kind;
-using graph::Lane;
-
 class HsaHead final : public HeadRetrieval {
  public:
   HsaHead(const LayerInput& input, int kv_head, const TokenList& tokens, const HsaSetting& setting)
@@ -257,13 +254,9 @@ class HsaHead final : public HeadRetrieval {
   std::vector<std::pair<std::int32_t, std::int64_t>> takes_;  // page, and number of its tokens that are taken
 };
 
-class Hsa final : public Retrieval {
+class Hsa final : public RetrievalBy<HsaHead, HsaSetting> {
  public:
-  explicit Hsa(const HsaSetting& setting) : s_(setting) {}
-
-  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
-    return std::make_unique<HsaHead>(layer, kv_head, tokens, s_);
-  }
+  using RetrievalBy::RetrievalBy;
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     summarise_pages(shape, kept, s_.page(), ops, ops.ready(), s_.format);
@@ -271,15 +264,14 @@ class Hsa final : public Retrieval {
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    graph::OpId op = update_page_summary(shape, ops, s_.format);
+    OpId op = update_page_summary(shape, ops, s_.format);
     const double pages = shape.sum(&HeadCounts::scored);
     if (pages > 0) {
       const double dims = s_.dims(shape.model->head_dim), heads = shape.batch * m.kv_heads;
-      graph::Kernel sum{graph::KernelClass::kReduce, shape.batch * m.q_heads * m.row(), heads * 2 * m.d * kScoreBytes};
+      Kernel sum{KernelClass::kReduce, shape.batch * m.q_heads * m.row(), heads * 2 * m.d * kScoreBytes};
       sum.flops = 2 * shape.batch * m.q_heads * m.d;
-      op = ops.kernel(Lane::kCompute, Kind::kScore, "sum of |q|", sum, {op});
-      op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k1 dimensions", graph::TopK{heads, m.d, dims, kScoreBytes},
-                      {op});
+      op = ops.compute(Kind::kScore, "sum of |q|", sum, {op});
+      op = ops.compute(Kind::kTopK, "top-k1 dimensions", TopK{heads, m.d, dims, kScoreBytes}, {op});
       const double best = std::ceil(static_cast<double>(s_.tokens()) / s_.page());
       op = score_and_rank(shape, pages * dims * summary_element(*shape.model, s_.format), 2 * pages * m.group * dims,
                           best, ops, op, Lane::kCompute, by_weights(s_.group) ? Reduction::kSoftmax : Reduction::kPlain,
@@ -298,9 +290,6 @@ class Hsa final : public Retrieval {
     if (s_.budget >= s_.length) return {.attended = 1};
     return {.scored = 1.0 / s_.page(), .fill = s_.budget, .when_full = s_.budget / 2};
   }
-
- private:
-  HsaSetting s_;
 };
 
 }  // namespace

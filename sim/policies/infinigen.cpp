@@ -32,11 +32,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kernel;
-using graph::KernelClass;
-using graph::Kind;
-using graph::Lane;
-
 struct InfinigenSetting {
   double alpha = 0, ratio = 0, max_share = 0, cosine = 1;
   bool skew = true, overlap = true;
@@ -213,19 +208,16 @@ class InfiniGen final : public Policy {
     const double keys = shape.batch * m.kv_heads * static_cast<double>(shape.prompt_tokens);
     const double queries = shape.batch * m.q_heads * static_cast<double>(shape.prompt_tokens);
     const double dims = s_.dims_of(shape.model->head_dim);
-    graph::OpId op = ops.ready();
+    OpId op = ops.ready();
     if (s_.skew) {
-      op = ops.kernel(Lane::kCompute, Kind::kIndex, "skew queries and keys", graph::Gemm{keys + queries, m.d, m.d},
-                      {op});
+      op = ops.compute(Kind::kIndex, "skew queries and keys", Gemm{keys + queries, m.d, m.d}, {op});
     }
     Kernel columns{KernelClass::kReduce, queries * m.row(), shape.batch * m.q_heads * m.d * kScoreBytes};
     columns.flops = queries * m.d;
-    op = ops.kernel(Lane::kCompute, Kind::kIndex, "magnitude of columns", columns, {op});
-    op = ops.kernel(Lane::kCompute, Kind::kTopK, "choose columns",
-                    graph::TopK{shape.batch * m.kv_heads, m.d, dims, kScoreBytes}, {op});
+    op = ops.compute(Kind::kIndex, "magnitude of columns", columns, {op});
+    op = ops.compute(Kind::kTopK, "choose columns", TopK{shape.batch * m.kv_heads, m.d, dims, kScoreBytes}, {op});
     const double bytes = keys * dims * m.element;
-    ops.kernel(Lane::kCompute, Kind::kIndex, "partial keys", Kernel{KernelClass::kGather, bytes, bytes, 0, m.element},
-               {op});
+    ops.compute(Kind::kIndex, "partial keys", Kernel{KernelClass::kGather, bytes, bytes, 0, m.element}, {op});
     back_up_prompt(shape, static_cast<int>(shape.prompt_tokens), HostLayout::kNhd, false, ops);
   }
 
@@ -233,13 +225,13 @@ class InfiniGen final : public Policy {
     const Dims m(*shape.model);
     back_up_token(shape, 1, HostLayout::kNhd, ops);
     const double dims = s_.dims_of(shape.model->head_dim), row = shape.batch * m.kv_heads * dims * m.element;
-    const graph::OpId appended = ops.kernel(Lane::kCompute, Kind::kIndex, "append partial key",
-                                            Kernel{KernelClass::kElementwise, row, row}, {ops.ready()});
-    graph::OpId fetched = prefetch(shape, m, dims, ops);
+    const OpId appended =
+        ops.compute(Kind::kIndex, "append partial key", Kernel{KernelClass::kElementwise, row, row}, {ops.ready()});
+    OpId fetched = prefetch(shape, m, dims, ops);
     if (!s_.overlap) {
-      fetched = ops.host(Lane::kHost, Kind::kSync, "wait for the device", graph::HostCall::kStreamSync, 1, {fetched});
+      fetched = ops.host(Lane::kHost, Kind::kSync, "wait for the device", HostCall::kStreamSync, 1, {fetched});
     }
-    const graph::OpId both = ops.join(Lane::kCompute, {appended, fetched});
+    const OpId both = ops.join(Lane::kCompute, {appended, fetched});
     ops.done(ops.attention(attention_over(shape, 0), {both}));
   }
 
@@ -260,18 +252,17 @@ class InfiniGen final : public Policy {
  private:
   // Prediction, gathering and copy, starting from the input of the layer before or, without overlap, from this layer's
   // own.
-  graph::OpId prefetch(const DecodeLayer& shape, const Dims& m, double dims, LayerOps& ops) const {
+  OpId prefetch(const DecodeLayer& shape, const Dims& m, double dims, LayerOps& ops) const {
     const double scored = shape.sum(&HeadCounts::scored), tokens = shape.sum(&HeadCounts::fetched);
-    graph::OpId op = s_.overlap ? ops.ready_before() : ops.ready();
-    op = ops.kernel(
-        Lane::kSelect, Kind::kScore, "speculated query",
-        graph::Gemm{static_cast<double>(shape.batch), m.q_heads * dims, static_cast<double>(shape.model->hidden)},
-        {op});
+    OpId op = s_.overlap ? ops.ready_before() : ops.ready();
+    op = ops.kernel(Lane::kSelect, Kind::kScore, "speculated query",
+                    Gemm{static_cast<double>(shape.batch), m.q_heads * dims, static_cast<double>(shape.model->hidden)},
+                    {op});
     op = score_and_rank(shape, scored * dims * m.element, 2 * scored * m.group * dims,
                         tokens / static_cast<double>(shape.heads.size()), ops, op, Lane::kSelect);
     op = fetch_ids(tokens, {Lane::kSelect, Lane::kRecallThread}, ops, op);
     if (tokens <= 0) return op;
-    graph::CpuWork gather;
+    CpuWork gather;
     gather.items = tokens;
     gather.bytes_per_item = 2 * 2 * m.row();  // key and value, read and written
     gather.unit_bytes = m.row();
@@ -279,10 +270,7 @@ class InfiniGen final : public Policy {
     const double of_a_head = tokens / static_cast<double>(shape.heads.size());
     gather.region_bytes = 2 * static_cast<double>(shape.tokens) * m.row() / of_a_head;
     op = ops.cpu("gather pairs", gather, {op});
-    graph::Copy pairs;
-    pairs.runs = 1;
-    pairs.run_bytes = tokens * 2 * m.row();
-    pairs.issuer = Lane::kRecallThread;
+    const Copy pairs{.runs = 1, .run_bytes = tokens * 2 * m.row(), .issuer = Lane::kRecallThread};
     return ops.copy(Lane::kCopyA, "fetch pairs", pairs, {op});
   }
 

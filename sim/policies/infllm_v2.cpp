@@ -24,11 +24,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kernel;
-using graph::KernelClass;
-using graph::Kind;
-using graph::Lane;
-
 struct InfLlmSetting {
   std::int64_t budget = 0, page = 1, sink = 0, recent = 0, kernel = 1, stride = 1, dense_below = 0;
   bool covers_all = false;
@@ -102,9 +97,9 @@ class InfLlmHead final : public HeadRetrieval {
     }
     std::vector<std::int32_t> blocks, best;
     ranking_.select(of_blocks, static_cast<std::size_t>(s_.chosen()), best);
-    for (std::int64_t b = 0; b < begin; ++b) blocks.push_back(static_cast<std::int32_t>(b));
+    append_range(0, begin, blocks);
     for (const std::int32_t b : best) blocks.push_back(b + static_cast<std::int32_t>(begin));
-    for (std::int64_t b = end; b < all; ++b) blocks.push_back(static_cast<std::int32_t>(b));
+    append_range(end, all, blocks);
     append_page_tokens(blocks, static_cast<int>(s_.page), 0, n, out);
   }
 
@@ -118,13 +113,9 @@ class InfLlmHead final : public HeadRetrieval {
   std::vector<std::vector<float>> rows_;
 };
 
-class InfLlm final : public Retrieval {
+class InfLlm final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
  public:
-  explicit InfLlm(const InfLlmSetting& setting) : s_(setting) {}
-
-  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
-    return std::make_unique<InfLlmHead>(layer, kv_head, tokens, s_);
-  }
+  using RetrievalBy::RetrievalBy;
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     const Dims m(*shape.model);
@@ -133,10 +124,10 @@ class InfLlm final : public Retrieval {
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    const graph::OpId averaged = average(shape.batch * m.kv_heads / static_cast<double>(s_.stride), m, ops);
+    const OpId averaged = average(shape.batch * m.kv_heads / static_cast<double>(s_.stride), m, ops);
     const double means = shape.sum(&HeadCounts::scored);
-    const graph::OpId chosen = score_and_rank(shape, means * m.row(), 2 * means * m.group * m.d,
-                                              static_cast<double>(s_.chosen()), ops, averaged);
+    const OpId chosen = score_and_rank(shape, means * m.row(), 2 * means * m.group * m.d,
+                                       static_cast<double>(s_.chosen()), ops, averaged);
     ops.done(ops.attention(attention_over(shape, means > 0 ? static_cast<double>(s_.page) * m.row() : 0), {chosen}));
   }
 
@@ -151,14 +142,12 @@ class InfLlm final : public Retrieval {
   }
 
  private:
-  graph::OpId average(double means, const Dims& m, LayerOps& ops) const {
+  OpId average(double means, const Dims& m, LayerOps& ops) const {
     const auto run = static_cast<double>(s_.kernel);
     Kernel work{KernelClass::kReduce, means * run * m.row(), means * m.row()};
     work.flops = means * run * m.d;
-    return ops.kernel(Lane::kCompute, Kind::kIndex, "mean keys", work, {ops.ready()});
+    return ops.compute(Kind::kIndex, "mean keys", work, {ops.ready()});
   }
-
-  InfLlmSetting s_;
 };
 
 const Fields<InfLlmSetting>& infllm_v2_fields() {

@@ -177,7 +177,7 @@ class KeyDiff final : public Policy {
     const double n = tokens_to_rank(shape, s_.quota.budget);
     if (n == 0) return;
     const double lists = shape.batch * shape.model->n_kv_heads;
-    const graph::OpId op = score(*shape.model, lists, n, 2, ops, ops.ready());
+    const OpId op = score(*shape.model, lists, n, 2, ops, ops.ready());
     rank_and_compact(*shape.model, lists, lists, n, static_cast<double>(s_.quota.budget),
                      static_cast<double>(s_.quota.budget), ops, op);
   }
@@ -185,7 +185,7 @@ class KeyDiff final : public Policy {
   PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.quota.budget}; }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
-    graph::OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
+    OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
     ops.done(op);
     if (shape.sum(&HeadCounts::evicted) <= 0) return;
     const auto lists = static_cast<double>(shape.heads.size());
@@ -204,15 +204,14 @@ class KeyDiff final : public Policy {
 
  private:
   // Scores `rows` lists of n keys each, read `passes` times.
-  graph::OpId score(const config::Model& model, double rows, double n, double passes, LayerOps& ops,
-                    graph::OpId after) const {
+  OpId score(const config::Model& model, double rows, double n, double passes, LayerOps& ops, OpId after) const {
     const Dims m(model);
-    graph::Kernel work{graph::KernelClass::kScore, rows * passes * n * m.row(), rows * n * kScoreBytes};
+    Kernel work{KernelClass::kScore, rows * passes * n * m.row(), rows * n * kScoreBytes};
     const KeyDiffOperations one = count_keydiff(n, m.d);
     work.flops =
         rows * (s_.anchor == Anchor::kPairwise ? 2 * n * n * m.d
                                                : one.multiplications + one.additions + one.divisions + one.roots);
-    return ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "key similarity", work, {after});
+    return ops.compute(Kind::kScore, "key similarity", work, {after});
   }
 
   KeyDiffSetting s_;

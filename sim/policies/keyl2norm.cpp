@@ -58,11 +58,11 @@ class NormRule final : public EvictionRule {
 };
 
 // Norms of the `n` keys of each list.
-graph::OpId score_norms(const config::Model& model, double lists, double n, LayerOps& ops, graph::OpId after) {
+OpId score_norms(const config::Model& model, double lists, double n, LayerOps& ops, OpId after) {
   const Dims m(model);
-  graph::Kernel norms{graph::KernelClass::kReduce, lists * n * m.row(), lists * n * kScoreBytes};
+  Kernel norms{KernelClass::kReduce, lists * n * m.row(), lists * n * kScoreBytes};
   norms.flops = 2 * lists * n * m.d;
-  return ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "key norms", norms, {after});
+  return ops.compute(Kind::kScore, "key norms", norms, {after});
 }
 
 class NormRetention final : public Retention {
@@ -84,7 +84,7 @@ class NormRetention final : public Retention {
                      static_cast<double>(shape.length());
     if (shape.stop() < s_.prune_after || n <= static_cast<double>(kept_)) return;
     const double lists = shape.batch * static_cast<double>(shape.model->n_kv_heads);
-    const graph::OpId op = score_norms(*shape.model, lists, n, ops, ops.ready());
+    const OpId op = score_norms(*shape.model, lists, n, ops, ops.ready());
     rank_and_compact(*shape.model, lists, lists, n, static_cast<double>(kept_), static_cast<double>(kept_), ops, op);
   }
 
@@ -114,7 +114,7 @@ class NormEviction final : public Policy {
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
-    graph::OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
+    OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
     ops.done(op);
     if (shape.sum(&HeadCounts::evicted) <= 0) return;
     const auto lists = static_cast<double>(shape.heads.size());

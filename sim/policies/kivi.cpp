@@ -24,11 +24,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kernel;
-using graph::KernelClass;
-using graph::Kind;
-using graph::Lane;
-
 class KiviHead final : public HeadRetrieval {
  public:
   KiviHead(const LayerInput& input, int kv_head, const TokenList& tokens, const KiviSetting& setting,
@@ -173,8 +168,8 @@ class PackedAttention final : public ForwardedOps {
  public:
   // share: bytes read, as a share of those in half precision; packed: share of the elements that are packed.
   PackedAttention(LayerOps& ops, double share, double packed) : ForwardedOps(ops), share_(share), packed_(packed) {}
-  graph::OpId attention(const graph::DecodeAttention& work, After after) override {
-    graph::DecodeAttention packed = work;
+  OpId attention(const DecodeAttention& work, After after) override {
+    DecodeAttention packed = work;
     packed.element_bytes *= share_, packed.unit_bytes *= share_;
     packed.unpack_flops = kUnpack * packed_ * work.kv_reads * 2 * work.tokens * work.head_dim;
     return ForwardedOps::attention(packed, after);
@@ -235,11 +230,11 @@ class Kivi final : public Retrieval {
 
  private:
   // Reads keys and values of `pairs` tokens and writes them packed.
-  graph::OpId quantise_pairs(double pairs, const Dims& m, LayerOps& ops) const {
+  OpId quantise_pairs(double pairs, const Dims& m, LayerOps& ops) const {
     const double out = pairs * m.d * (s_.packed_bytes(s_.key_bits) + s_.packed_bytes(s_.value_bits));
     Kernel work{KernelClass::kConvert, pairs * 2 * m.row(), out};
     work.flops = 4 * pairs * 2 * m.d;  // minimum, maximum, scale, rounding
-    return ops.kernel(Lane::kCompute, Kind::kConvert, "quantise", work, {ops.ready()});
+    return ops.compute(Kind::kConvert, "quantise", work, {ops.ready()});
   }
 
   const Retrieval& inner() const { return selector_ ? *selector_ : *all_; }

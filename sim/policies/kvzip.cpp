@@ -28,11 +28,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kernel;
-using graph::KernelClass;
-using graph::Kind;
-using graph::Lane;
-
 struct KvzipSetting {
   std::int64_t budget = 0, sink = 0, chunk = 1;
   bool by_head = false;
@@ -139,25 +134,24 @@ class Kvzip final : public Retention {
     const double rows = shape.batch * n, lists = shape.batch * m.kv_heads;
     const auto hidden = static_cast<double>(shape.model->hidden), ffn = static_cast<double>(shape.model->ffn);
     const double piece = std::min(n, static_cast<double>(s_.chunk));
-    graph::OpId op = ops.ready();
+    OpId op = ops.ready();
     const auto project = [&](const char* label, double out, double in) {
-      op = ops.kernel(Lane::kCompute, Kind::kGemm, label, graph::Gemm{rows, out, in}, {op});
+      op = ops.compute(Kind::kGemm, label, Gemm{rows, out, in}, {op});
     };
     project("repeat: queries, keys and values", (m.q_heads + 2 * m.kv_heads) * m.d, hidden);
-    graph::PrefillAttention attention;
+    PrefillAttention attention;
     attention.flops = 4 * rows * m.q_heads * m.d * (n + (piece + 1) / 2);
     attention.read_bytes = rows * m.q_heads * m.row() + std::ceil(n / piece) * 2 * lists * (n + piece / 2) * m.row();
     attention.write_bytes = rows * m.q_heads * m.row();
-    op = ops.kernel(Lane::kCompute, Kind::kAttention, "repeat: attention", attention, {op});
+    op = ops.compute(Kind::kAttention, "repeat: attention", attention, {op});
     project("repeat: output", hidden, m.q_heads * m.d);
     project("repeat: up and gate", 2 * ffn, hidden);
     project("repeat: down", hidden, ffn);
     const double weights = rows * m.q_heads * 2 * piece;
-    op = ops.kernel(Lane::kCompute, Kind::kScore, "scores of the repeated prompt",
-                    graph::Gemm{rows * m.q_heads, 2 * piece, m.d}, {op});
+    op = ops.compute(Kind::kScore, "scores of the repeated prompt", Gemm{rows * m.q_heads, 2 * piece, m.d}, {op});
     Kernel largest{KernelClass::kReduce, weights * kScoreBytes, lists * n * kScoreBytes};
     largest.flops = 5 * weights;  // maximum, difference and exponential, sum, division, maximum of a column
-    op = ops.kernel(Lane::kCompute, Kind::kScore, "largest weights", largest, {op});
+    op = ops.compute(Kind::kScore, "largest weights", largest, {op});
     const auto kept = static_cast<double>(s_.budget);
     const double ranked = s_.by_head ? lists : shape.batch, each = lists / ranked;
     rank_and_compact(*shape.model, ranked, lists, n * each, kept * each, kept, ops, op);

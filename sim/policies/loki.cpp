@@ -25,11 +25,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kernel;
-using graph::KernelClass;
-using graph::Kind;
-using graph::Lane;
-
 const char* basis_kind(bool before_rope) { return before_rope ? "keys_before_rope" : "keys"; }
 
 struct LokiSetting {
@@ -105,15 +100,9 @@ class LokiHead final : public HeadRetrieval {
   TokenTopK ranks_;
 };
 
-class Loki final : public Retrieval {
+class Loki final : public RetrievalBy<LokiHead, LokiSetting> {
  public:
-  explicit Loki(const LokiSetting& setting) : s_(setting) {}
-
-  bool per_query_head() const override { return s_.group == Group::kPerHead; }
-
-  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
-    return std::make_unique<LokiHead>(layer, kv_head, tokens, s_);
-  }
+  using RetrievalBy::RetrievalBy;
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     const Dims m(*shape.model);
@@ -123,7 +112,7 @@ class Loki final : public Retrieval {
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    graph::OpId op = rotate(shape.batch * (m.q_heads + m.kv_heads), m, ops, "rotate query and key");
+    OpId op = rotate(shape.batch * (m.q_heads + m.kv_heads), m, ops, "rotate query and key");
     // Query heads that select separately share the keys that are read.
     const double keys = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
     const auto dims = static_cast<double>(s_.dims_of(shape.model->head_dim));
@@ -143,13 +132,11 @@ class Loki final : public Retrieval {
 
  private:
   // Rotates to all d components, because attention needs the whole key.
-  static graph::OpId rotate(double vectors, const Dims& m, LayerOps& ops, const char* label) {
+  static OpId rotate(double vectors, const Dims& m, LayerOps& ops, const char* label) {
     Kernel work{KernelClass::kElementwise, vectors * m.row() + m.kv_heads * m.d * m.row(), vectors * m.row()};
     work.flops = 2 * vectors * m.d * m.d;
-    return ops.kernel(Lane::kCompute, Kind::kIndex, label, work, {ops.ready()});
+    return ops.compute(Kind::kIndex, label, work, {ops.ready()});
   }
-
-  LokiSetting s_;
 };
 
 const Fields<LokiSetting>& loki_fields() {

@@ -26,10 +26,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kind;
-using graph::Lane;
-using graph::OpId;
-
 struct MagicpigSetting {
   int bits = 10, tables = 150, collisions = 2;  // K, L
   bool centre = true, estimator = true;
@@ -250,30 +246,29 @@ class MagicPig final : public Policy {
     const Dims m(*shape.model);
     offload_prompt(shape, s_.fixed, ops);
     const double keys = shape.batch * m.kv_heads * host_tokens(shape.prompt_tokens);
-    const OpId hashed = ops.kernel(Lane::kCompute, Kind::kIndex, "hash keys",
-                                   graph::Gemm{keys, planes(), m.d, m.element}, {ops.ready()});
+    const OpId hashed = ops.compute(Kind::kIndex, "hash keys", Gemm{keys, planes(), m.d, m.element}, {ops.ready()});
     const double bytes = keys * s_.tables * (4 + 2);  // position and code
-    const OpId sorted = ops.kernel(Lane::kCompute, Kind::kIndex, "sort codes",
-                                   graph::Kernel{graph::KernelClass::kReduce, 2 * bytes, 2 * bytes}, {hashed});
+    const OpId sorted =
+        ops.compute(Kind::kIndex, "sort codes", Kernel{KernelClass::kReduce, 2 * bytes, 2 * bytes}, {hashed});
     send_to_host("hash tables", bytes, ops, sorted);
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     const double queries = shape.batch * m.q_heads;
-    graph::Kernel project{graph::KernelClass::kScore, planes() * m.row() + queries * m.row(), queries * s_.tables * 4};
+    Kernel project{KernelClass::kScore, planes() * m.row() + queries * m.row(), queries * s_.tables * 4};
     project.flops = 2 * queries * planes() * m.d;
-    const OpId hashed = ops.kernel(Lane::kCompute, Kind::kScore, "hash queries", project, {ops.ready()});
+    const OpId hashed = ops.compute(Kind::kScore, "hash queries", project, {ops.ready()});
     const OpId sent = send_to_host("codes and queries", queries * (s_.tables * 4 + m.row()), ops, hashed);
     const auto rows = static_cast<double>(shape.heads.size());
     const double looked = shape.sum(&HeadCounts::candidates) / rows;
     const double mask = host_tokens(shape.tokens);
     // Clears one byte per token, contiguously.
-    graph::CpuWork look_up{rows, mask, 0, mask, 0, looked, static_cast<double>(s_.tables)};
+    CpuWork look_up{rows, mask, 0, mask, 0, looked, static_cast<double>(s_.tables)};
     look_up.places_per_item = s_.tables;
     look_up.region_bytes = s_.tables * kIndexBytes * mask / m.group;  // a KV head's tables serve all its query heads
     const OpId found = ops.cpu("look up", look_up, {sent});
-    graph::CpuWork attend = cpu_attention(shape);
+    CpuWork attend = cpu_attention(shape);
     attend.bytes_per_item += 4 * shape.sum(&HeadCounts::cpu_attended) / rows;  // norms of the keys found
     attend_and_merge(shape, ops, hashed, ops.cpu("CPU attention", attend, {found}));
   }

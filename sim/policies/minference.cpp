@@ -23,10 +23,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kind;
-using graph::Lane;
-using graph::OpId;
-
 constexpr std::int64_t kBlock = 64;     // queries and keys of a block of the sparse kernel
 constexpr std::int64_t kLooking = 64;   // last queries from which the index is made
 constexpr std::int64_t kFirst = 30;     // columns that are always included
@@ -166,18 +162,17 @@ class MInference final : public SparsePrompt {
     const Dims m(*chunk.model);
     const double heads = chunk.batch * m.q_heads, keys = chunk.held + chunk.length();
     const double rows = heads * std::min(static_cast<double>(kLooking), chunk.length());
-    graph::Kernel look{graph::KernelClass::kScore, (heads * keys + rows) * m.row(), rows * keys * kScoreBytes};
+    Kernel look{KernelClass::kScore, (heads * keys + rows) * m.row(), rows * keys * kScoreBytes};
     look.flops = 2 * rows * keys * m.d;
-    OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "last queries' scores", look, {ops.ready()});
+    OpId op = ops.compute(Kind::kIndex, "last queries' scores", look, {ops.ready()});
     // Computes the softmax, then sums by column and by diagonal.
-    graph::Kernel sums{graph::KernelClass::kReduce, 3 * rows * keys * kScoreBytes, 2 * heads * keys * kScoreBytes};
+    Kernel sums{KernelClass::kReduce, 3 * rows * keys * kScoreBytes, 2 * heads * keys * kScoreBytes};
     sums.flops = 6 * rows * keys;
-    op = ops.kernel(Lane::kCompute, Kind::kIndex, "softmax, column and diagonal sums", sums, {op});
+    op = ops.compute(Kind::kIndex, "softmax, column and diagonal sums", sums, {op});
     const auto most = static_cast<std::int64_t>(keys);
     const double columns = static_cast<double>(s_.columns(most)), slashes = static_cast<double>(s_.diagonals(most));
-    op = ops.kernel(Lane::kCompute, Kind::kIndex, "vertical lines", graph::TopK{heads, keys, columns, kScoreBytes},
-                    {op});
-    op = ops.kernel(Lane::kCompute, Kind::kIndex, "slash lines", graph::TopK{heads, keys, slashes, kScoreBytes}, {op});
+    op = ops.compute(Kind::kIndex, "vertical lines", TopK{heads, keys, columns, kScoreBytes}, {op});
+    op = ops.compute(Kind::kIndex, "slash lines", TopK{heads, keys, slashes, kScoreBytes}, {op});
     return sparse_attention(chunk, ops, op);
   }
 

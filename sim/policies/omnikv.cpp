@@ -27,11 +27,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kernel;
-using graph::KernelClass;
-using graph::Kind;
-using graph::Lane;
-
 struct OmniSetting {
   std::int64_t budget = 0;
   int first_filter = 0, filter_layers = 1;
@@ -62,20 +57,20 @@ class OmniSelector final : public Selector {
   void prefill(LayerSelection& resident) override {
     resident.reset(static_cast<std::size_t>(info_.n_kv_heads), false);
     if (!s_.covers_all && !s_.on_gpu) return;
-    for (HeadSelection& head : resident.heads) add(0, info_.prompt_tokens, head.attended);
+    for (HeadSelection& head : resident.heads) append_range(0, info_.prompt_tokens, head.attended);
   }
 
   void step(int t, LayerSelection& out) override {
     out.reset(static_cast<std::size_t>(info_.n_kv_heads), false);
     std::vector<std::int32_t> chosen;
     if (s_.covers_all) {
-      add(0, info_.prompt_tokens, chosen);
+      append_range(0, info_.prompt_tokens, chosen);
     } else {
       choose(t, chosen);
     }
     for (HeadSelection& head : out.heads) {
       head.attended = chosen;
-      add(info_.prompt_tokens, info_.prompt_tokens + t + 1, head.attended);
+      append_range(info_.prompt_tokens, info_.prompt_tokens + t + 1, head.attended);
       if (s_.covers_all || s_.on_gpu) continue;
       head.fetched = head.evicted = chosen;  // fetched pairs are replaced by those of the next layer
       head.counts.fetched_runs = static_cast<std::int64_t>(chosen.size());
@@ -83,10 +78,6 @@ class OmniSelector final : public Selector {
   }
 
  private:
-  static void add(std::int64_t begin, std::int64_t end, std::vector<std::int32_t>& out) {
-    for (std::int64_t i = begin; i < end; ++i) out.push_back(static_cast<std::int32_t>(i));
-  }
-
   void choose(int t, std::vector<std::int32_t>& out) {
     const auto prompt = static_cast<std::size_t>(info_.prompt_tokens);
     best_.assign(prompt, -std::numeric_limits<float>::infinity());
@@ -147,7 +138,7 @@ class OmniKv final : public Policy {
                                         HeadCounts{.attended = read});
     DecodeLayer own = shape;
     own.heads = heads, own.per_query_head = false;
-    graph::OpId op = ops.ready();
+    OpId op = ops.ready();
     if (here == Role::kFilter) op = choose(shape, ops);
     if (here == Role::kFollows && !s_.on_gpu) op = ops.join(Lane::kCompute, {op, fetch(shape, ops)});
     const double unit = here == Role::kFollows && s_.on_gpu ? Dims(*shape.model).row() : 0;
@@ -179,38 +170,34 @@ class OmniKv final : public Policy {
   }
 
   // Computes weights of the prompt's tokens, selects the best, and copies their numbers to the host.
-  graph::OpId choose(const DecodeLayer& shape, LayerOps& ops) const {
+  OpId choose(const DecodeLayer& shape, LayerOps& ops) const {
     const Dims m(*shape.model);
     const double prompt = static_cast<double>(s_.prompt), weights = shape.batch * m.q_heads * prompt;
     Kernel score{KernelClass::kScore, shape.batch * m.kv_heads * prompt * m.row(), weights * kScoreBytes};
     score.flops = 2 * weights * m.d;
-    graph::OpId op = ops.kernel(Lane::kCompute, Kind::kScore, "scores of the prompt", score, {ops.ready()});
+    OpId op = ops.compute(Kind::kScore, "scores of the prompt", score, {ops.ready()});
     const double passes = s_.scores == Group::kMaxWeights ? 2 : 1;
     Kernel largest{KernelClass::kReduce, passes * weights * kScoreBytes, shape.batch * prompt * kScoreBytes};
     largest.flops = weights * (passes == 2 ? 5 : 1);
-    op = ops.kernel(Lane::kCompute, Kind::kScore, "largest over heads", largest, {op});
+    op = ops.compute(Kind::kScore, "largest over heads", largest, {op});
     const auto chosen = static_cast<double>(s_.chosen());
-    op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k",
-                    graph::TopK{static_cast<double>(shape.batch), prompt, chosen, kScoreBytes}, {op});
+    op = ops.compute(Kind::kTopK, "top-k", TopK{static_cast<double>(shape.batch), prompt, chosen, kScoreBytes}, {op});
     if (!s_.on_gpu) fetch_ids(shape.batch * chosen, {Lane::kCompute, Lane::kRecallThread}, ops, op);
     return op;
   }
 
   // Starts with the layer before, once the thread has the filter layer's numbers.
-  graph::OpId fetch(const DecodeLayer& shape, LayerOps& ops) const {
+  OpId fetch(const DecodeLayer& shape, LayerOps& ops) const {
     const Dims m(*shape.model);
-    graph::CpuWork gather;
+    CpuWork gather;
     gather.items = shape.sum(&HeadCounts::fetched);
     gather.bytes_per_item = 2 * 2 * m.row();  // key and value, read and written
     gather.unit_bytes = m.row();
     gather.places_per_item = 2;
     gather.region_bytes = 2 * static_cast<double>(s_.prompt) * m.row() / static_cast<double>(s_.chosen());
     if (gather.items <= 0) return ops.ready();
-    const graph::OpId free = ops.join(Lane::kRecallThread, {ops.ready_before()});
-    graph::Copy pairs;
-    pairs.runs = 1;
-    pairs.run_bytes = gather.items * 2 * m.row();
-    pairs.issuer = Lane::kRecallThread;
+    const OpId free = ops.join(Lane::kRecallThread, {ops.ready_before()});
+    const Copy pairs{.runs = 1, .run_bytes = gather.items * 2 * m.row(), .issuer = Lane::kRecallThread};
     return ops.copy(Lane::kCopyA, "fetch pairs", pairs, {ops.cpu("gather pairs", gather, {free})});
   }
 

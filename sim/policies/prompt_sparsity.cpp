@@ -69,9 +69,8 @@ double prompt_recall(const trace::Layer& layer, int q_head, const Keeps& keeps) 
   return sum / static_cast<double>(rows);
 }
 
-graph::OpId sparse_attention(const PrefillChunk& chunk, LayerOps& ops, graph::OpId after) {
-  return ops.kernel(graph::Lane::kCompute, graph::Kind::kAttention, "sparse prefill attention", causal_attention(chunk),
-                    {after});
+OpId sparse_attention(const PrefillChunk& chunk, LayerOps& ops, OpId after) {
+  return ops.compute(Kind::kAttention, "sparse prefill attention", causal_attention(chunk), {after});
 }
 
 }  // namespace kvcast::policy

@@ -48,6 +48,6 @@ using Keeps = std::function<bool(std::int64_t query, std::int64_t key)>;
 double prompt_recall(const trace::Layer& layer, int q_head, const Keeps& keeps);
 
 // Attention over the remaining pairs, once the pattern is known.
-graph::OpId sparse_attention(const PrefillChunk& chunk, LayerOps& ops, graph::OpId after);
+OpId sparse_attention(const PrefillChunk& chunk, LayerOps& ops, OpId after);
 
 }  // namespace kvcast::policy

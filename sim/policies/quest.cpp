@@ -76,7 +76,7 @@ class QuestHead final : public HeadRetrieval {
     for (const std::int32_t page : chosen_) {
       const std::int64_t begin = std::int64_t{page} * s_.page,
                          end = std::min(begin + std::min<std::int64_t>(s_.page, left), n);
-      for (std::int64_t i = begin; i < end; ++i) out.attended.push_back(static_cast<std::int32_t>(i));
+      append_range(begin, end, out.attended);
       left -= end - begin;
     }
     std::sort(out.attended.begin(), out.attended.end());
@@ -91,15 +91,9 @@ class QuestHead final : public HeadRetrieval {
   std::vector<std::int32_t> chosen_;
 };
 
-class Quest final : public Retrieval {
+class Quest final : public RetrievalBy<QuestHead, QuestPages> {
  public:
-  explicit Quest(const QuestPages& setting) : s_(setting) {}
-
-  bool per_query_head() const override { return s_.group == Group::kPerHead; }
-
-  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
-    return std::make_unique<QuestHead>(layer, kv_head, tokens, s_);
-  }
+  using RetrievalBy::RetrievalBy;
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     summarise_pages(shape, kept, s_.page, ops, ops.ready(), s_.format);
@@ -107,11 +101,11 @@ class Quest final : public Retrieval {
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    const graph::OpId updated = update_page_summary(shape, ops, s_.format);
+    const OpId updated = update_page_summary(shape, ops, s_.format);
     // Heads that select separately share the pages' bounds: a KV head's index is read once.
     const double pages = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
     const double read = pages * (s_.one_bound ? 1 : 2) * m.d * summary_element(*shape.model, s_.format);
-    const graph::OpId chosen =
+    const OpId chosen =
         score_and_rank(shape, read, 4 * pages * m.group * m.d, static_cast<double>(s_.pages), ops, updated);
     ops.done(ops.attention(attention_over(shape, s_.page * m.row()), {chosen}));
   }
@@ -126,9 +120,6 @@ class Quest final : public Retrieval {
             .fill = s_.budget,
             .when_full = s_.tokens > 0 ? s_.tokens : std::int64_t{s_.pages} * s_.page};
   }
-
- private:
-  QuestPages s_;
 };
 
 const Fields<QuestPages>& quest_fields() {

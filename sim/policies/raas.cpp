@@ -121,8 +121,8 @@ class RaasSelector final : public Selector {
 
   void take_page(int kv_head, std::int64_t now, HeadSelection& out) {
     std::vector<CachedPage>& pages = heads_[static_cast<std::size_t>(kv_head)];
-    std::vector<std::int32_t> tokens(static_cast<std::size_t>(s_.page));
-    std::iota(tokens.begin(), tokens.end(), static_cast<std::int32_t>(next_));
+    std::vector<std::int32_t> tokens;
+    append_range(next_, next_ + s_.page, tokens);
     CachedPage page = make_page(kv_head, std::move(tokens), now);
     if (static_cast<std::int64_t>(pages.size()) < s_.pages) {
       pages.push_back(std::move(page));
@@ -187,16 +187,13 @@ class RaasSelector final : public Selector {
   }
 
   void fill(std::size_t head, std::int64_t tokens, HeadSelection& out) const {
-    const auto append = [&](std::int64_t first, std::int64_t end) {
-      for (std::int64_t i = first; i < end; ++i) out.attended.push_back(static_cast<std::int32_t>(i));
-    };
-    append(0, std::min(s_.sink, tokens));
+    append_range(0, std::min(s_.sink, tokens), out.attended);
     const auto middle = static_cast<std::ptrdiff_t>(out.attended.size());
     for (const CachedPage& page : heads_[head]) {
       out.attended.insert(out.attended.end(), page.tokens.begin(), page.tokens.end());
     }
     std::sort(out.attended.begin() + middle, out.attended.end());
-    append(std::min(next_, tokens), tokens);
+    append_range(next_, tokens, out.attended);
   }
 
   const trace::Layer& layer_;
@@ -222,13 +219,12 @@ class Raas final : public Policy {
     ops.done(ops.attention(attention_over(shape, 0), {ops.ready()}));
     const double pages = shape.sum(&HeadCounts::scored);
     if (pages <= 0) return;
-    graph::Kernel mark{graph::KernelClass::kScore, pages * (2 * m.row() + kIndexBytes), pages * kIndexBytes};
+    Kernel mark{KernelClass::kScore, pages * (2 * m.row() + kIndexBytes), pages * kIndexBytes};
     mark.flops = 4 * pages * m.group * m.d;
-    ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "mark used pages", mark, {ops.ready()});
+    ops.compute(Kind::kScore, "mark used pages", mark, {ops.ready()});
     const double moved =
         2 * static_cast<double>(shape.heads.size()) * m.row();  // every token is moved into a page once
-    ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "fill page",
-               graph::Kernel{graph::KernelClass::kElementwise, moved, moved}, {ops.ready()});
+    ops.compute(Kind::kIndex, "fill page", Kernel{KernelClass::kElementwise, moved, moved}, {ops.ready()});
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {

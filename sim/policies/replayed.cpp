@@ -106,7 +106,7 @@ class Replayed final : public Policy {
     const Dims m(*shape.model);
     // Later steps may fetch any token, generated ones included.
     if (record_.fetches) back_up_token(shape, 1, HostLayout::kNhd, ops);
-    graph::OpId op = ops.ready();
+    OpId op = ops.ready();
     if (s_.index_bytes > 0) {
       const double read = s_.index_bytes * static_cast<double>(shape.tokens) * shape.batch * m.kv_heads;
       const double chosen = shape.sum(&HeadCounts::attended) / static_cast<double>(shape.heads.size());
@@ -115,11 +115,9 @@ class Replayed final : public Policy {
     }
     const double fetched = shape.sum(&HeadCounts::fetched);
     if (fetched > 0) {
-      graph::Copy copy;
-      copy.kind = graph::CopyKind::kMemcpyAsync;
-      copy.runs = 2 * shape.sum(&HeadCounts::fetched_runs);
+      Copy copy{.kind = CopyKind::kMemcpyAsync, .runs = 2 * shape.sum(&HeadCounts::fetched_runs)};
       copy.run_bytes = 2 * fetched * m.row() / copy.runs;
-      op = ops.copy(graph::Lane::kCopyA, "fetch tokens", copy, {fetch_ids(fetched, {}, ops, op)});
+      op = ops.copy(Lane::kCopyA, "fetch tokens", copy, {fetch_ids(fetched, {}, ops, op)});
     }
     ops.done(ops.attention(attention_over(shape, gathered_unit(shape)), {op}));
   }

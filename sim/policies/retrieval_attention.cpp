@@ -30,10 +30,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kind;
-using graph::Lane;
-using graph::OpId;
-
 constexpr double kListedKey = 8;  // position of a key in Faiss's lists
 
 enum class IndexKind { kGraph, kFlat, kHnsw, kIvf };
@@ -142,11 +138,10 @@ class RetrievalAttention final : public Policy {
     const double keys = indexed.keys;
     const double rows =
         shape.batch * m.q_heads * std::ceil(s_.build_queries * static_cast<double>(shape.prompt_tokens));
-    const OpId scores = ops.kernel(Lane::kCompute, Kind::kIndex, "nearest keys of the prompt's queries",
-                                   graph::Gemm{rows, keys, m.d, m.element}, {ops.ready()});
+    const OpId scores = ops.compute(Kind::kIndex, "nearest keys of the prompt's queries",
+                                    Gemm{rows, keys, m.d, m.element}, {ops.ready()});
     const double near = std::min(keys, static_cast<double>(s_.degree));
-    const OpId ranked =
-        ops.kernel(Lane::kCompute, Kind::kIndex, "their top-k", graph::TopK{rows, keys, near, m.element}, {scores});
+    const OpId ranked = ops.compute(Kind::kIndex, "their top-k", TopK{rows, keys, near, m.element}, {scores});
     const OpId sent = send_to_host("neighbours", rows * near * kIndexBytes, ops, ranked);
     const double scored = s_.build_scored < 0 ? roargraph_scored(keys, near, static_cast<double>(s_.build_beam))
                                               : static_cast<double>(s_.build_scored);
@@ -166,14 +161,14 @@ class RetrievalAttention final : public Policy {
     const auto rows = static_cast<double>(shape.heads.size());
     const double read = shape.sum(&HeadCounts::candidates) / rows, vector = m.d * kIndexElement;
     const double edges = s_.follows_edges() ? kIndexBytes : 0;
-    graph::CpuWork search{rows, read * (vector + edges), 2 * read * m.d, vector};
+    CpuWork search{rows, read * (vector + edges), 2 * read * m.d, vector};
     const auto context = static_cast<double>(shape.tokens);
     // Edges lead to arbitrary addresses; the keys of a list are contiguous.
     if (s_.follows_edges()) search.places_per_item = read, search.region_bytes = context * vector;
     const OpId found = ops.cpu("search index", search, {sent});
     // The search has computed the scores, so that only values remain to be read.
     const double values = shape.sum(&HeadCounts::cpu_attended) / rows;
-    graph::CpuWork attend{rows, values * m.row(), 2 * values * m.d, m.row()};
+    CpuWork attend{rows, values * m.row(), 2 * values * m.d, m.row()};
     attend.places_per_item = values, attend.region_bytes = context * m.row();
     const OpId attended = ops.cpu("CPU attention", attend, {found});
     attend_and_merge(shape, ops, sent, attended);

@@ -32,11 +32,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kernel;
-using graph::KernelClass;
-using graph::Kind;
-using graph::Lane;
-
 struct RetroSetting {
   std::int64_t sink = 0, recent = 0, segment = 1, cluster_tokens = 1;
   double retrieved = 0, estimated = 0, cache = 0;
@@ -111,10 +106,10 @@ class RetroHead {
   void step(int t, HeadSelection& out) {
     const std::int64_t prompt = layer_.info().prompt_tokens;
     const Range range = s_.indexed(prompt);
-    for (std::int64_t i = 0; i < range.begin; ++i) out.attended.push_back(static_cast<std::int32_t>(i));
+    append_range(0, range.begin, out.attended);
     estimated_.clear();
     if (!index_.tokens.empty()) retrieve(t, out);
-    for (std::int64_t i = range.end; i <= prompt + t; ++i) out.attended.push_back(static_cast<std::int32_t>(i));
+    append_range(range.end, prompt + t + 1, out.attended);
     if (!index_.tokens.empty()) attend(t, out.attended);
   }
 
@@ -256,17 +251,17 @@ class RetroInfer final : public Policy {
     const double lists = shape.batch * m.kv_heads, rows = lists * tokens;
     const double of_segment = std::min(tokens, static_cast<double>(s_.segment));
     const auto clusters = static_cast<double>(s_.clusters(shape.prompt_tokens));
-    graph::OpId op = ops.ready();
+    OpId op = ops.ready();
     for (int i = 0; i < s_.iterations; ++i) {
       const auto each = static_cast<double>(s_.clusters_of(static_cast<std::int64_t>(of_segment)));
-      op = ops.kernel(Lane::kCompute, Kind::kIndex, "nearest centroid", graph::Gemm{rows, each, m.d}, {op});
+      op = ops.compute(Kind::kIndex, "nearest centroid", Gemm{rows, each, m.d}, {op});
       Kernel move{KernelClass::kReduce, rows * (m.row() + kIndexBytes), lists * clusters * m.row()};
       move.flops = rows * m.d;
-      op = ops.kernel(Lane::kCompute, Kind::kIndex, "move centroids", move, {op});
+      op = ops.compute(Kind::kIndex, "move centroids", move, {op});
     }
     Kernel values{KernelClass::kReduce, rows * (m.row() + kIndexBytes), lists * clusters * m.row()};
     values.flops = rows * m.d;
-    ops.kernel(Lane::kCompute, Kind::kIndex, "mean values", values, {op});
+    ops.compute(Kind::kIndex, "mean values", values, {op});
     offload_prompt(shape, {s_.sink, s_.recent, true}, ops);
   }
 
@@ -277,13 +272,10 @@ class RetroInfer final : public Policy {
     const auto lists = static_cast<double>(shape.heads.size());
     const double estimated = shape.sum(&HeadCounts::candidates), fetched = shape.sum(&HeadCounts::fetched);
     const double read = s_.retrieved * scored + estimated;
-    graph::OpId op =
-        score_and_rank(shape, scored * m.row(), 2 * scored * m.group * m.d, read / lists, ops, ops.ready());
+    OpId op = score_and_rank(shape, scored * m.row(), 2 * scored * m.group * m.d, read / lists, ops, ops.ready());
     op = fetch_ids(s_.retrieved * scored, {}, ops, op);
     if (fetched > 0) {
-      graph::Copy missing;
-      missing.kind = graph::CopyKind::kZeroCopy;
-      missing.runs = shape.sum(&HeadCounts::fetched_runs);
+      Copy missing{.kind = CopyKind::kZeroCopy, .runs = shape.sum(&HeadCounts::fetched_runs)};
       missing.run_bytes = fetched * 2 * m.row() / missing.runs;
       op = ops.copy(Lane::kCopyA, "missing clusters", missing, {op});
       const double pairs = fetched * 2 * m.row();
@@ -292,13 +284,13 @@ class RetroInfer final : public Policy {
     }
     const auto generated = static_cast<double>(s_.sink + s_.recent) * lists;
     const double together = std::max(0.0, shape.sum(&HeadCounts::attended) - generated) * 2 * m.row();
-    op = ops.kernel(Lane::kCompute, Kind::kIndex, "bring clusters together",
-                    Kernel{KernelClass::kGather, together, together, 0, m.row()}, {op});
+    op = ops.compute(Kind::kIndex, "bring clusters together",
+                     Kernel{KernelClass::kGather, together, together, 0, m.row()}, {op});
     op = ops.attention(attention_over(shape, 0), {op});
     Kernel estimate{KernelClass::kScore, estimated * 2 * m.row() + shape.batch * m.q_heads * m.row(),
                     shape.batch * m.q_heads * m.row()};
     estimate.flops = 4 * estimated * m.group * m.d;
-    ops.done(ops.kernel(Lane::kCompute, Kind::kAttention, "estimated clusters", estimate, {op}));
+    ops.done(ops.compute(Kind::kAttention, "estimated clusters", estimate, {op}));
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {

@@ -26,11 +26,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kernel;
-using graph::KernelClass;
-using graph::Kind;
-using graph::Lane;
-
 struct RkvSetting {
   std::int64_t budget = 0, buffer = 0, window = 0, block = 0;
   int pool_kernel = 1;
@@ -138,7 +133,7 @@ class Rkv final : public Policy {
     const std::int64_t n = std::min(shape.start, s_.full()) + shape.length();
     if (n < s_.full()) return;
     const double lists = shape.batch * Dims(*shape.model).kv_heads;
-    const graph::OpId op = score(*shape.model, lists, static_cast<double>(n), ops, ops.ready());
+    const OpId op = score(*shape.model, lists, static_cast<double>(n), ops, ops.ready());
     const auto kept = static_cast<double>(s_.budget);
     rank_and_compact(*shape.model, lists, lists, static_cast<double>(n), kept, kept, ops, op);
   }
@@ -148,7 +143,7 @@ class Rkv final : public Policy {
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
-    graph::OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
+    OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
     ops.done(op);
     if (covers_all_) return;
     const double lists = static_cast<double>(shape.heads.size()) / static_cast<double>(s_.buffer);
@@ -172,17 +167,17 @@ class Rkv final : public Policy {
 
  private:
   // Scores the tokens of `lists` lists of n keys each.
-  graph::OpId score(const config::Model& model, double lists, double n, LayerOps& ops, graph::OpId after) const {
+  OpId score(const config::Model& model, double lists, double n, LayerOps& ops, OpId after) const {
     const Dims m(model);
-    after = ops.kernel(Lane::kCompute, Kind::kScore, "cosines of keys", graph::Gemm{lists * n, n, m.d}, {after});
+    after = ops.compute(Kind::kScore, "cosines of keys", Gemm{lists * n, n, m.d}, {after});
     // Compared with the threshold to find the last similar key, then averaged.
     Kernel reduce{KernelClass::kReduce, 2 * lists * n * n * kScoreBytes, lists * n * kScoreBytes};
     reduce.flops = 2 * lists * n * n;
-    after = ops.kernel(Lane::kCompute, Kind::kScore, "mean cosine", reduce, {after});
+    after = ops.compute(Kind::kScore, "mean cosine", reduce, {after});
     const double rows = lists * m.group * static_cast<double>(s_.window);
     Kernel window{KernelClass::kScore, (lists * n + rows) * m.row(), lists * n * kScoreBytes};
     window.flops = 2 * rows * n * m.d;
-    return ops.kernel(Lane::kCompute, Kind::kScore, "window scores", window, {after});
+    return ops.compute(Kind::kScore, "window scores", window, {after});
   }
 
   RkvSetting s_;

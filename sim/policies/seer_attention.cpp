@@ -24,11 +24,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kernel;
-using graph::KernelClass;
-using graph::Kind;
-using graph::Lane;
-
 struct SeerSetting {
   std::int64_t budget = 0, page = 1, gate_dim = 1;
   double threshold = 0;
@@ -85,13 +80,9 @@ class SeerHead final : public HeadRetrieval {
   std::vector<float> row_;
 };
 
-class Seer final : public Retrieval {
+class Seer final : public RetrievalBy<SeerHead, SeerSetting> {
  public:
-  explicit Seer(const SeerSetting& setting) : s_(setting) {}
-
-  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
-    return std::make_unique<SeerHead>(layer, kv_head, tokens, s_);
-  }
+  using RetrievalBy::RetrievalBy;
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     gate_keys(*shape.model, shape.batch * static_cast<double>(kept) / static_cast<double>(s_.page), ops);
@@ -100,18 +91,17 @@ class Seer final : public Retrieval {
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     const auto gate = static_cast<double>(s_.gate_dim);
-    graph::OpId op = gate_keys(*shape.model, shape.batch / static_cast<double>(s_.page), ops);
+    OpId op = gate_keys(*shape.model, shape.batch / static_cast<double>(s_.page), ops);
     // Every KV head has its own matrix for the queries of its group.
-    op = ops.kernel(Lane::kCompute, Kind::kScore, "gate query",
-                    graph::Gemm{static_cast<double>(shape.batch), m.kv_heads * gate, m.group * m.d}, {op});
+    op = ops.compute(Kind::kScore, "gate query",
+                     Gemm{static_cast<double>(shape.batch), m.kv_heads * gate, m.group * m.d}, {op});
     const double blocks = shape.sum(&HeadCounts::scored), heads = static_cast<double>(shape.heads.size());
     if (blocks > 0) {
       Kernel estimate{KernelClass::kScore, (blocks + heads) * gate * m.element, blocks * kScoreBytes};
       estimate.flops = 2 * blocks * gate;
-      op = ops.kernel(Lane::kCompute, Kind::kScore, "gate scores", estimate, {op});
+      op = ops.compute(Kind::kScore, "gate scores", estimate, {op});
       const double most = std::min(blocks / heads, static_cast<double>(s_.budget / s_.page));
-      op =
-          ops.kernel(Lane::kCompute, Kind::kTopK, "top-k", graph::TopK{heads, blocks / heads, most, kScoreBytes}, {op});
+      op = ops.compute(Kind::kTopK, "top-k", TopK{heads, blocks / heads, most, kScoreBytes}, {op});
     }
     ops.done(ops.attention(attention_over(shape, blocks > 0 ? static_cast<double>(s_.page) * m.row() : 0), {op}));
   }
@@ -132,17 +122,15 @@ class Seer final : public Retrieval {
 
  private:
   // Multiplies the maximum, minimum and mean key of `blocks` blocks of every KV head by a matrix per KV head.
-  graph::OpId gate_keys(const config::Model& model, double blocks, LayerOps& ops) const {
+  OpId gate_keys(const config::Model& model, double blocks, LayerOps& ops) const {
     const Dims m(model);
     const double heads = blocks * m.kv_heads, keys = heads * static_cast<double>(s_.page);
     Kernel pooled{KernelClass::kReduce, keys * m.row(), 3 * heads * m.row()};
     pooled.flops = 3 * keys * m.d;
-    const graph::OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "pool keys", pooled, {ops.ready()});
-    return ops.kernel(Lane::kCompute, Kind::kIndex, "gate keys",
-                      graph::Gemm{blocks, m.kv_heads * static_cast<double>(s_.gate_dim), 3 * m.d}, {op});
+    const OpId op = ops.compute(Kind::kIndex, "pool keys", pooled, {ops.ready()});
+    return ops.compute(Kind::kIndex, "gate keys", Gemm{blocks, m.kv_heads * static_cast<double>(s_.gate_dim), 3 * m.d},
+                       {op});
   }
-
-  SeerSetting s_;
 };
 
 const Fields<SeerSetting>& seer_attention_fields() {

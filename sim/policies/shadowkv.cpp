@@ -30,11 +30,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kernel;
-using graph::KernelClass;
-using graph::Kind;
-using graph::Lane;
-
 using Setting = ShadowSetting;
 
 class ShadowHead {
@@ -152,7 +147,7 @@ class ShadowHead {
     std::vector<std::int32_t> both;
     std::merge(outliers_.begin(), outliers_.end(), chosen.begin(), chosen.end(), std::back_inserter(both));
     append_page_tokens(both, s_.page, 0, tokens, out);
-    for (std::int64_t i = chunks_ * s_.page; i < tokens; ++i) out.push_back(static_cast<std::int32_t>(i));
+    append_range(chunks_ * s_.page, tokens, out);
   }
 
   const trace::Layer& layer_;
@@ -219,11 +214,10 @@ class ShadowKv final : public Policy {
     const auto chunks = static_cast<double>(s_.chunks(shape.prompt_tokens));
     Kernel landmarks{KernelClass::kReduce, 2 * bytes, shape.batch * m.kv_heads * chunks * m.row()};
     landmarks.flops = 4 * bytes / m.element;  // means, then cosines
-    const graph::OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "landmarks", landmarks, {ops.ready()});
+    const OpId op = ops.compute(Kind::kIndex, "landmarks", landmarks, {ops.ready()});
     const auto outliers = static_cast<double>(s_.outlier_chunks(shape.prompt_tokens));
     if (outliers > 0) {
-      ops.kernel(Lane::kCompute, Kind::kTopK, "outlier chunks",
-                 graph::TopK{shape.batch * m.kv_heads, chunks, outliers, kScoreBytes}, {op});
+      ops.compute(Kind::kTopK, "outlier chunks", TopK{shape.batch * m.kv_heads, chunks, outliers, kScoreBytes}, {op});
     }
     prompt_to_host(s_, shape, ops);
   }
@@ -231,7 +225,7 @@ class ShadowKv final : public Policy {
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     const double scored = shape.sum(&HeadCounts::scored);
-    graph::OpId op = ops.ready();
+    OpId op = ops.ready();
     if (scored > 0) {
       if (s_.refactorised > 0) refactorise(shape, m, ops);
       op = bring_chosen(s_, shape, ops, choose_chunks(s_, shape, ops));
@@ -276,8 +270,8 @@ class ShadowKv final : public Policy {
   void refactorise(const DecodeLayer& shape, const Dims& m, LayerOps& ops) const {
     const double share = 1 / static_cast<double>(s_.refactorised);
     factorise_keys(s_, m, shape.batch, static_cast<double>(shape.tokens), share, ops, ops.ready());
-    graph::Copy values;
-    values.direction = graph::Direction::kDeviceToHost;
+    Copy values;
+    values.direction = Direction::kDeviceToHost;
     values.runs = share * shape.batch;
     values.run_bytes = m.kv_heads * m.row() / share;
     values.issuer = Lane::kBackupThread;

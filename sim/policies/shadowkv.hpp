@@ -35,13 +35,13 @@ struct ShadowSetting {
 // Adds the factorisation of the keys of `batch` sequences of `tokens`, on the compute stream after `after`. share: of
 // one factorisation, if it happens only every few steps.
 void factorise_keys(const ShadowSetting& setting, const Dims& m, double batch, double tokens, double share,
-                    LayerOps& ops, graph::OpId after);
+                    LayerOps& ops, OpId after);
 // Fetches the values of the selected chunks from the host and reconstructs their keys from the factor, after the
 // selection. Returns the op after which both are in the buffers.
-graph::OpId bring_chosen(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops, graph::OpId after);
+OpId bring_chosen(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops, OpId after);
 // Copies the prompt's values to the host once they exist, and its index if it is staged there.
 void prompt_to_host(const ShadowSetting& setting, const PrefillLayer& shape, LayerOps& ops);
 // Adds the work from the query to the selected chunks.
-graph::OpId choose_chunks(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops);
+OpId choose_chunks(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops);
 
 }  // namespace kvcast::policy

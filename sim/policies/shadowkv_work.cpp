@@ -15,12 +15,6 @@
 
 namespace kvcast::policy {
 
-using graph::Kernel;
-using graph::KernelClass;
-using graph::Kind;
-using graph::Lane;
-using graph::OpId;
-
 namespace {
 
 constexpr double kPositionBytes = 8;  // PyTorch's indices
@@ -28,7 +22,7 @@ constexpr double kPositionBytes = 8;  // PyTorch's indices
 // Adds operators that read and write `bytes` each.
 OpId passes(LayerOps& ops, std::initializer_list<const char*> labels, double bytes, OpId after) {
   for (const char* label : labels) {
-    after = ops.kernel(Lane::kCompute, Kind::kIndex, label, Kernel{KernelClass::kElementwise, bytes, bytes}, {after});
+    after = ops.compute(Kind::kIndex, label, Kernel{KernelClass::kElementwise, bytes, bytes}, {after});
   }
   return after;
 }
@@ -37,39 +31,38 @@ OpId passes(LayerOps& ops, std::initializer_list<const char*> labels, double byt
 void by_second_moments(const ShadowSetting& s, const Dims& m, double batch, double rows, double share, LayerOps& ops,
                        OpId after) {
   const double width = m.kv_heads * m.d, rank = s.rank_of(m);
-  OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "second moments of keys",
-                       graph::Gemm{width, width, rows * share, kScoreBytes}, {after});
+  OpId op = ops.compute(Kind::kIndex, "second moments of keys", Gemm{width, width, rows * share, kScoreBytes}, {after});
   Kernel eigen{KernelClass::kReduce, share * batch * width * width * kScoreBytes,
                share * batch * width * rank * kScoreBytes};
   eigen.flops = 10 * share * batch * width * width * width;
-  op = ops.kernel(Lane::kCompute, Kind::kIndex, "eigenvectors", eigen, {op});
-  ops.kernel(Lane::kCompute, Kind::kIndex, "low-rank factor", graph::Gemm{rows * share, rank, width}, {op});
+  op = ops.compute(Kind::kIndex, "eigenvectors", eigen, {op});
+  ops.compute(Kind::kIndex, "low-rank factor", Gemm{rows * share, rank, width}, {op});
 }
 
 void by_library(const Dims& m, double batch, double rows, double share, LayerOps& ops, OpId after) {
   const double width = m.kv_heads * m.d, matrix = share * rows * width * kScoreBytes;
   Kernel triangle{KernelClass::kReduce, 2 * matrix, matrix};
   triangle.flops = 6 * share * rows * width * width;
-  OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "QR of keys", triangle, {after});
+  OpId op = ops.compute(Kind::kIndex, "QR of keys", triangle, {after});
   const double square = share * batch * width * width * kScoreBytes;
   Kernel decomposed{KernelClass::kFactorise, square, 2 * square};
   decomposed.flops = 20 * share * batch * width * width * width;
   decomposed.unit_bytes = width * kScoreBytes;
-  op = ops.kernel(Lane::kCompute, Kind::kIndex, "SVD of the triangle", decomposed, {op});
-  ops.host(Lane::kHost, Kind::kSync, "error codes of the SVD", graph::HostCall::kItemSync, share * batch, {op});
+  op = ops.compute(Kind::kIndex, "SVD of the triangle", decomposed, {op});
+  ops.host(Lane::kHost, Kind::kSync, "error codes of the SVD", HostCall::kItemSync, share * batch, {op});
 }
 
 OpId rebuild_keys(const ShadowSetting& s, const Dims& m, double tokens, LayerOps& ops, OpId after) {
   const double rank = s.rank_of(m), rows = tokens * rank * m.element, keys = tokens * m.row();
-  OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "gather low-rank rows",
-                       Kernel{KernelClass::kGather, rows, rows, 0, s.page * rank * m.element}, {after});
-  op = ops.kernel(Lane::kCompute, Kind::kIndex, "rebuild keys", graph::Gemm{tokens, m.d, rank}, {op});
+  OpId op = ops.compute(Kind::kIndex, "gather low-rank rows",
+                        Kernel{KernelClass::kGather, rows, rows, 0, s.page * rank * m.element}, {after});
+  op = ops.compute(Kind::kIndex, "rebuild keys", Gemm{tokens, m.d, rank}, {op});
   if (s.operators) {
     return passes(ops, {"keys cos", "negate half", "join halves", "rotated keys sin", "sum of both", "keys to buffer"},
                   keys, op);
   }
-  return ops.kernel(Lane::kCompute, Kind::kIndex, "RoPE of reconstructed keys",
-                    Kernel{KernelClass::kElementwise, keys, keys, 3 * tokens * m.d}, {op});
+  return ops.compute(Kind::kIndex, "RoPE of reconstructed keys",
+                     Kernel{KernelClass::kElementwise, keys, keys, 3 * tokens * m.d}, {op});
 }
 
 OpId bring_by_operators(const ShadowSetting& s, const DecodeLayer& shape, LayerOps& ops, OpId after) {
@@ -80,21 +73,16 @@ OpId bring_by_operators(const ShadowSetting& s, const DecodeLayer& shape, LayerO
       passes(ops, {"chunk numbers", "times chunk length", "token positions"}, tokens * kPositionBytes, after);
   const OpId sent = send_to_host("token positions", tokens * kPositionBytes, ops, op);
   // Gathered data are read and written.
-  graph::CpuWork gather;
+  CpuWork gather;
   gather.items = heads;
   gather.bytes_per_item = 2 * bytes / heads;
   gather.unit_bytes = static_cast<double>(s.page) * m.row();
   gather.places_per_item = bytes / heads / gather.unit_bytes;
   gather.region_bytes = static_cast<double>(shape.tokens) * m.row();
   const OpId gathered = ops.cpu("gather values", gather, {sent});
-  graph::Copy values;
-  values.kind = graph::CopyKind::kPageable;
-  values.runs = 1;
-  values.run_bytes = bytes;
-  values.issuer = Lane::kHost;
+  const Copy values{.kind = CopyKind::kPageable, .runs = 1, .run_bytes = bytes, .issuer = Lane::kHost};
   const OpId copied = ops.copy(Lane::kCopyA, "values", values, {gathered});
-  const OpId there =
-      ops.host(Lane::kHost, Kind::kSync, "wait for the values", graph::HostCall::kStreamSync, 1, {copied});
+  const OpId there = ops.host(Lane::kHost, Kind::kSync, "wait for the values", HostCall::kStreamSync, 1, {copied});
   return rebuild_keys(s, m, tokens, ops, passes(ops, {"values to buffer"}, bytes, there));
 }
 
@@ -104,18 +92,18 @@ OpId bring_by_kernels(const ShadowSetting& s, const DecodeLayer& shape, LayerOps
   const double hits = shape.sum(&HeadCounts::candidates) - missing;
   Kernel analyse{KernelClass::kElementwise, 2 * (hits + missing) / s.page * kIndexBytes,
                  (hits + missing) / s.page * kIndexBytes};
-  OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "hits and misses", analyse, {after});
+  OpId op = ops.compute(Kind::kIndex, "hits and misses", analyse, {after});
   OpId fetched = op;
   if (missing > 0) {
-    graph::Copy values;
-    values.kind = graph::CopyKind::kZeroCopy;
+    Copy values;
+    values.kind = CopyKind::kZeroCopy;
     values.runs = shape.sum(&HeadCounts::fetched_runs);
     values.run_bytes = s.page * m.row();
     fetched = ops.copy(Lane::kCopyA, "fetch values", values, {op});
   }
   if (hits > 0) {
     const Kernel move{KernelClass::kGather, hits * 2 * m.row(), hits * 2 * m.row(), 0, s.page * m.row()};
-    op = ops.kernel(Lane::kCompute, Kind::kIndex, "move hits", move, {op});
+    op = ops.compute(Kind::kIndex, "move hits", move, {op});
   }
   if (missing > 0) op = rebuild_keys(s, m, missing, ops, op);
   return ops.join(Lane::kCompute, {op, fetched});
@@ -139,16 +127,16 @@ OpId bring_chosen(const ShadowSetting& setting, const DecodeLayer& shape, LayerO
 
 void prompt_to_host(const ShadowSetting& setting, const PrefillLayer& shape, LayerOps& ops) {
   const Dims m(*shape.model);
-  graph::Copy values;
-  values.direction = graph::Direction::kDeviceToHost;
-  values.kind = setting.operators ? graph::CopyKind::kPageable : graph::CopyKind::kMemcpyAsync;
+  Copy values;
+  values.direction = Direction::kDeviceToHost;
+  values.kind = setting.operators ? CopyKind::kPageable : CopyKind::kMemcpyAsync;
   values.runs = shape.batch;
   values.run_bytes = m.kv_heads * static_cast<double>(shape.prompt_tokens) * m.row();
   values.issuer = Lane::kBackupThread;
   const OpId there = ops.copy(Lane::kBackup, "values to host", values, {ops.ready()});
   if (!setting.staged) return;
-  graph::Copy index = values;
-  index.kind = graph::CopyKind::kPageable;
+  Copy index = values;
+  index.kind = CopyKind::kPageable;
   const double rank = setting.rank_of(m), prompt = static_cast<double>(shape.prompt_tokens);
   const auto landmarks = static_cast<double>(setting.landmarks(shape.prompt_tokens));
   index.run_bytes = prompt * rank * m.element + m.kv_heads * (rank * m.row() + landmarks * (m.row() + kIndexBytes));
@@ -165,7 +153,7 @@ OpId choose_chunks(const ShadowSetting& setting, const DecodeLayer& shape, Layer
     const double scores = scored * m.group * kScoreBytes;
     op = passes(ops, {"scale scores", "softmax of scores", "convert scores"}, scores, op);
   }
-  return score_and_rank(shape, scored * m.row(), 2 * scored * m.group * m.d, wanted, ops, op, graph::Lane::kCompute,
+  return score_and_rank(shape, scored * m.row(), 2 * scored * m.group * m.d, wanted, ops, op, Lane::kCompute,
                         setting.operators ? Reduction::kPlain : Reduction::kSoftmax);
 }
 

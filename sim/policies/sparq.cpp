@@ -28,11 +28,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kernel;
-using graph::KernelClass;
-using graph::Kind;
-using graph::Lane;
-
 struct SparqSetting {
   std::int64_t budget = 0;  // a step with at most this many tokens reads all of them
   std::int64_t tokens = 0;  // k
@@ -165,31 +160,26 @@ class SparqHead final : public HeadRetrieval {
   bool replaced_ = false;
 };
 
-class Sparq final : public Retrieval {
+class Sparq final : public RetrievalBy<SparqHead, SparqSetting> {
  public:
-  explicit Sparq(const SparqSetting& setting) : s_(setting) {}
-
-  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
-    return std::make_unique<SparqHead>(layer, kv_head, tokens, s_);
-  }
+  using RetrievalBy::RetrievalBy;
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     const Dims m(*shape.model);
     const double bytes = shape.batch * m.kv_heads * static_cast<double>(kept) * m.row();
     if (s_.second_copy) {
-      ops.kernel(Lane::kCompute, Kind::kIndex, "second copy of keys", Kernel{KernelClass::kConvert, bytes, bytes},
-                 {ops.ready()});
+      ops.compute(Kind::kIndex, "second copy of keys", Kernel{KernelClass::kConvert, bytes, bytes}, {ops.ready()});
     }
     if (s_.mean_value) {
       Kernel mean{KernelClass::kReduce, bytes, shape.batch * m.kv_heads * m.row()};
       mean.flops = bytes / m.element;
-      ops.kernel(Lane::kCompute, Kind::kIndex, "mean value", mean, {ops.ready()});
+      ops.compute(Kind::kIndex, "mean value", mean, {ops.ready()});
     }
   }
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    const graph::OpId appended = append(shape, ops);
+    const OpId appended = append(shape, ops);
     const double scored = shape.sum(&HeadCounts::scored);
     if (scored <= 0) {
       ops.done(ops.attention(attention_over(shape, 0), {appended}));
@@ -199,8 +189,8 @@ class Sparq final : public Retrieval {
     const double heads = shape.batch * m.kv_heads;
     Kernel sum{KernelClass::kReduce, shape.batch * m.q_heads * m.row(), heads * m.d * kScoreBytes};
     sum.flops = shape.batch * m.q_heads * m.d;
-    graph::OpId op = ops.kernel(Lane::kCompute, Kind::kScore, "sum of |q|", sum, {appended});
-    op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-r dimensions", graph::TopK{heads, m.d, dims, kScoreBytes}, {op});
+    OpId op = ops.compute(Kind::kScore, "sum of |q|", sum, {appended});
+    op = ops.compute(Kind::kTopK, "top-r dimensions", TopK{heads, m.d, dims, kScoreBytes}, {op});
     op = estimate(shape, scored, dims, ops, op);
     op = ops.attention(attention_over(shape, gathered_unit(shape)), {op});
     ops.done(s_.mean_value ? blend(shape, scored, ops, op) : op);
@@ -223,23 +213,23 @@ class Sparq final : public Retrieval {
 
  private:
   // Adds the new key to the second copy and the new value to the mean.
-  graph::OpId append(const DecodeLayer& shape, LayerOps& ops) const {
+  OpId append(const DecodeLayer& shape, LayerOps& ops) const {
     const Dims m(*shape.model);
     const double row = shape.batch * m.kv_heads * m.row();
     if (!s_.second_copy && !s_.mean_value) return ops.ready();
     Kernel work{KernelClass::kElementwise, 0, 0};
     if (s_.second_copy) work.read_bytes += row, work.write_bytes += row;
     if (s_.mean_value) work.read_bytes += 2 * row, work.write_bytes += row;
-    return ops.kernel(Lane::kCompute, Kind::kIndex, "append to key copy and mean value", work, {ops.ready()});
+    return ops.compute(Kind::kIndex, "append to key copy and mean value", work, {ops.ready()});
   }
 
   // Without the second copy a row's r elements are gathered one at a time.
-  graph::OpId estimate(const DecodeLayer& shape, double scored, double dims, LayerOps& ops, graph::OpId after) const {
+  OpId estimate(const DecodeLayer& shape, double scored, double dims, LayerOps& ops, OpId after) const {
     const Dims m(*shape.model);
     if (!s_.second_copy) {
       Kernel gather{KernelClass::kGather, scored * dims * m.element, scored * dims * m.element};
       gather.unit_bytes = m.element;
-      after = ops.kernel(Lane::kCompute, Kind::kScore, "gather dimensions", gather, {after});
+      after = ops.compute(Kind::kScore, "gather dimensions", gather, {after});
     }
     return score_and_rank(shape, scored * dims * m.element, 2 * scored * m.group * dims,
                           static_cast<double>(s_.tokens + 1), ops, after, Lane::kCompute, Reduction::kPlain,
@@ -247,18 +237,16 @@ class Sparq final : public Retrieval {
   }
 
   // α reads the logits once more.
-  graph::OpId blend(const DecodeLayer& shape, double scored, LayerOps& ops, graph::OpId after) const {
+  OpId blend(const DecodeLayer& shape, double scored, LayerOps& ops, OpId after) const {
     const Dims m(*shape.model);
     const double logits = scored * m.group, outputs = shape.batch * m.q_heads;
     Kernel mass{KernelClass::kReduce, logits * kScoreBytes, outputs * kScoreBytes};
     mass.flops = 2 * logits;
-    after = ops.kernel(Lane::kCompute, Kind::kScore, "mass of selected tokens", mass, {after});
+    after = ops.compute(Kind::kScore, "mass of selected tokens", mass, {after});
     Kernel mix{KernelClass::kElementwise, (outputs + shape.batch * m.kv_heads) * m.row(), outputs * m.row()};
     mix.flops = 3 * outputs * m.d;
-    return ops.kernel(Lane::kCompute, Kind::kAttention, "add mean value", mix, {after});
+    return ops.compute(Kind::kAttention, "add mean value", mix, {after});
   }
-
-  SparqSetting s_;
 };
 
 const Fields<SparqSetting>& sparq_fields() {

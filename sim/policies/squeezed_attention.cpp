@@ -27,11 +27,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kernel;
-using graph::KernelClass;
-using graph::Kind;
-using graph::Lane;
-
 struct SqueezedAttentionSetting {
   double share = 0, sparsity = 0;
   int window = 0, iterations = 1;
@@ -144,7 +139,7 @@ class SqueezedSelector final : public Selector {
 
   void prefill(LayerSelection& resident) override {
     resident.reset(static_cast<std::size_t>(layer_.info().n_kv_heads), false);
-    for (HeadSelection& head : resident.heads) add(0, layer_.info().prompt_tokens, head.attended);
+    for (HeadSelection& head : resident.heads) append_range(0, layer_.info().prompt_tokens, head.attended);
   }
 
   void step(int t, LayerSelection& out) override {
@@ -156,15 +151,11 @@ class SqueezedSelector final : public Selector {
         dense_from = s_.clustered(info.prompt_tokens);
         choose(t, h, out.heads[h]);
       }
-      add(dense_from, info.prompt_tokens + t + 1, out.heads[h].attended);
+      append_range(dense_from, info.prompt_tokens + t + 1, out.heads[h].attended);
     }
   }
 
  private:
-  static void add(std::int64_t begin, std::int64_t end, std::vector<std::int32_t>& out) {
-    for (std::int64_t i = begin; i < end; ++i) out.push_back(static_cast<std::int32_t>(i));
-  }
-
   void choose(int t, std::size_t head, HeadSelection& out) {
     const trace::TraceInfo& info = layer_.info();
     const Clusters& clusters = index_->heads[head];
@@ -228,32 +219,32 @@ class SqueezedAttention final : public Policy {
     constexpr double kSingle = 4;
     const double heads = shape.batch * m.kv_heads, rows = heads * keys, row = m.d * kSingle;
     const auto clusters = static_cast<double>(s_.clusters(shape.prompt_tokens));
-    graph::OpId op = ops.ready();
+    OpId op = ops.ready();
     for (int i = 0; i < s_.iterations; ++i) {
       Kernel nearest{KernelClass::kReduce, (rows + heads * clusters) * row, rows * kIndexBytes};
       nearest.flops = 2 * rows * clusters * m.d;
-      op = ops.kernel(Lane::kCompute, Kind::kIndex, "nearest centroid", nearest, {op});
+      op = ops.compute(Kind::kIndex, "nearest centroid", nearest, {op});
       Kernel move{KernelClass::kReduce, rows * (row + kIndexBytes), heads * clusters * row};
       move.flops = rows * m.d;
-      op = ops.kernel(Lane::kCompute, Kind::kIndex, "move centroids", move, {op});
+      op = ops.compute(Kind::kIndex, "move centroids", move, {op});
     }
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     const double scored = shape.sum(&HeadCounts::scored), keys = shape.sum(&HeadCounts::candidates);
-    graph::OpId op = ops.ready();
+    OpId op = ops.ready();
     if (scored > 0) {
       const double scores = scored * m.group;
       for (const char* label : {"sum over centroids", "scores of centroids"}) {
         Kernel pass{KernelClass::kScore, scored * m.row(), scores * kScoreBytes};
         pass.flops = 2 * scores * m.d;
-        op = ops.kernel(Lane::kCompute, Kind::kScore, label, pass, {op});
+        op = ops.compute(Kind::kScore, label, pass, {op});
       }
       Kernel list{KernelClass::kReduce, scores * kScoreBytes + keys * kIndexBytes,
                   shape.sum(&HeadCounts::attended) * kIndexBytes};
       list.flops = keys;
-      op = ops.kernel(Lane::kCompute, Kind::kTopK, "list keys above threshold", list, {op});
+      op = ops.compute(Kind::kTopK, "list keys above threshold", list, {op});
     }
     ops.done(ops.attention(attention_over(shape, scored > 0 ? gathered_unit(shape) : 0), {op}));
   }

@@ -8,7 +8,6 @@
 // The original keeps keys before RoPE and numbers positions within the cache. Traces contain keys after RoPE at their
 // true positions, so that this is not modelled.
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
@@ -43,8 +42,8 @@ class StreamingSelector final : public Selector {
     out.reset(static_cast<std::size_t>(info_.n_kv_heads), false);
     const std::int64_t window = std::max(std::min(sink_, tokens), tokens - recent_);
     for (HeadSelection& head : out.heads) {
-      for (std::int64_t i = 0; i < std::min(sink_, tokens); ++i) head.attended.push_back(static_cast<std::int32_t>(i));
-      for (std::int64_t i = window; i < tokens; ++i) head.attended.push_back(static_cast<std::int32_t>(i));
+      append_range(0, std::min(sink_, tokens), head.attended);
+      append_range(window, tokens, head.attended);
     }
   }
 

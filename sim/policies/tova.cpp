@@ -89,14 +89,14 @@ class Tova final : public Policy {
     const double n = tokens_to_rank(shape, s_.quota.budget), times = shape.batch;
     if (n == 0) return;
     const Dims m(*shape.model);
-    graph::Kernel row{graph::KernelClass::kScore, times * (m.kv_heads * n + m.q_heads) * m.row(),
-                      times * m.q_heads * n * kScoreBytes};
+    Kernel row{KernelClass::kScore, times * (m.kv_heads * n + m.q_heads) * m.row(),
+               times * m.q_heads * n * kScoreBytes};
     row.flops = 2 * times * m.q_heads * n * m.d;
-    graph::OpId op = ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "last query's weights", row, {ops.ready()});
-    graph::Kernel mean{graph::KernelClass::kReduce, times * m.q_heads * n * kScoreBytes,
-                       times * lists(*shape.model) * n * kScoreBytes};
+    OpId op = ops.compute(Kind::kScore, "last query's weights", row, {ops.ready()});
+    Kernel mean{KernelClass::kReduce, times * m.q_heads * n * kScoreBytes,
+                times * lists(*shape.model) * n * kScoreBytes};
     mean.flops = times * m.q_heads * n * 5;  // maximum, difference and exponential, sum, division, mean
-    op = ops.kernel(graph::Lane::kCompute, graph::Kind::kScore, "softmax and mean", mean, {op});
+    op = ops.compute(Kind::kScore, "softmax and mean", mean, {op});
     rank_and_compact(*shape.model, times * lists(*shape.model), times * m.kv_heads, n,
                      static_cast<double>(s_.quota.budget), static_cast<double>(s_.quota.budget), ops, op);
   }

@@ -25,11 +25,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kernel;
-using graph::KernelClass;
-using graph::Kind;
-using graph::Lane;
-
 constexpr double kPasses = 16;  // passes of a binary search for a weight in half precision
 
 struct TwilightSetting {
@@ -105,14 +100,14 @@ class PrunedAttention final : public ForwardedOps {
   PrunedAttention(LayerOps& ops, const DecodeLayer& shape, const TwilightSetting& setting)
       : ForwardedOps(ops), shape_(shape), s_(setting) {}
 
-  graph::OpId attention(const graph::DecodeAttention& work, After after) override {
+  OpId attention(const DecodeAttention& work, After after) override {
     const Dims m(*shape_.model);
     const double chosen = shape_.sum(&HeadCounts::candidates);
     if (chosen <= 0) return ForwardedOps::attention(work, after);
     const double weights = chosen * (shape_.per_query_head ? 1 : m.group);
     Kernel estimate{KernelClass::kScore, chosen * s_.key_bytes(m), weights * kScoreBytes};
     estimate.flops = (2 * weights + 4 * chosen) * m.d;  // products, and unpacking
-    graph::OpId op = ForwardedOps::kernel(Lane::kCompute, Kind::kScore, "weights of packed keys", estimate, after);
+    OpId op = ForwardedOps::kernel(Lane::kCompute, Kind::kScore, "weights of packed keys", estimate, after);
     Kernel search{KernelClass::kReduce, weights * kScoreBytes, chosen * kIndexBytes};
     search.flops = kPasses * weights;
     op = ForwardedOps::kernel(Lane::kCompute, Kind::kTopK, "top-p", search, {op});
@@ -162,7 +157,7 @@ class Twilight final : public Retrieval {
     const Dims m(model);
     Kernel work{KernelClass::kConvert, keys * m.row(), keys * s_.key_bytes(m)};
     work.flops = 4 * keys * m.d;  // minimum, maximum, scale, rounding
-    ops.kernel(Lane::kCompute, Kind::kConvert, "pack keys", work, {ops.ready()});
+    ops.compute(Kind::kConvert, "pack keys", work, {ops.ready()});
   }
 
   TwilightSetting s_;

@@ -25,10 +25,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kind;
-using graph::Lane;
-using graph::OpId;
-
 constexpr std::int64_t kSampledBlocks = 64;
 
 struct XattentionSetting {
@@ -131,17 +127,16 @@ class XAttention final : public SparsePrompt {
     const double scores = heads * chunk.pairs() / (stride * stride), rows = heads * std::ceil(chunk.length() / block);
     PrefillChunk whole = chunk;
     whole.density = 1;
-    graph::PrefillAttention estimate = causal_attention(whole);
+    PrefillAttention estimate = causal_attention(whole);
     estimate.flops = 2 * heads * chunk.pairs() * m.d / stride;
     estimate.write_bytes = scores * kScoreBytes;
-    OpId op = ops.kernel(Lane::kCompute, Kind::kIndex, "antidiagonal scores", estimate, {ops.ready()});
+    OpId op = ops.compute(Kind::kIndex, "antidiagonal scores", estimate, {ops.ready()});
     const double sums = rows * std::ceil(keys / block) * kScoreBytes;
-    graph::Kernel softmax{graph::KernelClass::kReduce, 2 * scores * kScoreBytes, sums};
+    Kernel softmax{KernelClass::kReduce, 2 * scores * kScoreBytes, sums};
     softmax.flops = 4 * scores;
-    op = ops.kernel(Lane::kCompute, Kind::kIndex, "softmax, block sums", softmax, {op});
+    op = ops.compute(Kind::kIndex, "softmax, block sums", softmax, {op});
     const double columns = std::ceil(keys / block);
-    op =
-        ops.kernel(Lane::kCompute, Kind::kIndex, "sort blocks", graph::TopK{rows, columns, columns, kScoreBytes}, {op});
+    op = ops.compute(Kind::kIndex, "sort blocks", TopK{rows, columns, columns, kScoreBytes}, {op});
     PrefillChunk left = chunk;
     if (s_.density) left.density = *s_.density;
     return sparse_attention(left, ops, op);

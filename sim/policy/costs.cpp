@@ -5,10 +5,7 @@
 
 namespace kvcast::policy {
 
-using graph::Kind;
-using graph::Lane;
-
-graph::PrefillAttention causal_attention(const PrefillChunk& chunk) {
+PrefillAttention causal_attention(const PrefillChunk& chunk) {
   const Dims m(*chunk.model);
   const double rows = chunk.batch * chunk.length();
   const double seen = chunk.batch * (chunk.held + chunk.length());
@@ -20,16 +17,16 @@ graph::PrefillAttention causal_attention(const PrefillChunk& chunk) {
     queries = rows * m.q_heads * dims / 2 * config::Model::kElementBytes;
     pairs = seen * m.q_heads * dims * config::Model::kElementBytes;
   }
-  graph::PrefillAttention work;
+  PrefillAttention work;
   work.flops = 2.0 * chunk.batch * m.q_heads * dims * chunk.pairs() * chunk.density;
   work.read_bytes = queries + pairs;
   work.write_bytes = queries;
   return work;
 }
 
-graph::DecodeAttention attention_over(const DecodeLayer& shape, double unit_bytes) {
+DecodeAttention attention_over(const DecodeLayer& shape, double unit_bytes) {
   const Dims m(*shape.model);
-  graph::DecodeAttention work;
+  DecodeAttention work;
   work.rows = static_cast<double>(shape.heads.size());
   work.group = shape.per_query_head ? 1 : m.group;
   work.head_dim = m.d;
@@ -56,25 +53,25 @@ double gathered_unit(const DecodeLayer& shape) {
   return Dims(*shape.model).row() * (runs > 0 ? std::max(1.0, tokens / runs) : 1.0);
 }
 
-void score_by_dimension(graph::Kernel& work, double rows, double units) {
+void score_by_dimension(Kernel& work, double rows, double units) {
   constexpr double kUnits = 256;
   work.blocks = rows * std::ceil(units / kUnits), work.threads = 128, work.per_sm = 4;
 }
 
-graph::OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double flops, double k, LayerOps& ops,
-                           graph::OpId after, graph::Lane lane, Reduction reduction, Index index) {
+OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double flops, double k, LayerOps& ops, OpId after,
+                    Lane lane, Reduction reduction, Index index) {
   constexpr double kSoftmaxReads = 3;  // for the maximum, the sum and the weights
   const Dims m(*shape.model);
   const double scored = shape.sum(&HeadCounts::scored);
   if (scored <= 0) return after;
   const auto rows = static_cast<double>(shape.heads.size());
   const double scores = scored * (shape.per_query_head ? 1 : m.group);  // every query head scores each unit
-  graph::Kernel estimate{graph::KernelClass::kScore, read_bytes, scores * kScoreBytes};
+  Kernel estimate{KernelClass::kScore, read_bytes, scores * kScoreBytes};
   estimate.flops = flops;
   if (index == Index::kByDimension) score_by_dimension(estimate, rows, scored / rows);
-  graph::OpId op = ops.kernel(lane, Kind::kScore, "estimate", estimate, {after});
+  OpId op = ops.kernel(lane, Kind::kScore, "estimate", estimate, {after});
   if (!shape.per_query_head && m.group > 1) {
-    graph::Kernel reduce{graph::KernelClass::kReduce, scores * kScoreBytes, scored * kScoreBytes};
+    Kernel reduce{KernelClass::kReduce, scores * kScoreBytes, scored * kScoreBytes};
     reduce.flops = scores;
     if (reduction == Reduction::kSoftmax) {
       // One block holds the group's rows of a KV head, since a weight depends on the whole row.
@@ -83,7 +80,7 @@ graph::OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double f
     }
     op = ops.kernel(lane, Kind::kScore, "reduce over group", reduce, {op});
   }
-  const graph::TopK best{rows, scored / rows, std::min(k, scored / rows), kScoreBytes};
+  const TopK best{rows, scored / rows, std::min(k, scored / rows), kScoreBytes};
   return ops.kernel(lane, Kind::kTopK, "top-k", best, {op});
 }
 
@@ -91,22 +88,22 @@ double summary_element(const config::Model& model, SummaryFormat format) {
   return format == SummaryFormat::kCache ? model.cache_bytes() : 1;
 }
 
-graph::OpId summarise_pages(const PrefillLayer& shape, std::int64_t tokens, int page, LayerOps& ops, graph::OpId after,
-                            SummaryFormat format) {
+OpId summarise_pages(const PrefillLayer& shape, std::int64_t tokens, int page, LayerOps& ops, OpId after,
+                     SummaryFormat format) {
   const Dims m(*shape.model);
   const double pages = static_cast<double>((tokens + page - 1) / page);
   const double read = shape.batch * m.kv_heads * static_cast<double>(tokens) * m.row();
   const double written = shape.batch * m.kv_heads * pages * 2 * m.d * summary_element(*shape.model, format);
-  graph::Kernel work{graph::KernelClass::kReduce, read, written};
+  Kernel work{KernelClass::kReduce, read, written};
   work.flops = 2 * read / m.element;  // a comparison for the minimum and one for the maximum
-  return ops.kernel(Lane::kCompute, Kind::kIndex, "page summaries", work, {after});
+  return ops.compute(Kind::kIndex, "page summaries", work, {after});
 }
 
-graph::OpId update_page_summary(const DecodeLayer& shape, LayerOps& ops, SummaryFormat format) {
+OpId update_page_summary(const DecodeLayer& shape, LayerOps& ops, SummaryFormat format) {
   const Dims m(*shape.model);
   const double bytes = shape.batch * m.kv_heads * 2 * m.d * summary_element(*shape.model, format);
-  const graph::Kernel work{graph::KernelClass::kElementwise, bytes, bytes};
-  return ops.kernel(Lane::kCompute, Kind::kIndex, "update page summary", work, {ops.ready()});
+  const Kernel work{KernelClass::kElementwise, bytes, bytes};
+  return ops.compute(Kind::kIndex, "update page summary", work, {ops.ready()});
 }
 
 double kv_bytes(const MemoryShape& shape, double tokens, bool per_query_head) {

@@ -24,10 +24,10 @@ struct Dims {
 
 // Both products over the chunk's query-key pairs, scaled by its density. Queries, keys and values are read once,
 // outputs written once.
-graph::PrefillAttention causal_attention(const PrefillChunk& chunk);
+PrefillAttention causal_attention(const PrefillChunk& chunk);
 // Attention over the tokens that the heads of `shape` attend to. unit_bytes: contiguous bytes of K behind one index; 0
 // if rows are contiguous.
-graph::DecodeAttention attention_over(const DecodeLayer& shape, double unit_bytes);
+DecodeAttention attention_over(const DecodeLayer& shape, double unit_bytes);
 // Mean contiguous bytes of K around a token that is gathered by itself: neighbouring tokens form one piece.
 double gathered_unit(const DecodeLayer& shape);
 
@@ -39,22 +39,21 @@ enum class Index { kByUnit, kByDimension };
 
 // States the blocks of a kernel that scores `units` of each of `rows` over an index by dimension, as kvcast's own
 // (kernels/cuda/dim_score.cuh): 128 threads whose sums stay in registers, so that an SM holds four blocks.
-void score_by_dimension(graph::Kernel& work, double rows, double units);
+void score_by_dimension(Kernel& work, double rows, double units);
 
 // Reads `read_bytes` of an index to compute scores, reduces them over the group if heads share a selection, and finds
 // the k best of each selecting head; on the compute stream after `after`. Adds no op if nothing was scored. flops:
 // those of the scoring.
-graph::OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double flops, double k, LayerOps& ops,
-                           graph::OpId after, graph::Lane lane = graph::Lane::kCompute,
-                           Reduction reduction = Reduction::kPlain, Index index = Index::kByUnit);
+OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double flops, double k, LayerOps& ops, OpId after,
+                    Lane lane = Lane::kCompute, Reduction reduction = Reduction::kPlain, Index index = Index::kByUnit);
 
 // Bytes of one number of a page summary.
 double summary_element(const config::Model& model, SummaryFormat format);
 // Reads the prompt's keys once and writes [min | max] of its pages, for `tokens` tokens per head.
-graph::OpId summarise_pages(const PrefillLayer& shape, std::int64_t tokens, int page, LayerOps& ops, graph::OpId after,
-                            SummaryFormat format = SummaryFormat::kCache);
+OpId summarise_pages(const PrefillLayer& shape, std::int64_t tokens, int page, LayerOps& ops, OpId after,
+                     SummaryFormat format = SummaryFormat::kCache);
 // Reads and writes the bounds of the page that the new token belongs to.
-graph::OpId update_page_summary(const DecodeLayer& shape, LayerOps& ops, SummaryFormat format = SummaryFormat::kCache);
+OpId update_page_summary(const DecodeLayer& shape, LayerOps& ops, SummaryFormat format = SummaryFormat::kCache);
 // KV pairs of `tokens` tokens per head, over all layers and sequences.
 double kv_bytes(const MemoryShape& shape, double tokens, bool per_query_head = false);
 // Page summaries [min | max] of `tokens` tokens per head, over all layers and sequences.

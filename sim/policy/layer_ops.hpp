@@ -12,6 +12,22 @@
 
 namespace kvcast::policy {
 
+// The vocabulary in which policies state their work.
+using graph::Copy;
+using graph::CopyKind;
+using graph::CpuWork;
+using graph::DecodeAttention;
+using graph::Direction;
+using graph::Gemm;
+using graph::HostCall;
+using graph::Kernel;
+using graph::KernelClass;
+using graph::Kind;
+using graph::Lane;
+using graph::OpId;
+using graph::PrefillAttention;
+using graph::TopK;
+
 // One layer's prefill of the whole batch, after its attention over [start, stop()).
 struct PrefillLayer {
   const config::Model* model = nullptr;
@@ -61,32 +77,34 @@ class LayerOps {
  public:
   virtual ~LayerOps() = default;
 
-  using After = std::initializer_list<graph::OpId>;
+  using After = std::initializer_list<OpId>;
 
   // The op after which this layer's query and the appended key and value exist (decode), or its attention is done
   // (prefill).
-  virtual graph::OpId ready() const = 0;
+  virtual OpId ready() const = 0;
   // The result of ready() in the layer before of the same decode step, for work that starts one layer ahead; ready() in
   // the first layer.
-  virtual graph::OpId ready_before() const { return ready(); }
+  virtual OpId ready_before() const { return ready(); }
   // Adds one kernel on a stream, after the named ops and earlier work of its lane.
-  virtual graph::OpId kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work,
-                             After after) = 0;
-  virtual graph::OpId host(graph::Lane thread, graph::Kind kind, const char* label, graph::HostCall call, double count,
-                           After after) = 0;
-  virtual graph::OpId copy(graph::Lane lane, const char* label, const graph::Copy& copy, After after) = 0;
-  virtual graph::OpId cpu(const char* label, const graph::CpuWork& work, After after) = 0;
-  virtual graph::OpId join(graph::Lane lane, After after) = 0;
+  virtual OpId kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) = 0;
+  // The same on the stream of the model.
+  OpId compute(Kind kind, const char* label, const graph::Work& work, After after) {
+    return kernel(Lane::kCompute, kind, label, work, after);
+  }
+  virtual OpId host(Lane thread, Kind kind, const char* label, HostCall call, double count, After after) = 0;
+  virtual OpId copy(Lane lane, const char* label, const Copy& copy, After after) = 0;
+  virtual OpId cpu(const char* label, const CpuWork& work, After after) = 0;
+  virtual OpId join(Lane lane, After after) = 0;
   // Adds attention over the tokens that the step reads, with the framework's factors (expanded heads) applied; usually
   // the last op.
-  virtual graph::OpId attention(const graph::DecodeAttention& work, After after) = 0;
+  virtual OpId attention(const DecodeAttention& work, After after) = 0;
 
   // Ops that later steps wait for, by (event, this layer), within graph::WorkSource::kReach steps; −1 if there is none,
   // or no longer.
-  virtual void note(std::string_view event, graph::OpId op) = 0;
-  virtual graph::OpId noted(std::string_view event) const = 0;
+  virtual void note(std::string_view event, OpId op) = 0;
+  virtual OpId noted(std::string_view event) const = 0;
   // The next layers of this step wait for this op. Call exactly once in decode_layer.
-  virtual void done(graph::OpId op) = 0;
+  virtual void done(OpId op) = 0;
 };
 
 }  // namespace kvcast::policy

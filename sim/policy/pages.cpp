@@ -93,7 +93,7 @@ void append_page_tokens(std::span<const std::int32_t> pages, int page, std::int6
                         std::vector<std::int32_t>& out) {
   for (const std::int32_t p : pages) {
     const std::int64_t begin = first + std::int64_t{p} * page;
-    for (std::int64_t i = begin; i < std::min(begin + page, end); ++i) out.push_back(static_cast<std::int32_t>(i));
+    append_range(begin, std::min(begin + page, end), out);
   }
 }
 

@@ -46,9 +46,8 @@ void Policy::survey(std::span<const LayerInput* const>) {}
 
 void Policy::prefill_layer(const PrefillLayer&, LayerOps&) const {}
 
-graph::OpId Policy::prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const {
-  return ops.kernel(graph::Lane::kCompute, graph::Kind::kAttention, "prefill attention", causal_attention(chunk),
-                    {ops.ready()});
+OpId Policy::prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const {
+  return ops.compute(Kind::kAttention, "prefill attention", causal_attention(chunk), {ops.ready()});
 }
 
 std::unique_ptr<Policy> make_policy(const Descriptor& descriptor, const config::Node& parameters,

@@ -114,7 +114,7 @@ class Policy {
   virtual PromptBlocks prompt_blocks(const config::Model&, int /*layer*/) const { return {}; }
   // Attention over a chunk of the prompt, from ops.ready() on. Returns the op that produces its output. By default all
   // pairs.
-  virtual graph::OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const;
+  virtual OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const;
   // Work after a layer's prefill attention (over a block, if the prompt is read in blocks): scoring the prompt,
   // building summaries, copying to the host.
   virtual void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const;

@@ -4,9 +4,7 @@
 
 namespace kvcast::policy {
 
-using graph::OpId;
-
-OpId Recorder::add(graph::Kind kind, graph::Lane lane, const char* label, const graph::Work& work, After after) {
+OpId Recorder::add(Kind kind, Lane lane, const char* label, const graph::Work& work, After after) {
   graph::Op& op = ops_.emplace_back();
   op.kind = kind;
   op.lane = lane;
@@ -20,30 +18,27 @@ OpId Recorder::add(graph::Kind kind, graph::Lane lane, const char* label, const 
   return id;
 }
 
-OpId Recorder::kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work, After after) {
+OpId Recorder::kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) {
   return add(kind, lane, label, work, after);
 }
 
-OpId Recorder::host(graph::Lane thread, graph::Kind kind, const char* label, graph::HostCall call, double count,
-                    After after) {
+OpId Recorder::host(Lane thread, Kind kind, const char* label, HostCall call, double count, After after) {
   return add(kind, thread, label, graph::Host{call, count}, after);
 }
 
-OpId Recorder::copy(graph::Lane lane, const char* label, const graph::Copy& copy, After after) {
-  const bool in = copy.direction == graph::Direction::kHostToDevice;
-  return add(in ? graph::Kind::kCopyIn : graph::Kind::kCopyOut, lane, label, copy, after);
+OpId Recorder::copy(Lane lane, const char* label, const Copy& copy, After after) {
+  const bool in = copy.direction == Direction::kHostToDevice;
+  return add(in ? Kind::kCopyIn : Kind::kCopyOut, lane, label, copy, after);
 }
 
-OpId Recorder::cpu(const char* label, const graph::CpuWork& work, After after) {
-  return add(graph::Kind::kCpuWork, graph::Lane::kCpu, label, work, after);
+OpId Recorder::cpu(const char* label, const CpuWork& work, After after) {
+  return add(Kind::kCpuWork, Lane::kCpu, label, work, after);
 }
 
-OpId Recorder::join(graph::Lane lane, After after) {
-  return add(graph::Kind::kMarker, lane, "join", graph::Marker{}, after);
-}
+OpId Recorder::join(Lane lane, After after) { return add(Kind::kMarker, lane, "join", graph::Marker{}, after); }
 
-OpId Recorder::attention(const graph::DecodeAttention& work, After after) {
-  return add(graph::Kind::kAttention, graph::Lane::kCompute, "attention", work, after);
+OpId Recorder::attention(const DecodeAttention& work, After after) {
+  return add(Kind::kAttention, Lane::kCompute, "attention", work, after);
 }
 
 OpId Recorder::noted(std::string_view event) const {
@@ -57,7 +52,7 @@ void Recorder::done(OpId op) {
 }
 
 void Recorder::next_step() {
-  ready_ = add(graph::Kind::kMarker, graph::Lane::kCompute, "ready", graph::Marker{}, {});
+  ready_ = add(Kind::kMarker, Lane::kCompute, "ready", graph::Marker{}, {});
   done_ = -1;
 }
 

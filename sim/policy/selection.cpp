@@ -1,6 +1,14 @@
 #include "policy/selection.hpp"
 
+#include <numeric>
+
 namespace kvcast::policy {
+
+void append_range(std::int64_t first, std::int64_t end, std::vector<std::int32_t>& out) {
+  if (end <= first) return;
+  out.resize(out.size() + static_cast<std::size_t>(end - first));
+  std::iota(out.end() - (end - first), out.end(), static_cast<std::int32_t>(first));
+}
 
 std::int64_t count_runs(const std::vector<std::int32_t>& positions) {
   std::int64_t runs = positions.empty() ? 0 : 1;

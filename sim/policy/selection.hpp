@@ -32,6 +32,8 @@ struct HeadSelection {
   }
 };
 
+// Appends the numbers first … end − 1, none if end ≤ first.
+void append_range(std::int64_t first, std::int64_t end, std::vector<std::int32_t>& out);
 // Number of contiguous pieces of ascending positions.
 std::int64_t count_runs(const std::vector<std::int32_t>& positions);
 // Sets the counts that follow from the lists: attended (without cpu_attended), attended_runs, fetched, evicted. The

@@ -37,7 +37,7 @@ class DenseFirst final : public Policy {
     return blocks;
   }
 
-  graph::OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
+  OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
     return (chunk.layer < layers_ ? *full_ : *inner_).prefill_attention(chunk, ops);
   }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
@@ -13,9 +12,6 @@
 
 namespace kvcast::policy {
 namespace {
-
-using graph::Kind;
-using graph::Lane;
 
 std::int64_t size_of(const Held& held) { return static_cast<std::int64_t>(held.size()); }
 
@@ -60,11 +56,8 @@ void EvictionRule::after_step(int, std::vector<Held>&) {}
 
 void choose_stay(const Held& held, std::span<const float> scores, const Quota& quota, std::vector<std::int32_t>& stay) {
   KVCAST_CHECK(scores.size() == held.size() && quota.sink + quota.recent <= quota.budget);
-  if (size_of(held) <= quota.budget) {
-    stay.resize(held.size());
-    std::iota(stay.begin(), stay.end(), 0);
-    return;
-  }
+  stay.clear();
+  if (size_of(held) <= quota.budget) return append_range(0, size_of(held), stay);
   // Sink tokens were never evicted, so they are first in the list; the recent ones are last.
   const auto sinks = std::lower_bound(held.begin(), held.end(), quota.sink) - held.begin();
   const auto end = static_cast<std::ptrdiff_t>(held.size()) - quota.recent;
@@ -73,12 +66,9 @@ void choose_stay(const Held& held, std::span<const float> scores, const Quota& q
   std::vector<std::int32_t> best;
   ranking.select(scores.subspan(static_cast<std::size_t>(sinks), static_cast<std::size_t>(end - sinks)),
                  static_cast<std::size_t>(quota.budget - sinks - quota.recent), best);
-  stay.resize(static_cast<std::size_t>(sinks));
-  std::iota(stay.begin(), stay.end(), 0);
+  append_range(0, sinks, stay);
   for (const std::int32_t i : best) stay.push_back(i + static_cast<std::int32_t>(sinks));
-  for (std::ptrdiff_t i = end; i < static_cast<std::ptrdiff_t>(held.size()); ++i) {
-    stay.push_back(static_cast<std::int32_t>(i));
-  }
+  append_range(end, size_of(held), stay);
 }
 
 void keep_only(Held& held, const std::vector<std::int32_t>& stay) {
@@ -103,9 +93,7 @@ std::vector<Held> evict_prompt(EvictionRule& rule, std::span<const std::int64_t>
   std::vector<Held> held(static_cast<std::size_t>(heads));
   std::int64_t first = 0;
   for (const std::int64_t end : ends) {
-    for (Held& head : held) {
-      for (std::int64_t i = first; i < end; ++i) head.push_back(static_cast<std::int32_t>(i));
-    }
+    for (Held& head : held) append_range(first, end, head);
     rule.after_block(first, end, held);
     first = end;
   }
@@ -133,38 +121,37 @@ double tokens_to_rank(const PrefillLayer& shape, std::int64_t budget) {
 }
 
 void rank_and_compact(const config::Model& model, double rows, double lists, double ranked, double chosen, double kept,
-                      LayerOps& ops, graph::OpId after) {
+                      LayerOps& ops, OpId after) {
   const Dims m(model);
-  const graph::TopK best{rows, ranked, std::min(chosen, ranked), kScoreBytes};
-  const graph::OpId picked = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k", best, {after});
+  const TopK best{rows, ranked, std::min(chosen, ranked), kScoreBytes};
+  const OpId picked = ops.compute(Kind::kTopK, "top-k", best, {after});
   const double moved = 2 * lists * kept * m.row();
-  graph::Kernel compact{graph::KernelClass::kGather, moved, moved};
+  Kernel compact{KernelClass::kGather, moved, moved};
   compact.unit_bytes = m.row();
-  ops.kernel(Lane::kCompute, Kind::kIndex, "compact", compact, {picked});
+  ops.compute(Kind::kIndex, "compact", compact, {picked});
 }
 
 void attend_and_evict(const DecodeLayer& shape, bool accumulates, double lists, LayerOps& ops) {
   const Dims m(*shape.model);
   const double held = shape.sum(&HeadCounts::attended), evicted = shape.sum(&HeadCounts::evicted);
   const double weights = held * (shape.per_query_head ? 1 : m.group) * kScoreBytes;
-  graph::DecodeAttention work = attention_over(shape, 0);
+  DecodeAttention work = attention_over(shape, 0);
   work.score_bytes = weights;
-  graph::OpId op = ops.attention(work, {ops.ready()});
+  OpId op = ops.attention(work, {ops.ready()});
   ops.done(op);
   const double totals = held * kScoreBytes;
-  graph::Kernel reduce{graph::KernelClass::kReduce, weights + (accumulates ? totals : 0), totals};
+  Kernel reduce{KernelClass::kReduce, weights + (accumulates ? totals : 0), totals};
   reduce.flops = weights / kScoreBytes;
-  op = ops.kernel(Lane::kCompute, Kind::kScore, accumulates ? "add weights" : "reduce weights", reduce, {op});
+  op = ops.compute(Kind::kScore, accumulates ? "add weights" : "reduce weights", reduce, {op});
   if (evicted > 0) evict_least(shape, shape.batch * lists, ops, op);
 }
 
-void evict_least(const DecodeLayer& shape, double rows, LayerOps& ops, graph::OpId after) {
+void evict_least(const DecodeLayer& shape, double rows, LayerOps& ops, OpId after) {
   const double held = shape.sum(&HeadCounts::attended) / static_cast<double>(shape.heads.size());
   const double numbers = shape.sum(&HeadCounts::evicted) * kIndexBytes;
-  after = ops.kernel(Lane::kCompute, Kind::kTopK, "argmin", graph::TopK{rows, held, 1, kScoreBytes}, {after});
+  after = ops.compute(Kind::kTopK, "argmin", TopK{rows, held, 1, kScoreBytes}, {after});
   // Records the slot of the evicted token, where the next token is written.
-  ops.kernel(Lane::kCompute, Kind::kIndex, "free slot",
-             graph::Kernel{graph::KernelClass::kElementwise, numbers, numbers}, {after});
+  ops.compute(Kind::kIndex, "free slot", Kernel{KernelClass::kElementwise, numbers, numbers}, {after});
 }
 
 }  // namespace kvcast::policy

@@ -60,12 +60,12 @@ void check_quota(const ParameterValues& values, const Quota& quota);
 double tokens_to_rank(const PrefillLayer& shape, std::int64_t budget);
 // Finds the best `chosen` of `ranked` scores in `rows` rows and compacts the `kept` tokens of each KV list.
 void rank_and_compact(const config::Model& model, double rows, double lists, double ranked, double chosen, double kept,
-                      LayerOps& ops, graph::OpId after);
+                      LayerOps& ops, OpId after);
 // Attends to all held tokens and writes the weights, n_q·N·4 bytes; then adds them to running totals (`accumulates`),
 // finds the smallest in each list and overwrites its slot. `lists`: rows that are ranked per sequence.
 void attend_and_evict(const DecodeLayer& shape, bool accumulates, double lists, LayerOps& ops);
 // The last part of attend_and_evict: finds the smallest in each of `rows` lists of scores and overwrites the slot of
 // the evicted token.
-void evict_least(const DecodeLayer& shape, double rows, LayerOps& ops, graph::OpId after);
+void evict_least(const DecodeLayer& shape, double rows, LayerOps& ops, OpId after);
 
 }  // namespace kvcast::policy

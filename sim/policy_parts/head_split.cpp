@@ -57,11 +57,8 @@ class SplitSelector final : public Selector {
     for (std::size_t h = 0; h < full_.size(); ++h) {
       std::vector<std::int32_t>& list = out.heads[h].attended;
       const std::int64_t sinks = full_[h] ? tokens : std::min(split_.sink, tokens);
-      list.resize(index(sinks));
-      std::iota(list.begin(), list.end(), 0);
-      for (std::int64_t i = std::max(sinks, tokens - split_.recent); i < tokens; ++i) {
-        list.push_back(static_cast<std::int32_t>(i));
-      }
+      append_range(0, sinks, list);
+      append_range(std::max(sinks, tokens - split_.recent), tokens, list);
     }
   }
 
@@ -138,7 +135,7 @@ class SplitPolicy final : public Policy {
     DecodeLayer shape = drawn;
     shape.heads = heads;
     const double evicted = shape.sum(&HeadCounts::evicted);
-    graph::OpId ready = ops.ready();
+    OpId ready = ops.ready();
     if (split_.compensate && evicted > 0) {
       // Reads the pair that leaves and the means, and writes the means; this includes the read of the means by
       // attention.
@@ -180,10 +177,10 @@ class SplitPolicy final : public Policy {
   }
 
   // Adds `pairs` to the means of their heads.
-  static graph::OpId sum_up(const Dims& m, double pairs, double read, double write, LayerOps& ops, graph::OpId after) {
-    graph::Kernel work{graph::KernelClass::kReduce, read, write};
+  static OpId sum_up(const Dims& m, double pairs, double read, double write, LayerOps& ops, OpId after) {
+    Kernel work{KernelClass::kReduce, read, write};
     work.flops = 2 * pairs * m.d;
-    return ops.kernel(graph::Lane::kCompute, graph::Kind::kIndex, "means of dropped pairs", work, {after});
+    return ops.compute(Kind::kIndex, "means of dropped pairs", work, {after});
   }
 
   HeadSplit split_;

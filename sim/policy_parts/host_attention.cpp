@@ -7,17 +7,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "policy/costs.hpp"
 
 namespace kvcast::policy {
-
-using graph::Kind;
-using graph::Lane;
-using graph::OpId;
 
 Range StaticTokens::host(std::int64_t prompt, std::int64_t tokens) const {
   const std::int64_t begin = std::min(sink, tokens);
@@ -68,15 +63,11 @@ class HostSearchSelector final : public Selector {
   // Adds the sink before and the window after the tokens found.
   void add_static(std::int64_t tokens, HeadSelection& head) const {
     const Range host = fixed_.host(info_.prompt_tokens, tokens);
-    std::vector<std::int32_t>& list = head.attended;
-    const std::size_t found = list.size();
-    list.resize(found + static_cast<std::size_t>(tokens - host.size()));
-    const auto sink = static_cast<std::ptrdiff_t>(host.begin);
-    std::copy_backward(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(found),
-                       list.begin() + static_cast<std::ptrdiff_t>(found) + sink);
-    std::iota(list.begin(), list.begin() + sink, 0);
-    std::iota(list.begin() + sink + static_cast<std::ptrdiff_t>(found), list.end(),
-              static_cast<std::int32_t>(host.end));
+    std::vector<std::int32_t> list;
+    append_range(0, host.begin, list);
+    list.insert(list.end(), head.attended.begin(), head.attended.end());
+    append_range(host.end, tokens, list);
+    head.attended = std::move(list);
   }
 
   const trace::TraceInfo& info_;
@@ -86,13 +77,8 @@ class HostSearchSelector final : public Selector {
   std::vector<std::unique_ptr<HostSearch>> searches_;
 };
 
-graph::Copy copy_of(graph::Direction direction, double runs, double bytes, Lane issuer) {
-  graph::Copy copy;
-  copy.direction = direction;
-  copy.runs = runs;
-  copy.run_bytes = bytes / runs;
-  copy.issuer = issuer;
-  return copy;
+Copy copy_of(Direction direction, double runs, double bytes, Lane issuer) {
+  return {.direction = direction, .runs = runs, .run_bytes = bytes / runs, .issuer = issuer};
 }
 
 // Keys and values are two arrays: two pieces per sequence.
@@ -100,8 +86,8 @@ void offload(const config::Model& model, int batch, double tokens, LayerOps& ops
   const Dims m(model);
   if (tokens <= 0) return;
   const double bytes = batch * 2 * m.kv_heads * tokens * m.row();
-  ops.copy(Lane::kBackup, "offload to host",
-           copy_of(graph::Direction::kDeviceToHost, 2.0 * batch, bytes, Lane::kBackupThread), {ops.ready()});
+  ops.copy(Lane::kBackup, "offload to host", copy_of(Direction::kDeviceToHost, 2.0 * batch, bytes, Lane::kBackupThread),
+           {ops.ready()});
 }
 
 }  // namespace
@@ -121,12 +107,11 @@ void offload_token(const DecodeLayer& shape, LayerOps& ops) {
 }
 
 OpId send_to_host(const char* label, double bytes, LayerOps& ops, OpId after) {
-  const OpId copied =
-      ops.copy(Lane::kCopyA, label, copy_of(graph::Direction::kDeviceToHost, 1, bytes, Lane::kHost), {after});
-  return ops.host(Lane::kHost, Kind::kSync, "wait for the copy", graph::HostCall::kStreamSync, 1, {copied});
+  const OpId copied = ops.copy(Lane::kCopyA, label, copy_of(Direction::kDeviceToHost, 1, bytes, Lane::kHost), {after});
+  return ops.host(Lane::kHost, Kind::kSync, "wait for the copy", HostCall::kStreamSync, 1, {copied});
 }
 
-graph::CpuWork cpu_attention(const DecodeLayer& shape) {
+CpuWork cpu_attention(const DecodeLayer& shape) {
   const Dims m(*shape.model);
   const auto rows = static_cast<double>(shape.heads.size());
   const double found = shape.sum(&HeadCounts::cpu_attended) / rows;
@@ -140,7 +125,7 @@ graph::CpuWork cpu_attention(const DecodeLayer& shape) {
 
 void attend_and_merge(const DecodeLayer& shape, LayerOps& ops, OpId queries_left, OpId cpu_done) {
   const Dims m(*shape.model);
-  graph::DecodeAttention work;
+  DecodeAttention work;
   work.rows = shape.batch * m.kv_heads;
   work.group = m.group;
   work.head_dim = m.d;
@@ -150,10 +135,10 @@ void attend_and_merge(const DecodeLayer& shape, LayerOps& ops, OpId queries_left
   const OpId on_gpu = ops.attention(work, {queries_left});
   const double outputs = shape.batch * m.q_heads * (m.row() + kScoreBytes);
   const OpId back = ops.copy(Lane::kCopyB, "outputs of the CPU",
-                             copy_of(graph::Direction::kHostToDevice, 1, outputs, Lane::kHost), {cpu_done});
-  graph::Kernel merge{graph::KernelClass::kElementwise, 2 * outputs, shape.batch * m.q_heads * m.row()};
+                             copy_of(Direction::kHostToDevice, 1, outputs, Lane::kHost), {cpu_done});
+  Kernel merge{KernelClass::kElementwise, 2 * outputs, shape.batch * m.q_heads * m.row()};
   merge.flops = 4 * shape.batch * m.q_heads * m.d;
-  ops.done(ops.kernel(Lane::kCompute, Kind::kAttention, "merge", merge, {on_gpu, back}));
+  ops.done(ops.compute(Kind::kAttention, "merge", merge, {on_gpu, back}));
 }
 
 std::vector<MemoryItem> split_cache(const MemoryShape& shape, std::int64_t on_gpu) {

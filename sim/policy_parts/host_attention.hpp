@@ -58,13 +58,13 @@ void offload_prompt(const PrefillLayer& shape, const StaticTokens& fixed, LayerO
 // Copies the token that leaves a sliding window, for heads that evicted one.
 void offload_token(const DecodeLayer& shape, LayerOps& ops);
 // Copies `bytes` to the host after `after`; the host waits for them. Returns the op from which CPU work may start.
-graph::OpId send_to_host(const char* label, double bytes, LayerOps& ops, graph::OpId after);
+OpId send_to_host(const char* label, double bytes, LayerOps& ops, OpId after);
 // Attention of each selecting head to the tokens found, whose keys and values are at arbitrary positions of the
 // context.
-graph::CpuWork cpu_attention(const DecodeLayer& shape);
+CpuWork cpu_attention(const DecodeLayer& shape);
 // Attends to the static tokens after `queries_left`, concurrently with the CPU work that ends with `cpu_done`; then
 // copies the CPU's outputs and log-sum-exps back and merges them. Ends the layer.
-void attend_and_merge(const DecodeLayer& shape, LayerOps& ops, graph::OpId queries_left, graph::OpId cpu_done);
+void attend_and_merge(const DecodeLayer& shape, LayerOps& ops, OpId queries_left, OpId cpu_done);
 
 // Memory of the KV pairs on GPU and host; on_gpu: tokens per head that stay on the GPU.
 std::vector<MemoryItem> split_cache(const MemoryShape& shape, std::int64_t on_gpu);

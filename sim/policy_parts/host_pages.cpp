@@ -3,21 +3,16 @@
 
 namespace kvcast::policy {
 
-using graph::Kind;
-using graph::Lane;
-
 namespace {
 
 // bytes: those of keys and values; pages: their number. In NHD the keys and the values of a page are two pieces, in HND
 // one.
-void back_up(double bytes, double pages, HostLayout layout, LayerOps& ops, graph::OpId after) {
+void back_up(double bytes, double pages, HostLayout layout, LayerOps& ops, OpId after) {
   if (layout == HostLayout::kHnd) {
-    after = ops.kernel(Lane::kBackup, Kind::kConvert, "transpose pages",
-                       graph::Kernel{graph::KernelClass::kConvert, bytes, bytes}, {after});
+    after = ops.kernel(Lane::kBackup, Kind::kConvert, "transpose pages", Kernel{KernelClass::kConvert, bytes, bytes},
+                       {after});
   }
-  graph::Copy copy;
-  copy.direction = graph::Direction::kDeviceToHost;
-  copy.runs = pages * (layout == HostLayout::kHnd ? 1 : 2);
+  Copy copy{.direction = Direction::kDeviceToHost, .runs = pages * (layout == HostLayout::kHnd ? 1 : 2)};
   copy.run_bytes = bytes / copy.runs;
   copy.issuer = Lane::kBackupThread;
   ops.copy(Lane::kBackup, "back up pages", copy, {after});
@@ -29,11 +24,11 @@ void back_up_prompt(const PrefillLayer& shape, int page, HostLayout layout, bool
   const Dims m(*shape.model);
   const auto tokens = static_cast<double>(shape.prompt_tokens);
   const double pages = shape.batch * static_cast<double>((shape.prompt_tokens + page - 1) / page);
-  graph::OpId after = ops.ready();
+  OpId after = ops.ready();
   if (python) {
     // The loop reads page numbers on the backup stream: it delays the following launches, but does not wait for the
     // device.
-    const graph::OpId loop = ops.host(Lane::kHost, Kind::kLaunch, "page loop", graph::HostCall::kPythonPage, pages, {});
+    const OpId loop = ops.host(Lane::kHost, Kind::kLaunch, "page loop", HostCall::kPythonPage, pages, {});
     after = ops.join(Lane::kBackup, {after, loop});
   }
   back_up(shape.batch * 2 * m.kv_heads * tokens * m.row(), pages, layout, ops, after);
@@ -44,55 +39,51 @@ void back_up_token(const DecodeLayer& shape, int page, HostLayout layout, LayerO
   back_up(shape.batch * 2 * m.kv_heads * m.row(), static_cast<double>(shape.batch) / page, layout, ops, ops.ready());
 }
 
-graph::OpId fetch_ids(double ids, const IdPath& path, LayerOps& ops, graph::OpId after) {
-  graph::Copy copy;
-  copy.direction = graph::Direction::kDeviceToHost;
+OpId fetch_ids(double ids, const IdPath& path, LayerOps& ops, OpId after) {
+  Copy copy;
+  copy.direction = Direction::kDeviceToHost;
   copy.runs = 1;
   copy.run_bytes = ids * kIndexBytes;
   copy.issuer = path.thread;
-  const graph::OpId copied = ops.copy(path.stream, "chosen pages", copy, {after});
-  return ops.host(path.thread, Kind::kSync, "wait for page numbers", graph::HostCall::kStreamSync, 1, {copied});
+  const OpId copied = ops.copy(path.stream, "chosen pages", copy, {after});
+  return ops.host(path.thread, Kind::kSync, "wait for page numbers", HostCall::kStreamSync, 1, {copied});
 }
 
 namespace {
 
 // The copies of `pages` pages of one KV head.
-graph::Copy recall_copy(const RecallPath& path, double pages, double row) {
-  graph::Copy copy;
-  copy.issuer = Lane::kRecallThread;
-  copy.runs = pages;
-  copy.run_bytes = 2 * path.page * row;
+Copy recall_copy(const RecallPath& path, double pages, double row) {
+  Copy copy{.runs = pages, .run_bytes = 2 * path.page * row, .issuer = Lane::kRecallThread};
   if (path.layout == HostLayout::kNhd) {
     const double pieces = path.copies == RecallCopies::kStrided ? 2 : 2 * path.page;
-    copy.kind = graph::CopyKind::kMemcpy2D;
+    copy.kind = CopyKind::kMemcpy2D;
     copy.rows = path.copies == RecallCopies::kStrided ? path.page : 1;
     copy.runs *= pieces;
     copy.run_bytes /= pieces;
   }
-  if (path.copies == RecallCopies::kBatched) copy.kind = graph::CopyKind::kBatched;
-  if (path.copies == RecallCopies::kZeroCopy) copy.kind = graph::CopyKind::kZeroCopy;
+  if (path.copies == RecallCopies::kBatched) copy.kind = CopyKind::kBatched;
+  if (path.copies == RecallCopies::kZeroCopy) copy.kind = CopyKind::kZeroCopy;
   return copy;
 }
 
 // Recalls `pages` pages of one KV head, of all sequences or of one.
-graph::OpId recall_head(const DecodeLayer& shape, const RecallPath& path, Lane lane, double pages, graph::OpId after,
-                        LayerOps& ops) {
+OpId recall_head(const DecodeLayer& shape, const RecallPath& path, Lane lane, double pages, OpId after, LayerOps& ops) {
   const double row = Dims(*shape.model).row();
-  graph::Copy copy = recall_copy(path, pages, row);
+  Copy copy = recall_copy(path, pages, row);
   copy.in_turn = path.layout == HostLayout::kHnd && path.double_buffering;  // two buffers, each with its stream
-  const graph::OpId copied = ops.copy(lane, "recall pages", copy, {after});
+  const OpId copied = ops.copy(lane, "recall pages", copy, {after});
   if (path.layout == HostLayout::kNhd) return copied;
   const double bytes = copy.runs * copy.run_bytes;
-  graph::Kernel convert{graph::KernelClass::kConvert, bytes, bytes};
+  Kernel convert{KernelClass::kConvert, bytes, bytes};
   convert.unit_bytes = row;
-  const graph::OpId converted = ops.kernel(lane, Kind::kConvert, "convert layout", convert, {copied});
+  const OpId converted = ops.kernel(lane, Kind::kConvert, "convert layout", convert, {copied});
   if (path.double_buffering) return converted;
-  return ops.host(Lane::kRecallThread, Kind::kSync, "wait for buffer", graph::HostCall::kStreamSync, 1, {converted});
+  return ops.host(Lane::kRecallThread, Kind::kSync, "wait for buffer", HostCall::kStreamSync, 1, {converted});
 }
 
 }  // namespace
 
-Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const HeadTest& which, graph::OpId after,
+Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const HeadTest& which, OpId after,
                       LayerOps& ops) {
   const auto heads = static_cast<std::size_t>(shape.heads_per_sequence());
   const bool staged = path.layout == HostLayout::kHnd;

@@ -23,10 +23,10 @@ void back_up_token(const DecodeLayer& shape, int page, HostLayout layout, LayerO
 // The path by which the numbers of selected pages reach the host: the stream that copies them, and the thread that
 // waits for them.
 struct IdPath {
-  graph::Lane stream = graph::Lane::kCompute;
-  graph::Lane thread = graph::Lane::kHost;
+  Lane stream = Lane::kCompute;
+  Lane thread = Lane::kHost;
 };
-graph::OpId fetch_ids(double ids, const IdPath& path, LayerOps& ops, graph::OpId after);
+OpId fetch_ids(double ids, const IdPath& path, LayerOps& ops, OpId after);
 
 // Recall of missing pages by a host thread, one KV head after the other, all sequences of a batch together.
 //
@@ -46,11 +46,11 @@ struct RecallPath {
 };
 // The last ops on the two copy streams; −1 if a stream has none.
 struct Recalled {
-  graph::OpId a = -1, b = -1;
+  OpId a = -1, b = -1;
 };
 using HeadTest = std::function<bool(const HeadCounts&)>;
 // Recalls the fetched pages of the heads for which `which` returns true.
-Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const HeadTest& which, graph::OpId after,
+Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const HeadTest& which, OpId after,
                       LayerOps& ops);
 
 // A page cache on the GPU. Recalled pages that leave a head's selection stay in HBM, in space for `tokens` tokens per

@@ -9,9 +9,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kind;
-using graph::Lane;
-
 // Tokens of one head that left its selection, least recently used first; pages are added and removed whole.
 class GivenUp {
  public:
@@ -96,7 +93,7 @@ class Kept final : public Policy {
   PromptBlocks prompt_blocks(const config::Model& model, int layer) const override {
     return inner_->prompt_blocks(model, layer);
   }
-  graph::OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
+  OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
     return inner_->prefill_attention(chunk, ops);
   }
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override { inner_->prefill_layer(shape, ops); }
@@ -106,8 +103,8 @@ class Kept final : public Policy {
     if (shape.sum(&HeadCounts::scored) <= 0) return;
     // One kernel looks up the selected pages in the table of slots and updates their time of use.
     const double entries = shape.sum(&HeadCounts::attended) / static_cast<double>(kept_.page) * 2 * kIndexBytes;
-    ops.kernel(Lane::kCompute, Kind::kIndex, "page table",
-               graph::Kernel{graph::KernelClass::kGather, entries, entries, 0, 2 * kIndexBytes}, {ops.ready()});
+    ops.compute(Kind::kIndex, "page table", Kernel{KernelClass::kGather, entries, entries, 0, 2 * kIndexBytes},
+                {ops.ready()});
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {

@@ -10,9 +10,6 @@
 namespace kvcast::policy {
 namespace {
 
-using graph::Kind;
-using graph::Lane;
-
 // The rule of a layer with its own budget.
 std::unique_ptr<EvictionRule> rule_of(const PromptEviction& s, const LayerInput& layer,
                                       std::vector<double> preferences) {
@@ -140,22 +137,22 @@ void prompt_eviction_cost(const PromptEviction& s, const PrefillLayer& shape, do
   const double heads = few ? std::min(rankers(), m.q_heads) : m.q_heads;
   const double rankings = few ? 1 : s.group == Group::kPerHead ? m.q_heads : m.kv_heads;
   const double times = shape.batch, rows = times * heads * s.window;
-  graph::Kernel score{graph::KernelClass::kScore, times * std::min(heads, m.kv_heads) * n * m.row() + rows * m.row(),
-                      rows * n * kScoreBytes};
+  Kernel score{KernelClass::kScore, times * std::min(heads, m.kv_heads) * n * m.row() + rows * m.row(),
+               rows * n * kScoreBytes};
   score.flops = 2 * rows * n * m.d;
-  graph::OpId op = ops.kernel(Lane::kCompute, Kind::kScore, "window scores", score, {ops.ready()});
+  OpId op = ops.compute(Kind::kScore, "window scores", score, {ops.ready()});
   const double scored = n - s.window, pooled = times * rankings * scored * kScoreBytes;
   const bool variance = s.scores == TokenScores::kVariance;
   // Softmax and sums read the scores twice; CAKE's variance and its layers' entropy read them once more each.
-  graph::Kernel reduce{graph::KernelClass::kReduce, (variance ? 4 : 2) * rows * n * kScoreBytes, pooled};
+  Kernel reduce{KernelClass::kReduce, (variance ? 4 : 2) * rows * n * kScoreBytes, pooled};
   reduce.flops = (variance ? 10 : 4) * rows * n;
-  op = ops.kernel(Lane::kCompute, Kind::kScore, "softmax and sum", reduce, {op});
-  graph::Kernel pooling{graph::KernelClass::kElementwise, pooled, pooled};
+  op = ops.compute(Kind::kScore, "softmax and sum", reduce, {op});
+  Kernel pooling{KernelClass::kElementwise, pooled, pooled};
   pooling.flops = times * rankings * scored * s.pool_kernel;
-  op = ops.kernel(Lane::kCompute, Kind::kScore, "pool", pooling, {op});
+  op = ops.compute(Kind::kScore, "pool", pooling, {op});
   if (s.heads == HeadBudgets::kAdaptive) {
-    const graph::TopK layer{times, m.kv_heads * scored, m.kv_heads * (kept - s.window), kScoreBytes};
-    op = ops.kernel(Lane::kCompute, Kind::kTopK, "top-k over heads", layer, {op});
+    const TopK layer{times, m.kv_heads * scored, m.kv_heads * (kept - s.window), kScoreBytes};
+    op = ops.compute(Kind::kTopK, "top-k over heads", layer, {op});
   }
   const double lists = times * (s.group == Group::kPerHead ? m.q_heads : m.kv_heads);
   rank_and_compact(*shape.model, times * rankings, lists, scored, kept - s.window, kept, ops, op);

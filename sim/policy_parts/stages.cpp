@@ -1,7 +1,5 @@
 #include "policy_parts/stages.hpp"
 
-#include <numeric>
-
 #include "base/error.hpp"
 #include "policy/costs.hpp"
 
@@ -64,8 +62,7 @@ class StageSelector final : public Selector {
     for (std::size_t i = 0; i < resident.heads.size(); ++i) {
       std::vector<std::int32_t>& held = resident.heads[i].attended;
       if (kept_.empty() || !frees_) {
-        held.resize(static_cast<std::size_t>(info_.prompt_tokens));
-        std::iota(held.begin(), held.end(), 0);
+        append_range(0, info_.prompt_tokens, held);
       } else {
         held = kept_[i / width_];
       }

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "policy/group.hpp"
 #include "policy/policy.hpp"
 #include "policy_parts/token_list.hpp"
 
@@ -66,6 +67,23 @@ class Retrieval {
   // Bytes of the pairs of a head with `tokens`, as a share of those in half precision.
   virtual double stored_share(const config::Model&, double /*tokens*/) const { return 1; }
   virtual Growth growth() const = 0;
+};
+
+// A second stage whose heads are Head(layer, kv_head, tokens, setting), and which may select by query head (`group`).
+template <typename Head, typename Setting>
+class RetrievalBy : public Retrieval {
+ public:
+  explicit RetrievalBy(const Setting& setting) : s_(setting) {}
+  bool per_query_head() const override {
+    if constexpr (requires { s_.group; }) return s_.group == Group::kPerHead;
+    return false;
+  }
+  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
+    return std::make_unique<Head>(layer, kv_head, tokens, s_);
+  }
+
+ protected:
+  Setting s_;
 };
 
 // Keeps all tokens.

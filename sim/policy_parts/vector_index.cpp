@@ -28,7 +28,7 @@ double index_row(const IndexedKeys& what) { return what.d * kIndexElement; }  //
 
 }  // namespace
 
-graph::OpId insert_all(const IndexedKeys& what, double scored, double edges, LayerOps& ops, graph::OpId after) {
+OpId insert_all(const IndexedKeys& what, double scored, double edges, LayerOps& ops, OpId after) {
   const double pieces = std::ceil(what.keys / kTogether), inserted = what.keys / pieces;
   // All pieces of a head read the same keys.
   return ops.cpu("build graph",
@@ -50,10 +50,10 @@ double roargraph_scored(double keys, double degree, double beam) {
   return std::min(keys, beam * degree / 2) + beam * degree / 2;
 }
 
-graph::OpId cluster_all(const IndexedKeys& what, const Lists& lists, LayerOps& ops, graph::OpId after) {
+OpId cluster_all(const IndexedKeys& what, const Lists& lists, LayerOps& ops, OpId after) {
   const auto assign = [&](const char* label, double keys) {
     const double pieces = std::ceil(keys / kTogether), together = keys / pieces;
-    graph::CpuWork work;
+    CpuWork work;
     work.items = what.heads * pieces;
     work.bytes_per_item = together * index_row(what);
     work.unit_bytes = together * index_row(what);

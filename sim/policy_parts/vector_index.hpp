@@ -15,7 +15,7 @@ inline constexpr double kIndexElement = 4;  // bytes of a channel of a key: libr
 
 // Inserts every key by scoring `scored` others, at arbitrary addresses, and writes it with `edges` edges. All cores
 // insert, each several keys at a time.
-graph::OpId insert_all(const IndexedKeys& what, double scored, double edges, LayerOps& ops, graph::OpId after);
+OpId insert_all(const IndexedKeys& what, double scored, double edges, LayerOps& ops, OpId after);
 
 // Keys that Hnsw (Malkov, Yashunin, arXiv 1603.09320) scores to insert one: `degree` edges per key, twice as many in
 // the lowest layer, and a beam of `beam`.
@@ -30,6 +30,6 @@ double roargraph_scored(double keys, double degree, double beam);
 struct Lists {
   double count = 0, rounds = 0;  // lists per head
 };
-graph::OpId cluster_all(const IndexedKeys& what, const Lists& lists, LayerOps& ops, graph::OpId after);
+OpId cluster_all(const IndexedKeys& what, const Lists& lists, LayerOps& ops, OpId after);
 
 }  // namespace kvcast::policy

@@ -136,31 +136,11 @@ void add_timeline(json& out, const std::vector<TimelineSpan>& spans) {
 }
 
 const char* basis_text(Basis basis) {
-  switch (basis) {
-    case Basis::kStepTime:
-    case Basis::kStepPart:
-      return "decode time";
-    case Basis::kPrefillTime:
-    case Basis::kPrefillPart:
-      return "prefill time";
-    case Basis::kBuildTime:
-    case Basis::kBuildPart:
-      return "index build time";
-    case Basis::kPeakMemory:
-    case Basis::kDecodeMemory:
-      return "memory";
-    case Basis::kReplay:
-    case Basis::kTraffic:
-      return "replay";
-    case Basis::kTaskScore:
-    case Basis::kBenchmark:
-      return "score model";
-    case Basis::kProgram:
-      return "simulation";
-    case Basis::kExact:
-      break;
-  }
-  return "exact";
+  static constexpr const char* kTexts[] = {
+      "decode time",      "decode time", "prefill time", "prefill time", "index build time",
+      "index build time", "memory",      "memory",       "exact",        "replay",
+      "replay",           "score model", "score model",  "simulation"};
+  return kTexts[static_cast<std::size_t>(basis)];
 }
 
 }  // namespace

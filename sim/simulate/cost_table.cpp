@@ -6,31 +6,13 @@ namespace {
 using hardware::Resource;
 using metrics::Bound;
 
-Bound bound_by(Resource resource) {
-  switch (resource) {
-    case Resource::kHbm:
-      return Bound::kHbm;
-    case Resource::kTensor:
-      return Bound::kTensor;
-    case Resource::kVector:
-      return Bound::kVector;
-    case Resource::kZeroCopy:
-    case Resource::kLinkIn:
-    case Resource::kLinkOut:
-    case Resource::kLink:
-    case Resource::kPeer:
-      return Bound::kLink;
-    case Resource::kH2d:
-    case Resource::kD2h:
-      return Bound::kCopyEngine;
-    case Resource::kDram:
-      return Bound::kDram;
-    case Resource::kCores:
-      return Bound::kCores;
-    default:
-      return Bound::kHostThread;
-  }
-}
+// By Resource.
+constexpr Bound kBounds[hardware::kResourceCount] = {
+    Bound::kHbm,  Bound::kTensor, Bound::kVector,     Bound::kCopyEngine, Bound::kCopyEngine,
+    Bound::kLink, Bound::kLink,   Bound::kLink,       Bound::kLink,       Bound::kLink,
+    Bound::kDram, Bound::kCores,  Bound::kHostThread, Bound::kHostThread, Bound::kHostThread};
+
+Bound bound_by(Resource resource) { return kBounds[static_cast<std::size_t>(resource)]; }
 
 }  // namespace
 

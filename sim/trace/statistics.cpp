@@ -28,33 +28,6 @@ std::vector<float> mean_row(const MatrixView& m) {
   return mean;
 }
 
-std::vector<float> cosines_to_mean(const MatrixView& keys) {
-  const std::vector<float> mean = mean_row(keys);
-  std::vector<float> cosines(keys.rows);
-  for (std::size_t i = 0; i < keys.rows; ++i)
-    cosines[i] = static_cast<float>(cosine(keys.row(i), mean.data(), keys.cols));
-  return cosines;
-}
-
-std::vector<double> ranks(std::span<const float> x) {
-  std::vector<std::size_t> order(x.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return std::pair(x[a], a) < std::pair(x[b], b); });
-  std::vector<double> rank(x.size());
-  for (std::size_t i = 0; i < order.size(); ++i) rank[order[i]] = static_cast<double>(i);
-  return rank;
-}
-
-// Pearson's correlation of ranks; both are permutations of 0 .. n − 1.
-double rank_correlation(const std::vector<double>& a, const std::vector<double>& b) {
-  const auto n = static_cast<double>(a.size());
-  if (a.size() < 2) return 0;
-  double product = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) product += (a[i] - (n - 1) / 2) * (b[i] - (n - 1) / 2);
-  return product / (n * (n * n - 1) / 12);
-}
-
 // Positions of the k largest, ascending.
 std::vector<std::size_t> top_positions(std::span<const float> x, std::size_t k) {
   std::vector<std::size_t> order(x.size());
@@ -84,14 +57,14 @@ class HeadReader {
  public:
   HeadReader(const Layer& layer, const Targets& targets, int q) : layer_(layer), targets_(targets), q_(q) {}
 
-  HeadStatistics read(const std::vector<double>& distinct_ranks) {
+  HeadStatistics read() {
     const int steps = layer_.info().decode_steps;
     for (int t = 0; t < steps; ++t) add_step(t);
     for (double* total : {&out_.sink_mass, &out_.recent_mass, &out_.own_mass, &out_.effective_tokens}) *total /= steps;
     out_.target_mass = with_targets_ > 0 ? out_.target_mass / with_targets_ : 0;
     out_.query_cosine = steps > 1 ? out_.query_cosine / (steps - 1) : 1;
     out_.top_overlap = steps > 1 ? out_.top_overlap / (steps - 1) : 1;
-    add_means(distinct_ranks);
+    add_means();
     return out_;
   }
 
@@ -125,7 +98,7 @@ class HeadReader {
     before_ = top;
   }
 
-  void add_means(const std::vector<double>& distinct_ranks) {
+  void add_means() {
     const TraceInfo& info = layer_.info();
     MatrixView decode = layer_.queries(q_);
     decode.data = layer_.decode_query(q_, 0);
@@ -133,9 +106,6 @@ class HeadReader {
     const std::vector<float> query = mean_row(decode);
     const MatrixView keys = layer_.keys(q_ / info.group());
     out_.key_mean_cosine = cosine(query.data(), mean_row(keys).data(), keys.cols);
-    std::vector<float> scores(keys.rows);
-    for (std::size_t i = 0; i < keys.rows; ++i) scores[i] = dot(query.data(), keys.row(i), keys.cols);
-    out_.distinct_mass = rank_correlation(ranks(scores), distinct_ranks);
   }
 
   const Layer& layer_;
@@ -153,13 +123,8 @@ std::vector<HeadStatistics> head_statistics(const Layer& layer, const Targets& t
   KVCAST_CHECK(targets.size() == static_cast<std::size_t>(info.decode_steps));
   layer.compute_scores(threads);
   std::vector<HeadStatistics> heads(static_cast<std::size_t>(info.n_q_heads));
-  parallel_for(static_cast<std::size_t>(info.n_kv_heads), threads, [&](std::size_t kv) {
-    const std::vector<double> distinct = ranks(cosines_to_mean(layer.keys(static_cast<int>(kv))));
-    for (int g = 0; g < info.group(); ++g) {
-      const int q = static_cast<int>(kv) * info.group() + g;
-      heads[static_cast<std::size_t>(q)] = HeadReader(layer, targets, q).read(distinct);
-    }
-  });
+  parallel_for(heads.size(), threads,
+               [&](std::size_t q) { heads[q] = HeadReader(layer, targets, static_cast<int>(q)).read(); });
   return heads;
 }
 

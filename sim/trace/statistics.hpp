@@ -18,7 +18,6 @@ struct HeadStatistics {
   double query_cosine = 0;      // cosine of each decode query with the one before; 1 if there is only one step
   double top_overlap = 0;       // share of the top 1/16 of positions that was in it a step before
   double key_mean_cosine = 0;   // cosine of the mean decode query with the mean key; below 0: opposed
-  double distinct_mass = 0;     // rank correlation (Spearman) of a key's score with its cosine to the mean key
 
   static constexpr int kRecent = 64;
 };

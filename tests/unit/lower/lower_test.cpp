@@ -378,7 +378,6 @@ TEST_CASE("prefill in groups does the same work with the activations of the larg
   // half of two thirds of what the policy keeps.
   CHECK(peak_kv == Approx(2 * 100 * 128 + 1000.0 / 3));
   CHECK(kv == Approx(1000));
-  CHECK(prefill.first_token() > 0);
 }
 
 TEST_CASE("a sliced network allocates activations for one slice, everything else for all rows") {
