@@ -145,7 +145,7 @@ TEST_CASE("a framework shows its keys for particular models and GPUs, and refuse
   CHECK_THAT(refused("for_models: [{models: [none], pages: 8}]\n"), Contains("own.yaml:3:38: framework: unknown key"));
   CHECK_THAT(
       refused("for_models: [{models: [\"llama*\", llama-3.1-8], page: 8}]\n"),
-      Contains("own.yaml:3:24: for_models: models: nothing under configs/models matches \"llama-3.1-8\" (did you "
+      Contains("own.yaml:3:23: for_models: models: nothing under configs/models matches \"llama-3.1-8\" (did you "
                "mean \"llama-3.1-8b\"?); known: "));
   CHECK_THAT(refused("for_gpus: [{gpus: [H200, H2000], page: 8}]\n"),
              Contains("own.yaml:3:19: for_gpus: gpus: nothing under configs/hardware matches \"H2000\"") &&

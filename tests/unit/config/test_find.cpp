@@ -149,7 +149,7 @@ TEST_CASE("an alias that is the name of another file is rejected", "[find]") {
         "that one");
   CHECK_THAT(error_of([] { read_model("configs/models/b.yaml"); }), Catch::Contains("b.yaml:2:10: aliases: \"a\""));
   own.write("configs/hardware/mine.yaml",
-            "title: Mine\naliases: [h200]\nlike: {name: l4, uncertainty: 20 %}\nhost: xeon-8480c\n");
+            "title: Mine\naliases: [h200]\nlike: {name: h100-sxm, uncertainty: 20 %}\nhost: xeon-8480c\n");
   CHECK_THAT(error_of([] { read_hardware("configs/hardware/mine.yaml"); }),
              Catch::Contains("mine.yaml:2:10: aliases: \"h200\"") && Catch::Contains("/configs/hardware/h200.yaml"));
   CHECK(error("configs/models/b.yaml", {"b", "B", "c"}) == "no error");
