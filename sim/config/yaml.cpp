@@ -251,7 +251,7 @@ Node parse_yaml(std::string_view text, const std::string& file_name) {
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& e) {
-    // With a line break at its end the text is read up to the quote, which is then reported.
+    // yaml-cpp reads such a text up to the quote, and reports the quote, if the text ends with a line break.
     const bool open_quote = e.msg == YAML::ErrorMsg::EOF_IN_SCALAR && !text.ends_with('\n');
     if (open_quote) return parse_yaml(fmt::format("{}\n", text), file_name);
     // For an unclosed bracket yaml-cpp reports the end or the start of the text; report the opening bracket instead.

@@ -259,7 +259,7 @@ class PlannerCase(unittest.TestCase):
         self.assertEqual(page.evaluate(view + ".scale('x').domain()"), [0, page.evaluate('Math.max(...rows[0].result.timeline.map((s) => s.start_s + s.dur_s))')])
 
     def test_lines_of_charts_do_not_cross_the_names_of_their_rows(self):
-        # Where names are above the bars, the line of the capacity has a gap at each of them. This batch needs far more memory than there
+        # The line of the capacity has a gap at each name that is above a bar. This batch needs far more memory than there
         # is, so that the line is as far left as the names reach.
         page = self.open(width=400, hardware='rtx-3090', prompt='32768', batch='64', policies=QUICK['policies'][:2], focus=0)
         rules, names = self.pixels(page, 'memory', 'capacity_rule', 'line'), self.pixels(page, 'memory', 'row_labels', 'text')
