@@ -206,7 +206,7 @@ void print_agreement(const json& result) {
     const auto error = [&](const char* key) { return number(key, 1, 1, ""); };
     fmt::print("{:>6} {:>8} {:>9} {:>7} {:>10} {:>7} {:>7} {:>7} {:>8} {:>8}  {}\n", n, number("kendall", 3, 1, ""),
                number("spearman", 3, 1, ""), error("mae"), error("mae_simulated"), error("mae_lookup"),
-               error("mae_full"), number("within", 0, 100, " %"), number("order", 1, 100, " %"),
+               error("mae_full"), number("within", 0, 100, " %"), r["pairs"] == 0 ? "-" : number("order", 1, 100, " %"),
                r["refused"].get<std::size_t>(), name);
   };
   if (result.contains("by_table")) {

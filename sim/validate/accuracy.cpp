@@ -59,7 +59,8 @@ void add_budgets(Suite& suite, const accuracy::Plan& plan, bool held_out, double
   const auto tau = published.size() > 1 ? std::optional(a.kendall.value_or(0)) : std::nullopt;
   suite.budgets.push_back({of + ", Kendall's tau", "", least_kendall, tau, true});
   suite.budgets.push_back({of + ", mean error", "points", most_error, a.mae});
-  suite.budgets.push_back({of + ", order of pairs 10 points apart", "%", 93, 100 * a.order, true});
+  const auto order = a.pairs > 0 ? std::optional(100 * a.order) : std::nullopt;
+  suite.budgets.push_back({of + ", order of pairs 10 points apart", "%", 93, order, true});
   suite.budgets.push_back({of + ", refused", "%", 10, 100 * refused});
 }
 

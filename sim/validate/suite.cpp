@@ -129,8 +129,8 @@ class Intervals {
   std::vector<double> cost_widths_, bound_widths_;
 };
 
-std::string short_number(const std::optional<double>& value) {
-  return value ? fmt::format("{:.4g}", *value) : std::string("-");
+std::string short_number(const std::optional<double>& value, const std::string& unit = "") {
+  return value ? fmt::format("{:.4g}{}{}", *value, unit.empty() ? "" : " ", unit) : std::string("-");
 }
 
 constexpr int kMostLines = 400;  // most cases of a group that a terminal lists
@@ -309,7 +309,7 @@ std::string to_text(const Suite& suite) {
   }
   for (const Budget& b : suite.budgets) {
     const char* outcome = !b.value ? "no data" : b.passed() ? "met" : "MISSED";
-    text += fmt::format("budget {}: {} {}, {} {} allowed: {}\n", b.name, short_number(b.value), b.unit,
+    text += fmt::format("budget {}: {}, {} {} allowed: {}\n", b.name, short_number(b.value, b.unit),
                         b.at_least ? "at least" : "at most", short_number(b.limit), outcome);
   }
   return text;

@@ -247,7 +247,9 @@ TEST_CASE("a user's table is held to the limits of rows that no fit has seen, an
   CHECK(r["budgets"][1]["limit"] == 10);
   CHECK(r["kendall"].is_null());
   const Output text = judge("100", {});
-  CHECK_THAT(text.out, Contains("     4        -         -    ") && Contains("at least 0.75 allowed: no data"));
+  CHECK_THAT(text.out, Contains("     2        -         -    ") &&
+                           Contains("Kendall's tau: -, at least 0.75 allowed: no data") &&
+                           Contains("order of pairs 10 points apart: -, at least 93 allowed: no data"));
   const Output off = judge("50", {});
   CHECK(off.code == 1);
   CHECK_THAT(off.out, Contains("budget rows not fitted, mean error: ") && Contains("at most 10 allowed: MISSED"));
