@@ -26,8 +26,8 @@ std::string write_parameters(const Parameters& parameters);
 // Chooses spreads and common shares of errors by the records left out.
 Parameters with_spreads(const JointFit& fit, const Components& components);
 // Doubles or halves one component after the other, and keeps changes by which records left out are estimated better,
-// until a pass over all components keeps none. `advance` receives the number of changes tried in the present
-// pass, and that of a whole pass.
+// until a pass over all components keeps none. `advance` receives the number of changes tried in the present pass,
+// and that of a whole pass.
 Components fit_components(const std::vector<Record>& records, Components components,
                           const std::function<void(std::size_t done, std::size_t total)>& advance);
 
