@@ -102,7 +102,7 @@ std::vector<score::ScoreRow> rows_that_hold(const std::string& path, const score
 void check_contexts(const std::vector<std::int64_t>& contexts, const config::Model& model) {
   const std::vector<std::int64_t> known = score::stated_contexts(model);
   for (const std::int64_t context : contexts) {
-    if (std::find(known.begin(), known.end(), context) != known.end()) continue;
+    if (std::ranges::find(known, context) != known.end()) continue;
     throw UserError(fmt::format("--contexts {}: RULER is replayed with {} at other lengths; known: {}", context,
                                 model.name, fmt::join(known, ", ")));
   }

@@ -49,17 +49,6 @@ std::optional<std::string> find_name(const std::string& folder, const std::strin
   return find_path("configs/" + folder + "/" + name + ".yaml", asked_at);
 }
 
-std::vector<std::string> names_in(const std::string& folder) {
-  std::set<std::string> names;
-  for (const fs::path& root : roots({})) {
-    std::error_code failure;
-    for (const auto& entry : fs::directory_iterator(root / "configs" / folder, failure)) {
-      if (entry.path().extension() == ".yaml" && is_file(entry.path())) names.insert(entry.path().stem().string());
-    }
-  }
-  return {names.begin(), names.end()};
-}
-
 enum class Spelling { kExact, kLoose };
 
 bool answers_to(const Node& file, const std::string& name, Spelling spelling) {
@@ -91,6 +80,17 @@ std::optional<std::string> find_alias(const std::string& folder, const std::stri
 }
 
 }  // namespace
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::set<std::string> names;
+  for (const fs::path& root : roots({})) {
+    std::error_code failure;
+    for (const auto& entry : fs::directory_iterator(root / "configs" / folder, failure)) {
+      if (entry.path().extension() == ".yaml" && is_file(entry.path())) names.insert(entry.path().stem().string());
+    }
+  }
+  return {names.begin(), names.end()};
+}
 
 std::string Unread::text() const {
   return errors_.empty() ? "" : fmt::format(" (not read: {})", fmt::join(errors_, "; "));

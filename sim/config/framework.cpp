@@ -255,19 +255,17 @@ std::string find_framework(const std::string& name, const SourceLocation& where)
 FrameworkFile read_framework_file(const std::string& path) { return read_file(path, {}); }
 
 void refuse_unmatched_names(const FrameworkFile& file) {
-  std::vector<std::string> models, machines;
-  for (const std::string& path : config_files("models")) models.push_back(std::filesystem::path(path).stem().string());
+  const std::vector<std::string> models = names_in("models");
   refuse_unmatched(file, kForModels, "models", models, [&](const std::string& pattern) {
-    return std::any_of(models.begin(), models.end(), [&](const std::string& name) { return is_model(pattern, name); });
+    return std::ranges::any_of(models, [&](const std::string& name) { return is_model(pattern, name); });
   });
+  if (file.for_gpus.kind() == Node::Kind::kNull) return;  // spares reading every machine
   std::vector<Hardware> profiles;
   Unread unread;
-  for (const std::string& path : config_files("hardware")) {
-    machines.push_back(std::filesystem::path(path).stem().string());
+  for (const std::string& path : config_files("hardware"))
     unread.attempt([&] { return profiles.push_back(read_hardware(path)), true; });
-  }
-  refuse_unmatched(file, kForGpus, "hardware", machines, [&](const std::string& gpu) {
-    return std::any_of(profiles.begin(), profiles.end(), [&](const Hardware& machine) { return is_gpu(gpu, machine); });
+  refuse_unmatched(file, kForGpus, "hardware", names_in("hardware"), [&](const std::string& gpu) {
+    return std::ranges::any_of(profiles, [&](const Hardware& machine) { return is_gpu(gpu, machine); });
   });
 }
 

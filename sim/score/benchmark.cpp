@@ -102,7 +102,7 @@ std::int64_t stated_context(std::int64_t prompt_tokens, const config::Model& mod
     return std::fabs(std::log(static_cast<double>(tokens) / static_cast<double>(prompt_tokens)));
   };
   const std::vector<std::int64_t> all = stated_contexts(model);
-  return *std::min_element(all.begin(), all.end(), [&](std::int64_t a, std::int64_t b) { return off(a) < off(b); });
+  return *std::ranges::min_element(all, {}, off);
 }
 
 TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, const config::Model& model,

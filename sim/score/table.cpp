@@ -82,8 +82,7 @@ class Header {
 
 // No benchmark's scores are all below one point, unless they are shares of 1.
 void check_scale(const std::vector<Row>& rows) {
-  const auto less = [](const Row& a, const Row& b) { return a.value < b.value; };
-  const double best = std::max_element(rows.begin(), rows.end(), less)->value;
+  const double best = std::ranges::max_element(rows, {}, &Row::value)->value;
   if (best <= 0 || best > 1) return;
   throw UserError(rows.front().where,
                   fmt::format("no score of the table is above {} of 100 points; if the values are shares of 1, state "
