@@ -117,6 +117,10 @@ const Metric& metric_named(const std::string& name, const SourceLocation& where)
 std::string target_pattern(const Metric& metric) {
   const Dimension dimension = dimension_of(metric.unit);
   const std::string unit = fmt::format("( {})?", result::unit_name(metric.unit));
+  if (metric.unit == Unit::kShare) {  // without a unit only up to 1
+    return fmt::format("^(<=|>=|<|>) *({} *%|(0(\\.[0-9]+)?|1(\\.0+)?)([eE]-[0-9]+)?)$",
+                       quantity_pattern(Dimension::kNone));
+  }
   return fmt::format("^(<=|>=|<|>) *{}{}$", quantity_pattern(dimension), dimension == Dimension::kNone ? unit : "");
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/error.hpp"
 #include "config/find.hpp"
@@ -25,7 +26,7 @@ using config::KeyShape;
 using config::Shapes;
 using nlohmann::json;
 
-json reference(const char* definition) { return {{"$ref", fmt::format("#/definitions/{}", definition)}}; }
+json reference(const std::string& definition) { return {{"$ref", fmt::format("#/definitions/{}", definition)}}; }
 
 // Errors are found within the map, where those of any_of would be of the whole.
 json text_or_map(const json& text, json map) {
@@ -85,14 +86,32 @@ json value_of(const json& schema, Lists lists) {
 class Writer {
  public:
   Writer() : catalogue_(catalogue_json()), shapes_(config::run_shapes()) {
-    config::Hardware any;
-    any.gpu.attention_mha.emplace();
-    for (const config::ConstKnob& knob : config::knobs(any)) numbers_[knob.key] = schema_of(knob);
     for (const policy::Descriptor& p : policy::all_policies()) policies_.push_back(&p);
     policies_.push_back(&policy::replayed_policy());
+    define_names();
+    config::Hardware any;
+    any.gpu.attention_mha.emplace();
+    for (const config::ConstKnob& knob : config::knobs(std::as_const(any))) {
+      numbers_[knob.key] = defined(fmt::format("hardware.{}", knob.key), schema_of(knob));
+    }
+    for (const char* map : {"workload", "trace", "match", "score", "framework", "deployment"}) {
+      maps_[map] = map_of(shapes_.at(map));
+      for (auto& [key, schema] : maps_[map]["properties"].items()) {
+        const std::string path = fmt::format("{}.{}", map, key);
+        schema = with_names(path, schema);
+        defined(path, schema);
+      }
+    }
+    maps_["framework"]["properties"]["name"] = definitions_["framework.name"] = reference("framework");
+    maps_["match"]["minProperties"] = maps_["match"]["maxProperties"] = 1;
+    maps_["trace"]["anyOf"] = {json{{"not", {{"required", {"file"}}}}}, json{{"maxProperties", 1}}};
   }
 
-  json run() const { return with_definitions(whole_run()); }
+  json run() const {
+    json schema = whole_run();
+    schema["definitions"] = definitions_;
+    return schema;
+  }
 
   // A run, some keys of which are set by `sweep:`; without it, one run.
   json sweep() const {
@@ -101,7 +120,7 @@ class Writer {
     schema.erase("required");
     schema["properties"]["sweep"] = reference("axes");
     schema["anyOf"] = {json{{"required", {"sweep"}}}, std::move(complete)};
-    return with_definitions(std::move(schema));
+    return with_axes(std::move(schema), false);
   }
 
   json plan() const {
@@ -120,21 +139,43 @@ class Writer {
     }
     schema["properties"]["plan"] = list_of(any_of(questions));
     schema["required"].push_back("plan");
-    return with_definitions(std::move(schema));
+    return with_axes(std::move(schema), true);
   }
 
  private:
-  // Lists of names, and what refers to itself.
-  json with_definitions(json schema) const {
-    schema["definitions"] = {{"model", loose_name_or_path(names_of(catalogue_.at("models")))},
-                             {"machine", loose_name_or_path(names_of(catalogue_.at("machines")))},
-                             {"host", loose_name_or_path(config::names_in("hosts"))},
-                             {"framework", framework_name(config::names_in("frameworks"))},
-                             {"axes", axes(Lists::kRequired)},
-                             {"case", axes(Lists::kAllowed)},
-                             {"settings", axes(Lists::kRefused)},
-                             {"targets", targets()},
-                             {"ordered_metric", metric_names(true)}};
+  // Schemas that are used in several places, so that each is written once.
+  json defined(const std::string& name, json schema) {
+    definitions_[name] = std::move(schema);
+    return reference(name);
+  }
+
+  void define_names() {
+    defined("model", loose_name_or_path(names_of(catalogue_.at("models"))));
+    defined("machine", loose_name_or_path(names_of(catalogue_.at("machines"))));
+    defined("host", loose_name_or_path(config::names_in("hosts")));
+    defined("framework", framework_name(config::names_in("frameworks")));
+    defined("recipe", name_or_path(trace::recipe_names()));
+    defined("benchmark", loose_name_or_path(benchmark_names()));
+  }
+
+  // Values of some keys are names that their readers do not know as choices.
+  static json with_names(const std::string& key, json schema) {
+    for (const char* name : {"trace.recipe", "score.benchmark"}) {
+      if (key != name) continue;
+      schema["allOf"] = {reference(key.substr(key.find('.') + 1))};
+    }
+    return schema;
+  }
+
+  // For the places that may have lists.
+  json with_axes(json schema, bool questions) const {
+    schema["definitions"] = definitions_;
+    schema["definitions"]["axes"] = axes(Lists::kRequired);
+    schema["definitions"]["case"] = axes(Lists::kAllowed);
+    schema["definitions"]["settings"] = axes(Lists::kRefused);
+    if (!questions) return schema;
+    schema["definitions"]["targets"] = targets();
+    schema["definitions"]["ordered_metric"] = metric_names(true);
     return schema;
   }
 
@@ -175,13 +216,13 @@ class Writer {
     return {{"model", reference("model")},
             {"hardware", text_or_map(reference("machine"), std::move(hardware_map))},
             {"policy", policy()},
-            {"workload", map_of(shapes_.at("workload"))},
-            {"trace", trace()},
+            {"workload", maps_.at("workload")},
+            {"trace", maps_.at("trace")},
             {"traces", traces()},
-            {"match", match()},
-            {"score", text_or_map(benchmark(), score())},
-            {"framework", text_or_map(reference("framework"), framework())},
-            {"deployment", map_of(shapes_.at("deployment"))},
+            {"match", maps_.at("match")},
+            {"score", text_or_map(reference("benchmark"), maps_.at("score"))},
+            {"framework", text_or_map(reference("framework"), maps_.at("framework"))},
+            {"deployment", maps_.at("deployment")},
             {"price_per_hour", any_of({{{"type", "number"}, {"minimum", 0}}, prices()})}};
   }
 
@@ -192,41 +233,10 @@ class Writer {
             {"minProperties", 1}};
   }
 
-  json trace() const {
-    json map = map_of(shapes_.at("trace"));
-    json& recipe = map["properties"]["recipe"];
-    recipe.update(name_or_path(trace::recipe_names()));
-    recipe.erase("type");
-    map["anyOf"] = {json{{"not", {{"required", {"file"}}}}}, json{{"maxProperties", 1}}};
-    return map;
-  }
-
   json traces() const {
-    json list = list_of(trace());
+    json list = list_of(maps_.at("trace"));
     list["uniqueItems"] = true;
     return list;
-  }
-
-  json match() const {
-    json map = map_of(shapes_.at("match"));
-    map["minProperties"] = map["maxProperties"] = 1;
-    return map;
-  }
-
-  json benchmark() const { return loose_name_or_path(benchmark_names()); }
-
-  json score() const {
-    json map = map_of(shapes_.at("score"));
-    json& name = map["properties"]["benchmark"];
-    name.update(benchmark());
-    name.erase("type");
-    return map;
-  }
-
-  json framework() const {
-    json map = map_of(shapes_.at("framework"));
-    map["properties"]["name"] = reference("framework");
-    return map;
   }
 
   // The map of a machine's numbers that differ from `like`, with lists as values where the place has them.
@@ -315,19 +325,20 @@ class Writer {
   json axes(Lists lists) const {
     json keys = json::object();
     const json all = properties();
-    const auto add_map = [&](const std::string& name, json whole, const json& leaves) {
-      json inner = json::object();
-      for (const auto& [key, schema] : leaves.items()) {
-        inner[key] = keys[fmt::format("{}.{}", name, key)] = value_of(schema, lists);
+    for (const auto& [name, written] : maps_) {
+      json whole = written, inner = json::object();
+      if (name == "score") whole["properties"].erase("floor");  // affects no result: nothing can vary it
+      for (auto& [key, schema] : whole["properties"].items()) {
+        const std::string path = fmt::format("{}.{}", name, key);
+        schema = reference(path);
+        inner[key] = keys[path] = value_of(schema, lists);
       }
-      keys[name] = any_of({value_of(std::move(whole), lists), object_of(std::move(inner))});
-    };
-    json conclusions = score();
-    conclusions["properties"].erase("floor");  // affects no result: nothing can vary it
-    add_map("score", text_or_map(benchmark(), conclusions), conclusions["properties"]);
-    add_map("framework", all["framework"], framework()["properties"]);
-    for (const char* name : {"workload", "trace", "match", "deployment"}) {
-      add_map(name, all[name], all[name]["properties"]);
+      if (definitions_.contains(name)) {
+        whole = text_or_map(reference(name), std::move(whole));
+      } else if (name == "score") {
+        whole = text_or_map(reference("benchmark"), std::move(whole));
+      }
+      keys[name] = any_of({value_of(whole, lists), object_of(std::move(inner))});
     }
     for (const char* name : {"model", "traces", "price_per_hour", "name", "description"}) {
       keys[name] = value_of(all.value(name, json{{"type", "string"}}), lists);
@@ -364,6 +375,8 @@ class Writer {
   json catalogue_;
   Shapes shapes_;
   std::map<std::string, json> numbers_;  // of a machine, by dotted key
+  std::map<std::string, json> maps_;     // of a run, by name
+  json definitions_;
   std::vector<const policy::Descriptor*> policies_;
 };
 

@@ -62,7 +62,7 @@ json value_schema(const KeyShape& key) {
 std::string loosely(const std::string& name, const std::string& before_dash = "") {
   std::string pattern = "[-_ ]*";
   for (const char c : name) {
-    if (c == '-') pattern += before_dash;
+    if (c == '-' && !before_dash.empty()) pattern += fmt::format("{}[-_ ]*", before_dash);
     if (c == '-' || c == '_' || c == ' ') continue;
     const auto byte = static_cast<unsigned char>(c);
     const bool letter = std::isalpha(byte) != 0, plain = letter || std::isdigit(byte) != 0;

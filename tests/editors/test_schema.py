@@ -92,7 +92,7 @@ class Schema(unittest.TestCase):
                      {'trace.recipe': ['neddle']}, {'framework': ['vlm']}, {'score.floor': [0.9, 0.95]}, {'zip': {'workload.batch': 1}},
                      {'cases': [{'policie': 'full'}]}, {'hardware': {'gpu': {'hbm_bandwith': ['x1', 'x2']}}}]]
         cases += [('plan', change) for change in [
-                      {}, largest({'tpot': '50 ms'}), largest({'tpott': '<= 50 ms'}), largest({'tpot': '<= 50 GB'}), largest({}),
+                      {}, largest({'tpot': '50 ms'}), largest({'tpott': '<= 50 ms'}), largest({'tpot': '<= 50 GB'}), largest({'score': '>= 95'}), largest({}),
                       {'plan': [{'why': {'metric': 'tpott', 'of': {'policy': 'full'}, 'against': {'policy': 'quest'}}}]},
                       {'plan': [{'choose': {'policyy': ['full', 'quest']}}]}, {**largest({'tpot': '<= 50 ms'}), 'model': 'llama-9'}]]
         for kind, change in cases:
@@ -106,7 +106,7 @@ class Schema(unittest.TestCase):
 
     def test_names_pass_in_the_spellings_that_the_reader_takes(self):
         for key, value in [('model', 'Llama 3.1 8B'), ('hardware', 'H100_SXM'), ('framework', 'VLLM-0.9.1'), ('framework', 'transformers-4.51-flash'),
-                           ('score', 'LongBench'), ('policy', {'name': 'replayed', 'file': 'a.json'}), ('hardware', {'like': 'h200', 'host': 'grace-480gb'})]:
+                           ('score', 'LongBench'), ('policy', {'name': 'replayed', 'selections': 'a.json'}), ('hardware', {'like': 'h200', 'host': 'grace-480gb'})]:
             with self.subTest(value):
                 self.assertEqual(self.errors('run', {**RUN, key: value}), [])
 
