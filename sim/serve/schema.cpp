@@ -131,7 +131,9 @@ class Writer {
       if (kind == "choose") question["properties"].update(axes(Lists::kAllowed)["properties"]);  // lists of any keys
       for (const auto& [key, value] : own.items()) question["properties"][key] = question_key(kind, key, value);
       if (kind == "break_even") {
-        question["oneOf"] = {json{{"required", {"against"}}}, json{{"required", {"targets"}}}};
+        question["oneOf"] = {json{{"required", {"against", "metric"}}, {"not", {{"required", {"targets"}}}}},
+                             json{{"required", {"targets"}},
+                                  {"not", any_of({{{"required", {"against"}}}, {{"required", {"metric"}}}})}}};
       }
       json item = object_of(json{{kind, std::move(question)}});
       item["required"] = {kind};

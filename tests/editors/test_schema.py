@@ -94,6 +94,7 @@ class Schema(unittest.TestCase):
         cases += [('plan', change) for change in [
                       {}, largest({'tpot': '50 ms'}), largest({'tpott': '<= 50 ms'}), largest({'tpot': '<= 50 GB'}), largest({'score': '>= 95'}), largest({}),
                       {'plan': [{'why': {'metric': 'tpott', 'of': {'policy': 'full'}, 'against': {'policy': 'quest'}}}]},
+                      {'plan': [{'break_even': {'key': 'workload.batch', 'from': 1, 'to': 8, 'against': {'policy': 'full'}}}]},
                       {'plan': [{'choose': {'policyy': ['full', 'quest']}}]}, {**largest({'tpot': '<= 50 ms'}), 'model': 'llama-9'}]]
         for kind, change in cases:
             with self.subTest(change):
