@@ -57,7 +57,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     count(1, mark);
-    // Of a key without a value, yaml-cpp reports the next token's place.
+    // yaml-cpp reports the next token's place for a key without a value.
     const SourceLocation here = place(mark);
     const bool valueless =
         !open_.empty() && open_.back().expects_value && open_.back().key_places.back().line < here.line;

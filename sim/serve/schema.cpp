@@ -74,7 +74,7 @@ json targets() {
   return map;
 }
 
-// The places of values that may be lists: the axes of a sweep, which must be; its cases; and the settings of a
+// States whether values at a place are lists: the axes of a sweep, which must be; its cases; and the settings of a
 // question, which must not be.
 enum class Lists { kRequired, kAllowed, kRefused };
 
@@ -169,7 +169,7 @@ class Writer {
     return schema;
   }
 
-  // For the places that may have lists.
+  // Adds the definitions of axes and settings, and those of questions.
   json with_axes(json schema, bool questions) const {
     schema["definitions"] = definitions_;
     schema["definitions"]["axes"] = axes(Lists::kRequired);
@@ -194,7 +194,7 @@ class Writer {
     return schema;
   }
 
-  // With the rules that involve several keys.
+  // Adds the rules that involve several keys.
   json whole_run() const {
     json schema = run_in_parts();
     const json budget = {{"type", "object"}, {"required", {"budget"}}};
