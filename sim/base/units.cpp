@@ -133,6 +133,18 @@ std::optional<double> parse_quantity(std::string_view text, Dimension dimension)
   return {};
 }
 
+std::string quantity_pattern(Dimension dimension) {
+  std::string names;
+  bool bare = false;
+  for (const Unit& unit : units_of(dimension)) {
+    bare = bare || unit.name.empty();
+    if (!unit.name.empty()) names += fmt::format("{}{}", names.empty() ? "" : "|", unit.name);
+  }
+  const std::string number = "-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][+-]?[0-9]+)?";
+  if (names.empty()) return number;
+  return fmt::format("{}( *({})){}", number, names, bare ? "?" : "");
+}
+
 std::string format_quantity(double value, Dimension dimension) {
   const Unit* chosen = nullptr;
   for (const Unit& unit : units_of(dimension)) {

@@ -26,6 +26,9 @@ std::string_view dimension_name(Dimension dimension);
 // dimension is kNone or kFraction. Returns nothing for any other text; the caller knows the location and reports it.
 std::optional<double> parse_quantity(std::string_view text, Dimension dimension);
 
+// A regular expression (ECMA 262, without anchors) of the texts that parse_quantity accepts in this dimension.
+std::string quantity_pattern(Dimension dimension);
+
 // "12.3 GB", "1.7 ms", "3.35 TB/s": three significant digits, decimal prefix.
 std::string format_quantity(double value, Dimension dimension);
 

@@ -209,7 +209,6 @@ class Alteration {
     changes_.push_back({std::move(key), std::move(value), std::move(base), "", ""});
   }
 
-  static constexpr int kFirstPcie = 3, kMostLanes = 16;
   static constexpr double kRounding = 1e-3;  // profiles give three digits of a theoretical bandwidth
 
   const Node& choice_;

@@ -103,6 +103,13 @@ constexpr FrameworkKey kFrameworkKeys[] = {
      "conversion",
      0, Dimension::kBytes}};
 
+// The largest count of a key. Every step that is simulated takes time and memory: 4096 steps of an engine that launches
+// operators eagerly take about a GB.
+std::int64_t most(int Framework::*count) {
+  if (count == &Framework::warmup_steps || count == &Framework::measured_steps) return 4096;
+  return count == &Framework::sampled_contexts ? 1024 : 1'000'000;
+}
+
 double most(Dimension dimension) { return dimension == Dimension::kSeconds ? 1 : 1024; }
 
 template <typename Names>
@@ -118,7 +125,6 @@ Enum read_choice(Section& section, const KeyName& key, const Names& names, Enum 
 }
 
 void read_key(Section& section, const FrameworkKey& key, Framework& f) {
-  constexpr std::int64_t kMostCount = 1'000'000;
   const KeyName name(key.name, key.about);
   const auto read = [&](auto member) {
     auto& value = f.*member;
@@ -126,7 +132,7 @@ void read_key(Section& section, const FrameworkKey& key, Framework& f) {
     if constexpr (std::is_same_v<T, bool>) {
       value = section.flag(name, value);
     } else if constexpr (std::is_same_v<T, int>) {
-      value = static_cast<int>(section.integer(name, key.low, kMostCount, value));
+      value = static_cast<int>(section.integer(name, key.low, most(member), value));
     } else if constexpr (std::is_same_v<T, std::int64_t>) {
       value = section.integer(name, key.low, kMaxTokens, value);
     } else if constexpr (std::is_same_v<T, Framework::Launch>) {

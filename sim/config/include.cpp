@@ -48,7 +48,14 @@ Node with_includes(const Node& map, const std::string& folder, const std::vector
 
 std::optional<Variation> read_variation(const Node& map, Sources& sources) {
   if (map.kind() != Node::Kind::kMap || map.find("like") == nullptr) return {};
-  Section section(*map.find("like"), "like");
+  const Node& written = *map.find("like");
+  if (written.kind() != Node::Kind::kMap) {
+    throw UserError(written.where(),
+                    fmt::format("like: a profile's own is a map such as {{name: h100-sxm, uncertainty: "
+                                "15 %}}, found {}; a run's `hardware: {{like: NAME}}` takes a name",
+                                describe(written)));
+  }
+  Section section(written, "like");
   Variation like;
   like.name = section.text("name");
   like.uncertainty = section.uncertainty();

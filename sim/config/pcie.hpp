@@ -4,6 +4,7 @@
 namespace kvcast::config {
 
 inline constexpr int kOldestPcie = 1, kNewestPcie = 7;
+inline constexpr int kFirstPcie = 3, kMostLanes = 16;  // of links that a run may choose: kFirstPcie to kNewestPcie
 
 // Bytes/s of one direction after line coding, before packet headers. generation: kOldestPcie to kNewestPcie.
 //

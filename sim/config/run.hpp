@@ -53,6 +53,9 @@ struct TraceChoice {
 // The traces of a run that writes neither `trace:` nor `traces:`: three kinds of text, so that no single text decides.
 std::vector<TraceChoice> default_traces();
 
+// Benchmarks that configs/accuracy/tasks.yaml lists.
+inline constexpr const char* kBenchmarks[] = {"RULER", "LongBench", "NIAH", "SCBench"};
+
 // The benchmark whose predicted score decides whether a policy keeps enough, and the threshold.
 struct ScoreChoice {
   static constexpr const char* kNone = "none";

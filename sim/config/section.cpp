@@ -280,7 +280,7 @@ double Section::number(const KeyName& key, double low, double high, std::optiona
 double Section::quantity(const KeyName& key, Dimension dimension, double low, double high,
                          std::optional<double> fallback) {
   KeyShape shape = shape_of_number(Type::kQuantity, low, high, fallback);
-  shape.example = example_of(dimension);
+  shape.dimension = dimension, shape.example = example_of(dimension);
   if (notes(key, std::move(shape))) return fallback.value_or(low);
   const Node* value = take(key.name, !fallback);
   return value == nullptr ? *fallback : read_quantity(*value, key.name, dimension, low, high);
@@ -306,7 +306,9 @@ double Section::uncertainty(std::optional<double> fallback) {
 }
 
 Value Section::value(const KeyName& key, Dimension dimension, double low, double high) {
-  if (notes(key, {.type = Type::kValue, .example = std::string(example_of(dimension)), .required = true})) return {};
+  KeyShape shape = shape_of_number(Type::kValue, low, high, std::optional<double>());
+  shape.dimension = dimension, shape.example = example_of(dimension);
+  if (notes(key, std::move(shape))) return {};
   const Node* const written = take(key.name, true);
   if (written->kind() != Node::Kind::kMap) refuse(*written, key.name, "a map {value, origin, uncertainty, source}");
   Section entry(*written, std::string(key.name));

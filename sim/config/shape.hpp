@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/units.hpp"
+
 namespace kvcast::config {
 
 struct KeyShape {
@@ -18,6 +20,7 @@ struct KeyShape {
   std::string key = {};
   Type type = Type::kAny;
   std::optional<double> low = {}, high = {};  // limits of numbers, in base units
+  Dimension dimension = Dimension::kNone;     // of a quantity or a value
   std::string example = {};                   // example of a quantity or a value: "40 GB"
   std::vector<std::string> choices = {};      // choices of a text; empty: any
   std::optional<std::string> fallback = {};   // default, as it would be written

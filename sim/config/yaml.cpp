@@ -57,7 +57,11 @@ class TreeBuilder : public YAML::EventHandler {
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     count(1, mark);
-    close(Node::null(place(mark)), anchor);
+    // yaml-cpp reports the next token's place for a key without a value.
+    const SourceLocation here = place(mark);
+    const bool valueless =
+        !open_.empty() && open_.back().expects_value && open_.back().key_places.back().line < here.line;
+    close(Node::null(valueless ? open_.back().key_places.back() : here), anchor);
   }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "config/pcie.hpp"
 #include "config/run.hpp"
 #include "config/section.hpp"
 #include "config/text.hpp"
@@ -26,7 +27,7 @@ struct RunKey {
   double low, high;
 };
 
-constexpr double kMostTokens = 100'000'000;  // same as in config/run.cpp
+constexpr double kMostTokens = config::kMaxTokens;
 constexpr RunKey kRunKeys[] = {
     {"workload.batch", [](const config::Run& r) { return std::int64_t{r.workload.batch}; }, 1, 65536},
     {"workload.prompt_tokens", [](const config::Run& r) { return r.workload.prompt_tokens; }, 1, kMostTokens},
@@ -96,8 +97,8 @@ std::optional<Key> key_of_run(const Node& run, const std::string& path) {
 std::optional<Key> key_of_pcie(const std::string& name) {
   Key key;
   key.integer = true, key.now = std::nan("");
-  if (name == "generation") return key.low = 3, key.high = 7, key;
-  if (name == "lanes") return key.low = 1, key.high = 16, key;
+  if (name == "generation") return key.low = config::kFirstPcie, key.high = config::kNewestPcie, key;
+  if (name == "lanes") return key.low = 1, key.high = config::kMostLanes, key;
   return {};
 }
 

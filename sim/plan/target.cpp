@@ -29,6 +29,19 @@ Dimension dimension_of(Unit unit) {
   }
 }
 
+std::string_view example_of(Unit unit) {
+  switch (unit) {
+    case Unit::kSeconds:
+      return "50 ms";
+    case Unit::kBytes:
+      return "40 GB";
+    case Unit::kShare:
+      return "95 %";
+    default:
+      return "100";
+  }
+}
+
 Target read_target(const Metric& metric, const config::Node& node) {
   const std::string text = config::read_text(node, "targets");
   Target target;
@@ -43,14 +56,18 @@ Target read_target(const Metric& metric, const config::Node& node) {
                     {"<=", ">=", "<", ">"});
   }
   target.at_most = relation[0] == '<', target.strict = relation.size() == 1;
-  std::string value = text.substr(text.find_first_not_of(' ', end));
+  std::string value = text.substr(std::min(text.find_first_not_of(' ', end), text.size()));
   // Rates and counts may be written with or without their unit.
   const std::string unit = fmt::format(" {}", result::unit_name(metric.unit));
   if (dimension_of(metric.unit) == Dimension::kNone && value.ends_with(unit)) value.resize(value.size() - unit.size());
   const auto limit = parse_quantity(value, dimension_of(metric.unit));
   if (!limit) {
-    throw UserError(node.where(), fmt::format("targets: {}: \"{}\" is not a quantity in {}", metric.path, value,
-                                              result::unit_name(metric.unit)));
+    throw UserError(node.where(), fmt::format("targets: {}: \"{}\" is not a quantity in {}, such as {}", metric.path,
+                                              value, result::unit_name(metric.unit), example_of(metric.unit)));
+  }
+  if (metric.unit == Unit::kShare && *limit > 1 && !value.ends_with('%')) {
+    throw UserError(node.where(), fmt::format("targets: {}: {} has no unit: write {} % or {:g} %", metric.path, value,
+                                              value, 100 * *limit));
   }
   target.limit = *limit, target.where = node.where();
   return target;
@@ -95,6 +112,16 @@ const Metric& metric_named(const std::string& name, const SourceLocation& where)
     }
   }
   throw UserError(where, fmt::format("unknown metric \"{}\"{}", name, config::did_you_mean(name, close)), known);
+}
+
+std::string target_pattern(const Metric& metric) {
+  const Dimension dimension = dimension_of(metric.unit);
+  const std::string unit = fmt::format("( {})?", result::unit_name(metric.unit));
+  if (metric.unit == Unit::kShare) {  // without a unit only up to 1
+    return fmt::format("^(<=|>=|<|>) *({} *%|(0(\\.[0-9]+)?|1(\\.0+)?)([eE]-[0-9]+)?)$",
+                       quantity_pattern(Dimension::kNone));
+  }
+  return fmt::format("^(<=|>=|<|>) *{}{}$", quantity_pattern(dimension), dimension == Dimension::kNone ? unit : "");
 }
 
 std::vector<Target> read_targets(const config::Node& map) {

@@ -26,6 +26,9 @@ enum class Reading { kNominal, kCertain, kPossible };
 // Returns the metric of that name. Throws UserError with the names of those that are not parts by operation kind.
 const result::Metric& metric_named(const std::string& name, const SourceLocation& where);
 
+// A regular expression (ECMA 262) of the texts that read_targets accepts for the metric.
+std::string target_pattern(const result::Metric& metric);
+
 // Reads a map from metrics (paths or aliases) to texts. Throws UserError for an unknown metric, another relation, and a
 // quantity of another unit.
 std::vector<Target> read_targets(const config::Node& map);

@@ -14,7 +14,6 @@ namespace kvcast::score {
 namespace {
 
 constexpr std::int64_t kStated[] = {4096, 8192, 16384, 32768, 65536, 131072};
-constexpr const char* kBenchmarks[] = {"RULER", "LongBench", "NIAH", "SCBench"};
 
 bool is_path(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".yaml"); }
 
@@ -67,7 +66,7 @@ std::string in_words(std::int64_t tokens) {
 }  // namespace
 
 Benchmark find_benchmark(const Catalogue& catalogue, const config::ScoreChoice& choice) {
-  for (const char* name : kBenchmarks) {
+  for (const char* name : config::kBenchmarks) {
     if (bare_name(choice.benchmark) != bare_name(name)) continue;
     const config::Node all = config::load_yaml(config::find_config("accuracy", "tasks", {}));
     const config::Node* const list = all.find(name);

@@ -2,16 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "base/error.hpp"
+#include "config/find.hpp"
+#include "config/pcie.hpp"
 #include "config/run.hpp"
 #include "plan/question.hpp"
 #include "policies/all.hpp"
 #include "policy/common_parameters.hpp"
 #include "policy/policy.hpp"
-#include "policy_parts/shared_parameters.hpp"
 #include "serve/catalogue.hpp"
+#include "serve/schema_values.hpp"
+#include "synth/recipe.hpp"
 
 namespace kvcast::serve {
 namespace {
@@ -20,107 +26,16 @@ using config::KeyShape;
 using config::Shapes;
 using nlohmann::json;
 
-json any_of(std::vector<json> schemas) { return {{"anyOf", std::move(schemas)}}; }
-json list_of(const json& items) { return {{"type", "array"}, {"items", items}, {"minItems", 1}}; }
-json object_of(json properties) {
-  return {{"type", "object"}, {"properties", std::move(properties)}, {"additionalProperties", false}};
+json reference(const std::string& definition) { return {{"$ref", fmt::format("#/definitions/{}", definition)}}; }
+
+// Errors are found within the map, where those of any_of would be of the whole.
+json text_or_map(const json& text, json map) {
+  return {{"type", {"string", "object"}}, {"if", {{"type", "string"}}}, {"then", text}, {"else", std::move(map)}};
 }
 
-json with_range(json schema, const json& low, const json& high) {
-  if (!low.is_null()) schema["minimum"] = low;
-  if (!high.is_null()) schema["maximum"] = high;
-  return schema;
-}
-
-json limit(std::optional<double> value) { return value ? json(*value) : json(); }
-
-json integer(const json& low, const json& high) {
-  return any_of({with_range({{"type", "integer"}}, low, high), {{"type", "string"}, {"pattern", "^[1-9][0-9]*[KM]$"}}});
-}
-
-// "40 GB", or x0.5 if a factor is allowed.
-json quantity() { return {{"type", json::array({"string", "number"})}}; }
-
-json value_schema(const KeyShape& key) {
-  using Type = KeyShape::Type;
-  switch (key.type) {
-    case Type::kInteger:
-      return integer(limit(key.low), limit(key.high));
-    case Type::kNumber:
-      return with_range({{"type", "number"}}, limit(key.low), limit(key.high));
-    case Type::kQuantity:
-      return quantity();
-    case Type::kValue:  // with or without its origin
-      return {{"type", json::array({"string", "number", "object"})}};
-    case Type::kFlag:
-      return {{"type", "boolean"}};
-    case Type::kText:
-      return key.choices.empty() ? json{{"type", "string"}} : json{{"enum", key.choices}};
-    case Type::kList:
-      return {{"type", "array"}};
-    case Type::kMap:
-      return {{"type", "object"}};
-    case Type::kAny:
-      break;
-  }
-  return json::object();
-}
-
-json schema_of(const KeyShape& key) {
-  json schema = value_schema(key);
-  std::string description = key.about;
-  const auto add = [&](const std::string& text) { description += (description.empty() ? "" : "; ") + text; };
-  if (!key.example.empty()) add("such as " + key.example);
-  if (key.fallback && !key.fallback->empty()) add("default " + *key.fallback);
-  if (!description.empty()) schema["description"] = description;
-  return schema;
-}
-
-json map_of(const std::vector<KeyShape>& keys) {
-  json properties = json::object(), required = json::array();
-  for (const KeyShape& key : keys) {
-    properties[key.key] = schema_of(key);
-    if (key.required) required.push_back(key.key);
-  }
-  json schema = object_of(std::move(properties));
-  if (!required.empty()) schema["required"] = std::move(required);
-  return schema;
-}
-
-// A known name, or the path of a file.
-json name_or_path(const json& names) { return any_of({{{"enum", names}}, {{"type", "string"}, {"pattern", "[./]"}}}); }
-
-json parameter_schema(const json& parameter) {
-  const json& fallback = parameter.at("default");
-  json schema;
-  if (parameter.contains("known")) {
-    json texts = json::array();
-    bool other = false;
-    for (const json& name : parameter.at("known")) {
-      const bool stands_for_others = name.get<std::string>().starts_with('<');
-      other = other || stands_for_others;
-      if (!stands_for_others) texts.push_back(name);
-    }
-    schema = other ? json::object() : json{{"enum", texts}};
-  } else if (fallback.is_boolean()) {
-    schema = {{"type", "boolean"}};
-  } else if (fallback.is_number_integer()) {
-    schema = integer(parameter.at("range").at(0), parameter.at("range").at(1));
-  } else if (fallback.is_number()) {
-    schema = with_range({{"type", "number"}}, parameter.at("range").at(0), parameter.at("range").at(1));
-  } else {
-    schema = {{"type", "string"}};
-  }
-  const std::string unit = parameter.at("unit").get<std::string>();
-  schema["description"] =
-      fmt::format("{}{}; default {}", parameter.at("meaning").get<std::string>(), unit.empty() ? "" : ", in " + unit,
-                  fallback.is_string() ? fallback.get<std::string>() : fallback.dump());
-  return schema;
-}
-
-// Also accepts the names of aliases and files.
-json names_of(const json& entries) {
-  json names = json::array();
+// Also accepts the names of aliases.
+std::vector<std::string> names_of(const json& entries) {
+  std::vector<std::string> names;
   for (const json& entry : entries) {
     names.push_back(entry.at("name"));
     for (const json& alias : entry.value("aliases", json::array())) names.push_back(alias);
@@ -128,15 +43,145 @@ json names_of(const json& entries) {
   return names;
 }
 
+std::vector<std::string> benchmark_names() {
+  std::vector<std::string> names(std::begin(config::kBenchmarks), std::end(config::kBenchmarks));
+  names.emplace_back(config::ScoreChoice::kNone);
+  return names;
+}
+
+// Metrics by path and alias. `ordered`: only those of which more or less is better.
+std::vector<std::pair<std::string, const result::Metric*>> metrics_by_name(bool ordered) {
+  std::vector<std::pair<std::string, const result::Metric*>> metrics;
+  for (const result::Metric& m : result::all_metrics()) {
+    if (ordered && m.better == result::Better::kNeither) continue;
+    metrics.emplace_back(m.path, &m);
+    if (!m.alias.empty()) metrics.emplace_back(m.alias, &m);
+  }
+  return metrics;
+}
+
+json metric_names(bool ordered) {
+  json names = json::array();
+  for (const auto& [name, metric] : metrics_by_name(ordered)) names.push_back(name);
+  return {{"enum", std::move(names)}};
+}
+
+json targets() {
+  json limits = json::object();
+  for (const auto& [name, metric] : metrics_by_name(false)) limits[name] = matching(plan::target_pattern(*metric));
+  json map = object_of(std::move(limits));
+  map["minProperties"] = 1;
+  return map;
+}
+
+// States whether values at a place are lists: the axes of a sweep, which must be; its cases; and the settings of a
+// question, which must not be.
+enum class Lists { kRequired, kAllowed, kRefused };
+
+json value_of(const json& schema, Lists lists) {
+  if (lists == Lists::kRefused) return schema;
+  return lists == Lists::kRequired ? list_of(schema) : any_of({schema, list_of(schema)});
+}
+
 class Writer {
  public:
   Writer() : catalogue_(catalogue_json()), shapes_(config::run_shapes()) {
-    for (const json& machine : catalogue_.at("machines")) {
-      for (const json& number : machine.at("numbers")) numbers_.insert(number.at("key").get<std::string>());
+    for (const policy::Descriptor& p : policy::all_policies()) policies_.push_back(&p);
+    policies_.push_back(&policy::replayed_policy());
+    define_names();
+    config::Hardware any;
+    any.gpu.attention_mha.emplace();
+    for (const config::ConstKnob& knob : config::knobs(std::as_const(any))) {
+      numbers_[knob.key] = defined(fmt::format("hardware.{}", knob.key), schema_of(knob));
     }
+    for (const char* map : {"workload", "trace", "match", "score", "framework", "deployment"}) {
+      maps_[map] = map_of(shapes_.at(map));
+      for (auto& [key, schema] : maps_[map]["properties"].items()) {
+        const std::string path = fmt::format("{}.{}", map, key);
+        schema = with_names(path, schema);
+        defined(path, schema);
+      }
+    }
+    maps_["framework"]["properties"]["name"] = definitions_["framework.name"] = reference("framework");
+    maps_["match"]["minProperties"] = maps_["match"]["maxProperties"] = 1;
+    maps_["trace"]["anyOf"] = {json{{"not", {{"required", {"file"}}}}}, json{{"maxProperties", 1}}};
   }
 
   json run() const {
+    json schema = whole_run();
+    schema["definitions"] = definitions_;
+    return schema;
+  }
+
+  // A run, some keys of which are set by `sweep:`; without it, one run.
+  json sweep() const {
+    json schema = run_in_parts();
+    json complete = {{"required", schema["required"]}, {"properties", {{"policy", named_policy()}}}};
+    schema.erase("required");
+    schema["properties"]["sweep"] = reference("axes");
+    schema["anyOf"] = {json{{"required", {"sweep"}}}, std::move(complete)};
+    return with_axes(std::move(schema), false);
+  }
+
+  json plan() const {
+    json schema = whole_run(), questions = json::array();
+    for (const auto& [kind, keys] : plan::question_shapes()) {
+      json question = map_of(keys);
+      const json own = question["properties"];
+      if (kind == "choose") question["properties"].update(axes(Lists::kAllowed)["properties"]);  // lists of any keys
+      for (const auto& [key, value] : own.items()) question["properties"][key] = question_key(kind, key, value);
+      if (kind == "break_even") {
+        question["oneOf"] = {json{{"required", {"against", "metric"}}, {"not", {{"required", {"targets"}}}}},
+                             json{{"required", {"targets"}},
+                                  {"not", any_of({{{"required", {"against"}}}, {{"required", {"metric"}}}})}}};
+      }
+      json item = object_of(json{{kind, std::move(question)}});
+      item["required"] = {kind};
+      questions.push_back(std::move(item));
+    }
+    schema["properties"]["plan"] = list_of(any_of(questions));
+    schema["required"].push_back("plan");
+    return with_axes(std::move(schema), true);
+  }
+
+ private:
+  // Schemas that are used in several places, so that each is written once.
+  json defined(const std::string& name, json schema) {
+    definitions_[name] = std::move(schema);
+    return reference(name);
+  }
+
+  void define_names() {
+    defined("model", loose_name_or_path(names_of(catalogue_.at("models"))));
+    defined("machine", loose_name_or_path(names_of(catalogue_.at("machines"))));
+    defined("host", loose_name_or_path(config::names_in("hosts")));
+    defined("framework", framework_name(config::names_in("frameworks")));
+    defined("recipe", name_or_path(trace::recipe_names()));
+    defined("benchmark", loose_name_or_path(benchmark_names()));
+  }
+
+  // Values of some keys are names that their readers do not know as choices.
+  static json with_names(const std::string& key, json schema) {
+    for (const char* name : {"trace.recipe", "score.benchmark"}) {
+      if (key != name) continue;
+      schema["allOf"] = {reference(key.substr(key.find('.') + 1))};
+    }
+    return schema;
+  }
+
+  // Adds the definitions of axes and settings, and those of questions.
+  json with_axes(json schema, bool questions) const {
+    schema["definitions"] = definitions_;
+    schema["definitions"]["axes"] = axes(Lists::kRequired);
+    schema["definitions"]["case"] = axes(Lists::kAllowed);
+    schema["definitions"]["settings"] = axes(Lists::kRefused);
+    if (!questions) return schema;
+    schema["definitions"]["targets"] = targets();
+    schema["definitions"]["ordered_metric"] = metric_names(true);
+    return schema;
+  }
+
+  json run_in_parts() const {
     json schema = map_of(shapes_.at("run"));
     const json all = properties();
     for (const auto& [key, value] : all.items()) {
@@ -145,125 +190,196 @@ class Writer {
       property = value;
       if (!about.is_null()) property["description"] = about;
     }
+    schema["not"] = {{"required", {"trace", "traces"}}};
     return schema;
   }
 
-  // A run, some keys of which are set by `sweep:`.
-  json sweep() const {
-    json schema = run();
-    schema.erase("required");
-    schema["properties"]["sweep"] = axes(true);
-    schema["required"] = {"sweep"};
+  // Adds the rules that involve several keys.
+  json whole_run() const {
+    json schema = run_in_parts();
+    const json budget = {{"type", "object"}, {"required", {"budget"}}};
+    const json no_budget = {{"properties", {{"policy", {{"not", budget}}}}}};
+    schema["allOf"] = {json{{"properties", {{"policy", named_policy()}}}},
+                       json{{"if", {{"required", {"match"}}}}, {"then", no_budget}}};
     return schema;
   }
 
-  json plan() const {
-    json schema = run(), questions = json::array();
-    schema.erase("required");
-    for (const auto& [kind, keys] : plan::question_shapes()) {
-      json question = map_of(keys);
-      for (const char* variant : {"of", "against"}) {
-        if (question["properties"].contains(variant)) question["properties"][variant] = axes(false);
-      }
-      const json own = question["properties"];
-      if (kind == "choose") question["properties"].update(axes(true)["properties"]);  // lists under any keys
-      for (const char* name : {"targets", "price_per_hour"}) {
-        if (own.contains(name)) question["properties"][name] = {{"type", "object"}};
-      }
-      json item = object_of(json{{kind, std::move(question)}});
-      item["required"] = {kind};
-      questions.push_back(std::move(item));
-    }
-    schema["properties"]["plan"] = list_of(any_of(questions));
-    schema["required"] = {"plan"};
+  json question_key(const std::string& kind, const std::string& key, const json& schema) const {
+    if (key == "of" || key == "against") return reference("settings");
+    if (key == "targets") return reference("targets");
+    if (key == "price_per_hour") return prices();
+    if (key == "metric") return kind == "sensitivities" ? metric_names(false) : reference("ordered_metric");
     return schema;
   }
 
- private:
   json properties() const {
-    const json trace = map_of(shapes_.at("trace"));
-    return {{"model", name_or_path(names_of(catalogue_.at("models")))},
-            {"hardware", hardware()},
+    json hardware_map = hardware(Lists::kRefused);
+    hardware_map["required"] = {"like"};
+    return {{"model", reference("model")},
+            {"hardware", text_or_map(reference("machine"), std::move(hardware_map))},
             {"policy", policy()},
-            {"workload", map_of(shapes_.at("workload"))},
-            {"trace", trace},
-            {"traces", list_of(trace)},
-            {"match", map_of(shapes_.at("match"))},
-            {"score", any_of({{{"type", "string"}}, map_of(shapes_.at("score"))})},
-            {"framework", framework()},
-            {"deployment", map_of(shapes_.at("deployment"))},
-            {"price_per_hour", {{"type", {"number", "object"}}, {"minimum", 0}}}};
+            {"workload", maps_.at("workload")},
+            {"trace", maps_.at("trace")},
+            {"traces", traces()},
+            {"match", maps_.at("match")},
+            {"score", text_or_map(reference("benchmark"), maps_.at("score"))},
+            {"framework", text_or_map(reference("framework"), maps_.at("framework"))},
+            {"deployment", maps_.at("deployment")},
+            {"price_per_hour", any_of({{{"type", "number"}, {"minimum", 0}}, prices()})}};
   }
 
-  // A framework by name and version, or a map of its keys.
-  json framework() const {
-    json map = map_of(shapes_.at("framework"));
-    map["properties"]["name"] = {{"type", "string"}};
-    map["type"] = {"string", "object"};  // keys are those of objects
-    return map;
+  json prices() const {
+    return {{"type", "object"},
+            {"propertyNames", reference("machine")},
+            {"additionalProperties", {{"type", "number"}, {"minimum", 0}}},
+            {"minProperties", 1}};
   }
 
-  // A machine by name, or a map with the base machine and the numbers that differ.
-  json hardware() const {
-    const json name = name_or_path(names_of(catalogue_.at("machines")));
-    json parts = {{"like", any_of({name, {{"type", "object"}}})}};
-    for (const std::string& number : numbers_) {
-      const std::size_t dot = number.find('.');
+  json traces() const {
+    json list = list_of(maps_.at("trace"));
+    list["uniqueItems"] = true;
+    return list;
+  }
+
+  // The map of a machine's numbers that differ from `like`, with lists as values where the place has them.
+  json hardware(Lists lists) const {
+    json parts = json::object();
+    for (const auto& [number, schema] : numbers_) {
+      const std::size_t dot = number.find('.'), inner = number.find('.', dot + 1);
       json& part = parts[number.substr(0, dot)];
-      part["type"] = json::array({"object", "string"});  // a host by its name
-      part["properties"][number.substr(dot + 1)] = json::object();
+      const bool nested = inner != std::string::npos;
+      json& map = nested ? part[number.substr(dot + 1, inner - dot - 1)]["properties"] : part;
+      map[number.substr(nested ? inner + 1 : dot + 1)] = value_of(schema, lists);
     }
-    return any_of({name, {{"type", "object"}, {"properties", parts}}});
+    json& mha = parts["gpu"]["attention_mha"];
+    mha = object_of(std::move(mha["properties"]));
+    for (const char* whole : {"range", "attention_correction"}) {
+      parts["gpu"][whole] = value_of({{"type", "object"}}, lists);
+    }
+    json pcie = {{"generation", value_of(integer(config::kFirstPcie, config::kNewestPcie), lists)},
+                 {"lanes", value_of({{"enum", {1, 2, 4, 8, config::kMostLanes}}}, lists)}};
+    parts["link"]["pcie"] = object_of(std::move(pcie));
+    parts["host"]["like"] = value_of(reference("host"), lists);
+    json like = object_of({{"name", reference("machine")}, {"uncertainty", {{"type", {"number", "string"}}}}});
+    like["required"] = {"name"};
+    const json host = object_of(std::move(parts["host"]));
+    return object_of({{"like", value_of(any_of({reference("machine"), std::move(like)}), lists)},
+                      {"gpu", object_of(std::move(parts["gpu"]))},
+                      {"link", object_of(std::move(parts["link"]))},
+                      {"host", any_of({value_of(any_of({reference("host"), host}), lists), host})}});
+  }
+
+  json policy_name() const {
+    std::vector<std::string> names = catalogue_.at("policy_files");
+    for (const policy::Descriptor* p : policies_) names.push_back(p->name);
+    return name_or_path(names);
   }
 
   // A policy by name, or a map of its name and its own parameters.
   json policy() const {
-    json names = names_of(catalogue_.at("policies")), rules = json::array();
-    for (const json& p : catalogue_.at("policies")) {
+    json rules = json::array();
+    for (const policy::Descriptor* p : policies_) {
       json properties = {{"name", json::object()}};
-      for (const json& parameter : p.at("parameters"))
-        properties[parameter.at("key").get<std::string>()] = parameter_schema(parameter);
-      for (const policy::Parameter& common : policy::common_parameters(policy::find_policy(p.at("name")))) {
+      for (const policy::Parameter& parameter : p->parameters) properties[parameter.key] = schema_of(parameter);
+      for (const policy::Parameter& common : policy::common_parameters(*p)) {
         properties[common.key] = {{"const", common.names.empty() ? json(0) : json(common.names.front())}};
       }
-      const json is_this = {{"properties", {{"name", {{"const", p.at("name")}}}}}, {"required", {"name"}}};
+      const json is_this = {{"properties", {{"name", {{"const", p->name}}}}}, {"required", {"name"}}};
       rules.push_back({{"if", is_this}, {"then", object_of(std::move(properties))}});
     }
-    const json& files = catalogue_.at("policy_files");
-    names.insert(names.end(), files.begin(), files.end());
     const json map = {{"type", "object"},
-                      {"properties", {{"name", name_or_path(names)}, {"file", {{"type", "string"}}}}},
+                      {"properties", {{"name", policy_name()}, {"file", {{"type", "string"}}}}},
                       {"allOf", rules}};
-    return any_of({name_or_path(names), map});
+    return any_of({policy_name(), map});
   }
 
-  // Dotted keys, and maps of them. With lists, as in a sweep: a list for each key, `zip` and `cases`.
-  json axes(bool lists) const {
-    json keys = json::object();
-    const auto add = [&](const std::string& key, const json& schema) {
-      keys[key] = lists ? any_of({schema, list_of(schema), {{"type", "object"}}}) : schema;
-    };
-    const json all = properties();
-    for (const auto& [key, schema] : all.items()) keys[key] = json::object();
-    for (const char* map : {"workload", "trace", "match", "score", "framework", "deployment"}) {
-      for (const KeyShape& key : shapes_.at(map)) add(fmt::format("{}.{}", map, key.key), schema_of(key));
+  // A policy's map has either a name or a file.
+  static json named_policy() {
+    const json name = {{"required", {"name"}}}, file = {{"required", {"file"}}};
+    return any_of({{{"not", {{"type", "object"}}}}, {{"oneOf", {name, file}}}});
+  }
+
+  // Parameters of all policies, and the names of those that take a policy of their own.
+  std::set<std::string> parameter_names(bool of_policies) const {
+    std::set<std::string> names;
+    for (const policy::Descriptor* p : policies_) {
+      for (const policy::Parameter& parameter : p->parameters) {
+        if (!of_policies || parameter.accepts("<policy>")) names.insert(parameter.key);
+      }
     }
-    for (const char* key :
-         {"hardware.like", "hardware.gpu", "hardware.link", "hardware.host", "hardware.link.pcie",
-          "hardware.link.pcie.generation", "hardware.link.pcie.lanes", "policy.name", "policy.file", "framework.name"})
-      keys[key] = json::object();
-    for (const std::string& number : numbers_) keys["hardware." + number] = json::object();
-    for (const json& p : catalogue_.at("policies")) {
-      for (const json& parameter : p.at("parameters"))
-        keys["policy." + parameter.at("key").get<std::string>()] = json::object();
+    return names;
+  }
+
+  // The keys of a policy's map where its name may be given elsewhere.
+  json policy_keys(Lists lists) const {
+    json keys = {{"name", value_of(policy_name(), lists)}, {"file", value_of({{"type", "string"}}, lists)}};
+    const std::set<std::string> nested = parameter_names(true);
+    for (const std::string& name : parameter_names(false)) {
+      const json list = {{"type", "array"}, {"minItems", 1}};
+      keys[name] = lists != Lists::kRequired ? json::object()
+                   : nested.contains(name)   ? any_of({list, {{"type", "object"}}})
+                                             : list;
     }
-    if (lists) keys["zip"] = keys["cases"] = json::object();
     return object_of(std::move(keys));
+  }
+
+  // Settings of a run by dotted keys and by maps, and lists of them as the place has them.
+  json axes(Lists lists) const {
+    json keys = json::object();
+    const json all = properties();
+    for (const auto& [name, written] : maps_) {
+      json whole = written, inner = json::object();
+      if (name == "score") whole["properties"].erase("floor");  // affects no result: nothing can vary it
+      for (auto& [key, schema] : whole["properties"].items()) {
+        const std::string path = fmt::format("{}.{}", name, key);
+        schema = reference(path);
+        inner[key] = keys[path] = value_of(schema, lists);
+      }
+      if (definitions_.contains(name)) {
+        whole = text_or_map(reference(name), std::move(whole));
+      } else if (name == "score") {
+        whole = text_or_map(reference("benchmark"), std::move(whole));
+      }
+      keys[name] = any_of({value_of(whole, lists), object_of(std::move(inner))});
+    }
+    for (const char* name : {"model", "traces", "price_per_hour", "name", "description"}) {
+      keys[name] = value_of(all.value(name, json{{"type", "string"}}), lists);
+    }
+    add_hardware(lists, keys);
+    const json policy = policy_keys(lists);
+    for (const auto& [key, schema] : policy["properties"].items()) keys["policy." + key] = schema;
+    keys["policy"] = any_of({value_of(any_of({policy_name(), policy_keys(Lists::kRefused)}), lists), policy});
+    if (lists != Lists::kRefused) {
+      keys["zip"] = any_of({reference("axes"), list_of(reference("settings"))});
+      keys["cases"] = list_of(reference("case"));
+    }
+    json map = object_of(std::move(keys));
+    map["minProperties"] = 1;
+    for (const std::string& name : parameter_names(true)) {
+      map["patternProperties"][fmt::format("^policy\\.{}\\.", name)] = json::object();
+    }
+    return map;
+  }
+
+  void add_hardware(Lists lists, json& keys) const {
+    const json map = hardware(lists);
+    keys["hardware"] = any_of({value_of(any_of({reference("machine"), hardware(Lists::kRefused)}), lists), map});
+    for (const auto& [number, schema] : numbers_) keys["hardware." + number] = value_of(schema, lists);
+    for (const char* part : {"like", "gpu", "link", "host"}) {
+      keys[fmt::format("hardware.{}", part)] = map["properties"][part];
+    }
+    keys["hardware.host.like"] = value_of(reference("host"), lists);
+    const json& pcie = map["properties"]["link"]["properties"]["pcie"];
+    keys["hardware.link.pcie"] = pcie;
+    for (const auto& [key, schema] : pcie["properties"].items()) keys["hardware.link.pcie." + key] = schema;
   }
 
   json catalogue_;
   Shapes shapes_;
-  std::set<std::string> numbers_;
+  std::map<std::string, json> numbers_;  // of a machine, by dotted key
+  std::map<std::string, json> maps_;     // of a run, by name
+  json definitions_;
+  std::vector<const policy::Descriptor*> policies_;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "config/find.hpp"
+#include "config/text.hpp"
 #include "policies/all.hpp"
 #include "policies/replay_needs.hpp"
 #include "score/benchmark.hpp"
@@ -108,6 +109,10 @@ BudgetRange valid_budgets(const config::Node& config, const Prepared& prepared) 
 
 std::unique_ptr<trace::Trace> make_trace(const config::Run& run, const config::TraceChoice& choice) {
   if (!choice.file.empty()) {
+    std::error_code unknown;
+    if (!std::filesystem::exists(choice.file, unknown)) {
+      throw UserError(choice.where, fmt::format("no such file: {}", config::shorten(choice.file)));
+    }
     auto trace = trace::open_trace(choice.file);
     check_shape(trace->info(), run, choice.file);
     if (trace->info().prompt_tokens != run.workload.prompt_tokens) {

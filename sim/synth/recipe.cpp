@@ -262,20 +262,27 @@ std::string canonical(const Recipe& recipe) {
                      printer.text);
 }
 
+std::vector<std::string> recipe_names() {
+  std::set<std::string> names;
+  for (const std::filesystem::path& root : {std::filesystem::path("."), std::filesystem::path(data_dir())}) {
+    std::error_code failure;
+    for (const auto& entry : std::filesystem::directory_iterator(root / "traces/recipes", failure)) {
+      if (entry.path().extension() == ".yaml") names.insert(entry.path().stem().string());
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
 std::string find_recipe(const std::string& name, const SourceLocation& asked_at) {
   namespace fs = std::filesystem;
   const bool is_path = name.find('/') != std::string::npos || name.ends_with(".yaml");
   const fs::path below = is_path ? fs::path(name) : fs::path("traces/recipes") / (name + ".yaml");
-  std::set<std::string> names;
   for (const fs::path& root : {fs::path("."), fs::path(data_dir())}) {
     std::error_code failure;
     if (fs::is_regular_file(root / below, failure)) return (root / below).lexically_normal().string();
-    for (const auto& entry : fs::directory_iterator(root / "traces/recipes", failure)) {
-      if (entry.path().extension() == ".yaml") names.insert(entry.path().stem().string());
-    }
   }
   if (is_path) throw UserError(asked_at, fmt::format("no such file: {}", config::shorten(name)));
-  const std::vector<std::string> known(names.begin(), names.end());
+  const std::vector<std::string> known = recipe_names();
   throw UserError(asked_at,
                   fmt::format("there is no recipe \"{}\"{}", config::shorten(name), config::did_you_mean(name, known)),
                   known);

@@ -226,6 +226,9 @@ using SectionLocations = std::function<SourceLocation(const char* section)>;
 // UserError at the section.
 void check_recipe(const Recipe& recipe, const SectionLocations& where);
 
+// The names of the files under traces/recipes, in order.
+std::vector<std::string> recipe_names();
+
 // Finds traces/recipes/NAME.yaml in the working directory, then in the source tree; a name with '/' or ending in .yaml
 // is a path. Throws UserError, which lists the existing recipes for a name.
 std::string find_recipe(const std::string& name, const SourceLocation& asked_at = {});

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import subprocess
+import tempfile
 import unittest
 
 import program
@@ -48,17 +49,76 @@ class Schema(unittest.TestCase):
             with self.subTest(value):
                 self.assertEqual(self.errors('run', {**RUN, key: value}), [])
 
+    def refused_by_reader(self, kind: str, document: dict) -> str:
+        """Returns the reader's message; fails if it accepts the document."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / 'x.yaml'
+            path.write_text(yaml.safe_dump(document, sort_keys=False))
+            more = ['--out', folder + '/out'] if kind == 'sweep' else []
+            done = subprocess.run([program.KVCAST, kind, path, *more], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        return done.stderr
+
     def test_what_the_reader_refuses_is_refused_at_its_place(self):
+        h200 = {'like': 'h200'}
         cases = [({'polcy': 'full'}, ''), ({'workload': {'batch': 0}}, 'workload/batch'), ({'workload': {'batsh': 1}}, 'workload'),
-                 ({'model': 'llama-9'}, 'model'), ({'policy': {'name': 'quest', 'pages': 16}}, 'policy'), ({'policy': {'name': 'quest', 'budget': 'many'}}, 'policy'),
-                 ({'framework': {'launch': 'fast'}}, 'framework/launch'), ({'trace': {'layers': 0}}, 'trace/layers'),
-                 ({'price_per_hour': -3}, 'price_per_hour')]
+                 ({'model': 'llama-9'}, 'model'), ({'model': 'llama-3.9-8b'}, 'model'), ({'policy': {'name': 'quest', 'pages': 16}}, 'policy'),
+                 ({'policy': {'name': 'quest', 'budget': 'many'}}, 'policy'), ({'policy': {'budget': 512}}, 'policy'),
+                 ({'framework': {'launch': 'fast'}}, 'framework/launch'), ({'framework': 'vlm-0.6'}, 'framework'),
+                 ({'framework': {'name': 'vlm'}}, 'framework/name'), ({'framework': {'engine_step': 3}}, 'framework/engine_step'),
+                 ({'framework': {'measured_steps': 100000}}, 'framework/measured_steps'),
+                 ({'trace': {'layers': 0}}, 'trace/layers'), ({'trace': {'recipe': 'neddle'}}, 'trace/recipe'),
+                 ({'trace': {'file': 'a.safetensors', 'seed': 2}}, 'trace'), ({'trace': {'seed': 2}, 'traces': [{'seed': 3}]}, ''),
+                 ({'traces': [{'seed': 2}, {'seed': 2}]}, 'traces'),
+                 ({'score': 'rular'}, 'score'), ({'score': {'benchmark': 'rular'}}, 'score/benchmark'), ({'score': {'floor': 95}}, 'score/floor'),
+                 ({'policy': 'quest', 'match': {'bytes_read': '1 MB', 'tokens_attended': 64}}, 'match'), ({'match': {'tokens_attended': 64}}, 'policy'),
+                 ({'hardware': {**h200, 'gpu': {'hbm_bandwith': 'x2'}}}, 'hardware/gpu'), ({'hardware': {'gpu': {'hbm_bandwidth': 'x2'}}}, 'hardware'),
+                 ({'hardware': {**h200, 'gpu': {'hbm_bandwidth': '3 GB'}}}, 'hardware/gpu/hbm_bandwidth'),
+                 ({'hardware': {**h200, 'gpu': {'gather_efficiency': '50 %'}}}, 'hardware/gpu/gather_efficiency'),
+                 ({'hardware': {**h200, 'link': {'pcie': {'generation': 9}}}}, 'hardware/link/pcie/generation'),
+                 ({'hardware': {**h200, 'host': 'nohost'}}, 'hardware/host'), ({'hardware': {**h200, 'cpu': {}}}, 'hardware'),
+                 ({'price_per_hour': -3}, 'price_per_hour'), ({'price_per_hour': {'h1000': 2}}, 'price_per_hour')]
         for change, place in cases:
             with self.subTest(change):
                 document = {**RUN, **change}
                 self.assertEqual(self.errors('run', document), [place])
-                done = subprocess.run([program.KVCAST, 'run', '/dev/stdin'], input=yaml.safe_dump(document), capture_output=True, text=True)
-                self.assertEqual(done.returncode, 2, done.stderr)
+                self.refused_by_reader('run', document)
+
+    def test_sweeps_and_plans_that_the_reader_refuses_are_refused(self):
+        def largest(targets: dict) -> dict:
+            return {'plan': [{'largest': {'key': 'workload.batch', 'targets': targets}}]}
+        cases = [('sweep', {'sweep': axes}) for axes in [
+                     {'workload.batch': 4}, {'workload': {'batch': 3}}, {'workload.batch': []}, {}, {'workload.batsh': [1, 2]}, {'policy': ['ful']},
+                     {'trace.recipe': ['neddle']}, {'framework': ['vlm']}, {'score.floor': [0.9, 0.95]}, {'zip': {'workload.batch': 1}},
+                     {'cases': [{'policie': 'full'}]}, {'hardware': {'gpu': {'hbm_bandwith': ['x1', 'x2']}}}]]
+        cases += [('plan', change) for change in [
+                      {}, largest({'tpot': '50 ms'}), largest({'tpott': '<= 50 ms'}), largest({'tpot': '<= 50 GB'}), largest({'score': '>= 95'}), largest({}),
+                      {'plan': [{'why': {'metric': 'tpott', 'of': {'policy': 'full'}, 'against': {'policy': 'quest'}}}]},
+                      {'plan': [{'break_even': {'key': 'workload.batch', 'from': 1, 'to': 8, 'against': {'policy': 'full'}}}]},
+                      {'plan': [{'choose': {'policyy': ['full', 'quest']}}]}, {**largest({'tpot': '<= 50 ms'}), 'model': 'llama-9'}]]
+        for kind, change in cases:
+            with self.subTest(change):
+                self.assertNotEqual(self.errors(kind, {**RUN, **change}), [])
+                self.refused_by_reader(kind, {**RUN, **change})
+
+    def test_a_sweep_without_axes_is_a_run(self):
+        self.assertEqual(self.errors('sweep', RUN), [])
+        self.assertNotEqual(self.errors('sweep', {k: v for k, v in RUN.items() if k != 'model'}), [])
+
+    def test_names_pass_in_the_spellings_that_the_reader_takes(self):
+        for key, value in [('model', 'Llama 3.1 8B'), ('hardware', 'H100_SXM'), ('framework', 'VLLM-0.9.1'), ('framework', 'transformers-4.51-flash'),
+                           ('score', 'LongBench'), ('policy', {'name': 'replayed', 'selections': 'a.json'}), ('hardware', {'like': 'h200', 'host': 'grace-480gb'})]:
+            with self.subTest(value):
+                self.assertEqual(self.errors('run', {**RUN, key: value}), [])
+
+    def test_axes_pass_as_they_are_written_in_many_ways(self):
+        for axes in [{'workload': {'batch': [1, 2]}}, {'workload': [{'batch': 3}, {'batch': 4, 'prompt_tokens': 2048}]},
+                     {'policy': ['full', {'name': 'quest', 'budget': 256}]}, {'policy': [{'budget': 256}]}, {'hardware.gpu.hbm_bandwidth': ['x1', 'x2']},
+                     {'hardware': {'gpu': {'hbm_bandwidth': ['x1', 'x2']}}}, {'zip': [{'workload.batch': 1, 'policy.budget': 512}, {'workload.batch': 2}]},
+                     {'zip': {'workload.batch': [1, 2], 'policy.budget': [256, 512]}}, {'traces': [[{'seed': 1}], [{'seed': 2}]]},
+                     {'cases': [{'policy': 'full'}, {'policy': {'name': 'quest', 'budget': [256, 512]}}]}]:
+            with self.subTest(axes):
+                self.assertEqual(self.errors('sweep', {**RUN, 'sweep': axes}), [])
 
     def test_required_keys_are_those_of_the_reader(self):
         self.assertEqual(sorted(self.validators['run'].schema['required']), ['hardware', 'model', 'policy'])

@@ -388,4 +388,7 @@ TEST_CASE("a profile is read again once one of its files has changed", "[hardwar
   }
   std::ofstream(part) << "gpu: [";
   CHECK_THAT(error_of([&] { read_hardware(whole); }), StartsWith(part));
+  std::ofstream(whole) << "title: Whole\nlike: h200\n";
+  CHECK_THAT(error_of([&] { read_hardware(whole); }),
+             StartsWith(whole + ":2:7: like: a profile's own is a map such as"));
 }

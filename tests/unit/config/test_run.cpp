@@ -165,7 +165,7 @@ TEST_CASE("invalid workloads and frameworks are rejected", "[run]") {
   CHECK(section("framework: {launch: graph}") ==
         "run.yaml:4:21: launch: unknown value \"graph\"; known: cuda_graph, compiled, eager");
   CHECK(section("framework: {measured_steps: 0}") ==
-        "run.yaml:4:29: measured_steps: 0 is out of range, must be between 1 and 1000000");
+        "run.yaml:4:29: measured_steps: 0 is out of range, must be between 1 and 4096");
   CHECK(section("framework: {expand_kv_heads: yes}") ==
         "run.yaml:4:30: expand_kv_heads: expected true or false, found \"yes\"");
   CHECK(section("batch: 4") ==

@@ -59,6 +59,13 @@ TEST_CASE("maps, lists and scalars are read with their locations", "[yaml]") {
   CHECK(map.find("d")->kind() == Node::Kind::kNull);
 }
 
+TEST_CASE("a key without a value is located at the key", "[yaml]") {
+  const Node root = parse_yaml("a: 1\nb:\nc: ~\n", "f.yaml");
+  CHECK(root.find("b")->where().line == 2);
+  CHECK(root.find("b")->where().column == 1);
+  CHECK(root.find("c")->where().column == 4);
+}
+
 TEST_CASE("a node counts its values and levels", "[yaml]") {
   // The root, 1, the list, x, the map, 2, 3: seven values. Root, list, map: three levels.
   const Node root = parse_yaml("a: 1\nb: [x, {c: 2, d: 3}]\n", "f.yaml");

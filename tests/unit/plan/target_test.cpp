@@ -64,7 +64,9 @@ TEST_CASE("invalid targets are rejected with their location") {
   CHECK_THAT(error_of([] { targets("tpott: <= 1 s"); }), Contains("plan.yaml:1:1") && Contains("did you mean"));
   CHECK_THAT(error_of([] { targets("tpot: 1 s"); }),
              Contains("expected a relation") && Contains("known: <=, >=, <, >"));
-  CHECK_THAT(error_of([] { targets("tpot: <= 1 GB"); }), Contains("is not a quantity in s"));
+  CHECK_THAT(error_of([] { targets("tpot: <= 1 GB"); }), Contains("is not a quantity in s, such as 50 ms"));
+  CHECK_THAT(error_of([] { targets("tpot: '<= '"); }), Contains("is not a quantity in s"));
+  CHECK_THAT(error_of([] { targets("score: '>= 95'"); }), Contains("95 has no unit: write 95 % or 9500 %"));
   CHECK_THAT(error_of([] { targets("tpot: <="); }), Contains("expected a relation"));
   CHECK_THAT(error_of([] { targets("tpot: == 1 s"); }), Contains("expected a relation"));
   CHECK_THAT(error_of([] { targets("[tpot]"); }), Contains("expected a map of metrics"));

@@ -59,6 +59,12 @@ TEST_CASE("the benchmark is part of an experiment's key, the floor is not") {
   CHECK_THAT(error_of([] { key("score: ruller\n"); }), Contains("run.yaml:6:8") && Contains("scbench"));
 }
 
+TEST_CASE("a trace's missing file is located in the run") {
+  const config::Node run =
+      scored_run("policy: full\n").with("trace", config::parse_yaml("file: none.safetensors", "run.yaml"));
+  CHECK(error_of([&] { study::prepare(run); }) == "run.yaml:1:7: no such file: none.safetensors");
+}
+
 TEST_CASE("a study makes the requested scores") {
   const Files files;
   const std::string quest = "policy: {name: quest, budget: 128}\n", asked = "score: " + files.path() + "\n";
