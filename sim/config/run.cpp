@@ -75,8 +75,9 @@ Workload read_workload(Section section) {
 TraceChoice read_trace(Section section) {
   TraceChoice trace;
   if (section.has("file")) {
-    trace.file =
-        section.text({"file", "a captured trace instead of a recipe; its prompt must have `prompt_tokens` tokens"});
+    trace.file = section.text({"file",
+                               "a captured trace instead of a recipe, by its path from the working directory; its "
+                               "prompt must have `prompt_tokens` tokens"});
     trace.where = section.where("file");
     for (const char* key : {"recipe", "seed", "layers", "steps", "window"}) {
       if (!section.has(key)) continue;
