@@ -179,9 +179,9 @@ int fit_machine(const Target& target, const MachineOptions& options) {
 void add_budgets(CLI::App& command, double& median, double& p90, double default_median, double default_p90,
                  const char* noise) {
   const auto add = [&](const char* option, double& value, const char* what, double initial) {
-    const std::string help = fmt::format(
-        "{} error allowed on held-out cases, or on the fitted ones where none are held out, per cent ({}){}", what,
-        initial, noise);
+    const std::string help =
+        fmt::format("largest {} error in per cent ({}) on held-out cases, or on the fitted ones if none are held out{}",
+                    what, initial, noise);
     command.add_option(option, value, help)->check(CLI::Range(0.1, 1e9));
   };
   add("--budget-median", median, "median", default_median);
@@ -195,24 +195,27 @@ void add_machine(CLI::App& calibrate, const Target& target, int& result) {
   command->add_option("-o,--out", options->out, "the profile to write (YAML); results are written next to it")
       ->required();
   command->add_option("--from", options->from,
-                      "results of one machine to fit instead of measuring (JSON, kvcast-kernels/1)");
+                      "fit these results of one machine (JSON, kvcast-kernels/1) instead of measuring");
   command->add_option("--profile", options->profile,
-                      "profile for numbers that are not measured and for the start of fits (h100-sxm)");
+                      "profile of the numbers that are not measured, and of the initial values of fits (h100-sxm)");
   if (std::string_view(target.name) == "cuda") {
     command->add_option("--host", options->host,
                         "the host, as calibrate cpu wrote it (YAML), instead of the profile's");
     command->add_flag("--own-kernels", options->own_kernels,
-                      "fit kvcast's own kernels even where the profile has faster numbers from a source: for "
+                      "fit kvcast's own kernels even where the profile has faster numbers with a source, for "
                       "comparisons with kvcast-pipeline");
   }
-  command->add_option("--seconds", options->seconds, "shared out over all cases (120); --short has its own")
+  command
+      ->add_option("--seconds", options->seconds,
+                   "seconds of measuring, divided among all cases (120; --short has its own)")
       ->check(CLI::Range(1.0, 1e6));
-  command->add_option("--passes", options->passes, "over all cases; how far they are apart is noted (2); --short: 1")
+  command
+      ->add_option("--passes", options->passes, "passes over all cases, whose differences are recorded (2; --short: 1)")
       ->check(CLI::Range(1, 100));
-  command->add_flag("--short", options->quick, "a few cases of each benchmark");
-  command->add_option("--program", options->program, "the measuring program, if it is not in the folder of kvcast");
+  command->add_flag("--short", options->quick, "measure only a few cases of each benchmark");
+  command->add_option("--program", options->program, "path of the measuring program, if it is not next to kvcast");
   add_budgets(*command, options->budget_median, options->budget_p90, target.budget_median, target.budget_p90,
-              "; sqrt(budget^2 + noise^2) is allowed, with the noise of the measured times");
+              "; the noise of the measured times is added: sqrt(budget^2 + noise^2)");
   command->callback([options, &target, &result] { result = fit_machine(target, *options); });
 }
 

@@ -44,8 +44,8 @@ std::string failure(const CLI::App* failed, const CLI::Error& error) {
 
 int run_command_line(int argc, char** argv) {
   CLI::App app{
-      "kvcast predicts what KV-cache compression and retrieval does to a long-context LLM: tokens per second,\nmemory "
-      "and accuracy, on hardware that you have or consider buying.\nStart with: kvcast run "
+      "kvcast predicts how KV-cache compression and retrieval change the tokens per second, memory and accuracy\nof a "
+      "long-context LLM, on hardware that you have or consider buying.\nStart with: kvcast run "
       "configs/runs/quickstart.yaml",
       "kvcast"};
   app.set_version_flag("--version", version());

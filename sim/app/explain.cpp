@@ -210,14 +210,14 @@ int run(const ExplainOptions& options) {
 }  // namespace
 
 void add_explain(CLI::App& app, int& result) {
-  CLI::App* command =
-      app.add_subcommand("explain", "one decode step of one layer as text: selection, operations, times");
+  CLI::App* command = app.add_subcommand("explain", "show one decode step of one layer: selection, operations, times");
   auto options = std::make_shared<ExplainOptions>();
   command->add_option("CONFIG", options->config, "YAML of a run")->required();
-  command->add_option("--step", options->step, "captured decode step, from 0, of the selection and the operations")
+  command->add_option("--step", options->step, "captured decode step to show, counted from 0")
       ->check(CLI::NonNegativeNumber);
   command
-      ->add_option("--layer", options->layer, "layer of the model, from 0; the nearest captured one has its selection")
+      ->add_option("--layer", options->layer,
+                   "layer of the model, counted from 0; its selection is that of the nearest captured layer")
       ->check(CLI::NonNegativeNumber);
   add_settings(*command, options->settings, "change a key: policy.budget=96");
   command->callback([options, &result] { result = run(*options); });

@@ -85,14 +85,14 @@ int run(const FitOptions& options) {
 }  // namespace
 
 void add_fit(CLI::App& app, int& result) {
-  CLI::App* command = app.add_subcommand("fit", "fit a model's parameters to published values");
+  CLI::App* command = app.add_subcommand("fit", "fit the score model, or the estimate of scores, to published values");
   command->require_subcommand(1);
-  CLI::App* link = command->add_subcommand("accuracy", "the link from kept attention to task scores");
+  CLI::App* link = command->add_subcommand("accuracy", "fit the score model, which maps attention kept to task scores");
   auto options = std::make_shared<FitOptions>();
-  link->add_option("--published", options->published, "tables (CSV); default: ruler and blocks of configs/validation");
-  link->add_option("--replays", options->replays, "keep replays in this file, and use those that are there");
+  link->add_option("--published", options->published, "tables (CSV; default: ruler and blocks of configs/validation)");
+  link->add_option("--replays", options->replays, "keep replays in this file, and reuse those in it");
   link->add_option("--seeds", options->seeds, "synthetic traces per task")->check(CLI::Range(1, 64));
-  link->add_option("-o,--out", options->out, "the link's file (default: the one that `run` reads)");
+  link->add_option("-o,--out", options->out, "file of the score model (default: the one that `run` reads)");
   link->callback([options, &result] { result = run(*options); });
   add_fit_scores(*command, result);
   add_fit_evidence(*command, result);

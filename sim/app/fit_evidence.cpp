@@ -122,18 +122,19 @@ int run(const FitEvidenceOptions& options) {
 
 void add_fit_evidence(CLI::App& fit, int& result) {
   CLI::App* command = fit.add_subcommand(
-      "evidence", "the estimate of scores from published rows and the simulation, and its errors on rows left out");
+      "evidence",
+      "fit the estimate of scores from published rows and the simulation, and print its errors on rows left out");
   auto options = std::make_shared<FitEvidenceOptions>();
   command->add_option("--rows,--published", options->rows,
-                      "simulate the rows of these tables (CSV) and add them, or put them in place of those of the "
-                      "same paper, table and model; default: the rows as they are");
-  command->add_option("--replays", options->replays, "keep replays in this file, and use those that are there");
+                      "simulate the rows of these tables (CSV) and add them; they replace rows of the same paper, "
+                      "table and model");
+  command->add_option("--replays", options->replays, "keep replays in this file, and reuse those in it");
   command->add_option("--seeds", options->seeds, "synthetic traces per task")->check(CLI::Range(1, 64));
-  command->add_flag("--components", options->components, "choose the variances of the levels, too (some minutes)");
+  command->add_flag("--components", options->components, "also fit the variances of the levels, which takes minutes");
   command->add_option("--records", options->records,
-                      "the rows' file (default: the one that `run` reads); if it is new, it starts from that one");
+                      "file of the rows (default: the one that `run` reads); a new file starts as a copy of that one");
   command->add_option("-o,--out", options->parameters,
-                      "the parameters' file, which is read first (default and start as for --records)");
+                      "file of the parameters, which is read first (default and new files as for --records)");
   command->callback([options, &result] { result = run(*options); });
 }
 

@@ -159,19 +159,21 @@ int run(FitScoresOptions options) {
 }  // namespace
 
 void add_fit_scores(CLI::App& fit, int& result) {
-  CLI::App* command = fit.add_subcommand("scores", "the table of benchmark scores that need no replay");
+  CLI::App* command = fit.add_subcommand("scores", "write the table of benchmark scores that need no replay");
   auto options = std::make_shared<FitScoresOptions>();
   command->add_option("--sweep", options->sweeps, "the policies of these sweeps")->take_all();
-  command->add_flag("--all", options->all, "every policy and every file under configs/policies, at --budgets, too");
+  command->add_flag("--all", options->all,
+                    "every policy, and every file under configs/policies, also with the budgets of --budgets");
   command
       ->add_option("--contexts", options->contexts,
-                   "tokens of a prompt: 4096, 8192, ..., 131072 (default: all that the model supports)")
+                   "prompt lengths in tokens: 4096, 8192, ..., 131072 (default: all that the model supports)")
       ->delimiter(',');
-  command->add_option("--budgets", options->budgets, "of --all, in tokens (256,512,1024,2048,4096)")->delimiter(',');
-  command->add_option("--model", options->model, "under configs/models");
-  command->add_option("--replays", options->replays, "keep replays in this file, and use those that are there");
+  command->add_option("--budgets", options->budgets, "budgets of --all, in tokens (256,512,1024,2048,4096)")
+      ->delimiter(',');
+  command->add_option("--model", options->model, "a model: a name under configs/models");
+  command->add_option("--replays", options->replays, "keep replays in this file, and reuse those in it");
   command->add_option("-o,--out", options->out,
-                      "the table (default: the one that `run` reads); its rows that are still valid are kept");
+                      "the table (default: the one that `run` reads); rows that are still valid are kept");
   command->callback([options, &result] { result = run(*options); });
 }
 

@@ -21,7 +21,8 @@ using nlohmann::json;
 std::string versions_text(const FrameworkFile& file) {
   if (file.from.empty() && file.before.empty()) return "all versions";
   if (file.before.empty()) return file.from + " and later";
-  return fmt::format("{} to before {}", file.from, file.before);
+  if (file.from.empty()) return fmt::format("before {}", file.before);
+  return fmt::format("from {}, before {}", file.from, file.before);
 }
 
 // Keys other than numbers with an origin, as they are written.
@@ -59,11 +60,11 @@ json to_json(const FrameworkFile& file, const Framework& framework) {
 void print_one(const FrameworkFile& file, const Framework& framework) {
   fmt::print("{}: {} ({})\nSource: {}\n\nKeys; each is a key of a run under `framework:`\n", file.name, file.title,
              versions_text(file), file.source);
-  for (const auto& [key, value] : plain_keys(file.keys)) fmt::print("  {:<20} {}\n", key, value);
+  for (const auto& [key, value] : plain_keys(file.keys)) fmt::print("  {:<22} {}\n", key, value);
   for (const config::FrameworkNumber& n : config::framework_numbers()) {
     const Value& v = framework.*n.member;
     if (v.source.empty()) continue;
-    fmt::print("  {:<20} {:<10} {:<12} ± {:<6} {}\n", n.key, format_quantity(v.value, n.dimension),
+    fmt::print("  {:<22} {:<10} {:<12} ± {:<6} {}\n", n.key, format_quantity(v.value, n.dimension),
                origin_name(v.origin), format_quantity(v.uncertainty, Dimension::kFraction), v.source);
   }
   const auto print_list = [](const char* what, const config::Node& list) {
@@ -92,7 +93,7 @@ void add_frameworks(CLI::App& app, int& result) {
       all.push_back(to_json(file, framework));
       if (*as_json) return;
       if (!name->empty()) return print_one(file, framework);
-      fmt::print("  {:<31} {:<20} {}\n", file.name, versions_text(file), file.title);
+      fmt::print("  {:<31} {:<22} {}\n", file.name, versions_text(file), file.title);
     };
     if (name->empty()) result = for_each_config("frameworks", show);
     if (!name->empty()) show(config::find_framework(*name, {}));

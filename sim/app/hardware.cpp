@@ -79,7 +79,7 @@ void add_hardware(CLI::App& app, int& result) {
   auto settings = std::make_shared<std::vector<std::string>>();
   auto as_json = std::make_shared<bool>(false);
   command->add_option("NAME", *name, "a machine: a name, an alias or a path");
-  add_settings(*command, *settings, "change a number of it, such as gpu.clock=x2");
+  add_settings(*command, *settings, "change a number of the machine, such as gpu.clock=x2");
   command->add_flag("--json", *as_json, "print JSON");
   command->callback([name, settings, as_json, &result] {
     result = 0;

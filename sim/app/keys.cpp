@@ -141,7 +141,7 @@ void run(const KeysOptions& options) {
 void add_keys(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("keys", "list the keys of a run, or describe one");
   auto options = std::make_shared<KeysOptions>();
-  CLI::Option* key = command->add_option("KEY", options->key, "a key with the map that it is in: workload.batch");
+  CLI::Option* key = command->add_option("KEY", options->key, "a key, with the map that contains it: workload.batch");
   CLI::Option* as_json = command->add_flag("--json", options->as_json, "print JSON");
   command->add_flag("--markdown", options->as_markdown, "print the page docs/keys.md")
       ->excludes(as_json)

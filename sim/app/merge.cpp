@@ -33,7 +33,8 @@ void add_merge(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("merge", "join the stores of a sweep's shards (`sweep --shard i/n`)");
   auto options = std::make_shared<MergeOptions>();
   command->add_option("DIR", options->dirs, "folders with results.sqlite, in any order")->required();
-  command->add_option("-o,--out", options->out, "folder of the joined store; made, or added to")->required();
+  command->add_option("-o,--out", options->out, "folder of the joined store; an existing store is extended")
+      ->required();
   command->callback([options, &result] { result = merge(*options); });
 }
 

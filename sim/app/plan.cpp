@@ -106,11 +106,12 @@ int plan(const PlanOptions& options) {
 }  // namespace
 
 void add_plan(CLI::App& app, int& result) {
-  CLI::App* command = app.add_subcommand("plan", "what-if questions: break-even points, limits, causes, choices");
+  CLI::App* command =
+      app.add_subcommand("plan", "answer what-if questions: break-even points, limits, causes, choices");
   auto options = std::make_shared<PlanOptions>();
   command->add_option("CONFIG", options->config, "YAML of a run with a `plan:` list of questions")->required();
   command->add_option("-o,--out", options->dir,
-                      "folder for the experiments and the answers, from which a report is made");
+                      "folder for the experiments and answers, of which `kvcast report` makes a page");
   command->add_option("-j,--jobs", options->jobs, "worker threads (default: all cores)")->check(CLI::Range(1, 1024));
   add_settings(*command, options->settings, "change a key of the run: workload.batch=8, hardware=l40s");
   command->add_flag("--json", options->as_json, "print JSON");

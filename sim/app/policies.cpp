@@ -130,7 +130,7 @@ void print_all() {
 }  // namespace
 
 void add_policies(CLI::App& app, int& result) {
-  CLI::App* command = app.add_subcommand("policies", "list the policies and their files, or tell all about one");
+  CLI::App* command = app.add_subcommand("policies", "list the policies and their files, or describe one");
   auto name = std::make_shared<std::string>();
   auto as_json = std::make_shared<bool>(false);
   command->add_option("NAME", *name, "a policy or a policy file: a name under configs/policies, or a path");

@@ -68,14 +68,13 @@ int run(const ProfileOptions& options) {
 }  // namespace
 
 void add_profile(CLI::App& app, int& result) {
-  CLI::App* command = app.add_subcommand("profile", "measure heads and layers on traces, for policies that need it");
+  CLI::App* command = app.add_subcommand("profile", "measure the head profile that some policies need on traces");
   auto options = std::make_shared<ProfileOptions>();
-  command->add_option("--trace", options->traces, "traces with targets, each a data set; can be repeated")->required();
+  command->add_option("--trace", options->traces, "traces with targets, each counted as one data set; may be repeated")
+      ->required();
   command->add_option("-o,--out", options->out, "the profile to write (YAML)")->required();
   command->add_option("--bases", options->bases, "also write principal directions of keys and queries (safetensors)");
-  command
-      ->add_option("--kept", options->kept,
-                   "tokens per layer in the runs from which its error is computed (default 32)")
+  command->add_option("--kept", options->kept, "tokens that a layer keeps in the runs that measure its error (32)")
       ->check(CLI::Range(9, 1000000));
   command->callback([options, &result] { result = run(*options); });
 }

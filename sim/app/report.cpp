@@ -106,14 +106,18 @@ void add_report(CLI::App& app, int& result) {
       ->required();
   command->add_option("-o,--out", options->out, "folder to write to (default: report/ in the last DIR)")
       ->check(has_text());
-  CLI::Option* figures = command->add_option(
-      "--figures", options->figures, "instead of the page, write its figures for print (SVG and PDF) to this folder");
-  command->add_option("--width", options->width, "of the figures: 85mm, 17.8cm, 3.3in, single (85mm), double (178mm)")
+  CLI::Option* figures =
+      command->add_option("--figures", options->figures,
+                          "write the page's figures for print (SVG and PDF) to this folder instead of the page");
+  command
+      ->add_option("--width", options->width,
+                   "width of the figures: 85mm, 17.8cm, 3.3in, single (85mm), double (178mm)")
       ->needs(figures);
-  command->add_option("--font", options->font, "of the figures: an installed family")->needs(figures);
+  command->add_option("--font", options->font, "font of the figures: an installed family")->needs(figures);
   command
       ->add_option("--view", options->view,
-                   "of the figures: the page's address behind #, such as 'context=65536&throughput_budget.axis=log'")
+                   "state of the page that the figures show, as its address has it after #: "
+                   "'context=65536&throughput_budget.axis=log'")
       ->needs(figures);
   command->callback(
       [options, &result] { result = options->figures.empty() ? write_page(*options) : print_figures(*options); });

@@ -16,6 +16,7 @@
 #include "base/quote.hpp"
 #include "base/whole_file.hpp"
 #include "serve/results.hpp"
+#include "study/prepare.hpp"
 #include "study/study.hpp"
 #include "trace/inspect.hpp"
 
@@ -59,7 +60,7 @@ void add_texts(const config::Node& node, std::vector<std::string>& texts) {
 void print_other_models(const config::Run& run) {
   for (const config::TraceChoice& choice : run.traces) {
     if (choice.file.empty()) continue;
-    const auto trace = trace::open_trace(choice.file);
+    const auto trace = study::open_trace_of(choice);
     const trace::TraceInfo& info = trace->info();
     const std::optional<config::Model> named = trace::named_model(info);
     std::vector<std::string> differences;
@@ -115,7 +116,7 @@ int run(const RunOptions& options) {
 }  // namespace
 
 void add_run(CLI::App& app, int& result) {
-  CLI::App* command = app.add_subcommand("run", "one experiment: time, memory and accuracy proxies of a policy");
+  CLI::App* command = app.add_subcommand("run", "run one experiment: time, memory and accuracy proxies of a policy");
   auto options = std::make_shared<RunOptions>();
   command->add_option("CONFIG", options->config, "YAML: model, hardware, policy, workload, trace")->required();
   add_settings(*command, options->settings, "change a key: policy.budget=96, policy=quest, workload.batch=8");

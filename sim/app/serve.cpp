@@ -44,10 +44,12 @@ int serve_page(const ServeOptions& options) {
 }  // namespace
 
 void add_serve(CLI::App& app, int& result) {
-  CLI::App* command = app.add_subcommand("serve", "the planner as a page in a browser, on this machine");
+  CLI::App* command = app.add_subcommand("serve", "serve the planner, a page for a browser on this machine");
   auto options = std::make_shared<ServeOptions>();
   command->add_option("--port", options->address.port, "the port; 0 selects a free one")->capture_default_str();
-  command->add_option("--host", options->address.host, "the address to listen on; other machines reach 0.0.0.0")
+  command
+      ->add_option("--host", options->address.host,
+                   "the address to listen on; with 0.0.0.0 other machines can open the page")
       ->capture_default_str();
   command->add_option("-j,--jobs", options->jobs, "threads for each request (default: all cores)")
       ->check(CLI::Range(1, 1024));

@@ -296,8 +296,9 @@ void add_sweep(CLI::App& app, int& result) {
       app.add_subcommand("sweep", "run a grid of experiments into DIR/results.sqlite; the same command resumes it");
   auto options = std::make_shared<SweepOptions>();
   add_sweep_options(*command, *options);
-  command->add_option("--shard", options->shard,
-                      "do part i of n only, i from 1 to n, or from 0 to n - 1: 1/4; `kvcast merge` joins the parts");
+  command->add_option(
+      "--shard", options->shard,
+      "run only part i of n, such as 1/4 (0/n is the same part as n/n); `kvcast merge` joins the parts");
   command->callback([options, &result] { result = sweep(*options); });
 }
 

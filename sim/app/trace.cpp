@@ -114,7 +114,8 @@ void add_trace(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("trace", "make, describe and verify attention traces");
   command->require_subcommand(1);
   add_synth(*command, result);
-  CLI::App* tell = command->add_subcommand("info", "describe a trace: shape, positions, how its heads attend");
+  CLI::App* tell =
+      command->add_subcommand("info", "describe a trace: identity, shape, positions, attention of its heads");
   tell->callback([options = look_options(*tell), &result] { result = info(*options); });
   CLI::App* verify = command->add_subcommand("check", "verify a trace; exits with 1 if it cannot be replayed");
   verify->callback([options = look_options(*verify), &result] { result = check(*options); });

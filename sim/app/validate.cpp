@@ -308,23 +308,24 @@ void add_validate(CLI::App& app, int& result) {
   auto options = std::make_shared<ValidateOptions>();
   std::string names;
   for (const Entry& entry : entries()) names += std::string(names.empty() ? "" : ", ") + entry.name;
-  command->add_option("SUITE", options->suites, names + "; default: all that need no measuring");
+  command->add_option("SUITE", options->suites, names + "; default: all that take no measurements");
   command->add_option("--points", options->points, "kernels: measured decode-attention or GEMM times (CSV)");
   command->add_option("--from", options->from,
-                      "gpu_pipeline, policy_kernels: results of kvcast-pipeline, of kvcast-kernels (JSON)");
-  command->add_option("--profile", options->profile, "the profile calibrated on the machine of --from");
+                      "results (JSON) of kvcast-pipeline for gpu_pipeline, of kvcast-kernels for policy_kernels");
+  command->add_option("--profile", options->profile,
+                      "profile of the machine on which the results of --from were measured");
   command->add_option("--claims", options->claims, "papers: folder of claims (default: configs/validation/papers)");
-  command->add_option("--intervals", options->intervals,
-                      "times: write the half-widths that follow from the residuals of each group to this file");
+  command->add_option(
+      "--intervals", options->intervals,
+      "times: learn the half-widths of intervals from the residuals of each group, and write them to this file");
   command->add_option("--published", options->published, "accuracy: published tables (CSV)");
   command->add_flag("--without-evidence", options->without_evidence,
                     "accuracy --published: predict by simulation alone, without the published rows of other tables");
-  command->add_option("--replays", options->replays,
-                      "accuracy: keep replays in this file, and use those that are there");
+  command->add_option("--replays", options->replays, "accuracy: keep replays in this file, and reuse those in it");
   command->add_option("--ablation", options->ablation,
                       "accuracy: predict again without a part of the trace generator (a name in "
                       "configs/accuracy/ablations.yaml, or all)");
-  command->add_option("--seeds", options->seeds, "accuracy: traces per task (2; some minutes on a few cores)")
+  command->add_option("--seeds", options->seeds, "accuracy: traces per task (2, which takes minutes)")
       ->check(CLI::Range(1, 64));
   command->add_flag("--json", options->as_json, "print JSON");
   command->add_option("-o,--out", options->out, "folder for validation.json, from which `kvcast report` makes a page")

@@ -67,8 +67,8 @@ constexpr FrameworkKey kFrameworkKeys[] = {
      "maximum number of steps before those that are measured at a context. One is used for policies none of whose "
      "steps waits for work of the step before, two for others unless work is left over from step to step"},
     {"measured_steps", &Framework::measured_steps,
-     "maximum number of steps measured at a context: two if all do the same work, and two of the same drawn steps at "
-     "each context except the middle one. Up to 32 represent one context; more are consecutive steps of a growing "
+     "maximum number of steps measured at the middle context, two if all steps do the same work; at other contexts two "
+     "of the same drawn steps are measured. Up to 32 represent one context; more are consecutive steps of a growing "
      "context",
      1},
     {"sampled_contexts", &Framework::sampled_contexts,

@@ -66,8 +66,8 @@ Workload read_workload(Section section) {
        "tokens of a prompt that pass through the model at a time; 0: all. The framework may have another default"},
       0, kMaxTokens, workload.prefill_chunk);
   workload.prefill_batch = static_cast<int>(
-      section.integer({"prefill_batch", "prompts prefilled together, one group after the other; 0: all of the batch"},
-                      0, 65536, workload.prefill_batch));
+      section.integer({"prefill_batch", "prompts prefilled together, one group after the other; 0: the whole batch"}, 0,
+                      65536, workload.prefill_batch));
   section.finish();
   return workload;
 }
@@ -75,8 +75,9 @@ Workload read_workload(Section section) {
 TraceChoice read_trace(Section section) {
   TraceChoice trace;
   if (section.has("file")) {
-    trace.file =
-        section.text({"file", "a captured trace instead of a recipe; its prompt must have `prompt_tokens` tokens"});
+    trace.file = section.text({"file",
+                               "a captured trace instead of a recipe, by its path from the working directory; its "
+                               "prompt must have `prompt_tokens` tokens"});
     trace.where = section.where("file");
     for (const char* key : {"recipe", "seed", "layers", "steps", "window"}) {
       if (!section.has(key)) continue;
@@ -86,9 +87,10 @@ TraceChoice read_trace(Section section) {
     section.finish();
     return trace;
   }
-  trace.recipe = section.text({"recipe", "a recipe of `traces/recipes`, made at `prompt_tokens`"}, trace.recipe);
+  trace.recipe =
+      section.text({"recipe", "a recipe of `traces/recipes`, generated with `prompt_tokens` tokens"}, trace.recipe);
   trace.where = section.where("recipe");
-  trace.seed = static_cast<std::uint64_t>(section.integer({"seed", "of the recipe's random numbers"}, 0,
+  trace.seed = static_cast<std::uint64_t>(section.integer({"seed", "seed of the recipe's random numbers"}, 0,
                                                           std::numeric_limits<std::int64_t>::max(),
                                                           static_cast<std::int64_t>(trace.seed)));
   trace.layers = static_cast<int>(section.integer(
@@ -295,8 +297,8 @@ Run read_run(const Node& config) {
   if (config.find("plan") != nullptr) {
     throw UserError(config.key_where("plan"), "a run cannot have `plan:`; `kvcast plan` answers its questions");
   }
-  section.only({{"name", "for the reader"},
-                {"description", "for the reader"},
+  section.only({{"name", "free text for readers"},
+                {"description", "free text for readers"},
                 {"model", "a name under configs/models, or the path of such a file"},
                 {"hardware",
                  "a machine: a name under configs/hardware or one of its aliases, a path, or a map with `like` and the "
@@ -306,10 +308,10 @@ Run read_run(const Node& config) {
                  "parameters that differ (`kvcast policies NAME`)"},
                 {"match", "a cost; the policy's `budget` is solved for it"},
                 {"workload", "prompts, batch and decode length"},
-                {"trace", "the only text that the run is replayed on"},
+                {"trace", "the trace on which the run is replayed"},
                 {"traces",
-                 "a list of traces, each with the keys of `trace`, all of which the run is replayed on; without "
-                 "`trace` and `traces` three recipes"},
+                 "a list of traces, each with the keys of `trace`, on all of which the run is replayed; without "
+                 "`trace` and `traces`: three recipes"},
                 {"score", "the benchmark whose score is predicted: its name, or a map"},
                 {"framework",
                  "a name under configs/frameworks, with a version where versions differ, or a map of `name` and the "

@@ -210,9 +210,10 @@ std::string Predictor::rests_on(const Setting& s,
     Rows same, other;  // settings
     bool any() const { return same.any() || other.any(); }
     std::string text() const {
-      const std::string others =
-          other.any() ? "under other settings of the policy, which count less: " + other.text() : "";
-      return same.any() && other.any() ? same.text() + "; " + others : same.any() ? same.text() : others;
+      const std::string own = fmt::format("in {}", same.text());
+      if (!other.any()) return own;
+      const std::string others = fmt::format("at other settings of the policy, which count less, in {}", other.text());
+      return same.any() ? fmt::format("{}; {}", own, others) : others;
     }
   } own, others;
   for (const Record& r : estimator_.records()) {
@@ -220,10 +221,10 @@ std::string Predictor::rests_on(const Setting& s,
     auto& of_model = r.model == s.model ? own : others;
     (has_settings(r.paper) ? of_model.same : of_model.other).add(r);
   }
-  if (own.any()) return fmt::format("published: {}; simulated from there", own.text());
-  if (others.any()) return fmt::format("published for other models: {}; simulated for this one", others.text());
-  return "simulated: no published row of this method on this benchmark is known; the interval has the spread between "
-         "methods";
+  if (own.any()) return fmt::format("published scores {}; the difference is simulated", own.text());
+  if (others.any()) return fmt::format("published scores of other models {}; this model is simulated", others.text());
+  return "the simulation alone: no published score of this method on this benchmark is known; the interval has the "
+         "spread between methods";
 }
 
 }  // namespace kvcast::evidence

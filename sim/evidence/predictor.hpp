@@ -46,9 +46,9 @@ class Predictor {
   // there is one, and then at the nearest budget and prompt length. Of two rows as near, the one of another paper than
   // the setting's is taken, because a user has measured it. The setting's own paper if none of them has rows.
   std::string nearest_paper(const Setting& setting, const std::set<std::string>& papers) const;
-  // Returns the basis of a prediction: "published: RocketKV Table 6 (llama-3.1-8b, budgets of 256 to 4096 tokens,
-  // prompts of 16384 tokens); simulated from there". has_settings returns whether a paper's rows of the method are of
-  // the policy's own settings; those of other settings are listed as such.
+  // Returns the basis of a prediction: "published scores in RocketKV Table 6 (llama-3.1-8b, budgets of 256 to 4096
+  // tokens, prompts of 16384 tokens); the difference is simulated". has_settings returns whether a paper's rows of the
+  // method are of the policy's own settings; those of other settings are listed as such.
   std::string rests_on(const Setting& setting, const std::function<bool(const std::string& paper)>& has_settings) const;
   // Returns the property of the setting that the records of its benchmark lack: its method (also if its model is new),
   // its model, prompts as long with its model, or none of these (a new table). Empty if the benchmark itself is new.

@@ -198,7 +198,7 @@ void add_traffic(Row& rows) {
   rows.push_back({"traffic.hbm_write_bytes", "hbm_write", kBytes, kLower, kTraffic, "HBM writes per step", "",
                   "Bytes that kernels of a decode step write to GPU memory.", kMb, traffic_field<&T::hbm_write>});
   rows.push_back({"traffic.kv_read_bytes", "kv_read", kBytes, kLower, kTraffic, "KV reads per step", "",
-                  "Share of the HBM reads of a decode step that is KV pairs read by attention.", kGb,
+                  "Part of the HBM reads of a decode step: KV pairs that attention reads.", kGb,
                   traffic_field<&T::kv_read>});
   rows.push_back({"traffic.h2d_bytes", "h2d", kBytes, kLower, kTraffic, "Host to device per step", "",
                   "Bytes that a decode step copies from the host to the GPU.", kMb, traffic_field<&T::h2d>});

@@ -259,8 +259,8 @@ std::string BenchmarkScores::basis_of(const Requested& r) const {
                                        "values, which is not predicted; ",
                                        config::precision_name(r.request.cache));
   return fmt::format(
-      "{}replays of {} synthetic traces per task for {}, {}, and the link of configs/accuracy/link.yaml ({})", unseen,
-      kBenchmarkSeeds, r.model.title,
+      "{}replays of {} synthetic traces per task for {}, {}, and the score model of configs/accuracy/link.yaml ({})",
+      unseen, kBenchmarkSeeds, r.model.title,
       r.context > 0 ? "with prompts of " + in_words(r.context) : "with prompts of each task's own length",
       model_.link.source);
 }

@@ -107,13 +107,17 @@ BudgetRange valid_budgets(const config::Node& config, const Prepared& prepared) 
   return {smallest_valid(is_valid, high), high};
 }
 
+std::unique_ptr<trace::Trace> open_trace_of(const config::TraceChoice& choice) {
+  std::error_code failure;
+  if (!std::filesystem::exists(choice.file, failure)) {
+    throw UserError(choice.where, fmt::format("no such file: {}", config::shorten(choice.file)));
+  }
+  return trace::open_trace(choice.file);
+}
+
 std::unique_ptr<trace::Trace> make_trace(const config::Run& run, const config::TraceChoice& choice) {
   if (!choice.file.empty()) {
-    std::error_code unknown;
-    if (!std::filesystem::exists(choice.file, unknown)) {
-      throw UserError(choice.where, fmt::format("no such file: {}", config::shorten(choice.file)));
-    }
-    auto trace = trace::open_trace(choice.file);
+    auto trace = open_trace_of(choice);
     check_shape(trace->info(), run, choice.file);
     if (trace->info().prompt_tokens != run.workload.prompt_tokens) {
       throw UserError({choice.file, 0, 0},

@@ -80,6 +80,8 @@ bool compresses_nothing(const policy::Descriptor& descriptor);
 // nothing. Throws UserError if it accepts none.
 BudgetRange valid_budgets(const config::Node& config, const Prepared& prepared);
 
+// Opens the file of a trace. Throws UserError, with the location of the key, if there is none.
+std::unique_ptr<trace::Trace> open_trace_of(const config::TraceChoice& choice);
 // Opens the file, or sets up the recipe at the run's context. Throws UserError if the trace does not fit the model.
 std::unique_ptr<trace::Trace> make_trace(const config::Run& run, const config::TraceChoice& choice);
 // "recipe needle, seed 1", or the path of the file.

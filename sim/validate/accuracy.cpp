@@ -25,8 +25,8 @@ Case case_of(const accuracy::Average& average, bool held_out) {
   c.expected = r.value;
   c.tolerance = kTolerance;
   c.origin = Origin::kFitted;
-  c.rests_on = average.simulated ? "published rows of other tables, synthetic traces and the fitted link"
-                                 : "synthetic traces and the fitted link";
+  c.rests_on = average.simulated ? "published rows of other tables, synthetic traces and the fitted score model"
+                                 : "synthetic traces and the fitted score model";
   c.rests_on += "; the uncompressed model's scores are inputs";
   c.source = fmt::format("{}, {}", r.paper, r.table);
   c.held_out = held_out;

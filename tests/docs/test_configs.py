@@ -1,4 +1,4 @@
-"""Adds the example GPU of configs/README.md as written there, and uses it; runs the sweep of docs/guide.md.
+"""Adds the examples of configs/README.md and traces/README.md as written there, and uses them; runs the sweep of docs/guide.md.
 
 usage: test_configs.py KVCAST
 """
@@ -15,6 +15,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / 'configs' / 'README.md'
+TRACES = ROOT / 'traces' / 'README.md'
 GUIDE = ROOT / 'docs' / 'guide.md'
 SWEEP = ('model: llama-3.1-8b\nhardware: h100-sxm\nscore: none\ntrace: {recipe: needle, layers: 1, steps: 2}\n'
          'workload: {prompt_tokens: 4096, decode_tokens: 16}\n')
@@ -43,6 +44,30 @@ class AddAGpu(unittest.TestCase):
             # 16 GB of weights at 864 GB/s take at least 18.6 ms.
             self.assertGreater(self.decode_seconds(folder, 'example'), 16.06e9 / 864e9)
             self.assertLess(self.decode_seconds(folder, 'example'), 1.5 * 16.06e9 / 864e9)
+
+    def test_the_example_framework_changes_a_step(self):
+        example = re.search(r'## Add a framework.*?```yaml\n(.*?)```\n', PAGE.read_text(), re.DOTALL).group(1)
+        with tempfile.TemporaryDirectory(prefix='kvcast-configs-') as name:
+            folder = pathlib.Path(name)
+            (folder / 'configs' / 'frameworks').mkdir(parents=True)
+            (folder / 'configs' / 'frameworks' / 'example-engine.yaml').write_text(example)
+            self.assertIn('2 ms', self.kvcast(folder, 'frameworks', 'example-engine'))
+            alone = self.decode_seconds(folder, 'h100-sxm')
+            self.assertGreater(self.decode_seconds(folder, 'h100-sxm\nframework: example-engine'), alone + 1.9e-3)
+
+    def test_the_example_writes_a_trace_that_a_run_replays(self):
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            self.skipTest('numpy is missing')
+        example = re.search(r'```python\n(.*?)```\n', TRACES.read_text(), re.DOTALL).group(1)
+        with tempfile.TemporaryDirectory(prefix='kvcast-traces-') as name:
+            folder = pathlib.Path(name)
+            subprocess.run([sys.executable, '-c', example], cwd=folder, check=True)
+            self.assertIn('nothing wrong', self.kvcast(folder, 'trace', 'check', 'trace.safetensors'))
+            run = RUN.replace('HARDWARE', 'h100-sxm').replace('8192', '1024')
+            (folder / 'run.yaml').write_text(run.replace('{recipe: needle, steps: 4}', '{file: trace.safetensors}'))
+            self.assertIn('trace.safetensors', self.kvcast(folder, 'run', 'run.yaml'))
 
     def test_the_sweep_with_cases_of_the_guide_runs(self):
         example = re.search(r'```yaml\n(sweep:.*?)```\n', GUIDE.read_text(), re.DOTALL).group(1)

@@ -241,20 +241,21 @@ TEST_CASE("a prediction states its basis and its novelty") {
   const auto own = [](const std::string& paper) { return paper == "P"; };
   CHECK(predictor.novelty(s) == Novelty::kTable);
   CHECK(predictor.rests_on(s, own) ==
-        "published: P 1 (a, budgets of 256 to 1024 tokens, prompts of 16384 tokens); simulated from there");
-  CHECK(
-      predictor.rests_on(s, [](const std::string&) { return false; }) ==
-      "published: under other settings of the policy, which count less: P 1 (a, budgets of 256 to 1024 tokens, prompts "
-      "of 16384 tokens); simulated from there");
+        "published scores in P 1 (a, budgets of 256 to 1024 tokens, prompts of 16384 tokens); the difference is "
+        "simulated");
+  CHECK(predictor.rests_on(s, [](const std::string&) { return false; }) ==
+        "published scores at other settings of the policy, which count less, in P 1 (a, budgets of 256 to 1024 tokens, "
+        "prompts "
+        "of 16384 tokens); the difference is simulated");
   CHECK(predictor.predict(s).points == Approx(Estimator(rows, parameters.components).estimate(s).mean));
   s.context = 20480;
   CHECK(predictor.novelty(s) == Novelty::kLength);  // a quarter longer
   s.context = 16384, s.model = std::string("c");
   CHECK(predictor.novelty(s) == Novelty::kModel);
-  CHECK(predictor.rests_on(s, own).starts_with("published for other models: P 1 (a, "));
+  CHECK(predictor.rests_on(s, own).starts_with("published scores of other models in P 1 (a, "));
   s.method = std::string("h2o");
   CHECK(predictor.novelty(s) == Novelty::kMethod);
-  CHECK(predictor.rests_on(s, own).starts_with("simulated: "));
+  CHECK(predictor.rests_on(s, own).starts_with("the simulation alone: "));
   const Prediction p = predictor.predict(s);
   // 1.28 deviations of √(.04 · (1 − 1/32²)² + n) about 50 points.
   const double loss = 1 - 1 / 1024.0, half = 1.28 * std::sqrt(.04 * loss * loss + .008 * 1.01);
@@ -290,7 +291,7 @@ TEST_CASE("a run takes the place of the paper whose row is nearest") {
   // Rows without a paper are listed by their table alone.
   rows[0].paper.clear();
   CHECK_THAT(Predictor({rows[0]}, {}).rests_on(rows[0], [](const std::string&) { return true; }),
-             Catch::Contains("published: 1 (a, "));
+             Catch::Contains("published scores in 1 (a, "));
 }
 
 }  // namespace

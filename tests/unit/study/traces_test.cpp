@@ -7,6 +7,7 @@
 
 #include "result/metric.hpp"
 #include "study/study.hpp"
+#include "support/error_of.hpp"
 
 namespace kvcast::tests {
 namespace {
@@ -102,6 +103,11 @@ TEST_CASE("traces that are captured differently say so in their names") {
           .front();
   CHECK(r.subject.trace == "needle 1 (2 layers, 6 steps), local 1 (1 layer, 4 steps, window 8)");
   CHECK(r.subject.find("trace.layers") == nullptr);
+}
+
+TEST_CASE("a trace file that does not exist is rejected with the location of its key") {
+  CHECK(error_of([] { study::Plan({point_of("full", "{file: absent.safetensors}")}); }) ==
+        "run.yaml:5:15: no such file: absent.safetensors");
 }
 
 TEST_CASE("points on the same trace share its replay, and a result comes with the last trace of its point") {
