@@ -40,6 +40,10 @@ struct Results {
 // thread.
 Results read_results(const std::string& path);
 
+// Lists the benchmarks of rows that neither kvcast-kernels nor kvcast-kernels-cpu has: "topq (3 rows)". Empty if there
+// are none.
+std::string unknown_benches(const Results& results);
+
 // Reads several files of one machine as one: a case that occurs in several has a pass from each. Throws UserError
 // naming both files if their devices, processors or programs differ.
 Results read_results(const std::vector<std::string>& paths);
