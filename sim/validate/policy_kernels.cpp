@@ -192,8 +192,8 @@ Case case_of(const Row& row, const Known& known, const hardware::CostModel& mode
 }
 
 void add_op(engine::Block& block, const hardware::Cost& cost, graph::Lane lane) {
-  const double issued = cost.issue ? cost.issue->first * kPicosPerSecond : 0;  // ps before the copy starts
-  block.add_work(static_cast<double>(cost.latency) + issued, cost.pace);
+  // The program holds the streams until all calls are queued, so that no copy waits for its own.
+  block.add_work(static_cast<double>(cost.latency), cost.pace);
   for (const hardware::Demand& demand : cost.demands) {
     block.add_demand(static_cast<std::uint16_t>(demand.resource), demand.amount);
   }
