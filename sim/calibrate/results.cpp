@@ -133,6 +133,12 @@ double Row::number(const std::string& axis) const {
   return at->second;
 }
 
+bool Row::flag(const std::string& axis) const {
+  const auto at = numbers.find(axis);
+  if (at == numbers.end()) refuse(file, fmt::format("{}: no number \"{}\" among the axes", id(), axis));
+  return at->second != 0;
+}
+
 const std::string& Row::word(const std::string& axis) const {
   const auto at = words.find(axis);
   if (at == words.end()) refuse(file, fmt::format("{}: no word \"{}\" among the axes", id(), axis));

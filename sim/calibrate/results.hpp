@@ -21,7 +21,8 @@ struct Row {
   std::string file;  // the first file that contains it
 
   // Returns the axis or entry of work of this name. Throws UserError naming the file if the row lacks it.
-  double number(const std::string& axis) const;
+  double number(const std::string& axis) const;  // above 0
+  bool flag(const std::string& axis) const;      // a number that may be 0
   const std::string& word(const std::string& axis) const;
   double of_work(const std::string& name) const;
   std::string id() const;  // "cpu_topk k=64 n=256 rows=1 threads=2 batch"

@@ -49,7 +49,7 @@ std::vector<graph::Work> sparse_attention(const Row& row) {
   const double dim = row.number("dim");
   graph::DecodeAttention work = attention(row.number("batch") * row.number("kv_heads"), row.number("group"),
                                           row.number("tokens"), dim, row.number("page") * dim * kHalf);
-  if (row.numbers.at("consistent") == 0) work.kv_reads = work.group;
+  if (!row.flag("consistent")) work.kv_reads = work.group;
   return {work};
 }
 
@@ -235,7 +235,7 @@ Case copy_beside_stream(const Row& row, const hardware::CostModel& model) {
 // Groups of copies that alternate between streams; a kernel of the same stream may read each group.
 Case copy_turns(const Row& row, const hardware::CostModel& model) {
   const double groups = row.number("groups"), streams = row.number("streams"), bytes = row.number("bytes");
-  const bool reads = row.numbers.at("kernel") != 0;
+  const bool reads = row.flag("kernel");
   graph::Copy copy;
   copy.runs = row.number("pieces"), copy.run_bytes = bytes;
   if (!reads) copy.runs *= groups / streams;  // nothing separates the groups of a stream
