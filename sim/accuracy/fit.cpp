@@ -16,6 +16,7 @@ struct Range {
 };
 constexpr Range kRanges[] = {
     {&Link::kappa, 0.3, 6}, {&Link::places, 0.02, 5}, {&Link::astray, 0, 1}, {&Link::writers, 1, 60}};
+static_assert(std::size(kRanges) == kFittedParameters);
 constexpr double kGolden = 0.6180339887498949;
 
 double golden(const std::function<double(double)>& f, double low, double high) {

@@ -8,6 +8,9 @@
 
 namespace kvcast::accuracy {
 
+// Parameters that fit_link() varies. Fewer rows do not determine them.
+inline constexpr std::size_t kFittedParameters = 4;
+
 // Minimises the mean absolute error over the cells that have a prediction; `replays` as for evaluate, one list per
 // cell. Intervals and residuals are defined in link.hpp.
 Link fit_link(const std::vector<Cell>& cells, const std::vector<Replays>& replays);

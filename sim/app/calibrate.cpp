@@ -68,6 +68,7 @@ int fit_tables(const CalibrateOptions& options) {
   }
   calibrate::TableRequest request;
   for (const std::string& file : options.files) request.files.push_back(as_path(file));
+  refuse_repeated(request.files);
   const std::string profile = config::find_config("hardware", options.profile, {});
   refuse_overwritten(options.out, "-o", {{profile}});
   refuse_overwritten(options.out, "-o", request.files);
@@ -143,6 +144,7 @@ int fit_machine(const Target& target, const MachineOptions& options) {
   std::vector<std::string> paths, profiles = {config::find_config("hardware", options.profile, {})};
   if (!options.host.empty()) profiles.push_back(config::find_config("hosts", options.host, {}));
   for (const std::string& file : options.from) paths.push_back(as_path(file));
+  refuse_repeated(paths);
   refuse_overwritten(options.out, "-o", profiles);
   refuse_overwritten(options.out, "-o", paths);
   calibrate::MachineRequest request;
@@ -159,6 +161,9 @@ int fit_machine(const Target& target, const MachineOptions& options) {
   request.budget_median = (options.budget_median > 0 ? options.budget_median : target.budget_median) / 100;
   request.budget_p90 = (options.budget_p90 > 0 ? options.budget_p90 : target.budget_p90) / 100;
   const calibrate::MachineResult result = target.fit(results, request);
+  if (const std::string unknown = calibrate::unknown_benches(results); !unknown.empty()) {
+    fmt::print(stderr, "ignored, unknown benchmarks: {}\n", unknown);
+  }
   for (const std::string& name : result.left_out) {
     fmt::print(stderr, "not measured, kept as in {}: {}\n", options.profile, name);
   }

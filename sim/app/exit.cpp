@@ -1,6 +1,8 @@
 #include "app/exit.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -13,6 +15,11 @@
 
 namespace kvcast::app {
 namespace {
+
+ssize_t write_or_lose(void* /*cookie*/, const char* text, std::size_t size) {
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, size);
+  return static_cast<ssize_t>(size);
+}
 
 int output_fails(int error) {
   fmt::print(stderr, "kvcast: standard output {}\n", cannot_be_written(error));
@@ -40,6 +47,18 @@ int guarded(const std::function<int()>& program) {
 }
 
 }  // namespace
+
+void prepare_standard_streams() {
+  for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // The lowest free number is the one that is closed. Writing to what is open for reading fails.
+    if (::fcntl(number, F_GETFD) < 0) ::open("/dev/null", number == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+  }
+  std::FILE* const losing =
+      ::fopencookie(nullptr, "w", {.read = nullptr, .write = write_or_lose, .seek = nullptr, .close = nullptr});
+  if (losing == nullptr) return;
+  std::setvbuf(losing, nullptr, _IONBF, 0);
+  stderr = losing;
+}
 
 int exit_code_of(const std::function<int()>& program) {
   const int code = guarded(program);

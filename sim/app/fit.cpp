@@ -41,6 +41,7 @@ int run(const FitOptions& options) {
   std::vector<std::string> paths = options.published, names;
   if (paths.empty()) paths = {score::own_table("ruler"), score::own_table("blocks")};
   for (const std::string& path : paths) names.push_back(path.substr(path.find_last_of('/') + 1));
+  refuse_repeated(paths);
   const std::string out = options.out.empty()
                               ? config::find_file("accuracy/link.yaml").value_or("configs/accuracy/link.yaml")
                               : options.out;
@@ -65,6 +66,10 @@ int run(const FitOptions& options) {
   for (const accuracy::Replays& r : of_cells) used += r.empty() ? 0 : 1;
   if (used == 0)
     throw UserError({paths.front(), 0, 0}, "no row to fit: no row outside the held-out ones has a prediction");
+  if (used < accuracy::kFittedParameters) {
+    fmt::print(stderr, "{} {} for {} parameters: the rows do not determine the fit, and its intervals are no errors\n",
+               used, used == 1 ? "row" : "rows", accuracy::kFittedParameters);
+  }
   link.source = fmt::format("kvcast fit accuracy: {} rows of {} that are not held out, {} traces per task", used,
                             fmt::join(names, " and "), options.seeds);
   accuracy::predict_cells(all, replays, link);

@@ -80,13 +80,16 @@ std::vector<evidence::Record> records_of(const std::string& base, const FitEvide
 // reads, and without a name that one is changed.
 struct Changed {
   std::string from, to;
+
+  void print_start() const {
+    if (from != to) fmt::print(stderr, "{}: a new file, which started from {}\n", to, from);
+  }
 };
 
 Changed changed(const std::string& named, const std::string& below) {
   const std::string found = config::find_file(below).value_or("configs/" + below);
   if (named.empty()) return {found, found};
   if (std::filesystem::is_regular_file(named)) return {named, named};
-  fmt::print(stderr, "{}: a new file, which starts from {}\n", named, found);
   return {found, named};
 }
 
@@ -114,6 +117,7 @@ int run(const FitEvidenceOptions& options) {
                               "sim/evidence/estimator.hpp, predictor.hpp.\n"
                            << text;
   records_file.commit(), parameters_file.commit();
+  records.print_start(), parameters.print_start();
   fmt::print("{}", text);
   return 0;
 }

@@ -1,14 +1,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "app/commands.hpp"
 #include "app/progress.hpp"
 #include "base/parallel.hpp"
+#include "base/quote.hpp"
 #include "base/whole_file.hpp"
 #include "config/find.hpp"
 #include "config/run.hpp"
@@ -24,10 +27,26 @@ const std::vector<std::int64_t> kBudgets = {256, 512, 1024, 2048, 4096};
 
 struct FitScoresOptions {
   std::vector<std::string> sweeps;
-  std::vector<std::int64_t> contexts, budgets;  // empty: all lengths that the model supports; kBudgets
+  std::vector<std::string> context_texts, budget_texts;
+  std::vector<std::int64_t> contexts, budgets;  // of the texts; empty: all lengths that the model supports; kBudgets
   std::string model = "llama-3.1-8b", replays, out;
   bool all = false;
 };
+
+// Counts of tokens as configurations write them: 4096 or 4K.
+std::vector<std::int64_t> tokens_of(const char* option, const std::vector<std::string>& texts) {
+  std::vector<std::int64_t> tokens;
+  for (const std::string& text : texts) {
+    const config::Node count = config::parse_yaml(text, option);
+    const std::string digits = count.kind() == config::Node::Kind::kScalar ? count.text() : "";
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size() || value < 1)
+      throw UserError({option}, fmt::format("expected tokens, such as 4096 or 4K, found {}", quote(text)));
+    tokens.push_back(value);
+  }
+  return tokens;
+}
 
 // Policies that differ in the properties that scores depend on, in the order in which they are added.
 class Choices {
@@ -138,8 +157,9 @@ int run(FitScoresOptions options) {
   const std::string shipped = "accuracy/scores/ruler.csv";
   if (options.out.empty()) options.out = config::find_file(shipped).value_or("configs/" + shipped);
   if (options.sweeps.empty() && !options.all) throw UserError("fit scores: name the policies by --sweep or --all");
-  if (!options.budgets.empty() && !options.all) throw UserError("fit scores: --budgets belongs to --all");
-  if (options.budgets.empty()) options.budgets = kBudgets;
+  if (!options.budget_texts.empty() && !options.all) throw UserError("fit scores: --budgets belongs to --all");
+  options.contexts = tokens_of("--contexts", options.context_texts);
+  options.budgets = options.budget_texts.empty() ? kBudgets : tokens_of("--budgets", options.budget_texts);
   const config::Model shape = config::read_model(config::find_config("models", options.model, {}));
   check_contexts(options.contexts, shape);
   if (options.contexts.empty()) options.contexts = score::stated_contexts(shape);
@@ -147,9 +167,14 @@ int run(FitScoresOptions options) {
   const Choices choices = choices_of(options);
   if (choices.all().empty()) throw UserError("fit scores: no policy of the sweeps has a score that a table may hold");
   std::vector<score::ScoreRow> rows = rows_that_hold(options.out, model);
+  // An output that cannot be written is found before the replays, which take minutes.
+  std::optional<WholeFile> file(std::in_place, options.out);
   for (const std::int64_t context : options.contexts) {
     const std::size_t before = rows.size(), refused = add_rows(options, model, choices, shape, context, rows);
-    write_whole_file(options.out, score::write_score_table(rows));
+    if (!file) file.emplace(options.out);
+    file->stream() << score::write_score_table(rows);
+    file->commit();
+    file.reset();
     fmt::print("{} tokens: {} policies, {} of them made now, {} refused\n", context, choices.all().size(),
                rows.size() - before, refused);
   }
@@ -165,10 +190,10 @@ void add_fit_scores(CLI::App& fit, int& result) {
   command->add_flag("--all", options->all,
                     "every policy, and every file under configs/policies, also with the budgets of --budgets");
   command
-      ->add_option("--contexts", options->contexts,
-                   "prompt lengths in tokens: 4096, 8192, ..., 131072 (default: all that the model supports)")
+      ->add_option("--contexts", options->context_texts,
+                   "prompt lengths in tokens: 4K, 8K, ..., 128K (default: all that the model supports)")
       ->delimiter(',');
-  command->add_option("--budgets", options->budgets, "budgets of --all, in tokens (256,512,1024,2048,4096)")
+  command->add_option("--budgets", options->budget_texts, "budgets of --all, in tokens (256,512,1K,2K,4K)")
       ->delimiter(',');
   command->add_option("--model", options->model, "a model: a name under configs/models");
   command->add_option("--replays", options->replays, "keep replays in this file, and reuse those in it");

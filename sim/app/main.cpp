@@ -20,6 +20,7 @@ void keep_freed_memory() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  kvcast::app::prepare_standard_streams();
   keep_freed_memory();
   kvcast::app::end_cleanly_on_signals();
   return kvcast::app::exit_code_of([argc, argv] { return kvcast::app::run_command_line(argc, argv); });

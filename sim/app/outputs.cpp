@@ -16,4 +16,17 @@ void refuse_overwritten(const std::string& output, const char* option, std::span
   }
 }
 
+void refuse_repeated(std::span<const std::string> inputs) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      std::error_code missing;
+      if (!std::filesystem::equivalent(inputs[j], inputs[i], missing)) continue;
+      throw UserError({inputs[i], 0, 0},
+                      inputs[i] == inputs[j]
+                          ? std::string("named twice: its rows would count twice")
+                          : fmt::format("the same file as {}: its rows would count twice", inputs[j]));
+    }
+  }
+}
+
 }  // namespace kvcast::app

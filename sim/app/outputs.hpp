@@ -11,4 +11,7 @@ namespace kvcast::app {
 // in configs, an empty path) is never the output.
 void refuse_overwritten(const std::string& output, const char* option, std::span<const std::string> inputs);
 
+// Throws UserError if a file is named twice, under any paths: its rows would count twice.
+void refuse_repeated(std::span<const std::string> inputs);
+
 }  // namespace kvcast::app

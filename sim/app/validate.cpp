@@ -191,6 +191,18 @@ void print_unknown(const json& result) {
              fmt::join(validate::known_sources(), ", "));
 }
 
+// Times that are off by a hundred in the median are in another unit, not badly predicted.
+void print_other_unit(const json& result) {
+  for (const auto& [source, r] : result["by_source"].items()) {
+    if (r["bias"].is_null()) continue;
+    const double predicted = 1 + r["bias"].get<double>();  // times the measured time, in the median
+    if (predicted > 0.01 && predicted < 100) continue;
+    fmt::print(stderr,
+               "{}: predicted times are {:.3g} times the measured ones in the median; is latency_us in microseconds?\n",
+               source, predicted);
+  }
+}
+
 // The same for `accuracy --published`: a line per table.
 void print_agreement(const json& result) {
   fmt::print("{:>6} {:>8} {:>9} {:>7} {:>10} {:>7} {:>7} {:>7} {:>8} {:>8}  {}\n", "cells", "Kendall", "Spearman",
@@ -283,7 +295,7 @@ int run(const ValidateOptions& options) {
   }
   std::vector<Suite> suites;
   for (const Entry* entry : asked) suites.push_back(entry->run(options));
-  if (!options.points.empty()) print_unknown(suites.front().detail);
+  if (!options.points.empty()) print_unknown(suites.front().detail), print_other_unit(suites.front().detail);
   if (!options.out.empty()) write_document(options.out, suites);
   if (options.as_json) {
     fmt::print("{}\n", (file_given ? document_of(suites.front()) : validate::to_json(suites)).dump(1));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/quote.hpp"
 #include "base/whole_file.hpp"
 
 namespace kvcast {
@@ -14,6 +15,7 @@ class Reader {
   }
 
   std::vector<CsvRow> rows() {
+    refuse_other_encodings();
     std::vector<CsvRow> out;
     while (at_ < text_.size()) {
       CsvRow row{here(), {}, {}};
@@ -29,6 +31,21 @@ class Reader {
  private:
   SourceLocation here() const { return {path_, line_, static_cast<int>(at_ - line_begin_) + 1}; }
   bool ends() const { return at_ >= text_.size() || text_[at_] == '\n' || text_.compare(at_, 2, "\r\n") == 0; }
+
+  // Names of the table go into messages and JSON, which are UTF-8.
+  void refuse_other_encodings() const {
+    int line = 1;
+    for (std::size_t at = at_, begin = at_; at < text_.size();) {
+      const std::size_t length = utf8_length(std::string_view(text_).substr(at));
+      if (length == 0) {
+        throw UserError(
+            {path_, line, static_cast<int>(at - begin) + 1},
+            fmt::format("byte 0x{:02x} is no UTF-8; save the table as UTF-8", static_cast<unsigned char>(text_[at])));
+      }
+      at += length;
+      if (text_[at - 1] == '\n') ++line, begin = at;
+    }
+  }
 
   bool take(char c) {
     if (at_ >= text_.size() || text_[at_] != c) return false;

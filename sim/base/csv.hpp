@@ -37,7 +37,7 @@ class CsvHeader {
 };
 
 // Returns all rows of a file, header first; none for an empty file. Throws UserError ("cannot read <what>") if it
-// cannot be read, and for a quote that is not closed or does not enclose its field.
+// cannot be read, for text that is no UTF-8, and for a quote that is not closed or does not enclose its field.
 std::vector<CsvRow> read_csv(const std::string& path, const std::string& what);
 
 }  // namespace kvcast

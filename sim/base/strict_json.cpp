@@ -179,7 +179,7 @@ bool StrictReader::number(double value, std::optional<std::uint64_t> whole) {
 
 bool StrictReader::parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) {
   // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error ...": the location is ours already.
-  std::string what = error.what();
+  std::string what = escape_controls(error.what());  // repeats what was read, whatever bytes it has
   what.erase(0, what.find("] ") + 2);
   if (what.starts_with("parse error at line")) what.erase(0, what.find(": ") + 2);
   constexpr int kNumberOverflow = 406;

@@ -27,8 +27,9 @@ WholeFile::WholeFile(std::string path) : path_(std::move(path)), special_(is_spe
   if (!special_) part_.emplace(path_ + ".part");
   if (path_.empty()) throw UserError("an output file has no name");
   out_.open(special_ ? path_ : part_->path(), std::ios::binary | std::ios::trunc);
+  const int error = errno;  // before the next call sets it
   if (fs::is_directory(path_)) throw UserError({path_, 0, 0}, "cannot be written: it is a folder");
-  if (!out_) throw UserError({path_, 0, 0}, cannot_be_written(errno));
+  if (!out_) throw UserError({path_, 0, 0}, cannot_be_written(error));
 }
 
 void WholeFile::commit() {

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.hpp"
+#include "base/quote.hpp"
 #include "calibrate/json_file.hpp"
 
 namespace kvcast::calibrate {
@@ -131,6 +133,12 @@ double Row::number(const std::string& axis) const {
   return at->second;
 }
 
+bool Row::flag(const std::string& axis) const {
+  const auto at = numbers.find(axis);
+  if (at == numbers.end()) refuse(file, fmt::format("{}: no number \"{}\" among the axes", id(), axis));
+  return at->second != 0;
+}
+
 const std::string& Row::word(const std::string& axis) const {
   const auto at = words.find(axis);
   if (at == words.end()) refuse(file, fmt::format("{}: no word \"{}\" among the axes", id(), axis));
@@ -172,6 +180,51 @@ void read_into(Results& results, const std::string& path, std::map<std::string, 
 }
 
 }  // namespace
+
+std::string unknown_benches(const Results& results) {
+  static const std::set<std::string> known = {"centroid_recall",
+                                              "convert",
+                                              "copy_beside_stream",
+                                              "copy_turns",
+                                              "cpu_dram",
+                                              "cpu_fork_join",
+                                              "cpu_gather_dot",
+                                              "cpu_lsh_lookup",
+                                              "cpu_product",
+                                              "cpu_sparse_attention",
+                                              "cpu_topk",
+                                              "decode_attention",
+                                              "dim_score",
+                                              "gemm",
+                                              "hbm_gather",
+                                              "hbm_stream",
+                                              "host_copy",
+                                              "host_sync",
+                                              "key_rebuild",
+                                              "keydiff",
+                                              "kivi_attention",
+                                              "launch_chain",
+                                              "lse_merge",
+                                              "lsh_hash",
+                                              "page_score",
+                                              "page_summary",
+                                              "prefill_attention",
+                                              "query_similarity",
+                                              "snapkv_score",
+                                              "sparse_attention",
+                                              "topk",
+                                              "zero_copy_gather"};
+  std::map<std::string, int> unknown;
+  for (const Row& row : results.rows) {
+    if (!known.contains(row.bench)) ++unknown[row.bench];
+  }
+  std::string text;
+  for (const auto& [bench, rows] : unknown) {
+    text +=
+        fmt::format("{}{} ({} {})", text.empty() ? "" : ", ", escape_controls(bench), rows, rows == 1 ? "row" : "rows");
+  }
+  return text;
+}
 
 Results read_results(const std::string& path) { return read_results(std::vector<std::string>{path}); }
 

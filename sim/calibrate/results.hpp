@@ -21,7 +21,8 @@ struct Row {
   std::string file;  // the first file that contains it
 
   // Returns the axis or entry of work of this name. Throws UserError naming the file if the row lacks it.
-  double number(const std::string& axis) const;
+  double number(const std::string& axis) const;  // above 0
+  bool flag(const std::string& axis) const;      // a number that may be 0
   const std::string& word(const std::string& axis) const;
   double of_work(const std::string& name) const;
   std::string id() const;  // "cpu_topk k=64 n=256 rows=1 threads=2 batch"
@@ -39,6 +40,10 @@ struct Results {
 // measurement gives: times that are not positive or beyond 1e6 s, quartiles out of order, no sample, a part of a
 // thread.
 Results read_results(const std::string& path);
+
+// Lists the benchmarks of rows that neither kvcast-kernels nor kvcast-kernels-cpu has: "topq (3 rows)". Empty if there
+// are none.
+std::string unknown_benches(const Results& results);
 
 // Reads several files of one machine as one: a case that occurs in several has a pass from each. Throws UserError
 // naming both files if their devices, processors or programs differ.

@@ -8,9 +8,6 @@
 
 namespace kvcast::config {
 
-// Bytes of the UTF-8 character at the start of text: 1 to 4, or 0 if the bytes are not a shortest-form Unicode scalar.
-std::size_t utf8_length(std::string_view text);
-
 // Returns the text as a JSON string, quotes included.
 std::string json_string(std::string_view text);
 

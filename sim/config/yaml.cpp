@@ -14,6 +14,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/quote.hpp"
 #include "config/text.hpp"
 
 namespace kvcast::config {

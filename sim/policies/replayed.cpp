@@ -5,8 +5,9 @@
 //   resident after the prompt; without them the whole prompt is.
 // Cost, each step: an index of `index_bytes` per cached token and KV head is read, every entry (`index_tokens` tokens)
 //   scored by each query head, and the best entries are found by a top-k (index_bytes 0: choosing costs nothing); the
-//   tokens in `fetched` are copied from host memory, keys and values apart and one copy a contiguous run, before
-//   attention gathers the tokens in `attended`. If the record fetches, the new token is copied to host memory.
+//   tokens in `fetched`, resident ones too, are copied from host memory, keys and values apart and one copy a
+//   contiguous run, before attention gathers the tokens in `attended`. If the record fetches, the new token is copied
+//   to host memory.
 // Storage: all tokens where the record fetches and evicts nothing and everything is resident after the prompt. Else the
 //   largest of the tokens resident after the prompt, those attended to, and those resident after the last step with
 //   the tokens generated later, which only heads that neither fetch nor evict keep; records by query head hold copies

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/quote.hpp"
 #include "store/row.hpp"
 #include "store/schema.hpp"
 
@@ -80,7 +81,8 @@ class RowReader {
   static std::string damage(const Row& row, const char* why) {
     const auto key = row.find("key");
     const auto* text = key == row.end() ? nullptr : std::get_if<std::string>(&key->second);
-    return fmt::format("row {} is damaged: {}", text != nullptr ? *text : "without a key", why);
+    return fmt::format("row {} is damaged: {}", text != nullptr ? escape_controls(*text) : "without a key",
+                       escape_controls(why));
   }
 
   const Database& database_;

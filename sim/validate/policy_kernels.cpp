@@ -49,7 +49,7 @@ std::vector<graph::Work> sparse_attention(const Row& row) {
   const double dim = row.number("dim");
   graph::DecodeAttention work = attention(row.number("batch") * row.number("kv_heads"), row.number("group"),
                                           row.number("tokens"), dim, row.number("page") * dim * kHalf);
-  if (row.numbers.at("consistent") == 0) work.kv_reads = work.group;
+  if (!row.flag("consistent")) work.kv_reads = work.group;
   return {work};
 }
 
@@ -192,8 +192,8 @@ Case case_of(const Row& row, const Known& known, const hardware::CostModel& mode
 }
 
 void add_op(engine::Block& block, const hardware::Cost& cost, graph::Lane lane) {
-  const double issued = cost.issue ? cost.issue->first * kPicosPerSecond : 0;  // ps before the copy starts
-  block.add_work(static_cast<double>(cost.latency) + issued, cost.pace);
+  // The program holds the streams until all calls are queued, so that no copy waits for its own.
+  block.add_work(static_cast<double>(cost.latency), cost.pace);
   for (const hardware::Demand& demand : cost.demands) {
     block.add_demand(static_cast<std::uint16_t>(demand.resource), demand.amount);
   }
@@ -235,7 +235,7 @@ Case copy_beside_stream(const Row& row, const hardware::CostModel& model) {
 // Groups of copies that alternate between streams; a kernel of the same stream may read each group.
 Case copy_turns(const Row& row, const hardware::CostModel& model) {
   const double groups = row.number("groups"), streams = row.number("streams"), bytes = row.number("bytes");
-  const bool reads = row.numbers.at("kernel") != 0;
+  const bool reads = row.flag("kernel");
   graph::Copy copy;
   copy.runs = row.number("pieces"), copy.run_bytes = bytes;
   if (!reads) copy.runs *= groups / streams;  // nothing separates the groups of a stream

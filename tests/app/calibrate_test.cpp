@@ -114,6 +114,13 @@ TEST_CASE("a GPU's profile takes the host that was calibrated beside it") {
   CHECK(text().find("cores: {value: 16") != std::string::npos);
   CHECK(text().find("host:\n  title: \"AMD EPYC 7302") != std::string::npos);  // not that of the results
   CHECK(kvcast::test::kvcast({"calibrate", "cuda", "--from", from, "--host", "nobody", "-o", out}).code == 2);
+
+  document["rows"].push_back(document["rows"][0]);
+  document["rows"].back()["bench"] = "host_sink";
+  const std::string misspelt = scratch.write("misspelt.json", document.dump());
+  const Output o = kvcast::test::kvcast({"calibrate", "cuda", "--from", misspelt, "-o", out});
+  CHECK(o.code == 0);
+  CHECK_THAT(o.err, Contains("ignored, unknown benchmarks: host_sink (1 row)\n"));
 }
 
 TEST_CASE("a calibration never replaces a file that it reads") {
@@ -142,6 +149,21 @@ TEST_CASE("a calibration never replaces a file that it reads") {
   }
   // Results that a run measures are written next to the profile: here in place of the one that it starts from.
   refuses({"calibrate", "cpu", "--profile", machine, "-o", scratch / "mine.yaml", "--program", "/bin/false"}, machine);
+}
+
+TEST_CASE("a file that is named twice is refused, since its rows would count twice") {
+  const Scratch scratch;
+  const std::string points = scratch / "points.csv", results = scratch / "cpu.json", out = scratch / "out.yaml";
+  std::filesystem::copy_file(KVCAST_SOURCE_DIR "/configs/hardware/points/gemm-l40s-sglang.csv", points);
+  std::filesystem::copy_file(KVCAST_SOURCE_DIR "/configs/validation/gpu/h200-kvcast/cpu.json", results);
+  std::filesystem::create_symlink(results, scratch / "link.json");
+  for (const auto& arguments : std::vector<std::vector<std::string>>{
+           {"calibrate", "table", points, points, "--profile", "l40s", "--source", "me", "-o", out},
+           {"calibrate", "cpu", "--from", results, "--from", scratch / "link.json", "-o", out}}) {
+    const Output o = kvcast::test::kvcast(arguments);
+    CHECK(o.code == 2);
+    CHECK_THAT(o.err, Contains(": its rows would count twice"));
+  }
 }
 
 TEST_CASE("a host that no profile may have is not written, and a stage without held-out points has no error there") {

@@ -1,4 +1,5 @@
 // Stores that outlive kills, full disks, foreign hands and many machines; signals; inputs that are no files.
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -282,6 +283,25 @@ TEST_CASE("output that cannot be written is not success") {
     CHECK(wait_for(start(words, "/dev/full", scratch / "err")) == 3);
     CHECK_THAT(slurp(scratch / "err"), Contains("written") || Contains("write"));
   }
+}
+
+TEST_CASE("messages that standard error does not take end nothing, and closed streams are given to no file") {
+  const Scratch scratch;
+  const std::string config = scratch.write("sweep.yaml", kSmallSweep), trace = scratch / "t.safetensors";
+  for (const char* error : {"/dev/full", ""}) {
+    const auto prepare = [error] {
+      *error == '\0' ? close(STDERR_FILENO) : dup2(open(error, O_WRONLY), STDERR_FILENO);
+    };
+    const std::string out = scratch / (*error == '\0' ? "closed" : "full");
+    CHECK(kvcast::test::kvcast({"sweep", config, "-o", out}, prepare).code == 0);
+    CHECK(stored_results(out).size() == kSmallPoints);
+    CHECK(kvcast::test::kvcast({"run", "none.yaml"}, prepare).code == 2);
+  }
+  const Output o = kvcast::test::kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=llama-3.2-1b",
+                                         "--set", "prompt_tokens=300", "--set", "decode_steps=2", "--set", "layers=1"},
+                                        [] { close(STDIN_FILENO), close(STDOUT_FILENO), close(STDERR_FILENO); });
+  CHECK(o.code == 3);  // it could not say that it is done
+  CHECK(kvcast::test::kvcast({"trace", "check", trace}).code == 0);
 }
 
 TEST_CASE("a limit on the size of files is an error like a full disk, and leaves no part of a file") {

@@ -138,7 +138,7 @@ TEST_CASE("fits refuse to overwrite what they read, and find out before the repl
   const auto refused = [&](const std::vector<std::string>& arguments, const std::string& why) {
     const Output out = data.kvcast(arguments);
     CHECK(out.code == 2);
-    CHECK_THAT(out.err, Contains(why) && !Contains("Replaying") && !Contains("added"));
+    CHECK_THAT(out.err, Contains(why) && !Contains("Replaying") && !Contains("added") && !Contains("a new file"));
     CHECK(slurp(data.scratch() / "t.csv") == table);
   };
   const std::string read = "t.csv is also read (t.csv) and would be overwritten: name another file by ";
@@ -149,6 +149,12 @@ TEST_CASE("fits refuse to overwrite what they read, and find out before the repl
           "new is named by --records and by -o");
   refused({"fit", "accuracy", "--published", "t.csv", "-o", "none/link.yaml"}, "none/link.yaml: cannot be written");
   refused({"fit", "evidence", "--rows", "t.csv", "-o", "none/e.yaml"}, "none/e.yaml: cannot be written");
+  refused({"fit", "accuracy", "--published", "t.csv", "--published", "./t.csv", "-o", "link.yaml"},
+          "./t.csv: the same file as t.csv: its rows would count twice");
+  data.scratch().write("whole.yaml", "model: llama-3.1-8b\nhardware: h100-sxm\npolicy: {name: snapkv, budget: 8192}\n");
+  refused({"fit", "scores", "--sweep", "whole.yaml", "--contexts", "4K", "--replays", "replays", "-o", "none/s.csv"},
+          "none/s.csv: cannot be written");
+  CHECK_FALSE(fs::exists(data.scratch() / "replays"));
 }
 
 TEST_CASE("fit accuracy says which rows it leaves out") {
@@ -159,7 +165,8 @@ TEST_CASE("fit accuracy says which rows it leaves out") {
   INFO(out.err);
   CHECK(out.code == 0);
   CHECK_THAT(out.err, Contains("left out, t.csv:4: no policy for the method Foo") &&
-                          Contains("left out, t.csv:5: value: expected a score"));
+                          Contains("left out, t.csv:5: value: expected a score") &&
+                          Contains("1 row for 4 parameters: the rows do not determine the fit"));
 }
 
 TEST_CASE("fit scores makes only rows that a run looks up, once each, and keeps those of other models") {
@@ -180,7 +187,10 @@ TEST_CASE("fit scores makes only rows that a run looks up, once each, and keeps 
   refused({"--sweep", "whole.yaml", "--budgets", "512"}, "--budgets belongs to --all");
   refused({"--sweep", "whole.yaml", "--contexts", "4000"}, "--contexts 4000: ");
   refused({"--sweep", "whole.yaml", "--model", "llama-3-8b", "--contexts", "16384"}, "known: 4096, 8192");
-  REQUIRE(fit({"--sweep", "whole.yaml", "--contexts", "4096"}).code == 0);
+  refused({"--sweep", "whole.yaml", "--contexts", "4Q"},
+          "--contexts: expected tokens, such as 4096 or 4K, found \"4Q\"");
+  refused({"--all", "--budgets", "0"}, "--budgets: expected tokens, such as 4096 or 4K, found \"0\"");
+  REQUIRE(fit({"--sweep", "whole.yaml", "--contexts", "4K"}).code == 0);
   for (int time = 0; time < 2; ++time) {  // llama-3-8b takes 8192 tokens
     REQUIRE(fit({"--sweep", "whole.yaml", "--model", "llama-3-8b"}).code == 0);
     std::istringstream table(slurp(data.scratch() / "s.csv"));

@@ -71,6 +71,22 @@ TEST_CASE("measured points are held against the profile of their device and fram
   CHECK(found["error"].get<double>() == Approx(r["bias"].get<double>()));
 }
 
+TEST_CASE("times that are off by a hundred or more raise the question of their unit") {
+  const Scratch scratch;
+  const auto answer = [&](const char* latency) {
+    const std::string path = scratch.write("p.csv",
+                                           "device,framework,batch,ctx,n_q,n_kv,head_dim,latency_us\n"
+                                           "h100_sxm,vllm,32,8192,32,8,128," +
+                                               std::string(latency) + "\n");
+    return kvcast::test::kvcast({"validate", "kernels", "--points", path}).err;
+  };
+  CHECK(answer("500").empty());
+  for (const char* latency : {"0.5", "0.0005", "500000", "500000000"}) {
+    CHECK_THAT(answer(latency), Contains("h100_sxm/vllm: predicted times are ") &&
+                                    Contains("times the measured ones in the median; is latency_us in microseconds?"));
+  }
+}
+
 TEST_CASE("points are found by kvcast's own names of machines, and unknown ones are named with those that are known") {
   const Scratch scratch;
   const std::string path = scratch.write("p.csv",

@@ -233,6 +233,7 @@ int run(int argc, char** argv, mpi::communicator& world) {
 }  // namespace kvcast::app
 
 int main(int argc, char** argv) {
+  kvcast::app::prepare_standard_streams();
   boost::mpi::environment environment(argc, argv, boost::mpi::threading::serialized);
   kvcast::app::end_cleanly_on_signals();
   boost::mpi::communicator world;

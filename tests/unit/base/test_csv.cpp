@@ -58,6 +58,12 @@ TEST_CASE("quotes keep commas, blanks, quotes and line ends; a backslash is a ch
 TEST_CASE("malformed CSV is rejected with the location where it begins") {
   CHECK(error("a,b\n1,\"2\n3,4\n") == "t.csv:2:3: this quote is not closed");
   CHECK(error("a,b\n\"1\"2,3\n") == "t.csv:2:4: expected a comma after the quoted field");
+  // A table in Latin-1, and the same in UTF-8.
+  CHECK(error("\xef\xbb\xbf"
+              "a,b\n1,\"x\n\xe9\"\n") == "t.csv:3:1: byte 0xe9 is no UTF-8; save the table as UTF-8");
+  CHECK(error("\xef\xbb\xbf"
+              "a\xe9") == "t.csv:1:2: byte 0xe9 is no UTF-8; save the table as UTF-8");
+  CHECK(read("a,b\n1,\xc3\xa9\n").at(1).fields.at(1) == "\xc3\xa9");
   CHECK(error_of([] { read_csv("/no/such.csv", "the table"); }) == "/no/such.csv: cannot read the table");
   CHECK(error_of([] { read_csv("/", "the table"); }) == "/: cannot read the table (not a file)");
 }

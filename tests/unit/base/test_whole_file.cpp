@@ -52,6 +52,10 @@ TEST_CASE("errors name the path that cannot be written") {
   const kvcast::TemporaryDirectory dir;
   CHECK_THROWS_WITH(WholeFile(dir.path() + "/none/a.txt"), Catch::Contains("none/a.txt"));
   CHECK_THROWS_AS(WholeFile(dir.path()), kvcast::UserError);
+  // Nobody may make files here, which is not "No such file or directory".
+  if (fs::is_directory("/sys/kernel"))
+    CHECK_THROWS_WITH(WholeFile("/sys/kernel/a.txt"),
+                      Catch::Contains("cannot be written") && !Catch::Contains("No such"));
 }
 
 }  // namespace

@@ -147,6 +147,19 @@ TEST_CASE("a head holds what is resident after the prompt, however little a step
   CHECK(tokens_held(*tests::make("replayed", shrinks.settings(), {6, 102}), 2) == Approx(6));
 }
 
+TEST_CASE("a resident token may be fetched again, which is a copy and holds no more tokens") {
+  const tests::MemoryTrace trace = tests::random_trace({.kv_heads = 1, .prompt = 6, .steps = 2}, 1);
+  const auto layer = trace.load(0, 1);
+  // Step 1 reloads the page of tokens 0 to 3, of which it reads one; tokens 0 and 1 are resident since step 0.
+  const Recorded record(recorded_line(-1, "[4,5]") + recorded_line(0, R"([0,1,6],"fetched":[0,1])") +
+                        recorded_line(1, R"([0,6,7],"fetched":[0,1,2,3])"));
+  const tests::Selected got = tests::select("replayed", record.settings(), *layer);
+  CHECK(got.steps.at(1).heads.at(0).counts.fetched == 4);
+  CHECK(got.steps.at(1).heads.at(0).counts.fetched_runs == 1);
+  // Tokens 0 to 7 are resident after the last step.
+  CHECK(tokens_held(*tests::make("replayed", record.settings(), {6, 2}), 3) == Approx(8));
+}
+
 TEST_CASE("a page that fills is not growth") {
   const auto growth_of = [](const std::string& text) {
     const Recorded record(text);

@@ -173,6 +173,8 @@ TEST_CASE("rows corrupted by another program are rejected with file, row and rea
   require_damaged(r, set("status = 'fine'").c_str(), "status");
   require_damaged(r, set("parts = NULL").c_str(), "parts");
   require_damaged(r, parts("substr(parts, 1, 100)").c_str(), "parse error");
+  // A flipped bit may leave a byte that is no UTF-8.
+  require_damaged(r, parts("replace(parts, '\"decode\"', cast(x'22b56422' AS TEXT))").c_str(), "last read: '\"\\xb5'");
   require_damaged(r, parts("'[]'").c_str(), "expected an object");
   require_damaged(r, parts("json_remove(parts, '$.decode')").c_str(), "\"decode\" is missing");
   require_damaged(r, parts("json_remove(parts, '$.effects[0].source')").c_str(), "\"source\" is missing");

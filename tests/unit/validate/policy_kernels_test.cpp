@@ -172,4 +172,7 @@ TEST_CASE("invalid results are rejected") {
   CHECK(error_of([] {
           judged(json::array({row("keydiff", {{"tokens", 8}, {"heads", 1}}, 1e-4)}));
         }).find("kv_heads") != std::string::npos);
+  const json turns = {{"streams", 1}, {"pieces", 4}, {"bytes", 16384}, {"groups", 24}};
+  CHECK(error_of([&] { judged(json::array({row("copy_turns", turns, 1e-4)})); }).find("no number \"kernel\"") !=
+        std::string::npos);
 }
