@@ -210,7 +210,7 @@ TEST_CASE("bottlenecks are those of the metric's phase, and a target that only l
   REQUIRE(out.code == 0);
   const json answers = json::parse(out.out)["answers"];
   CHECK(answers[0]["binding_resource"] == "tensor cores");
-  CHECK(answers[1]["binding_resource"] == "hbm bandwidth");
+  CHECK(answers[1]["binding_resource"] == "HBM bandwidth");
   // Weights of 16 GB take 8 ms at 2 TB/s: 10 ms are met by the card, and missed at a quarter of its bandwidth.
   CHECK(answers[2]["value"].get<double>() ==
         Catch::Detail::Approx(4 * 2.039e12).epsilon(0.01));  // the end of the range
