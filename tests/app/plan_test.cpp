@@ -49,7 +49,7 @@ TEST_CASE("a plan answers one question after the other, as text and as JSON") {
   const std::string config = scratch.write("plan.yaml", kPlan);
   const Output text = kvcast::test::kvcast({"plan", config});
   REQUIRE(text.code == 0);
-  CHECK_THAT(text.out, Contains("does quest, budget 2048 beat full in Decode throughput?") &&
+  CHECK_THAT(text.out, Contains("does quest, budget 2048 beat full in decode throughput?") &&
                            Contains("What is the largest workload.batch") && Contains("experiments)"));
   const json answers = json::parse(kvcast::test::kvcast({"plan", config, "--json"}).out)["answers"];
   const std::vector<std::string> kinds = {"break_even", "largest", "why", "sensitivities", "choose", "map"};
