@@ -37,13 +37,14 @@ bool needs_less(const result::Result& a, const result::Result& b) {
 }
 
 // Returns whether `other` may be better than `best` within the uncertainty of costs and memory. The one that needs less
-// memory may be the only one that fits.
-bool may_be_better(const result::Result& other, const result::Result& best, const result::Metric& metric) {
+// memory may be the only one that fits. `unknown` is returned where `other` may fit, but its times are not known.
+bool may_be_better(const result::Result& other, const result::Result& best, const result::Metric& metric,
+                   bool unknown = true) {
   const result::Result *const a = fitting(other), *const b = fitting(best);
   if (a == nullptr || b == nullptr) return a != nullptr;
   const bool best_may_not_fit = b != &best || !best.alternatives.empty();
   if (best_may_not_fit && needs_less(*a, *b)) return true;
-  if (a != &other) return b == &best;  // only whether it fits is known with other memory, not its times
+  if (a != &other) return b == &best && unknown;
   return !compare(best, other, metric).beyond_uncertainty();
 }
 
@@ -300,9 +301,12 @@ class BreakEven final : public Question {
                           const std::vector<std::string>& unfit) const {
     if (!against_) return fmt::format("{}'s targets are {} for all of {}.", of_.label, name_of_state(state), range);
     if (state == 0) return fmt::format("Neither {} nor {} fits for {}.", of_.label, against_->label, range);
+    // Where only one fits for certain, the values at which both do tell which is better.
+    const bool unknown = std::ranges::none_of(samples, [](const auto& s) { return s.second.finite(); });
     const bool told = std::ranges::none_of(samples, [&](const auto& s) {
       const Sample& at = s.second;
-      return state > 0 ? may_be_better(*at.against, *at.of, *metric_) : may_be_better(*at.of, *at.against, *metric_);
+      return state > 0 ? may_be_better(*at.against, *at.of, *metric_, unknown)
+                       : may_be_better(*at.of, *at.against, *metric_, unknown);
     });
     return fmt::format("No crossing: {} is better for all of {}{}{}.", name_of_state(state), range,
                        unfit.empty() ? "" : fmt::format(" at which either fits; {}", fmt::join(unfit, "; ")),

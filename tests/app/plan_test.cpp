@@ -1,4 +1,6 @@
 // Plans as their users run them: the ready ones, JSON as it is relied on, stores, and mistakes.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
@@ -73,6 +75,24 @@ TEST_CASE("a plan answers one question after the other, as text and as JSON") {
   CHECK(answers[5]["cells"].size() >= 8);
   CHECK(answers[5]["cells"][0]["x"].is_number_integer());
   CHECK(answers[5]["borders"].is_array());
+}
+
+TEST_CASE("a break-even is open only where the other variant may be better") {
+  // Steps of 8K tokens take SnapKV a ninth less time than full KV. It needs less memory as well, so that full KV never
+  // fits alone.
+  const std::vector<std::string> settings = {"hardware.gpu.hbm_capacity=6 GB", "workload.prompt_tokens=8192"};
+  const auto question = [](const std::string& policy) {
+    return fmt::format(
+        "break_even: {{key: workload.batch, from: 1, to: 64, metric: decode.tokens_per_s, of: {{policy: {{name: {}, "
+        "budget: 64}}}}, against: {{policy: full}}}}",
+        policy);
+  };
+  const json less = answer_to(question("snapkv"), settings), more = answer_to(question("quest"), settings);
+  CHECK(less["always"] == "snapkv, budget 64");
+  CHECK_THAT(less["text"].get<std::string>(), Contains("at which either fits; neither fits from 5 on."));
+  // Quest keeps summaries in addition to the whole cache: with somewhat less memory full KV is the only one that fits.
+  CHECK(more["always"] == "quest, budget 64");
+  CHECK_THAT(more["text"].get<std::string>(), Contains("though uncertain costs or memory leave this open in part"));
 }
 
 TEST_CASE("the bottleneck that limits a prefill is that of the prefill") {
