@@ -58,7 +58,7 @@ function emptyFigure(name, text) {
   showNumbers(name, []);
 }
 
-// What a figure shows, for those who do not see it and for those who want it exactly.
+// Gives the numbers of a figure, for those who do not see it and for those who want them exactly.
 function showNumbers(name, content) {
   const { numbers } = figures.get(name);
   numbers.hidden = content.length === 0;

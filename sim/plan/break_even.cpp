@@ -301,7 +301,7 @@ class BreakEven final : public Question {
                           const std::vector<std::string>& unfit) const {
     if (!against_) return fmt::format("{}'s targets are {} for all of {}.", of_.label, name_of_state(state), range);
     if (state == 0) return fmt::format("Neither {} nor {} fits for {}.", of_.label, against_->label, range);
-    // Where only one fits for certain, the values at which both do tell which is better.
+    // If one of them fits only with more memory, the values at which both fit tell which is better.
     const bool unknown = std::ranges::none_of(samples, [](const auto& s) { return s.second.finite(); });
     const bool told = std::ranges::none_of(samples, [&](const auto& s) {
       const Sample& at = s.second;
