@@ -42,6 +42,7 @@ function buildFigures() {
         element('h2', {}, element('span', { class: 'figure-number' }, 'Figure ' + (index + 1)), figure.title), figure.controls, figure.save),
       figure.plot, figure.notice,
       element('figcaption', {}, figure.caption, figure.note)));
+    if (spec.signals.some((signal) => signal.name === 'zoomed')) zoomByKeys(figure.plot, () => figure.view);
     figures.push(figure);
   });
 }
@@ -173,7 +174,7 @@ function shareNote(meta, rows) {
   const share = (row, origin) => row['share_' + origin] || 0;
   const stated = rows.filter((row) => origins.some(([origin]) => share(row, origin) > 0));
   const shares = origins.map(([origin]) => ({ origin, mean: stated.reduce((sum, row) => sum + share(row, origin), 0) / stated.length })).filter(({ mean }) => mean > 0.005);
-  return shares.length ? 'Decode step time by origin of its costs: ' + sentenceList(shares.map(({ origin, mean }) => formatNumber(100 * mean, '.0f') + ' % ' + origin)) + '.' : '';
+  return shares.length ? 'Decode step time by origin of its costs: ' + sentenceList(shares.map(({ origin, mean }) => formatNumber(100 * mean, '.0f') + '\u00a0% ' + origin)) + '.' : '';
 }
 
 function drawControls(figure) {

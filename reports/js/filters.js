@@ -66,7 +66,15 @@ function drawFilters() {
   const box = document.getElementById('filters');
   keepFocus(() => box.replaceChildren(
     element('div', { class: 'axes' }, axes.map(drawAxis)),
-    element('div', { class: 'chips', role: 'group', 'aria-label': 'Policies' }, drawPolicies(), drawShortcuts())));
+    element('div', { class: 'chips', role: 'group', 'aria-label': 'Policies' }, drawPolicies(), drawShortcuts()),
+    element('p', { class: 'on-paper note' }, selectionText())));
+}
+
+// The selection in words, for paper.
+function selectionText() {
+  const chosen = axes.filter(({ signal }) => distinctValues(signal).length > 0)
+    .map(({ signal, label, none, show }) => label + ' ' + (selection[signal] !== null ? show(selection[signal]) : distinctValues(signal).length === 1 ? show(distinctValues(signal)[0]) : none));
+  return 'Selection: ' + chosen.join('; ') + '.' + (selection.hidden.length ? ' Not shown: ' + selection.hidden.join('; ') + '.' : '');
 }
 
 function drawAxis({ signal, label, none, show }) {

@@ -19,7 +19,8 @@ function noteOf(result) {
 }
 
 // Earlier results stay, but dimmed, so that nobody mistakes them for results of the refused settings.
-function showRefusal(message) {
+function showRefusal(message, place) {
+  markRefused(message, place);
   const box = document.getElementById('refused'), summary = document.getElementById('summary');
   box.textContent = message && rows.length ? message + '. The results below are those of the last settings that were simulated.' : message;
   box.hidden = !message;
@@ -91,6 +92,7 @@ async function compare(signal) {
       figure.title.textContent = line.answer.question;
       figure.caption.textContent = line.answer.text + ' (' + plural(line.answer.runs, 'experiment') + ')';
       if (line.spec) drawFigure(name, line.spec, {}, {}); else emptyFigure(name, line.answer.text);
+      showNumbers(name, line.answer.details.map((text) => element('p', {}, text)));
     });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
@@ -124,11 +126,13 @@ function buildPage() {
   document.getElementById('figures').replaceChildren(
     figureBlock('throughput', 'Decode throughput', 'Whiskers are 80 % intervals.'),
     element('div', { class: 'planner-pair' }, figureBlock('score', 'Predicted score', 'The share of the uncompressed model’s RULER score at the nearest context, with its 80 % interval.'), figureBlock('memory', 'Memory', 'HBM at its peak, by owner; the line is the capacity.')),
-    figureBlock('timeline', 'One decode step', 'Drag to zoom in, double-click to see the whole step.'),
+    figureBlock('timeline', 'One decode step', 'Drag to zoom in, double-click to see the whole step; or use the keys + and -, the arrows and Escape.'),
     element('div', { class: 'planner-pair' }, figureBlock('why', 'Difference in time', ''), figureBlock('break_even', 'Break-even', '')));
+  const { timeline } = Object.fromEntries(figures);
+  zoomByKeys(timeline.plot, () => timeline.view);
   document.getElementById('copy-run').onclick = () => copy(runYaml(), 'Save it as run.yaml: kvcast run run.yaml');
   document.getElementById('copy-sweep').onclick = () => copy(sweepYaml(), 'Save it as sweep.yaml: kvcast sweep sweep.yaml -o results');
-  document.getElementById('copy-plan').onclick = () => copy(planYaml() || runYaml(), 'Save it as plan.yaml: kvcast plan plan.yaml');
+  document.getElementById('copy-plan').onclick = () => (planYaml() ? copy(planYaml(), 'Save it as plan.yaml: kvcast plan plan.yaml') : copy(runYaml(), 'A plan needs two policies. Save this as run.yaml: kvcast run run.yaml'));
   document.getElementById('copy-link').onclick = () => copy(location.href, 'The link contains all settings.');
   document.getElementById('theme').onclick = () => { document.documentElement.dataset.theme = currentTheme() === 'dark' ? 'light' : 'dark'; redrawFigures(); };
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redrawFigures);

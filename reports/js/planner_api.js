@@ -5,6 +5,13 @@ function withoutPosition(message) {
   return message.replace(/\brequest:(\d+:)+ /g, '').replaceAll('the quoted text "', '"');
 }
 
+// The error of a request, with the line of its YAML (counted from 0) and the text before the value that was refused.
+function refusal(message, yaml) {
+  const [, line, column] = /\brequest:(\d+):(\d+): /.exec(message) || [];
+  const place = line ? { line: line - 1, before: yaml.split('\n')[line - 1].slice(0, column - 1) } : null;
+  return Object.assign(new Error(withoutPosition(message)), { place });
+}
+
 async function getJson(path) {
   const response = await fetch(path);
   if (!response.ok) throw new Error((await response.json()).error);
@@ -14,7 +21,7 @@ async function getJson(path) {
 // Sends YAML and hands over each line of the answer as it comes. Ends when the answer does; `signal` aborts it.
 async function postLines(path, yaml, signal, onLine) {
   const response = await fetch(path, { method: 'POST', body: yaml, signal, headers: { 'Content-Type': 'application/yaml' } });
-  if (!response.ok) throw new Error(withoutPosition((await response.json()).error));
+  if (!response.ok) throw refusal((await response.json()).error, yaml);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   for (;;) {
@@ -24,7 +31,7 @@ async function postLines(path, yaml, signal, onLine) {
     rest = lines.pop();
     for (const line of lines) {
       const read = JSON.parse(line);
-      if (read.error) throw new Error(withoutPosition(read.error));
+      if (read.error) throw refusal(read.error, yaml);
       onLine(read);
     }
   }
@@ -54,7 +61,7 @@ class Latest {
     try {
       await this.work(this.running.signal);
     } catch (error) {
-      if (error.name !== 'AbortError') showRefusal(error.message);
+      if (error.name !== 'AbortError') showRefusal(error.message, error.place);
     }
     clearInterval(impatient);
     this.running = null;

@@ -16,7 +16,8 @@ function figureBlock(name, title, caption) {
   figure.title = element('h2', {}, title);
   figure.plot = element('div', { class: 'plot', id: 'plot-' + name });
   figure.caption = element('p', { class: 'note' }, caption);
-  figure.node = element('figure', { id: 'figure-' + name }, element('div', { class: 'figure-head' }, figure.title), figure.plot, figure.caption);
+  figure.numbers = element('details', { class: 'note', hidden: true }, element('summary', {}, 'In numbers'), element('div'));
+  figure.node = element('figure', { id: 'figure-' + name }, element('div', { class: 'figure-head' }, figure.title), figure.plot, figure.caption, figure.numbers);
   figures.set(name, figure);
   return figure.node;
 }
@@ -54,6 +55,19 @@ function emptyFigure(name, text) {
   Object.assign(figure, { view: null, spec: null });
   figure.plot.replaceChildren(element('p', { class: 'empty' }, text));
   figure.caption.hidden = true;
+  showNumbers(name, []);
+}
+
+// Gives the numbers of a figure, for those who do not see it and for those who want them exactly.
+function showNumbers(name, content) {
+  const { numbers } = figures.get(name);
+  numbers.hidden = content.length === 0;
+  numbers.lastChild.replaceChildren(...content);
+}
+
+function numbersTable(heads, lines) {
+  const cells = (tag, line, attributes) => element('tr', {}, line.map((text, at) => element(at === 0 ? 'th' : tag, { class: at === 0 ? '' : 'number', scope: at === 0 && tag === 'td' ? 'row' : attributes }, text)));
+  return element('div', { class: 'table-frame' }, element('table', {}, element('thead', {}, cells('th', heads, 'col')), element('tbody', {}, lines.map((line) => cells('td', line)))));
 }
 
 // ---- rows from results
@@ -64,7 +78,7 @@ function metricText(result, path, scale, format, unit) {
   const value = numberAt(result, path);
   if (typeof value !== 'number') return '';
   const range = result.intervals && result.intervals[path];
-  return formatNumber(value * scale, format) + unit + (range ? ' (' + formatNumber(range[0] * scale, format) + ' to ' + formatNumber(range[1] * scale, format) + ')' : '');
+  return formatNumber(value * scale, format) + unit + (range && range[0] < range[1] ? ' (' + formatNumber(range[0] * scale, format) + ' to ' + formatNumber(range[1] * scale, format) + ')' : '');
 }
 
 function barRows(path, scale) {
@@ -104,6 +118,9 @@ function drawBars() {
   });
   const capacity = rows.map((row) => row.result && numberAt(row.result, 'memory.hbm_capacity_bytes')).find(Boolean);
   figures.get('memory').caption.textContent = 'HBM at its peak, by owner; the line is the capacity' + (capacity ? ', ' + formatBytes(capacity) : '') + '.';
+  const shown = [...new Set(owners.map(({ owner }) => owner))];
+  const sizeOf = (order, owner) => owners.filter((part) => part.order === order && part.owner === owner).reduce((sum, part) => sum + part.to - part.from, 0);
+  showNumbers('memory', shown.length ? [numbersTable(['GB of HBM', ...rows.map(({ label }) => label)], shown.map((owner) => [owner, ...rows.map((row, order) => formatNumber(sizeOf(order, owner), ',.3~r'))]))] : []);
   drawFigure('memory', page.charts.planner_memory, { parts: owners, rows: totals }, { row_height: height, capacity: capacity ? capacity / 1e9 : 0 });
 }
 
@@ -124,6 +141,9 @@ function drawTimeline() {
     spans: spans.map((span) => ({ ...span, end_s: span.start_s + span.dur_s, color: page.palette.kinds[span.kind] || page.palette.cycles.kinds[0] })),
     lanes: lanes.map((lane) => ({ lane })),
   }, {});
+  const kinds = [...new Set(spans.map(({ kind }) => kind))];
+  const timeOf = (lane, kind) => spans.filter((span) => span.lane === lane && span.kind === kind).reduce((sum, span) => sum + span.dur_s, 0);
+  showNumbers('timeline', [numbersTable(['ms on each lane', ...lanes], kinds.map((kind) => [kind, ...lanes.map((lane) => formatNumber(1e3 * timeOf(lane, kind), ',.3~r'))]))]);
 }
 
 function drawTable() {

@@ -29,7 +29,7 @@ function countSetting({ id, label, value, low, high, set }) {
 }
 
 const prefixedUnits = { bytes: [['GB', 1e9], ['MB', 1e6], ['kB', 1e3]], 'bytes/s': [['TB/s', 1e12], ['GB/s', 1e9], ['MB/s', 1e6]], 'FLOP/s': [['TFLOP/s', 1e12], ['GFLOP/s', 1e9]],
-  seconds: [['s', 1], ['ms', 1e-3], ['us', 1e-6], ['ns', 1e-9]], hertz: [['GHz', 1e9], ['MHz', 1e6]], fraction: [['%', 0.01]] };
+  seconds: [['s', 1], ['ms', 1e-3], ['µs', 1e-6], ['ns', 1e-9]], hertz: [['GHz', 1e9], ['MHz', 1e6]], fraction: [['%', 0.01]] };
 
 // "3.35 TB/s": a number in its base unit with a prefix.
 function quantityText(value, unit) {
@@ -43,9 +43,33 @@ function quantityText(value, unit) {
 function factorOf(text, base, unit) {
   if (!text) return 1;
   if (text.startsWith('x')) return Number(text.slice(1));
-  const [, amount, name] = /^([\d.]+)\s*(.*)$/.exec(text) || [];
+  const [, amount, name] = /^([\d.]+)\s*(.*)$/.exec(text.replace(/us$/, 'µs')) || [];
   const known = [...(prefixedUnits[unit] || []), ['', 1]].find(([shown]) => shown === name);
   return (known && Number(amount) * known[1] / base) || 1;
+}
+
+// The field that holds the value before which a request of this page was refused; null if it is not a field's.
+function refusedField(message, { line, before }) {
+  const [, key] = /(\w+): $/.exec(before) || [];
+  const [, number] = /^hardware\.(\S+): /.exec(message) || [];
+  const policy = line - sweepYaml().split('\n').findIndex((text) => text.startsWith('    - '));
+  const id = before.startsWith('workload: ') ? { prompt_tokens: 'prompt', decode_tokens: 'decode', batch: 'batch' }[key]
+    : number ? 'machine-' + number.replaceAll('.', '-')
+      : key === 'budget' ? 'budget-' + policy : 'parameter-' + policy + '-' + key;
+  return document.getElementById(id);
+}
+
+// Marks the field of a refused value and gives the reason under it.
+function markRefused(message, place) {
+  for (const old of document.querySelectorAll('.setting-refused')) old.remove();
+  for (const old of document.querySelectorAll('[aria-invalid]')) { old.removeAttribute('aria-invalid'); old.removeAttribute('aria-describedby'); }
+  const field = place && refusedField(message, place);
+  if (!field) return;
+  field.setAttribute('aria-invalid', 'true');
+  field.setAttribute('aria-describedby', field.id + '-refused');
+  field.closest('.setting').append(element('p', { class: 'setting-refused', id: field.id + '-refused' }, message));
+  const fold = field.closest('details');
+  if (fold) fold.open = true;
 }
 
 const machineRows = new Map();  // key → the parts of its setting that change with it

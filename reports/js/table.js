@@ -83,7 +83,7 @@ function buildTable() {
   document.getElementById('table-section').append(
     element('div', { class: 'figure-head' }, element('h2', {}, element('span', { class: 'figure-number' }, 'Table 1'), 'All experiments'),
       element('span', { class: 'controls' }, page.sweep.swept ? element('label', { class: 'control' }, everything, 'only what the filters select') : '', search)),
-    element('p', { id: 'table-count', class: 'note', 'aria-live': 'polite' }),
+    element('p', { class: 'note' }, element('span', { id: 'table-count', 'aria-live': 'polite' }), element('span', { class: 'on-screen' }, ' Click a heading to sort, a row for all its numbers.')),
     element('div', { class: 'table-frame' }, element('table', { id: 'table' }, element('thead'), element('tbody'))),
     element('p', { id: 'table-more', class: 'note' }));
 }
@@ -108,7 +108,7 @@ function replaceTable() {
   const count = (status) => rows.filter((row) => row.status === status).length;
   document.getElementById('table-count').textContent = formatCount(rows.length) + ' of ' + plural(all, 'experiment') + ': ' +
     formatCount(count('ok')) + ' ok, ' + formatCount(count('oom')) + ' out of memory, ' + formatCount(count('failed')) +
-    ' failed. Click a heading to sort, a row for all its numbers.';
+    ' failed.';
   const arrow = (index) => (tableState.sort !== index ? '' : tableState.descending ? ' ↓' : ' ↑');
   document.querySelector('#table thead').replaceChildren(element('tr', {}, tableColumns.map((column, index) =>
     element('th', { scope: 'col', class: column.value ? 'number' : '', title: column.title, 'aria-sort': tableState.sort !== index ? null : tableState.descending ? 'descending' : 'ascending' },
@@ -136,12 +136,13 @@ function drawRow(row) {
   };
   // A row without results states the reason in the cells of its numbers.
   const shown = row.status === 'ok' ? tableColumns : tableColumns.slice(0, firstResult);
+  const name = tableColumns.slice(0, firstResult).map((column) => column.text(row)).filter(Boolean).join(', ');
   const cells = shown.map((column, index) => {
     const worst = column.field && row['origin_' + column.field];
     const text = column.text(row) || '';
     const cell = element('td', { class: column.value ? 'number' : text.length > 40 ? 'long' : '', title: worst ? 'origin: ' + worst : null });
     // The first cell holds the button, so that the details open from the keyboard too.
-    cell.append(index === 0 ? element('button', { type: 'button', class: 'row-button', id: 'row-' + row.id, 'aria-expanded': String(open) }, text || 'details') : text);
+    cell.append(index === 0 ? element('button', { type: 'button', class: 'row-button', id: 'row-' + row.id, 'aria-label': name, 'aria-expanded': String(open) }, text || 'details') : text);
     return cell;
   });
   if (row.status !== 'ok') cells.push(element('td', { class: 'why', colspan: tableColumns.length - firstResult }, statusText(row)));

@@ -119,7 +119,7 @@ function drawColophon() {
       (stored > embedded ? ' Of ' + stored + ' timelines this page contains ' + embedded + '.' : '')),
     element('p', {}, 'The folder ', element('code', {}, 'tables/'), ' next to this page contains every number as CSV; ', element('code', {}, 'figures/'),
       ' contains each figure as a Vega 5 specification with its data. Charts are drawn by Vega (vega.github.io).'),
-    element('p', {}, element('a', { href: 'methods.html' }, 'Assumptions of the model and definitions of the policies, with their sources')),
-    page.validated ? element('p', {}, element('a', { href: 'validation.html' }, 'Predictions compared with measured and published values')) : '',
+    element('p', { class: 'on-screen' }, element('a', { href: 'methods.html' }, 'Assumptions of the model and definitions of the policies, with their sources')),
+    page.validated ? element('p', { class: 'on-screen' }, element('a', { href: 'validation.html' }, 'Predictions compared with measured and published values')) : '',
     sweep.config ? element('details', {}, element('summary', {}, 'The ' + (sweep.swept ? 'sweep' : 'plan') + '\'s configuration'), element('pre', {}, sweep.config)) : '');
 }

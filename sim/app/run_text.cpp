@@ -21,7 +21,7 @@ using result::Metric;
 using result::Result;
 
 std::string bytes(double value) { return format_quantity(value, Dimension::kBytes); }
-std::string seconds(double value) { return format_quantity(value, Dimension::kSeconds); }
+std::string seconds(double value) { return format_seconds(value); }
 
 void print_owners(const std::vector<result::OwnedBytes>& owners) {
   for (const result::OwnedBytes& o : owners) fmt::print("    {:<24} {}\n", o.owner, bytes(o.bytes));

@@ -162,6 +162,12 @@ std::string format_quantity(double value, Dimension dimension) {
   return chosen->name.empty() ? number : fmt::format("{} {}", number, chosen->name);
 }
 
+std::string format_seconds(double value) {
+  std::string text = format_quantity(value, Dimension::kSeconds);
+  if (text.ends_with(" us")) text.replace(text.size() - 2, 1, "\u00b5");
+  return text;
+}
+
 std::string format_change(double value, int decimals) {
   const std::string text = fmt::format("{:+.{}f}", value, decimals);
   const bool zero = std::isfinite(value) && text.find_first_of("123456789") == std::string::npos;

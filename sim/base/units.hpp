@@ -31,6 +31,8 @@ std::string quantity_pattern(Dimension dimension);
 
 // "12.3 GB", "1.7 ms", "3.35 TB/s": three significant digits, decimal prefix.
 std::string format_quantity(double value, Dimension dimension);
+// A time for readers: "20 µs", where format_quantity writes "20 us", as configurations do.
+std::string format_seconds(double value);
 
 // "+12", "-3", with this many decimals; "0" for what rounds to zero from either side.
 std::string format_change(double value, int decimals);

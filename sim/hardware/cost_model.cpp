@@ -66,7 +66,7 @@ double pace_of(const graph::Copy& copy, const config::Link& link) {
 }
 
 std::string describe(const Term& term, const Cost& cost) {
-  std::string text = fmt::format("{:>10}  {}", format_quantity(term.seconds.value, Dimension::kSeconds), term.what);
+  std::string text = fmt::format("{:>10}  {}", format_seconds(term.seconds.value), term.what);
   if (term.role == Term::Role::kWork) text += fmt::format(" ({})", resource_name(term.resource));
   if (term.role == Term::Role::kIssue) text += fmt::format(" (first one; {})", resource_name(term.resource));
   if (term.role == Term::Role::kWork && cost.bound == term.resource) text += ", the bottleneck";
@@ -115,7 +115,7 @@ std::string CostModel::explain(const graph::Op& op) const {
   std::stable_sort(parts.begin(), parts.end(),
                    [](const Term& a, const Term& b) { return a.seconds.value > b.seconds.value; });
   std::string text = fmt::format(
-      "{} alone, {} \u00b1{:.0f} %{}; {}\n", format_quantity(cost.alone, Dimension::kSeconds), origin_name(cost.origin),
+      "{} alone, {} \u00b1{:.0f} %{}; {}\n", format_seconds(cost.alone), origin_name(cost.origin),
       100.0 * static_cast<double>(cost.uncertainty), cost.extrapolated ? ", outside the range of a curve" : "",
       cost.bound ? fmt::format("paced by {}", resource_name(*cost.bound)) : "paced by latency");
   for (const Term& part : parts) text += describe(part, cost) + "\n";

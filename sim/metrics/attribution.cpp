@@ -125,8 +125,8 @@ KindsByBound critical_path(const std::vector<Span>& spans, const Order& by_finis
 
 std::string_view bound_name(Bound bound) {
   static constexpr std::array<std::string_view, kBoundCount> kNames = {
-      "hbm bandwidth", "tensor cores", "vector units",   "host link",  "copy issue and engine",
-      "host dram",     "cpu cores",    "kernel latency", "host thread"};
+      "HBM bandwidth", "tensor cores", "vector units",   "host link",  "copy issue and engine",
+      "host DRAM",     "CPU cores",    "kernel latency", "host thread"};
   return kNames[static_cast<std::size_t>(bound)];
 }
 

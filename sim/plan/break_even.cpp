@@ -25,6 +25,29 @@ using nlohmann::json;
 // Returns whether more or less memory would change the answer to whether it fits.
 bool fit_is_open(const ResultPtr& r) { return r && !r->alternatives.empty(); }
 
+// The result with as much memory as there may be; null if it does not fit even then.
+const result::Result* fitting(const result::Result& r) {
+  if (r.status == result::Status::kOk) return &r;
+  return r.alternatives.empty() ? nullptr : r.alternatives.front().shorter.get();
+}
+
+bool needs_less(const result::Result& a, const result::Result& b) {
+  const auto &x = a.experiment, &y = b.experiment;
+  return x.hbm.peak < y.hbm.peak || x.dram.peak < y.dram.peak;
+}
+
+// Returns whether `other` may be better than `best` within the uncertainty of costs and memory. The one that needs less
+// memory may be the only one that fits. `unknown` is returned where `other` may fit, but its times are not known.
+bool may_be_better(const result::Result& other, const result::Result& best, const result::Metric& metric,
+                   bool unknown = true) {
+  const result::Result *const a = fitting(other), *const b = fitting(best);
+  if (a == nullptr || b == nullptr) return a != nullptr;
+  const bool best_may_not_fit = b != &best || !best.alternatives.empty();
+  if (best_may_not_fit && needs_less(*a, *b)) return true;
+  if (a != &other) return b == &best && unknown;
+  return !compare(best, other, metric).beyond_uncertainty();
+}
+
 class BreakEven final : public Question {
  public:
   BreakEven(const Node& run, const Node& map) {
@@ -88,7 +111,8 @@ class BreakEven final : public Question {
     if (against_) {
       s.comparison = compare(*s.of, *s.against, *metric_);
       s.state = !s.comparison.known() ? 0 : s.comparison.first_better() ? 1 : -1;
-      s.settled = s.comparison.beyond_uncertainty() && !fit_is_open(s.of) && !fit_is_open(s.against);
+      s.settled = (s.state > 0 || !may_be_better(*s.of, *s.against, *metric_)) &&
+                  (s.state < 0 || !may_be_better(*s.against, *s.of, *metric_));
       return;
     }
     s.state = missed(*s.of, targets_) ? -1 : 1;
@@ -217,9 +241,9 @@ class BreakEven final : public Question {
     out.kind = "break_even";
     const std::string range =
         fmt::format("{} from {} to {}", key_.path, short_text(key_, from_), short_text(key_, to_));
-    out.question =
-        against_ ? fmt::format("At which {} does {} beat {} in {}?", range, of_.label, against_->label, metric_->label)
-                 : fmt::format("At which {} does {} meet its targets?", range, of_.label);
+    out.question = against_ ? fmt::format("At which {} does {} beat {} in {}?", range, of_.label, against_->label,
+                                          result::label_in_sentence(*metric_))
+                            : fmt::format("At which {} does {} meet its targets?", range, of_.label);
     out.data = {{"key", key_.path},
                 {"metric", metric_ == nullptr ? json() : json(metric_->path)},
                 {"crossings", json::array()},
@@ -277,10 +301,16 @@ class BreakEven final : public Question {
                           const std::vector<std::string>& unfit) const {
     if (!against_) return fmt::format("{}'s targets are {} for all of {}.", of_.label, name_of_state(state), range);
     if (state == 0) return fmt::format("Neither {} nor {} fits for {}.", of_.label, against_->label, range);
-    const bool told = std::ranges::all_of(samples, [](const auto& s) { return s.second.settled; });
+    // If one of them fits only with more memory, the values at which both fit tell which is better.
+    const bool unknown = std::ranges::none_of(samples, [](const auto& s) { return s.second.finite(); });
+    const bool told = std::ranges::none_of(samples, [&](const auto& s) {
+      const Sample& at = s.second;
+      return state > 0 ? may_be_better(*at.against, *at.of, *metric_, unknown)
+                       : may_be_better(*at.of, *at.against, *metric_, unknown);
+    });
     return fmt::format("No crossing: {} is better for all of {}{}{}.", name_of_state(state), range,
                        unfit.empty() ? "" : fmt::format(" at which either fits; {}", fmt::join(unfit, "; ")),
-                       told ? "" : ", though uncertain costs leave this open in part");
+                       told ? "" : ", though uncertain costs or memory leave this open in part");
   }
 
   // Describes the costs that the nearest comparison depends on most.

@@ -224,7 +224,7 @@ class Choose final : public Question {
     std::string text = fmt::format("{:.4g} tokens/s", rate);
     if (const auto range = result::interval(*s.result, *result::find_metric("decode.tokens_per_s")))
       text += fmt::format(" ({:.4g} to {:.4g})", range->low, range->high);
-    text += fmt::format(", TPOT {}", format_quantity(s.number("decode.tpot_s.mean"), Dimension::kSeconds));
+    text += fmt::format(", TPOT {}", format_seconds(s.number("decode.tpot_s.mean")));
     text += fmt::format(", HBM {}", format_quantity(s.number("memory.hbm_peak_bytes"), Dimension::kBytes));
     if (const auto score = s.score()) text += fmt::format(", score {:.1f} %", 100 * *score);
     if (const auto cost = s.cost(rate)) text += fmt::format(", {:.3g} per million tokens", kTokens * *cost);

@@ -298,7 +298,8 @@ class Map final : public Question {
     Answer out;
     out.kind = "map";
     const Key &x = axes_[0].key(), &y = axes_[1].key();
-    out.question = fmt::format("Which policy is best in {} over {} and {}?", metric_->label, x.path, y.path);
+    out.question =
+        fmt::format("Which policy is best in {} over {} and {}?", result::label_in_sentence(*metric_), x.path, y.path);
     json list = json::array();
     std::map<std::string, int> counts;
     for (const auto& [place, cell] : cells) {

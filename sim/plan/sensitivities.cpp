@@ -54,8 +54,8 @@ class Sensitivities final : public Question {
     if (base->status == result::Status::kFailed) throw UserError(base->error);
     Answer out;
     out.kind = "sensitivities";
-    out.question =
-        fmt::format("What does {} depend on{}?", metric_->label, of_.label.empty() ? "" : " for " + of_.label);
+    out.question = fmt::format("What does {} depend on{}?", result::label_in_sentence(*metric_),
+                               of_.label.empty() ? "" : " for " + of_.label);
     out.data = {{"metric", metric_->path}};
     const auto value = result::value(*base, *metric_);
     if (!value || *value == 0) {

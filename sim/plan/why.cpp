@@ -28,7 +28,7 @@ struct Resource {
 
 const std::vector<Resource>& resources() {
   static const std::vector<Resource> all = {
-      {"hbm bandwidth", {"gpu.hbm_bandwidth", "gpu.l2_bandwidth"}},
+      {"HBM bandwidth", {"gpu.hbm_bandwidth", "gpu.l2_bandwidth"}},
       {"compute", {"gpu.tensor_flops", "gpu.vector_flops"}},
       {"kernel latency",
        {"gpu.floor_attention", "gpu.floor_gemm", "gpu.floor_score", "gpu.floor_topk", "gpu.floor_small",
@@ -42,10 +42,10 @@ const std::vector<Resource>& resources() {
       {"host threads",
        {"host.launch", "host.graph_launch", "host.graph_node", "host.eager_op", "host.eager_layer", "host.stream_sync",
         "host.item_sync", "host.python_page", "host.python_head", "host.task"}},
-      {"cpu cores",
+      {"CPU cores",
        {"host.core_flops", "host.core_products", "host.core_bandwidth", "host.core_rank", "host.core_rank_again",
         "host.core_lookup", "host.core_bucket", "host.core_translation", "host.dispatch"}},
-      {"host dram", {"host.dram_bandwidth"}},
+      {"host DRAM", {"host.dram_bandwidth"}},
   };
   return all;
 }
@@ -86,7 +86,8 @@ class Why final : public Question {
     }
     Answer out;
     out.kind = "why";
-    out.question = fmt::format("Why does {} differ from {} in {}?", of_.label, against_.label, metric_->label);
+    out.question = fmt::format("Why does {} differ from {} in {}?", of_.label, against_.label,
+                               result::label_in_sentence(*metric_));
     if (!pair[0]->has_times() || !pair[1]->has_times()) return misfit(*pair[0], *pair[1], std::move(out));
     explain(*pair[0], *pair[1], out);
     if (if_free_) add_free_resources(experiments, out);
@@ -145,7 +146,7 @@ class Why final : public Question {
     return parts;
   }
 
-  static std::string time_text(double s) { return format_quantity(s, Dimension::kSeconds); }
+  static std::string time_text(double s) { return format_seconds(s); }
   static std::string signed_text(double s) { return (s < 0 ? "-" : "+") + time_text(std::abs(s)); }
 
   void explain(const Result& a, const Result& b, Answer& out) const {
@@ -198,7 +199,7 @@ class Why final : public Question {
     add_bytes(a, b, out);
   }
 
-  // "; the largest differences on the critical path are attention (hbm bandwidth) -12 ms, launch (host thread) +3 ms".
+  // "; the largest differences on the critical path are attention (HBM bandwidth) -12 ms, launch (host thread) +3 ms".
   static std::string largest_parts(const std::vector<Part>& parts, double difference) {
     constexpr std::size_t kNamed = 2;
     std::vector<std::string> texts;

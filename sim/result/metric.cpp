@@ -210,10 +210,17 @@ Basis basis_named(const std::string& name) {
   return metric == nullptr ? Basis::kExact : metric->basis;
 }
 
+std::string label_in_sentence(const Metric& metric) {
+  std::string label = metric.label.substr(0, metric.label.find(", mean"));
+  const bool word = label.size() > 1 && std::islower(static_cast<unsigned char>(label[1])) != 0;
+  if (word) label[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(label[0])));
+  return label;
+}
+
 std::string format_value(const Metric& metric, double value) {
   switch (metric.unit) {
     case Unit::kSeconds:
-      return format_quantity(value, Dimension::kSeconds);
+      return format_seconds(value);
     case Unit::kBytes:
       return format_quantity(value, Dimension::kBytes);
     case Unit::kTokensPerSecond:
@@ -221,7 +228,7 @@ std::string format_value(const Metric& metric, double value) {
     case Unit::kTokens:
       return fmt::format("{:.0f} tokens", value);
     case Unit::kShare:
-      return fmt::format("{:.2f} %", 100 * value);
+      return fmt::format("{} %", std::round(1e4 * value) / 100);
     case Unit::kMoney:
       return fmt::format("{:.4g}", value);
     case Unit::kCount:

@@ -64,6 +64,9 @@ struct Metric {
   int which = 0;  // for a family: the operation kind
 };
 
+// The label within a sentence: "time per output token", "HBM peak".
+std::string label_in_sentence(const Metric& metric);
+
 std::span<const Metric> all_metrics();
 // Finds a metric by path or alias; null if there is none.
 const Metric* find_metric(std::string_view name);

@@ -15,17 +15,30 @@
 // Argument-dependent lookup finds the members of a struct in the struct's own namespace.
 namespace kvcast::metrics {
 
+// Stores keep the first spelling of these names, so that older ones can still be read.
+std::string_view stored_bound(std::size_t i) {
+  switch (const auto bound = static_cast<Bound>(i)) {
+    case Bound::kHbm:
+      return "hbm bandwidth";
+    case Bound::kDram:
+      return "host dram";
+    case Bound::kCores:
+      return "cpu cores";
+    default:
+      return bound_name(bound);
+  }
+}
+
 struct Path {
   KindsByBound& seconds;
 };
 
 template <class Io>
 static void members(Io& io, Path& path) {
-  const auto bound = [](std::size_t i) { return bound_name(static_cast<Bound>(i)); };
   for (std::size_t k = 0; k < path.seconds.size(); ++k) {
     // from a literal, hence null-terminated
     const char* const kind = graph::kind_name(static_cast<graph::Kind>(k)).data();
-    io(kind, store::Named<kBoundCount>{path.seconds[k], bound});
+    io(kind, store::Named<kBoundCount>{path.seconds[k], stored_bound});
   }
 }
 
@@ -36,8 +49,7 @@ static void members(Io& io, Attribution& a) {
   io("exposed", store::Named<graph::kKindCount>{a.exposed, kind});
   io("hidden", store::Named<graph::kKindCount>{a.hidden, kind});
   io("uncertain", store::Named<graph::kKindCount>{a.uncertain, kind});
-  const auto bound = [](std::size_t i) { return bound_name(static_cast<Bound>(i)); };
-  io("bound", store::Named<kBoundCount>{a.bound, bound});
+  io("bound", store::Named<kBoundCount>{a.bound, stored_bound});
   Path path{a.path};
   io("path", path);
   io("origin", store::Named<kOriginCount>{a.origin, origin});

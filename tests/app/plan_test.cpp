@@ -1,4 +1,6 @@
 // Plans as their users run them: the ready ones, JSON as it is relied on, stores, and mistakes.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
@@ -49,7 +51,7 @@ TEST_CASE("a plan answers one question after the other, as text and as JSON") {
   const std::string config = scratch.write("plan.yaml", kPlan);
   const Output text = kvcast::test::kvcast({"plan", config});
   REQUIRE(text.code == 0);
-  CHECK_THAT(text.out, Contains("does quest, budget 2048 beat full in Decode throughput?") &&
+  CHECK_THAT(text.out, Contains("does quest, budget 2048 beat full in decode throughput?") &&
                            Contains("What is the largest workload.batch") && Contains("experiments)"));
   const json answers = json::parse(kvcast::test::kvcast({"plan", config, "--json"}).out)["answers"];
   const std::vector<std::string> kinds = {"break_even", "largest", "why", "sensitivities", "choose", "map"};
@@ -73,6 +75,24 @@ TEST_CASE("a plan answers one question after the other, as text and as JSON") {
   CHECK(answers[5]["cells"].size() >= 8);
   CHECK(answers[5]["cells"][0]["x"].is_number_integer());
   CHECK(answers[5]["borders"].is_array());
+}
+
+TEST_CASE("a break-even is open only where the other variant may be better") {
+  // Steps of 8K tokens take SnapKV a ninth less time than full KV. It needs less memory as well, so that full KV never
+  // fits alone.
+  const std::vector<std::string> settings = {"hardware.gpu.hbm_capacity=6 GB", "workload.prompt_tokens=8192"};
+  const auto question = [](const std::string& policy) {
+    return fmt::format(
+        "break_even: {{key: workload.batch, from: 1, to: 64, metric: decode.tokens_per_s, of: {{policy: {{name: {}, "
+        "budget: 64}}}}, against: {{policy: full}}}}",
+        policy);
+  };
+  const json less = answer_to(question("snapkv"), settings), more = answer_to(question("quest"), settings);
+  CHECK(less["always"] == "snapkv, budget 64");
+  CHECK_THAT(less["text"].get<std::string>(), Contains("at which either fits; neither fits from 5 on."));
+  // Quest keeps summaries in addition to the whole cache: with somewhat less memory full KV is the only one that fits.
+  CHECK(more["always"] == "quest, budget 64");
+  CHECK_THAT(more["text"].get<std::string>(), Contains("though uncertain costs or memory leave this open in part"));
 }
 
 TEST_CASE("the bottleneck that limits a prefill is that of the prefill") {
@@ -210,7 +230,7 @@ TEST_CASE("bottlenecks are those of the metric's phase, and a target that only l
   REQUIRE(out.code == 0);
   const json answers = json::parse(out.out)["answers"];
   CHECK(answers[0]["binding_resource"] == "tensor cores");
-  CHECK(answers[1]["binding_resource"] == "hbm bandwidth");
+  CHECK(answers[1]["binding_resource"] == "HBM bandwidth");
   // Weights of 16 GB take 8 ms at 2 TB/s: 10 ms are met by the card, and missed at a quarter of its bandwidth.
   CHECK(answers[2]["value"].get<double>() ==
         Catch::Detail::Approx(4 * 2.039e12).epsilon(0.01));  // the end of the range

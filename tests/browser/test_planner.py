@@ -181,6 +181,59 @@ class PlannerCase(unittest.TestCase):
         self.settle(page, "document.getElementById('refused').hidden")
         self.assertEqual((page.evaluate(captions), page.evaluate(dimmed)), ([True] * 2, [False] * 3))
 
+    def test_a_refused_value_is_marked_where_it_stands(self):
+        page = self.open(changes={'gpu.hbm_bandwidth': '1'})
+        self.settle(page)
+        marked = "[...document.querySelectorAll('[aria-invalid=true]')].map((n) => [n.id, document.getElementById(n.getAttribute('aria-describedby')).textContent, n.checkVisibility()])"
+        fields = (('machine-gpu-hbm_bandwidth', '1', '3 TB/s', 'hardware.gpu.hbm_bandwidth: expected bytes/s'), ('prompt', '0', '4096', 'prompt_tokens: 0 is out of range'),
+                  ('decode', 'few', '64', 'decode_tokens: expected an integer, found "few"'), ('budget-2', '-1', '1024', 'budget: -1 is out of range'),
+                  ('parameter-1-page', '0', '16', 'page: 0 is out of range'))
+        for field, wrong, right, reason in fields:
+            with self.subTest(field):
+                page.evaluate(f"(() => {{ const fold = document.getElementById('{field}').closest('details'); if (fold) fold.open = true; }})()")
+                self.write(page, '#' + field, wrong)
+                self.settle(page, marked + '.length === 1')
+                self.assertEqual([(name, seen) for name, _, seen in page.evaluate(marked)], [(field, True)])
+                self.assertTrue(page.evaluate(marked)[0][1].startswith(reason), page.evaluate(marked))
+                self.write(page, '#' + field, right)
+                self.settle(page, "document.getElementById('refused').hidden")
+                self.assertEqual(page.evaluate(marked), [])
+                self.assertEqual(page.evaluate("document.querySelectorAll('.setting-refused').length"), 0)
+
+    def test_figures_are_there_as_numbers_too(self):
+        page = self.open()
+        self.settle(page)
+        table = lambda name: page.evaluate(f"[...document.querySelectorAll('#figure-{name} details tr')].map((r) => [...r.cells].map((c) => c.textContent))")
+        memory = table('memory')
+        self.assertEqual(memory[0], ['GB of HBM', 'full', 'quest, budget 512', 'freekv, budget 1024'])
+        for order in range(3):
+            peak = page.evaluate(f'rows[{order}].result.memory.hbm_peak_bytes') / 1e9
+            self.assertAlmostEqual(sum(float(line[order + 1]) for line in memory[1:]), peak, delta=0.01 * peak)
+        lanes = table('timeline')
+        self.assertEqual(lanes[0][1:], self.texts(page, 'timeline', 'lane_labels'))
+        for kind, *times in lanes[1:]:
+            expected = page.evaluate(f"rows[2].result.timeline.filter((s) => s.kind === {json.dumps(kind)}).reduce((sum, s) => sum + 1e3 * s.dur_s, 0)")
+            self.assertAlmostEqual(sum(map(float, times)), expected, delta=0.01 * expected)
+        for name in ('why', 'break_even'):
+            self.assertIn('full', self.text(page, f'#figure-{name} details'))
+
+    def test_questions_are_sentences(self):
+        page = self.open()
+        self.settle(page)
+        self.assertEqual(self.text(page, '#figure-why h2'), 'Why does freekv, budget 1024, sink 64, recent 64 differ from full in time per output token?')
+        self.assertTrue(self.text(page, '#figure-break_even h2').endswith(' beat full in decode throughput?'))
+        shown = page.evaluate('document.body.innerText')
+        self.assertIn('HBM bandwidth', shown)
+        self.assertNotIn('hbm bandwidth', shown)
+        self.assertNotRegex(shown, r'\d us\b')
+
+    def test_one_policy_alone_is_copied_as_a_run(self):
+        page = self.open(policies=QUICK['policies'][:1], focus=0)
+        self.settle(page)
+        self.click(page, '#copy-plan')
+        page.wait("document.getElementById('yaml-dialog').open || document.getElementById('copied').textContent")
+        self.assertIn('kvcast run run.yaml', self.text(page, '#copied') + self.text(page, '#yaml-hint'))
+
     def test_sliders_follow_suffixes_and_units(self):
         page = self.open(prompt='4K')
         page.evaluate("document.getElementById('prompt-slider').focus()")

@@ -108,7 +108,7 @@ class Figures(ReportCase):
                 self.assertGreater(len(page.evaluate(f"document.querySelector('#figure-{name} figcaption p').textContent")), 80)
         note = page.evaluate("document.querySelector('#figure-throughput_budget .note').textContent")
         self.assertIn('Decode throughput (56 values), by origin: 56 assumed; all with an uncertainty interval.', note)
-        self.assertIn('Decode step time by origin of its costs: 75 % literature and 25 % assumed.', note)
+        self.assertIn('Decode step time by origin of its costs: 75\u00a0% literature and 25\u00a0% assumed.', note)
         self.assertIn('20 exact', page.evaluate("document.querySelector('#figure-memory_owners .note').textContent"))
 
     def test_intervals_are_drawn_at_their_length(self):
@@ -140,7 +140,7 @@ class Figures(ReportCase):
         page = self.open('sweep', '#context=131072&batch=8')
         self.assertEqual(page.evaluate(marks('throughput_budget', 'misfit_dots')), 26)
         # An experiment that does not fit has no time and no part in the origins of times.
-        self.assertIn('Decode step time by origin of its costs: 75 % literature and 25 % assumed.', page.evaluate("document.querySelector('#figure-throughput_budget .note').textContent"))
+        self.assertIn('Decode step time by origin of its costs: 75\u00a0% literature and 25\u00a0% assumed.', page.evaluate("document.querySelector('#figure-throughput_budget .note').textContent"))
         # There would be 35 parts per device if all fitted; instead of its KV cache each of the 5 shows the failed allocation.
         self.assertEqual(page.evaluate(marks('memory_owners', 'bars')), 70)
         self.assertEqual(page.evaluate("figures[3].view.data('parts').filter((p) => p.misfit).length"), 10)
@@ -195,17 +195,17 @@ class Figures(ReportCase):
     def test_tooltips_tell_the_chosen_measure_with_its_interval(self):
         page = self.open('sweep')
         tips = lambda figure, mark: page.evaluate(f"[...document.querySelectorAll('#plot-{figure} g.{mark} > path')].map((e) => e.__data__.tooltip)")
-        percent = r'\d+\.\d%'
+        percent = r'\d+\.\d %'
         for figure, mark in (('accuracy_throughput', 'dots'), ('split_factor', 'split_dots')):
             for tip in tips(figure, mark):
-                self.assertRegex(tip['accuracy measure'], rf'^{percent}  \({percent} to 100.0%\), (predicted )?task score')
+                self.assertRegex(tip['accuracy measure'], rf'^{percent}  \({percent} to 100.0 %\), (predicted )?task score')
                 self.assertRegex(tip['tokens/s'], r'^[\d.,]+  \([\d.,]+ to [\d.,]+\)$')
             page.evaluate(choose(f'control-{figure}-measure', 'Relative error of the attention output'))
             for tip in tips(figure, mark):
                 self.assertRegex(tip['accuracy measure'], rf'^{percent}, (relative error|output error)')
         # In this store the attention mass kept is 1 minus the error. A tooltip shows it only once if it is also the selected measure.
         [error] = page.evaluate("figures[1].view.data('drawn').slice(0, 1).map((r) => r.measured_tip)")
-        self.assertAlmostEqual(float(error['attention mass kept'][:-1]) + float(error['accuracy measure'].split('%')[0]), 100, delta=0.11)
+        self.assertAlmostEqual(float(error['attention mass kept'].split('%')[0]) + float(error['accuracy measure'].split('%')[0]), 100, delta=0.11)
         page.evaluate(choose('control-accuracy_throughput-measure', 'Attention mass kept, mean'))
         self.assertEqual({tip['attention mass kept'] for tip in tips('accuracy_throughput', 'dots')}, {None})
 
@@ -248,6 +248,35 @@ class Figures(ReportCase):
         # The reader sees an axis that begins and ends where the drag did, with fewer operations in between.
         self.assertEqual(page.evaluate("figures[5].view.scale('x').domain()"), [low, high])
         self.assertLess(page.evaluate(marks('step_timeline', 'bars')), 64)
+
+    def test_keys_look_closer_at_the_timeline_too(self):
+        page = self.open('sweep')
+        domain = "(({ meta, view, plot }) => { plot.focus(); return view.scale('x').domain(); })(figures.find(({ name }) => name === 'step_timeline'))"
+        low, high = page.evaluate(domain)
+        self.assertEqual(page.evaluate('document.activeElement.id'), 'plot-step_timeline')
+        for key, expected in (('+', (0.25, 0.75)), ('ArrowRight', (0.375, 0.875)), ('ArrowRight', (0.5, 1)), ('ArrowRight', (0.5, 1)), ('ArrowLeft', (0.375, 0.875)),
+                              ('-', (0.125, 1)), ('+', (0.125 + 0.875 / 4, 1 - 0.875 / 4)), ('Escape', (0, 1))):
+            for kind in ('keyDown', 'keyUp'):
+                page.call('Input.dispatchKeyEvent', type=kind, key=key)
+            for found, share in zip(page.evaluate(domain), expected):
+                self.assertAlmostEqual(found, low + share * (high - low), delta=1e-6 * high, msg=key)
+
+    def test_percent_signs_follow_a_space(self):
+        page = self.open('sweep')
+        page.evaluate(choose('control-step_breakdown-unit', 'share of the step'))
+        for name in ('accuracy_throughput', 'step_breakdown', 'split_factor'):
+            labels = [text for text in page.evaluate(f"[...document.querySelectorAll('#plot-{name} .role-axis-label text')].map((t) => t.textContent)") if '%' in text]
+            self.assertTrue(labels, name)
+            for text in labels:
+                self.assertRegex(text, r'^\d+ %$')
+
+    def test_labels_of_the_split_factor_do_not_meet_on_a_narrow_screen(self):
+        page = self.open('sweep', width=400)
+        ends = page.evaluate("[...document.querySelectorAll('#plot-split_factor .role-axis-label text')].filter((t) => /^0\\.\\d\\d?$/.test(t.textContent)).map((t) => { const r = t.getBoundingClientRect(); return [r.top, r.left, r.right]; })")
+        self.assertGreater(len(ends), 3)
+        for (top, _, right), (below, left, _) in zip(ends, ends[1:]):
+            if top == below:
+                self.assertGreater(left - right, 8)
 
     def test_the_timeline_shows_layers_waits_and_bytes(self):
         page = self.open('sweep')
@@ -668,6 +697,9 @@ class Table(ReportCase):
 
         self.assertEqual(enter('#table th:nth-child(2) button')[:2], ['BUTTON', page.evaluate("tableColumns[1].name + ' ↑'")])
         row = page.evaluate("document.querySelectorAll('#table .row-button')[3].id")
+        # Its name identifies the experiment: the machine alone would not.
+        self.assertEqual(page.evaluate(f"document.getElementById('{row}').getAttribute('aria-label')"),
+                         page.evaluate(f"[...document.getElementById('{row}').closest('tr').cells].slice(0, firstResult).map((c) => c.textContent).filter(Boolean).join(', ')"))
         for expanded in ('true', 'false'):
             self.assertEqual(enter('#' + row)[2:], [expanded, row])
         # The button that shows all rows disappears; the first of the new ones follows it.
@@ -781,6 +813,19 @@ class Page(ReportCase):
         for name in FIGURES:
             title, caption = page.evaluate(f"[document.querySelector('#figure-{name} h2').lastChild.textContent, document.querySelector('#figure-{name} figcaption p').textContent.split(' ').slice(0, 4).join(' ')]")
             self.assertTrue(any(title in sheet and caption in ' '.join(sheet.split()) for sheet in sheets), name)
+
+    def test_paper_has_no_controls_and_says_what_was_selected(self):
+        page = self.open('sweep')
+        page.evaluate(choose('filter-batch', '1'))
+        page.evaluate(click('.chip', 'quest'))
+        page.prefer('light', media='print')
+        seen = page.evaluate("[...document.querySelectorAll('button, select, input, summary')].filter((n) => n.checkVisibility() && !n.closest('#table') && !n.closest('details[open]')).map((n) => n.outerHTML)")
+        self.assertEqual(seen, [])
+        text = page.evaluate("document.getElementById('filters').innerText")
+        for part in ('Context 32K tokens', 'Batch 1', 'Budget 1,024 tokens', 'Not shown: '):
+            self.assertIn(part, text)
+        self.assertIn('quest', text.split('Not shown: ')[1].rstrip('.').split('; '))
+        self.assertNotIn('Click a heading', page.evaluate("document.getElementById('table-section').innerText"))
 
     def test_paper_is_white(self):
         page = self.open('sweep', dark=True)

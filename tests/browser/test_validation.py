@@ -6,6 +6,7 @@ Exits with 77, which ctest reports as skipped, if Chromium is missing.
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -159,6 +160,18 @@ class Validation(unittest.TestCase):
     def test_a_narrow_page_does_not_scroll_sideways(self):
         page = self.open(width=420)
         self.assertLessEqual(page.evaluate('document.documentElement.scrollWidth'), 420)
+
+    def test_methods_state_the_numbers_of_their_sources(self):
+        root = pathlib.Path(__file__).parents[2]
+        bases = {part['source']: part['basis'] for section in json.loads((root / 'reports' / 'methods.json').read_text()) for part in section['assumptions']}
+        widths = re.findall(r'^(\w+): {value: [\d.]+, origin: (\w+).*?residuals of (\d+) numbers', (root / 'configs/validation/intervals.yaml').read_text(), re.M)
+        kernels, others = (sum(int(count) for name, _, count in widths if ('kernels' in name) == chosen) for chosen in (True, False))
+        self.assertEqual((len(widths), sum(origin == 'assumed' for _, origin, _ in widths)), (7, 3))
+        self.assertEqual(bases['configs/validation/intervals.yaml; docs/validation.md'],
+                         f'fitted to residuals of {kernels:,} times of kernels and {others} of steps and prompts; three of the seven half-widths are assumed')
+        errors = dict(re.findall(r'^\| a (\w+), RULER \| [\d,]+ \| ([\d.]+)', (root / 'configs/accuracy/README.md').read_text(), re.M))
+        self.assertEqual(bases['configs/accuracy/README.md, Evidence; configs/accuracy/evidence.csv'],
+                         'fitted; error on RULER {table} points for tables left out, {model} for models, {method} for methods'.format(**errors))
 
     def test_damaged_documents_are_refused_by_name(self):
         damaged = self.folder / 'damaged'

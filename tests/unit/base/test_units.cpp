@@ -72,6 +72,8 @@ TEST_CASE("a quantity is exactly a number and a unit of the dimension", "[units]
 TEST_CASE("quantities are written with three significant digits and a decimal prefix", "[units]") {
   CHECK(format_quantity(12.3e9, kBytes) == "12.3 GB");
   CHECK(format_quantity(1.7e-3, kSeconds) == "1.7 ms");
+  CHECK(format_seconds(20e-6) == "20 \u00b5s");
+  CHECK(format_seconds(1.7e-3) == "1.7 ms");
   CHECK(format_quantity(3.35e12, kBytesPerSecond) == "3.35 TB/s");
   CHECK(format_quantity(0, kBytes) == "0 B");
   CHECK(format_quantity(0, kSeconds) == "0 s");

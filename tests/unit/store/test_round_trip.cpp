@@ -180,6 +180,8 @@ TEST_CASE("rows corrupted by another program are rejected with file, row and rea
   require_damaged(r, parts("json_remove(parts, '$.effects[0].source')").c_str(), "\"source\" is missing");
   require_damaged(r, parts("json_set(parts, '$.colour', 1)").c_str(), "\"colour\" is unknown");
   require_damaged(r, parts("json_set(parts, '$.decode.bound.gravity', 1)").c_str(), "unknown name");
+  // Stores keep the spelling that older ones have.
+  require_damaged(r, parts("json_set(parts, '$.decode.bound.\"HBM bandwidth\"', 1)").c_str(), "unknown name");
   require_damaged(r, parts("json_set(parts, '$.accuracy_origin', 'hearsay')").c_str(), "hearsay");
   require_damaged(r, parts("json_set(parts, '$.hbm_owners[0].bytes', 'many')").c_str(), "expected a number");
   require_damaged(r, parts("json_set(parts, '$.task.known', 3)").c_str(), "expected true or false");

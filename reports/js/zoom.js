@@ -1,0 +1,15 @@
+// Keys enlarge and move the x axis of a chart with the signals `zoomed` and `whole`, as dragging does.
+function zoomByKeys(plot, viewOf) {
+  plot.tabIndex = 0;
+  plot.addEventListener('keydown', (event) => {
+    const view = viewOf();
+    if (!view || event.ctrlKey || event.metaKey || event.altKey) return;
+    const whole = view.signal('whole'), [from, to] = view.signal('zoomed') || whole, quarter = (to - from) / 4;
+    const [left, right] = { '+': [1, -1], '=': [1, -1], '-': [-2, 2], ArrowLeft: [-1, -1], ArrowRight: [1, 1], Escape: [-Infinity, Infinity] }[event.key] || [];
+    if (left === undefined) return;
+    const [start, end] = left === right ? [Math.max(whole[0] - from, Math.min(whole[1] - to, left * quarter))].flatMap((by) => [from + by, to + by])
+      : [Math.max(whole[0], from + left * quarter), Math.min(whole[1], to + right * quarter)];
+    view.signal('zoomed', start <= whole[0] && end >= whole[1] ? null : [start, end]).run();
+    event.preventDefault();
+  });
+}
