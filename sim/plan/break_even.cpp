@@ -277,10 +277,10 @@ class BreakEven final : public Question {
                           const std::vector<std::string>& unfit) const {
     if (!against_) return fmt::format("{}'s targets are {} for all of {}.", of_.label, name_of_state(state), range);
     if (state == 0) return fmt::format("Neither {} nor {} fits for {}.", of_.label, against_->label, range);
-    const bool told = std::ranges::all_of(samples, [](const auto& s) { return s.second.settled; });
+    const bool settled = std::ranges::all_of(samples, [](const auto& s) { return s.second.settled; });
     return fmt::format("No crossing: {} is better for all of {}{}{}.", name_of_state(state), range,
                        unfit.empty() ? "" : fmt::format(" at which either fits; {}", fmt::join(unfit, "; ")),
-                       told ? "" : ", though uncertain costs leave this open in part");
+                       settled ? "" : ", though uncertain costs leave this open in part");
   }
 
   // Describes the costs that the nearest comparison depends on most.

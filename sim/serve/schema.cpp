@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "base/or_null.hpp"
 #include "config/run.hpp"
 #include "plan/question.hpp"
 #include "policies/all.hpp"
@@ -32,8 +33,6 @@ json with_range(json schema, const json& low, const json& high) {
   return schema;
 }
 
-json limit(std::optional<double> value) { return value ? json(*value) : json(); }
-
 json integer(const json& low, const json& high) {
   return any_of({with_range({{"type", "integer"}}, low, high), {{"type", "string"}, {"pattern", "^[1-9][0-9]*[KM]$"}}});
 }
@@ -45,9 +44,9 @@ json value_schema(const KeyShape& key) {
   using Type = KeyShape::Type;
   switch (key.type) {
     case Type::kInteger:
-      return integer(limit(key.low), limit(key.high));
+      return integer(or_null(key.low), or_null(key.high));
     case Type::kNumber:
-      return with_range({{"type", "number"}}, limit(key.low), limit(key.high));
+      return with_range({{"type", "number"}}, or_null(key.low), or_null(key.high));
     case Type::kQuantity:
       return quantity();
     case Type::kValue:  // with or without its origin

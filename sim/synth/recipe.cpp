@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/build.hpp"
+#include "config/find.hpp"
 #include "config/section.hpp"
 #include "config/text.hpp"
 #include "config/yaml.hpp"
@@ -238,7 +239,7 @@ void visit_parameters(Recipe& recipe, ParameterVisitor& visitor) {
 Recipe read_recipe(const std::string& path) {
   config::Section root(config::load_yaml(path), "recipe");
   Recipe recipe;
-  recipe.name = std::filesystem::path(path).stem().string();
+  recipe.name = config::stem_of(path);
   recipe.description = root.text("description");
   recipe.window = static_cast<int>(root.integer("window", 1, 1'000'000, recipe.window));
   Reader reader(root);
@@ -264,7 +265,7 @@ std::string canonical(const Recipe& recipe) {
 
 std::string find_recipe(const std::string& name, const SourceLocation& asked_at) {
   namespace fs = std::filesystem;
-  const bool is_path = name.find('/') != std::string::npos || name.ends_with(".yaml");
+  const bool is_path = config::is_path(name);
   const fs::path below = is_path ? fs::path(name) : fs::path("traces/recipes") / (name + ".yaml");
   std::set<std::string> names;
   for (const fs::path& root : {fs::path("."), fs::path(data_dir())}) {
