@@ -51,7 +51,7 @@ class HeadRetrieval {
   virtual std::span<const float> output(int) const { return {}; }
 };
 
-// What heads with a setting have in common.
+// Base of heads that have a setting.
 template <typename Setting>
 class HeadRetrievalBy : public HeadRetrieval {
  public:
