@@ -13,11 +13,8 @@ including the host. `launches` counts the kernels and copies of one step.
 Needs PyTorch 2.5, transformers 4.56 and 65 GB of memory. The file is written after each part. Exit codes: 0 done, 1 a part failed
 (listed under `errors`), 77 no PyTorch or no transformers.
 """
-import argparse
-import json
 import statistics
 import sys
-import time
 
 try:
     import torch
@@ -152,46 +149,28 @@ def measure_scoring(run, policy, context):
 
 
 class Run:
-    def __init__(self, options):
-        import transformers_steps  # exits if transformers is missing; tests of this file do not need it
+    def __init__(self, steps, options):
         import transformers
-        self.steps, self.model = transformers_steps, transformers_steps.make_model(options.layers)
-        self.result = {'torch': torch.__version__, 'transformers': transformers.__version__, 'cuda': torch.version.cuda,
-                       'device': torch.cuda.get_device_name(), 'layers': options.layers, 'steps': [], 'scoring': [],
-                       'prompts': [], 'launches': [], 'errors': []}
+        self.steps, self.model = steps, steps.make_model(options.layers)
+        self.result = steps.empty_result(options, 'steps', 'scoring', 'prompts', 'launches')
         self.attends = Layers(transformers, self.model)
         self.result['attention_interface'] = self.attends.name
 
+    def release_tensors(self):
+        self.attends.apply = None
+
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split('\n\n')[0])
-    parser.add_argument('out', help='the results file (JSON)')
-    parser.add_argument('--seconds', type=float, default=60, help='no part starts later than this')
-    parser.add_argument('--layers', type=int, default=32)
-    options = parser.parse_args()
-    end = time.monotonic() + options.seconds
-    run = Run(options)
-    parts = [(measure_step, *case) for case in STEPS]
-    parts += [(measure_scoring, policy, context) for context in PROMPTS for policy in SCORERS]
-    parts += [(measure_prompt, policy, context) for context in PROMPTS for policy in ('full', *SCORERS)]
-    parts += [(measure_step, *case) for case in MORE_STEPS]
+    import transformers_steps as steps  # exits if transformers is missing
+    options = steps.read_options(__doc__.split('\n\n')[0])
+    run = Run(steps, options)
+    parts = [(measure_step, run, *case) for case in STEPS]
+    parts += [(measure_scoring, run, policy, context) for context in PROMPTS for policy in SCORERS]
+    parts += [(measure_prompt, run, policy, context) for context in PROMPTS for policy in ('full', *SCORERS)]
+    parts += [(measure_step, run, *case) for case in MORE_STEPS]
     # Launches are counted last, because a profiler may slow launches down for the rest of a process.
-    parts += [(count_launches, policy, 1, 32768, False) for policy in ('full', *BUDGETS)]
-    for part, *case in parts:
-        named = f'{part.__name__} {tuple(case)}'
-        if time.monotonic() > end:
-            run.result['errors'].append(f'{named}: no time was left')
-            continue
-        try:
-            part(run, *case)
-        except Exception as error:  # out of memory, or the interface of another release; other parts do not depend on it
-            run.result['errors'].append(f'{named}: {type(error).__name__}: {(str(error).splitlines() or [""])[0]}')
-        run.attends.apply = None  # it holds the part's tensors
-        torch.cuda.empty_cache()
-        with open(options.out, 'w', encoding='utf-8') as file:
-            json.dump(run.result, file, indent=1)
-    print('\n'.join(run.result['errors']) or f'{len(parts)} parts measured')
-    return 1 if run.result['errors'] else 0
+    parts += [(count_launches, run, policy, 1, 32768, False) for policy in ('full', *BUDGETS)]
+    return steps.run_parts(parts, options, run.result, clean_up=run.release_tensors)
 
 
 if __name__ == '__main__':

@@ -78,45 +78,45 @@ def longest_kernels(call):
     return sorted(rows, key=lambda row: -row[2])[:18]
 
 
-def measure_steps(model, result, attention, batch, context, listed, count=8):
-    model.set_attn_implementation(attention)
-    cache, token = filled_cache(model.config.num_hidden_layers, batch, context), tokens_of(batch, 1)
+def measure_steps(run, attention, batch, context, listed, count=8):
+    run.model.set_attn_implementation(attention)
+    cache, token = filled_cache(run.model.config.num_hidden_layers, batch, context), tokens_of(batch, 1)
 
     def step():
-        model(input_ids=token, past_key_values=cache, use_cache=True).logits[:, -1].argmax(-1)
+        run.model(input_ids=token, past_key_values=cache, use_cache=True).logits[:, -1].argmax(-1)
 
     for _ in range(3):
         step()
     host, whole = zip(*(seconds_of(step) for _ in range(count)))
     row = {'attention': attention, 'batch': batch, 'context': context}
-    result['steps'].append({**row, 'median_s': statistics.median(whole), 'min_s': min(whole), 'max_s': max(whole),
-                            'host_s': statistics.median(host)})
+    run.result['steps'].append({**row, 'median_s': statistics.median(whole), 'min_s': min(whole), 'max_s': max(whole),
+                                'host_s': statistics.median(host)})
     if listed:
-        result['kernels'].append({**row, 'kernels': longest_kernels(step)})
+        run.result['kernels'].append({**row, 'kernels': longest_kernels(step)})
 
 
-def measure_prompt(model, result, attention, batch, context):
-    model.set_attn_implementation(attention)
+def measure_prompt(run, attention, batch, context):
+    run.model.set_attn_implementation(attention)
     tokens = tokens_of(batch, context)
-    times = [seconds_of(lambda: model(input_ids=tokens, use_cache=True, logits_to_keep=1))[1] for _ in range(3)]
-    result['prefill'].append({'attention': attention, 'batch': batch, 'context': context, 'all_s': times})
+    times = [seconds_of(lambda: run.model(input_ids=tokens, use_cache=True, logits_to_keep=1))[1] for _ in range(3)]
+    run.result['prefill'].append({'attention': attention, 'batch': batch, 'context': context, 'all_s': times})
 
 
-def measure_generate(model, result, attention, batch, context):
-    model.set_attn_implementation(attention)
+def measure_generate(run, attention, batch, context):
+    run.model.set_attn_implementation(attention)
     tokens = tokens_of(batch, context)
 
-    def run(new):
-        return seconds_of(lambda: model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=new,
-                                                 min_new_tokens=new, do_sample=False, pad_token_id=0))[1]
+    def generate(new):
+        return seconds_of(lambda: run.model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=new,
+                                                     min_new_tokens=new, do_sample=False, pad_token_id=0))[1]
 
-    run(2)
-    few, many = run(2), run(34)
-    result['generate'].append({'attention': attention, 'batch': batch, 'context': context, 'step_s': (many - few) / 32,
-                               'first_s': few})
+    generate(2)
+    few, many = generate(2), generate(34)
+    run.result['generate'].append({'attention': attention, 'batch': batch, 'context': context, 'step_s': (many - few) / 32,
+                                   'first_s': few})
 
 
-def measure_product(result, n, seconds):
+def measure_product(run, n, seconds):
     a, b = (torch.randn(n, n, device='cuda', dtype=torch.bfloat16) for _ in range(2))
     out = a @ b
     torch.cuda.synchronize()
@@ -125,38 +125,57 @@ def measure_product(result, n, seconds):
     while time.perf_counter() - begin < seconds:
         took = seconds_of(lambda: [torch.matmul(a, b, out=out) for _ in range(20)])[1]
         rates.append((round(time.perf_counter() - begin, 3), round(20 * 2 * n ** 3 / took / 1e12, 1)))
-    result['gemm'].append({'n': n, 'tflops': rates[::max(1, len(rates) // 60)]})
+    run.result['gemm'].append({'n': n, 'tflops': rates[::max(1, len(rates) // 60)]})
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split('\n\n')[0])
+def read_options(description):
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument('out', help='the results file (JSON)')
     parser.add_argument('--seconds', type=float, default=60, help='no part starts later than this')
     parser.add_argument('--layers', type=int, default=32)
     options = parser.parse_args()
-    end = time.monotonic() + options.seconds
-    result = {'torch': torch.__version__, 'transformers': transformers.__version__, 'cuda': torch.version.cuda,
-              'device': torch.cuda.get_device_name(), 'layers': options.layers, 'steps': [], 'generate': [], 'prefill': [],
-              'kernels': [], 'gemm': [], 'errors': []}
-    model = make_model(options.layers)
-    parts = [(measure_steps, (model, result, *case)) for case in STEPS]
-    parts += [(measure_generate, (model, result, 'sdpa', 1, 1024))]
-    parts += [(measure_prompt, (model, result, 'sdpa', 1, context)) for context in PROMPTS]
-    parts += [(measure_generate, (model, result, 'sdpa', 8, 2048)), (measure_product, (result, 8192, 7))]
-    for part, arguments in parts:
-        named = f'{part.__name__} {arguments[2:]}'
-        if time.monotonic() > end:
+    options.end = time.monotonic() + options.seconds
+    return options
+
+
+def empty_result(options, *lists):
+    return {'torch': torch.__version__, 'transformers': transformers.__version__, 'cuda': torch.version.cuda,
+            'device': torch.cuda.get_device_name(), 'layers': options.layers, **{name: [] for name in lists}, 'errors': []}
+
+
+def run_parts(parts, options, result, clean_up=lambda: None):
+    """Calls each part, a function with its arguments, and writes the result after each of them. Returns the exit code."""
+    for part, *arguments in parts:
+        named = f'{part.__name__} {tuple(arguments[1:])}'  # the first argument is the same for all parts
+        if time.monotonic() > options.end:
             result['errors'].append(f'{named}: no time was left')
             continue
         try:
             part(*arguments)
-        except (RuntimeError, ValueError, TypeError) as error:  # out of memory, or the interface of another release
-            result['errors'].append(f'{named}: {str(error).splitlines()[0]}')
+        except Exception as error:  # out of memory, or the interface of another release; other parts do not depend on it
+            result['errors'].append(f'{named}: {type(error).__name__}: {(str(error).splitlines() or [""])[0]}')
+        clean_up()
         torch.cuda.empty_cache()
         with open(options.out, 'w', encoding='utf-8') as file:
             json.dump(result, file, indent=1)
     print('\n'.join(result['errors']) or f'{len(parts)} parts measured')
     return 1 if result['errors'] else 0
+
+
+class Run:
+    def __init__(self, options):
+        self.model = make_model(options.layers)
+        self.result = empty_result(options, 'steps', 'generate', 'prefill', 'kernels', 'gemm')
+
+
+def main():
+    options = read_options(__doc__.split('\n\n')[0])
+    run = Run(options)
+    parts = [(measure_steps, run, *case) for case in STEPS]
+    parts += [(measure_generate, run, 'sdpa', 1, 1024)]
+    parts += [(measure_prompt, run, 'sdpa', 1, context) for context in PROMPTS]
+    parts += [(measure_generate, run, 'sdpa', 8, 2048), (measure_product, run, 8192, 7)]
+    return run_parts(parts, options, run.result)
 
 
 if __name__ == '__main__':

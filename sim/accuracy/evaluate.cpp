@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/or_null.hpp"
 #include "base/quantile.hpp"
 #include "evidence/intervals.hpp"
 
@@ -155,10 +156,9 @@ Agreement agreement(const std::vector<const Cell*>& cells) {
 }
 
 json to_json(const Agreement& a) {
-  const auto known = [](const std::optional<double>& x) { return x ? json(*x) : json(nullptr); };
   json j = {{"n", a.n},
-            {"kendall", known(a.kendall)},
-            {"spearman", known(a.spearman)},
+            {"kendall", or_null(a.kendall)},
+            {"spearman", or_null(a.spearman)},
             {"mae", a.mae},
             {"order", a.order},
             {"pairs", a.pairs},

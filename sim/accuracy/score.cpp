@@ -20,13 +20,13 @@ bool is_average(const Row& row, const Catalogue& catalogue) {
 
 // Returns the key of rows that are compared with one row of the uncompressed model: of a table, or of any table of the
 // paper ("").
-std::string place_of(const Row& row, const std::string& table, const std::string& context, const std::string& task,
-                     const std::string& beside) {
-  return fmt::format("{}|{}|{}|{}|{}|{}|{}", row.paper, table, row.model, row.benchmark, context, task, beside);
+std::string key_of(const Row& row, const std::string& table, const std::string& context, const std::string& task,
+                   const std::string& partner) {
+  return fmt::format("{}|{}|{}|{}|{}|{}|{}", row.paper, table, row.model, row.benchmark, context, task, partner);
 }
 
 // The method that a method is combined with: "MInference" for MInference+CTkvr.
-std::string beside_of(const Row& row) {
+std::string partner_of(const Row& row) {
   const std::size_t plus = row.method.find('+');
   return plus == std::string::npos ? "" : row.method.substr(0, plus);
 }
@@ -51,7 +51,7 @@ class Planner {
     for (const Row& row : rows) {
       if (!is_full(row)) continue;
       for (const std::string& table : {row.table, std::string()})
-        full_.emplace(place_of(row, table, row.context, row.task, beside_of(row)), row.value);
+        full_.emplace(key_of(row, table, row.context, row.task, partner_of(row)), row.value);
     }
   }
 
@@ -102,9 +102,9 @@ class Planner {
   // The uncompressed row combined with the same method if there is one, otherwise the plain one; a row of the same
   // table takes precedence over those of others.
   std::optional<double> full_in(const Row& row, const std::string& context, const std::string& task) const {
-    for (const std::string& beside : {beside_of(row), std::string()}) {
+    for (const std::string& partner : {partner_of(row), std::string()}) {
       for (const std::string& table : {row.table, std::string()}) {
-        const auto at = full_.find(place_of(row, table, context, task, beside));
+        const auto at = full_.find(key_of(row, table, context, task, partner));
         if (at != full_.end()) return at->second;
       }
     }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -51,8 +50,6 @@ void print_one(const policy::Descriptor& d) {
   print_lines("Differs from the paper or its released code", d.differences);
 }
 
-std::string stem_of(const std::string& path) { return std::filesystem::path(path).stem().string(); }
-
 // A file under configs/policies, or one of the user's.
 struct PolicyFile {
   std::string name, path, description, source;
@@ -60,7 +57,7 @@ struct PolicyFile {
 };
 
 PolicyFile read_policy_file_at(const std::string& path) {
-  PolicyFile file{stem_of(path), path, "", "", config::read_policy(config::Node::scalar(path, {}))};
+  PolicyFile file{config::stem_of(path), path, "", "", config::read_policy(config::Node::scalar(path, {}))};
   config::Section section(config::load_yaml(path), "policy file");
   file.description = section.text("description", ""), file.source = section.text("source", "");
   return file;
@@ -94,7 +91,7 @@ void refuse_unknown(const std::string& name) {
   policies.push_back(policy::replayed_policy().name);
   if (std::ranges::find(policies, name) != policies.end()) return;
   std::vector<std::string> known = policies;
-  for (const std::string& path : config::config_files("policies")) known.push_back(stem_of(path));
+  for (const std::string& path : config::config_files("policies")) known.push_back(config::stem_of(path));
   throw UserError({}, fmt::format("unknown policy \"{}\"{}", name, config::did_you_mean(name, known)), policies);
 }
 
@@ -103,7 +100,7 @@ void print_files() {
   constexpr std::size_t kWidth = 120;
   std::string lines, line;
   for (const std::string& path : config::config_files("policies")) {
-    const std::string name = stem_of(path);
+    const std::string name = config::stem_of(path);
     if (!line.empty() && line.size() + name.size() + 3 > kWidth) lines += "  " + std::exchange(line, "") + ",\n";
     line += (line.empty() ? "" : ", ") + name;
   }

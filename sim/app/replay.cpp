@@ -11,6 +11,7 @@
 #include "base/parallel.hpp"
 #include "base/units.hpp"
 #include "base/whole_file.hpp"
+#include "config/find.hpp"
 #include "config/run.hpp"
 #include "policies/all.hpp"
 #include "policies/replay_needs.hpp"
@@ -34,7 +35,7 @@ struct ReplayOptions {
 config::PolicyChoice read_choice(const ReplayOptions& options) {
   config::Node choice = config::Node::scalar(options.policy, {"--policy", 0, 0});
   if (!options.settings.empty()) {
-    const bool is_file = options.policy.find('/') != std::string::npos || options.policy.ends_with(".yaml");
+    const bool is_file = config::is_path(options.policy);
     choice = config::Node::map({{is_file ? "file" : "name", choice}}, {"--policy", 0, 0});
     for (const std::string& setting : options.settings) {
       const auto [key, value] = config::parse_setting(setting);

@@ -1,4 +1,4 @@
-// For parsers that do not state the place of what they read.
+// Counts characters for parsers that do not report positions.
 #pragma once
 
 #include <cstddef>

@@ -32,7 +32,7 @@ class UserError : public std::runtime_error {
 std::string format_location(const SourceLocation& where);
 
 // Calls the function and adds the location to a UserError that has none: for checks of values that are passed on
-// without their place in the input.
+// without their location in the input.
 template <class Function>
 auto at_location(const SourceLocation& where, Function&& function) {
   try {

@@ -1,4 +1,4 @@
-// Large arrays of floats that are written before they are read.
+// Large arrays of floats that are written before they are read, and the floats of a vector register.
 #pragma once
 
 #include <cstddef>
@@ -11,5 +11,9 @@ namespace kvcast {
 // % of the total).
 using Floats = std::unique_ptr<float[]>;
 Floats uninitialised_floats(std::size_t n);
+
+// Floats that a loop processes at once: its independent partial results. SimdFloats may be at any address of an array.
+inline constexpr std::size_t kSimdWidth = 8;
+using SimdFloats = float __attribute__((vector_size(kSimdWidth * sizeof(float)), aligned(sizeof(float)), may_alias));
 
 }  // namespace kvcast

@@ -10,7 +10,7 @@
 
 namespace kvcast {
 
-double off_of_mean(std::span<const double> draws) {
+double half_width_of_mean(std::span<const double> draws) {
   KVCAST_CHECK(draws.size() >= 2);
   const double n = static_cast<double>(draws.size());
   const double mean = std::accumulate(draws.begin(), draws.end(), 0.0) / n;
@@ -20,8 +20,8 @@ double off_of_mean(std::span<const double> draws) {
   return boost::math::quantile(boost::math::students_t(n - 1), kBelow) * std::sqrt(squares / (n - 1) / n);
 }
 
-double off_of_next(std::span<const double> draws) {
-  return off_of_mean(draws) * std::sqrt(static_cast<double>(draws.size()) + 1);
+double half_width_of_next(std::span<const double> draws) {
+  return half_width_of_mean(draws) * std::sqrt(static_cast<double>(draws.size()) + 1);
 }
 
 void Spread::add(std::span<const double> values) {
@@ -39,8 +39,8 @@ void FactorSpread::add(std::span<const double> factors) {
 }
 
 Interval FactorSpread::interval(double middle) const {
-  const Interval off = logarithms_.interval();
-  return {middle * std::exp(off.low), middle * std::exp(off.high)};
+  const Interval logarithms = logarithms_.interval();
+  return {middle * std::exp(logarithms.low), middle * std::exp(logarithms.high)};
 }
 
 }  // namespace kvcast

@@ -10,12 +10,12 @@ struct Interval {
 };
 
 // 80 % half-width of the confidence interval of the mean of independent draws (Student's t). Needs at least two draws.
-double off_of_mean(std::span<const double> draws);
+double half_width_of_mean(std::span<const double> draws);
 
 // 80 % half-width of the prediction interval of one further draw. The draws' mean deviates from the true mean with
 // variance s² / k and the next draw with s², independently of each other, so that their difference has variance s² · (1
 // + 1 / k).
-double off_of_next(std::span<const double> draws);
+double half_width_of_next(std::span<const double> draws);
 
 // Sums the effects of independent causes on a value: squares add, separately for causes that raise the value and for
 // causes that lower it.

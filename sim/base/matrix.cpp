@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "base/error.hpp"
+#include "base/floats.hpp"
 #include "base/log_sum_exp.hpp"
 
 extern "C" {
@@ -43,27 +44,13 @@ inline float fast_exp(float x) {
   return p * __builtin_bit_cast(float, bits);
 }
 
-constexpr std::size_t kLanes = 8;  // independent dependency chains
-
-// Returns the largest scale · x.
-float largest(std::span<const float> x, float scale) {
-  float lanes[kLanes];
-  std::fill_n(lanes, kLanes, scale * x[0]);
-  std::size_t i = 0;
-  for (; i + kLanes <= x.size(); i += kLanes) {
-    for (std::size_t l = 0; l < kLanes; ++l) lanes[l] = std::max(lanes[l], scale * x[i + l]);
-  }
-  for (; i < x.size(); ++i) lanes[0] = std::max(lanes[0], scale * x[i]);
-  return *std::max_element(lanes, lanes + kLanes);
-}
-
 // Sums short blocks in single precision, which keeps the vector unit busy, and adds the blocks in double precision.
 constexpr std::size_t kSumBlock = 512;
 double block_sum(std::span<const float> x) {
-  float partial[kLanes] = {};
+  float partial[kSimdWidth] = {};
   std::size_t i = 0;
-  for (; i + kLanes <= x.size(); i += kLanes) {
-    for (std::size_t l = 0; l < kLanes; ++l) partial[l] += x[i + l];
+  for (; i + kSimdWidth <= x.size(); i += kSimdWidth) {
+    for (std::size_t l = 0; l < kSimdWidth; ++l) partial[l] += x[i + l];
   }
   for (; i < x.size(); ++i) partial[0] += x[i];
   double sum = 0;
@@ -71,10 +58,8 @@ double block_sum(std::span<const float> x) {
   return sum;
 }
 
-using Lanes = float __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
-
 // A few rows of b, and those after them: distant rows come from memory, which no prefetcher predicts.
-constexpr std::size_t kRowsAtOnce = 32, kColumnsAtOnce = 2 * kLanes;  // 16 floats: one cache line
+constexpr std::size_t kRowsAtOnce = 32, kColumnsAtOnce = 2 * kSimdWidth;  // 16 floats: one cache line
 struct RowBlock {
   const float* rows[kRowsAtOnce];
   const float* later[kRowsAtOnce];
@@ -87,11 +72,11 @@ void add_rows(const float* a, std::size_t a_stride, const RowBlock& block, std::
               std::size_t out_stride) {
   std::size_t j = 0;
   for (; j + kColumnsAtOnce <= cols; j += kColumnsAtOnce) {
-    Lanes sums[n][2] = {};
+    SimdFloats sums[n][2] = {};
     for (std::size_t r = 0; r < block.size; ++r) {
       __builtin_prefetch(block.later[r] + j);
-      const auto* const row = reinterpret_cast<const Lanes*>(block.rows[r] + j);
-      const Lanes row0 = row[0], row1 = row[1];
+      const auto* const row = reinterpret_cast<const SimdFloats*>(block.rows[r] + j);
+      const SimdFloats row0 = row[0], row1 = row[1];
 #pragma GCC unroll 4
       for (std::size_t i = 0; i < n; ++i) {
         const float weight = a[i * a_stride + r];
@@ -99,7 +84,7 @@ void add_rows(const float* a, std::size_t a_stride, const RowBlock& block, std::
       }
     }
     for (std::size_t i = 0; i < n; ++i) {
-      auto* const to = reinterpret_cast<Lanes*>(out + i * out_stride + j);
+      auto* const to = reinterpret_cast<SimdFloats*>(out + i * out_stride + j);
       to[0] += sums[i][0], to[1] += sums[i][1];
     }
   }
@@ -113,6 +98,17 @@ void add_rows(const float* a, std::size_t a_stride, const RowBlock& block, std::
 }
 
 }  // namespace
+
+float largest_of(std::span<const float> x, float scale) {
+  float largest[kSimdWidth];
+  std::fill_n(largest, kSimdWidth, scale * x[0]);
+  std::size_t i = 0;
+  for (; i + kSimdWidth <= x.size(); i += kSimdWidth) {
+    for (std::size_t l = 0; l < kSimdWidth; ++l) largest[l] = std::max(largest[l], scale * x[i + l]);
+  }
+  for (; i < x.size(); ++i) largest[0] = std::max(largest[0], scale * x[i]);
+  return *std::max_element(largest, largest + kSimdWidth);
+}
 
 void multiply_transposed(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride) {
   KVCAST_CHECK(a.cols == b.cols && out_stride >= b.rows);
@@ -169,7 +165,7 @@ float dot(const float* a, const float* b, std::size_t n) {
 
 double softmax(std::span<float> x, float scale) {
   KVCAST_CHECK(!x.empty());
-  const float top = largest(x, scale);
+  const float top = largest_of(x, scale);
   for (float& v : x) v = fast_exp(std::fma(scale, v, -top));
   double sum = 0;
   for (std::size_t i = 0; i < x.size(); i += kSumBlock)
@@ -181,7 +177,7 @@ double softmax(std::span<float> x, float scale) {
 
 double log_sum_exp(std::span<const float> x, float scale) {
   KVCAST_CHECK(!x.empty());
-  const float top = largest(x, scale);
+  const float top = largest_of(x, scale);
   float exponentials[kSumBlock];
   double sum = 0;
   for (std::size_t i = 0; i < x.size(); i += kSumBlock) {

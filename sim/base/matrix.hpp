@@ -32,6 +32,9 @@ void multiply_rows(const MatrixView& a, std::span<const std::int32_t> rows, cons
 
 float dot(const float* a, const float* b, std::size_t n);
 
+// Returns the largest scale·x[i]. n ≥ 1.
+float largest_of(std::span<const float> x, float scale = 1.0f);
+
 // In place: x[i] ← exp(scale·x[i] − m) / Σ, m = max. Returns log Σ exp(scale·x). n ≥ 1.
 double softmax(std::span<float> x, float scale = 1.0f);
 

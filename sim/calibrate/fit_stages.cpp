@@ -201,9 +201,9 @@ double difference(const config::Knob& found, const config::Knob& other) {
 // The 90th percentile of the relative difference between two machines' predictions of the stage's cases.
 double difference(const Fitted& one, const config::Hardware& found, const config::Hardware& other) {
   const std::vector<double> a = predict(found, one.cases), b = predict(other, one.cases);
-  std::vector<double> off;
-  for (std::size_t i = 0; i < a.size(); ++i) off.push_back(std::abs(b[i] / a[i] - 1));
-  return quantile(off, 0.9);
+  std::vector<double> changes;
+  for (std::size_t i = 0; i < a.size(); ++i) changes.push_back(std::abs(b[i] / a[i] - 1));
+  return quantile(changes, 0.9);
 }
 
 // For each key, the 90th percentile of the difference between refits to resampled cases and the numbers of the machine.

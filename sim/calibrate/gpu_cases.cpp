@@ -174,16 +174,16 @@ void take_off_events(const Results& results, std::vector<MeasuredOp>& cases) {
 
 // The faster one where a case was measured with kvcast's own kernel and with libraries'.
 std::vector<Row> fastest(const std::vector<Row>& rows) {
-  std::map<std::string, std::size_t> places;
+  std::map<std::string, std::size_t> indices;
   std::vector<Row> out;
   for (const Row& row : rows) {
     Row plain = row;
     plain.words.erase("by");
-    const auto [place, is_new] = places.try_emplace(plain.id(), out.size());
+    const auto [at, is_new] = indices.try_emplace(plain.id(), out.size());
     if (is_new) {
       out.push_back(row);
-    } else if (row.seconds < out[place->second].seconds) {
-      out[place->second] = row;
+    } else if (row.seconds < out[at->second].seconds) {
+      out[at->second] = row;
     }
   }
   return out;

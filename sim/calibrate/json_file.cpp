@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// Says what the parser stumbled over at this place.
+// Describes the text that the parser cannot read at this position.
 std::string stumbled_over(std::string_view text, std::size_t offset) {
   if (offset >= text.size()) return "the file ends too early";
   const auto byte = static_cast<unsigned char>(text[offset]);

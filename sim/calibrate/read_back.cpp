@@ -22,16 +22,16 @@ std::string make_folder() {
   return path;
 }
 
-// The complaint of a reader without its place, in a file that the user cannot look at. A number of an entry that fills
-// its line is called `value` there; the line begins with its key.
+// The complaint of a reader without its location, in a file that the user cannot look at. A number of an entry that
+// fills its line is called `value` there; the line begins with its key.
 std::string without_place(const std::string& complaint, const std::string& folder) {
   if (!complaint.starts_with(folder)) return complaint;
-  const std::size_t place = complaint.find(':', folder.size());
-  const std::string what = complaint.substr(complaint.find(": ", place) + 2);
+  const std::size_t colon = complaint.find(':', folder.size());
+  const std::string what = complaint.substr(complaint.find(": ", colon) + 2);
   if (!what.starts_with("value: ")) return what;
-  std::istringstream text(read_whole_file(complaint.substr(0, place), "the profile"));
+  std::istringstream text(read_whole_file(complaint.substr(0, colon), "the profile"));
   std::string line;
-  for (int left = std::atoi(complaint.c_str() + place + 1); left > 0; --left) std::getline(text, line);
+  for (int left = std::atoi(complaint.c_str() + colon + 1); left > 0; --left) std::getline(text, line);
   const std::size_t key = line.find_first_not_of(' ');
   return line.substr(key, line.find(':') - key) + what.substr(what.find(':'));
 }

@@ -87,12 +87,12 @@ bool read_row(const std::string& path, const json& entry, std::size_t index, Row
 }
 
 // Adds the row, or its time to the passes of an existing row.
-void add(Row row, std::map<std::string, std::size_t>& places, std::vector<Row>& rows) {
-  const auto [place, is_new] = places.try_emplace(row.id(), rows.size());
+void add(Row row, std::map<std::string, std::size_t>& indices, std::vector<Row>& rows) {
+  const auto [at, is_new] = indices.try_emplace(row.id(), rows.size());
   if (is_new) {
     rows.push_back(std::move(row));
   } else {
-    rows[place->second].passes.push_back(row.passes.front());
+    rows[at->second].passes.push_back(row.passes.front());
   }
 }
 
@@ -154,7 +154,7 @@ double Row::of_work(const std::string& name) const {
 namespace {
 
 // Reads a file; times of cases that occurred before become further passes. Rows are not settled.
-void read_into(Results& results, const std::string& path, std::map<std::string, std::size_t>& places) {
+void read_into(Results& results, const std::string& path, std::map<std::string, std::size_t>& indices) {
   const json document = read_json_file(path, "the results");
   if (text_of(path, document, "schema", "results") != kSchema) refuse(path, fmt::format("schema is not {}", kSchema));
   Results file;
@@ -172,7 +172,7 @@ void read_into(Results& results, const std::string& path, std::map<std::string, 
   for (std::size_t i = 0; i < rows.size(); ++i) {
     Row row;
     if (read_row(path, rows[i], i, row)) {
-      add(std::move(row), places, results.rows);
+      add(std::move(row), indices, results.rows);
     } else {
       ++results.skipped;
     }
@@ -230,8 +230,8 @@ Results read_results(const std::string& path) { return read_results(std::vector<
 
 Results read_results(const std::vector<std::string>& paths) {
   Results results;
-  std::map<std::string, std::size_t> places;
-  for (const std::string& path : paths) read_into(results, path, places);
+  std::map<std::string, std::size_t> indices;
+  for (const std::string& path : paths) read_into(results, path, indices);
   for (Row& row : results.rows) settle(row);
   return results;
 }

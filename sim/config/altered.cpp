@@ -22,13 +22,6 @@ namespace {
 
 bool is_scalar(const Node* node) { return node != nullptr && node->kind() == Node::Kind::kScalar; }
 
-// Returns the node at a dotted key; null if the run does not set it.
-const Node* find_below(const Node& map, std::string_view key) {
-  const std::size_t dot = std::min(key.find('.'), key.size());
-  const Node* below = map.find(key.substr(0, dot));
-  return below == nullptr || dot == key.size() ? below : find_below(*below, key.substr(dot + 1));
-}
-
 class Alteration {
  public:
   explicit Alteration(const Node& choice) : choice_(choice) {}

@@ -35,8 +35,6 @@ std::vector<fs::path> roots(const SourceLocation& asked_at) {
   return is_shipped(asked_at.file) ? std::vector{data, here} : std::vector{here, data};
 }
 
-bool is_path(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".yaml"); }
-
 std::optional<std::string> find_path(const std::string& name, const SourceLocation& asked_at) {
   for (const fs::path& root : roots(asked_at)) {
     if (is_file(root / name)) return tidy(root / name);
@@ -80,6 +78,9 @@ std::optional<std::string> find_alias(const std::string& folder, const std::stri
 }
 
 }  // namespace
+
+bool is_path(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".yaml"); }
+std::string stem_of(const std::string& path) { return fs::path(path).stem().string(); }
 
 std::vector<std::string> names_in(const std::string& folder) {
   std::set<std::string> names;

@@ -54,6 +54,11 @@ UserError not_found(const std::string& folder, const std::string& name, const So
 // Returns the path of configs/<below> from the working directory, then from the data folder; nothing if there is none.
 std::optional<std::string> find_file(const std::string& below);
 
+// Returns whether a name is a path: it contains '/' or ends in .yaml.
+bool is_path(const std::string& name);
+// Returns the name of a file without folder and extension.
+std::string stem_of(const std::string& path);
+
 // The names of the YAML files of configs/<folder>, in order, and the files.
 std::vector<std::string> names_in(const std::string& folder);
 std::vector<std::string> config_files(const std::string& folder);

@@ -1,7 +1,6 @@
 #include "config/framework.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <regex>
@@ -196,7 +195,7 @@ FrameworkFile read_file(const std::string& path, std::vector<std::string> below)
   const Node whole = load_yaml(path);
   Section section(whole, "framework file");
   FrameworkFile file;
-  file.name = std::filesystem::path(path).stem().string();
+  file.name = stem_of(path);
   file.title = section.text("title");
   file.source = section.text("source");
   if (section.has("versions")) read_versions(section.section("versions", "versions"), file);
@@ -236,7 +235,7 @@ std::string find_framework(const std::string& name, const SourceLocation& where)
   std::optional<std::string> found;  // the file of this name in another spelling, or the one that covers the version
   Unread unread;
   for (const std::string& path : config_files("frameworks")) {
-    known.push_back(std::filesystem::path(path).stem().string());
+    known.push_back(stem_of(path));
     if (loose_name(known.back()) == loose_name(name)) found = path;
     if (version.empty() || loose_name(split_name(known.back()).first) != loose_name(family)) continue;
     FrameworkFile file;

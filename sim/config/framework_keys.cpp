@@ -44,8 +44,7 @@ constexpr FrameworkKey kFrameworkKeys[] = {
      "`native`: the kernels that the profile was fitted to, or `flash_2`, whose rate is `flash2_efficiency` (older "
      "releases on Hopper)"},
     {"mlp_slice", &Framework::mlp_slice,
-     "tokens that pass through the feed-forward network at a time in the prefill, for which its activations are "
-     "kept; "
+     "tokens that pass through the feed-forward network at a time in the prefill, for which its activations are kept; "
      "0: all tokens of a chunk (systems that prefill long prompts on small GPUs)"},
     {"quadratic_mask", &Framework::quadratic_mask, "a boolean mask of S × S bytes stays on the GPU (gpt-fast)"},
     {"reserve_full_cache", &Framework::reserve_full_cache,

@@ -4,7 +4,6 @@
 #include "config/hardware.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -106,22 +105,12 @@ Host read_host(const Node& file, std::string name, Sources& sources) {
   return host;
 }
 
-// Returns whether this map sets the knob of that key ("gpu.attention_mha.attention_row").
-bool writes(const Node& map, std::string_view key) {
-  const std::size_t dot = key.find('.');
-  const Node* below = map.find(key.substr(0, dot));
-  if (below == nullptr || dot == std::string_view::npos) return below != nullptr;
-  return writes(*below, key.substr(dot + 1));
-}
-
-std::string stem(const std::string& path) { return std::filesystem::path(path).stem().string(); }
-
 // `host: NAME` is a file under configs/hosts, `host: {...}` is the host itself.
 Host host_of(Section& section, Sources& sources) {
   const Node node = section.node("host");
   if (node.kind() == Node::Kind::kMap) return read_host(node, "inline", sources);
   const std::string path = find_config("hosts", read_text(node, "host"), node.where());
-  return read_host(sources.load(path), stem(path), sources);
+  return read_host(sources.load(path), stem_of(path), sources);
 }
 
 Hardware read_profile(const std::string& path, Sources& sources) {
@@ -131,7 +120,7 @@ Hardware read_profile(const std::string& path, Sources& sources) {
   Section section(whole, "hardware profile");
   for (const char* const merged : {"like", "include"}) section.has(merged);  // known keys, for messages
   Hardware hardware;
-  hardware.name = stem(path);
+  hardware.name = stem_of(path);
   hardware.title = section.text("title");
   hardware.aliases = section.texts("aliases", {});
   refuse_hidden_aliases("hardware", path, hardware.aliases, section.where("aliases"));
@@ -151,7 +140,8 @@ Hardware read_profile(const std::string& path, Sources& sources) {
   if (!like) return hardware;
   hardware.derived_from = like->name;
   for (const Knob& knob : knobs(hardware)) {
-    if (!knob.key.starts_with("host.") && !writes(like->own, knob.key)) assume(knob, like->name, like->uncertainty);
+    if (!knob.key.starts_with("host.") && find_below(like->own, knob.key) == nullptr)
+      assume(knob, like->name, like->uncertainty);
   }
   return hardware;
 }
@@ -206,7 +196,7 @@ std::string fit_text(const Hardware& hardware) {
 Host read_host(const std::string& path) {
   static Profiles<Host> profiles;
   return profiles.read(path, [](const std::string& file, Sources& sources) {
-    return read_host(sources.load(file), stem(file), sources);
+    return read_host(sources.load(file), stem_of(file), sources);
   });
 }
 

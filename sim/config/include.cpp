@@ -10,20 +10,20 @@ namespace {
 // Merges `own` over `base`: its keys win; maps under the sections named are merged in turn.
 Node overlay(const Node& own, const Node& base, const std::vector<std::string>& sections) {
   std::vector<std::pair<std::string, Node>> entries = own.entries();
-  std::vector<SourceLocation> places;
-  for (const auto& entry : entries) places.push_back(own.key_where(entry.first));
+  std::vector<SourceLocation> locations;
+  for (const auto& entry : entries) locations.push_back(own.key_where(entry.first));
   for (const auto& entry : base.entries()) {
     const auto& [key, value] = entry;
     const auto mine = std::ranges::find_if(entries, [&](const auto& e) { return e.first == entry.first; });
     if (mine == entries.end()) {
       entries.emplace_back(key, value);
-      places.push_back(base.key_where(key));
+      locations.push_back(base.key_where(key));
     } else if (std::ranges::find(sections, key) != sections.end() && mine->second.kind() == Node::Kind::kMap &&
                value.kind() == Node::Kind::kMap) {
       mine->second = overlay(mine->second, value, {});
     }
   }
-  return Node::map(std::move(entries), own.where(), std::move(places));
+  return Node::map(std::move(entries), own.where(), std::move(locations));
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <functional>
 #include <stdexcept>
 
@@ -207,7 +206,7 @@ std::string canonical(const Model& m) {
 Model read_model(const std::string& path) {
   Section section(load_yaml(path), "model");
   Model model;
-  model.name = std::filesystem::path(path).stem().string();
+  model.name = stem_of(path);
   model.title = section.text("title");
   const bool latent = section.choice("attention", {"gqa", "mla"}, "gqa") == "mla";
   model.aliases = section.texts("aliases", {});

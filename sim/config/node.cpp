@@ -15,7 +15,7 @@ struct Node::Body {
   bool quoted = false;
   std::vector<Node> items;
   std::vector<std::pair<std::string, Node>> entries;
-  std::vector<SourceLocation> key_places;  // of the entries
+  std::vector<SourceLocation> key_locations;  // of the entries
   std::size_t size = 1;
   std::size_t depth = 0;
 };
@@ -56,10 +56,11 @@ Node Node::list(std::vector<Node> items, SourceLocation where) {
 }
 
 Node Node::map(std::vector<std::pair<std::string, Node>> entries, SourceLocation where,
-               std::vector<SourceLocation> key_places) {
+               std::vector<SourceLocation> key_locations) {
   Body body;
-  for (std::size_t i = key_places.size(); i < entries.size(); ++i) key_places.push_back(entries[i].second.where());
-  body.key_places = std::move(key_places);
+  for (std::size_t i = key_locations.size(); i < entries.size(); ++i)
+    key_locations.push_back(entries[i].second.where());
+  body.key_locations = std::move(key_locations);
   body.kind = Kind::kMap;
   body.where = std::move(where);
   for (const auto& [key, value] : entries) {
@@ -89,20 +90,20 @@ const Node* Node::find(std::string_view key) const {
 
 SourceLocation Node::key_where(std::string_view key) const {
   for (std::size_t i = 0; i < entries().size(); ++i) {
-    if (entries()[i].first == key) return body().key_places[i];
+    if (entries()[i].first == key) return body().key_locations[i];
   }
   return where();
 }
 
 Node Node::without(const std::vector<std::string_view>& keys) const {
   std::vector<std::pair<std::string, Node>> kept;
-  std::vector<SourceLocation> places;
+  std::vector<SourceLocation> locations;
   for (std::size_t i = 0; i < entries().size(); ++i) {
     if (std::ranges::find(keys, entries()[i].first) != keys.end()) continue;
     kept.push_back(entries()[i]);
-    places.push_back(body().key_places[i]);
+    locations.push_back(body().key_locations[i]);
   }
-  return map(std::move(kept), where(), std::move(places));
+  return map(std::move(kept), where(), std::move(locations));
 }
 
 namespace {
@@ -200,17 +201,17 @@ Node Node::with(std::string_view dotted_path, const Node& value) const {
 Node Node::put(const std::vector<std::string>& names, std::size_t i, const Node& value) const {
   if (i == names.size()) return value;
   std::vector<std::pair<std::string, Node>> changed = entries_below(*this, names, i, value.where());
-  std::vector<SourceLocation> places = body().key_places;
-  places.resize(changed.size(), where());
+  std::vector<SourceLocation> locations = body().key_locations;
+  locations.resize(changed.size(), where());
   const auto entry = std::ranges::find_if(changed, [&](const auto& e) { return e.first == names[i]; });
   if (entry == changed.end()) {
     changed.emplace_back(names[i], Node().put(names, i + 1, value));
-    places.push_back(value.where());
+    locations.push_back(value.where());
   } else {
     entry->second = entry->second.put(names, i + 1, value);
-    places[static_cast<std::size_t>(entry - changed.begin())] = value.where();
+    locations[static_cast<std::size_t>(entry - changed.begin())] = value.where();
   }
-  return map(std::move(changed), where().file.empty() ? value.where() : where(), std::move(places));
+  return map(std::move(changed), where().file.empty() ? value.where() : where(), std::move(locations));
 }
 
 std::string Node::canonical() const {
@@ -233,10 +234,16 @@ std::string describe(const Node& node) {
   return fmt::format("{}\"{}\"", node.quoted() ? "the quoted text " : "", shorten(node.text()));
 }
 
+const Node* find_below(const Node& map, std::string_view dotted_path) {
+  const Node* at = &map;
+  for (const std::string& name : split_path(dotted_path)) at = at == nullptr ? nullptr : at->find(name);
+  return at;
+}
+
 SourceLocation where_is(const Node& root, std::string_view dotted_path) {
   const Node* at = &root;
   for (const std::string& name : split_path(dotted_path)) {
-    const Node* const below = at->kind() == Node::Kind::kMap ? at->find(name) : nullptr;
+    const Node* const below = at->find(name);
     if (below == nullptr) break;
     at = below;
   }

@@ -38,10 +38,10 @@ Node laid_over(const Node& under, const Node& over) {
 // Merges the parameters that the run writes next to the policy's name over `parameters`.
 Node overridden(const Node& parameters, const Node& choice) {
   std::vector<std::pair<std::string, Node>> entries;
-  std::vector<SourceLocation> places;
+  std::vector<SourceLocation> locations;
   const auto take = [&](const Node& map, const std::string& key, const Node& value) {
     entries.emplace_back(key, value);
-    places.push_back(map.key_where(key));
+    locations.push_back(map.key_where(key));
   };
   for (const auto& [key, value] : parameters.entries()) {
     if (choice.find(key) == nullptr) take(parameters, key, value);
@@ -51,7 +51,7 @@ Node overridden(const Node& parameters, const Node& choice) {
     const Node* const there = parameters.find(key);
     take(choice, key, there == nullptr ? value : laid_over(*there, value));
   }
-  return Node::map(std::move(entries), choice.where(), std::move(places));
+  return Node::map(std::move(entries), choice.where(), std::move(locations));
 }
 
 Workload read_workload(Section section) {
@@ -132,9 +132,8 @@ constexpr std::pair<MatchChoice::Quantity, std::string_view> kQuantities[] = {
      "host memory (`traffic.cpu_dram_bytes`). Mean over all layers of the model, `first_dense_layers` included, at "
      "the replayed steps"},
     {MatchChoice::Quantity::kTokensAttended,
-     "KV pairs that a head attends to in a step, on GPU and CPU together: the metric `accuracy.attended_mean`. "
-     "Mean over the replayed layers, steps and query heads. Uncompressed first layers count only if they are "
-     "replayed"},
+     "KV pairs that a head attends to in a step, on GPU and CPU together: the metric `accuracy.attended_mean`. Mean "
+     "over the replayed layers, steps and query heads. Uncompressed first layers count only if they are replayed"},
     {MatchChoice::Quantity::kBytesResident,
      "bytes per sequence that the policy keeps in HBM at the end of decoding, all layers together: KV cache, "
      "summaries, indexes, staging buffers (the owners that `run` lists under \"HBM at the peak\" without weights "

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "config/text.hpp"
 
@@ -237,19 +238,19 @@ SourceLocation Section::where(std::string_view key) const {
   return value == nullptr ? map_.where() : value->where();
 }
 
-std::string Section::text(const KeyName& key) {
-  if (notes(key, {.type = Type::kText, .required = true})) return "";
-  return read_text(*take(key.name, true), key.name);
+std::string Section::text(const KeyName& key, std::optional<std::string> fallback) {
+  if (notes(key, {.type = Type::kText, .fallback = fallback, .required = !fallback})) return fallback.value_or("");
+  const Node* value = take(key.name, !fallback);
+  return value == nullptr ? *fallback : read_text(*value, key.name);
 }
 
-std::string Section::text(const KeyName& key, std::string fallback) {
-  if (notes(key, {.type = Type::kText, .fallback = fallback})) return fallback;
-  return has(key.name) ? text(key) : std::move(fallback);
-}
-
-std::string Section::choice(const KeyName& key, const std::vector<std::string>& names) {
-  if (notes(key, {.type = Type::kText, .choices = names, .required = true})) return names.front();
-  const Node& value = *take(key.name, true);
+std::string Section::choice(const KeyName& key, const std::vector<std::string>& names,
+                            std::optional<std::string> fallback) {
+  if (notes(key, {.type = Type::kText, .choices = names, .fallback = fallback, .required = !fallback}))
+    return fallback.value_or(names.front());
+  const Node* const written = take(key.name, !fallback);
+  if (written == nullptr) return *fallback;
+  const Node& value = *written;
   if (value.kind() != Node::Kind::kScalar) refuse(value, key.name, "one of " + list_of(names));
   if (std::ranges::find(names, value.text()) == names.end()) {
     throw UserError(value.where(),
@@ -257,11 +258,6 @@ std::string Section::choice(const KeyName& key, const std::vector<std::string>& 
                     names);
   }
   return value.text();
-}
-
-std::string Section::choice(const KeyName& key, const std::vector<std::string>& names, std::string fallback) {
-  if (notes(key, {.type = Type::kText, .choices = names, .fallback = fallback})) return fallback;
-  return has(key.name) ? choice(key, names) : std::move(fallback);
 }
 
 std::int64_t Section::integer(const KeyName& key, std::int64_t low, std::int64_t high,

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,10 +40,9 @@ class Section {
   const SourceLocation& where() const { return map_.where(); }
   SourceLocation where(std::string_view key) const;
 
-  std::string text(const KeyName& key);
-  std::string text(const KeyName& key, std::string fallback);
-  std::string choice(const KeyName& key, const std::vector<std::string>& names);
-  std::string choice(const KeyName& key, const std::vector<std::string>& names, std::string fallback);
+  std::string text(const KeyName& key, std::optional<std::string> fallback = {});
+  std::string choice(const KeyName& key, const std::vector<std::string>& names,
+                     std::optional<std::string> fallback = {});
   std::int64_t integer(const KeyName& key, std::int64_t low, std::int64_t high,
                        std::optional<std::int64_t> fallback = {});
   double number(const KeyName& key, double low, double high, std::optional<double> fallback = {});

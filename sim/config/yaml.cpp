@@ -51,7 +51,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (++documents_ == 1) return;
     const std::size_t start = std::min(static_cast<std::size_t>(std::max(0, mark.pos)), text_.size());
     const bool marker = text_.substr(start).starts_with("---");
-    throw UserError(place(mark), marker ? "a second document starts here; a file holds exactly one"
+    throw UserError(where(mark), marker ? "a second document starts here; a file holds exactly one"
                                         : "text after the end of the document");
   }
   void OnDocumentEnd() override {}
@@ -59,7 +59,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     count(1, mark);
     // yaml-cpp reports the next token's place for a key without a value.
-    const SourceLocation here = place(mark);
+    const SourceLocation here = where(mark);
     const bool valueless =
         !open_.empty() && open_.back().expects_value && open_.back().key_places.back().line < here.line;
     close(Node::null(valueless ? open_.back().key_places.back() : here), anchor);
@@ -67,10 +67,10 @@ class TreeBuilder : public YAML::EventHandler {
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto named = anchors_.find(anchor);
-    if (named == anchors_.end()) throw UserError(place(mark), "an alias to a node that contains it");
+    if (named == anchors_.end()) throw UserError(where(mark), "an alias to a node that contains it");
     count(named->second.size(), mark);
     if (open_.size() + named->second.depth() > kMaxDepth) throw too_deep(mark);
-    attach(named->second, place(mark));
+    attach(named->second, where(mark));
   }
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -78,9 +78,9 @@ class TreeBuilder : public YAML::EventHandler {
     const bool quoted = tag == "!";  // how yaml-cpp marks quoted and block scalars
     if (quoted) refuse_unclosed(mark);
     if (!quoted) refuse_tag(mark, tag);
-    check_text(value, place(mark));
+    check_text(value, where(mark));
     count(1, mark);
-    close(Node::scalar(value, place(mark), quoted), anchor);
+    close(Node::scalar(value, where(mark), quoted), anchor);
   }
 
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -114,16 +114,16 @@ class TreeBuilder : public YAML::EventHandler {
     bool expects_value = false;             // a key has been read, its value has not
   };
 
-  SourceLocation place(const YAML::Mark& mark) const { return {file_, mark.line + 1, mark.column + 1}; }
+  SourceLocation where(const YAML::Mark& mark) const { return {file_, mark.line + 1, mark.column + 1}; }
 
   UserError too_deep(const YAML::Mark& mark) const {
-    return UserError(place(mark), fmt::format("lists and maps nested deeper than {} levels", kMaxDepth));
+    return UserError(where(mark), fmt::format("lists and maps nested deeper than {} levels", kMaxDepth));
   }
 
   void count(std::size_t nodes, const YAML::Mark& mark) {
     nodes_ += nodes;
     if (nodes_ > kMaxNodes) {
-      throw UserError(place(mark), fmt::format("more than {} values, aliases written out", kMaxNodes));
+      throw UserError(where(mark), fmt::format("more than {} values, aliases written out", kMaxNodes));
     }
   }
 
@@ -147,19 +147,19 @@ class TreeBuilder : public YAML::EventHandler {
       return quote == '"' ? text_[end] == '\\' : text_.substr(end).starts_with("''");  // a pair within single quotes
     };
     while (end < text_.size() && (text_[end] != quote || is_escape())) end += is_escape() ? 2 : 1;
-    if (end >= text_.size()) throw UserError(place(mark), "not valid YAML: a quote that is never closed");
+    if (end >= text_.size()) throw UserError(where(mark), "not valid YAML: a quote that is never closed");
   }
 
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
     if (tag.empty() || tag == "?") return;
-    throw UserError(place(mark), fmt::format("a tag (\"{}\"); kvcast's YAML has none", shorten(tag)));
+    throw UserError(where(mark), fmt::format("a tag (\"{}\"); kvcast's YAML has none", shorten(tag)));
   }
 
   void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, bool is_map) {
     refuse_tag(mark, tag);
     count(1, mark);
     if (open_.size() == kMaxDepth) throw too_deep(mark);
-    open_.push_back({place(mark), anchor, is_map, {}, {}, {}});
+    open_.push_back({where(mark), anchor, is_map, {}, {}, {}});
   }
 
   Open pop() {
@@ -271,14 +271,14 @@ Node parse_yaml(std::string_view text, const std::string& file_name) {
 }
 
 std::pair<std::string, Node> parse_setting(const std::string& argument) {
-  const std::string place = "--set " + argument;
+  const std::string origin = "--set " + argument;
   const std::size_t equals = argument.find('=');
-  if (equals == std::string::npos) throw UserError({place}, "expected PATH=VALUE, such as workload.batch=4");
+  if (equals == std::string::npos) throw UserError({origin}, "expected PATH=VALUE, such as workload.batch=4");
   const std::string path = argument.substr(0, equals);
-  check_dotted_path(path, {place});
+  check_dotted_path(path, {origin});
   const std::string value = argument.substr(equals + 1);
-  if (value.find_first_not_of(" \t") == std::string::npos) throw UserError({place}, "no value after \"=\"");
-  return {path, parse_yaml(value, place)};
+  if (value.find_first_not_of(" \t") == std::string::npos) throw UserError({origin}, "no value after \"=\"");
+  return {path, parse_yaml(value, origin)};
 }
 
 }  // namespace kvcast::config

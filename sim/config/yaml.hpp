@@ -65,6 +65,8 @@ class Node {
   std::shared_ptr<const Body> body_;
 };
 
+// The value at a dotted path below a map; null if it is not there.
+const Node* find_below(const Node& map, std::string_view dotted_path);
 // The location of the value at a dotted path, or of the last map on the way that exists.
 SourceLocation where_is(const Node& root, std::string_view dotted_path);
 // Describes a node for messages: `a map`, `a list`, `"quest"`, `nothing`.

@@ -121,7 +121,7 @@ void Run::pull_block() {
     source_ended_ = true;
     return;
   }
-  for (const Work& work : block_.works) works_.add(work.latency, block_.demands_of(work), work.pace);
+  for (const Work& work : block_.works) works_.add(work.latency, block_.demands_of(work), work.weight);
   if (block_.ops.empty()) return;
   window_.set_gate(gate_);
   for (const Op& op : block_.ops) window_.add(block_, op, works_[op.work]);
@@ -185,7 +185,7 @@ void Run::end_latency(std::uint16_t lane) {
 void Run::begin_work(std::uint16_t lane, double since) {
   LiveOp& op = window_.on_lane(lane);
   op.work_start = clock_.absolute(since);
-  fluid_.add(lane, op.cost->alone, op.cost->shares, since, op.cost->pace);
+  fluid_.add(lane, op.cost->alone, op.cost->shares, since, op.cost->weight);
 }
 
 void Run::hand_out_fifos() {

@@ -6,7 +6,7 @@
 // - An op starts when its lane is free and every op in `after` has finished. It spends its latency using nothing, then
 //   works until all of its demands are served; they advance in proportion, so that an op that runs alone works for
 //   max over its resources of demand / rate.
-// - Fair resources are shared by progressive filling of dominant shares, weighted by the works' paces (fluid.hpp). A
+// - Fair resources are shared by progressive filling of dominant shares, weighted by the works (fluid.hpp). A
 //   fifo resource serves one op at a time, in the order in which ops become ready to work, ties by lower rank; an op
 //   takes all its fifo resources together, at the start of its work, and holds none while it waits (fifo.hpp).
 // - Times up to 1 ps after the first of an instant belong to that instant. All events of an instant are settled
@@ -68,7 +68,7 @@ struct MemoryDelta {
 struct Work {
   double latency = 0;                                // picoseconds, not necessarily whole
   std::uint32_t demands_begin = 0, demands_end = 0;  // range of Block::demands
-  double pace = 1;                                   // at which its speed grows where resources are shared; > 0
+  double weight = 1;                                 // rate at which its speed grows where resources are shared; > 0
 };
 
 // Works are numbered from 0 in order of arrival, over all blocks of a run.
@@ -101,9 +101,9 @@ struct Block {
     memory.clear();
   }
   // Appends a work without demands.
-  void add_work(double latency, double pace = 1) {
+  void add_work(double latency, double weight = 1) {
     const auto first = static_cast<std::uint32_t>(demands.size());
-    works.push_back({latency, first, first, pace});
+    works.push_back({latency, first, first, weight});
   }
   // Adds a demand to the work that was appended last.
   void add_demand(std::uint16_t resource, double amount) {

@@ -9,7 +9,7 @@
 namespace kvcast::engine {
 
 std::span<const std::uint16_t>::iterator FifoArbiter::find_taken(std::span<const std::uint16_t> needs) const {
-  return std::find_if(needs.begin(), needs.end(), [&](std::uint16_t f) { return fifos_[f].taken; });
+  return std::ranges::find_if(needs, [&](std::uint16_t f) { return fifos_[f].taken; });
 }
 
 void FifoArbiter::park(std::uint16_t fifo, std::uint16_t lane) {

@@ -1,7 +1,7 @@
 // Water-filling over the fair resources. Most sets of ops need no filling: if no resource is overloaded at full speed,
-// all run at full speed; and of two ops at one pace neither can continue after the other has stopped, since a resource
-// that one fills alone it fills at speed 1. The loads are summed afresh each time, because sums maintained by adding
-// and subtracting drift.
+// all run at full speed; and of two ops of equal weight neither can continue after the other has stopped, since a
+// resource that one fills alone it fills at speed 1. The loads are summed afresh each time, because sums maintained by
+// adding and subtracting drift.
 #include "engine/fluid.hpp"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ void Fluid::set_speeds(double now) {
   const double load = heaviest_load();
   if (load <= 1) {
     set_all(1, now);
-  } else if (working_.size() == 2 && working_[0].pace == working_[1].pace) {
+  } else if (working_.size() == 2 && working_[0].weight == working_[1].weight) {
     set_all(1 / load, now);
   } else {
     fill_progressively(now);
@@ -64,7 +64,7 @@ void Fluid::tally_open_ops() {
       Usage& usage = usage_[share.resource];
       if (usage.whole == 0) touched_.push_back(share.resource);
       usage.whole += share.use;
-      usage.load += share.use * op->pace;
+      usage.load += share.use * op->weight;
     }
   }
 }
@@ -94,7 +94,7 @@ void Fluid::fill_progressively(double now) {
 double Fluid::next_level(double reached) const {
   double level = kNever;
   for (const std::uint16_t r : touched_) level = std::min(level, (1 - usage_[r].used) / usage_[r].load);
-  for (const Working* op : open_) level = std::min(level, 1 / op->pace);
+  for (const Working* op : open_) level = std::min(level, 1 / op->weight);
   return std::max(level, reached);  // rounding may leave a full resource a little over 1
 }
 
@@ -108,8 +108,8 @@ void Fluid::freeze_at(double level, double now) {
   std::size_t kept = 0;
   for (Working* op : open_) {
     const auto is_full = [&](const Share& share) { return usage_[share.resource].full; };
-    const double speed = std::min(1.0, level * op->pace);
-    if (speed * kTie < 1 && std::none_of(op->shares.begin(), op->shares.end(), is_full)) {
+    const double speed = std::min(1.0, level * op->weight);
+    if (speed * kTie < 1 && std::ranges::none_of(op->shares, is_full)) {
       open_[kept++] = op;
       continue;
     }
@@ -142,7 +142,7 @@ void Fluid::shift(double back) {
 }
 
 double Fluid::speed(std::uint16_t lane) const {
-  const auto op = std::find_if(working_.begin(), working_.end(), [&](const Working& w) { return w.lane == lane; });
+  const auto op = std::ranges::find_if(working_, [&](const Working& w) { return w.lane == lane; });
   KVCAST_CHECK(op != working_.end());
   return op->speed;
 }

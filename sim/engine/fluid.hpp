@@ -19,7 +19,7 @@ struct Share {
 // share equals its speed.
 //
 // Progressive filling (dominant resource fairness, weighted; Ghodsi et al., NSDI 2011): the speeds of all ops grow from
-// 0, each at its pace. An op stops when a resource of its own is full, or at speed 1; the others go on.
+// 0, each in proportion to its weight. An op stops when a resource of its own is full, or at speed 1; the others go on.
 //
 // Times are picoseconds after the clock's origin. Speeds change only when solve() is called.
 class Fluid {
@@ -30,8 +30,8 @@ class Fluid {
 
   // The lane's op works from `since` on, now or shortly before; alone it would take `alone` picoseconds. The shares
   // must stay valid until the op has finished.
-  void add(std::uint16_t lane, double alone, std::span<const Share> shares, double since, double pace = 1) {
-    working_.push_back({alone, 0, since, kNever, shares, lane, pace});
+  void add(std::uint16_t lane, double alone, std::span<const Share> shares, double since, double weight = 1) {
+    working_.push_back({alone, 0, since, kNever, shares, lane, weight});
     changed_ = true;
   }
   // Brings the speeds up to date with the set of ops.
@@ -57,7 +57,7 @@ class Fluid {
     double finish;
     std::span<const Share> shares;
     std::uint16_t lane;
-    double pace;
+    double weight;
   };
   // State of a resource while speeds are computed.
   struct Usage {

@@ -153,14 +153,14 @@ GraphInput Builder::build() {
   for (std::size_t row = 0; row < rows; ++row) add_work(row, input.ops);
   const Ordering ordering = order_rows(waits_);
   if (!ordering.cycle.empty()) report_cycle(ordering.cycle);
-  std::vector<OpId> place(rows);
-  for (std::size_t i = 0; i < ordering.order.size(); ++i) place[ordering.order[i]] = static_cast<OpId>(i);
+  std::vector<OpId> id_of_row(rows);
+  for (std::size_t i = 0; i < ordering.order.size(); ++i) id_of_row[ordering.order[i]] = static_cast<OpId>(i);
   input.ops.ops.reserve(rows);
   for (const std::uint32_t row : ordering.order) {
     Op& op = input.ops.add_op(lane_of_row_[row], row);
     op.tag = row;
     op.rank = graph_.ops[row].id;
-    for (const std::uint32_t earlier : waits_.after[row]) input.ops.add_after(place[earlier]);
+    for (const std::uint32_t earlier : waits_.after[row]) input.ops.add_after(id_of_row[earlier]);
   }
   return input;
 }

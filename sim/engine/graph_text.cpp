@@ -10,9 +10,9 @@
 namespace kvcast::engine {
 
 std::uint32_t Names::id(const std::string& name) {
-  const auto [place, is_new] = ids_.try_emplace(name, static_cast<std::uint32_t>(texts_.size()));
+  const auto [id, is_new] = ids_.try_emplace(name, static_cast<std::uint32_t>(texts_.size()));
   if (is_new) texts_.push_back(name);
-  return place->second;
+  return id->second;
 }
 
 namespace {

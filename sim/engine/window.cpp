@@ -9,7 +9,7 @@
 namespace kvcast::engine {
 
 bool waits_for_gate(std::span<const OpId> after, OpId lane_before, OpId gate) {
-  return lane_before >= gate || std::any_of(after.begin(), after.end(), [&](OpId id) { return id >= gate; });
+  return lane_before >= gate || std::ranges::any_of(after, [&](OpId id) { return id >= gate; });
 }
 
 OpWindow::OpWindow(std::size_t lanes) : lanes_(lanes), ring_(64, kNone) {}
@@ -117,13 +117,13 @@ void OpWindow::release_successors(const LiveOp& op) {
 }
 
 void OpWindow::finish(std::uint16_t lane) {
-  Lane& place = lanes_[lane];
-  const std::uint32_t slot = place.head;
+  Lane& queue = lanes_[lane];
+  const std::uint32_t slot = queue.head;
   const LiveOp& op = slots_[slot];
-  place.head = op.next_on_lane;
-  if (place.head == kNone) place.tail = kNone;
+  queue.head = op.next_on_lane;
+  if (queue.head == kNone) queue.tail = kNone;
   release_successors(op);
-  if (place.head != kNone) settle_one(place.head);
+  if (queue.head != kNone) settle_one(queue.head);
   ring_[static_cast<std::size_t>(op.id) & (ring_.size() - 1)] = kNone;
   while (first_id_ < next_id_ && ring_[static_cast<std::size_t>(first_id_) & (ring_.size() - 1)] == kNone) ++first_id_;
   free_slots_.push_back(slot);

@@ -9,14 +9,14 @@ namespace kvcast::engine {
 template <typename T>
 std::span<const T> WorkTable::keep(const std::vector<T>& items) {
   if (items.empty()) return {};
-  T* const place = std::pmr::polymorphic_allocator<T>(&memory_).allocate(items.size());
-  std::uninitialized_copy(items.begin(), items.end(), place);
-  return {place, items.size()};
+  T* const copy = std::pmr::polymorphic_allocator<T>(&memory_).allocate(items.size());
+  std::uninitialized_copy(items.begin(), items.end(), copy);
+  return {copy, items.size()};
 }
 
-void WorkTable::add(double latency, std::span<const Demand> demands, double pace) {
+void WorkTable::add(double latency, std::span<const Demand> demands, double weight) {
   KVCAST_CHECK(latency >= 0 && std::isfinite(latency));
-  KVCAST_CHECK(pace > 0 && std::isfinite(pace));
+  KVCAST_CHECK(weight > 0 && std::isfinite(weight));
   shares_.clear();
   fifos_.clear();
   double alone = 0;
@@ -40,7 +40,7 @@ void WorkTable::add(double latency, std::span<const Demand> demands, double pace
   for (Share& share : shares_) share.use /= alone;
   std::pmr::polymorphic_allocator<Cost> costs(&memory_);
   Cost* const cost = costs.allocate(1);
-  costs_.push_back(std::construct_at(cost, Cost{latency, alone, keep(shares_), keep(fifos_), pace}));
+  costs_.push_back(std::construct_at(cost, Cost{latency, alone, keep(shares_), keep(fifos_), weight}));
 }
 
 }  // namespace kvcast::engine

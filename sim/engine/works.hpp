@@ -18,7 +18,7 @@ struct Cost {
   double latency = 0, alone = 0;  // picoseconds; alone is 0 without demands
   std::span<const Share> shares;  // of fair resources
   std::span<const std::uint16_t> fifos;
-  double pace = 1;
+  double weight = 1;
 };
 
 // Works are added once, however many ops have them. Costs keep their addresses until the end of the run.
@@ -27,7 +27,7 @@ class WorkTable {
   explicit WorkTable(const System& system) : system_(system) {}
 
   // Adds the next work. Aborts on invalid numbers and resources.
-  void add(double latency, std::span<const Demand> demands, double pace = 1);
+  void add(double latency, std::span<const Demand> demands, double weight = 1);
   // Aborts on an unknown id.
   const Cost& operator[](WorkId id) const {
     KVCAST_CHECK(id < costs_.size());

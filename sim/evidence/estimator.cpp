@@ -127,9 +127,9 @@ struct JointFit::Fit {
       const Matrix lower = inverse_of(factor.matrixL());
       // Posterior mean and variance of the noise of each y.
       for (Eigen::Index i = 0; i < n; ++i) {
-        const double off = noise[i] * weights[i];
+        const double residual = noise[i] * weights[i];
         const double variance = noise[i] - noise[i] * noise[i] * lower.col(i).squaredNorm();
-        noise[i] = base[i] * (kDegrees + (off * off + variance) / base[i]) / (kDegrees + 1);
+        noise[i] = base[i] * (kDegrees + (residual * residual + variance) / base[i]) / (kDegrees + 1);
       }
     }
     inverse = inverse_of_covariance(total());
@@ -191,28 +191,29 @@ Estimate Estimator::estimate(const Setting& setting, const IsLeftOut& is_left_ou
   double mean = at.angle, variance = kernel(at, at) + kernel.noise(setting);
   if (found != benchmarks_.end()) {
     const Benchmark& benchmark = *found->second;
-    std::vector<double> alike(benchmark.points.size());
+    std::vector<double> similarities(benchmark.points.size());
     std::vector<std::size_t> order;
-    for (std::size_t i = 0; i < alike.size(); ++i) {
+    for (std::size_t i = 0; i < similarities.size(); ++i) {
       if (is_left_out && is_left_out(*benchmark.records[i])) continue;
-      alike[i] = kernel(at, benchmark.points[i]);
+      similarities[i] = kernel(at, benchmark.points[i]);
       order.push_back(i);
     }
     const std::size_t most = std::min(kMostAlike, order.size());
-    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(most), order.end(),
-                      [&](std::size_t a, std::size_t b) { return std::tie(alike[b], a) < std::tie(alike[a], b); });
+    std::partial_sort(
+        order.begin(), order.begin() + static_cast<std::ptrdiff_t>(most), order.end(),
+        [&](std::size_t a, std::size_t b) { return std::tie(similarities[b], a) < std::tie(similarities[a], b); });
     const auto n = static_cast<Eigen::Index>(most);
     Matrix total(n, n);
     Vector k(n), residuals(n);
     for (Eigen::Index i = 0; i < n; ++i) {
-      const std::size_t place = order[static_cast<std::size_t>(i)];
-      const Record& r = *benchmark.records[place];
-      k[i] = alike[place];
-      residuals[i] = residual_of(r, benchmark.points[place]);
+      const std::size_t neighbour = order[static_cast<std::size_t>(i)];
+      const Record& r = *benchmark.records[neighbour];
+      k[i] = similarities[neighbour];
+      residuals[i] = residual_of(r, benchmark.points[neighbour]);
       for (Eigen::Index j = 0; j < i; ++j)
-        total(i, j) = kernel(benchmark.points[place], benchmark.points[order[static_cast<std::size_t>(j)]]);
+        total(i, j) = kernel(benchmark.points[neighbour], benchmark.points[order[static_cast<std::size_t>(j)]]);
       total(i, i) =
-          kernel(benchmark.points[place], benchmark.points[place]) + (r.noise > 0 ? r.noise : kernel.noise(r));
+          kernel(benchmark.points[neighbour], benchmark.points[neighbour]) + (r.noise > 0 ? r.noise : kernel.noise(r));
     }
     const Eigen::LLT<Matrix> factor(total);  // reads the lower half
     const Vector weights = factor.solve(k);
@@ -221,17 +222,17 @@ Estimate Estimator::estimate(const Setting& setting, const IsLeftOut& is_left_ou
   return {to_points(mean, setting.full), std::sqrt(std::max(variance, 1e-9))};
 }
 
-// Let B be the places left out and A the inverse. The others predict y_B with mean y_B − A_BB⁻¹ (A r)_B and covariance
+// Let B be the rows left out and A the inverse. The others predict y_B with mean y_B − A_BB⁻¹ (A r)_B and covariance
 // A_BB⁻¹.
-std::vector<Estimate> JointFit::leave_out(std::span<const std::size_t> places) const {
-  std::map<std::string, std::vector<std::size_t>> benchmarks;  // → indices of `places`
-  for (std::size_t i = 0; i < places.size(); ++i) benchmarks[records_[places[i]].benchmark].push_back(i);
-  std::vector<Estimate> estimates(places.size());
+std::vector<Estimate> JointFit::leave_out(std::span<const std::size_t> rows) const {
+  std::map<std::string, std::vector<std::size_t>> benchmarks;  // → indices of `rows`
+  for (std::size_t i = 0; i < rows.size(); ++i) benchmarks[records_[rows[i]].benchmark].push_back(i);
+  std::vector<Estimate> estimates(rows.size());
   for (const auto& [name, indices] : benchmarks) {
     const Fit& fit = *fits_.at(name);
     const auto n = static_cast<Eigen::Index>(indices.size());
     const auto at = [&](Eigen::Index i) {
-      return static_cast<Eigen::Index>(places_[places[indices[static_cast<std::size_t>(i)]]]);
+      return static_cast<Eigen::Index>(places_[rows[indices[static_cast<std::size_t>(i)]]]);
     };
     Matrix block(n, n);
     Vector weights(n);
@@ -240,18 +241,18 @@ std::vector<Estimate> JointFit::leave_out(std::span<const std::size_t> places) c
       for (Eigen::Index j = 0; j < n; ++j) block(i, j) = fit.inverse(at(i), at(j));
     }
     const Matrix covariance = inverse_of_covariance(block);
-    const Vector off = covariance * weights;
+    const Vector deviations = covariance * weights;
     std::vector<bool> gone(fit.records.size());
     for (Eigen::Index i = 0; i < n; ++i) gone[static_cast<std::size_t>(at(i))] = true;
     for (Eigen::Index i = 0; i < n; ++i) {
-      const auto place = static_cast<std::size_t>(at(i));
-      const Record& r = fit.records[place];
-      const Point& p = fit.points[place];
+      const auto row = static_cast<std::size_t>(at(i));
+      const Record& r = fit.records[row];
+      const Point& p = fit.points[row];
       const double own = pooled_angle(r, p, fit.pointers, fit.points, [&](std::size_t j) { return !gone[j]; });
       // A row left out has the noise of a new row, not the fitted one.
       const double variance = covariance(i, i) - fit.noise[at(i)] + fit.kernel.noise(r);
       estimates[indices[static_cast<std::size_t>(i)]] = {
-          to_points(to_angle(r.published, r.full) - off[i] + own - p.angle, r.full),
+          to_points(to_angle(r.published, r.full) - deviations[i] + own - p.angle, r.full),
           std::sqrt(std::max(variance, 1e-9))};
     }
   }

@@ -101,9 +101,9 @@ class JointFit {
 
   // The records, with the noise that the fit gives to each.
   const std::vector<Record>& records() const { return records_; }
-  // Estimates the records at these places of records() from all others. The weights of the others and their means of
+  // Estimates the records at these rows of records() from all others. The weights of the others and their means of
   // simulations still include the contribution of those left out.
-  std::vector<Estimate> leave_out(std::span<const std::size_t> places) const;
+  std::vector<Estimate> leave_out(std::span<const std::size_t> rows) const;
 
  private:
   struct Fit;

@@ -20,7 +20,7 @@ constexpr double kInside = .8;  // share of the published scores that intervals 
 constexpr double kWithinTable = .1;
 
 // Error of the estimate in units of its standard deviation.
-double off(const LeftOut& l) {
+double standard_error_of(const LeftOut& l) {
   const double full = l.record->full;
   return std::abs(to_angle(l.record->published, full) - to_angle(l.estimate.mean, full)) / l.estimate.deviation;
 }
@@ -46,7 +46,7 @@ double spread_of(const std::vector<const LeftOut*>& left_out) {
   double total = 1;                               // of the table whose errors are as the estimator states
   for (const LeftOut* l : left_out) {
     const double weight = kWithinTable / (1 + (rows.at(cluster_of(*l)) - 1) * kWithinTable);
-    errors.emplace_back(off(*l), weight), total += weight;
+    errors.emplace_back(standard_error_of(*l), weight), total += weight;
   }
   const auto share_within = [&](double spread) {
     double within = std::erf(spread / std::numbers::sqrt2);

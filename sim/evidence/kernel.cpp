@@ -54,7 +54,7 @@ constexpr std::size_t kNamed = std::size_t{1} << 40;  // lower numbers are group
 }  // namespace
 
 double pooled_angle(const Setting& setting, const Point& at, std::span<const Record* const> records,
-                    std::span<const Point> points, const std::function<bool(std::size_t place)>& is_seen) {
+                    std::span<const Point> points, const std::function<bool(std::size_t index)>& is_seen) {
   constexpr double kShare = .5, kTokens = 1;  // length scales, in powers of two
   constexpr double kLeast = .3;               // minimum weight of a model's rows: distant budgets do not count
   struct Sum {

@@ -22,10 +22,10 @@ struct Point {
 
 // Returns the simulated score of a setting as an angle: the mean over models of its own simulation and those of other
 // models' rows with the same method, paper and task, at similar budgets. Simulated differences between two models are
-// mostly noise; differences between papers are not, because their settings of a method differ. `is_seen` takes places
+// mostly noise; differences between papers are not, because their settings of a method differ. `is_seen` takes indices
 // of the rows.
 double pooled_angle(const Setting& setting, const Point& at, std::span<const Record* const> records,
-                    std::span<const Point> points, const std::function<bool(std::size_t place)>& is_seen);
+                    std::span<const Point> points, const std::function<bool(std::size_t index)>& is_seen);
 
 // Kernel of one benchmark; benchmarks share no level.
 class Kernel {

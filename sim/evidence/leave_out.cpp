@@ -76,34 +76,34 @@ double look_up(const std::vector<Record>& records, const Setting& s, const IsLef
 
 namespace {
 
-using Places = std::vector<std::size_t>;
+using Indices = std::vector<std::size_t>;
 
-// Adds the records of `wanted`, which are among those of the group in `places` that are left out together.
-void add_left_out(const JointFit& fit, const std::string& group, const Places& places, const Places& wanted,
+// Adds the records of `wanted`, which are among those of the group in `indices` that are left out together.
+void add_left_out(const JointFit& fit, const std::string& group, const Indices& indices, const Indices& wanted,
                   std::vector<LeftOut>& all) {
   const std::vector<Record>& records = fit.records();
-  const std::vector<Estimate> estimates = fit.leave_out(places);
+  const std::vector<Estimate> estimates = fit.leave_out(indices);
   const std::set<const Record*> gone = [&] {
     std::set<const Record*> of_group;
-    for (const std::size_t i : places) of_group.insert(&records[i]);
+    for (const std::size_t i : indices) of_group.insert(&records[i]);
     return of_group;
   }();
-  for (std::size_t i = 0, w = 0; i < places.size() && w < wanted.size(); ++i) {
-    if (places[i] != wanted[w]) continue;
+  for (std::size_t i = 0, w = 0; i < indices.size() && w < wanted.size(); ++i) {
+    if (indices[i] != wanted[w]) continue;
     const Record& r = records[wanted[w++]];
     all.push_back({&r, estimates[i], look_up(records, r, [&](const Record& o) { return gone.contains(&o); }), group});
   }
 }
 
 // Adds the records of a model on a benchmark that states the lengths of its prompts.
-void add_lengths(const JointFit& fit, const std::string& group, const Places& places, std::vector<LeftOut>& all) {
+void add_lengths(const JointFit& fit, const std::string& group, const Indices& indices, std::vector<LeftOut>& all) {
   const std::vector<Record>& records = fit.records();
-  std::map<double, Places> lengths;
-  for (const std::size_t i : places) lengths[records[i].context].push_back(i);
+  std::map<double, Indices> lengths;
+  for (const std::size_t i : indices) lengths[records[i].context].push_back(i);
   for (const auto& [tokens, wanted] : lengths) {
     if (tokens < kLonger * lengths.begin()->first) continue;
-    Places longer;
-    std::copy_if(places.begin(), places.end(), std::back_inserter(longer),
+    Indices longer;
+    std::copy_if(indices.begin(), indices.end(), std::back_inserter(longer),
                  [&, least = tokens](std::size_t i) { return records[i].context >= least; });
     add_left_out(fit, fmt::format("{}\n{:.0f}", group, tokens), longer, wanted, all);
   }
@@ -113,17 +113,17 @@ void add_lengths(const JointFit& fit, const std::string& group, const Places& pl
 
 std::vector<LeftOut> leave_out(const JointFit& fit, Novelty novelty) {
   const std::vector<Record>& records = fit.records();
-  std::map<std::string, Places> groups;
+  std::map<std::string, Indices> groups;
   for (std::size_t i = 0; i < records.size(); ++i) {
     if (novelty != Novelty::kLength || family_of(records[i].benchmark) == Family::kRuler)
       groups[group_of(records[i], novelty)].push_back(i);
   }
   std::vector<LeftOut> all;
-  for (const auto& [name, places] : groups) {
+  for (const auto& [name, indices] : groups) {
     if (novelty == Novelty::kLength) {
-      add_lengths(fit, name, places, all);
+      add_lengths(fit, name, indices, all);
     } else {
-      add_left_out(fit, name, places, places, all);
+      add_left_out(fit, name, indices, indices, all);
     }
   }
   return all;

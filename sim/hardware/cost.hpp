@@ -29,7 +29,7 @@ struct Cost {
   Picoseconds latency = 0;
   boost::container::small_vector<Demand, 7> demands;  // each resource at most once
   std::optional<Issue> issue;
-  double pace = 1;  // weight by which its speed grows relative to others when resources are shared
+  double weight = 1;  // weight by which its speed grows relative to others when resources are shared
 
   double alone = 0;                // seconds with every resource idle, issue->first included
   std::optional<Resource> bound;   // bottleneck alone: the largest demand; none if waiting takes longer

@@ -59,7 +59,7 @@ config::Hardware share_of(config::Hardware machine, int gpus) {
 // Writes of the device to the host are posted, its reads need an answer: if the two directions are not served equally,
 // the speed of copies to the host grows faster than that of copies to the device, by the ratio that leaves the latter
 // both_h2d_share of a full link.
-double pace_of(const graph::Copy& copy, const config::Link& link) {
+double sharing_weight(const graph::Copy& copy, const config::Link& link) {
   const double in = link.both_h2d_share;
   if (copy.direction != graph::Direction::kDeviceToHost || in <= 0 || in >= 1) return 1;
   return (1 - in) / link.d2h_bandwidth / (in / link.h2d_bandwidth);
@@ -104,7 +104,7 @@ Terms CostModel::terms(const graph::Work& work, graph::Lane lane) const {
 
 Cost CostModel::cost(const graph::Work& work, graph::Lane lane) const {
   Cost cost = terms(work, lane).cost(rates_.data());
-  if (const auto* const copy = std::get_if<graph::Copy>(&work)) cost.pace = pace_of(*copy, hardware_->link);
+  if (const auto* const copy = std::get_if<graph::Copy>(&work)) cost.weight = sharing_weight(*copy, hardware_->link);
   return cost;
 }
 
@@ -128,10 +128,11 @@ double CostModel::capacity(graph::Pool pool) const {
   const config::Host& host = hardware_->host;
   const double bytes = on_device ? gpu.hbm_capacity - gpu.hbm_reserved : host.dram_capacity * host.pinned_fraction;
   if (shift_.source != (on_device ? kDeviceMemory : kHostMemory)) return bytes;
-  const double off = on_device ? std::hypot(gpu.hbm_capacity * gpu.hbm_capacity.uncertainty,
-                                            gpu.hbm_reserved * gpu.hbm_reserved.uncertainty)
-                               : bytes * std::hypot(host.dram_capacity.uncertainty, host.pinned_fraction.uncertainty);
-  return bytes - shift_.sign * off;
+  const double half_width =
+      on_device
+          ? std::hypot(gpu.hbm_capacity * gpu.hbm_capacity.uncertainty, gpu.hbm_reserved * gpu.hbm_reserved.uncertainty)
+          : bytes * std::hypot(host.dram_capacity.uncertainty, host.pinned_fraction.uncertainty);
+  return bytes - shift_.sign * half_width;
 }
 
 }  // namespace kvcast::hardware

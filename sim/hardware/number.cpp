@@ -83,7 +83,7 @@ Number reached(const Value& peak, const Number& efficiency) {
   return assumed ? efficiency * number(peak) : efficiency * peak.value;
 }
 
-double factor_when_off(const Number& number, double sign) {
+double factor_at_uncertainty(const Number& number, double sign) {
   const double of_factor = std::max(kLeastFactor, 1 + (number.over_rate ? -sign : sign) * number.uncertainty);
   return number.over_rate ? 1 / of_factor : of_factor;
 }

@@ -20,7 +20,7 @@ struct Number {
 
 // The factor on a number whose least certain factor is off by its uncertainty, upwards (sign 1) or downwards (-1). That
 // factor is never less than a tenth of its stated value.
-double factor_when_off(const Number& number, double sign);
+double factor_at_uncertainty(const Number& number, double sign);
 
 Number number(const Value& value);
 inline Number exact(double value) { return {value}; }

@@ -29,13 +29,13 @@ bool counts(const Term& part, const Term* longest) { return part.role != Term::R
 
 // Square of the seconds by which the parts from this part's fit err together; 0 if an earlier part already includes it.
 double square_of_fit(const boost::container::small_vector<Term, 8>& parts, const Term& part, const Term* longest) {
-  double off = part.seconds.value * part.seconds.uncertainty;
+  double half_width = part.seconds.value * part.seconds.uncertainty;
   for (const Term& other : parts) {
     if (&other == &part || !counts(other, longest) || !same_fit(other.seconds, part.seconds)) continue;
     if (&other < &part) return 0;
-    off += other.seconds.value * other.seconds.uncertainty;
+    half_width += other.seconds.value * other.seconds.uncertainty;
   }
-  return off * off;
+  return half_width * half_width;
 }
 
 }  // namespace
@@ -51,10 +51,10 @@ void Terms::work(const char* what, Resource resource, const Number& seconds) {
     const double sum = part.seconds.value + seconds.value;
     const double own = part.seconds.value * part.seconds.uncertainty, other = seconds.value * seconds.uncertainty;
     const bool new_is_larger = seconds.value > part.seconds.value;
-    const double off = same_fit(part.seconds, seconds) ? own + other : std::sqrt(own * own + other * other);
+    const double half_width = same_fit(part.seconds, seconds) ? own + other : std::sqrt(own * own + other * other);
     part.seconds = {sum,
                     worse(part.seconds.origin, seconds.origin),
-                    off / sum,
+                    half_width / sum,
                     part.seconds.extrapolated || seconds.extrapolated,
                     new_is_larger ? seconds.source : part.seconds.source,
                     new_is_larger ? seconds.over_rate : part.seconds.over_rate};
@@ -81,7 +81,7 @@ void Terms::add(const Terms& others, double factor) {
 void Terms::shift(const Shift& shift) {
   for (Term& part : parts_) {
     if (part.seconds.source == nullptr || *part.seconds.source != shift.source) continue;
-    const double factor = factor_when_off(part.seconds, shift.sign);
+    const double factor = factor_at_uncertainty(part.seconds, shift.sign);
     part.seconds.value *= factor;
     if (part.role == Term::Role::kIssue) issue_->first *= factor, issue_->rest *= factor;
   }
@@ -92,7 +92,7 @@ Terms::Times Terms::times(const std::string* source, double sign) const {
   for (const Term& part : parts_) {
     const bool moves = source != nullptr && part.seconds.source != nullptr &&
                        (part.seconds.source == source || *part.seconds.source == *source);
-    const double factor = moves ? factor_when_off(part.seconds, sign) : 1;
+    const double factor = moves ? factor_at_uncertainty(part.seconds, sign) : 1;
     const double seconds = part.seconds.value * factor;
     if (part.role == Term::Role::kWait) times.waits += seconds;
     if (part.role == Term::Role::kWork) times.work = std::max(times.work, seconds);

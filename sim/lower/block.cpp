@@ -31,7 +31,7 @@ std::uint16_t Owners::id(const std::string& name) {
 }
 
 void Events::note(std::string_view event, int layer, OpId op) {
-  auto found = std::find_if(events_.begin(), events_.end(), [&](const Event& e) { return e.name == event; });
+  auto found = std::ranges::find_if(events_, [&](const Event& e) { return e.name == event; });
   if (found == events_.end()) found = events_.insert(events_.end(), {std::string(event), {}});
   const auto at = static_cast<std::size_t>(layer + 1);
   if (found->by_layer.size() <= at) found->by_layer.resize(at + 1, -1);

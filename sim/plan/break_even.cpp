@@ -301,16 +301,16 @@ class BreakEven final : public Question {
                           const std::vector<std::string>& unfit) const {
     if (!against_) return fmt::format("{}'s targets are {} for all of {}.", of_.label, name_of_state(state), range);
     if (state == 0) return fmt::format("Neither {} nor {} fits for {}.", of_.label, against_->label, range);
-    // If one of them fits only with more memory, the values at which both fit tell which is better.
+    // If one of them fits only with more memory, the values at which both fit show which is better.
     const bool unknown = std::ranges::none_of(samples, [](const auto& s) { return s.second.finite(); });
-    const bool told = std::ranges::none_of(samples, [&](const auto& s) {
+    const bool settled = std::ranges::none_of(samples, [&](const auto& s) {
       const Sample& at = s.second;
       return state > 0 ? may_be_better(*at.against, *at.of, *metric_, unknown)
                        : may_be_better(*at.of, *at.against, *metric_, unknown);
     });
     return fmt::format("No crossing: {} is better for all of {}{}{}.", name_of_state(state), range,
                        unfit.empty() ? "" : fmt::format(" at which either fits; {}", fmt::join(unfit, "; ")),
-                       told ? "" : ", though uncertain costs or memory leave this open in part");
+                       settled ? "" : ", though uncertain costs or memory leave this open in part");
   }
 
   // Describes the costs that the nearest comparison depends on most.

@@ -107,7 +107,7 @@ std::string identity(const Subject& subject, const Values& a, const Values& b) {
 }
 
 // Indices by identity; settings that several experiments share are dropped.
-std::map<std::string, std::size_t> places(const std::vector<Result>& results, const Values& a, const Values& b) {
+std::map<std::string, std::size_t> indices(const std::vector<Result>& results, const Values& a, const Values& b) {
   std::map<std::string, std::size_t> found;
   std::set<std::string> several;
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -294,16 +294,16 @@ Matched match_settings(const Results& before, const Results& after) {
   // A single machine on each side may differ throughout, whatever its name.
   const bool by_base = machines_a.size() > 1 && machines_b.size() > 1;
   const Values a(before.results, by_base), b(after.results, by_base);
-  const auto places_a = places(before.results, a, b), places_b = places(after.results, a, b);
+  const auto indices_a = indices(before.results, a, b), indices_b = indices(after.results, a, b);
   Matched matched;
   matched.differences = differences(a, b);
   if (by_base) {
     for (std::string& text : altered(machines_a, machines_b)) matched.differences.push_back(std::move(text));
   }
-  for (const auto& [id, place] : places_b) {
-    const auto partner = places_a.find(id);
-    if (partner == places_a.end()) continue;
-    matched.pairs.push_back({partner->second, place, setting_of(after.results[place].subject, a, b)});
+  for (const auto& [id, index] : indices_b) {
+    const auto partner = indices_a.find(id);
+    if (partner == indices_a.end()) continue;
+    matched.pairs.push_back({partner->second, index, setting_of(after.results[index].subject, a, b)});
   }
   std::ranges::sort(matched.pairs, [](const Pair& x, const Pair& y) { return x.after < y.after; });
   if (matched.pairs.empty()) matched.disjoint = disjoint(a, b);

@@ -54,7 +54,7 @@ std::optional<double> spread_by_texts(const Result& a, const Result& b, const Me
     ratios.push_back(std::log(of_a[i].*seconds / (of_b[i].*seconds)));
     within_a += of_a[i].*spread / count, within_b += of_b[i].*spread / count;
   }
-  return std::hypot(off_of_next(ratios), within_a, within_b);
+  return std::hypot(half_width_of_next(ratios), within_a, within_b);
 }
 
 }  // namespace

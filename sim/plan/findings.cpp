@@ -24,21 +24,21 @@ using Rows = std::vector<const Result*>;
 const result::Metric& throughput() { return *result::find_metric("decode.tokens_per_s"); }
 
 // Rows by group, in order of appearance.
-std::vector<Rows> by_place(const Rows& rows) {
-  std::vector<Rows> places;
+std::vector<Rows> by_group(const Rows& rows) {
+  std::vector<Rows> groups;
   std::map<Group, std::size_t> at;
   for (const Result* r : rows) {
-    const auto [found, fresh] = at.emplace(group_of(*r), places.size());
-    if (fresh) places.emplace_back();
-    places[found->second].push_back(r);
+    const auto [found, fresh] = at.emplace(group_of(*r), groups.size());
+    if (fresh) groups.emplace_back();
+    groups[found->second].push_back(r);
   }
-  return places;
+  return groups;
 }
 
 std::string benchmark_of(const Result& r) { return r.subject.text("score.benchmark"); }
 
 // Describes a group: its machine, and the other swept values that it fixes.
-std::string place_text(const Result& here, const Rows& all) {
+std::string group_text(const Result& here, const Rows& all) {
   const auto varies = [&](auto member) {
     return std::ranges::any_of(all, [&](const Result* r) { return r->subject.*member != here.subject.*member; });
   };
@@ -105,14 +105,14 @@ std::string score_text(const Result& r, const config::ScoreChoice& choice) {
   return text + fmt::format(", floor {:.3g} %", 100 * choice.floor);
 }
 
-std::string place_of_row(const Result& r, const Result& best) {
+std::string batch_text(const Result& r, const Result& best) {
   return r.subject.batch == best.subject.batch ? "" : fmt::format(" at batch {}", r.subject.batch);
 }
 
 // "2.1 (1.9 to 2.3) times as fast as full KV at batch 4"; says so if the two are within uncertainty of each other.
 std::string lead_text(const Result& best, const Result& other, const std::string& name) {
   const Comparison c = compare(best, other, throughput());
-  const std::string who = name + place_of_row(other, best);
+  const std::string who = name + batch_text(other, best);
   return fmt::format("{} as fast as {}{}", times_text(c), who, c.beyond_uncertainty() ? "" : ", within uncertainty");
 }
 
@@ -137,7 +137,7 @@ std::string safe_text(const View& view) {
   const auto safe = std::ranges::find_if(view.ranking, is_safe);
   if (safe == view.ranking.end()) return "no setting's whole score interval is above the floor";
   return fmt::format("the fastest whose whole score interval is above the floor is {}{} ({} tokens/s)",
-                     describe_setting(**safe), place_of_row(**safe, best), rate_text((*safe)->experiment.tokens_per_s));
+                     describe_setting(**safe), batch_text(**safe, best), rate_text((*safe)->experiment.tokens_per_s));
 }
 
 // Describes the settings that were left out because they have no score, with a reason.
@@ -287,7 +287,7 @@ Line bound_line(const View& view) {
 std::string percent_text(double factor) { return fmt::format("{} %", format_change(100 * (factor - 1), 0)); }
 
 Line uncertain_line(const View& view) {
-  constexpr std::size_t kTold = 3;
+  constexpr std::size_t kReported = 3;
   const Result& best = view.best();
   std::vector<result::Effect> effects = best.experiment.effects;
   std::erase_if(effects, [](const auto& e) { return !is_significant(e.longer.step, e.shorter.step); });
@@ -295,7 +295,7 @@ Line uncertain_line(const View& view) {
   if (effects.empty()) return {fmt::format("no cost changes {} by one per cent", describe_setting(best)), ""};
   std::vector<std::string> texts;
   std::vector<Bar> bars;
-  for (std::size_t i = 0; i < std::min(kTold, effects.size()); ++i) {
+  for (std::size_t i = 0; i < std::min(kReported, effects.size()); ++i) {
     const result::Effect& e = effects[i];
     const std::string name = e.source == result::kTraceSample ? "other texts and layers" : name_of(e.keys);
     const std::string range = fmt::format("{} to {}", percent_text(e.shorter.step), percent_text(e.longer.step));
@@ -308,10 +308,10 @@ Line uncertain_line(const View& view) {
   return {text, texts.empty() ? "" : fmt::format("then {}", fmt::join(texts, "; ")), bars.front().text, bars};
 }
 
-nlohmann::json place_json(const std::string& place, const Line& line) {
+nlohmann::json group_json(const std::string& group, const Line& line) {
   nlohmann::json bars = nlohmann::json::array();
   for (const Bar& b : line.bars) bars.push_back({{"label", b.label}, {"text", b.text}, {"from", b.from}, {"to", b.to}});
-  return {{"place", place}, {"text", line.text}, {"number", line.number}, {"bars", std::move(bars)}};
+  return {{"place", group}, {"text", line.text}, {"number", line.number}, {"bars", std::move(bars)}};
 }
 
 // One line per group that has details; a single line if all groups have the same.
@@ -320,8 +320,8 @@ std::string details_text(const std::vector<std::pair<std::string, std::string>>&
                     std::ranges::all_of(details, [&](const auto& d) { return d.second == details.front().second; });
   if (same) return details.front().second;
   std::string text;
-  for (const auto& [place, detail] : details) {
-    if (!detail.empty()) text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", place, detail);
+  for (const auto& [group, detail] : details) {
+    if (!detail.empty()) text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", group, detail);
   }
   return text;
 }
@@ -367,28 +367,28 @@ std::vector<Finding> findings(std::span<const Result> results, const config::Sco
   for (const Result& r : results) {
     if (r.status != result::Status::kFailed && !r.build) rows.push_back(&r);
   }
-  std::vector<Rows> places = by_place(middle_replicas(rows));
-  const std::size_t left_out = places.size() - std::min(places.size(), kMostGroups);
-  places.resize(places.size() - left_out);
+  std::vector<Rows> groups = by_group(middle_replicas(rows));
+  const std::size_t left_out = groups.size() - std::min(groups.size(), kMostGroups);
+  groups.resize(groups.size() - left_out);
   std::vector<View> views;
-  for (const Rows& here : places) views.push_back(view_of(here, score));
+  for (const Rows& here : groups) views.push_back(view_of(here, score));
   std::vector<Finding> all;
   if (views.empty()) return all;  // a shard without experiments
   for (const auto& [title, describe] : kKinds) {
     Finding finding{title, "", ""};
     std::vector<std::pair<std::string, std::string>> details;  // by group
-    nlohmann::json told = nlohmann::json::array();
+    nlohmann::json lines = nlohmann::json::array();
     for (const View& view : views) {
       if (view.ranking.empty() && !all.empty()) continue;  // the first finding has said why
-      const std::string place = place_text(*view.here.front(), rows);
+      const std::string group = group_text(*view.here.front(), rows);
       const Line line = view.ranking.empty() ? nothing_line(view) : describe(view);
-      finding.text += fmt::format("{}{}: {}", finding.text.empty() ? "" : "\n", place, line.text);
-      details.emplace_back(place, line.detail);
-      told.push_back(place_json(place, line));
+      finding.text += fmt::format("{}{}: {}", finding.text.empty() ? "" : "\n", group, line.text);
+      details.emplace_back(group, line.detail);
+      lines.push_back(group_json(group, line));
     }
-    if (told.empty() && !all.empty()) continue;
+    if (lines.empty() && !all.empty()) continue;
     if (left_out > 0) finding.text += fmt::format("\n{} further groups are not described", left_out);
-    finding.places = told.dump();
+    finding.places = lines.dump();
     finding.detail = details_text(details);
     all.push_back(std::move(finding));
   }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <tuple>
 
+#include "base/or_null.hpp"
 #include "config/run.hpp"
 #include "config/section.hpp"
 #include "plan/crossings.hpp"
@@ -59,7 +60,7 @@ class Largest final : public Question {
     out.data = {{"key", key_.path},
                 {"range", {json_of(key_, from_), json_of(key_, to_)}},
                 {"value", value ? json_of(key_, *value) : json()},
-                {"limited_by", limit ? json(*limit) : json()}};
+                {"limited_by", or_null(limit)}};
     if (!value) {
       out.text = none_text(nominal.last_missed(), limit);
       out.data["binding_resource"] = nullptr;

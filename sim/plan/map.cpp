@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "base/or_null.hpp"
 #include "config/section.hpp"
 #include "plan/compare.hpp"
 #include "plan/crossings.hpp"
@@ -49,7 +50,7 @@ class Axis {
   std::vector<double> values_;
 };
 
-using Place = std::array<int, 2>;
+using Point = std::array<int, 2>;
 
 struct Cell {
   int best = -1;  // index of the policy; -1: none fits and meets the targets
@@ -60,11 +61,6 @@ struct Cell {
   std::optional<bool> distinguished;
   std::string binding;
 };
-
-template <class T>
-json or_null(const std::optional<T>& value) {
-  return value ? json(*value) : json();
-}
 
 class Map final : public Question {
  public:
@@ -105,7 +101,7 @@ class Map final : public Question {
   }
 
  private:
-  using Cells = std::map<Place, Cell>;
+  using Cells = std::map<Point, Cell>;
   // A number that a policy lacks where it fits, and why; it is then no candidate.
   struct Lack {
     const result::Metric* metric = nullptr;
@@ -142,11 +138,11 @@ class Map final : public Question {
     axes_[second ? 1 : 0] = Axis(key, from, to);
   }
 
-  Node at(const Variant& v, const Place& place) const {
+  Node at(const Variant& v, const Point& point) const {
     Node run = v.run;
     for (std::size_t axis = 0; axis < 2; ++axis) {
       const Key& key = axes_[axis].key();
-      if (has_key(run, key.path)) run = with_value(run, key, axes_[axis][place[axis]]);
+      if (has_key(run, key.path)) run = with_value(run, key, axes_[axis][point[axis]]);
     }
     return run;
   }
@@ -159,25 +155,25 @@ class Map final : public Question {
     return all;
   }
 
-  std::vector<Place> lattice(int stride) const {
-    std::vector<Place> places;
+  std::vector<Point> lattice(int stride) const {
+    std::vector<Point> points;
     for (const int j : stops(1, stride)) {
-      for (const int i : stops(0, stride)) places.push_back({i, j});
+      for (const int i : stops(0, stride)) points.push_back({i, j});
     }
-    return places;
+    return points;
   }
 
   // Points halfway in the blocks whose corners disagree. A corner that was not simulated lies where all agreed.
-  std::vector<Place> disputed(const Cells& cells, int stride) const {
+  std::vector<Point> disputed(const Cells& cells, int stride) const {
     const std::vector<int> xs = stops(0, stride), ys = stops(1, stride);
     const std::array<std::vector<int>, 2> finer = {stops(0, stride / 2), stops(1, stride / 2)};
-    std::set<Place> places;
+    std::set<Point> points;
     for (std::size_t j = 0; j + 1 < ys.size() || (j == 0 && ys.size() == 1); ++j) {
       for (std::size_t i = 0; i + 1 < xs.size() || (i == 0 && xs.size() == 1); ++i) {
         const int x0 = xs[i], x1 = xs[std::min(i + 1, xs.size() - 1)], y0 = ys[j],
                   y1 = ys[std::min(j + 1, ys.size() - 1)];
         std::set<int> winners;
-        for (const Place& corner : {Place{x0, y0}, Place{x1, y0}, Place{x0, y1}, Place{x1, y1}}) {
+        for (const Point& corner : {Point{x0, y0}, Point{x1, y0}, Point{x0, y1}, Point{x1, y1}}) {
           const auto found = cells.find(corner);
           if (found != cells.end()) winners.insert(found->second.best);
         }
@@ -185,22 +181,22 @@ class Map final : public Question {
         for (const int x : finer[0]) {
           if (x < x0 || x > x1) continue;
           for (const int y : finer[1]) {
-            if (y >= y0 && y <= y1 && !cells.contains({x, y})) places.insert({x, y});
+            if (y >= y0 && y <= y1 && !cells.contains({x, y})) points.insert({x, y});
           }
         }
       }
     }
-    return {places.begin(), places.end()};
+    return {points.begin(), points.end()};
   }
 
-  void evaluate(Experiments& experiments, const std::vector<Place>& places, Cells& cells, Lacks& lacks) const {
+  void evaluate(Experiments& experiments, const std::vector<Point>& points, Cells& cells, Lacks& lacks) const {
     std::vector<Node> runs;
-    for (const Place& place : places) {
-      for (const Variant& v : policies_) runs.push_back(at(v, place));
+    for (const Point& point : points) {
+      for (const Variant& v : policies_) runs.push_back(at(v, point));
     }
     const std::vector<ResultPtr> results = experiments.run(runs);
-    for (std::size_t p = 0; p < places.size(); ++p) {
-      cells[places[p]] = winner(std::span(results).subspan(p * policies_.size(), policies_.size()), lacks);
+    for (std::size_t p = 0; p < points.size(); ++p) {
+      cells[points[p]] = winner(std::span(results).subspan(p * policies_.size(), policies_.size()), lacks);
     }
   }
 
@@ -213,7 +209,7 @@ class Map final : public Question {
     return {};
   }
 
-  // Without a candidate anywhere, every place would be empty for want of a number rather than of a good policy.
+  // Without a candidate anywhere, every cell would be empty for want of a number rather than of a good policy.
   void refuse_if_none(const Cells& cells, const Lacks& lacks) const {
     if (std::ranges::any_of(cells, [](const auto& cell) { return cell.second.best >= 0; })) return;
     if (lacks.size() < policies_.size()) return;
@@ -259,16 +255,16 @@ class Map final : public Question {
   // factor changes within such a block and is not copied.
   void infer(Cells& cells) const {
     Cells inferred;
-    for (const Place& place : lattice(1)) {
-      if (cells.contains(place)) continue;
+    for (const Point& point : lattice(1)) {
+      if (cells.contains(point)) continue;
       const Cell* nearest = nullptr;
       int least = 0;
       for (const auto& [there, cell] : cells) {
-        const int far = std::abs(there[0] - place[0]) + std::abs(there[1] - place[1]);
+        const int far = std::abs(there[0] - point[0]) + std::abs(there[1] - point[1]);
         if (nearest == nullptr || far < least) nearest = &cell, least = far;
       }
-      inferred[place] = *nearest;
-      inferred[place].simulated = false, inferred[place].times.reset();
+      inferred[point] = *nearest;
+      inferred[point].simulated = false, inferred[point].times.reset();
     }
     cells.merge(inferred);
   }
@@ -280,14 +276,14 @@ class Map final : public Question {
   // Edges between neighbouring points with different winners.
   json borders(const Cells& cells) const {
     json list = json::array();
-    for (const auto& [place, cell] : cells) {
+    for (const auto& [point, cell] : cells) {
       for (std::size_t axis = 0; axis < 2; ++axis) {
-        Place next = place;
+        Point next = point;
         ++next[axis];
         const auto found = cells.find(next);
         if (found == cells.end() || found->second.best == cell.best) continue;
-        list.push_back({{"x", {axes_[0].at(place[0]), axes_[0].at(next[0])}},
-                        {"y", {axes_[1].at(place[1]), axes_[1].at(next[1])}},
+        list.push_back({{"x", {axes_[0].at(point[0]), axes_[0].at(next[0])}},
+                        {"y", {axes_[1].at(point[1]), axes_[1].at(next[1])}},
                         {"between", {name_of_cell(cell), name_of_cell(found->second)}}});
       }
     }
@@ -302,10 +298,10 @@ class Map final : public Question {
         fmt::format("Which policy is best in {} over {} and {}?", result::label_in_sentence(*metric_), x.path, y.path);
     json list = json::array();
     std::map<std::string, int> counts;
-    for (const auto& [place, cell] : cells) {
+    for (const auto& [point, cell] : cells) {
       ++counts[name_of_cell(cell)];
-      list.push_back({{"x", axes_[0].at(place[0])},
-                      {"y", axes_[1].at(place[1])},
+      list.push_back({{"x", axes_[0].at(point[0])},
+                      {"y", axes_[1].at(point[1])},
                       {"best", name_of_cell(cell)},
                       {"simulated", cell.simulated},
                       {"told_apart", or_null(cell.distinguished)},

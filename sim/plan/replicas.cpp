@@ -30,11 +30,11 @@ std::vector<const Result*> middle_replicas(const std::vector<const Result*>& res
   }
   std::vector<const Result*> middle;
   for (std::vector<const Result*>& replicas : settings) {
-    const auto place = replicas.begin() + static_cast<std::ptrdiff_t>((replicas.size() - 1) / 2);
+    const auto middle_one = replicas.begin() + static_cast<std::ptrdiff_t>((replicas.size() - 1) / 2);
     const auto rate = [](const Result* r) { return r->has_times() ? r->experiment.tokens_per_s : 0; };
-    std::nth_element(replicas.begin(), place, replicas.end(),
+    std::nth_element(replicas.begin(), middle_one, replicas.end(),
                      [&](const Result* a, const Result* b) { return rate(a) < rate(b); });
-    middle.push_back(*place);
+    middle.push_back(*middle_one);
   }
   return middle;
 }

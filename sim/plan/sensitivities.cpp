@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/or_null.hpp"
 #include "base/units.hpp"
 #include "config/hardware.hpp"
 #include "config/run.hpp"
@@ -137,28 +138,27 @@ class Sensitivities final : public Question {
   // Follows the metric and the bottleneck to larger values of each key that matters.
   void follow(Experiments& experiments, std::vector<Moved>& moved) const {
     std::vector<Node> runs;
-    std::vector<std::pair<Moved*, double>> places;
+    std::vector<std::pair<Moved*, double>> moves;
     for (Moved& m : moved) {
       if (std::abs(m.elasticity) < kMatters) continue;
       for (const double factor : kGrowth) {
         const double x = m.key->now * factor;
         const bool replays = !m.key->path.starts_with("hardware.") && m.key->path != "workload.batch";
         if (x > m.key->high || (replays && factor > kMostReplayed)) continue;
-        places.emplace_back(&m, factor);
+        moves.emplace_back(&m, factor);
         runs.push_back(with_value(of_.run, *m.key, x));
       }
     }
     const std::vector<ResultPtr> results = experiments.run(runs);
     const ResultPtr base = experiments.run(of_.run);
     std::string before = binding_resource(*base, metric_);
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      const auto& [m, factor] = places[i];
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+      const auto& [m, factor] = moves[i];
       if (results[i]->status == result::Status::kFailed) continue;  // beyond the limits of the model or the machine
       const auto value = result::value(*results[i], *metric_);
       const std::string now = binding_resource(*results[i], metric_);
-      m->grows.push_back({{"value", json_of(*m->key, m->key->now * factor)},
-                          {"metric", value ? json(*value) : json()},
-                          {"binding_resource", now}});
+      m->grows.push_back(
+          {{"value", json_of(*m->key, m->key->now * factor)}, {"metric", or_null(value)}, {"binding_resource", now}});
       if (m->becomes.empty() && now != before) m->becomes = fmt::format("{} at {:.0f} times", now, factor);
     }
   }

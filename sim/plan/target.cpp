@@ -50,8 +50,7 @@ Target read_target(const Metric& metric, const config::Node& node) {
   const std::string relation = text.substr(0, end);
   if (end == std::string::npos || (relation != "<=" && relation != ">=" && relation != "<" && relation != ">")) {
     throw UserError(node.where(),
-                    fmt::format("targets: {}: expected a relation and a value such as \"<= 50 ms\", "
-                                "found \"{}\"",
+                    fmt::format("targets: {}: expected a relation and a value such as \"<= 50 ms\", found \"{}\"",
                                 metric.path, text),
                     {"<=", ">=", "<", ">"});
   }

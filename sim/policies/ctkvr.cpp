@@ -36,7 +36,7 @@ constexpr const char* kUpdated = "centroids updated";  // the next step's recall
 struct CtkvrSetting {
   std::int64_t budget = 0, lists = 0;      // ρ', ρ
   std::int64_t centroids = 0, looked = 0;  // C, C'
-  Place place = Place::kLast;
+  CentroidQueries positions = CentroidQueries::kLast;
   std::uint64_t seed = 0;
   bool rerank = true, update = true, departed = false, pairwise = false;
   StaticTokens fixed;
@@ -156,7 +156,7 @@ class Ctkvr final : public Policy {
   std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
     const trace::TraceInfo& info = layer.info();
     const std::vector<std::int64_t> positions =
-        centroid_positions(s_.place, s_.centroids, info.prompt_tokens, Stream(s_.seed));
+        centroid_positions(s_.positions, s_.centroids, info.prompt_tokens, Stream(s_.seed));
     const std::vector<std::size_t> rows = query_rows(info, positions);
     return search_host(layer, s_.fixed, false, [&](const LayerInput& input, int kv_head) {
       return std::make_unique<CentroidSearch>(input, kv_head, rows, s_);
@@ -306,7 +306,8 @@ const Fields<CtkvrSetting>& ctkvr_fields() {
           .add(whole("retrieved_centroids", 4, "centroids", "nearest centroids whose lists are recalled", 1, 1e6),
                &S::looked)
           .add(real("recall_factor", 2.5, "length of a centroid's list, as a multiple of the budget", 1, 1000))
-          .add(choice("positions", place_names(), "prompt queries that become centroids"), &S::place)
+          .add(choice("positions", {"last", "first", "uniform", "random"}, "prompt queries that become centroids"),
+               &S::positions)
           .add(whole("seed", 1, "", "of random positions", 0, 1e15), &S::seed)
           .add(flag("rerank", true, "rank the recalled tokens by true scores; false: attend to all of them"),
                &S::rerank)
@@ -346,8 +347,7 @@ Descriptor describe_ctkvr() {
       "recalled tokens)";
   d.formulas = {
       "traffic: GPU n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; CPU n_kv·(L_rec + 2·budget)·d·b + n_q·L_rec·4; to the host "
-      "n_kv·L_rec·4 "
-      "+ n_q·d·b, back n_q·(d·b + 4) a step and, with update, n_kv·ρ·4",
+      "n_kv·L_rec·4 + n_q·d·b, back n_q·(d·b + 4) a step and, with update, n_kv·ρ·4",
       "storage: GPU n_kv·C·ρ·4 + n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; host 2·n_kv·(L − sink − recent)·d·b",
       "CPU work with rerank over without: (L_rec + 2·budget) / (2·L_rec)"};
   d.differences = {"the paper does not state the length of the static parts; here they are excluded from the lists",
@@ -363,7 +363,7 @@ Descriptor describe_ctkvr() {
                       .counts = BudgetRule::Counts::kSelected};
   };
   d.needs = [](const ParameterValues& values, const Lengths& lengths) {
-    const bool last = parse_place(values.text("positions")) == Place::kLast;
+    const bool last = values.text("positions") == "last";
     return ReplayNeeds{.whole_prompt = !last, .window = centroids_of(values, lengths.prompt_tokens)};
   };
   d.make = make_ctkvr;

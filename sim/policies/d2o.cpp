@@ -127,11 +127,10 @@ class D2oRule final : public EvictionRule {
   }
 
   void evict(std::vector<Held>& held) {
-    std::vector<std::vector<std::int32_t>> stay(held.size());
+    std::vector<std::vector<std::int32_t>> stay;
     for (std::size_t h = 0; h < held.size(); ++h) {
       totals_->scores(h, held[h], scores_);
-      choose_stay(held[h], scores_, quota_, stay[h]);
-      keep_only(held[h], stay[h]);
+      stay.push_back(keep_best(held[h], scores_, quota_));
     }
     merge(stay);
   }
@@ -223,7 +222,7 @@ class D2o final : public Policy {
     Kernel merging{KernelClass::kGather, 2 * lists * evicted * m.row(), 2 * lists * kept * m.row()};
     merging.unit_bytes = m.row();
     op = ops.compute(Kind::kIndex, "merge", merging, {op});
-    rank_and_compact(*shape.model, lists, lists, evicted + kept, kept, kept, ops, op);
+    rank_and_compact(*shape.model, lists, evicted + kept, s_.budget, ops, op);
   }
 
   PromptBlocks prompt_blocks(const config::Model& model, int layer) const override {

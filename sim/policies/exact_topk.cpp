@@ -10,6 +10,7 @@
 // Storage: as full.
 #include <cmath>
 
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/eviction.hpp"
 #include "policy_parts/ranking.hpp"
@@ -26,10 +27,10 @@ struct ExactSetting {
   bool covers_all = false;  // the budget covers every token of the sequence
 };
 
-class ExactHead final : public HeadRetrieval {
+class ExactHead final : public HeadRetrievalBy<ExactSetting> {
  public:
   ExactHead(const LayerInput& input, int kv_head, const TokenList& tokens, const ExactSetting& setting)
-      : layer_(input.layer()), kv_head_(kv_head), tokens_(tokens), s_(setting) {
+      : HeadRetrievalBy(input, kv_head, tokens, setting) {
     if (combines_queries(s_.group)) combine();
   }
 
@@ -62,11 +63,6 @@ class ExactHead final : public HeadRetrieval {
   }
 
  private:
-  template <typename T>
-  static std::size_t index(T i) {
-    return static_cast<std::size_t>(i);
-  }
-
   // Scores of the list's tokens, taken from those of all positions.
   std::span<const float> listed(const float* row, std::int64_t n) {
     if (tokens_.whole()) return {row, index(n)};
@@ -101,10 +97,6 @@ class ExactHead final : public HeadRetrieval {
                         index(info.positions()));
   }
 
-  const trace::Layer& layer_;
-  int kv_head_;
-  TokenList tokens_;
-  ExactSetting s_;
   Ranking ranking_;
   std::vector<float> combined_, gathered_, reduced_, pinned_;
   std::vector<std::vector<float>> work_;

@@ -132,11 +132,9 @@ class ExpectedAttention final : public Retention {
     if (layer.info().prompt_tokens <= s_.budget) return {};
     const ExpectedScores scores(layer.layer(), s_);
     std::vector<Held> held;
-    std::vector<std::int32_t> all, stay;
-    append_range(0, layer.info().prompt_tokens, all);
     for (int h = 0; h < layer.info().n_kv_heads; ++h) {
-      choose_stay(all, scores.of(h), s_.quota(), stay);
-      held.push_back(stay);
+      append_range(0, layer.info().prompt_tokens, held.emplace_back());
+      keep_best(held.back(), scores.of(h), s_.quota());
     }
     return held;
   }
@@ -161,8 +159,7 @@ class ExpectedAttention final : public Retention {
                   lists * n * kScoreBytes};
     scores.flops = rows * (s_.covariance ? 4 : 2) * m.d;
     op = ops.compute(Kind::kScore, "expected attention", scores, {op});
-    const auto kept = static_cast<double>(s_.budget);
-    rank_and_compact(*shape.model, lists, lists, n, kept, kept, ops, op);
+    rank_and_compact(*shape.model, lists, n, s_.budget, ops, op);
   }
 
  private:

@@ -101,7 +101,6 @@ struct H2oSetting {
   std::int64_t block = 0;
   Group group = Group::kMeanWeights;
   bool every_step = true, materialise = false;
-  bool covers_all = false;  // the budget covers every token of the sequence
 };
 
 class H2oRule final : public EvictionRule {
@@ -135,8 +134,7 @@ class H2oRule final : public EvictionRule {
     for (std::size_t h = 0; h < held.size(); ++h) {
       if (static_cast<std::int64_t>(held[h].size()) <= s_.quota.budget) continue;
       totals_.scores(h, held[h], scores_);
-      choose_stay(held[h], scores_, s_.quota, stay_);
-      keep_only(held[h], stay_);
+      keep_best(held[h], scores_, s_.quota);
     }
   }
 
@@ -145,27 +143,19 @@ class H2oRule final : public EvictionRule {
   H2oSetting s_;
   bool evicts_ = false, whole_ = true;  // whole_: the prompt is read at once
   std::vector<float> scores_;
-  std::vector<std::int32_t> stay_;
 };
 
-class H2o final : public Policy {
+class H2o final : public StepEviction {
  public:
-  explicit H2o(const H2oSetting& setting) : s_(setting) {}
-
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
-    return evicting_selector(layer, std::make_unique<H2oRule>(layer, s_), s_.block, per_head());
-  }
+  H2o(const H2oSetting& setting, const Lengths& lengths)
+      : StepEviction(setting.quota.budget, setting.block, lengths, setting.group == Group::kPerHead), s_(setting) {}
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    if (!s_.every_step && shape.prompt_tokens <= s_.quota.budget) return;
-    sum_prompt_columns(shape, std::min(shape.start, s_.quota.budget), s_.materialise, ops);
-    const double n = tokens_to_rank(shape, s_.quota.budget), rows = shape.batch * lists(*shape.model);
-    if (n == 0) return;
-    rank_and_compact(*shape.model, rows, rows, n, static_cast<double>(s_.quota.budget),
-                     static_cast<double>(s_.quota.budget), ops, ops.ready());
+    if (!s_.every_step && shape.prompt_tokens <= budget_) return;
+    sum_prompt_columns(shape, std::min(shape.start, budget_), s_.materialise, ops);
+    const double n = tokens_to_rank(shape, budget_);
+    if (n > 0) rank_and_compact(*shape.model, shape.batch * lists(*shape.model), n, budget_, ops, ops.ready());
   }
-
-  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.quota.budget}; }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     if (s_.every_step) return attend_and_evict(shape, true, lists(*shape.model), ops);
@@ -173,11 +163,11 @@ class H2o final : public Policy {
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
-    const std::int64_t prompt = std::min(shape.lengths.prompt_tokens, s_.quota.budget);
-    const std::int64_t held = s_.every_step ? std::min(shape.tokens, s_.quota.budget + 1)
-                                            : prompt + shape.tokens - shape.lengths.prompt_tokens;
+    const std::int64_t prompt = std::min(shape.lengths.prompt_tokens, budget_);
+    const std::int64_t held =
+        s_.every_step ? std::min(shape.tokens, budget_ + 1) : prompt + shape.tokens - shape.lengths.prompt_tokens;
     std::vector<MemoryItem> items = {
-        {graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held), per_head())}};
+        {graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held), per_query_head_)}};
     if (s_.every_step) {
       const double totals = shape.batch * shape.model->layers * lists(*shape.model) * static_cast<double>(held);
       items.push_back({graph::Pool::kHbm, "attention totals", totals * kScoreBytes});
@@ -185,13 +175,14 @@ class H2o final : public Policy {
     return items;
   }
 
-  Growth growth() const override {
-    return s_.every_step && !s_.covers_all ? Growth{.fill = s_.quota.budget} : Growth{.attended = 1};
-  }
+  Growth growth() const override { return s_.every_step ? StepEviction::growth() : Growth{.attended = 1}; }
 
  private:
-  bool per_head() const { return s_.group == Group::kPerHead; }
-  double lists(const config::Model& model) const { return per_head() ? model.n_q_heads : model.n_kv_heads; }
+  std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const override {
+    return std::make_unique<H2oRule>(layer, s_);
+  }
+  double lists(const config::Model& model) const { return per_query_head_ ? model.n_q_heads : model.n_kv_heads; }
+
   H2oSetting s_;
 };
 
@@ -217,8 +208,7 @@ std::unique_ptr<Policy> make_h2o(const ParameterValues& values, const Lengths& l
   H2oSetting s = h2o_fields().read(values);
   if (values.is_text("recent")) s.quota.recent = s.quota.budget / 2;
   check_quota(values, s.quota);
-  s.covers_all = s.quota.budget >= lengths.bound();
-  return std::make_unique<H2o>(s);
+  return std::make_unique<H2o>(s, lengths);
 }
 
 }  // namespace

@@ -30,15 +30,10 @@
 namespace kvcast::policy {
 namespace {
 
-class HsaHead final : public HeadRetrieval {
+class HsaHead final : public HeadRetrievalBy<HsaSetting> {
  public:
   HsaHead(const LayerInput& input, int kv_head, const TokenList& tokens, const HsaSetting& setting)
-      : layer_(input.layer()),
-        kv_head_(kv_head),
-        members_(static_cast<std::size_t>(input.info().group())),
-        d_(static_cast<std::size_t>(input.info().head_dim)),
-        tokens_(tokens),
-        s_(setting),
+      : HeadRetrievalBy(input, kv_head, tokens, setting),
         dims_(static_cast<std::size_t>(setting.dims(input.info().head_dim))),
         tail_(input.info().head_dim, setting.page(), input.info().decode_steps / setting.page() + 2, Summary::kMinMax,
               setting.format) {
@@ -178,14 +173,14 @@ class HsaHead final : public HeadRetrieval {
   void score_block(int t, std::size_t first, const float* block, std::size_t scored, float* out, std::size_t n) const {
     const float* q[heads];
     for (std::size_t g = 0; g < heads; ++g) q[g] = query(t, first + g);
-    Lanes sums[heads][kBlock / kLanes] = {};
+    SimdFloats sums[heads][kBlock / kSimdWidth] = {};
     for (std::size_t k = 0; k < chosen_dims_.size(); ++k) {
-      const auto* const bounds = reinterpret_cast<const Lanes*>(block + place_[bound_[k]] * kBlock);
+      const auto* const bounds = reinterpret_cast<const SimdFloats*>(block + place_[bound_[k]] * kBlock);
 #pragma GCC unroll 2
       for (std::size_t g = 0; g < heads; ++g) {
         const float factor = q[g][chosen_dims_[k]];
 #pragma GCC unroll 4
-        for (std::size_t i = 0; i < kBlock / kLanes; ++i) sums[g][i] += factor * bounds[i];
+        for (std::size_t i = 0; i < kBlock / kSimdWidth; ++i) sums[g][i] += factor * bounds[i];
       }
     }
     for (std::size_t g = 0; g < heads; ++g) std::memcpy(out + g * n, sums[g], scored * sizeof(float));
@@ -234,16 +229,10 @@ class HsaHead final : public HeadRetrieval {
     }
   }
 
-  const trace::Layer& layer_;
-  int kv_head_;
-  std::size_t members_, d_;
-  TokenList tokens_;
-  HsaSetting s_;
   std::size_t dims_;
-  PageBounds tail_;                                              // pages after the prompt's full ones
-  std::size_t full_ = 0;                                         // full pages of the prompt
-  static constexpr std::size_t kLanes = 8, kBlock = 4 * kLanes;  // pages
-  using Lanes = float __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
+  PageBounds tail_;                                      // pages after the prompt's full ones
+  std::size_t full_ = 0;                                 // full pages of the prompt
+  static constexpr std::size_t kBlock = 4 * kSimdWidth;  // pages
   std::vector<std::size_t> kept_bounds_;  // the bounds in the index, of the 2·d of a page, upper ones first
   std::vector<std::size_t> place_;        // index of each bound among them; 2·d for others
   Floats index_;                          // [block × bound kept × page of the block]

@@ -18,6 +18,7 @@
 #include <iterator>
 
 #include "base/error.hpp"
+#include "base/floats.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
@@ -53,15 +54,14 @@ std::vector<float> median_key(const MatrixView& keys, const Held& held) {
 }
 
 double distance(const float* a, const float* b, std::size_t d) {
-  constexpr std::size_t kLanes = 8;  // independent partial sums
-  float lanes[kLanes] = {};
+  float partial[kSimdWidth] = {};
   std::size_t j = 0;
-  for (; j + kLanes <= d; j += kLanes) {
-    for (std::size_t l = 0; l < kLanes; ++l) lanes[l] += (a[j + l] - b[j + l]) * (a[j + l] - b[j + l]);
+  for (; j + kSimdWidth <= d; j += kSimdWidth) {
+    for (std::size_t l = 0; l < kSimdWidth; ++l) partial[l] += (a[j + l] - b[j + l]) * (a[j + l] - b[j + l]);
   }
-  for (; j < d; ++j) lanes[0] += (a[j] - b[j]) * (a[j] - b[j]);
+  for (; j < d; ++j) partial[0] += (a[j] - b[j]) * (a[j] - b[j]);
   double sum = 0;
-  for (const float lane : lanes) sum += static_cast<double>(lane);
+  for (const float p : partial) sum += static_cast<double>(p);
   return std::sqrt(sum);
 }
 
@@ -122,7 +122,6 @@ void score_to(const MatrixView& keys, const Held& held, const std::vector<float>
 
 struct KeyDiffSetting {
   Quota quota;
-  bool covers_all = false;  // the budget covers every token of the sequence
   std::int64_t block = 0;
   double recent_fraction = 0;  // share of the budget, instead of quota.recent
   Anchor anchor = Anchor::kMean;
@@ -153,8 +152,7 @@ class KeyDiffRule final : public EvictionRule {
     for (std::size_t h = 0; h < held.size(); ++h) {
       if (static_cast<std::int64_t>(held[h].size()) <= s_.quota.budget) continue;
       rate(h);
-      choose_stay(held[h], scores_, s_.quota, stay_);
-      keep_only(held[h], stay_);
+      keep_best(held[h], scores_, s_.quota);
     }
   }
 
@@ -162,27 +160,20 @@ class KeyDiffRule final : public EvictionRule {
   KeyDiffSetting s_;
   std::vector<RunningDistinctness> running_;  // by head, from the first step on
   std::vector<float> scores_;
-  std::vector<std::int32_t> stay_;
 };
 
-class KeyDiff final : public Policy {
+class KeyDiff final : public StepEviction {
  public:
-  explicit KeyDiff(const KeyDiffSetting& setting) : s_(setting) {}
-
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
-    return evicting_selector(layer, std::make_unique<KeyDiffRule>(layer.layer(), s_), s_.block, false);
-  }
+  KeyDiff(const KeyDiffSetting& setting, const Lengths& lengths)
+      : StepEviction(setting.quota.budget, setting.block, lengths), s_(setting) {}
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    const double n = tokens_to_rank(shape, s_.quota.budget);
+    const double n = tokens_to_rank(shape, budget_);
     if (n == 0) return;
     const double lists = shape.batch * shape.model->n_kv_heads;
     const OpId op = score(*shape.model, lists, n, 2, ops, ops.ready());
-    rank_and_compact(*shape.model, lists, lists, n, static_cast<double>(s_.quota.budget),
-                     static_cast<double>(s_.quota.budget), ops, op);
+    rank_and_compact(*shape.model, lists, n, budget_, ops, op);
   }
-
-  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.quota.budget}; }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
@@ -195,14 +186,11 @@ class KeyDiff final : public Policy {
     evict_least(shape, lists, ops, op);
   }
 
-  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
-    const std::int64_t held = std::min(shape.tokens, s_.quota.budget + 1);
-    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
+ private:
+  std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const override {
+    return std::make_unique<KeyDiffRule>(layer.layer(), s_);
   }
 
-  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.fill = s_.quota.budget}; }
-
- private:
   // Scores `rows` lists of n keys each, read `passes` times.
   OpId score(const config::Model& model, double rows, double n, double passes, LayerOps& ops, OpId after) const {
     const Dims m(model);
@@ -239,7 +227,6 @@ const Fields<KeyDiffSetting>& keydiff_fields() {
 std::unique_ptr<Policy> make_keydiff(const ParameterValues& values, const Lengths& lengths) {
   KeyDiffSetting s = keydiff_fields().read(values);
   check_quota(values, s.quota);
-  s.covers_all = s.quota.budget >= lengths.bound();
   if (s.recent_fraction > 0) {
     if (s.quota.recent > 0) {
       throw UserError(values.where("recent"),
@@ -252,7 +239,7 @@ std::unique_ptr<Policy> make_keydiff(const ParameterValues& values, const Length
       throw UserError(values.where("recent_fraction"), "sink and the recent fraction together exceed the budget");
     }
   }
-  return std::make_unique<KeyDiff>(s);
+  return std::make_unique<KeyDiff>(s, lengths);
 }
 
 }  // namespace

@@ -46,15 +46,13 @@ class NormRule final : public EvictionRule {
         const float* const key = keys.row(static_cast<std::size_t>(i));
         scores_.push_back(-dot(key, key, keys.cols));  // has the same ranking as the norm
       }
-      choose_stay(held[h], scores_, s_.quota, stay_);
-      keep_only(held[h], stay_);
+      keep_best(held[h], scores_, s_.quota);
     }
   }
 
   const trace::Layer& layer_;
   NormSetting s_;
   std::vector<float> scores_;
-  std::vector<std::int32_t> stay_;
 };
 
 // Norms of the `n` keys of each list.
@@ -85,7 +83,7 @@ class NormRetention final : public Retention {
     if (shape.stop() < s_.prune_after || n <= static_cast<double>(kept_)) return;
     const double lists = shape.batch * static_cast<double>(shape.model->n_kv_heads);
     const OpId op = score_norms(*shape.model, lists, n, ops, ops.ready());
-    rank_and_compact(*shape.model, lists, lists, n, static_cast<double>(kept_), static_cast<double>(kept_), ops, op);
+    rank_and_compact(*shape.model, lists, n, kept_, ops, op);
   }
 
   PromptBlocks prompt_blocks(const config::Model&, int) const override {
@@ -98,20 +96,12 @@ class NormRetention final : public Retention {
 };
 
 // Also evicts at every step.
-class NormEviction final : public Policy {
+class NormEviction final : public StepEviction {
  public:
   NormEviction(const NormSetting& setting, const Lengths& lengths)
-      : s_(setting), prompt_(setting), covers_all_(setting.quota.budget >= lengths.bound()) {}
-
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
-    return evicting_selector(layer, std::make_unique<NormRule>(layer.layer(), s_), s_.block, false);
-  }
+      : StepEviction(setting.quota.budget, setting.block, lengths), s_(setting), prompt_(setting) {}
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override { prompt_.prefill_cost(shape, ops); }
-
-  PromptBlocks prompt_blocks(const config::Model& model, int layer) const override {
-    return prompt_.prompt_blocks(model, layer);
-  }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
@@ -122,17 +112,13 @@ class NormEviction final : public Policy {
     evict_least(shape, lists, ops, op);
   }
 
-  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
-    const std::int64_t held = std::min(shape.tokens, s_.quota.budget + 1);
-    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
+ private:
+  std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const override {
+    return std::make_unique<NormRule>(layer.layer(), s_);
   }
 
-  Growth growth() const override { return covers_all_ ? Growth{.attended = 1} : Growth{.fill = s_.quota.budget}; }
-
- private:
   NormSetting s_;
   NormRetention prompt_;
-  bool covers_all_;
 };
 
 const Fields<NormSetting>& keyl2norm_fields() {

@@ -24,16 +24,11 @@
 namespace kvcast::policy {
 namespace {
 
-class KiviHead final : public HeadRetrieval {
+class KiviHead final : public HeadRetrievalBy<KiviSetting> {
  public:
   KiviHead(const LayerInput& input, int kv_head, const TokenList& tokens, const KiviSetting& setting,
            std::unique_ptr<HeadRetrieval> selector)
-      : layer_(input.layer()),
-        kv_head_(kv_head),
-        members_(static_cast<std::size_t>(input.info().group())),
-        d_(static_cast<std::size_t>(input.info().head_dim)),
-        tokens_(tokens),
-        s_(setting),
+      : HeadRetrievalBy(input, kv_head, tokens, setting),
         selector_(std::move(selector)),
         packed_keys_(pack_keys()),
         packed_values_(pack_values()),
@@ -151,11 +146,6 @@ class KiviHead final : public HeadRetrieval {
     }
   }
 
-  const trace::Layer& layer_;
-  int kv_head_;
-  std::size_t members_, d_;
-  TokenList tokens_;
-  KiviSetting s_;
   std::unique_ptr<HeadRetrieval> selector_;
   std::vector<float> packed_keys_, packed_values_;  // dequantised, by index in the list
   StepScores products_;

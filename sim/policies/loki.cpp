@@ -41,15 +41,11 @@ struct LokiSetting {
   }
 };
 
-class LokiHead final : public HeadRetrieval {
+class LokiHead final : public HeadRetrievalBy<LokiSetting> {
  public:
   LokiHead(const LayerInput& input, int kv_head, const TokenList& tokens, const LokiSetting& setting)
-      : layer_(input.layer()),
-        kv_head_(kv_head),
-        members_(static_cast<std::size_t>(input.info().group())),
-        d_(static_cast<std::size_t>(input.info().head_dim)),
+      : HeadRetrievalBy(input, kv_head, tokens, setting),
         dims_(static_cast<std::size_t>(setting.dims_of(input.info().head_dim))),
-        s_(setting),
         components_(find_components()),
         rotated_(rotate_keys()),
         ranks_({{rotated_.data(), rotated_.size() / dims_, dims_, dims_},
@@ -92,10 +88,7 @@ class LokiHead final : public HeadRetrieval {
     for (std::size_t i = 0; i < dims_; ++i) out[i] = dot(components_.data() + i * d_, q, d_);
   }
 
-  const trace::Layer& layer_;
-  int kv_head_;
-  std::size_t members_, d_, dims_;
-  LokiSetting s_;
+  std::size_t dims_;
   std::vector<float> components_, rotated_;  // rotated_: the leading components of the keys at all positions
   TokenTopK ranks_;
 };

@@ -18,6 +18,7 @@
 #include <numbers>
 #include <numeric>
 
+#include "base/index.hpp"
 #include "base/random.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/host_attention.hpp"
@@ -32,11 +33,6 @@ struct MagicpigSetting {
   std::uint64_t seed = 0;
   StaticTokens fixed;
 };
-
-template <typename T>
-std::size_t index(T i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Probability that a key with this cosine to the query collides in two tables or more.
 double sampling_probability(double cosine, const MagicpigSetting& s) {

@@ -54,8 +54,7 @@ class RkvRule final : public EvictionRule {
     if (static_cast<std::int64_t>(held[0].size()) < s_.full()) return;
     for (std::size_t h = 0; h < held.size(); ++h) {
       score(static_cast<int>(h), end, held[h]);
-      choose_stay(held[h], scores_, {s_.budget, 0, s_.window}, stay_);
-      keep_only(held[h], stay_);
+      keep_best(held[h], scores_, {s_.budget, 0, s_.window});
     }
   }
 
@@ -118,7 +117,6 @@ class RkvRule final : public EvictionRule {
   const trace::Layer& layer_;
   RkvSetting s_;
   std::vector<float> scores_, rated_, pooled_, row_;
-  std::vector<std::int32_t> stay_;
 };
 
 class Rkv final : public Policy {
@@ -134,8 +132,7 @@ class Rkv final : public Policy {
     if (n < s_.full()) return;
     const double lists = shape.batch * Dims(*shape.model).kv_heads;
     const OpId op = score(*shape.model, lists, static_cast<double>(n), ops, ops.ready());
-    const auto kept = static_cast<double>(s_.budget);
-    rank_and_compact(*shape.model, lists, lists, static_cast<double>(n), kept, kept, ops, op);
+    rank_and_compact(*shape.model, lists, static_cast<double>(n), s_.budget, ops, op);
   }
 
   PromptBlocks prompt_blocks(const config::Model&, int) const override {
@@ -148,8 +145,7 @@ class Rkv final : public Policy {
     if (covers_all_) return;
     const double lists = static_cast<double>(shape.heads.size()) / static_cast<double>(s_.buffer);
     op = score(*shape.model, lists, static_cast<double>(s_.full()), ops, op);
-    const auto kept = static_cast<double>(s_.budget);
-    rank_and_compact(*shape.model, lists, lists, static_cast<double>(s_.full()), kept, kept, ops, op);
+    rank_and_compact(*shape.model, lists, static_cast<double>(s_.full()), s_.budget, ops, op);
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {

@@ -30,10 +30,9 @@ struct SeerSetting {
   bool covers_all = false;
 };
 
-class SeerHead final : public HeadRetrieval {
+class SeerHead final : public HeadRetrievalBy<SeerSetting> {
  public:
-  SeerHead(const LayerInput& input, int kv_head, const TokenList& tokens, const SeerSetting& setting)
-      : layer_(input.layer()), kv_head_(kv_head), tokens_(tokens), s_(setting) {}
+  using HeadRetrievalBy::HeadRetrievalBy;
 
   void step(int t, std::span<HeadSelection> out) override {
     const std::int64_t n = tokens_.size(t);
@@ -72,10 +71,6 @@ class SeerHead final : public HeadRetrieval {
     return out;
   }
 
-  const trace::Layer& layer_;
-  int kv_head_;
-  TokenList tokens_;
-  SeerSetting s_;
   Ranking ranking_;
   std::vector<float> row_;
 };

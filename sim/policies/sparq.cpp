@@ -45,15 +45,10 @@ struct SparqSetting {
   }
 };
 
-class SparqHead final : public HeadRetrieval {
+class SparqHead final : public HeadRetrievalBy<SparqSetting> {
  public:
   SparqHead(const LayerInput& input, int kv_head, const TokenList& tokens, const SparqSetting& setting)
-      : layer_(input.layer()),
-        kv_head_(kv_head),
-        members_(static_cast<std::size_t>(input.info().group())),
-        d_(static_cast<std::size_t>(input.info().head_dim)),
-        tokens_(tokens),
-        s_(setting),
+      : HeadRetrievalBy(input, kv_head, tokens, setting),
         dims_(static_cast<std::size_t>(setting.dims_of(input.info().head_dim))),
         products_(layer_.keys(kv_head), input.info().decode_steps, members_,
                   [this](int t, std::size_t member, std::span<float> out) { write_query(t, member, out); }),
@@ -145,11 +140,6 @@ class SparqHead final : public HeadRetrieval {
     ++values_;
   }
 
-  const trace::Layer& layer_;
-  int kv_head_;
-  std::size_t members_, d_;
-  TokenList tokens_;
-  SparqSetting s_;
   std::size_t dims_;
   StepScores products_;
   Ranking ranking_;

@@ -22,7 +22,6 @@ struct TovaSetting {
   Quota quota;
   std::int64_t block = 0;
   bool whole_layer = true;
-  bool covers_all = false;  // the budget covers every token of the sequence
 };
 
 class TovaRule final : public EvictionRule {
@@ -64,8 +63,7 @@ class TovaRule final : public EvictionRule {
         for (std::size_t i = 0; i < scores_.size(); ++i) scores_[i] += weights_[i];
       }
       for (float& x : scores_) x /= static_cast<float>(members);
-      choose_stay(list, scores_, s_.quota, stay_);
-      keep_only(list, stay_);
+      keep_best(list, scores_, s_.quota);
     }
     if (s_.whole_layer) std::fill(held.begin() + 1, held.end(), held[0]);
   }
@@ -74,19 +72,15 @@ class TovaRule final : public EvictionRule {
   PromptRows rows_;
   TovaSetting s_;
   std::vector<float> weights_, scores_;
-  std::vector<std::int32_t> stay_;
 };
 
-class Tova final : public Policy {
+class Tova final : public StepEviction {
  public:
-  explicit Tova(const TovaSetting& setting) : s_(setting) {}
-
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
-    return evicting_selector(layer, std::make_unique<TovaRule>(layer.layer(), s_), s_.block, false);
-  }
+  Tova(const TovaSetting& setting, const Lengths& lengths)
+      : StepEviction(setting.quota.budget, setting.block, lengths), s_(setting) {}
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    const double n = tokens_to_rank(shape, s_.quota.budget), times = shape.batch;
+    const double n = tokens_to_rank(shape, budget_), times = shape.batch;
     if (n == 0) return;
     const Dims m(*shape.model);
     Kernel row{KernelClass::kScore, times * (m.kv_heads * n + m.q_heads) * m.row(),
@@ -97,24 +91,18 @@ class Tova final : public Policy {
                 times * lists(*shape.model) * n * kScoreBytes};
     mean.flops = times * m.q_heads * n * 5;  // maximum, difference and exponential, sum, division, mean
     op = ops.compute(Kind::kScore, "softmax and mean", mean, {op});
-    rank_and_compact(*shape.model, times * lists(*shape.model), times * m.kv_heads, n,
-                     static_cast<double>(s_.quota.budget), static_cast<double>(s_.quota.budget), ops, op);
+    const auto kept = static_cast<double>(budget_);
+    rank_and_compact(*shape.model, times * lists(*shape.model), times * m.kv_heads, n, kept, kept, ops, op);
   }
-
-  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.quota.budget}; }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     attend_and_evict(shape, false, lists(*shape.model), ops);
   }
 
-  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
-    const std::int64_t held = std::min(shape.tokens, s_.quota.budget + 1);
-    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
-  }
-
-  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.fill = s_.quota.budget}; }
-
  private:
+  std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const override {
+    return std::make_unique<TovaRule>(layer.layer(), s_);
+  }
   double lists(const config::Model& model) const { return s_.whole_layer ? 1 : model.n_kv_heads; }
   TovaSetting s_;
 };
@@ -153,10 +141,9 @@ Descriptor describe_tova() {
     return ReplayNeeds{.whole_prompt = tova_fields().read(values).block > 0};
   };
   d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    TovaSetting s = tova_fields().read(values);
+    const TovaSetting s = tova_fields().read(values);
     check_quota(values, s.quota);
-    s.covers_all = s.quota.budget >= lengths.bound();
-    return std::make_unique<Tova>(s);
+    return std::make_unique<Tova>(s, lengths);
   };
   return d;
 }

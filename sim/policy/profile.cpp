@@ -79,8 +79,7 @@ const std::vector<std::string>& head_score_kinds() {
 void Profile::check_shape(const trace::TraceInfo& info) const {
   if (info.n_layers == n_layers && info.n_q_heads == n_q_heads && info.n_kv_heads == n_kv_heads) return;
   throw UserError(
-      fmt::format("{}: the profile is of a model with {} layers, {} query and {} KV heads; the trace has {}, "
-                  "{} and {}",
+      fmt::format("{}: the profile is of a model with {} layers, {} query and {} KV heads; the trace has {}, {} and {}",
                   path, n_layers, n_q_heads, n_kv_heads, info.n_layers, info.n_q_heads, info.n_kv_heads));
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/floats.hpp"
+#include "base/index.hpp"
 #include "base/log_sum_exp.hpp"
 #include "policy_parts/ranking.hpp"
 
@@ -16,11 +17,6 @@ namespace kvcast::policy {
 namespace {
 
 constexpr std::size_t kCentroidsAtOnce = 128;  // enough for the products to outweigh the packing of the keys
-
-template <typename T>
-std::size_t index(T i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Copies rows of a matrix.
 std::vector<float> gather(const MatrixView& all, std::span<const std::size_t> rows) {
@@ -38,26 +34,15 @@ void normalise_rows(std::vector<float>& rows, std::size_t d) {
 
 }  // namespace
 
-const std::vector<std::string>& place_names() {
-  static const std::vector<std::string> names = {"last", "first", "uniform", "random"};
-  return names;
-}
-
-Place parse_place(std::string_view name) {
-  const auto found = std::find(place_names().begin(), place_names().end(), name);
-  KVCAST_CHECK(found != place_names().end());
-  return static_cast<Place>(found - place_names().begin());
-}
-
-std::vector<std::int64_t> centroid_positions(Place place, std::int64_t count, std::int64_t prompt,
+std::vector<std::int64_t> centroid_positions(CentroidQueries which, std::int64_t count, std::int64_t prompt,
                                              const Stream& stream) {
   KVCAST_CHECK(count >= 1 && count <= prompt);
   std::vector<std::int64_t> out(index(count));
-  std::iota(out.begin(), out.end(), place == Place::kLast ? prompt - count : 0);
-  if (place == Place::kUniform) {
+  std::iota(out.begin(), out.end(), which == CentroidQueries::kLast ? prompt - count : 0);
+  if (which == CentroidQueries::kUniform) {
     for (std::int64_t& i : out) i = i * prompt / count;
   }
-  if (place == Place::kRandom) {
+  if (which == CentroidQueries::kRandom) {
     // Selection sampling (Knuth, The Art of Computer Programming, volume 2, algorithm S).
     std::size_t taken = 0;
     for (std::int64_t i = 0; taken < out.size(); ++i) {

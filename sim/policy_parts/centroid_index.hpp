@@ -4,8 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/random.hpp"
@@ -13,13 +11,12 @@
 
 namespace kvcast::policy {
 
-enum class Place : std::uint8_t { kLast, kFirst, kUniform, kRandom };
-const std::vector<std::string>& place_names();
-Place parse_place(std::string_view name);  // `name` is one of place_names()
+// The prompt queries that become centroids.
+enum class CentroidQueries : std::uint8_t { kLast, kFirst, kUniform, kRandom };
 
 // Ascending prompt positions of `count` ≤ prompt queries: the last ones, the first ones, ⌊i·prompt/count⌋ for i = 0, 1,
 // …, or a random sample without repetition.
-std::vector<std::int64_t> centroid_positions(Place place, std::int64_t count, std::int64_t prompt,
+std::vector<std::int64_t> centroid_positions(CentroidQueries which, std::int64_t count, std::int64_t prompt,
                                              const Stream& stream);
 // Rows of a trace's queries at these prompt positions. Throws UserError if one is missing.
 std::vector<std::size_t> query_rows(const trace::TraceInfo& info, std::span<const std::int64_t> positions);

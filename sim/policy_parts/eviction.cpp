@@ -54,10 +54,13 @@ class EvictingSelector final : public Selector {
 
 void EvictionRule::after_step(int, std::vector<Held>&) {}
 
-void choose_stay(const Held& held, std::span<const float> scores, const Quota& quota, std::vector<std::int32_t>& stay) {
+std::vector<std::int32_t> keep_best(Held& held, std::span<const float> scores, const Quota& quota) {
   KVCAST_CHECK(scores.size() == held.size() && quota.sink + quota.recent <= quota.budget);
-  stay.clear();
-  if (size_of(held) <= quota.budget) return append_range(0, size_of(held), stay);
+  std::vector<std::int32_t> stay;
+  if (size_of(held) <= quota.budget) {
+    append_range(0, size_of(held), stay);
+    return stay;
+  }
   // Sink tokens were never evicted, so they are first in the list; the recent ones are last.
   const auto sinks = std::lower_bound(held.begin(), held.end(), quota.sink) - held.begin();
   const auto end = static_cast<std::ptrdiff_t>(held.size()) - quota.recent;
@@ -69,11 +72,9 @@ void choose_stay(const Held& held, std::span<const float> scores, const Quota& q
   append_range(0, sinks, stay);
   for (const std::int32_t i : best) stay.push_back(i + static_cast<std::int32_t>(sinks));
   append_range(end, size_of(held), stay);
-}
-
-void keep_only(Held& held, const std::vector<std::int32_t>& stay) {
   for (std::size_t i = 0; i < stay.size(); ++i) held[i] = held[static_cast<std::size_t>(stay[i])];
   held.resize(stay.size());
+  return stay;
 }
 
 std::vector<std::int64_t> prompt_ends(const trace::TraceInfo& info, std::int64_t block) {
@@ -115,6 +116,11 @@ void check_quota(const ParameterValues& values, const Quota& quota) {
   }
 }
 
+std::vector<MemoryItem> StepEviction::memory(const MemoryShape& shape) const {
+  const auto held = static_cast<double>(std::min(shape.tokens, budget_ + 1));
+  return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, held, per_query_head_)}};
+}
+
 double tokens_to_rank(const PrefillLayer& shape, std::int64_t budget) {
   const std::int64_t held = std::min(shape.start, budget) + shape.length();
   return held > budget ? static_cast<double>(held) : 0;
@@ -129,6 +135,12 @@ void rank_and_compact(const config::Model& model, double rows, double lists, dou
   Kernel compact{KernelClass::kGather, moved, moved};
   compact.unit_bytes = m.row();
   ops.compute(Kind::kIndex, "compact", compact, {picked});
+}
+
+void rank_and_compact(const config::Model& model, double lists, double ranked, std::int64_t kept, LayerOps& ops,
+                      OpId after) {
+  const auto stay = static_cast<double>(kept);
+  rank_and_compact(model, lists, lists, ranked, stay, stay, ops, after);
 }
 
 void attend_and_evict(const DecodeLayer& shape, bool accumulates, double lists, LayerOps& ops) {

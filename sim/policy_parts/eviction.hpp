@@ -19,11 +19,9 @@ struct Quota {
   std::int64_t sink = 0, recent = 0;
 };
 
-// Finds the indices into `held` of the tokens that stay: the protected ones, then the best of the others; ties go to
-// the lower position. scores: one per held token. All stay if there are at most quota.budget.
-void choose_stay(const Held& held, std::span<const float> scores, const Quota& quota, std::vector<std::int32_t>& stay);
-// Removes all tokens except those at these indices.
-void keep_only(Held& held, const std::vector<std::int32_t>& stay);
+// Removes all tokens but the protected ones and the best of the others, `quota.budget` in all; ties go to the lower
+// position. scores: one per held token. Returns the former indices of the tokens that stay, ascending.
+std::vector<std::int32_t> keep_best(Held& held, std::span<const float> scores, const Quota& quota);
 
 // Ranks and evicts in one layer of one sequence. There is one list of tokens per selecting head: KV heads, or query
 // heads.
@@ -54,6 +52,28 @@ std::unique_ptr<Selector> evicting_selector(const LayerInput& layer, std::unique
 // Throws UserError if sink and recent together exceed the budget.
 void check_quota(const ParameterValues& values, const Quota& quota);
 
+// A policy that keeps `budget` tokens per list between steps: it evicts after the prompt, or after each `block` of it,
+// and one token after each step.
+class StepEviction : public Policy {
+ public:
+  StepEviction(std::int64_t budget, std::int64_t block, const Lengths& lengths, bool per_query_head = false)
+      : budget_(budget), block_(block), covers_all_(budget >= lengths.bound()), per_query_head_(per_query_head) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+    return evicting_selector(layer, rule(layer), block_, per_query_head_);
+  }
+  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {block_, budget_}; }
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override;  // the KV cache
+  Growth growth() const override { return covers_all_ ? Growth{.attended = 1} : Growth{.fill = budget_}; }
+
+ protected:
+  virtual std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const = 0;
+
+  const std::int64_t budget_, block_;
+  const bool covers_all_;  // the budget covers every token of the sequence
+  const bool per_query_head_;
+};
+
 // ---- costs
 //
 // Tokens of a head when the eviction after this block starts, for a cache of `budget`; 0 if nothing is evicted.
@@ -61,6 +81,9 @@ double tokens_to_rank(const PrefillLayer& shape, std::int64_t budget);
 // Finds the best `chosen` of `ranked` scores in `rows` rows and compacts the `kept` tokens of each KV list.
 void rank_and_compact(const config::Model& model, double rows, double lists, double ranked, double chosen, double kept,
                       LayerOps& ops, OpId after);
+// The same with one row per KV list, whose best `kept` tokens stay.
+void rank_and_compact(const config::Model& model, double lists, double ranked, std::int64_t kept, LayerOps& ops,
+                      OpId after);
 // Attends to all held tokens and writes the weights, n_q·N·4 bytes; then adds them to running totals (`accumulates`),
 // finds the smallest in each list and overwrites its slot. `lists`: rows that are ranked per sequence.
 void attend_and_evict(const DecodeLayer& shape, bool accumulates, double lists, LayerOps& ops);

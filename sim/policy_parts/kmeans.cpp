@@ -29,18 +29,9 @@ std::vector<std::size_t> draw_distinct(std::size_t n, std::size_t count, const S
   return order;
 }
 
-// Index of the first maximum. Independent lanes find the maximum; a second pass finds its index.
-std::int32_t largest(std::span<const float> row) {
-  constexpr std::size_t kLanes = 16;
-  float lanes[kLanes];
-  std::fill_n(lanes, kLanes, row[0]);
-  std::size_t i = 0;
-  for (; i + kLanes <= row.size(); i += kLanes) {
-    for (std::size_t l = 0; l < kLanes; ++l) lanes[l] = std::max(lanes[l], row[i + l]);
-  }
-  float top = *std::max_element(lanes, lanes + kLanes);
-  for (; i < row.size(); ++i) top = std::max(top, row[i]);
-  return static_cast<std::int32_t>(std::find(row.begin(), row.end(), top) - row.begin());
+// Index of the first maximum. Two vectorised passes are faster than one that compares and records the index.
+std::int32_t index_of_largest(std::span<const float> row) {
+  return static_cast<std::int32_t>(std::find(row.begin(), row.end(), largest_of(row)) - row.begin());
 }
 
 // Labels all rows by the largest product with a centre. Returns whether any label changed.
@@ -51,7 +42,7 @@ bool assign(const MatrixView& unit, const MatrixView& centres, std::vector<std::
     const std::size_t n = std::min(kBlock, unit.rows - begin);
     multiply_transposed({unit.row(begin), n, unit.cols, unit.stride}, centres, scores.data(), centres.rows);
     for (std::size_t i = 0; i < n; ++i) {
-      const std::int32_t best = largest(std::span(scores).subspan(i * centres.rows, centres.rows));
+      const std::int32_t best = index_of_largest(std::span(scores).subspan(i * centres.rows, centres.rows));
       changed = changed || labels[begin + i] != best;
       labels[begin + i] = best;
     }

@@ -84,7 +84,7 @@ class WindowRule final : public EvictionRule {
       caps = adaptive_budgets(adaptive, scores_);
     }
     if (!own) score_by_retrieval_heads(end, held);
-    keep_best(caps, held);
+    evict(caps, held);
   }
 
   // The step's own weights rank the tokens before the last `window`.
@@ -97,7 +97,7 @@ class WindowRule final : public EvictionRule {
       rows.q_heads[q].resize(list.size() - index(s_.window));
     }
     reduce_and_pool(rows, held.size());
-    keep_best(Budgets(held.size(), budget_ - s_.window), held);
+    evict(Budgets(held.size(), budget_ - s_.window), held);
   }
 
  private:
@@ -166,13 +166,11 @@ class WindowRule final : public EvictionRule {
     scores_.assign(held.size(), sum);
   }
 
-  void keep_best(const Budgets& caps, std::vector<Held>& held) {
-    std::vector<std::int32_t> stay;
+  void evict(const Budgets& caps, std::vector<Held>& held) {
     for (std::size_t h = 0; h < held.size(); ++h) {
       std::vector<float>& scores = scores_[h];
-      scores.resize(held[h].size());  // adds the window's tokens, which choose_stay does not rank
-      choose_stay(held[h], scores, {caps[h] + s_.window, 0, s_.window}, stay);
-      keep_only(held[h], stay);
+      scores.resize(held[h].size());  // adds the window's tokens, which keep_best does not rank
+      keep_best(held[h], scores, {caps[h] + s_.window, 0, s_.window});
     }
   }
 

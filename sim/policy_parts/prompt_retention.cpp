@@ -64,39 +64,27 @@ class PromptRetention final : public Retention {
 };
 
 // A member that also evicts at every step.
-class DecodeEviction final : public Policy {
+class DecodeEviction final : public StepEviction {
  public:
   DecodeEviction(const PromptEviction& setting, const Lengths& lengths)
-      : s_(setting), covers_all_(setting.budget >= lengths.bound()) {}
+      : StepEviction(setting.budget, setting.block, lengths, setting.group == Group::kPerHead), s_(setting) {}
 
   void survey(std::span<const LayerInput* const> layers) override { preferences_ = survey_preferences(s_, layers); }
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
-    return evicting_selector(layer, rule_of(s_, layer, preferences_), s_.block, per_head());
-  }
-
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    prompt_eviction_cost(s_, shape, static_cast<double>(s_.budget), ops);
+    prompt_eviction_cost(s_, shape, static_cast<double>(budget_), ops);
   }
-
-  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.budget}; }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
-    attend_and_evict(shape, false, per_head() ? shape.model->n_q_heads : shape.model->n_kv_heads, ops);
+    attend_and_evict(shape, false, per_query_head_ ? shape.model->n_q_heads : shape.model->n_kv_heads, ops);
   }
-
-  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
-    const std::int64_t held = std::min(shape.tokens, s_.budget + 1);
-    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held), per_head())}};
-  }
-
-  Growth growth() const override { return covers_all_ ? Growth{.attended = 1} : Growth{.fill = s_.budget}; }
 
  private:
-  bool per_head() const { return s_.group == Group::kPerHead; }
+  std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const override {
+    return rule_of(s_, layer, preferences_);
+  }
 
   PromptEviction s_;
-  bool covers_all_;
   std::vector<double> preferences_;
 };
 

@@ -51,6 +51,26 @@ class HeadRetrieval {
   virtual std::span<const float> output(int) const { return {}; }
 };
 
+// Base of heads that have a setting.
+template <typename Setting>
+class HeadRetrievalBy : public HeadRetrieval {
+ public:
+  HeadRetrievalBy(const LayerInput& input, int kv_head, const TokenList& tokens, const Setting& setting)
+      : layer_(input.layer()),
+        kv_head_(kv_head),
+        members_(static_cast<std::size_t>(input.info().group())),
+        d_(static_cast<std::size_t>(input.info().head_dim)),
+        tokens_(tokens),
+        s_(setting) {}
+
+ protected:
+  const trace::Layer& layer_;
+  const int kv_head_;
+  const std::size_t members_, d_;  // query heads of the group; dimensions of a head
+  const TokenList tokens_;
+  const Setting s_;
+};
+
 class Retrieval {
  public:
   virtual ~Retrieval() = default;

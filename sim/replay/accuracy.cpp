@@ -30,8 +30,8 @@ double AccuracyMeter::error_of(int t, int q_head, const float* output) const {
   const std::span<const float> full = oracle_.output(q_head, t);
   double error = 0, norm = 0;
   for (std::size_t j = 0; j < full.size(); ++j) {
-    const double x = full[j], off = static_cast<double>(output[j]) - x;
-    error += off * off, norm += x * x;
+    const double x = full[j], difference = static_cast<double>(output[j]) - x;
+    error += difference * difference, norm += x * x;
   }
   return norm > 0 ? std::sqrt(error / norm) : 0;
 }

@@ -34,7 +34,7 @@ Oracle::Oracle(std::unique_ptr<trace::Layer> layer, int threads, config::Precisi
     rank(static_cast<int>(head));
   });
   trace::Targets targets = trace::read_targets(info());
-  const bool any = std::any_of(targets.begin(), targets.end(), [](const auto& step) { return !step.empty(); });
+  const bool any = std::ranges::any_of(targets, [](const auto& step) { return !step.empty(); });
   if (any) targets_ = std::make_unique<FullMass>(*layer_, std::move(targets), threads, log_sums_);
 }
 

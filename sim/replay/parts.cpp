@@ -65,9 +65,8 @@ std::vector<ReplayResult> parts(const ReplayResult& replay) {
     out[2 * i + 1].layers.push_back(
         with_steps(*layers[i], replay.growth, replay.prompt_tokens, middle, replay.decode_steps));
   }
-  const bool alike =
-      std::all_of(out.begin(), out.end(), [&](const ReplayResult& part) { return equal_counts(part, out[0]); });
-  if (alike || out.size() < 2) out.clear();
+  const bool same = std::ranges::all_of(out, [&](const ReplayResult& part) { return equal_counts(part, out[0]); });
+  if (same || out.size() < 2) out.clear();
   return out;
 }
 

@@ -116,13 +116,13 @@ double layer_error(const Oracle& oracle, const policy::Policy& policy) {
   for (int t = 0; t < info.decode_steps; ++t) {
     selector->step(t, selection);
     const int members = selection.per_query_head ? 1 : info.group();
-    double off = 0, norm = 0;
+    double difference = 0, norm = 0;
     for (int h = 0; h < info.n_q_heads; ++h) {
       const auto& attended = selection.heads[static_cast<std::size_t>(h / members)].attended;
-      off += squared_error(oracle, h, t, attended, weights);
+      difference += squared_error(oracle, h, t, attended, weights);
       for (const float x : oracle.output(h, t)) norm += static_cast<double>(x) * static_cast<double>(x);
     }
-    error += std::sqrt(off) / (std::sqrt(norm) + kSmall);
+    error += std::sqrt(difference) / (std::sqrt(norm) + kSmall);
   }
   return error;
 }
@@ -167,7 +167,7 @@ policy::Profile make_profile(std::span<const trace::Trace* const> traces, std::i
       add(profile.heads["induction"][layer], probe.induction, weight);
       set.push_back(layer_error(oracle, *policy));
     }
-    if (std::all_of(set.begin(), set.end(), [](double e) { return e == 0; })) {
+    if (std::ranges::all_of(set, [](double e) { return e == 0; })) {
       throw UserError(
           {trace->info().file},
           fmt::format(

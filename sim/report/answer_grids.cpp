@@ -172,18 +172,18 @@ AnswerChart chart_map(const json& data, const ChartContext& context) {
   json rows = json::array();
   for (const json& cell : cells) {
     const std::string best = cell.at("best");
-    const json& told = cell.at("told_apart");  // null without a second best
-    const bool has_second = best != kNone && told.is_boolean();
+    const json& distinguished = cell.at("told_apart");  // null without a second best
+    const bool has_second = best != kNone && distinguished.is_boolean();
     json row = {{"x", x.shown(cell.at("x"))},
                 {"y", y.shown(cell.at("y"))},
                 {"where", fmt::format("{} {}, {} {}", data.at("x").get<std::string>(), x.text(cell.at("x")),
                                       data.at("y").get<std::string>(), y.text(cell.at("y")))},
                 {"best", best},
                 {"color", color_of[best]},
-                {"open", has_second && !told.get<bool>()},
+                {"open", has_second && !distinguished.get<bool>()},
                 {"simulated", cell.at("simulated")},
                 {"bottleneck", cell.at("binding_resource")}};
-    if (has_second) row["distinguished"] = told.get<bool>() ? "yes" : "no";
+    if (has_second) row["distinguished"] = distinguished.get<bool>() ? "yes" : "no";
     if (cell.at("times").is_number() && best != kNone) row["times"] = number_text(cell.at("times"));
     rows.push_back(std::move(row));
   }

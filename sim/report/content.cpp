@@ -217,13 +217,13 @@ void Collector::add_timeline(const Result& result) {
   if (spans.empty()) return;
   ++timelines_;
   const result::Subject& subject = result.subject;
-  const std::tuple<std::string, std::string, std::string> place(
+  const std::tuple<std::string, std::string, std::string> identity(
       subject.model, subject.hardware, SeriesNames::join(SeriesNames::policy_of(subject), names_.variant_of(subject)));
-  if (with_timeline_.size() >= kMaxTimelines || with_timeline_.count(place) > 0 ||
+  if (with_timeline_.size() >= kMaxTimelines || with_timeline_.count(identity) > 0 ||
       content_.timeline.rows() + spans.size() > kMaxTimelineRows) {
     return;
   }
-  with_timeline_.insert(place);
+  with_timeline_.insert(identity);
   content_.experiments.set("timeline", 1);
   ++timelines_embedded_;
   double begin = std::numeric_limits<double>::infinity();

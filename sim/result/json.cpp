@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/or_null.hpp"
+
 namespace kvcast::result {
 namespace {
 
@@ -25,7 +27,7 @@ json value_json(const SettingValue& value) {
 // full names.
 void add_settings(json& config, const std::vector<Setting>& settings) {
   const auto below_a_value = [&settings](const std::string& key) {
-    return std::any_of(settings.begin(), settings.end(), [&key](const Setting& other) {
+    return std::ranges::any_of(settings, [&key](const Setting& other) {
       return key.size() > other.key.size() && key[other.key.size()] == '.' && key.starts_with(other.key);
     });
   };
@@ -186,12 +188,8 @@ json to_json(const std::optional<TaskScore>& task) {
 }
 
 json to_json(const std::string& machine, const MachineNumber& n) {
-  return {{"what", machine + ": " + n.key},
-          {"value", n.value ? json(*n.value) : json()},
-          {"unit", n.unit},
-          {"origin", origin_name(n.origin)},
-          {"uncertainty", n.uncertainty},
-          {"source", n.source}};
+  return {{"what", machine + ": " + n.key},  {"value", or_null(n.value)},    {"unit", n.unit},
+          {"origin", origin_name(n.origin)}, {"uncertainty", n.uncertainty}, {"source", n.source}};
 }
 
 json to_json(const Result& r) {

@@ -71,7 +71,7 @@ std::optional<Interval> time_interval(const Result& result, const Metric& metric
 // Returns whether the policy's work differs between texts, or between steps and layers of the only one.
 bool depends_on_text(const Result& result) {
   const auto is_sample = [](const Effect& e) { return e.source == kTraceSample; };
-  return std::any_of(result.experiment.effects.begin(), result.experiment.effects.end(), is_sample);
+  return std::ranges::any_of(result.experiment.effects, is_sample);
 }
 
 // Returns whether a score follows from the method alone, as full attention's share of itself does.
@@ -242,7 +242,7 @@ bool is_of_prefill(const Metric& metric) {
 }
 
 std::string_view bottleneck(const metrics::Attribution& time) {
-  const auto largest = std::max_element(time.bound.begin(), time.bound.end());
+  const auto largest = std::ranges::max_element(time.bound);
   return metrics::bound_name(static_cast<metrics::Bound>(largest - time.bound.begin()));
 }
 

@@ -15,13 +15,6 @@ namespace {
 
 constexpr std::int64_t kStated[] = {4096, 8192, 16384, 32768, 65536, 131072};
 
-bool is_path(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".yaml"); }
-
-std::string stem_of(const std::string& path) {
-  const std::string file = path.substr(path.find_last_of('/') + 1);
-  return file.substr(0, file.find_last_of('.'));
-}
-
 void add_recipes(const TaskSpec& task, std::string& text) {
   for (const TaskSpec& part : task.parts) add_recipes(part, text);
   if (!task.parts.empty()) return;
@@ -39,7 +32,7 @@ std::string identity_of(const config::Node& list, const std::map<std::string, Ta
 }
 
 bool declares_budget(const policy::Descriptor& d) {
-  return std::any_of(d.parameters.begin(), d.parameters.end(), [](const policy::Parameter& p) {
+  return std::ranges::any_of(d.parameters, [](const policy::Parameter& p) {
     return p.key == "budget" && std::holds_alternative<std::int64_t>(p.fallback);
   });
 }
@@ -73,14 +66,14 @@ Benchmark find_benchmark(const Catalogue& catalogue, const config::ScoreChoice& 
     if (list == nullptr) throw UserError(all.where(), fmt::format("the tasks of {} are missing", name));
     return {name, catalogue.tasks(name), identity_of(*list, catalogue.tasks(name))};
   }
-  if (!is_path(choice.benchmark)) {
+  if (!config::is_path(choice.benchmark)) {
     throw UserError(choice.where, fmt::format("unknown benchmark \"{}\"", choice.benchmark),
                     {"ruler", "longbench", "niah", "scbench", "a file of tasks", config::ScoreChoice::kNone});
   }
   const config::Node list = config::load_yaml(config::find_config("accuracy", choice.benchmark, choice.where));
   std::map<std::string, TaskSpec> tasks = read_tasks(list);
   std::string identity = identity_of(list, tasks);
-  return {stem_of(choice.benchmark), std::move(tasks), std::move(identity)};
+  return {config::stem_of(choice.benchmark), std::move(tasks), std::move(identity)};
 }
 
 std::string policy_text(const config::PolicyChoice& policy) {
@@ -97,11 +90,11 @@ std::vector<std::int64_t> stated_contexts(const config::Model& model) {
 }
 
 std::int64_t stated_context(std::int64_t prompt_tokens, const config::Model& model) {
-  const auto off = [&](std::int64_t tokens) {
+  const auto distance = [&](std::int64_t tokens) {
     return std::fabs(std::log(static_cast<double>(tokens) / static_cast<double>(prompt_tokens)));
   };
   const std::vector<std::int64_t> all = stated_contexts(model);
-  return *std::ranges::min_element(all, {}, off);
+  return *std::ranges::min_element(all, {}, distance);
 }
 
 TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, const config::Model& model,
@@ -171,7 +164,7 @@ BenchmarkScores::Requested BenchmarkScores::look_up(const BenchmarkRequest& requ
   r.model = config::read_model(config::find_config("models", request.model, {}));
   r.stated = stated_context(request.prompt_tokens, r.model);
   const auto& tasks = r.benchmark.tasks;
-  if (std::any_of(tasks.begin(), tasks.end(), [](const auto& task) { return !has_length(task.second); })) {
+  if (std::ranges::any_of(tasks, [](const auto& task) { return !has_length(task.second); })) {
     r.context = r.stated;
   }
   for (const auto& [name, task] : tasks) {

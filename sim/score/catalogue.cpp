@@ -105,15 +105,14 @@ bool fits(const std::vector<std::string>& names, const std::string& name) {
 
 bool fits_bare(const std::vector<std::string>& names, const std::string& name) {
   const auto same = [&](const std::string& other) { return bare_name(other) == bare_name(name); };
-  return names.empty() || std::any_of(names.begin(), names.end(), same);
+  return names.empty() || std::ranges::any_of(names, same);
 }
 
 template <typename Value>
 auto named(const std::map<std::string, Value>& map, const std::string& name) {
   const auto at = map.find(name);
   if (at != map.end()) return at;
-  return std::find_if(map.begin(), map.end(),
-                      [&](const auto& entry) { return bare_name(entry.first) == bare_name(name); });
+  return std::ranges::find_if(map, [&](const auto& entry) { return bare_name(entry.first) == bare_name(name); });
 }
 
 // A policy under its own name and with its own settings, for policies that no entry defines.
@@ -121,7 +120,7 @@ MethodSpec method_of(const policy::Descriptor& policy) {
   MethodSpec method;
   method.methods = {policy.name};
   method.policy = config::Node::map({{"name", config::Node::scalar(policy.name, {})}}, {});
-  const bool has_budget = std::any_of(policy.parameters.begin(), policy.parameters.end(), [](const auto& p) {
+  const bool has_budget = std::ranges::any_of(policy.parameters, [](const auto& p) {
     return p.key == "budget" && std::holds_alternative<std::int64_t>(p.fallback);
   });
   method.budget = has_budget ? MethodSpec::Budget::kTokens : MethodSpec::Budget::kNone;
@@ -168,8 +167,7 @@ double TaskSpec::full_at(std::int64_t tokens) const {
     return std::abs(
         std::log(static_cast<double>(entry.first) / static_cast<double>(std::max<std::int64_t>(1, tokens))));
   };
-  const auto nearest =
-      std::min_element(full.begin(), full.end(), [&](const auto& a, const auto& b) { return far(a) < far(b); });
+  const auto nearest = std::ranges::min_element(full, [&](const auto& a, const auto& b) { return far(a) < far(b); });
   return nearest == full.end() ? 100 : nearest->second;
 }
 
@@ -196,7 +194,7 @@ Catalogue::Catalogue() {
   const config::Node methods = config::load_yaml(config::find_config("accuracy", "methods", {}));
   for (const config::Node& node : methods.items()) methods_.push_back(read_method(node));
   for (const policy::Descriptor& policy : policy::all_policies()) {
-    const bool there = std::any_of(methods_.begin(), methods_.end(), [&](const MethodSpec& m) {
+    const bool there = std::ranges::any_of(methods_, [&](const MethodSpec& m) {
       return m.papers.empty() && m.benchmarks.empty() && fits_bare(m.methods, policy.name);
     });
     if (!there && policy.name != "full") methods_.push_back(method_of(policy));

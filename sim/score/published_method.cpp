@@ -31,7 +31,7 @@ PublishedMethod published_method(const Catalogue& catalogue, const config::Polic
   for (const MethodSpec& m : catalogue.methods()) {
     if (!is_of_policy(m, policy.name) || m.methods.empty()) continue;
     const auto fits = [&](const std::string& b) { return bare_name(b) == bare_name(benchmark); };
-    if (!m.benchmarks.empty() && std::none_of(m.benchmarks.begin(), m.benchmarks.end(), fits)) continue;
+    if (!m.benchmarks.empty() && std::ranges::none_of(m.benchmarks, fits)) continue;
     if (has_settings(policy, m)) return {m.papers.empty() ? "" : m.papers.front(), bare_name(m.methods.front()), &m};
     if (!any) similar.method = bare_name(m.methods.front()), any = true;
   }

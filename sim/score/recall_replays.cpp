@@ -49,8 +49,8 @@ std::shared_ptr<const policy::Profile> profile_of(const std::vector<std::unique_
 
 // Policies nested in this one may also need a profile.
 bool wants_profile(const policy::Descriptor& descriptor) {
-  return std::any_of(descriptor.parameters.begin(), descriptor.parameters.end(),
-                     [](const policy::Parameter& p) { return p.key == "profile" || p.accepts("<policy>"); });
+  return std::ranges::any_of(descriptor.parameters,
+                             [](const policy::Parameter& p) { return p.key == "profile" || p.accepts("<policy>"); });
 }
 
 }  // namespace

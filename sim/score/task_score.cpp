@@ -72,7 +72,7 @@ std::optional<result::TaskScore> task_score(const ScoreModel& model, const repla
 
 std::string why_no_score(const replay::ReplayResult& replay) {
   const auto& steps = replay.targets.steps;
-  const bool any = std::any_of(steps.begin(), steps.end(), [](const auto& step) { return step.targets > 0; });
+  const bool any = std::ranges::any_of(steps, [](const auto& step) { return step.targets > 0; });
   return any && replay.targets.retrieving == 0
              ? "no compressed layer of the trace has a head that attends to the targets under full attention"
              : "";

@@ -1,6 +1,5 @@
 #include "serve/catalogue.hpp"
 
-#include <filesystem>
 #include <variant>
 
 #include "config/find.hpp"
@@ -56,8 +55,7 @@ json value_json(const policy::ParameterValue& value) {
 // Names of the files under configs/policies: the papers' settings.
 json policy_files_json() {
   json names = json::array();
-  for (const std::string& file : config::config_files("policies"))
-    names.push_back(std::filesystem::path(file).stem().string());
+  for (const std::string& file : config::config_files("policies")) names.push_back(config::stem_of(file));
   return names;
 }
 
@@ -143,7 +141,7 @@ json models_json() {
     try {
       all.push_back(to_json(config::read_model(file)));
     } catch (const UserError& error) {  // a known model that kvcast does not simulate
-      all.push_back({{"name", std::filesystem::path(file).stem().string()}, {"refused", error.what()}});
+      all.push_back({{"name", config::stem_of(file)}, {"refused", error.what()}});
     }
   }
   return all;

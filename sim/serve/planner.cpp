@@ -137,8 +137,7 @@ class Planner::Impl {
     auto expanded = config::expand_sweep(config);
     if (expanded.size() > kMostPoints) {
       throw UserError(config.key_where("sweep"),
-                      fmt::format("{} experiments are more than the {} of a request; `kvcast "
-                                  "sweep` runs them",
+                      fmt::format("{} experiments are more than the {} of a request; `kvcast sweep` runs them",
                                   expanded.size(), kMostPoints));
     }
     for (config::SweepPoint& point : expanded) {

@@ -21,7 +21,7 @@ void CostTable::price(lower::WorkId id) {
   const hardware::Cost cost = model_.cost(work.work, work.lane);
   Entry& entry = entries_[id];
   entry.latency = static_cast<double>(cost.latency);
-  entry.pace = cost.pace;
+  entry.weight = cost.weight;
   entry.demands_begin = static_cast<std::uint32_t>(demands_.size());
   for (const hardware::Demand& d : cost.demands) {
     demands_.push_back({static_cast<std::uint16_t>(d.resource), d.amount});

@@ -17,7 +17,7 @@ class CostTable {
  public:
   struct Entry {
     double latency = 0;  // picoseconds
-    double pace = 1;
+    double weight = 1;
     std::uint32_t demands_begin = 0, demands_end = 0;
     hardware::Issue issue;  // valid if `issued`
     float uncertainty = 0;

@@ -252,8 +252,8 @@ class Simulation {
         if (detailed || i == lowered_.middle) blocks.push_back(windows_[i].recorded(usual_.system));
       }
       on_step = time_effects(blocks, kLeastEffect, detailed);
-      result_.unsettled = result_.unsettled ||
-                          std::any_of(on_step.begin(), on_step.end(), [](const TimeEffect& e) { return e.unsettled; });
+      result_.unsettled =
+          result_.unsettled || std::ranges::any_of(on_step, [](const TimeEffect& e) { return e.unsettled; });
     }
     if (options_.prefill) {
       const RecordedBlocks blocks = recorded_prefill();
@@ -262,9 +262,9 @@ class Simulation {
     merge(std::move(on_step), std::move(on_prefill));
     add_left_out();
     if (detailed || !options_.decode) return;
-    if (const double off = off_by_sample(); off >= 1 + kLeastEffect) {
+    if (const double factor = sampling_factor(); factor >= 1 + kLeastEffect) {
       result_.effects.push_back({result::kTraceSample, {result::kTraceSample}, {}, {}});
-      result_.effects.back().longer.step = off, result_.effects.back().shorter.step = 1 / off;
+      result_.effects.back().longer.step = factor, result_.effects.back().shorter.step = 1 / factor;
     }
   }
 
@@ -315,14 +315,14 @@ class Simulation {
     } else if (!lowered_.full_attention && eager) {
       add("what the model leaves out of policies in eager frameworks", out.eager_policies);
     }
-    const config::Hardware& card = usual_.model.hardware();
-    if (card.fit == config::Fit::kFitted) return;
-    add("no fit of " + card.title, out.of(card.fit));
+    const config::Hardware& machine = usual_.model.hardware();
+    if (machine.fit == config::Fit::kFitted) return;
+    add("no fit of " + machine.title, out.of(machine.fit));
   }
 
   // Factor by which a step may be longer or shorter than with all layers of the model replayed; 1 if it does not depend
   // on the choice of replayed layers.
-  double off_by_sample() {
+  double sampling_factor() {
     std::vector<double> logarithms;
     for (const DecodeSteps& part : lowered_.parts) {
       Run run(part.stream, usual_.costs, part.stream.blocks.size(), scales_);
@@ -331,7 +331,7 @@ class Simulation {
     }
     if (logarithms.empty()) return 1;
     // Layers are drawn without replacement: with all layers replayed there is no sampling error.
-    return std::exp(off_of_mean(logarithms) * std::sqrt(1 - lowered_.replayed_layers));
+    return std::exp(half_width_of_mean(logarithms) * std::sqrt(1 - lowered_.replayed_layers));
   }
 
   const Lowered& lowered_;

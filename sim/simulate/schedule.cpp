@@ -141,15 +141,15 @@ std::vector<Schedule::Move> Schedule::moves_of(std::span<const UsedWork> used, s
         return t.seconds.source != nullptr && t.seconds.uncertainty > 0 && *t.seconds.source == shifts[i].source;
       };
       if (std::none_of(work.terms.parts().begin(), work.terms.parts().end(), rests)) continue;
-      const hardware::Terms::Times off = work.terms.times(&shifts[i].source, shifts[i].sign);
+      const hardware::Terms::Times shifted = work.terms.times(&shifts[i].source, shifts[i].sign);
       if (move_of_work[work.id] == 0) {
         move_of_work[work.id] = static_cast<std::uint32_t>(moves.size());
         moves.push_back(moves[0]);
       }
       Move& move = moves[move_of_work[work.id]];
-      move.latency[i] = static_cast<double>(to_picos(off.waits) - to_picos(as_is.waits));
-      if (as_is.work > 0) move.work[i] = off.work / as_is.work;
-      if (as_is.issue_first > 0) move.calls[i] = off.issue_first / as_is.issue_first;
+      move.latency[i] = static_cast<double>(to_picos(shifted.waits) - to_picos(as_is.waits));
+      if (as_is.work > 0) move.work[i] = shifted.work / as_is.work;
+      if (as_is.issue_first > 0) move.calls[i] = shifted.issue_first / as_is.issue_first;
     }
   }
   return moves;

@@ -70,7 +70,7 @@ std::vector<result::TimelineSpan> timeline_spans(const Recorder& recorder, const
   const Picoseconds begin = recorder.start_of(block), end = recorder.block_ends()[block];
   const Waits waits(recorder.records(), source);
   std::vector<result::TimelineSpan> spans;
-  std::unordered_map<engine::OpId, int> place;
+  std::unordered_map<engine::OpId, int> index;
   for (const Record& r : recorder.records()) {
     const OpNote n = source.note(r.tag);
     if (r.finish <= begin || r.start >= end || waits.is_empty(r)) continue;
@@ -84,10 +84,10 @@ std::vector<result::TimelineSpan> timeline_spans(const Recorder& recorder, const
                                                                          {}});
     // Operations that ended earlier come earlier in the list.
     if (const Record* const cause = waits.awaited(r)) {
-      const auto found = place.find(cause->id);
-      if (found != place.end()) span.waited_for = found->second;
+      const auto found = index.find(cause->id);
+      if (found != index.end()) span.waited_for = found->second;
     }
-    place[r.id] = static_cast<int>(spans.size()) - 1;
+    index[r.id] = static_cast<int>(spans.size()) - 1;
   }
   return spans;
 }

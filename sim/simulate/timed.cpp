@@ -35,7 +35,7 @@ OpNote TimedSource::note(std::uint64_t tag) const {
 
 engine::WorkId TimedSource::engine_work(lower::WorkId id, const CostTable::Entry& cost, engine::Block& out) {
   if (works_[id] != kNotYet) return works_[id];
-  out.add_work(cost.latency, cost.pace);
+  out.add_work(cost.latency, cost.weight);
   for (const engine::Demand& d : costs_.demands_of(cost)) out.add_demand(d.resource, d.amount);
   return works_[id] = next_work_++;
 }

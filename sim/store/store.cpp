@@ -157,10 +157,10 @@ bool Store::put(const Stored& stored) {
   row["code_version"] = stored.code_version;
   row["created_at"] = stored.created_at;
   row[std::string(kChecksum)] = checksum_of(row);
-  std::string columns, places;
+  std::string columns, markers;
   for (const auto& [column, cell] : row) {
     columns += fmt::format("{}{}", columns.empty() ? "" : ", ", sql_name(column));
-    places += places.empty() ? "?" : ", ?";
+    markers += markers.empty() ? "?" : ", ?";
   }
   const std::lock_guard lock(*mutex_);
   Transaction transaction(*database_);
@@ -169,7 +169,7 @@ bool Store::put(const Stored& stored) {
   // Uses neither INSERT OR IGNORE, which would hide other broken constraints too, nor OR REPLACE, which would let a
   // late duplicate overwrite what a reader may have seen.
   Statement insert(*database_, fmt::format("INSERT INTO experiments ({}) VALUES ({}) ON CONFLICT (key) DO NOTHING",
-                                           columns, places));
+                                           columns, markers));
   int parameter = 0;
   for (const auto& [column, cell] : row) insert.bind_cell(++parameter, cell);
   insert.step();

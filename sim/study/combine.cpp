@@ -42,8 +42,7 @@ std::vector<double> of_each(const Results& results, ValueOf value_of) {
 // The combined result has an optional proxy if any of the results has it.
 void open_optional(const Results& results, Accuracy& accuracy) {
   for (const auto proxy : {&Accuracy::prompt_density, &Accuracy::prompt_recall_mass_mean}) {
-    const bool any =
-        std::any_of(results.begin(), results.end(), [&](const Result& r) { return (r.accuracy.*proxy).has_value(); });
+    const bool any = std::ranges::any_of(results, [&](const Result& r) { return (r.accuracy.*proxy).has_value(); });
     if (any) (accuracy.*proxy).emplace();
   }
 }
@@ -54,15 +53,15 @@ std::optional<Interval> on_another_text(const result::Metric& metric, const std:
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
   if (values.size() < 2 || *most - *least <= kRounding * *most) return {};
   if (metric.unit == result::Unit::kShare) {
-    const double middle = mean_of(values), off = off_of_next(values);
+    const double middle = mean_of(values), half_width = half_width_of_next(values);
     const double limit = metric.better == result::Better::kLower ? std::max(1.0, *most) : 1.0;
-    return Interval{std::max(0.0, middle - off), std::min(limit, middle + off)};
+    return Interval{std::max(0.0, middle - half_width), std::min(limit, middle + half_width)};
   }
-  if (*least <= 0) return Interval{0, mean_of(values) + off_of_next(values)};
+  if (*least <= 0) return Interval{0, mean_of(values) + half_width_of_next(values)};
   std::vector<double> logarithms;
   for (const double value : values) logarithms.push_back(std::log(value));
-  const double middle = mean_of(logarithms), off = off_of_next(logarithms);
-  return Interval{std::exp(middle - off), std::exp(middle + off)};
+  const double middle = mean_of(logarithms), half_width = half_width_of_next(logarithms);
+  return Interval{std::exp(middle - half_width), std::exp(middle + half_width)};
 }
 
 void combine_numbers(const Results& results, Result& combined) {
@@ -105,7 +104,7 @@ Attribution mean_parts(const Results& results, PartsOf parts_of) {
 
 void combine_pools(const Results& results, Experiment& combined) {
   for (const auto pool : {&Experiment::hbm, &Experiment::dram, &Experiment::decode_hbm}) {
-    const auto most = std::max_element(results.begin(), results.end(), [&](const Result& a, const Result& b) {
+    const auto most = std::ranges::max_element(results, [&](const Result& a, const Result& b) {
       return (a.experiment.*pool).peak < (b.experiment.*pool).peak;
     });
     combined.*pool = most->experiment.*pool;
@@ -128,7 +127,7 @@ constexpr Phase kPhases[] = {
 
 const Effect* find_effect(const Result& r, const std::string& source) {
   const auto& all = r.experiment.effects;
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Effect& e) { return e.source == source; });
+  const auto found = std::ranges::find_if(all, [&](const Effect& e) { return e.source == source; });
   return found == all.end() ? nullptr : &*found;
 }
 
@@ -173,14 +172,14 @@ double within_trace(const Result& r, double ShiftedTimes::*factor) {
 // by the factor exp(above): the factors on the stated time are smaller by it.
 void widen_by_traces(const Results& results, const Phase& phase, const Experiment& combined, Effect& effect) {
   const std::vector<double> seconds = of_each(results, [&](const Result& r) { return r.experiment.*phase.seconds; });
-  if (*std::min_element(seconds.begin(), seconds.end()) <= 0) return;
+  if (*std::ranges::min_element(seconds) <= 0) return;
   const std::vector<double> logarithms =
       of_each(results, [&](const Result& r) { return std::log(r.experiment.*phase.seconds); });
   const double within = mean_of(of_each(results, [&](const Result& r) { return within_trace(r, phase.factor); }));
-  const double off = std::hypot(off_of_next(logarithms), within);
+  const double half_width = std::hypot(half_width_of_next(logarithms), within);
   const double above = std::log(combined.*phase.seconds) - mean_of(logarithms);
-  effect.longer.*phase.factor = std::exp(off - above);
-  effect.shorter.*phase.factor = std::exp(-off - above);
+  effect.longer.*phase.factor = std::exp(half_width - above);
+  effect.shorter.*phase.factor = std::exp(-half_width - above);
 }
 
 // The parts of a longer time are those of the slowest trace, scaled to that time, of a shorter time those of the
@@ -213,8 +212,7 @@ void combine_effects(const Results& results, bool detailed, Experiment& combined
   sources.erase(result::kTraceSample);
   combined.effects.clear();
   for (const std::string& source : sources) {
-    const auto has = std::find_if(results.begin(), results.end(),
-                                  [&](const Result& r) { return find_effect(r, source) != nullptr; });
+    const auto has = std::ranges::find_if(results, [&](const Result& r) { return find_effect(r, source) != nullptr; });
     combined.effects.push_back({source, find_effect(*has, source)->keys, mean_shifted(results, source, &Effect::longer),
                                 mean_shifted(results, source, &Effect::shorter)});
   }
@@ -243,7 +241,7 @@ void combine_intervals(const std::vector<const TaskScore*>& tasks, TaskScore& co
     below += task->share_of_full - task->interval.low, above += task->interval.high - task->share_of_full;
   }
   const auto count = static_cast<double>(tasks.size());
-  const double spread = off_of_mean(shares);
+  const double spread = half_width_of_mean(shares);
   combined.share_of_full = mean_of(shares);
   combined.interval.low = std::max(0.0, combined.share_of_full - std::hypot(below / count, spread));
   combined.interval.high = std::min(1.0, combined.share_of_full + std::hypot(above / count, spread));
@@ -289,8 +287,7 @@ std::optional<TaskScore> combine_tasks(const Results& results) {
 Result combine(std::vector<Result> results, simulate::Effects effects) {
   KVCAST_CHECK(!results.empty());
   if (results.size() == 1) return std::move(results.front());
-  const auto oom =
-      std::find_if(results.begin(), results.end(), [](const Result& r) { return r.status == result::Status::kOom; });
+  const auto oom = std::ranges::find_if(results, [](const Result& r) { return r.status == result::Status::kOom; });
   Result combined = oom == results.end() ? results.front() : *oom;
   combine_numbers(results, combined);
   combined.accuracy.task = combine_tasks(results);

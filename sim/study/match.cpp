@@ -122,7 +122,7 @@ class Request {
       // A policy that has not seen the trace, as for a replay from the cache.
       costs[i] = cost_of(request, prepared().run, *make_policy(prepared(), choice, i), *replayed);
     });
-    if (request.quantity == MatchChoice::Quantity::kBytesResident) return *std::max_element(costs.begin(), costs.end());
+    if (request.quantity == MatchChoice::Quantity::kBytesResident) return *std::ranges::max_element(costs);
     double sum = 0;
     for (const double cost : costs) sum += cost;
     return sum / static_cast<double>(costs.size());

@@ -208,7 +208,7 @@ void check_match(const config::Node& config, const Prepared& p) {
     return;
   }
   const auto& parameters = p.policy->parameters;
-  if (std::none_of(parameters.begin(), parameters.end(), [](const auto& q) { return q.key == "budget"; })) {
+  if (std::ranges::none_of(parameters, [](const auto& q) { return q.key == "budget"; })) {
     throw UserError(p.run.match->where,
                     fmt::format("match: {} has no budget to solve for; a sweep can set its own parameters in `cases:`",
                                 p.policy->name));

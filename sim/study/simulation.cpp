@@ -227,8 +227,8 @@ class PointSimulation {
         const hardware::Shift shift{source, direction == Direction::kLonger ? 1.0 : -1.0};
         const int instead = largest_batch_shifted(batch, shift);
         if (instead == batch) continue;
-        auto& place = direction == Direction::kLonger ? other.longer : other.shorter;
-        place = std::make_shared<const Result>(simulate({instead, false, shift}));
+        auto& slot = direction == Direction::kLonger ? other.longer : other.shorter;
+        slot = std::make_shared<const Result>(simulate({instead, false, shift}));
       }
       if (other.longer || other.shorter) result.alternatives.push_back(std::move(other));
     }

@@ -26,7 +26,7 @@ struct PointGroup {
 
   const Prepared& prepared() const { return tasks.front()->prepared; }
   bool is_complete() const {
-    return std::none_of(replays.begin(), replays.end(), [](const auto& r) { return r == nullptr; });
+    return std::ranges::none_of(replays, [](const auto& r) { return r == nullptr; });
   }
 };
 
@@ -39,7 +39,7 @@ struct ReplayGroup {
   std::vector<Waiting> waiting;
 
   bool is_wanted() const {
-    return std::any_of(waiting.begin(), waiting.end(), [](const Waiting& w) { return !w.group->refused; });
+    return std::ranges::any_of(waiting, [](const Waiting& w) { return !w.group->refused; });
   }
   const TraceKeys& keys() const { return waiting.front().group->prepared().traces[waiting.front().trace]; }
 };
@@ -217,7 +217,7 @@ Plan::Plan(std::vector<Point> points, const std::vector<std::size_t>& indices, P
 void Plan::solve(const StudyOptions& options) { study::solve(tasks_, options); }
 
 bool Plan::is_solved() const {
-  return std::all_of(tasks_.begin(), tasks_.end(), [](const Task& task) { return task.is_solved(); });
+  return std::ranges::all_of(tasks_, [](const Task& task) { return task.is_solved(); });
 }
 
 std::size_t Plan::drop(const std::function<bool(const Task&)>& is_finished) {

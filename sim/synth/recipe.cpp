@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/build.hpp"
+#include "config/find.hpp"
 #include "config/section.hpp"
 #include "config/text.hpp"
 #include "config/yaml.hpp"
@@ -238,7 +239,7 @@ void visit_parameters(Recipe& recipe, ParameterVisitor& visitor) {
 Recipe read_recipe(const std::string& path) {
   config::Section root(config::load_yaml(path), "recipe");
   Recipe recipe;
-  recipe.name = std::filesystem::path(path).stem().string();
+  recipe.name = config::stem_of(path);
   recipe.description = root.text("description");
   recipe.window = static_cast<int>(root.integer("window", 1, 1'000'000, recipe.window));
   Reader reader(root);
@@ -275,7 +276,7 @@ std::vector<std::string> recipe_names() {
 
 std::string find_recipe(const std::string& name, const SourceLocation& asked_at) {
   namespace fs = std::filesystem;
-  const bool is_path = name.find('/') != std::string::npos || name.ends_with(".yaml");
+  const bool is_path = config::is_path(name);
   const fs::path below = is_path ? fs::path(name) : fs::path("traces/recipes") / (name + ".yaml");
   for (const fs::path& root : {fs::path("."), fs::path(data_dir())}) {
     std::error_code failure;

@@ -22,9 +22,9 @@ namespace {
 constexpr double kLargestFastMean = 0.5;
 constexpr std::int64_t kUsualWindow = 32;  // prompt queries of SnapKV and its successors
 
-// A message without the place that its finding names already.
-std::string without_place(const std::string& what, const std::string& place) {
-  return what.starts_with(place + ": ") ? what.substr(place.size() + 2) : what;
+// A message without the location that its finding names already.
+std::string without_location(const std::string& what, const std::string& location) {
+  return what.starts_with(location + ": ") ? what.substr(location.size() + 2) : what;
 }
 
 class Checker {
@@ -56,7 +56,7 @@ class Checker {
     try {
       targets_ = read_targets(info_);
     } catch (const UserError& e) {
-      error("targets", without_place(e.what(), "targets"));
+      error("targets", without_location(e.what(), "targets"));
       targets_.assign(static_cast<std::size_t>(info_.decode_steps), {});
     }
     check_turns();
@@ -89,7 +89,7 @@ class Checker {
     try {
       turns_of(info_);
     } catch (const UserError& e) {
-      error("turns", without_place(e.what(), "turns"));
+      error("turns", without_location(e.what(), "turns"));
     }
   }
 
@@ -211,7 +211,7 @@ std::vector<Finding> check_trace_file(const std::string& path, int threads) {
     }
     return findings;
   } catch (const UserError& e) {
-    return {{Finding::Severity::kError, path, without_place(e.what(), path)}};
+    return {{Finding::Severity::kError, path, without_location(e.what(), path)}};
   }
 }
 

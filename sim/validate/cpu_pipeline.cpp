@@ -88,12 +88,12 @@ Pipeline dense_alone(double bytes, int count) {
 
 // `count` steps, each an op of the second worker after dense work of the first, which itself follows the op of the step
 // before. If the first worker has work during the op, that is the second op of the step.
-Pipeline behind_dense(WorkKind kind, double bytes, double dense_bytes, double beside_bytes, int count) {
+Pipeline behind_dense(WorkKind kind, double bytes, double dense_bytes, double concurrent_bytes, int count) {
   Pipeline p;
   for (int i = 0; i < count; ++i) {
     const int dense = append_op(p, 0, WorkKind::kDense, dense_bytes, {});
     if (!p.step_ends.empty()) p.ops.back().after = {p.step_ends.back()};
-    if (beside_bytes > 0) append_op(p, 0, WorkKind::kDense, beside_bytes, {});
+    if (concurrent_bytes > 0) append_op(p, 0, WorkKind::kDense, concurrent_bytes, {});
     p.step_ends.push_back(append_op(p, 1, kind, bytes, {dense}));
   }
   return p;
@@ -129,20 +129,20 @@ struct Surroundings {
 // such work leaves there, not what the op before it read. Also those of the first worker's dense work during the op, if
 // there is any.
 struct Waited {
-  std::optional<double> op, beside;
+  std::optional<double> op, concurrent;
 };
-Waited waited_seconds(WorkKind kind, double bytes, const Surroundings& around, double beside_bytes,
+Waited waited_seconds(WorkKind kind, double bytes, const Surroundings& around, double concurrent_bytes,
                       PipelineMemory& memory) {
   constexpr int kOps = 24, kWarmup = 4;
-  const PipelineRun run = run_pipeline(behind_dense(kind, bytes, around.dense_bytes, beside_bytes, kOps), memory);
-  const std::size_t ops = beside_bytes > 0 ? 3 : 2;
-  Samples op, beside;
+  const PipelineRun run = run_pipeline(behind_dense(kind, bytes, around.dense_bytes, concurrent_bytes, kOps), memory);
+  const std::size_t ops = concurrent_bytes > 0 ? 3 : 2;
+  Samples op, concurrent;
   for (std::size_t i = kWarmup; i < kOps; ++i) {
     const double* const ends = &run.op_ends[ops * i];
     op.add(ends[ops - 1] - ends[0] - around.hand_over, run.disturbed[i]);
-    if (beside_bytes > 0) beside.add(ends[1] - ends[0], run.disturbed[i]);
+    if (concurrent_bytes > 0) concurrent.add(ends[1] - ends[0], run.disturbed[i]);
   }
-  return {op.median(), beside.median()};
+  return {op.median(), concurrent.median()};
 }
 
 // Computes start and rate of an op from two sizes.
@@ -164,8 +164,8 @@ std::optional<double> share_together(WorkKind kind, double bytes, const Pipeline
   const double alone = rates.seconds(kind, bytes);
   const double dense_bytes = alone * rates.bytes_per_s[0];
   const Waited pair = waited_seconds(kind, bytes, around, dense_bytes, memory);
-  if (!pair.op || !pair.beside) return std::nullopt;
-  return std::min(1.0, alone / std::max(*pair.op, *pair.beside));
+  if (!pair.op || !pair.concurrent) return std::nullopt;
+  return std::min(1.0, alone / std::max(*pair.op, *pair.concurrent));
 }
 
 std::optional<PipelineRates> measure_rates(PipelineMemory& memory, double scale) {

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "accuracy/score.hpp"
+#include "base/or_null.hpp"
 
 namespace kvcast::validate {
 namespace {
@@ -20,9 +21,9 @@ using evidence::LeftOut;
 using evidence::Novelty;
 using nlohmann::json;
 
-constexpr double kAboveBest = 1.03;         // of the error of the best null model
-constexpr double kHeld = 80, kHeldOff = 7;  // per cent within intervals
-constexpr double kBest = 90, kRegret = 2;   // per cent of choices that lose at most so many points
+constexpr double kAboveBest = 1.03;               // of the error of the best null model
+constexpr double kHeld = 80, kHeldTolerance = 7;  // per cent within intervals
+constexpr double kBest = 90, kRegret = 2;         // per cent of choices that lose at most so many points
 constexpr std::array<const char*, 4> kNames{"evidence", "simulation", "lookup", "full"};
 
 struct Errors {
@@ -137,15 +138,15 @@ Choices choices_of_new_method(const evidence::JointFit& fit, evidence::Family fa
   Choices choices;
   for (const auto& [table, methods] : tables) {
     for (const std::string& method : methods) {
-      std::vector<std::size_t> places;
+      std::vector<std::size_t> indices;
       for (std::size_t i = 0; i < records.size(); ++i) {
         const bool of_method = records[i].benchmark == std::get<3>(table) && records[i].method == method;
-        if (of_method || table_of(records[i]) == table) places.push_back(i);
+        if (of_method || table_of(records[i]) == table) indices.push_back(i);
       }
-      const std::vector<evidence::Estimate> estimates = fit.leave_out(places);
+      const std::vector<evidence::Estimate> estimates = fit.leave_out(indices);
       Scores scores(comparisons);
-      for (std::size_t i = 0; i < places.size(); ++i) {
-        if (table_of(records[places[i]]) == table) scores.add(records[places[i]], estimates[i].mean);
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        if (table_of(records[indices[i]]) == table) scores.add(records[indices[i]], estimates[i].mean);
       }
       scores.count(choices, method);
     }
@@ -154,8 +155,8 @@ Choices choices_of_new_method(const evidence::JointFit& fit, evidence::Family fa
 }
 
 void add_share_within(Suite& suite, const std::string& of, double share) {
-  suite.budgets.push_back({of + ", at least", "%", kHeld - kHeldOff, 100 * share, true});
-  suite.budgets.push_back({of + ", at most", "%", kHeld + kHeldOff, 100 * share});
+  suite.budgets.push_back({of + ", at least", "%", kHeld - kHeldTolerance, 100 * share, true});
+  suite.budgets.push_back({of + ", at most", "%", kHeld + kHeldTolerance, 100 * share});
 }
 
 void add(Suite& suite, const std::string& of, json entry, const std::vector<HeldOut>& rows,
@@ -163,8 +164,7 @@ void add(Suite& suite, const std::string& of, json entry, const std::vector<Held
   const Errors e = errors_of(rows);
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     entry["error"][kNames[i]] = e.error(i);
-    const std::optional<double> tau = accuracy::kendall(e.predicted[i], e.published);
-    entry["kendall"][kNames[i]] = tau ? json(*tau) : json(nullptr);
+    entry["kendall"][kNames[i]] = or_null(accuracy::kendall(e.predicted[i], e.published));
   }
   const double within = static_cast<double>(e.within) / static_cast<double>(e.published.size());
   entry["n"] = e.published.size(), entry["within"] = within;

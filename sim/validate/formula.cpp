@@ -26,7 +26,7 @@ mu::Parser parser_of(const std::string& text) {
 Formula::Formula(const std::string& text, const SourceLocation& where) : text_(text), where_(where) {
   try {
     mu::Parser parser = parser_of(text);
-    for (const auto& [name, place] : parser.GetUsedVar()) names_.push_back(name);
+    for (const auto& [name, variable] : parser.GetUsedVar()) names_.push_back(name);
     // Evaluating with every variable defined reveals all other errors.
     std::map<std::string, double> ones;
     for (const std::string& name : names_) parser.DefineVar(name, &(ones[name] = 1));

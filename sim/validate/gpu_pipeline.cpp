@@ -57,12 +57,12 @@ Case case_of(const calibrate::Row& row, const config::Hardware& machine, const s
 }
 
 // Share of the pairs of schemes at one context and batch whose predicted order is the measured one.
-std::optional<double> ordered_share(const Suite& suite, const std::vector<std::string>& places) {
+std::optional<double> ordered_share(const Suite& suite, const std::vector<std::string>& groups) {
   double right = 0, pairs = 0;
   for (std::size_t i = 0; i < suite.cases.size(); ++i) {
     for (std::size_t j = i + 1; j < suite.cases.size(); ++j) {
       const Case &a = suite.cases[i], &b = suite.cases[j];
-      if (places[i] != places[j] || !a.predicted || !b.predicted) continue;
+      if (groups[i] != groups[j] || !a.predicted || !b.predicted) continue;
       if (std::abs(*a.expected / *b.expected - 1) < kTie) continue;
       pairs += 1;
       right += (*a.expected < *b.expected) == (*a.predicted < *b.predicted) ? 1 : 0;
@@ -71,7 +71,7 @@ std::optional<double> ordered_share(const Suite& suite, const std::vector<std::s
   return pairs > 0 ? std::optional(100 * right / pairs) : std::nullopt;
 }
 
-void add(const Measured& from, Suite& suite, std::vector<std::string>& places, std::int64_t& skipped) {
+void add(const Measured& from, Suite& suite, std::vector<std::string>& groups, std::int64_t& skipped) {
   const calibrate::Results results = calibrate::read_results(from.results);
   const config::Hardware machine = config::read_hardware(config::find_config("hardware", from.profile, {}));
   const std::string name = calibrate::text_of(results, "device", "a device without a name");
@@ -83,7 +83,7 @@ void add(const Measured& from, Suite& suite, std::vector<std::string>& places, s
   for (const calibrate::Row& row : results.rows) {
     Case& c = suite.cases.emplace_back(case_of(row, machine, fmt::format("kvcast-pipeline on {}", name)));
     judge(c, from.in_view && chose_engine_turn(row));
-    places.push_back(fmt::format("{}: {} {}", from.results, row.numbers.at("context"), row.numbers.at("batch")));
+    groups.push_back(fmt::format("{}: {} {}", from.results, row.numbers.at("context"), row.numbers.at("batch")));
   }
   skipped += results.skipped;
 }
@@ -96,9 +96,9 @@ Suite gpu_pipeline(const Measured& input) {
   suite.question = "How accurately are a decode layer's pipelines of real kernels and streams predicted?";
   suite.size_unit = "tokens of context";
   const std::vector<Measured> sources = given_or_committed(suite.name, input, "pipeline.json");
-  std::vector<std::string> places;
+  std::vector<std::string> groups;
   std::int64_t skipped = 0;
-  for (const Measured& source : sources) add(source, suite, places, skipped);
+  for (const Measured& source : sources) add(source, suite, groups, skipped);
   if (!sources.empty()) suite.detail = {{"skipped", skipped}};
   if (suite.cases.empty()) {
     suite.status =
@@ -114,7 +114,7 @@ Suite gpu_pipeline(const Measured& input) {
   const auto value = [&](double x) { return s.n > 0 ? std::optional<double>(100 * x) : std::nullopt; };
   suite.budgets = {{"step time, median error of all cases", "%", kMedianBudget, value(s.median)},
                    {"step time, largest error of all cases", "%", kWorstBudget, value(s.max)},
-                   {"pairs of schemes in the right order", "%", kOrderBudget, ordered_share(suite, places), true}};
+                   {"pairs of schemes in the right order", "%", kOrderBudget, ordered_share(suite, groups), true}};
   return suite;
 }
 

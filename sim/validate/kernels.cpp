@@ -119,7 +119,7 @@ std::string quantity_of(const graph::Work& work) {
                      attention.tokens / attention.rows, attention.group);
 }
 
-Case case_of(const calibrate::MeasuredPoint& point, const hardware::Cost& cost, const config::Hardware& card) {
+Case case_of(const calibrate::MeasuredPoint& point, const hardware::Cost& cost, const config::Hardware& machine) {
   Case c;
   c.id = fmt::format("line {}", point.where.line);
   c.group = point.device + "/" + point.framework;
@@ -127,13 +127,13 @@ Case case_of(const calibrate::MeasuredPoint& point, const hardware::Cost& cost, 
   c.unit = "us";
   c.expected = point.seconds * kMicro;
   c.predicted = cost.alone * kMicro;
-  set_interval(c, cost.uncertainty, config::left_out().of(card.fit));
-  c.baseline = roofline_seconds(point.op.work, card.gpu) * kMicro;
+  set_interval(c, cost.uncertainty, config::left_out().of(machine.fit));
+  c.baseline = roofline_seconds(point.op.work, machine.gpu) * kMicro;
   c.tolerance = cost.uncertainty;
   const graph::Traffic traffic = graph::traffic_of(point.op.work);
   c.size = traffic.hbm_read + traffic.hbm_write;
   c.origin = cost.origin;
-  if (card.fit != config::Fit::kFitted) c.note = config::fit_text(card);
+  if (machine.fit != config::Fit::kFitted) c.note = config::fit_text(machine);
   if (cost.extrapolated) {
     c.note += std::string(c.note.empty() ? "" : "; ") + "outside the range that the profile was established for";
   }
@@ -171,7 +171,7 @@ std::vector<Calibrated> calibrations(Suite& suite) {
       machine = config::read_hardware(file);
     } catch (const UserError& error) {
       Case& unread = suite.cases.emplace_back();
-      unread.id = std::filesystem::path(file).stem().string(), unread.group = "profiles";
+      unread.id = config::stem_of(file), unread.group = "profiles";
       unread.quantity = "a profile that cannot be read";
       unread.verdict = Verdict::kUnanswered, unread.note = error.what();
       continue;
@@ -200,9 +200,8 @@ void add_measured(const Calibrated& calibrated, Suite& suite) {
   const std::string file = config::find_config("hardware", c.points, {});
   const std::vector<calibrate::MeasuredOp> cases = calibrate::cases_of_stage(calibrate::read_results(file), c.kernel);
   const std::vector<double> predicted = calibrate::predict(calibrated.machine, cases);
-  const std::filesystem::path path(file);
-  const std::string folder = path.parent_path().filename().string();
-  const std::string machine = folder == "points" ? path.stem().string() : folder;
+  const std::string folder = std::filesystem::path(file).parent_path().filename().string();
+  const std::string machine = folder == "points" ? config::stem_of(file) : folder;
   const std::string group = fmt::format("{} {}", machine, c.kernel);
   std::vector<double> errors;
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -232,7 +231,7 @@ void add_held_out(const config::Calibration& c, Profiles& profiles, Suite& suite
       throw UserError(point.where, fmt::format("no profile answers to {}/{}", point.device, point.framework));
     }
     Case one = case_of(point, model->cost(point.op), model->hardware());
-    one.id = fmt::format("{}:{}", std::filesystem::path(file).stem().string(), point.where.line);
+    one.id = fmt::format("{}:{}", config::stem_of(file), point.where.line);
     one.group += fmt::format("{}{} {}", point.kernel.empty() ? "" : "/", point.kernel, c.kernel);
     one.source = c.source;
     group = one.group;

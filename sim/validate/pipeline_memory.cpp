@@ -37,7 +37,7 @@ struct PipelineMemory::Body {
   std::atomic<std::size_t> next_word{0}, next_page{0}, next_row{0};
 
   // Scatters indices repeatably.
-  std::size_t place(std::size_t i, std::size_t slots) const { return (i * 2654435761u + 40503u) % slots; }
+  std::size_t slot_of(std::size_t i, std::size_t slots) const { return (i * 2654435761u + 40503u) % slots; }
 
   void stream(std::size_t bytes) {
     const std::size_t words = std::min(bytes / sizeof(std::uint64_t), weights.size());
@@ -53,7 +53,7 @@ struct PipelineMemory::Body {
                       slots = pool.size() * sizeof(std::uint64_t) / kPage, first = next_page.fetch_add(pages);
     for (std::size_t p = 0; p < pages; ++p) {
       char* const buffer = to + (p % 2) * kPage;
-      std::memcpy(buffer, from + place(first + p, slots) * kPage, kPage);
+      std::memcpy(buffer, from + slot_of(first + p, slots) * kPage, kPage);
       // The rows of one head go to every other row of the cache.
       char* const target = spread + ((first + p) * 2 * kPage) % (kCache - 2 * kPage);
       for (std::size_t r = 0; r < kPage / kRow; ++r) std::memcpy(target + 2 * r * kRow, buffer + r * kRow, kRow);
@@ -66,7 +66,7 @@ struct PipelineMemory::Body {
                       first = next_row.fetch_add(n);
     std::uint64_t found = 0;
     for (std::size_t i = 0; i < n; ++i) {
-      const std::uint64_t* const row = pool.data() + place(first + i, slots) * (kRow / sizeof(std::uint64_t));
+      const std::uint64_t* const row = pool.data() + slot_of(first + i, slots) * (kRow / sizeof(std::uint64_t));
       for (std::size_t w = 0; w < kRow / sizeof(std::uint64_t); ++w) found += row[w] * (w + 1);
     }
     sum += found;

@@ -193,7 +193,7 @@ Case case_of(const Row& row, const Known& known, const hardware::CostModel& mode
 
 void add_op(engine::Block& block, const hardware::Cost& cost, graph::Lane lane) {
   // The program holds the streams until all calls are queued, so that no copy waits for its own.
-  block.add_work(static_cast<double>(cost.latency), cost.pace);
+  block.add_work(static_cast<double>(cost.latency), cost.weight);
   for (const hardware::Demand& demand : cost.demands) {
     block.add_demand(static_cast<std::uint16_t>(demand.resource), demand.amount);
   }

@@ -301,9 +301,8 @@ std::string to_text(const Suite& suite) {
   }
   if (const Headline blind = headline(suite); blind.errors.n > 0) {
     text += fmt::format(
-        "times read blind, each once: {} numbers, error median {:.1f} %, p90 {:.1f} %, bias {} %; {} of {} "
-        "intervals hold "
-        "theirs\n",
+        "times read blind, each once: {} numbers, error median {:.1f} %, p90 {:.1f} %, bias {} %; {} of {} intervals "
+        "hold theirs\n",
         blind.errors.n, 100 * blind.errors.median, 100 * blind.errors.p90, format_change(100 * blind.errors.bias, 1),
         blind.intervals.covered, blind.intervals.n);
   }

@@ -147,12 +147,12 @@ std::vector<Case> claims(std::vector<Paper> papers, const RunAll& run_all) {
 // Error of a case and the half-width that its costs account for, as shares of the prediction.
 struct Residual {
   std::string source;
-  double off = 0;    // expected / predicted − 1
+  double error = 0;  // expected / predicted − 1
   double costs = 0;  // half-width on that side
   // Smallest half-width of the logarithm for which the interval contains the number.
   double needed() const {
-    const double beside = std::sqrt(std::max(0.0, off * off - costs * costs));
-    return off > 0 ? std::log1p(beside) : -std::log1p(-std::min(beside, 0.999));
+    const double rest = std::sqrt(std::max(0.0, error * error - costs * costs));
+    return error > 0 ? std::log1p(rest) : -std::log1p(-std::min(rest, 0.999));
   }
 };
 
@@ -172,10 +172,10 @@ std::vector<Residual> residuals(const Suite& suite, const Group& group) {
     if (c.group != group.group || !c.held_out || !c.predicted || !c.expected || !c.low || !c.high) continue;
     Residual& r = all.emplace_back();
     r.source = source_of(c);
-    r.off = *c.expected / *c.predicted - 1;
-    const double side = r.off > 0 ? *c.high / *c.predicted - 1 : 1 - *c.low / *c.predicted;
-    const double beside = r.off > 0 ? std::exp(in_use) - 1 : 1 - std::exp(-in_use);
-    r.costs = std::sqrt(std::max(0.0, side * side - beside * beside));
+    r.error = *c.expected / *c.predicted - 1;
+    const double side = r.error > 0 ? *c.high / *c.predicted - 1 : 1 - *c.low / *c.predicted;
+    const double rest = r.error > 0 ? std::exp(in_use) - 1 : 1 - std::exp(-in_use);
+    r.costs = std::sqrt(std::max(0.0, side * side - rest * rest));
   }
   return all;
 }
@@ -263,17 +263,16 @@ std::vector<Widening> widenings(const Suite& suite) {
 std::string intervals_text(const std::vector<Widening>& widenings) {
   std::string text =
       "# Half-widths of 80 % intervals (natural logarithm of a time) for what the model leaves out, in addition to "
-      "what "
-      "uncertain numbers\n"
+      "what uncertain numbers\n"
       "# explain. Written by `kvcast validate times --intervals configs/validation/intervals.yaml`.\n";
   for (const Widening& w : widenings) {
     const std::string check =
-        w.sources < 2 ? "no other source to compare with"
-                      : fmt::format("what the other sources ask for holds {:.0f} % of each source's numbers",
-                                    100 * w.coverage_apart);
+        w.sources < 2
+            ? "no other source to compare with"
+            : fmt::format("the half-width that the other sources need covers {:.0f} % of each source's numbers",
+                          100 * w.coverage_apart);
     text += fmt::format(
-        "{}: {{value: {:.3f}, origin: {}, source: \"{}; residuals of {} numbers from {} source{} ask for {:.3f}; "
-        "{}\"}}\n",
+        "{}: {{value: {:.3f}, origin: {}, source: \"{}; residuals of {} numbers from {} source{} need {:.3f}; {}\"}}\n",
         w.key, w.half_width, w.half_width > w.learnt ? "assumed, uncertainty: 50 %" : "fitted", w.group, w.n, w.sources,
         w.sources == 1 ? "" : "s", w.learnt, check);
   }

@@ -28,30 +28,30 @@ struct Fitted {
 };
 
 // The suite kernels names the files that cannot be read.
-std::vector<Fitted> fitted_cards() {
+std::vector<Fitted> fitted_machines() {
   std::vector<Fitted> all;
   config::Unread unread;
   for (const std::string& file : config::config_files("hardware")) {
-    Fitted card;
-    if (!unread.attempt([&] { return card.machine = config::read_hardware(file), true; })) continue;
-    for (const config::Calibration& c : card.machine.calibrations) {
+    Fitted fitted;
+    if (!unread.attempt([&] { return fitted.machine = config::read_hardware(file), true; })) continue;
+    for (const config::Calibration& c : fitted.machine.calibrations) {
       if (!c.points.ends_with(".csv")) continue;
       for (calibrate::MeasuredPoint& point : calibrate::read_points(config::find_config("hardware", c.points, {}))) {
-        const std::vector<std::string>& names = card.machine.aliases;
+        const std::vector<std::string>& names = fitted.machine.aliases;
         const std::string name = point.device + "/" + point.framework;
         if (!point.held_out || std::ranges::find(names, name) == names.end()) continue;
-        card.device = point.device, card.framework = point.framework;
-        card.held_out.push_back(std::move(point));
+        fitted.device = point.device, fitted.framework = point.framework;
+        fitted.held_out.push_back(std::move(point));
       }
     }
-    if (!card.held_out.empty()) all.push_back(std::move(card));
+    if (!fitted.held_out.empty()) all.push_back(std::move(fitted));
   }
   return all;
 }
 
 // Returns whether the GPU's own fit covers such kernels.
-bool knows(const Fitted& card, const calibrate::MeasuredPoint& point) {
-  return std::ranges::any_of(card.held_out,
+bool knows(const Fitted& fitted, const calibrate::MeasuredPoint& point) {
+  return std::ranges::any_of(fitted.held_out,
                              [&](const calibrate::MeasuredPoint& own) { return own.attention() == point.attention(); });
 }
 
@@ -99,9 +99,9 @@ void set_interval(Case& c, double uncertainty, double half_width) {
 
 std::vector<Case> transfers() {
   std::vector<Case> cases;
-  const std::vector<Fitted> cards = fitted_cards();
-  for (const Fitted& to : cards) {
-    for (const Fitted& from : cards) {
+  const std::vector<Fitted> machines = fitted_machines();
+  for (const Fitted& to : machines) {
+    for (const Fitted& from : machines) {
       if (from.device == to.device || from.framework != to.framework) continue;
       const hardware::CostModel model(derived(from.machine, to.machine), {});
       const bool within = model.hardware().fit == config::Fit::kDerived;

@@ -134,8 +134,7 @@ class Owner {
       result::Result result = store::result_of(row_of_json(message.at("row")));
       if (result.key != task.prepared.key) {
         throw UserError(
-            fmt::format("rank {} has another program, sweep file or configs/ than rank 0; give all nodes the "
-                        "same",
+            fmt::format("rank {} has another program, sweep file or configs/ than rank 0; give all nodes the same",
                         waiting->source()));
       }
       finished(task, std::move(result));

@@ -32,7 +32,7 @@ engine::Block to_block(const oracle::Graph& graph) {
   engine::Block block;
   for (const oracle::Op& from : graph.ops) {
     block.add_op(static_cast<std::uint16_t>(from.lane), static_cast<engine::WorkId>(block.works.size()));
-    block.add_work(static_cast<double>(from.latency * 1e12L), static_cast<double>(from.pace));
+    block.add_work(static_cast<double>(from.latency * 1e12L), static_cast<double>(from.weight));
     for (const oracle::Demand& d : from.demands) {
       block.add_demand(static_cast<std::uint16_t>(d.resource), static_cast<double>(d.amount));
     }

@@ -14,7 +14,7 @@ std::vector<Shape> shapes() {
       {.name = "one fair resource", .lanes = 5, .resources = 1, .fifo = 0, .demands = 1, .no_latency = 0.5},
       {.name = "fair, many at once", .ops = 60, .lanes = 15, .resources = 6, .fifo = 0, .demands = 0.5, .after = 0.02},
       {.name = "fair, wide spread", .fifo = 0, .demands = 0.7, .after = 0.05, .spread = 4},
-      {.name = "fair, paces", .lanes = 10, .fifo = 0.2, .demands = 0.5, .after = 0.05, .pace = 2},
+      {.name = "fair, weights", .lanes = 10, .fifo = 0.2, .demands = 0.5, .after = 0.05, .weight = 2},
       {.name = "fifo", .fifo = 1, .demands = 0.3, .after = 0.05},
       {.name = "one fifo", .lanes = 8, .resources = 1, .fifo = 1, .demands = 0.8, .after = 0.03},
       {.name = "many fifos an op", .lanes = 8, .resources = 6, .fifo = 0.8, .demands = 0.5, .after = 0.03},
@@ -66,7 +66,7 @@ Graph random_graph(const Shape& shape, std::uint64_t seed) {
     for (int a = std::max(0, o - 10); a < o; ++a) {
       if (chance(shape.after)) op.after.push_back(a);
     }
-    if (shape.pace > 0) op.pace = std::exp2(shape.pace * (2 * uniform() - 1));
+    if (shape.weight > 0) op.weight = std::exp2(shape.weight * (2 * uniform() - 1));
     g.ops.push_back(op);
   }
   return g;

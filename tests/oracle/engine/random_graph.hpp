@@ -21,7 +21,7 @@ struct Shape {
   double tiny = 0;       // chance of a latency or demand to be far below a picosecond up to a few
   double scale = 10e-6;  // seconds
   double spread = 1;     // of demands: decades
-  double pace = 0;       // of ops: from 2^-pace to 2^pace
+  double weight = 0;     // of ops: from 2^-weight to 2^weight
 };
 
 std::vector<Shape> shapes();

@@ -209,14 +209,14 @@ std::vector<Real> speeds(const Graph& g, const std::vector<int>& works) {
   }
   std::vector<Real> speed(n, 0);
   std::vector<bool> stopped(n, false);
-  const auto pace = [&](std::size_t w) { return g.ops[static_cast<std::size_t>(works[w])].pace; };
+  const auto weight = [&](std::size_t w) { return g.ops[static_cast<std::size_t>(works[w])].weight; };
   const auto load = [&](std::size_t r, const std::vector<Real>& v) {
     return std::inner_product(v.begin(), v.end(), uses[r].begin(), Real{0});
   };
   const auto raised = [&](Real level) {
     std::vector<Real> v = speed;
     for (std::size_t w = 0; w < n; ++w) {
-      if (!stopped[w]) v[w] = std::min(Real{1}, pace(w) * level);
+      if (!stopped[w]) v[w] = std::min(Real{1}, weight(w) * level);
     }
     return v;
   };
@@ -231,7 +231,7 @@ std::vector<Real> speeds(const Graph& g, const std::vector<int>& works) {
     // The highest common level of those that still grow; at `most` the slowest of them runs as fast as alone, ...
     Real most = 0;
     for (std::size_t w = 0; w < n; ++w) {
-      if (!stopped[w]) most = std::max(most, 1 / pace(w));
+      if (!stopped[w]) most = std::max(most, 1 / weight(w));
     }
     Real low = fits(most) ? most : 0, high = most;
     for (int i = 0; i < 64 && low < most; ++i) {

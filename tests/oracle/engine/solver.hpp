@@ -21,7 +21,7 @@ struct Op {
   Real latency = 0;
   std::vector<Demand> demands;
   std::vector<int> after;  // indices
-  Real pace = 1;           // at which its speed grows among others
+  Real weight = 1;         // at which its speed grows among others
 };
 struct Graph {
   std::vector<Resource> resources;
@@ -34,7 +34,7 @@ struct Times {
 
 std::vector<Times> solve(const Graph& graph);
 
-// Speeds of ops at work together, 1 being alone: all grow at their paces until a resource of theirs is full or they
+// Speeds of ops at work together, 1 being alone: all grow at their weights until a resource of theirs is full or they
 // reach 1. `works` are indices of ops.
 std::vector<Real> speeds(const Graph& graph, const std::vector<int>& works);
 

@@ -45,12 +45,12 @@ struct LoneOp {
   std::vector<MemoryDelta> memory;
   std::uint64_t tag = 0;
   OpId rank = -1;
-  double pace = 1;
+  double weight = 1;
 };
 
 // Appends the op with a work of its own, whose id is `work`.
 inline void append(Block& block, const LoneOp& op, WorkId work) {
-  block.add_work(op.latency, op.pace);
+  block.add_work(op.latency, op.weight);
   for (const Demand& demand : op.demands) block.add_demand(demand.resource, demand.amount);
   Op& added = block.add_op(op.lane, work);
   added.tag = op.tag;

@@ -82,15 +82,15 @@ TEST_CASE("an op limited by its own fifo leaves the fair resource to others") {
   CHECK(run.records[1].finish == 12'000'000);
 }
 
-TEST_CASE("speeds grow in proportion to the paces of the works") {
-  const auto at_pace = [](LoneOp op, double pace) {
-    op.pace = pace;
+TEST_CASE("speeds grow in proportion to the weights of the works") {
+  const auto with_weight = [](LoneOp op, double weight) {
+    op.weight = weight;
     return op;
   };
   SECTION("two ops on one resource") {
     // Speeds v and 3 v fill it at v = 0.25: the second is done at 6 / 0.75 = 8; the first has 6 - 2 = 4 left: 12.
-    const auto run =
-        run_all(make_system(2, {fair()}), {make_op(0, 0, {{0, 6 * kUs}}), at_pace(make_op(1, 0, {{0, 6 * kUs}}), 3)});
+    const auto run = run_all(make_system(2, {fair()}),
+                             {make_op(0, 0, {{0, 6 * kUs}}), with_weight(make_op(1, 0, {{0, 6 * kUs}}), 3)});
     CHECK(run.records[1].finish == 8'000'000);
     CHECK(run.records[0].finish == 12'000'000);
   }
@@ -99,7 +99,7 @@ TEST_CASE("speeds grow in proportion to the paces of the works") {
     // second ran at 1.25: it stops at 1, and the first goes on to 0.4 / 0.6. Done at 10; 10 - 6.667 left: 13.333333.
     const auto run = run_all(
         make_system(2, {fair(), fair(), fair()}),
-        {make_op(0, 0, {{0, 6 * kUs}, {1, 10 * kUs}}), at_pace(make_op(1, 0, {{0, 6 * kUs}, {2, 10 * kUs}}), 3)});
+        {make_op(0, 0, {{0, 6 * kUs}, {1, 10 * kUs}}), with_weight(make_op(1, 0, {{0, 6 * kUs}, {2, 10 * kUs}}), 3)});
     CHECK(run.records[1].finish == 10'000'000);
     CHECK(run.records[0].finish == 13'333'333);
   }

@@ -191,19 +191,19 @@ TEST_CASE("an explanation lists the parts, longest first, and names the bottlene
 TEST_CASE("a rate that is wrong by half makes a time twice as long, or a third shorter") {
   const Value rate{4, Origin::kAssumed, 0.5, "a rate"}, time{3, Origin::kAssumed, 0.25, "a time"};
   const Number alone = hardware::exact(8) / hardware::number(rate);  // 2 s; rates 2 and 6: 4 s and 1.333
-  CHECK(hardware::factor_when_off(alone, 1) == Approx(2));
-  CHECK(hardware::factor_when_off(alone, -1) == Approx(1 / 1.5));
-  CHECK(hardware::factor_when_off(hardware::number(time), 1) == Approx(1.25));
-  CHECK(hardware::factor_when_off(hardware::number(time), -1) == Approx(0.75));
+  CHECK(hardware::factor_at_uncertainty(alone, 1) == Approx(2));
+  CHECK(hardware::factor_at_uncertainty(alone, -1) == Approx(1 / 1.5));
+  CHECK(hardware::factor_at_uncertainty(hardware::number(time), 1) == Approx(1.25));
+  CHECK(hardware::factor_at_uncertainty(hardware::number(time), -1) == Approx(0.75));
   // The least certain of several factors counts: the rate, in the denominator or the numerator.
-  CHECK(hardware::factor_when_off(alone * hardware::number(time), 1) ==
+  CHECK(hardware::factor_at_uncertainty(alone * hardware::number(time), 1) ==
         Approx(1 / (1 - alone.uncertainty * std::sqrt(1.25))));
   CHECK_FALSE((hardware::number(rate) * hardware::number(time)).over_rate);
   CHECK_FALSE((hardware::exact(1) / alone).over_rate);
   // An uncertainty above 100 % is limited to a factor of ten.
   const Value wild{4, Origin::kAssumed, 3, "a guess"};
-  CHECK(hardware::factor_when_off(hardware::exact(8) / hardware::number(wild), 1) == Approx(10));
-  CHECK(hardware::factor_when_off(hardware::number(wild), -1) == Approx(0.1));
+  CHECK(hardware::factor_at_uncertainty(hardware::exact(8) / hardware::number(wild), 1) == Approx(10));
+  CHECK(hardware::factor_at_uncertainty(hardware::number(wild), -1) == Approx(0.1));
 }
 
 TEST_CASE("costs of the shifted source change by their own uncertainty, all others do not change") {

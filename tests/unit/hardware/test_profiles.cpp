@@ -141,7 +141,7 @@ std::vector<double> answers(const config::Hardware& machine, const std::vector<g
     for (int r = 0; r < hardware::kResourceCount; ++r) row.push_back(model.rate(static_cast<hardware::Resource>(r)));
     for (const graph::Op& op : ops) {
       const hardware::Cost cost = model.cost(op);
-      row.push_back(cost.alone), row.push_back(static_cast<double>(cost.latency)), row.push_back(cost.pace);
+      row.push_back(cost.alone), row.push_back(static_cast<double>(cost.latency)), row.push_back(cost.weight);
       if (cost.issue) row.push_back(cost.issue->first), row.push_back(cost.issue->rest);
       for (const hardware::Demand& d : cost.demands) row.push_back(d.amount);
     }

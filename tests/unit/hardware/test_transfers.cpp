@@ -205,13 +205,13 @@ TEST_CASE("copies to the host reduce the share of a saturated link for copies to
   config::Hardware machine = round_machine();
   Copy in = copy_of(CopyKind::kMemcpyAsync, 1, 1e9), out = in;
   out.direction = Direction::kDeviceToHost;
-  const auto pace = [&](const Copy& copy) { return hardware::CostModel(machine, {}).cost(op_of(copy)).pace; };
+  const auto weight = [&](const Copy& copy) { return hardware::CostModel(machine, {}).cost(op_of(copy)).weight; };
   // 10 GB/s in and 8 out alone, 16 together: without a share both keep the same fraction of their own rate.
-  CHECK(pace(in) == 1);
-  CHECK(pace(out) == 1);
+  CHECK(weight(in) == 1);
+  CHECK(weight(out) == 1);
   // A share of 0.375 is 6 GB/s in, 0.6 of that alone. 10 would be left, more than 8: out grows 1.25 / 0.6 times as
   // fast.
   machine.link.both_h2d_share = {0.375, Origin::kAssumed, 0, ""};
-  CHECK(pace(in) == 1);
-  CHECK(pace(out) == Approx(1.25 / 0.6));
+  CHECK(weight(in) == 1);
+  CHECK(weight(out) == Approx(1.25 / 0.6));
 }

@@ -74,7 +74,7 @@ TEST_CASE("the half-width of a group is what four fifths of its numbers need in 
   CHECK(w.learnt == Approx(std::log1p(std::sqrt(1 - 0.1 * 0.1))));
   CHECK(w.coverage_apart == 0);  // no other source to learn from, and all need something
   CHECK_THAT(intervals_text({w}), Catch::Contains("other_kernels: {value: 0.691, origin: fitted") &&
-                                      Catch::Contains("from 1 source ask for 0.691; no other source to compare with"));
+                                      Catch::Contains("from 1 source need 0.691; no other source to compare with"));
 }
 
 TEST_CASE("steps of one source count together, and well-predicted ones get the minimum half-width") {
