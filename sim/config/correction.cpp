@@ -8,11 +8,11 @@
 namespace kvcast::config {
 namespace {
 
-constexpr double kMost = 1e9;                    // of an axis
+constexpr double kMostOnAxis = 1e9;              // of an axis
 constexpr double kLowest = -99, kHighest = 900;  // per cent
 
 std::vector<double> read_axis(Section& section, const char* key) {
-  std::vector<double> axis = section.numbers(key, 1e-3, kMost);
+  std::vector<double> axis = section.numbers(key, 1e-3, kMostOnAxis);
   if (axis.empty()) throw UserError(section.where(key), fmt::format("{}: at least one number is needed", key));
   for (std::size_t i = 1; i < axis.size(); ++i) {
     if (axis[i] <= axis[i - 1]) throw UserError(section.where(key), fmt::format("{}: must ascend", key));
