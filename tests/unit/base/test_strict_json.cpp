@@ -73,7 +73,7 @@ TEST_CASE("JSON that the grammar does not allow is refused where it stands") {
   CHECK(taken(R"({"open":[1e999]})").starts_with("9: number overflow"));
   CHECK(taken(R"({"open":[9,]})").starts_with("11: syntax error"));
   CHECK(taken("").starts_with("0: syntax error"));
-  // What is repeated of the text is text: a byte that is no UTF-8, a control character.
+  // A message repeats no byte of the text that is not UTF-8 and no control character.
   CHECK(taken("{\"a\xff").find("\\xff") != std::string::npos);
   CHECK(taken("{\"a\x1b").find('\x1b') == std::string::npos);
 }
