@@ -57,6 +57,30 @@ json to_json(const FrameworkFile& file, const Framework& framework) {
   return out;
 }
 
+// A value as it is written, alone or in a map with its grounds.
+void print_key(const std::string& key, const config::Node& value) {
+  if (value.kind() != config::Node::Kind::kMap) return fmt::print("  {:<22} {}\n", key, value.canonical());
+  const auto part = [&](const char* name) {
+    const config::Node* found = value.find(name);
+    return found == nullptr ? "" : found->text();
+  };
+  fmt::print("  {:<22} {:<10} {:<12} ± {:<6} {}\n", key, part("value"), part("origin"), part("uncertainty"),
+             part("source"));
+}
+
+// The keys that hold for the names in a `names` list of each item only.
+void print_list(const char* names, const config::Node& list) {
+  if (list.kind() == config::Node::Kind::kNull) return;
+  for (const config::Node& item : list.items()) {
+    std::vector<std::string> texts;
+    for (const config::Node& name : item.find(names)->items()) texts.push_back(name.text());
+    fmt::print("For {} only:\n", fmt::join(texts, ", "));
+    for (const auto& [key, value] : item.entries()) {
+      if (key != names) print_key(key, value);
+    }
+  }
+}
+
 void print_one(const FrameworkFile& file, const Framework& framework) {
   fmt::print("{}: {} ({})\nSource: {}\n\nKeys; each is a key of a run under `framework:`\n", file.name, file.title,
              versions_text(file), file.source);
@@ -67,12 +91,8 @@ void print_one(const FrameworkFile& file, const Framework& framework) {
     fmt::print("  {:<22} {:<10} {:<12} ± {:<6} {}\n", n.key, format_quantity(v.value, n.dimension),
                origin_name(v.origin), format_quantity(v.uncertainty, Dimension::kFraction), v.source);
   }
-  const auto print_list = [](const char* what, const config::Node& list) {
-    if (list.kind() == config::Node::Kind::kNull || list.items().empty()) return;
-    fmt::print("For some {}: {}\n", what, list.canonical());
-  };
   print_list("models", file.for_models);
-  print_list("GPUs", file.for_gpus);
+  print_list("gpus", file.for_gpus);
 }
 
 }  // namespace

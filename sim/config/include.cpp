@@ -51,8 +51,8 @@ std::optional<Variation> read_variation(const Node& map, Sources& sources) {
   const Node& written = *map.find("like");
   if (written.kind() != Node::Kind::kMap) {
     throw UserError(written.where(),
-                    fmt::format("like: a profile's own is a map such as {{name: h100-sxm, uncertainty: "
-                                "15 %}}, found {}; a run's `hardware: {{like: NAME}}` takes a name",
+                    fmt::format("like: a profile takes a map such as {{name: h100-sxm, uncertainty: 15 %}}, found {}; "
+                                "only the `hardware:` of a run takes `like: NAME`",
                                 describe(written)));
   }
   Section section(written, "like");

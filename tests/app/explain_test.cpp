@@ -31,14 +31,14 @@ double sum_of(const std::string& text, const std::regex& pattern) {
   double sum = 0;
   for (std::sregex_iterator m(text.begin(), text.end(), pattern), end; m != end; ++m) {
     const std::string unit = m->size() > 2 ? (*m)[2].str() : "";
-    sum += std::stod((*m)[1]) * (unit == "ns" ? 1e-9 : unit == "us" ? 1e-6 : unit == "ms" ? 1e-3 : 1);
+    sum += std::stod((*m)[1]) * (unit == "ns" ? 1e-9 : unit == "\u00b5s" ? 1e-6 : unit == "ms" ? 1e-3 : 1);
   }
   return sum;
 }
 
 double pieces_in(const std::string& text) { return sum_of(text, std::regex("in (\\d+) pieces?")); }
 double copy_starts_in(const std::string& text) {
-  return sum_of(text, std::regex("([0-9.]+) (ns|us|ms)  starts of the copy engine \\(copy engine H2D\\)"));
+  return sum_of(text, std::regex("([0-9.]+) (ns|\u00b5s|ms)  starts of the copy engine \\(copy engine H2D\\)"));
 }
 
 }  // namespace

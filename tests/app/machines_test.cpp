@@ -131,8 +131,9 @@ TEST_CASE("policies tells about a policy file, and the policy that it sets") {
 
 TEST_CASE("a framework shows its keys for particular models and GPUs, and refuses those that no reader takes") {
   CHECK_THAT(kvcast::test::kvcast({"frameworks", "transformers-sdpa"}).out,
-             Contains("For some GPUs: ") && Contains("GH200") && Contains("engine_layer         300 us") &&
-                 Contains("attention_plan"));
+             Contains("  engine_layer           300 us     assumed      ± 60 %   as transformers-eager") &&
+                 Contains("For H100, H200, H20, GH200, B200 only:\n  attention_plan         33 ms      measured ") &&
+                 Contains("± 30 %   16 virtual cores"));
   CHECK_THAT(json_of({"frameworks", "transformers-sdpa"})["for_gpus"].get<std::string>(), Contains("GH200"));
   const Scratch scratch;
   const auto refused = [&](const std::string& keys) {

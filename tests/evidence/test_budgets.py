@@ -20,7 +20,7 @@ def limit_name(budget):
 
 
 def near(stated, value, unit=1.0):
-    """Whether a stated number is the value rounded to the places that are stated."""
+    """Asserts that a stated number is the value, rounded to the places that are stated."""
     places = len(stated.partition('.')[2])
     assert abs(float(stated) - value * unit) <= 0.5000001 * 10.0 ** -places, f'stated {stated}, now {value * unit}'
 
