@@ -44,7 +44,7 @@ function drawFinding({ title, text, detail, places }, told) {
   return element('div', { class: 'finding' }, element('h2', {}, title),
     shown.number ? element('p', { class: 'finding-number' }, shown.number) : '',
     sentence ? element('p', { class: 'finding-text' }, sentence) : '', drawBars(shown.bars, shown.place),
-    rest.length ? element('details', {}, element('summary', {}, places.length > 2 ? 'All ' + plural(places.length, 'place') + ', with details' : places.length === 2 ? 'Both places, with details' : 'Details'),
+    rest.length ? element('details', {}, element('summary', {}, places.length > 2 ? 'Details for all ' + formatCount(places.length) : places.length === 2 ? 'Details for both' : 'Details'),
       rest.map((line) => element('p', { class: 'finding-detail' }, line))) : '');
 }
 

@@ -720,7 +720,7 @@ class Page(ReportCase):
         self.assertEqual(text('.finding-number'), ['4 × full KV', '-10 % to +30 %', 'HBM bandwidth'])
         # The text describes the machine with the fastest recommendation; a click shows the other one.
         self.assertEqual(text('.finding-text')[:2], ['On h100-sxm: rocketkv, budget 1024.', 'On h100-sxm: the link may move a step.'])
-        self.assertEqual(text('summary'), ['Both places, with details', '', 'Details'])
+        self.assertEqual(text('summary'), ['Details for both', '', 'Details'])
         self.assertIn('In 71\u00a0% of', text('.finding-detail')[2])  # no line starts with a percent sign
         self.assertFalse(page.evaluate("[...document.querySelectorAll('.finding details')].some((d) => d.open)"))
         self.assertLess(page.evaluate("Math.max(...[...document.querySelectorAll('.finding')].map((f) => f.getBoundingClientRect().height))"), 260)
