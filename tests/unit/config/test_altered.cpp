@@ -390,5 +390,5 @@ TEST_CASE("a profile is read again once one of its files has changed", "[hardwar
   CHECK_THAT(error_of([&] { read_hardware(whole); }), StartsWith(part));
   std::ofstream(whole) << "title: Whole\nlike: h200\n";
   CHECK_THAT(error_of([&] { read_hardware(whole); }),
-             StartsWith(whole + ":2:7: like: a profile's own is a map such as"));
+             StartsWith(whole + ":2:7: like: a profile takes a map such as"));
 }
