@@ -114,7 +114,7 @@ config::Model eight_heads() {
   return model;
 }
 
-TEST_CASE("ctkvr's published sizes and savings") {
+TEST_CASE("ctkvr has its published sizes and savings") {
   // Section 3.1.1, footnote: 4 KV heads, C = 512, ρ = 2560 (2.5 · 1024), 4 bytes: 4·512·2560·4 = 20 MiB.
   config::Model model = eight_heads();
   model.n_kv_heads = 4;

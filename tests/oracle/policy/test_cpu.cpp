@@ -106,7 +106,7 @@ Positions ctkvr_step(const trace::Layer& layer, int kv_head, int t, const Ctkvr&
   return out;
 }
 
-TEST_CASE("ctkvr recalls by like queries and reranks") {
+TEST_CASE("ctkvr recalls by similar queries and reranks") {
   for (const TraceShape& shape : cpu_shapes()) {
     for (const Ctkvr& s : {Ctkvr{}, Ctkvr{5, 20, 1, 0, 4, 1.5}, Ctkvr{8, 12, 3, 2, 6, 2.5, false},
                            Ctkvr{8, 12, 12, 2, 6, 2.5, true, false}, Ctkvr{3, 7, 2, 4, 9, 4, true, true}}) {
@@ -200,7 +200,7 @@ void for_steps(const TraceShape& shape, const std::string& setting, const Body& 
   }
 }
 
-TEST_CASE("magicpig samples what collides twice, and corrects for it") {
+TEST_CASE("magicpig samples the tokens that collide twice, and corrects for the sampling") {
   for (const TraceShape& shape : cpu_shapes()) {
     for (const auto& [bits, tables] : {std::pair{3, 8}, {5, 30}, {1, 4}}) {
       CAPTURE(shape.prompt, bits, tables);
@@ -250,7 +250,7 @@ double error_of_output(const TraceShape& shape, const std::string& setting) {
   return sum / n;
 }
 
-TEST_CASE("magicpig's limits: all static is full attention, and so are tables without end") {
+TEST_CASE("magicpig approaches full attention if all tokens are static or tables are many") {
   const TraceShape& shape = cpu_shapes()[1];
   // Nothing is left to sample.
   for_steps(shape, "sink: 20, recent: 50", [&](const trace::Layer& layer, const auto&, int t, const auto& step) {

@@ -33,7 +33,7 @@ void for_layers(const Body& body) {
 
 std::string blocks(std::int64_t block) { return block > 0 ? fmt::format(", block: {}", block) : ""; }
 
-TEST_CASE("h2o keeps what has collected the most") {
+TEST_CASE("h2o keeps the tokens that have collected the most attention") {
   for_layers([](const trace::Layer& layer) {
     for (const std::string group : {"mean_weights", "sum_weights", "max_weights", "per_head"}) {
       for (const std::int64_t block : {0, 7}) {
@@ -51,7 +51,7 @@ TEST_CASE("h2o keeps what has collected the most") {
   });
 }
 
-TEST_CASE("tova keeps what the last query looks at") {
+TEST_CASE("tova keeps the tokens that the last query attends to most") {
   for_layers([](const trace::Layer& layer) {
     for (const bool whole : {true, false}) {
       for (const std::int64_t block : {0, 7, 30}) {
@@ -67,7 +67,7 @@ TEST_CASE("tova keeps what the last query looks at") {
   });
 }
 
-TEST_CASE("keydiff keeps the keys that are least alike") {
+TEST_CASE("keydiff keeps the keys that are least similar") {
   for_layers([](const trace::Layer& layer) {
     for (const std::string anchor : {"mean", "mean_raw", "median", "pairwise"}) {
       for (const std::string metric : {"cosine", "dot", "euclid"}) {
@@ -99,7 +99,7 @@ TEST_CASE("keyl2norm keeps the smallest keys") {
   });
 }
 
-TEST_CASE("snapkv and adakv in blocks, cake's scores, by their definitions") {
+TEST_CASE("snapkv and adakv in blocks, and cake's scores, follow their definitions") {
   for_layers([](const trace::Layer& layer) {
     for (const std::int64_t block : {0, 9, 30}) {
       for (const naive::Window& w : {naive::Window{4, "max", 5, "mean_weights"}, {6, "avg", 3, "max_weights"}}) {
@@ -123,7 +123,7 @@ TEST_CASE("snapkv and adakv in blocks, cake's scores, by their definitions") {
   });
 }
 
-TEST_CASE("d2o merges what it evicts, prompts at once and in blocks") {
+TEST_CASE("d2o merges evicted pairs, for prompts read at once and in blocks") {
   for_layers([](const trace::Layer& layer) {
     for (const naive::D2o& s : {naive::D2o{{20, 4, 0, 0}}, naive::D2o{{21, 2, 0, 0}, 0.25, 0.3, 0.7},
                                 naive::D2o{{21, 4, 0, 7}}, naive::D2o{{20, 4, 0, 0}, 0.5, 0.5, 0.5, false},

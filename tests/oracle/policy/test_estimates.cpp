@@ -87,7 +87,7 @@ Vector sparq_logits(const trace::Layer& layer, int q_head, int t, std::int64_t n
   return out;
 }
 
-TEST_CASE("sparq by its definition, its output too") {
+TEST_CASE("sparq's selection and output follow their definition") {
   for (const std::int64_t recent : {0, 3}) {
     for_steps("sparq", fmt::format("budget: 12, dims: 3, recent: {}", recent),
               [&](const trace::Layer& layer, const policy::Selector& selector, int t, const auto& step) {
@@ -155,7 +155,7 @@ TEST_CASE("loki with all dimensions is exact top-k") {
       });
 }
 
-TEST_CASE("infinigen by its definition") {
+TEST_CASE("infinigen follows its definition") {
   for_steps("infinigen", "skew: false, partial_ratio: 0.5, max_share: 0.4, alpha: 1",
             [](const trace::Layer& layer, const policy::Selector&, int t, const auto& step) {
               const auto& info = layer.info();
@@ -199,7 +199,7 @@ double requantised(const Vector& group, double x, int bits) {
   return scale == 0 ? x : std::nearbyint((x - low) / scale) * scale + low;
 }
 
-TEST_CASE("kivi's output by its definition") {
+TEST_CASE("kivi's output follows its definition") {
   constexpr std::int64_t kResidual = 8, kGroup = 4;
   for_steps("kivi", "key_bits: 2, value_bits: 3, quant_group: 4, residual: 8",
             [](const trace::Layer& layer, const policy::Selector& selector, int t, const auto&) {

@@ -108,7 +108,7 @@ Steps expected_attention(const trace::Layer& layer, std::int64_t sink, std::int6
   return keep_prompt(layer, kept);
 }
 
-TEST_CASE("expected attention keeps what later queries are expected to attend to") {
+TEST_CASE("expected attention keeps the tokens that later queries are expected to attend to") {
   for_random_layers(99, 41, [](const trace::Layer& layer) {
     for (const std::int64_t sink : {0, 3}) {
       for (const std::int64_t queries : {0, 12}) {
@@ -152,7 +152,7 @@ Vector repeated(const trace::Layer& layer, int head, std::int64_t sink, std::int
   return out;
 }
 
-TEST_CASE("kvzip keeps what the repeated prompt looks at") {
+TEST_CASE("kvzip keeps the tokens that the repeated prompt attends to most") {
   for_random_layers(99, 41, [](const trace::Layer& layer) {
     const auto& info = layer.info();
     for (const auto& [sink, chunk] : {std::pair<std::int64_t, std::int64_t>{0, 100}, {2, 16}, {4, 7}}) {
@@ -255,7 +255,7 @@ Steps rkv(const trace::Layer& layer, const Rkv& s) {
   });
 }
 
-TEST_CASE("rkv keeps what is looked at and not repeated") {
+TEST_CASE("rkv keeps the tokens that are attended to and not redundant") {
   for_random_layers(99, 41, [](const trace::Layer& layer) {
     for (const Rkv& s : {Rkv{}, Rkv{.buffer = 3, .window = 2, .lambda = 0.07}, Rkv{.similarity = 0.2},
                          Rkv{.buffer = 5, .block = 9, .kernel = 1, .lambda = 1}, Rkv{.block = 30, .lambda = 0}}) {

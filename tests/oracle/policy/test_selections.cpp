@@ -62,7 +62,7 @@ TEST_CASE("full attends to everything") {
   for_cases([](const trace::Layer& layer, const Case&) { compare(select("full", "", layer), naive::full(layer)); });
 }
 
-TEST_CASE("exact_topk selects what a full sort selects") {
+TEST_CASE("exact_topk selects the same tokens as a full sort") {
   for_cases([](const trace::Layer& layer, const Case& c) {
     for (const std::string group : kGroups) {
       if (!settles_ties(c, group)) continue;
@@ -82,7 +82,7 @@ TEST_CASE("exact_topk selects what a full sort selects") {
   });
 }
 
-TEST_CASE("dsa selects by the heads' summed weights, and hisparse fetches what its buffer lacks") {
+TEST_CASE("dsa selects by the heads' summed weights, and hisparse fetches the tokens that its buffer lacks") {
   for_cases([](const trace::Layer& layer, const Case& c) {
     if (!settles_ties(c, "sum_weights")) return;
     const auto& info = layer.info();
@@ -121,7 +121,7 @@ TEST_CASE("dsa selects by the heads' summed weights, and hisparse fetches what i
   });
 }
 
-TEST_CASE("streaming_llm keeps sink and window") {
+TEST_CASE("streaming_llm keeps the sink and the window") {
   for_cases([](const trace::Layer& layer, const Case&) {
     for (const auto& [sink, recent] : {std::pair{4, 12}, {0, 5}, {3, 0}, {0, 1}, {20, 20}}) {
       CAPTURE(sink, recent);
@@ -131,7 +131,7 @@ TEST_CASE("streaming_llm keeps sink and window") {
   });
 }
 
-TEST_CASE("snapkv keeps what the window's attention pools to") {
+TEST_CASE("snapkv keeps the tokens with the largest pooled attention of the window") {
   for_cases([](const trace::Layer& layer, const Case& c) {
     if (c.grain == Grain::kQuarters) return;
     for (const naive::Window& w : {naive::Window{8, "max", 7, "sum_weights"},
@@ -176,7 +176,7 @@ TEST_CASE("quest reads the pages of the highest bounds") {
   });
 }
 
-TEST_CASE("quest under the traffic convention") {
+TEST_CASE("quest follows the traffic convention") {
   for_cases([](const trace::Layer& layer, const Case&) {
     const std::int64_t bound = layer.info().prompt_tokens + layer.info().decode_steps;
     for (const std::int64_t budget : {5, 17, 30}) {
@@ -215,7 +215,7 @@ TEST_CASE("hsa takes the tokens of the best estimates") {
   });
 }
 
-TEST_CASE("rocketkv evicts, then retrieves from what is left") {
+TEST_CASE("rocketkv evicts, then retrieves from the remaining tokens") {
   for_cases([](const trace::Layer& layer, const Case& c) {
     if (c.grain == Grain::kQuarters) return;
     const int steps = layer.info().decode_steps;
@@ -238,7 +238,7 @@ TEST_CASE("rocketkv evicts, then retrieves from what is left") {
   });
 }
 
-TEST_CASE("arkvale's page cache holds what recalls and victims leave") {
+TEST_CASE("arkvale's page cache contains the pages that recalls and evictions leave") {
   for_cases([](const trace::Layer& layer, const Case& c) {
     for (const bool whole : {true, false}) {
       for (const std::string group : {"mean_scores", "max_scores", "mean_weights"}) {
@@ -266,7 +266,7 @@ TEST_CASE("arkvale's page cache holds what recalls and victims leave") {
   });
 }
 
-TEST_CASE("freekv attends to the last step's selection, corrected where the query turned") {
+TEST_CASE("freekv attends to the last step's selection, corrected for heads whose query turned") {
   for_cases([](const trace::Layer& layer, const Case& c) {
     for (const std::string group : {"mean_weights", "max_weights", "mean_scores", "mean_query", "max_query"}) {
       if (!settles_ties(c, group)) continue;

@@ -239,7 +239,7 @@ TEST_CASE("twilight takes the fewest tokens that make up its share") {
   });
 }
 
-TEST_CASE("omnikv's layers read what their filter layer chose") {
+TEST_CASE("omnikv's layers read the tokens that their filter layer chose") {
   const TraceShape shape{.kv_heads = 2, .group = 2, .prompt = 50, .steps = 6, .layers = {0, 2, 3, 5}, .n_layers = 8};
   // Filters 1, 3 and 5. The trace lacks 1, of whose neighbours 0 comes first: 0 and 2 choose for each other.
   const std::vector<std::pair<std::size_t, std::size_t>> sources = {{0, 1}, {1, 0}, {2, 2}, {3, 3}};
@@ -294,7 +294,7 @@ Vector attention(const trace::Layer& layer, int head, const Vector& query, const
   return out;
 }
 
-TEST_CASE("retroinfer with clusters of one token: what is estimated is exact, and the cache keeps what was read last") {
+TEST_CASE("with clusters of one token, retroinfer's estimates are exact and its cache keeps the tokens read last") {
   for_random_layers(6, 51, [](const trace::Layer& layer) {
     const auto& info = layer.info();
     const std::int64_t end = info.prompt_tokens - 5, n = end - 2;  // 2 first and 5 last tokens stay

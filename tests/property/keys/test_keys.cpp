@@ -25,7 +25,7 @@ void turn(const config::Knob& knob) {
 
 }  // namespace
 
-TEST_CASE("every number of a machine moves a prediction") {
+TEST_CASE("every number of a machine changes a prediction") {
   std::vector<Timed> all;
   for (const std::string& text : experiments()) {
     INFO(text);
@@ -130,7 +130,7 @@ TEST_CASE("every number of a machine is a key of a run, as a quantity and as a f
   }
 }
 
-TEST_CASE("every way to alter a machine moves a prediction") {
+TEST_CASE("every way to alter a machine changes a prediction") {
   // Copies, work of the host's cores, and launches one by one.
   const Node base = parsed(experiments()[8]).with("framework.launch", Node::scalar("eager", {}));
   const std::string before = Timed(base).here();
@@ -149,7 +149,7 @@ TEST_CASE("every way to alter a machine moves a prediction") {
   }
 }
 
-TEST_CASE("an effect is what a machine whose number is off by its uncertainty does to a step") {
+TEST_CASE("an effect is the change of a step on a machine whose number is shifted by its uncertainty") {
   for (const char* policy : {"full", "{name: freekv, budget: 256, sink: 32, recent: 32, page: 32}"}) {
     INFO(policy);
     // One context and two steps, as effects are taken from; the host's operators are the pace.
@@ -180,7 +180,7 @@ TEST_CASE("an effect is what a machine whose number is off by its uncertainty do
   }
 }
 
-TEST_CASE("what does not fit in memory has no effects") {
+TEST_CASE("an out-of-memory result has no effects") {
   const Timed timed(parsed(experiments().front()));
   config::Hardware small = timed.hardware();
   small.gpu.hbm_capacity.value = 1e9;

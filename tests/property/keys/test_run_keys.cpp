@@ -3,7 +3,7 @@
 
 namespace kvcast::tests {
 
-TEST_CASE("every key of a run moves a prediction") {
+TEST_CASE("every key of a run changes a prediction") {
   const std::string base =
       "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: quest, budget: 256}\n"
       "workload: {prompt_tokens: 1024, decode_tokens: 32, batch: 3}\n"
@@ -93,7 +93,7 @@ TEST_CASE("every key of a run moves a prediction") {
         Timed(evicting).here());
 }
 
-TEST_CASE("experts dealt out whole, their sorting, and a price move a prediction") {
+TEST_CASE("expert parallelism, the sorting time of experts and a price change a prediction") {
   const std::string base =
       "hardware: h100-sxm\npolicy: full\nworkload: {prompt_tokens: 256, decode_tokens: 16, batch: 3}\n"
       "trace: {recipe: needle, layers: 1, steps: 2}\n";
@@ -111,7 +111,7 @@ TEST_CASE("experts dealt out whole, their sorting, and a price move a prediction
   CHECK(cost("4") == Approx(2 * cost("2")));
 }
 
-TEST_CASE("every quantity of a match moves a prediction") {
+TEST_CASE("every quantity of a match changes a prediction") {
   const Node base = parsed(
       "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: {name: snapkv, window: 16}\n"
       "workload: {prompt_tokens: 1024, decode_tokens: 16}\ntrace: {recipe: needle, layers: 1, steps: 2}\n");
@@ -134,7 +134,7 @@ TEST_CASE("trace.window captures the prompt queries that a policy needs") {
   CHECK_NOTHROW(Timed(base));  // as many as it needs
 }
 
-TEST_CASE("what a policy names inside itself is part of an experiment's key") {
+TEST_CASE("the content of a file that a policy names is part of an experiment's key") {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/inner.yaml";
   const auto key = [&](const std::string& inner) {
@@ -149,7 +149,7 @@ TEST_CASE("what a policy names inside itself is part of an experiment's key") {
   CHECK(key("name: quest\nbudget: 128\n") != small);
 }
 
-TEST_CASE("every key of a model moves a prediction") {
+TEST_CASE("every key of a model changes a prediction") {
   const TemporaryDirectory directory;
   const std::string model =
       "title: Test\naliases: [tested]\nlayers: 4\nhidden: 512\nn_q_heads: 8\nn_kv_heads: 4\nhead_dim: 64\nffn: 1024\n"

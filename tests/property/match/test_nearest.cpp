@@ -43,7 +43,7 @@ class Costs {
 
 }  // namespace
 
-TEST_CASE("of every policy with a budget, no neighbour of the solved budget is nearer to the request") {
+TEST_CASE("no neighbour of the solved budget is nearer to the request, for every policy with a budget") {
   const Profiles profiles;
   TraceShape shape;
   shape.kv_heads = 8, shape.group = 4, shape.n_layers = 16;

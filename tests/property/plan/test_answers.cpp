@@ -141,7 +141,7 @@ TEST_CASE("targets that only some batches in the middle meet are found there") {
   CHECK(none.data["value"].is_null());
 }
 
-TEST_CASE("where full KV stops fitting, a slower policy that still fits wins from exactly there on") {
+TEST_CASE("a slower policy that still fits wins from exactly the point at which full KV stops fitting") {
   Experiments e = make_experiments();
   const std::string freekv = "{name: freekv, budget: 256, sink: 32, recent: 32}",
                     small = "hardware.gpu.hbm_capacity: 6 GB";
@@ -185,7 +185,7 @@ TEST_CASE("the bottleneck of either side is that of the better variant in the me
   }
 }
 
-TEST_CASE("a break-even bandwidth leaves both equally fast there") {
+TEST_CASE("both variants are equally fast at a break-even bandwidth") {
   Experiments e = make_experiments();
   const std::string of = "{policy: {name: freekv, budget: 256, sink: 32, recent: 32}}";
   const Asked asked =
@@ -248,7 +248,7 @@ TEST_CASE("reasons add up to the difference") {
   }
 }
 
-TEST_CASE("elasticities are those of differences made by hand, largest first") {
+TEST_CASE("elasticities equal those from separate experiments, largest first") {
   Experiments e = make_experiments();
   const Asked asked = ask(e,
                           "sensitivities: {metric: tpot, keys: [hardware.gpu.hbm_bandwidth, hardware.gpu.tensor_flops, "
@@ -333,7 +333,7 @@ TEST_CASE("a choice names the settings that miss a target only within their inte
   CHECK(uncertain_at(1.01 * tpot) == 0);       // met
 }
 
-TEST_CASE("a map has the winner of each of its places, simulated or inferred") {
+TEST_CASE("a map has the winner of each of its cells, simulated or inferred") {
   Experiments e = make_experiments();
   const Asked asked =
       ask(e,

@@ -16,7 +16,7 @@ std::string outcome(const policy::Descriptor& d, const std::string& settings, co
   return said == "no error" ? "ran" : "refused";
 }
 
-TEST_CASE("the ends of every range run or are refused") {
+TEST_CASE("both ends of every range run or are rejected") {
   const Profiles profiles;
   for (const TraceShape& shape :
        {TraceShape{.kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 40, .steps = 3, .window = 40},
@@ -47,7 +47,7 @@ TEST_CASE("the ends of every range run or are refused") {
   }
 }
 
-TEST_CASE("what no parameter can be is refused") {
+TEST_CASE("values that no parameter can have are rejected") {
   const MemoryTrace trace =
       random_trace({.kv_heads = 1, .group = 1, .head_dim = 4, .prompt = 8, .steps = 1, .window = 8}, 32);
   const auto layer = trace.load(0, 1);

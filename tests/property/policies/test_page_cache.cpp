@@ -58,7 +58,7 @@ std::int64_t page_of(const std::string& name, const std::string& setting) {
   return d.recall_page(policy::ParameterValues(d.parameters, config::parse_yaml("{" + setting + "}", "test")));
 }
 
-TEST_CASE("a cache of recalled pages copies what stack distances say, and attends to the same tokens") {
+TEST_CASE("a cache of recalled pages copies the tokens that stack distances predict, and attends to the same tokens") {
   const TraceShape shape{
       .kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 131, .steps = 24, .window = 999, .layers = {3}};
   const MemoryTrace trace = random_trace(shape, 7);
@@ -92,7 +92,7 @@ TEST_CASE("a cache of recalled pages copies what stack distances say, and attend
   CHECK(policies == 5);  // arkvale, freekv, infinigen, omnikv, shadowkv
 }
 
-TEST_CASE("the cache takes the room of whole pages, and looks up the chosen ones in its table") {
+TEST_CASE("the cache takes the memory of whole pages, and looks up the chosen ones in its table") {
   const config::Model model = small_model();
   const policy::Lengths lengths{100, 20};
   const auto held = [&](const std::string& tokens) {
@@ -118,7 +118,7 @@ TEST_CASE("the cache takes the room of whole pages, and looks up the chosen ones
   CHECK(table.write_bytes == 4 * 6 * 8);
 }
 
-TEST_CASE("a cache that can hold no page, or of a policy that recalls nothing, is refused") {
+TEST_CASE("a cache too small for a page, or of a policy that recalls nothing, is rejected") {
   const auto refusal = [](const std::string& name, const std::string& setting) {
     try {
       make(name, setting, {100, 20});

@@ -71,7 +71,7 @@ bool ascending_below(const Positions& list, std::int64_t end) {
          (list.empty() || (list.front() >= 0 && list.back() < end));
 }
 
-TEST_CASE("lists are ascending, without repetition, and of the past") {
+TEST_CASE("lists are ascending, have no repetitions and contain only past tokens") {
   for_all(kBudget, [](const auto&, const auto&, const trace::Layer& layer, const Selected& got) {
     const std::int64_t prompt = layer.info().prompt_tokens;
     for (const HeadSelection& head : got.resident.heads) CHECK(ascending_below(head.attended, prompt));
@@ -86,7 +86,7 @@ TEST_CASE("lists are ascending, without repetition, and of the past") {
   });
 }
 
-TEST_CASE("a head attends to as much as the rule of its budget says") {
+TEST_CASE("a head attends to as many tokens as the rule of its budget allows") {
   for_all(kBudget,
           [](const policy::Descriptor& d, const auto& setting, const trace::Layer& layer, const Selected& got) {
             if (setting.find("first_dense_layers: 1") != std::string::npos) return;
@@ -116,7 +116,7 @@ TEST_CASE("a head attends to as much as the rule of its budget says") {
           });
 }
 
-TEST_CASE("what is resident follows from what was, what came and what went") {
+TEST_CASE("the resident tokens follow from those before, the arrivals and the evictions") {
   for_all(kBudget,
           [](const policy::Descriptor& d, const auto& setting, const trace::Layer& layer, const Selected& got) {
             const bool on_cpu = reads_on_cpu(d, setting);  // some of what is attended to stays in host memory
@@ -187,7 +187,7 @@ bool same(const policy::LayerSelection& a, const policy::LayerSelection& b) {
   return true;
 }
 
-TEST_CASE("the same input gives the same selection, alone or beside other policies") {
+TEST_CASE("the same input gives the same selection, alone or together with other policies") {
   const Profiles profiles;
   for (const TraceShape& shape : shapes()) {
     const MemoryTrace trace = random_trace(shape, 13);
@@ -244,7 +244,7 @@ MeanCounts mean_counts(const policy::LayerSelection& selection) {
   return mean;
 }
 
-TEST_CASE("counts grow with the context as a policy says") {
+TEST_CASE("counts grow with the context as each policy states") {
   // The prompt fills the first budget. The second one is not full at the step 32, at which everything is attended to,
   // and full at the step 63.
   const auto [prompt, budget, later] =
@@ -272,7 +272,7 @@ TEST_CASE("counts grow with the context as a policy says") {
   }
 }
 
-TEST_CASE("bytes that the cost states are bytes that the selection implies") {
+TEST_CASE("the bytes that the cost states are those that the selection implies") {
   for_all(
       kBudget, [](const policy::Descriptor& d, const auto& setting, const trace::Layer& layer, const Selected& got) {
         const trace::TraceInfo& info = layer.info();

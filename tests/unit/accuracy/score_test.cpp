@@ -25,7 +25,7 @@ class TableFile {
   TemporaryDirectory folder_;
 };
 
-TEST_CASE("Kendall's tau-b and Spearman's rho, by hand") {
+TEST_CASE("Kendall's tau-b and Spearman's rho equal those worked out by hand") {
   // Pairs of (1,2,3,4) against (1,3,2,4): five agree, one does not: 4/6. Ranks off by 0,1,1,0: 1 − 6·2/(4·15).
   CHECK(kendall({1, 2, 3, 4}, {1, 3, 2, 4}).value() == Approx(4.0 / 6));
   CHECK(spearman({1, 2, 3, 4}, {1, 3, 2, 4}).value() == Approx(0.8));

@@ -22,7 +22,7 @@ std::string error(const std::string& text) {
   return message.substr(message.rfind('/') + 1);
 }
 
-TEST_CASE("rows and where their fields begin") {
+TEST_CASE("rows are read with the locations of their fields") {
   const std::vector<CsvRow> rows = read("a,b,c\n1, 22 ,\n");
   REQUIRE(rows.size() == 2);
   CHECK(rows[0].fields == Fields{"a", "b", "c"});

@@ -13,7 +13,7 @@ TEST_CASE("the hash is XXH3 with 128 bits", "[hash]") {
   CHECK(content_hash("") == "99aa06d3014798d86001c324468d497f");
 }
 
-TEST_CASE("pinned values for every length class of XXH3", "[hash]") {
+TEST_CASE("hashes in every length class of XXH3 have their pinned values", "[hash]") {
   // Lengths of up to 16, 128 and 240 bytes, and above.
   CHECK(content_hash("kvcast") == "37bb18f64e6263a12e867b08ac1f0644");
   CHECK(content_hash(std::string(100, 'k')) == "f64de93ee85ed4ff7fae4c773237d291");

@@ -92,7 +92,7 @@ TEST_CASE("multiply_rows sums chosen rows, in any order and repeated", "[matrix]
   }
 }
 
-TEST_CASE("dot products of every length around the vector width", "[matrix]") {
+TEST_CASE("dot products are right for every length around the vector width", "[matrix]") {
   const std::vector<float> a = random_floats(Stream(3), 300);
   const std::vector<float> b = random_floats(Stream(4), 300);
   for (std::size_t n = 0; n <= 300; ++n) {

@@ -21,6 +21,6 @@ TEST_CASE("every quantile of a single value is that value", "[quantile]") {
   for (const double q : {0.0, 0.3, 1.0}) CHECK(quantile(one, q) == 7);
 }
 
-TEST_CASE("the mean", "[quantile]") {
+TEST_CASE("the mean is the sum over the count", "[quantile]") {
   CHECK(mean(std::vector<double>{1, 2, 6}) == 3);  // 9 / 3
 }

@@ -57,7 +57,7 @@ TEST_CASE("values arrive in order with their locations") {
   CHECK(taken(R"({"open":[],"prices":{"a\"b":1}})") == "+0@0 +1@8 -1@8 +3@20 a\"b@21 4=1@28 -3@20 -0@0 ");
 }
 
-TEST_CASE("JSON that the grammar does not allow is refused where it stands") {
+TEST_CASE("JSON that the grammar does not allow is rejected with its location") {
   CHECK(taken("3") == "0: the shop must be an object, found 3");
   CHECK(taken("{}") == "0: the shop lacks the key \"open\"");
   CHECK(taken(R"({"open":[],"open":[]})") == "11: duplicate key \"open\"");
@@ -78,7 +78,7 @@ TEST_CASE("JSON that the grammar does not allow is refused where it stands") {
   CHECK(taken("{\"a\x1b").find('\x1b') == std::string::npos);
 }
 
-TEST_CASE("text of a file is quoted whole, cut between characters, without control characters") {
+TEST_CASE("quoted text has no control characters, and is cut between characters if it is long") {
   CHECK(quote("a\tb\x7f") == "\"a\\x09b\\x7f\"");
   CHECK(quote(std::string(80, 'x')) == "\"" + std::string(80, 'x') + "\"");
   CHECK(quote(std::string(81, 'x')) == "\"" + std::string(80, 'x') + "...\"");

@@ -43,7 +43,7 @@ calibrate::MachineResult fitted(const config::Hardware& base, double own, double
 
 }  // namespace
 
-TEST_CASE("a link that carries more than the stated generation could is of the oldest one that could") {
+TEST_CASE("a link that is faster than its stated generation gets the oldest generation that is fast enough") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   config::Hardware truth = machine_of("h100-sxm");
@@ -61,7 +61,7 @@ TEST_CASE("a link that carries more than the stated generation could is of the o
   CHECK_THAT(link.theory_bandwidth.source, Contains("PCIe 5: copies were faster"));
 }
 
-TEST_CASE("both directions of a link are not rounded to more than their sum") {
+TEST_CASE("the rate of a link in both directions is not rounded above the sum of the two") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   config::Hardware truth = machine_of("h100-sxm"), base = truth;
@@ -99,7 +99,7 @@ TEST_CASE("a slower kernel of kvcast's own does not replace a number that has a 
   CHECK(assumed.hardware.gpu.prefill_efficiency == Approx(0.31).epsilon(0.02));
 }
 
-TEST_CASE("the faster of a library's and an own row is fitted, and the source names the library", "[minutes]") {
+TEST_CASE("the faster of a library's row and kvcast's own is fitted, and the source names the library", "[minutes]") {
   config::Hardware base = machine_of("h100-sxm");
   base.gpu.attention_correction.reset();
   base.gpu.prefill_efficiency = {0.62, Origin::kLiterature, 0.1, "a paper"};

@@ -73,7 +73,7 @@ config::Hardware host_truth() {
 
 }  // namespace
 
-TEST_CASE("calibrate cpu finds the host that made the results") {
+TEST_CASE("calibrate cpu recovers the host that produced the results") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   json doc = host_document();
@@ -112,7 +112,7 @@ TEST_CASE("calibrate cpu finds the host that made the results") {
   CHECK(read.host.launch.origin != Origin::kFitted);  // a CPU program knows nothing of it
 }
 
-TEST_CASE("products of one core say what a core multiplies in a second, and results without them leave it as it was") {
+TEST_CASE("products on one core determine the product rate of a core, and results without them leave it unchanged") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   json doc = host_document();
@@ -141,7 +141,7 @@ TEST_CASE("products of one core say what a core multiplies in a second, and resu
   CHECK(without.hardware.host.core_products.origin != Origin::kFitted);
 }
 
-TEST_CASE("cases of several passes are fitted once, in the middle, and say how far the passes are apart") {
+TEST_CASE("cases with several passes are fitted once, at their middle, and the spread of the passes is reported") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   json doc = host_document();
@@ -189,7 +189,7 @@ TEST_CASE("a host that the model cannot explain misses its budget") {
   CHECK_THAT(result.misses.front(), Contains("held-out cases"));
 }
 
-TEST_CASE("calibrate cuda finds the GPU that made the results") {
+TEST_CASE("calibrate cuda recovers the GPU that produced the results") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   config::Hardware truth = machine_of("h100-sxm-sglang");
@@ -229,7 +229,7 @@ TEST_CASE("calibrate cuda finds the GPU that made the results") {
   CHECK(read.gpu.attention.row.x == std::vector<double>{4, 8});
 }
 
-TEST_CASE("results that are damaged are read or refused, never worse") {
+TEST_CASE("damaged results are read or rejected, and have no other effect") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   json doc = host_document();
@@ -272,7 +272,7 @@ TEST_CASE("results that are damaged are read or refused, never worse") {
   CHECK(refused > 100);
 }
 
-TEST_CASE("results of another measuring program are refused, and those that do not name theirs are not") {
+TEST_CASE("results of another measuring program are rejected, but not those that do not name their program") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   const auto refused = [&](json doc, const char* program, auto fit) {

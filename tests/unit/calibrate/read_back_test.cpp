@@ -23,7 +23,7 @@ std::string part_of(config::Hardware& machine, std::string_view key) {
 
 }  // namespace
 
-TEST_CASE("every machine of the project can be written and read again") {
+TEST_CASE("every machine of the project can be written and read back") {
   for (const char* name : {"h100-sxm", "h200", "l40s", "a100-80gb-sxm-trtllm", "b200"}) {
     INFO(name);
     config::Hardware machine = machine_of(name);
@@ -32,7 +32,7 @@ TEST_CASE("every machine of the project can be written and read again") {
   CHECK(error_of([] { calibrate::check_profile(profile_of(machine_of("h100-sxm"))); }) == "no error");
 }
 
-TEST_CASE("a number beyond what a profile may state is named, and its file is not") {
+TEST_CASE("a number out of a profile's range is reported by its name, without a file") {
   config::Hardware machine = machine_of("h100-sxm");
   machine.gpu.floor_gemm.value = 5;
   const std::string profile = error_of([&] { calibrate::check_profile(profile_of(machine)); });

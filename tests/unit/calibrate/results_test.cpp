@@ -26,7 +26,7 @@ std::string row(const char* bench, int n, double seconds) {
 
 }  // namespace
 
-TEST_CASE("files of one machine are one set of results, and a case in two of them has two passes") {
+TEST_CASE("files of one machine form one set of results, and a case in two of them has two passes") {
   const TemporaryDirectory folder;
   const std::string first = file(folder, "first.json", "H200", row("topk", 8, 2) + "," + row("gemm", 1, 3));
   const std::string second = file(folder, "second.json", "H200", row("topk", 8, 8) + "," + row("topk", 16, 5));
@@ -70,7 +70,7 @@ TEST_CASE("JSON that cannot be read is located") {
   CHECK(error("{\"rows\": [{\"n\": 1}, {\"n\": 1,\n  \"n\": 2}]}") == ":2:3: duplicate key \"n\"");
 }
 
-TEST_CASE("values that no measurement gives are refused with their row") {
+TEST_CASE("values that no measurement can give are rejected with their row") {
   const TemporaryDirectory folder;
   const auto error = [&](const std::string& axes, const std::string& rest) {
     const std::string path =
@@ -94,7 +94,7 @@ TEST_CASE("values that no measurement gives are refused with their row") {
         ": row 0: the quartiles of the times are out of order: 1, 2, 1.5 s");
 }
 
-TEST_CASE("an axis that is missing is reported with the file of its row") {
+TEST_CASE("a missing axis is reported with the file of its row") {
   const TemporaryDirectory folder;
   const std::string first = file(folder, "first.json", "H200", row("topk", 8, 2));
   const std::string second = file(folder, "second.json", "H200", row("gemm", 8, 2));

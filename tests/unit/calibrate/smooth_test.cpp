@@ -29,7 +29,7 @@ double noise(std::size_t i) { return 0.02 * (2 * Stream(5).uniform(i) - 1); }
 
 }  // namespace
 
-TEST_CASE("one sample is believed by its noise and by its distance") {
+TEST_CASE("the weight of a single sample follows from its noise and its distance") {
   // Weight 1 / (1 + noise); covariance (1 + √3 d) e^(-√3 d) at d = |(3/2, 4/2)| = 2.5: (1 + 4.3301) · 0.013167 =
   // 0.07018.
   const std::vector<Sample> one{{{0, 0, 0}, 0.5}};
@@ -39,13 +39,13 @@ TEST_CASE("one sample is believed by its noise and by its distance") {
   CHECK(std::abs(surface.at({100, 0, 0})) < 1e-12);
 }
 
-TEST_CASE("two samples at one place count as their mean with half the noise") {
+TEST_CASE("two samples at one point count as their mean with half the noise") {
   // (K + noise) w = y with K all ones: w1 + w2 = (y1 + y2) / (2 + noise).
   const std::vector<Sample> two{{{1, 2, 3}, 0.2}, {{1, 2, 3}, 0.6}};
   CHECK(calibrate::Surface(two, {{1, 1, 1}, 0.5}).at({1, 2, 3}) == Approx(0.8 / 2.5));
 }
 
-TEST_CASE("what neighbours share is found, and predicts what was left out") {
+TEST_CASE("a deviation that neighbours share is found, and predicts samples that were left out") {
   const auto samples =
       lattice([](double x, double y, std::size_t i) { return 0.3 * std::sin(x / 2) * std::cos(y / 3) + noise(i); });
   const calibrate::Smoothing found = calibrate::choose_smoothness(samples);
@@ -53,7 +53,7 @@ TEST_CASE("what neighbours share is found, and predicts what was left out") {
   CHECK(found.p90 < 0.04);  // noise of 0.02 either way, and what the surface takes from it
 }
 
-TEST_CASE("noise that neighbours do not share gains nothing") {
+TEST_CASE("noise that neighbours do not share does not improve predictions") {
   const calibrate::Smoothing found =
       calibrate::choose_smoothness(lattice([](double, double, std::size_t i) { return noise(i); }));
   CHECK(found.loss > 0.9 * found.loss_before);

@@ -19,7 +19,7 @@ const std::vector<Parameter> kLine = {{"a", 0, 10, 5}, {"b", 0, 10, 5}};
 
 }  // namespace
 
-TEST_CASE("a line through its points is found") {
+TEST_CASE("a line is recovered from its points") {
   const std::vector<double> x = {0, 1, 2, 3}, y = {2, 2.5, 3, 3.5}, weights(4, 1);
   const calibrate::Solution s = calibrate::solve(kLine, weights, line(x, y));
   CHECK(s.values[0] == Approx(2).epsilon(1e-4));
@@ -27,7 +27,7 @@ TEST_CASE("a line through its points is found") {
   CHECK(s.cost < 1e-8);
 }
 
-TEST_CASE("one point that is far off does not decide") {
+TEST_CASE("a single outlier does not determine the result") {
   // Least squares would move the line through (0,2) ... (9,6.5) by 10 / 10 at least; absolute errors leave it alone.
   std::vector<double> x, y;
   for (int i = 0; i < 10; ++i) x.push_back(i), y.push_back(2 + 0.5 * i);
@@ -38,7 +38,7 @@ TEST_CASE("one point that is far off does not decide") {
   CHECK(s.values[1] == Approx(0.5).margin(0.01));
 }
 
-TEST_CASE("weights decide between points that disagree") {
+TEST_CASE("weights settle disagreements between points") {
   const std::vector<double> x = {0, 0}, y = {2, 2.02};
   const std::vector<Parameter> constant = {{"a", 0, 10, 5}};
   const calibrate::Errors errors = [&](std::span<const double> v, std::span<double> out) {
@@ -49,7 +49,7 @@ TEST_CASE("weights decide between points that disagree") {
   CHECK(calibrate::solve(constant, std::vector<double>{1, 1}, errors).values[0] == Approx(2.01).margin(2e-4));
 }
 
-TEST_CASE("a start in the middle of the bounds is a start like any other") {
+TEST_CASE("a start in the middle of the bounds works like any other") {
   const std::vector<double> y = {2}, weights = {1};
   const std::vector<Parameter> constant = {{"a", -1, 3, 1}};
   CHECK(calibrate::solve(constant, weights, [&](std::span<const double> v, std::span<double> out) {
@@ -57,7 +57,7 @@ TEST_CASE("a start in the middle of the bounds is a start like any other") {
         }).values[0] == Approx(2).epsilon(1e-4));
 }
 
-TEST_CASE("bounds hold, and the best value may be one") {
+TEST_CASE("bounds are respected, and the best value may be a bound") {
   const std::vector<double> x = {0, 1, 2, 3}, y = {2, 2.5, 3, 3.5}, weights(4, 1);
   const std::vector<Parameter> bounded = {{"a", 0, 10, 5}, {"b", 0, 0.25, 0.1}};
   const calibrate::Solution s = calibrate::solve(bounded, weights, line(x, y));
@@ -65,7 +65,7 @@ TEST_CASE("bounds hold, and the best value may be one") {
   CHECK(s.values[1] == Approx(0.25).margin(1e-3));
 }
 
-TEST_CASE("the loss of small errors is their square, of large ones linear") {
+TEST_CASE("the loss is quadratic for small errors and linear for large ones") {
   const std::vector<double> one = {1};
   CHECK(calibrate::loss(std::vector<double>{0.001}, one) == Approx(1e-6).epsilon(1e-3));
   // 2 · 0.05² · (√(1 + 400) − 1) with an error of 1.

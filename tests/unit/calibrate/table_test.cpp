@@ -109,7 +109,7 @@ calibrate::TableRequest request(std::vector<std::string> files) {
 
 }  // namespace
 
-TEST_CASE("a fit to tables of a known machine finds its parameters") {
+TEST_CASE("a fit to tables of a known machine recovers its parameters") {
   const TemporaryDirectory folder;
   const auto result = calibrate::fit_tables(request({write_attention(folder, 0.01), write_gemm(folder, 0.01)}));
   CHECK(result.misses.empty());
@@ -132,7 +132,7 @@ TEST_CASE("a fit to tables of a known machine finds its parameters") {
   CHECK(found.floor_gemm == Approx(3e-6).epsilon(0.2));
 }
 
-TEST_CASE("what a fit writes is read back as what it found") {
+TEST_CASE("a profile written by a fit reads back with the fitted values") {
   const TemporaryDirectory folder;
   const auto result = calibrate::fit_tables(request({write_gemm(folder, 0.01)}));
   const config::Hardware read = read_with(folder, result.yaml);
@@ -144,8 +144,7 @@ TEST_CASE("what a fit writes is read back as what it found") {
   CHECK(read.calibrations[0].budget_p90 == Approx(0.13));
 }
 
-TEST_CASE("a framework's other kernel for heads of their own is found where there is one, and only there",
-          "[minutes]") {
+TEST_CASE("a framework's second kernel for separate KV heads is found if there is one, and only then", "[minutes]") {
   const TemporaryDirectory folder;
   const auto fit = [&](const config::Hardware& machine) {
     return calibrate::fit_tables(request({write_attention(folder, 0.01, true, machine, {8, 32, 64})}));
@@ -169,7 +168,7 @@ TEST_CASE("a framework's other kernel for heads of their own is found where ther
   CHECK(read.gpu.attention_mha->row.x.front() == 1);
 }
 
-TEST_CASE("what the terms cannot say is found in what they leave, and only there", "[minutes]") {
+TEST_CASE("a deviation that the terms cannot express is found in their residuals, and only there", "[minutes]") {
   const TemporaryDirectory folder;
   const auto fit = [&](const config::Hardware& machine) {
     return calibrate::fit_tables(request({write_attention(folder, 0.01, true, machine)}));
@@ -197,7 +196,7 @@ TEST_CASE("what the terms cannot say is found in what they leave, and only there
         config::canonical(*result.hardware.gpu.attention_correction));
 }
 
-TEST_CASE("a fit that misses its budget says so") {
+TEST_CASE("a fit that misses its budget is reported") {
   const TemporaryDirectory folder;
   calibrate::TableRequest r = request({write_gemm(folder, 0.3)});
   r.budget_median = 0.01;
@@ -206,7 +205,7 @@ TEST_CASE("a fit that misses its budget says so") {
   CHECK_THAT(result.misses[0], Contains("median error") && Contains("1.0 % allowed"));
 }
 
-TEST_CASE("tables that cannot be fitted are refused") {
+TEST_CASE("tables that cannot be fitted are rejected") {
   const TemporaryDirectory folder;
   const auto error = [&](const std::string& text) {
     const std::string path = folder.path() + "/bad.csv";
@@ -227,7 +226,7 @@ TEST_CASE("tables that cannot be fitted are refused") {
              Contains("no point is held out"));
 }
 
-TEST_CASE("tables that do not belong together are refused") {
+TEST_CASE("tables that do not belong together are rejected") {
   const TemporaryDirectory folder;
   const std::string points = KVCAST_SOURCE_DIR "/configs/hardware/points/";
   const auto error = [&](const std::vector<std::string>& files) {
@@ -243,7 +242,7 @@ TEST_CASE("tables that do not belong together are refused") {
   CHECK_THAT(error({write_gemm(folder, 0.01), vllm}), Contains("device is \"h200_sxm\", but \"made_up\" in"));
 }
 
-TEST_CASE("a table of another GPU than the profile's is refused where both are known") {
+TEST_CASE("a table of a GPU other than the profile's is rejected if both are known") {
   const std::string path = KVCAST_SOURCE_DIR "/configs/hardware/points/gemm-l40s-sglang.csv";
   calibrate::TableRequest r = request({path});
   CHECK_THAT(error_of([&] { calibrate::fit_tables(r); }),
@@ -254,7 +253,7 @@ TEST_CASE("a table of another GPU than the profile's is refused where both are k
   CHECK(error_of([&] { calibrate::fit_tables(r); }) == "no error");
 }
 
-TEST_CASE("an error just above its budget is written with the digits that tell them apart") {
+TEST_CASE("an error just above its budget is written with enough digits to show the difference") {
   const TemporaryDirectory folder;
   calibrate::TableRequest r = request({write_gemm(folder, 0.3)});
   const double median = calibrate::fit_tables(r).calibrations[0].judged().median;

@@ -48,7 +48,8 @@ config::Hardware plain_truth() {
 
 }  // namespace
 
-TEST_CASE("a stream's ramp, the efficiency of scores and the call of a 2D copy are found where the base has none") {
+TEST_CASE(
+    "the ramp of a stream, the efficiency of scores and the call of a 2D copy are found even if the base has none") {
   config::Hardware truth = plain_truth();
   truth.gpu.stream_efficiency.value = 0.9, truth.gpu.floor_small.value = 1e-6, truth.gpu.memory_ramp.value = 1.5e-6;
   truth.gpu.score_efficiency.value = 0.5, truth.gpu.floor_score.value = 2e-6;
@@ -68,7 +69,7 @@ TEST_CASE("a stream's ramp, the efficiency of scores and the call of a 2D copy a
   CHECK(result.hardware.link.issue_row == Approx(2e-9).epsilon(0.05));
 }
 
-TEST_CASE("the engine's time of a piece is found though the base takes it to be below the wire's") {
+TEST_CASE("the engine's time for a piece is found even if the base states less than the wire's") {
   config::Hardware truth = plain_truth();
   // 64 KiB take 1.2 us at 55 GB/s; the base's half microsecond at every size has no slope there.
   config::Curve& piece = truth.link.engine_piece;

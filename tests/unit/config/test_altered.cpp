@@ -185,7 +185,7 @@ TEST_CASE("a limit applies if the run sets neither of its sides", "[hardware]") 
   CHECK(followed(machine)["gpu.tensor_flops"] == "gpu.sm_count");
 }
 
-TEST_CASE("changes state the replaced value, the number they follow and the reason", "[hardware]") {
+TEST_CASE("each change states the replaced value, the number that it follows and the reason", "[hardware]") {
   const RoundMachine base;
   const Hardware machine = base.with({"link.h2d_bandwidth=30 GB/s"});
   REQUIRE(machine.changes.size() == 3);
@@ -355,7 +355,7 @@ TEST_CASE("errors in a run's machine are reported at their location in the run",
              StartsWith("run.yaml:1:35: hardware.gpu.attention_mha: h200 has no separate kernel"));
 }
 
-TEST_CASE("PCIe by generation and lanes", "[hardware]") {
+TEST_CASE("the bandwidth of PCIe follows from its generation and lanes", "[hardware]") {
   // GT/s x coding / 8 bits, a lane: 2.5 x 8/10, 5 x 8/10, 8 x 128/130 ..., 64 x 242/256, 128 x 242/256.
   CHECK(pcie_bandwidth(1, 1) == Approx(0.25e9));
   CHECK(pcie_bandwidth(2, 4) == Approx(2e9));
@@ -389,6 +389,5 @@ TEST_CASE("a profile is read again once one of its files has changed", "[hardwar
   std::ofstream(part) << "gpu: [";
   CHECK_THAT(error_of([&] { read_hardware(whole); }), StartsWith(part));
   std::ofstream(whole) << "title: Whole\nlike: h200\n";
-  CHECK_THAT(error_of([&] { read_hardware(whole); }),
-             StartsWith(whole + ":2:7: like: a profile takes a map such as"));
+  CHECK_THAT(error_of([&] { read_hardware(whole); }), StartsWith(whole + ":2:7: like: a profile takes a map such as"));
 }

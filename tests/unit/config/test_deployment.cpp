@@ -78,7 +78,7 @@ TEST_CASE("parameter counts of models with experts and latent attention equal th
   CHECK(named("gpt-oss-120b").slides(2));
 }
 
-TEST_CASE("number of experts used by a batch of rows") {
+TEST_CASE("the number of experts that a batch uses follows from its rows") {
   const Experts e{.count = 8, .active = 2, .shared = 0, .ffn = 1, .dense_layers = 0};
   CHECK(e.touched(1) == Approx(2));
   CHECK(e.touched(2) == Approx(8 * (1 - 0.75 * 0.75)));

@@ -109,7 +109,7 @@ TEST_CASE("a folder is not a configuration", "[find]") {
   CHECK(config_files("toys").size() == 0);
 }
 
-TEST_CASE("a file that cannot be read hides no other, and the search that passes over it says so", "[find]") {
+TEST_CASE("an unreadable file hides no other file, and a search that skips it reports it", "[find]") {
   const OwnConfigs own;
   own.write("configs/toys/apple.yaml", "aliases: [fruit]\n");
   own.write("configs/toys/empty.yaml", "");
@@ -126,7 +126,7 @@ TEST_CASE("a file's own name ignores case, hyphens, underscores and spaces", "[f
   CHECK_THAT(error_of([] { find_config("hardware", "RTX-409O", {}); }), Catch::Contains("did you mean \"rtx-4090\""));
 }
 
-TEST_CASE("names in a shipped file are of shipped files", "[find]") {
+TEST_CASE("names in a shipped file refer to shipped files", "[find]") {
   const OwnConfigs own;
   own.write("configs/hardware/h200.yaml", "title: mine\n");
   const std::string data = std::string(KVCAST_SOURCE_DIR) + "/configs/hardware/";

@@ -113,7 +113,7 @@ TEST_CASE("keys given next to a framework's name override it, and overridden num
   CHECK(framework_of("{engine_step: 1 ms}").name.empty());
 }
 
-TEST_CASE("a file takes over the keys of the one that it is like", "[framework]") {
+TEST_CASE("a file inherits the keys of the file that it names as `like`", "[framework]") {
   // vllm-eager: the host time of vllm-0.8 with an uncertainty and a source of its own; other keys as they are there.
   const Framework base = framework_of("vllm-0.8"), eager = framework_of("vllm-eager");
   CHECK(read_framework_file(find_framework("vllm-eager", {})).like == "vllm-0.8");
@@ -132,7 +132,7 @@ TEST_CASE("a file takes over the keys of the one that it is like", "[framework]"
   CHECK(framework_of("transformers-4.46-sdpa").concatenate_cache);
 }
 
-TEST_CASE("keys for particular models are those of the file below unless a file has its own", "[framework]") {
+TEST_CASE("keys for particular models are inherited unless a file has its own", "[framework]") {
   const TemporaryDirectory folder;
   const auto write = [&](const std::string& name, const std::string& keys) {
     const std::string path = folder.path() + "/" + name + ".yaml";
@@ -186,7 +186,7 @@ TEST_CASE("keys for particular models and GPUs are checked whether or not they a
   }
 }
 
-TEST_CASE("cuDNN plans attention again and again on Hopper and on a B200 only", "[framework]") {
+TEST_CASE("cuDNN plans attention repeatedly only on Hopper and on a B200", "[framework]") {
   for (const std::string& path : config_files("hardware")) {
     const std::string name = std::filesystem::path(path).stem().string();
     INFO(name);
@@ -198,7 +198,7 @@ TEST_CASE("cuDNN plans attention again and again on Hopper and on a B200 only", 
   CHECK(framework_on("{name: transformers-sdpa, attention_plan: 1 ms}", "h200").attention_plan.value == Approx(1e-3));
 }
 
-TEST_CASE("a run has the keys for its own GPU", "[framework]") {
+TEST_CASE("the keys for a run's GPU apply to the run", "[framework]") {
   const auto plan_on = [](const std::string& machine) {
     const std::string text =
         "model: llama-3.1-8b\npolicy: full\nframework: transformers-sdpa\nhardware: " + machine + "\n";
@@ -208,7 +208,7 @@ TEST_CASE("a run has the keys for its own GPU", "[framework]") {
   CHECK(plan_on("{like: h200, gpu: {hbm_capacity: 10 TB}}") == Approx(33e-3));
 }
 
-TEST_CASE("a GPU is known by the words of its machine", "[framework]") {
+TEST_CASE("a GPU is recognised by the words in its machine's name", "[framework]") {
   const TemporaryDirectory folder;
   const auto write = [&](const std::string& name, const std::string& text) {
     const std::string path = folder.path() + "/" + name + ".yaml";
@@ -266,7 +266,7 @@ TEST_CASE("invalid frameworks are rejected with their location", "[framework]") 
   CHECK_THAT(error_of_framework("{attention_kernels: flash_9}"), Catch::Contains("known: native, flash_2"));
 }
 
-TEST_CASE("a framework is found in another spelling and next to files that are broken", "[framework]") {
+TEST_CASE("a framework is found under another spelling and among broken files", "[framework]") {
   CHECK(file_of("VLLM") == "vllm");
   CHECK(file_of("vLLM-0.6") == "vllm-0.6");
   CHECK(file_of("vLLM-0.9.1") == "vllm-0.8");

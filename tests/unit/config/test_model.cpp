@@ -112,7 +112,7 @@ TEST_CASE("models have the sizes of their checkpoints", "[model]") {
   }
 }
 
-TEST_CASE("the KV cache of a batch", "[model]") {
+TEST_CASE("the size of a batch's KV cache equals the one worked out by hand", "[model]") {
   // 80 layers · 2 · 8 heads · 128 · 2 bytes = 327680 bytes a token; 32 sequences of 32768 tokens: 320 GiB.
   CHECK(model_named("llama-3.1-70b").kv_bytes_per_token() * 32 * 32768 == 320.0 * 1024 * 1024 * 1024);
 }
@@ -190,7 +190,8 @@ TEST_CASE("inconsistent models are rejected", "[model]") {
   CHECK_THAT(error_with({{12, "attention: linear"}}), Catch::EndsWith("unknown value \"linear\"; known: gqa, mla"));
 }
 
-TEST_CASE("some layers of a model with experts have them, and their precision needs experts", "[model]") {
+TEST_CASE("layers of a model may be dense before those with experts, and a precision of experts requires experts",
+          "[model]") {
   const auto experts = [](int dense) {
     return fmt::format("experts: {{count: 4, active: 2, ffn: 6, dense_layers: {}}}", dense);
   };

@@ -60,13 +60,13 @@ TEST_CASE("a value is set at a dotted path", "[node]") {
   CHECK(set("a: 1", "a=b=c") == R"({"a":"b=c"})");  // the first = divides
 }
 
-TEST_CASE("a policy given by name alone takes parameters", "[node]") {
+TEST_CASE("a policy given by name alone accepts parameters", "[node]") {
   CHECK(set("policy: quest", "policy.budget=512") == R"({"policy":{"budget":512,"name":"quest"}})");
   CHECK(set("policy: {name: quest, budget: 1}", "policy.name=hsa") == R"({"policy":{"budget":1,"name":"hsa"}})");
   CHECK(set("policy: {name: quest, budget: 1}", "policy=full") == R"({"policy":"full"})");
 }
 
-TEST_CASE("a machine given by name alone, or a part of it, takes numbers", "[node]") {
+TEST_CASE("a machine given by name alone, or a part of it, accepts numbers", "[node]") {
   CHECK(set("hardware: h200", "hardware.gpu.clock=x2") == R"({"hardware":{"gpu":{"clock":"x2"},"like":"h200"}})");
   CHECK(set("hardware: h200", "hardware.like=l40s") == R"({"hardware":{"like":"l40s"}})");
   CHECK(set("hardware: h200", "hardware=l40s") == R"({"hardware":"l40s"})");

@@ -77,7 +77,7 @@ TEST_CASE("numbers are decimal and finite", "[section]") {
         "f.yaml:1:6: tau: expected a number such as 0.5, 12 or 1e-6, found the quoted text \"0.5\"");
 }
 
-TEST_CASE("quantities need their unit", "[section]") {
+TEST_CASE("quantities must have a unit", "[section]") {
   CHECK(section_of("rate: 3.35 TB/s").quantity("rate", Dimension::kBytesPerSecond, 1, 1e15) == 3.35e12);
   CHECK(section_of("rate: 5 %").quantity("rate", Dimension::kFraction, 0, 1) == 0.05);
   CHECK(section_of("rate: 0.05").quantity("rate", Dimension::kFraction, 0, 1) == 0.05);
@@ -105,7 +105,7 @@ TEST_CASE("flags are true or false", "[section]") {
         "f.yaml:1:4: x: expected true or false, found the quoted text \"true\"");
 }
 
-TEST_CASE("texts and choices", "[section]") {
+TEST_CASE("texts and choices are read, or rejected with their location", "[section]") {
   CHECK(section_of("a: quest").text("a") == "quest");
   CHECK(section_of("a: \"2\"").text("a") == "2");
   CHECK(section_of("b: 1").text("a", "fallback") == "fallback");
@@ -128,7 +128,7 @@ TEST_CASE("texts and choices", "[section]") {
         }) == "f.yaml:1:4: a: expected one of x, y, found a map");
 }
 
-TEST_CASE("lists of texts and numbers", "[section]") {
+TEST_CASE("lists of texts and numbers are read, or rejected with their location", "[section]") {
   CHECK(section_of("a: [x, \"y\"]").texts("a") == std::vector<std::string>{"x", "y"});
   CHECK(section_of("a: []").texts("a").empty());
   CHECK(section_of("b: 1").texts("a", {}).empty());

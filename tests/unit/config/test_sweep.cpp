@@ -190,7 +190,7 @@ TEST_CASE("every point is a different configuration without `sweep`", "[sweep]")
   CHECK(texts.size() == 18);
 }
 
-TEST_CASE("the quickstart sweep", "[sweep]") {
+TEST_CASE("the quickstart sweep expands to the expected points", "[sweep]") {
   // Contexts 4, GPUs 2, batches 3: 24 grid points. Cases: full 1; seven policies at 3 budgets 21; rocketkv at 3 budgets
   // and 4 split factors 12; freekv at 3 budgets 3, and 4 more without one of its parts: 41.
   const Node config = load_yaml(std::string(KVCAST_SOURCE_DIR) + "/configs/sweeps/quickstart.yaml");

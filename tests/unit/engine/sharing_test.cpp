@@ -27,7 +27,7 @@ TEST_CASE("ops on different resources overlap") {
   CHECK(run.outcome.makespan == 5'000'000);
 }
 
-TEST_CASE("equal sharing on one resource") {
+TEST_CASE("ops share one resource equally") {
   SECTION("two ops, one shorter") {
     // Halves until the shorter (2) is done at 4; the longer (5) has 3 left and runs alone: 7.
     const auto run = run_all(make_system(2, {fair()}), {make_op(0, 0, {{0, 2 * kUs}}), make_op(1, 0, {{0, 5 * kUs}})});
@@ -61,7 +61,7 @@ TEST_CASE("an op that cannot use its equal share leaves the rest to the others")
   CHECK(run.records[0].finish == 12'400'000);
 }
 
-TEST_CASE("dominant shares over two resources, three ops") {
+TEST_CASE("three ops on two resources have equal dominant shares") {
   // A: 10 on r0. B: 10 on r0 and 5 on r1. C: 10 on r1. All take 10 alone. Level v: r0 carries 2v, r1 carries 1.5 v, r0
   // is full at v = 0.5: A and B stop. C goes on with what B leaves of r1: 1 − 0.25 = 0.75. C done at 10/0.75
   // = 13.333333; A and B run on at 0.5 each since r0 stays full: 20.

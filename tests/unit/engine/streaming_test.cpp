@@ -173,7 +173,7 @@ TEST_CASE("empty blocks are skipped") {
   CHECK(outcome.makespan == 2'000'000);
 }
 
-TEST_CASE("dependencies on a gate") {
+TEST_CASE("an op waits for a gate directly, through its block or through its lane") {
   const auto waits = [](std::vector<OpId> after, OpId lane_before, OpId gate) {
     return waits_for_gate(after, lane_before, gate);
   };

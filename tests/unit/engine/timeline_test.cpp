@@ -94,7 +94,7 @@ TEST_CASE("rows have the order of the lanes, and lanes without ops are omitted")
   CHECK(order == std::vector<std::pair<int, int>>{{1, 0}, {2, 1}});
 }
 
-TEST_CASE("memory is a counter") {
+TEST_CASE("memory is shown as a counter") {
   const PerfettoTrace trace = tests::read_as_perfetto(draw());
   using Steps = std::vector<std::pair<std::int64_t, double>>;
   CHECK(trace.counters == std::map<std::string, Steps>{{"hbm", {{0, 64.0}, {5000, 0.0}}}});

@@ -271,7 +271,7 @@ TEST_CASE("a prediction states its basis and its novelty") {
   CHECK(predictor.predict(s).low == Approx(to_points(angle(95) - wide, 100)));
 }
 
-TEST_CASE("a run takes the place of the paper whose row is nearest") {
+TEST_CASE("a run is treated like the paper whose row is nearest") {
   std::vector<Record> rows{row("a", "quest", 256, 30, 40), row("a", "quest", 1024, 70, 80),
                            row("b", "quest", 512, 20, 10), row("a", "quest", 1024, 70, 60)};
   rows[1].paper = std::string("Mine"), rows[2].paper = std::string("Other"), rows[3].paper = std::string("Settings");

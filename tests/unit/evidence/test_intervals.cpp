@@ -37,7 +37,7 @@ TEST_CASE("without rows the spread is that of a normal distribution") {
   CHECK(spread_of({}) == Approx(1.2816).epsilon(1e-4));
 }
 
-TEST_CASE("the rows of a table count as correlated next to one table without errors of its own") {
+TEST_CASE("rows of the same table count as correlated") {
   // One row has the weight 0.1, the other table 1: 80 % are within where 0.1 + erf = 0.8 · 1.1 if the row is within.
   const Row row(1, "1", "a");
   const double one = spread_of({&row.left_out});
@@ -53,7 +53,7 @@ TEST_CASE("the rows of a table count as correlated next to one table without err
   CHECK(.9 + within_normal(spread_of(left_out)) == Approx(.8 * 1.9));
 }
 
-TEST_CASE("intervals of rows left out are those of the other groups in the same range of scores") {
+TEST_CASE("intervals of left-out rows come from the other groups in the same range of scores") {
   Row near(.5, "1", "a"), far(2, "2", "b"), kept(3, "3", "c");
   kept.left_out.estimate.mean = 95, kept.record.published = 95;
   CHECK(range_of(50, 100) == Range::kBetween);

@@ -55,7 +55,7 @@ TEST_CASE("blocks and memory overlap in part") {
   CHECK(beyond(model_of(1), reduction(24e6, 60)) == us(40));
 }
 
-TEST_CASE("a block that reads again what a cache holds takes longer, and the memory does not") {
+TEST_CASE("a block that rereads cached data takes longer, but the memory does not") {
   const hardware::CostModel model = model_of(100);
   Kernel kernel = reduction(8e6, 8);
   kernel.passes = 3;

@@ -259,7 +259,7 @@ TEST_CASE("prefill attention is bound by its products") {
   CHECK(amount(cost, Resource::kHbm) == Approx(10e6));
 }
 
-TEST_CASE("streaming kernels by class") {
+TEST_CASE("streaming kernels take the time of their class") {
   using graph::Kernel;
   using graph::KernelClass;
   const auto alone = [](const Kernel& work) { return round_model().cost(op_of(work)).alone; };
@@ -311,7 +311,7 @@ TEST_CASE("a decomposition waits for its steps, and for its arithmetic if few SM
   CHECK(round_model().cost(op_of(Kernel{KernelClass::kReduce, 0, 0, 50e6, 0, 200})).alone == us(2 + 10));
 }
 
-TEST_CASE("top-k by columns, picks and rows") {
+TEST_CASE("the time of top-k follows from columns, picks and rows") {
   // 6000 columns: half-way from 2 us at 1000 to 12 us at 11000. 100 picks of 1 ns. Gap 1 + floor 4.
   // Read 50 · 6000 · 4 B, written 50 · 100 · 4 B: 1.22 MB / 0.8 TB/s = 1.525 us.
   CHECK(round_model().cost(op_of(graph::TopK{50, 6000, 100, 4})).alone == us(5 + 7 + 0.1 + 1.525));

@@ -387,7 +387,7 @@ TEST_CASE("a variation requires an uncertainty and a base that is not a variatio
              Contains("is like another profile itself"));
 }
 
-TEST_CASE("an unknown key is located itself, and the known ones include those that merge files") {
+TEST_CASE("an unknown key is reported at its own location, and the known keys include those that merge files") {
   const TemporaryDirectory folder;
   const auto message = [&](const std::string& like, const std::string& gpu) {
     return error_of([&] { like_h200(folder, like, gpu); });

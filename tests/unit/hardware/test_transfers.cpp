@@ -26,7 +26,7 @@ Cost cost_of(const Copy& copy) { return round_model().cost(op_of(copy, Lane::kCo
 
 }  // namespace
 
-TEST_CASE("small copies are bound by their calls, and hold the thread") {
+TEST_CASE("small copies are bound by their calls and occupy the thread") {
   // 16 KiB: 4 us to issue, 1 + 16384 B / 10 GB/s = 2.6384 us in the engine. 100 of them: 400 us of calls; the engine's
   // 264 us run concurrently except for the last copy.
   const Cost cost = cost_of(copy_of(CopyKind::kMemcpyAsync, 100, 16384));
@@ -42,7 +42,7 @@ TEST_CASE("small copies are bound by their calls, and hold the thread") {
   CHECK(amount(cost, Resource::kLinkOut) == 0);
 }
 
-TEST_CASE("large copies are bound by the link, and leave the thread") {
+TEST_CASE("large copies are bound by the link and do not occupy the thread") {
   // 1 MiB: 1 + 104.8576 us in the engine. The first call of 4 us comes before, the other 99 run concurrently.
   const Cost cost = cost_of(copy_of(CopyKind::kMemcpyAsync, 100, 1 << 20));
   REQUIRE(cost.issue);
@@ -55,7 +55,7 @@ TEST_CASE("large copies are bound by the link, and leave the thread") {
   CHECK(cost.bound == Resource::kH2d);
 }
 
-TEST_CASE("each tiny copy takes the time in which the engine starts it") {
+TEST_CASE("each tiny copy takes the time that the engine needs to start it") {
   // 100 B are 0.01 us on the wire; the engine takes 1 us before.
   CHECK(amount(cost_of(copy_of(CopyKind::kMemcpyAsync, 10, 100)), Resource::kH2d) == us(10.1));
 }
@@ -93,7 +93,7 @@ TEST_CASE("the other direction has its own engine and rate") {
   CHECK(amount(cost, Resource::kLink) == Approx(1638400));
 }
 
-TEST_CASE("the engine may start copies to the host in another time") {
+TEST_CASE("the engine may need a different time to start copies to the host") {
   config::Hardware machine = round_machine();
   machine.link.engine_d2h_ratio.value = 0.5;
   Copy back = copy_of(CopyKind::kMemcpyAsync, 100, 16384);
@@ -104,7 +104,7 @@ TEST_CASE("the engine may start copies to the host in another time") {
   CHECK(amount(model.cost(op_of(back, Lane::kCopyA)), Resource::kH2d) == us(263.84));  // 1 + 1.6384 us each
 }
 
-TEST_CASE("the engine takes longer for copies of two streams in turn") {
+TEST_CASE("the engine takes longer for copies that alternate between two streams") {
   Copy one = copy_of(CopyKind::kMemcpyAsync, 100, 16384);
   one.in_turn = true;
   CHECK(amount(cost_of(one), Resource::kH2d) == us(333.84));  // 1 + 0.7 + 1.6384 us each
@@ -119,7 +119,7 @@ TEST_CASE("pieces of one batched call have no order, so that the engine's starts
   CHECK(amount(cost_of(copy_of(CopyKind::kBatched, 100, 16384)), Resource::kH2d) == us(163.84));
 }
 
-TEST_CASE("copies hold the thread that issues them") {
+TEST_CASE("copies occupy the thread that issues them") {
   Copy recall = copy_of(CopyKind::kMemcpyAsync, 1, 16384);
   recall.issuer = Lane::kRecallThread;
   CHECK(amount(cost_of(recall), Resource::kRecallThread) == us(4));

@@ -46,7 +46,7 @@ void check_pass(const graph::Op& op, double read, double written) {
 
 }  // namespace
 
-TEST_CASE("a layer's matrix products and the kernels between them") {
+TEST_CASE("a layer consists of its matrix products and the kernels between them") {
   const config::Model model = tiny_model();
   const auto before = made([&](Block& block) { before_attention(block, model, 3, -1); });
   // Branch and residual in, residual and normed rows out.

@@ -157,7 +157,7 @@ TEST_CASE("every op of a later block waits for the gate, through deps or the ord
   }
 }
 
-TEST_CASE("counts grow with the context as the policy says") {
+TEST_CASE("counts grow with the context as the policy states") {
   LoweredStep f;
   DecodeWindow window(f.setting, 105, 2, f.owners);
   f.blocks(window);
@@ -282,7 +282,7 @@ TEST_CASE("prefill releases its temporary memory and keeps the policy's storage"
   }
 }
 
-TEST_CASE("a window of decode steps holds as much as its last step, and at most as much as the whole run") {
+TEST_CASE("a window of decode steps needs the memory of its last step, and at most that of the whole run") {
   LoweredStep f;
   const auto held = [&f](std::int64_t context, int steps) {
     DecodeWindow window(f.setting, context, steps, f.owners);

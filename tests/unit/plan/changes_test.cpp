@@ -118,7 +118,7 @@ TEST_CASE("each of several machines is paired with the one whose numbers are cha
                              "TB/s), a100 (gpu.hbm_bandwidth 3 TB/s)."));
 }
 
-TEST_CASE("changes of shares are points, and changes of a few per cent are per cent") {
+TEST_CASE("changes of shares are stated in points, changes of a few per cent in per cent") {
   Results a = results("a", {with("quest", "512", 1000)}), b = results("b", {with("quest", "512", 1002)});
   for (Results* r : {&a, &b}) r->results[0].accuracy.task.emplace().interval = {0, 1};
   a.results[0].accuracy.task->share_of_full = 0.19, b.results[0].accuracy.task->share_of_full = 0.936;

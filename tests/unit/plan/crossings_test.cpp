@@ -48,7 +48,7 @@ TEST_CASE("a proportional ratio crosses 1 at the value of the formula, in few ev
   CHECK(linear.calls <= 10);  // two variants each: 20 experiments
 }
 
-TEST_CASE("the value from which on neither variant fits is found among integers") {
+TEST_CASE("the first integer at which neither variant fits is found") {
   // The first variant is better up to 100; from 101 on neither fits.
   Formula better{[](double) { return 2; }};
   Crossings search({1, 256, true}, [&](const std::vector<double>& xs, const Crossings::Bracket&) {

@@ -85,7 +85,8 @@ TEST_CASE("a change that rounds to zero has no sign") {
   CHECK(nlohmann::json::parse(found[3].places).at(0).at("number") == "0 % to +2 %");
 }
 
-TEST_CASE("a break-even batch holds for all larger ones, and says up to which batch it is within uncertainty") {
+TEST_CASE(
+    "a break-even batch applies to all larger ones and states up to which batch the difference is within uncertainty") {
   result::Effect trace{result::kTraceSample, {result::kTraceSample}, {}, {}};
   trace.longer.step = 1.3, trace.shorter.step = 0.7;
   const auto line = [&](const std::vector<double>& of_fast) {
@@ -196,7 +197,7 @@ TEST_CASE("an oracle is never recommended, and a sweep in which nothing fits is 
   CHECK(conclude({failed}).empty());
 }
 
-TEST_CASE("each benchmark that a sweep asks for has its own findings") {
+TEST_CASE("each benchmark that a sweep requests has its own findings") {
   std::vector<Result> rows;
   for (const char* benchmark : {"ruler", "longbench", "none"}) {
     for (const auto& [policy, rate, share] :
@@ -220,7 +221,7 @@ TEST_CASE("each benchmark that a sweep asks for has its own findings") {
   CHECK_THAT(conclude(rows)[0].text, Contains("nothing that fits is predicted to keep 95 % of full KV's ruler score"));
 }
 
-TEST_CASE("settings are described by what applies to them, and lengths so that they are read back as they are") {
+TEST_CASE("settings are described by the keys that apply to them, and lengths read back unchanged") {
   Result full = row(13000, 1, "full", 100, 1);
   full.subject.swept = {{"policy.name", "full"}, {"match.tokens_attended", "1"}};
   CHECK(conclude({full})[0].text == "card: full (100 tokens/s at 13000 tokens, batch 1)");

@@ -100,7 +100,7 @@ TEST_CASE("a variant is labelled with the run's policy if the other one changes 
   CHECK(labels("{policy.page: 32}", "{policy.page: 8}") == "page 32 against page 8");
 }
 
-TEST_CASE("answers have values of integer keys as integers") {
+TEST_CASE("answers state the values of integer keys as integers") {
   const Node run = node(kRun);
   CHECK(json_of(find_key(run, "workload.batch", {}), 8).dump() == "8");
   CHECK(json_of(find_key(run, "hardware.gpu.hbm_bandwidth", {}), 2e12).dump() == "2000000000000.0");

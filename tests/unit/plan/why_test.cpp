@@ -28,7 +28,7 @@ bool has_smaller_parts(const Answer& answer) {
   return false;
 }
 
-TEST_CASE("parts of a difference that are rounding are not printed") {
+TEST_CASE("parts of a difference that are only rounding errors are not printed") {
   // Python's time to launch is all of the difference; the other parts are equal except for rounding.
   const Answer launches = why("{name: quest, budget: 256}", "full");
   CHECK_THAT(launches.text, Contains("the largest difference on the critical path is launch (host thread) +"));

@@ -33,7 +33,7 @@ TEST_CASE("kvpress's pyramid has fractional steps and includes the window") {
   CHECK(smooth_pyramid_budgets({20, 18, 20, 3}, 3) == Budgets(3, 20));
 }
 
-TEST_CASE("CompressKV's algorithm 1") {
+TEST_CASE("CompressKV's budgets follow its algorithm 1") {
   // 4 layers of 100: total 400, 32 each, 272 to share: .1 .2 .3 .4 of it are 27.2 54.4 81.6 108.8, rounded 27 54 82
   // 109.
   const std::vector<double> scores = {0.1, 0.2, 0.3, 0.4};

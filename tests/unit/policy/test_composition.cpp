@@ -167,7 +167,7 @@ TEST_CASE("sparse prefill can precede any policy") {
   }
 }
 
-TEST_CASE("a nested policy that does not fit is rejected") {
+TEST_CASE("an unsuitable nested policy is rejected") {
   const Lengths lengths{90, 6};
   const auto error = [&](const std::string& name, const std::string& parameters) {
     return error_of([&] { tests::make(name, parameters, lengths); });

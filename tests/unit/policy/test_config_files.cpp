@@ -10,7 +10,7 @@
 namespace kvcast::policy {
 namespace {
 
-TEST_CASE("the policy files fit their policies") {
+TEST_CASE("the policy files are valid for their policies") {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(KVCAST_SOURCE_DIR "/configs/policies")) {
     if (entry.path().extension() != ".yaml") continue;

@@ -61,7 +61,7 @@ TEST_CASE("full attention on the CPU reads the whole cache there and stores none
 constexpr HeadCounts kChosen{.attended = 60, .scored = 90, .candidates = 32, .fetched = 12, .fetched_runs = 3};
 constexpr const char* kShadow = "budget: 32, page: 4, recent: 16, outliers: 2, rank: 6";
 
-TEST_CASE("ShadowKV's kernels fetch missing chunks, its operators all selected ones through the CPU") {
+TEST_CASE("ShadowKV's kernels fetch only missing chunks; its operators fetch all selected ones through the CPU") {
   const Recorder kernels = host_decode(*tests::make("shadowkv", kShadow, kHostLengths), kChosen);
   CHECK(kernels.traffic().h2d == 4 * 12 * 16);
   CHECK(copy(only(kernels.ops(), "fetch values")).kind == graph::CopyKind::kZeroCopy);

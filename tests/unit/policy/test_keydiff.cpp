@@ -11,7 +11,7 @@ namespace {
 
 MatrixView view(const std::vector<float>& keys, std::size_t d) { return {keys.data(), keys.size() / d, d, d}; }
 
-TEST_CASE("KeyDiff's operations, by hand") {
+TEST_CASE("KeyDiff's operation count equals a count by hand") {
   // n = 2 keys of d = 3. Multiplications: norms 6, scaling 6, products with the anchor 6, its norm 3, products of norms
   // 2: 23. Additions: norms 4, mean 3, products 4, norm 2, comparisons 2: 15. Divisions: scaling 2, mean 1, scores 2.
   // Roots: 2 + 1. Weighted: 15 + 3 + 3·23 + 47·5 = 322.
@@ -25,7 +25,7 @@ TEST_CASE("KeyDiff's operations, by hand") {
   CHECK(count_keydiff(4096, 128).weighted() == 12.0 * 4096 * 128 + 97.0 * 4096 + 3 * 128 + 47);
 }
 
-TEST_CASE("anchors and metrics, by hand") {
+TEST_CASE("anchors and metrics equal those worked out by hand") {
   const std::vector<float> keys = {3, 0, 0, 4, 3, 4, 0, 2};
   const MatrixView matrix = view(keys, 2);
   std::vector<float> out;

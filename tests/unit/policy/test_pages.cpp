@@ -37,7 +37,7 @@ TEST_CASE("a cuboid is the box's centre plus and minus the mean distance from it
   CHECK(row[3] == 5.0f);
 }
 
-TEST_CASE("8-bit bounds are the nearest numbers of their format, in whatever order keys arrive") {
+TEST_CASE("8-bit bounds are the nearest numbers of their format, whatever the order in which keys arrive") {
   // E4M3 has steps of 1/8 between 1 and 2, E5M2 of 1/4: 1.3 is near 1.25 in both, 1.1 near 1.125 and near 1. Between 4
   // and 8 the steps are 1/2 and 1: 5.5 is a number of E4M3, and half-way for E5M2, whose even neighbour is 6.
   const float keys[] = {1.1f, -5.5f, 1.3f, -1.1f};

@@ -129,7 +129,7 @@ TEST_CASE("the memory of an evicted prompt grows with the tokens that a step rea
   CHECK(tokens_held(*fixed, 4.5) == Approx(105));  // the tokens stay, although steps read no more of them
 }
 
-TEST_CASE("a head holds what is resident after the prompt, however little a step reads") {
+TEST_CASE("a head keeps the tokens that are resident after the prompt, however few of them a step reads") {
   // A selection of 2 among 5 resident tokens: the second stage of RocketKV.
   const Recorded record(recorded_line(-1, "[0,1,2,4,5]") + recorded_line(0, "[0,6]") + recorded_line(1, "[2,7]"));
   const auto policy = tests::make("replayed", record.settings(), {6, 102});
@@ -147,7 +147,7 @@ TEST_CASE("a head holds what is resident after the prompt, however little a step
   CHECK(tokens_held(*tests::make("replayed", shrinks.settings(), {6, 102}), 2) == Approx(6));
 }
 
-TEST_CASE("a resident token may be fetched again, which is a copy and holds no more tokens") {
+TEST_CASE("fetching a resident token again is a copy but does not add to the resident tokens") {
   const tests::MemoryTrace trace = tests::random_trace({.kv_heads = 1, .prompt = 6, .steps = 2}, 1);
   const auto layer = trace.load(0, 1);
   // Step 1 reloads the page of tokens 0 to 3, of which it reads one; tokens 0 and 1 are resident since step 0.
@@ -160,7 +160,7 @@ TEST_CASE("a resident token may be fetched again, which is a copy and holds no m
   CHECK(tokens_held(*tests::make("replayed", record.settings(), {6, 2}), 3) == Approx(8));
 }
 
-TEST_CASE("a page that fills is not growth") {
+TEST_CASE("a page that fills up does not count as growth") {
   const auto growth_of = [](const std::string& text) {
     const Recorded record(text);
     return tests::make("replayed", record.settings(), {6, 102})->growth().attended;
@@ -190,13 +190,13 @@ TEST_CASE("the share of heads that only append grows") {
   CHECK(tests::make("replayed", record.settings() + ", growth: 0.25", {6, 102})->growth().attended == 0.25);
 }
 
-TEST_CASE("a record that fetches without the prompt's lists holds what it attends to") {
+TEST_CASE("a record with fetches but without the prompt's lists keeps the tokens that it attends to") {
   const Recorded record(recorded_line(0, R"([0,1,6],"fetched":[0,1])") +
                         recorded_line(1, R"([2,3,7],"fetched":[2,3])"));
   CHECK(tokens_held(*tests::make("replayed", record.settings(), {6, 102}), 3) == Approx(3));
 }
 
-TEST_CASE("a record is rejected where a step cannot see or read a token") {
+TEST_CASE("a record is rejected if one of its steps cannot see or read a token") {
   const auto refused = [](const std::string& text) { return Recorded(text).refused({6, 2}); };
   // Step 0 sees positions 0 to 6.
   const std::string unseen = "record.jsonl:2: the recorded selections do not fit the trace: step 0 ";
@@ -228,7 +228,7 @@ TEST_CASE("a record without fetches may attend to tokens in host memory, where t
   CHECK(tokens_held(*policy, 3.5) == Approx(3.5));
 }
 
-TEST_CASE("query heads that hold the same tokens share them") {
+TEST_CASE("query heads that keep the same tokens share them") {
   // Four query heads on two KV heads, which hold one token of the prompt and every later one: 1 + 102 at 108 tokens.
   const auto of = [](const char* token_of_last_head) {
     std::string text;

@@ -28,7 +28,7 @@ TEST_CASE("a ratio of 64 splits into 10.3 and 6.2, with pages of 3") {
   CHECK(split.second_ratio / 3 == Approx(2.1).epsilon(0.02));
 }
 
-TEST_CASE("splits worked out for a head dimension of 128") {
+TEST_CASE("splits for a head dimension of 128 equal those worked out by hand") {
   struct Row {
     std::int64_t bound, budget;
     double r;
@@ -49,7 +49,7 @@ TEST_CASE("splits worked out for a head dimension of 128") {
   }
 }
 
-TEST_CASE("the ends of the split") {
+TEST_CASE("the split is limited at both ends") {
   // c = 2^12: 0.2 + 0.72 is cut to 0.8. A budget of everything: no compression.
   CHECK(split_rocket(1 << 20, 256, 0, -1).factor == Approx(0.8));
   CHECK(split_rocket(1000, 4000, 0, -1).length == 1000);

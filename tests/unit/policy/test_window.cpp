@@ -19,7 +19,7 @@ TEST_CASE("the maximum ignores positions beyond the ends") {
   CHECK(pooled(Pool::kMax, 3, {-1, -3, -2, -5}) == std::vector<float>{-1, -1, -2, -2});
 }
 
-TEST_CASE("the maximum over a kernel that is not a power of two, and over NaNs") {
+TEST_CASE("the maximum is right if the kernel is not a power of two, and ignores NaNs") {
   // Kernel 5: of {9, 1, 2} , {9, 1, 2, 3}, {9, 1, 2, 3, 4}, {1, 2, 3, 4, 0}, {2, 3, 4, 0, 0}, {3, 4, 0, 0}, {4, 0, 0}.
   CHECK(pooled(Pool::kMax, 5, {9, 1, 2, 3, 4, 0, 0}) == std::vector<float>{9, 9, 9, 4, 4, 4, 4});
   const float nan = std::nanf("");

@@ -13,7 +13,7 @@
 namespace kvcast::replay {
 namespace {
 
-TEST_CASE("head scores, by hand") {
+TEST_CASE("head scores equal those worked out by hand") {
   // Keys of 0 give every visible token the same weight: 1/4 at step 0, 1/5 at step 1 (the prompt has 3 tokens).
   const tests::MemoryTrace trace({.kv_heads = 1, .head_dim = 2, .prompt = 3, .steps = 2, .window = 1},
                                  [](trace::Layer& layer) {
@@ -41,7 +41,7 @@ TEST_CASE("head scores, by hand") {
   CHECK_THAT(error_of([&] { probe_heads(oracle, {{}, {}}); }), Catch::Contains("targets"));
 }
 
-TEST_CASE("a layer's error, by hand") {
+TEST_CASE("a layer's error equals the one worked out by hand") {
   // All weights are equal, so that the values 4 1 1 | 2 have a mean of 2. A sink of 1 and the current token give 3, an
   // error of 1/2 of the norm.
   const tests::MemoryTrace trace({.kv_heads = 1, .head_dim = 1, .prompt = 3, .steps = 1, .window = 1},
@@ -57,7 +57,7 @@ TEST_CASE("a layer's error, by hand") {
   CHECK(layer_error(oracle, *policy) == Approx(0.5).epsilon(1e-5));
 }
 
-TEST_CASE("errors of several data sets, by hand") {
+TEST_CASE("errors of several data sets equal those worked out by hand") {
   // (1 3) / 4 = (.25 .75); (2 2) / 4 = (.5 .5): mean (.375 .625), which adds up to 1 already.
   const std::vector<std::vector<double>> sets = {{1, 3}, {2, 2}};
   CHECK(average_errors(sets) == std::vector<double>{0.375, 0.625});

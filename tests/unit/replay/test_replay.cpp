@@ -35,7 +35,7 @@ MemoryTrace trace_on_paper() {
           }};
 }
 
-TEST_CASE("proxies, by hand") {
+TEST_CASE("proxies equal those worked out by hand") {
   const ReplayResult got = run(trace_on_paper(), "streaming_llm", "sink: 0, recent: 2");
   // Tokens 2 and 3 are attended to: their exponentials are 4 + 1 of 8.
   CHECK(got.proxies.recall_mass_mean == Approx(5.0 / 8));
@@ -175,7 +175,7 @@ TEST_CASE("neither the number of threads nor concurrent policies change the resu
   CHECK(together == alone);
 }
 
-TEST_CASE("an error names what a trace lacks") {
+TEST_CASE("an error names the data that a trace lacks") {
   const TraceShape shape{.kv_heads = 1, .group = 1, .head_dim = 4, .prompt = 100, .steps = 1, .window = 8};
   const MemoryTrace trace = random_trace(shape, 5);
   CHECK_THAT(error_of([&] { run(trace, "snapkv", "budget: 64, window: 32"); }),

@@ -48,7 +48,7 @@ class Weighing final : public policy::Selector {
   std::vector<float> added_;
 };
 
-TEST_CASE("recall of targets, by hand") {
+TEST_CASE("the recall of targets equals the one worked out by hand") {
   const MemoryTrace trace = on_paper();
   const auto layer = trace.load(0, 1);
   const FullMass full(*layer, {{2, 0}}, 1);
@@ -112,7 +112,7 @@ TEST_CASE("heads that put little attention on targets are counted separately") {
 }
 
 // For the second step's query (1) the exponentials are 1 for the prompt's token, and 2 and 4 for the generated ones.
-TEST_CASE("the attended share of generated tokens, by hand") {
+TEST_CASE("the attended share of generated tokens equals the one worked out by hand") {
   const MemoryTrace trace{TraceShape{.kv_heads = 1, .group = 1, .head_dim = 1, .prompt = 1, .steps = 2, .window = 0},
                           [](trace::Layer& layer) {
                             const float ln2 = std::log(2.0f);

@@ -192,7 +192,8 @@ TEST_CASE("a waterfall ends at the second total and combines small parts") {
   CHECK(c["signals"]["x_title"] == "time, ms");
 }
 
-TEST_CASE("an axis that does not start at 0 shows small differences between long times, and says so") {
+TEST_CASE(
+    "small differences between long times are enlarged on an axis whose title states that it does not start at 0") {
   const json c = chart("why", why(0.0999, 0.1, json::array({part("attention", -1e-4)})));
   // The difference is 0.1 ms of 100 ms: the axis starts as far below the smaller total.
   CHECK(c["signals"]["x_min"].get<double>() == Approx(99.8));
@@ -309,7 +310,7 @@ TEST_CASE("changes are ratios, filled if they are beyond their intervals, and ch
   CHECK(c.at("scales").at("x").at("type") == "linear");
 }
 
-TEST_CASE("the largest value is drawn on its range, with its interval and what limits it") {
+TEST_CASE("the largest value is drawn on its range, with its interval and its limit") {
   json data = {{"key", "workload.batch"}, {"value", 11}, {"limited_by", "hbm"}, {"interval", {9, 16}}};
   json c = chart("largest", data);
   CHECK(c["data"]["values"] == json::parse(R"([{"value": 11, "low": 9, "high": 16, "text": "11", "interval": "9 to 16",

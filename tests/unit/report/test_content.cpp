@@ -170,7 +170,7 @@ TEST_CASE("a series is a policy in a variant: the swept keys other than the axes
   CHECK(content.defaults["hidden"] == json::parse(R"(["rocketkv, split_factor 0.3", "freekv"])"));
 }
 
-TEST_CASE("budgets that match: solves for are shown by the requested cost, which makes no variants") {
+TEST_CASE("budgets solved by match: are shown as the requested cost and do not create variants") {
   Sweep sweep;
   const auto add = [&](const std::string& policy, std::optional<std::int64_t> solved, const char* cost,
                        Status status = Status::kOk) {
@@ -202,7 +202,7 @@ TEST_CASE("budgets that match: solves for are shown by the requested cost, which
   CHECK(numbers("budget")[1] == 48);
 }
 
-TEST_CASE("of several stores, each shows a variant of every policy at first") {
+TEST_CASE("the first view of several stores shows a variant of every policy for each store") {
   Sweep a, b;
   a.add("quest").subject.swept = {{"policy.window", "1"}};
   a.add("quest").subject.swept = {{"policy.window", "2"}};
@@ -309,7 +309,7 @@ TEST_CASE("findings are shown as stored, in order") {
   CHECK_THROWS_WITH(sweep.read(), Catch::Contains("the finding \"t\" cannot be read"));
 }
 
-TEST_CASE("stores are compared side by side: a series for each, the changes, and each one's numbers of machines") {
+TEST_CASE("a comparison of stores has a series for each store, the changes, and each store's numbers of machines") {
   Sweep before, after;
   for (Sweep* sweep : {&before, &after}) {
     Result& r = sweep->add("quest", {{"policy.name", std::string("quest")}});

@@ -190,7 +190,7 @@ TEST_CASE("a report of two stores has a table of changes and both tables of expe
                     Catch::Contains("is given twice"));
 }
 
-TEST_CASE("a chart that the page cannot draw is named with what is wrong") {
+TEST_CASE("a chart that the page cannot draw is named with the reason") {
   const kvcast::TemporaryDirectory dir;
   fs::copy(kAssets, dir.path() + "/assets", fs::copy_options::recursive);
   Options broken = options();
@@ -253,7 +253,7 @@ TEST_CASE("a missing input of a report is named") {
     broken.assets = dir.path() + "/assets";
     CHECK_THROWS_WITH(write_report({dir.path()}, out, broken), Catch::Contains("split_factor.json"));
   }
-  SECTION("a folder is in the place of a part") {
+  SECTION("a part is a folder") {
     fs::copy(kAssets, dir.path() + "/assets", fs::copy_options::recursive);
     fs::remove(dir.path() + "/assets/charts/split_factor.json");
     fs::create_directory(dir.path() + "/assets/charts/split_factor.json");
@@ -262,7 +262,7 @@ TEST_CASE("a missing input of a report is named") {
     CHECK_THROWS_WITH(write_report({dir.path()}, out, broken),
                       Catch::Contains("split_factor.json: the report needs this file, and it cannot be read"));
   }
-  SECTION("a file is in the place of a folder") {
+  SECTION("the report's folder is a file") {
     std::ofstream(out) << "in the way";
     CHECK_THROWS_WITH(write_report({dir.path()}, out, options()), Catch::Contains(out));
   }

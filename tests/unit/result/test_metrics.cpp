@@ -85,7 +85,7 @@ TEST_CASE("a twentieth of the time determines the origin of the whole, a smaller
   CHECK(origin_of(metrics::Attribution{}) == Origin::kExact);
 }
 
-TEST_CASE("a result that does not fit has neither times nor a peak of memory, which would be that of what did fit") {
+TEST_CASE("an out-of-memory result has no times, and no memory peak, which would count only the allocations that fit") {
   Result r = small_result();
   r.status = Status::kOom;
   CHECK_FALSE(value(r, metric("tpot")).has_value());
@@ -96,7 +96,7 @@ TEST_CASE("a result that does not fit has neither times nor a peak of memory, wh
   CHECK(number_named(r, "fits").value() == 0);
 }
 
-TEST_CASE("formulas reach owners, settings and the batch") {
+TEST_CASE("formulas can refer to owners, settings and the batch") {
   const Result r = small_result();
   CHECK(number_named(r, "hbm_of.KV_cache").value() == 14e9);
   CHECK(number_named(r, "dram_of.low_rank_keys").value() == 3e9);
@@ -108,7 +108,7 @@ TEST_CASE("formulas reach owners, settings and the batch") {
   CHECK_FALSE(is_number_name("tpott"));
 }
 
-TEST_CASE("a shifted source moves the times that it has effects on") {
+TEST_CASE("a shifted source changes the times that it affects") {
   const Result r = small_result();
   const Result slower = shifted(r, "an HBM benchmark", Direction::kLonger);
   CHECK(value(slower, metric("tpot")).value() == Approx(0.0105));

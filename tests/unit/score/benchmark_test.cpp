@@ -180,7 +180,7 @@ TEST_CASE("the uncompressed model has the full score without a replay") {
   CHECK(scores.score(request).context == 16384);
 }
 
-TEST_CASE("a score that a replay cannot show is rejected in the policy's words") {
+TEST_CASE("a score that a replay cannot show is rejected with the policy's reason") {
   const ScoreModel model;
   BenchmarkScores scores(model, nullptr, "", 1);
   const auto why = [&](const std::string& text, std::int64_t prompt = 16384) {

@@ -43,7 +43,7 @@ TEST_CASE("evidence that an answer uses in turn must all be kept, or selected on
   CHECK(seen(samples, paper, kDropping).recall > 0.3);
 }
 
-TEST_CASE("a prompt's last queries keep no more of what a summary is about than of the rest") {
+TEST_CASE("a prompt's last queries keep no more of the subject of a summary than of the rest") {
   const TraceRequest report{"longbench-summary", "llama-3.1-8b", 5120, 16, 1};
   RecallReplays samples("", 1);
   for (const config::PolicyChoice& policy : {kDropping, kChoosing}) samples.request(report, policy);

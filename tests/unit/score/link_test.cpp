@@ -63,7 +63,7 @@ TEST_CASE("the floor is reached without finding anything") {
   CHECK(share_of_full(link_of(1), task_of(Score::kExact, 1, 0.4), sample_of({0.5})) == Approx(0.4 + 0.6 * 0.5));
 }
 
-TEST_CASE("a text goes astray if little of what was written is seen") {
+TEST_CASE("a text goes astray if the model sees little of what it wrote") {
   Link link = link_of(1);
   link.astray = {0.2, 0.2, 0.2};
   link.writers = {2, 2, 2};
@@ -166,7 +166,7 @@ TEST_CASE("one of several attempts must be right") {
   CHECK(share_of_full(link_of(1), task, sample_of({0})) == Approx(0).margin(1e-9));
 }
 
-TEST_CASE("a link is read back as written, and odd files are rejected") {
+TEST_CASE("a score model is read back as written, and invalid files are rejected") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/link.yaml";
   const auto read = [&](const std::string& text) {

@@ -54,7 +54,7 @@ TEST_CASE("a broken table of scores is rejected with its location") {
   CHECK_THAT(refusal(header + row + row), Contains("t.csv:3:1") && Contains("stand twice"));
 }
 
-TEST_CASE("the committed scores are valid for this generator, these recipes and this link") {
+TEST_CASE("the committed scores are valid for this generator, these recipes and this score model") {
   const auto path = score_table_file();
   REQUIRE(path);
   const ScoreTable table(*path);

@@ -17,7 +17,7 @@ std::string table(const TemporaryDirectory& folder, const std::string& rows) {
   return path;
 }
 
-TEST_CASE("rows without a score are left out with their place and the reason") {
+TEST_CASE("rows without a score are omitted, with their location and the reason") {
   const TemporaryDirectory folder;
   std::vector<LeftOutRow> left_out;
   const std::string row = "P,T,M,RULER,4K,vt,Quest,256,tokens,";
@@ -35,7 +35,7 @@ TEST_CASE("rows without a score are left out with their place and the reason") {
   CHECK(left_out[2].reason == "value: expected a score from 0 to 100, found \"n/a\"");
 }
 
-TEST_CASE("shares of 1 in a table of points are refused, with the unit that they need") {
+TEST_CASE("shares of 1 in a table of points are rejected, with the unit that they need") {
   const TemporaryDirectory folder;
   const std::string row = "P,T,M,RULER,4K,vt,Quest,256,tokens,";
   CHECK_THROWS_WITH(read_table(table(folder, row + "0.5,\n" + row + "0.9,accuracy_%\n")),

@@ -75,7 +75,7 @@ TEST_CASE("odd numbers of contexts are integrated by Simpson's rule, even ones b
         Approx((seconds_at(1001) + 2 * seconds_at(2001) + 2 * seconds_at(3001) + seconds_at(4001)) / 6).epsilon(1e-12));
 }
 
-TEST_CASE("the parts of a step add up to its mean time, also where only the last steps are attributed") {
+TEST_CASE("the parts of a step add up to its mean time even if only the last steps are attributed") {
   for (const int contexts : {1, 3}) {
     config::Run run = run_of(1000, 4001, contexts);
     run.framework.measured_steps = 8;
@@ -104,7 +104,7 @@ TEST_CASE("no more contexts are sampled than tokens are generated") {
   CHECK(decode(run_of(1000, 1, 9)).tpot_mean_s == Approx(seconds_at(1001)).epsilon(1e-12));
 }
 
-TEST_CASE("measured steps represent the middle one of them, and the steps before them are dropped") {
+TEST_CASE("measured steps represent their middle one, and the steps before them are dropped") {
   config::Run run = run_of(1000, 2001, 1);
   run.framework.warmup_steps = 2, run.framework.measured_steps = 3;
   // In the middle of 1001 to 3001, the steps 2000, 2001 and 2002 are measured.

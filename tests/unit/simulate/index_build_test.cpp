@@ -53,7 +53,7 @@ TEST_CASE("an index build does not wait for concurrent copies to host memory") {
   CHECK(built > 6e-6);
 }
 
-TEST_CASE("a build has its time, its parts and their origin") {
+TEST_CASE("the build of an index has a time, its parts and their origin") {
   const config::Run run = indexed_run();
   const auto policy = tests::make("ctkvr", "budget: 10, centroids: 2, sink: 8, recent: 8", {1040, 10});
   const result::IndexBuild build = simulate::build_index(run, *policy, 2);

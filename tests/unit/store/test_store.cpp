@@ -224,7 +224,7 @@ TEST_CASE("a damaged file is rejected or read correctly, and never causes a cras
   }
 }
 
-TEST_CASE("a damaged index is made again from the rows") {
+TEST_CASE("a damaged index is rebuilt from the rows") {
   const kvcast::TemporaryDirectory dir;
   const std::string path = dir.path() + "/results.sqlite";
   {

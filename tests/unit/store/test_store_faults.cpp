@@ -222,7 +222,7 @@ TEST_CASE("a failed write is an error, loses no committed row and leaves the sto
   }
 }
 
-TEST_CASE("after a power loss all flushed rows are there, every row is whole, and the store is usable") {
+TEST_CASE("after a power loss all flushed rows are present, every row is whole, and the store is usable") {
   int lost = 0, faults = 0;
   for (int changes = 0; changes < 90; changes += 2) {
     CAPTURE(changes);
@@ -265,7 +265,7 @@ void* scarce_malloc(int n) {
 }
 void* scarce_realloc(void* p, int n) { return allocations_left == 0 ? nullptr : real_memory.xRealloc(p, n); }
 
-TEST_CASE("a store that runs out of memory says so, and has lost nothing once memory is available again") {
+TEST_CASE("a store that runs out of memory reports it, and has lost nothing once memory is available again") {
   sqlite3_shutdown();
   REQUIRE(sqlite3_config(SQLITE_CONFIG_GETMALLOC, &real_memory) == SQLITE_OK);
   sqlite3_mem_methods scarce = real_memory;

@@ -65,7 +65,7 @@ TEST_CASE("if covering everything costs less than a slightly smaller budget, cos
   CHECK(s.largest == 99);
 }
 
-TEST_CASE("if the cost falls on its way up, no neighbour is nearer") {
+TEST_CASE("no neighbour is nearer even if the cost does not grow steadily") {
   // 1, 4, 3, 6, 5, 8, 7, ...: budgets from 2 on in swapped pairs.
   const auto zigzag = [](std::int64_t budget) {
     return static_cast<double>(budget == 1 ? 1 : budget % 2 == 0 ? budget + 2 : budget);
@@ -87,7 +87,7 @@ TEST_CASE("no budget is evaluated twice, and few are evaluated") {
   CHECK(evaluated.size() <= 2 + 20 + 5 + 2);  // the ends, halving 2^20 budgets, a step of 2^4 or more, the neighbours
 }
 
-TEST_CASE("the smallest valid budget") {
+TEST_CASE("the smallest valid budget is found") {
   CHECK(study::smallest_valid([](std::int64_t budget) { return budget >= 65; }, 1000) == 65);
   CHECK(study::smallest_valid([](std::int64_t) { return true; }, 1000) == 1);
   CHECK(study::smallest_valid([](std::int64_t budget) { return budget >= 1000; }, 1000) == 1000);

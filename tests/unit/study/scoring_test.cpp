@@ -65,7 +65,7 @@ TEST_CASE("a trace's missing file is located in the run") {
   CHECK(error_of([&] { study::prepare(run); }) == "run.yaml:1:7: no such file: none.safetensors");
 }
 
-TEST_CASE("a study makes the requested scores") {
+TEST_CASE("a study computes the requested scores") {
   const Files files;
   const std::string quest = "policy: {name: quest, budget: 128}\n", asked = "score: " + files.path() + "\n";
   CHECK_FALSE(scored(quest + asked, study::Scores::kNone).benchmark);

@@ -97,7 +97,7 @@ TEST_CASE("a list of one trace is equivalent to that trace") {
   }
 }
 
-TEST_CASE("traces that are captured differently say so in their names") {
+TEST_CASE("traces that are captured differently have names that state the differences") {
   const Result r =
       study::run_all({point_of("full", list_of({kNeedle, "{recipe: local, layers: 1, steps: 4, window: 8}"}))}, {})
           .front();

@@ -180,7 +180,7 @@ TEST_CASE("every number of a recipe changes the trace and its identity") {
   CHECK(n > 60);
 }
 
-TEST_CASE("positions, targets and metadata of a synthetic trace") {
+TEST_CASE("a synthetic trace has the positions, targets and metadata of its recipe") {
   const Recipe recipe = rich_recipe(false);
   const auto trace = synthesize(recipe, small_shape());
   const TraceInfo& info = trace->info();

@@ -164,7 +164,7 @@ TEST_CASE("with nothing to find, recent tokens and the sink take all attention")
   CHECK(mean_of(all, &HeadStatistics::target_mass) == 0);
 }
 
-TEST_CASE("the question sees the key phrase, the first value token and decoys, not the rest of the value") {
+TEST_CASE("the question attends to the key phrase, the first value token and decoys, not to the rest of the value") {
   Recipe recipe = read_recipe(find_recipe("needle"));
   recipe.heads = {1, 0, 0, 1};  // every head retrieves
   const SynthShape shape = llama(8192, 3);

@@ -32,7 +32,7 @@ float one_half(std::uint16_t bits) {
 
 }  // namespace
 
-TEST_CASE("binary16 values by hand") {
+TEST_CASE("binary16 values equal those worked out by hand") {
   // sign 1, exponent 5 (bias 15), mantissa 10 bits.
   CHECK(one_half(0x3C00) == 1.0f);             // 2^0
   CHECK(one_half(0xC100) == -2.5f);            // −2^1 · 1.25

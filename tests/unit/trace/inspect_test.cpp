@@ -163,7 +163,7 @@ TEST_CASE("targets to which no head attends are found") {
         std::string::npos);
 }
 
-TEST_CASE("text of a trace cannot command the terminal, and unknown attention is not shown as numbers") {
+TEST_CASE("text in a trace cannot send control codes to the terminal, and unknown attention is not shown as numbers") {
   Spoilt trace(needle_trace(), [](Layer& l) {
     for (std::size_t i = 0; i < l.queries(3).rows * 64; ++i) l.mutable_queries(3)[i] *= 1e30f;
     for (std::size_t i = 0; i < key_floats(l); ++i) l.mutable_keys(1)[i] *= 1e30f;

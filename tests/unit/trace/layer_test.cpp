@@ -10,7 +10,7 @@ using namespace kvcast::trace;
 using trace_test::RandomTrace;
 using trace_test::small_info;
 
-TEST_CASE("decode scores equal the dot products, computed on use or before, on any number of threads") {
+TEST_CASE("decode scores equal the dot products, whether computed on use or in advance, on any number of threads") {
   const RandomTrace trace(small_info());
   const auto lazy = trace.load(0, 1);
   const auto eager = trace.load(0, 1);

@@ -11,7 +11,7 @@
 using namespace kvcast;
 using namespace kvcast::trace;
 
-TEST_CASE("frequencies of Llama 3.1 by hand") {
+TEST_CASE("frequencies of Llama 3.1 equal those worked out by hand") {
   config::Rope rope;
   rope.theta = 500000;
   const std::vector<double> plain = rope_frequencies(rope, 128);
@@ -59,7 +59,7 @@ TEST_CASE("rotated products depend only on the distance") {
   CHECK(std::fabs(product(1000, 500) - product(1000, 1000)) > 0.1);
 }
 
-TEST_CASE("a table has the same bits in whichever range it is filled, and does not drift") {
+TEST_CASE("a table has the same bits whichever range of it is filled, and does not drift") {
   config::Rope rope;
   RotationTable table(rope_frequencies(rope, 16));
   const auto turned = [&](std::int64_t first, int n, int row) {

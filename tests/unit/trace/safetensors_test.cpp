@@ -28,7 +28,7 @@ std::string refusal(const std::string& header, std::size_t data_bytes) {
 
 }  // namespace
 
-TEST_CASE("a file by hand: header, metadata, tensors in any order, data where the offsets say") {
+TEST_CASE("a file written by hand is read: header, metadata, tensors in any order, data at their offsets") {
   const std::string header =
       R"({"b":{"dtype":"I32","shape":[2],"data_offsets":[3,11]},"__metadata__":{"k":"v"},)"
       R"("a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"none":{"dtype":"F16","shape":[0,5],"data_offsets":[11,11]},)"
@@ -48,7 +48,7 @@ TEST_CASE("a file by hand: header, metadata, tensors in any order, data where th
   CHECK(file.find("c") == nullptr);
 }
 
-TEST_CASE("false lengths are rejected") {
+TEST_CASE("incorrect lengths are rejected") {
   CHECK(refusal("").find("0 bytes are too few") != std::string::npos);
   CHECK(refusal(std::string(7, '\0')).find("7 bytes are too few") != std::string::npos);
   CHECK(refusal(std::string(8, '\0')).find("does not begin with '{'") != std::string::npos);

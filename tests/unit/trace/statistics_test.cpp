@@ -36,7 +36,7 @@ struct ByHand {
 
 }  // namespace
 
-TEST_CASE("head statistics by hand") {
+TEST_CASE("head statistics equal those worked out by hand") {
   const ByHand hand;
   const Layer layer = hand.layer();
   const HeadStatistics h = head_statistics(layer, {{1}, {}}, 1).front();
@@ -54,7 +54,7 @@ TEST_CASE("head statistics by hand") {
   CHECK(h.top_overlap == 0);  // one position each (5 / 16 is less than one): 0, then 3
 }
 
-TEST_CASE("key statistics by hand") {
+TEST_CASE("key statistics equal those worked out by hand") {
   const ByHand hand;
   const KeyStatistics k = key_statistics(hand.layer(), 0);
   CHECK(k.norm_mean == Approx(6.0 / 5));  // 3, 1, 1, 1, 0

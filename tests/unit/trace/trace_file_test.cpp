@@ -185,7 +185,7 @@ TEST_CASE("numbers that are not finite are rejected at load, with their location
   CHECK_THROWS_WITH(trace->load(1, 2), Catch::Contains("tensor \"layers.2.queries\": element [3, 5, 6] is inf"));
 }
 
-TEST_CASE("hidden states: in all captured layers or in none") {
+TEST_CASE("hidden states are in all captured layers or in none") {
   const trace_test::TemporaryFolder folder;
   TraceInfo info = small_info();
   info.hidden = 6;

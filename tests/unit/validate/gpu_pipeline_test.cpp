@@ -129,7 +129,7 @@ TEST_CASE("the steps of the project's GPUs are predicted") {
   CHECK(*suite.budgets[2].value > 95);
 }
 
-TEST_CASE("the project's own steps are known by the name of their file") {
+TEST_CASE("the project's own steps are recognised by the name of their file") {
   const std::string own = KVCAST_SOURCE_DIR "/configs/validation/gpu/h200-kvcast/pipeline.json";
   const Suite committed = gpu_pipeline({}), named = gpu_pipeline({own, "h200-kvcast"});
   // 27 of the H200's recalls alternate between two buffers, and are not blind; those of the H100 all are.
@@ -188,7 +188,7 @@ TEST_CASE("every scheme is predicted and compared with its own row") {
   CHECK(suite.status.find("made by hand") != std::string::npos);
 }
 
-TEST_CASE("a step that is far off and a wrong order miss their budgets") {
+TEST_CASE("a step with a large error and a wrong order miss their budgets") {
   Results results;
   std::vector<json> rows = timed(all_rows(), 1);
   const Suite right = results.judge(rows);

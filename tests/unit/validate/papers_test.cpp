@@ -242,7 +242,7 @@ TEST_CASE("a case's bounds are its readings widened by cost uncertainty, its ver
   CHECK(suite.cases[0].verdict == Verdict::kOff);
 }
 
-TEST_CASE("claims of a run that does not fit in memory have no prediction, and say so") {
+TEST_CASE("claims about a run that does not fit in memory have no prediction, and the reason is stated") {
   const Paper paper = paper_of(kFile);
   const Suite suite = papers({paper}, [](const std::vector<study::Point>&) {
     return std::vector<Result>{misfit("prefill, layer 3"), made_up(2, 2, 50)};

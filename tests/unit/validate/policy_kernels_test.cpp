@@ -94,13 +94,13 @@ TEST_CASE("a copy and streaming kernels share the memory, and the longer of the 
   CHECK(*kernels.cases[0].predicted == Approx(1e6 * both).epsilon(0.01));
 }
 
-TEST_CASE("scores without a softmax feed a fit, and are not validated again") {
+TEST_CASE("scores without a softmax are used by a fit and are not validated again") {
   const json axes = {{"reduce", "group_max"}, {"pages", 8192}, {"kv_heads", 8}, {"group", 4}, {"dim", 128}};
   const Suite suite = judged({row("page_score", axes, 1e-4), beside("h2d", 1 << 26, 4)});
   CHECK(suite.cases.size() == 1);
 }
 
-TEST_CASE("a kernel takes the time of its bytes and blocks, and that between events is subtracted from measurements") {
+TEST_CASE("a kernel takes the time of its bytes and blocks, and the time of events is subtracted from measurements") {
   json rows = kernel_rows();
   // One empty kernel takes 5 us between its events and eleven take 15: 1 us each, so that 4 us belong to the events.
   for (const auto& [kernels, seconds] : {std::pair(1, 5e-6), std::pair(11, 15e-6)}) {
@@ -134,7 +134,7 @@ TEST_CASE("attention over selected tokens and copies concurrent with kernels are
   }
 }
 
-TEST_CASE("copies that alternate between streams wait for the kernels between them, and on one stream for nothing") {
+TEST_CASE("copies that alternate between streams wait for the kernels between them; copies on one stream do not wait") {
   const config::Link link = config::read_hardware(KVCAST_SOURCE_DIR "/configs/hardware/h100-sxm.yaml").link;
   const auto turns = [](int streams, int kernel) {
     const json axes = {{"streams", streams}, {"kernel", kernel}, {"pieces", 4}, {"bytes", 16384}, {"groups", 24}};
@@ -151,7 +151,7 @@ TEST_CASE("copies that alternate between streams wait for the kernels between th
   CHECK(turns(2, 1) > 96 * (engine + link.engine_turn));
 }
 
-TEST_CASE("the project's own results are known by name, and copies of them too") {
+TEST_CASE("the project's own results are recognised by name, and so are copies of them") {
   const std::string own = KVCAST_SOURCE_DIR "/configs/validation/gpu/h200-kvcast/kernels.json";
   const TemporaryDirectory folder;
   std::filesystem::copy_file(own, folder.path() + "/mine.json");

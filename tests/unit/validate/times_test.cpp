@@ -27,7 +27,7 @@ Case case_of(const char* group, const char* source, double factor, double in_use
 
 }  // namespace
 
-TEST_CASE("a GPU is derived from what its data sheet states") {
+TEST_CASE("a GPU is derived from the numbers of its data sheet") {
   const config::Hardware h100 = card("h100-sxm"), h200 = card("h200"), a100 = card("a100-80gb-sxm");
   const config::Hardware as_h200 = derived(h100, h200);
   CHECK(as_h200.gpu.hbm_bandwidth == h200.gpu.hbm_bandwidth);
@@ -59,7 +59,7 @@ TEST_CASE("intervals add the effects left out to the cost uncertainty") {
   CHECK(*c.low == Approx(100 * (1 - std::hypot(0.3, 1 - 1 / 1.4))));
 }
 
-TEST_CASE("the half-width of a group is what four fifths of its numbers need in addition to their costs") {
+TEST_CASE("the half-width of a group covers four fifths of its numbers, in addition to their cost uncertainty") {
   Suite suite;
   const double in_use = config::left_out().other_kernels;
   // The numbers are 2 to 11 tenths above their predictions: of n = 10 the ninth counts (0.8 times 11, rounded up),
