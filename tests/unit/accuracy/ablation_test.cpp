@@ -125,7 +125,7 @@ TEST_CASE("an ablation's effect equals the one worked out by hand") {
   CHECK(r["mae"].get<double>() == Approx((0 + 10 + 10 + 6) / 4.0));
   CHECK(r["kendall"] == 1.0);
   CHECK(r["name"] == "x");
-  // A: 20 to 10, 40 to 20, 90 stays: −30 over three cells. B's second cell counts nowhere.
+  // A: 20 to 10, 40 to 20, 90 stays: −30 over three cells. B's second cell does not count.
   CHECK(r["methods"]["A"]["shift"].get<double>() == Approx(-10));
   CHECK(r["methods"]["B"]["shift"].get<double>() == Approx(6));
   const nlohmann::json curve = r["methods"]["A"]["curve"];

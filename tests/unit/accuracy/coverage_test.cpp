@@ -1,4 +1,4 @@
-// Predicted scores without a published row: models of other shapes, short prompts, every method.
+// Predicted scores without a published row, for other model shapes, short prompts and every method.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
@@ -22,7 +22,7 @@ const Case kCases[] = {{"LongChat-7B-v1.5-32K", "2K", "single2"}, {"LongChat-7B-
                        {"Qwen2.5-7B-Instruct", "1K", "single1"},  {"Yi-9B-200K", "2K", "multiquery"},
                        {"Mistral-7B-Ins-v0.2", "2K", "fwe"}};
 const char* const kBudgets[] = {"512", "1024",
-                                "32768"};  // the last one covers all tokens, also divided by a group of 8
+                                "32768"};  // the last one covers all tokens, even divided by a group of 8
 
 Row row(const Case& c, const std::string& paper, const std::string& method, const std::string& budget) {
   Row r;

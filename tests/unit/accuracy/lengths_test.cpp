@@ -38,7 +38,7 @@ TEST_CASE("a task uses prompts of all lengths if the budget covers some of them"
   CHECK(length_cell("block=128", "1399").contexts == one);
   // A budget that is a share of each prompt covers no prompt completely.
   CHECK(length_cell("block=128", "0.5", "fraction_of_context").contexts == one);
-  // The table's own length, or cut.
+  // The table's own length, or a truncated prompt.
   CHECK(length_cell("2560", "2048").contexts == std::vector<PromptLength>{{2560 - 128}});
   const std::vector<PartTrace> traces = traces_of(length_cell("block=128", "2048"), 2);
   REQUIRE(traces.size() == 2 * 4);
@@ -70,7 +70,7 @@ TEST_CASE("a score is the mean over prompts, with lengths weighted by their coun
     sample.recall.steps = {{1, 1.0, share, 0}};
     return sample;
   };
-  // Three prompts of four fit and keep all, the fourth keeps 0.2: (3 · 1 + 0.2) / 4.
+  // Three prompts of four fit and keep everything, the fourth keeps 0.2: (3 · 1 + 0.2) / 4.
   const std::vector<Sample> samples = {found(1, 3), found(0.2, 1)};
   CHECK(predict(link, task, samples, 100).share == Approx(0.8));
   // One κ without residuals: the interval is the spread alone. Weights 0.75 and 0.25, 0.2 and 0.6 from the mean: √(2 ·

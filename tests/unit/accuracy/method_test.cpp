@@ -29,7 +29,7 @@ TEST_CASE("methods in a table of an unknown paper are configured as in their own
   // The papers that are known keep their own: RocketKV's budget of a group is split over four query heads.
   CHECK(method_cell("RocketKV", "SnapKV", "512,tokens").policy.parameters.find("budget")->text() == "128");
   CHECK_THAT(method_cell("Somebody 2031", "KIVI", "512,tokens").refused, Catch::Contains("rounds"));
-  // No budget sets what InfiniGen reads: it runs with its threshold, whatever the table calls its budget.
+  // No budget determines how much InfiniGen reads: it runs with its threshold, whatever budget the table states.
   CHECK(method_cell("Somebody 2031", "InfiniGen", "512,tokens").policy.parameters.find("budget") == nullptr);
   CHECK_THAT(method_cell("Somebody 2031", "Nobody's", "512,tokens").refused,
              Catch::Contains("no policy for the method"));
@@ -68,7 +68,7 @@ TEST_CASE("the budget of a policy with a threshold is converted to the share tha
   const auto sparsity = [](const std::string& budget) {
     return method_cell("CTkvr", "SqueezedAttention", budget).policy.parameters.find("sparsity")->text();
   };
-  // 16384 tokens less the answer's room of 128: 1 − 512 / 16256 = 0.96850.
+  // 16384 tokens minus the answer's 128: 1 − 512 / 16256 = 0.96850.
   CHECK(sparsity("512,tokens") == "0.9685");
   CHECK(sparsity("0.25,fraction_of_context") == "0.7500");
   CHECK(sparsity("99999,tokens") == "0.0000");
@@ -77,7 +77,7 @@ TEST_CASE("the budget of a policy with a threshold is converted to the share tha
 TEST_CASE("policies that need all prompt queries are rejected if there are too many to replay") {
   CHECK(method_cell("Somebody 2031", "H2O", "512,tokens", "Full", "64K").refused.empty());
   CHECK_THAT(method_cell("Somebody 2031", "H2O", "512,tokens", "Full", "128K").refused,
-             Catch::Contains("all queries") && Catch::Contains("not 130944"));  // 131072 less the answer's 128
+             Catch::Contains("all queries") && Catch::Contains("not 130944"));  // 131072 minus the answer's 128
   CHECK(method_cell("Somebody 2031", "SnapKV", "512,tokens", "Full", "128K").refused.empty());
 }
 

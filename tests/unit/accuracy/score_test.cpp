@@ -176,7 +176,7 @@ TEST_CASE("the full score of truncated prompts is scaled by the truncation") {
   // qasper's prompts fit.
   CHECK(plan.cells[1].full == 40);
   CHECK(plan.cells[1].full_low == 1);
-  // A length that is not a cut has a full score of its own or none.
+  // A length that is not a truncation has its own full score or none.
   CHECK_FALSE(make_plan(table(all + row + "16K,qasper,CompressKV,0.875,compression_ratio_removed,7\n"), Catalogue())
                   .cells[0]
                   .refused.empty());
@@ -334,8 +334,8 @@ TEST_CASE("a policy that evicts by the first question loses the targets of the s
   CHECK(found(first, free) == Approx(found(later, free)).margin(0.02));
 }
 
-// arXiv 2505.13109: pages that the last step chose serve this one, but where a query has turned; without that
-// correction accuracy falls.
+// arXiv 2505.13109: a step uses the pages chosen in the last step unless its query has turned; without that correction
+// accuracy falls.
 TEST_CASE("speculation recalls as much as selection if it is corrected") {
   const TraceRequest generation{"longgen-sections", "llama-3.1-8b", 640, 500, 1};
   const auto policy = [](const char* how) {
@@ -356,7 +356,7 @@ TEST_CASE("speculation recalls as much as selection if it is corrected") {
   };
   const double selected = missed("speculation: false"), corrected = missed("correction: true");
   CHECK(corrected == Approx(selected).margin(0.01));
-  // A section is opened by three steps, of which the first and the second turn to something else.
+  // A section is opened by three steps; the first and the second attend to other tokens than the step before.
   CHECK(missed("correction: false") > 3 * corrected);
 }
 

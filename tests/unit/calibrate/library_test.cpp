@@ -1,4 +1,4 @@
-// Kernels of kvcast's own show how fast a machine is at least; libraries' kernels show how fast it is.
+// Kernels of kvcast's own give a lower bound of a machine's speed; libraries' kernels give the speed itself.
 #include <catch2/catch.hpp>
 
 #include "calibrate/machine.hpp"
@@ -15,7 +15,7 @@ using nlohmann::json;
 namespace {
 
 // The chip of the base, on which kvcast's prefill reaches half of what the base's source says. `library`: an efficiency
-// of a library's kernel in the same cases, a row a case; 0: none was measured.
+// of a library's kernel in the same cases, a row a case; 0 if none was measured.
 calibrate::MachineResult fitted(const config::Hardware& base, double own, double library) {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
@@ -89,7 +89,7 @@ TEST_CASE("a slower kernel of kvcast's own does not replace a number that has a 
   CHECK(slow.hardware.gpu.prefill_efficiency == 0.62);
   CHECK(slow.hardware.gpu.prefill_efficiency.source == "a paper");
 
-  // It does replace a smaller one, and an assumption.
+  // It does replace a smaller number, and an assumed one.
   const auto fast = fitted(base, 0.7, 0);
   CHECK(fast.bounds_below.empty());
   CHECK(fast.hardware.gpu.prefill_efficiency == Approx(0.7).epsilon(0.02));
@@ -108,6 +108,6 @@ TEST_CASE("the faster of a library's row and kvcast's own is fitted, and the sou
   const Value& found = with_library.hardware.gpu.prefill_efficiency;
   CHECK(found == Approx(0.58).epsilon(0.02));
   CHECK_THAT(found.source, Contains("3 cases, 3 of them of FlashAttention-3"));
-  // A slower library's row is left aside: own rows alone are a lower bound again.
+  // A slower library's row is ignored: kvcast's own rows are a lower bound again.
   CHECK(fitted(base, 0.31, 0.2).bounds_below.size() == 1);
 }

@@ -1,4 +1,4 @@
-// Results that a known machine would give: `calibrate cpu` and `calibrate cuda` must find that machine again.
+// Results that a known machine would give: `calibrate cpu` and `calibrate cuda` must recover that machine.
 #include "calibrate/machine.hpp"
 
 #include <catch2/catch.hpp>
@@ -65,7 +65,7 @@ config::Hardware host_truth() {
   host.dispatch.value = 8e-6, host.core_rank.value = 4e-9, host.core_rank_again.value = 2.5e-9,
   host.core_lookup.value = 1.5e-9;
   host.core_translation.value = 80e-9, host.core_bucket.value = 250e-9, host.core_products.value = 75e9;
-  // Four cores reach 0.8 · 4 · 12 GB/s: more than the memory has.
+  // Four cores reach 0.8 · 4 · 12 GB/s: more than the memory's bandwidth.
   host.core_bandwidth.x = {128, 256, 512, 1024, 2048, 4096, 1 << 20};
   host.core_bandwidth.y = {2e9, 3e9, 4e9, 5e9, 6e9, 7e9, 12e9};
   return machine;
@@ -109,7 +109,7 @@ TEST_CASE("calibrate cpu recovers the host that produced the results") {
   CHECK(read.host.core_rank == found.core_rank);
   CHECK(read.host.core_rank.origin == Origin::kFitted);
   CHECK(read.host.calibrations.size() == 6);
-  CHECK(read.host.launch.origin != Origin::kFitted);  // a CPU program knows nothing of it
+  CHECK(read.host.launch.origin != Origin::kFitted);  // a CPU program does not report it
 }
 
 TEST_CASE("products on one core determine the product rate of a core, and results without them leave it unchanged") {
@@ -164,8 +164,8 @@ TEST_CASE("cases with several passes are fitted once, at their middle, and the s
     CHECK(c.repeated->median == Approx(0.21));
   }
 
-  // Both passes once more, three times as slow: of 1, 1.21, 3 and 3.63 the middle is √(1.21 · 3) = 1.9053. The first
-  // and third give √3, the others √(1.21 · 3.63), which is 1.21 times as long.
+  // Both passes again, three times as slow: of 1, 1.21, 3 and 3.63 the middle is √(1.21 · 3) = 1.9053. The first and
+  // third give √3, the others √(1.21 · 3.63), which is 1.21 times as long.
   add_pass(doc, 3);
   write(doc, path);
   const calibrate::Row four = calibrate::read_results(path).rows[0];
@@ -200,7 +200,7 @@ TEST_CASE("calibrate cuda recovers the GPU that produced the results") {
   truth.link.h2d_bandwidth.value = 45e9, truth.link.issue_batched.y = {0.4e-6, 0.4e-6};
   json doc = gpu_document();
   time_rows(doc, path, truth, calibrate::gpu_cases, 0.005);
-  // The file is of another machine.
+  // The file belongs to another machine.
   const auto result = calibrate::fit_gpu(calibrate::read_results(path), made_up_request(machine_of("a100-80gb-sxm")));
   for (const std::string& miss : result.misses) UNSCOPED_INFO(miss);
   CHECK(result.misses.empty());
@@ -225,7 +225,7 @@ TEST_CASE("calibrate cuda recovers the GPU that produced the results") {
   const config::Hardware read = config::read_hardware(folder.path() + "/gpu.yaml");
   CHECK(read.gpu.stream_efficiency == found.gpu.stream_efficiency);
   CHECK(read.gpu.stream_efficiency.origin == Origin::kFitted);
-  CHECK(read.gpu.floor_score.origin != Origin::kFitted);  // was not measured
+  CHECK(read.gpu.floor_score.origin != Origin::kFitted);  // this number was not measured
   CHECK(read.gpu.attention.row.x == std::vector<double>{4, 8});
 }
 

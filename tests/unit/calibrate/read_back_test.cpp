@@ -1,4 +1,5 @@
-// A profile is read before it is written, so that no calibration leaves a file that kvcast refuses.
+// The text of a profile is read before it is written to a file, so that no calibration leaves a file that kvcast
+// rejects.
 #include "calibrate/read_back.hpp"
 
 #include <catch2/catch.hpp>

@@ -34,7 +34,7 @@ TEST_CASE("files of one machine form one set of results, and a case in two of th
   REQUIRE(both.rows.size() == 3);
   CHECK(both.file == first);
   CHECK(both.quantities.at("sm_count") == 132);
-  // 2 s and 8 s: the geometric mean, and half of the passes would have said four times as much.
+  // 2 s and 8 s: the geometric mean, where single passes would give results a factor of four apart.
   CHECK(both.rows[0].passes == std::vector<double>{2, 8});
   CHECK(both.rows[0].seconds == Approx(4));
   CHECK(both.rows[0].spread == Approx(3));
@@ -66,7 +66,7 @@ TEST_CASE("JSON that cannot be read is located") {
   CHECK(error("{\"rows\": [1,\n") == ":2:1: not JSON: the file ends too early");
   CHECK(error("{\"rows\": \"\xff\"}") == ":1:11: not JSON: unexpected byte 0xff");
   CHECK(error("{\"rows\": 1e999}") == ":1:15: not JSON: a number is too large");
-  // A tree would keep only the last of two equal keys; equal keys of two objects are not duplicates.
+  // A parsed tree would keep only the last of two equal keys; equal keys of two objects are not duplicates.
   CHECK(error("{\"rows\": [{\"n\": 1}, {\"n\": 1,\n  \"n\": 2}]}") == ":2:3: duplicate key \"n\"");
 }
 

@@ -1,4 +1,4 @@
-// Measurements that a known machine would give, for fits that must find that machine again. Nothing here was measured.
+// Results that a known machine would give, for fits that must recover that machine. Nothing here was measured.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ inline config::Hardware machine_of(const std::string& name) {
 
 using Axes = std::map<std::string, std::vector<nlohmann::json>>;
 
-// Rows for all combinations of the axes; work is worked out from the axes of a row.
+// Rows for all combinations of the axes; work is derived from the axes of a row.
 inline void add_rows(nlohmann::json& document, const std::string& bench, const std::string& mode, const Axes& axes,
                      const std::function<nlohmann::json(const nlohmann::json&)>& work) {
   std::vector<nlohmann::json> points = {nlohmann::json::object()};
@@ -55,7 +55,7 @@ inline calibrate::MachineRequest made_up_request(const config::Hardware& base) {
   return {.base = base, .name = "made-up.json", .budget_median = 0.05, .budget_p90 = 0.15};
 }
 
-// The benchmarks of kvcast-kernels, fewer values of each axis.
+// The benchmarks of kvcast-kernels, with fewer values on each axis.
 inline nlohmann::json gpu_document() {
   using nlohmann::json;
   json doc = empty_document({{"host_cpu", "made up"},
@@ -112,7 +112,7 @@ inline nlohmann::json gpu_document() {
 
 inline void write(const nlohmann::json& document, const std::string& path) { std::ofstream(path) << document.dump(); }
 
-// Every row once more, as another pass that took this many times as long.
+// Every row again, as another pass that took this many times as long.
 inline void add_pass(nlohmann::json& document, double times) {
   const nlohmann::json first = document["rows"];
   for (nlohmann::json row : first) {
@@ -122,8 +122,8 @@ inline void add_pass(nlohmann::json& document, double times) {
   }
 }
 
-// Fills in the times: the machine's times of `cases`, with an error of up to `noise` either way. Rows that represent
-// nothing keep one second.
+// Fills in the times: the machine's times of `cases`, with an error of up to ±`noise`. Rows that represent nothing keep
+// one second.
 inline void time_rows(nlohmann::json& document, const std::string& path, const config::Hardware& machine,
                       std::vector<calibrate::MeasuredOp> (*cases)(const calibrate::Results&), double noise) {
   write(document, path);

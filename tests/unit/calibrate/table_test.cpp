@@ -1,4 +1,4 @@
-// Tables made by a known machine: the fit must find it again, from a machine that is another.
+// Tables made by a known machine: starting from another machine, the fit must recover it.
 #include "calibrate/table.hpp"
 
 #include <catch2/catch.hpp>
@@ -37,7 +37,7 @@ double noisy(double seconds, std::uint64_t i, double noise) {
   return seconds * (1 + noise * (2 * Stream(3).uniform(i) - 1));
 }
 
-// The same, with another kernel for query heads that have a KV head each.
+// The same, with a second kernel for query heads that have a KV head each.
 config::Hardware truth_of_two() {
   config::Hardware machine = truth();
   config::AttentionKernel& mha = machine.gpu.attention_mha.emplace(machine.gpu.attention);
@@ -92,7 +92,7 @@ std::string write_gemm(const TemporaryDirectory& folder, double noise) {
   return path;
 }
 
-// A profile with what a fit has written.
+// A profile with the numbers that a fit has written.
 config::Hardware read_with(const TemporaryDirectory& folder, const std::string& fitted) {
   const std::string part = folder.path() + "/part.yaml", path = folder.path() + "/machine.yaml";
   std::ofstream(part) << fitted;
@@ -117,7 +117,7 @@ TEST_CASE("a fit to tables of a known machine recovers its parameters") {
   for (const config::Calibration& c : result.calibrations) {
     INFO(c.kernel);
     CHECK(c.held_out.n > 5);
-    CHECK(c.held_out.p90 < 0.025);  // noise of 1 % either way, and its effect on the fit
+    CHECK(c.held_out.p90 < 0.025);  // noise of ±1 %, and its effect on the fit
   }
   const config::Gpu &found = result.hardware.gpu, expected = truth().gpu;
   CHECK(found.attention.efficiency == Approx(expected.attention.efficiency).epsilon(0.02));
@@ -175,7 +175,7 @@ TEST_CASE("a deviation that the terms cannot express is found in their residuals
   };
   CHECK_FALSE(fit(truth()).hardware.gpu.attention_correction);
 
-  // Kernels of middling length take up to 40 % longer, over three octaves of context and whatever the rows.
+  // Kernels of middling length take up to 40 % longer, over three octaves of context and for any number of rows.
   config::Hardware machine = truth();
   config::AttentionCorrection bump{{8, 8192}, {128, 1024, 2048, 16384}, {4, 8}, {}, true, "made up"};
   for (int i = 0; i < 4; ++i) bump.excess.insert(bump.excess.end(), {0, 0.4, 0.4, 0});
@@ -247,7 +247,7 @@ TEST_CASE("a table of a GPU other than the profile's is rejected if both are kno
   calibrate::TableRequest r = request({path});
   CHECK_THAT(error_of([&] { calibrate::fit_tables(r); }),
              Contains(path + ":2:1: device \"l40s\" is NVIDIA L40S") && Contains("the profile h100-sxm-trtllm is of"));
-  r.base.aliases.clear();  // the profile of a GPU that measurements have no name for
+  r.base.aliases.clear();  // the profile of a GPU without a name in the measurements
   CHECK(error_of([&] { calibrate::fit_tables(r); }) == "no error");
   r.base = machine_of("l40s-flash-attention");  // the same GPU with other kernels
   CHECK(error_of([&] { calibrate::fit_tables(r); }) == "no error");

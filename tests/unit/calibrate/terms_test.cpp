@@ -1,4 +1,4 @@
-// Terms that profiles do not state, and that only measurements of the machine reveal.
+// Terms that a base profile does not state and that only measurements of the machine reveal.
 #include <catch2/catch.hpp>
 
 #include "calibrate/machine.hpp"

@@ -15,7 +15,8 @@ using nlohmann::json;
 
 namespace {
 
-// The rows of every bench that an interrupted session reached: any of them with this probability, and the first.
+// The rows of every benchmark that an interrupted session measured: the first, and each of the others with this
+// probability.
 json thinned(const json& whole, double kept, std::uint64_t seed) {
   json doc = whole;
   doc["rows"] = json::array();
@@ -61,7 +62,7 @@ TEST_CASE("a GPU whose rows are partly missing calibrates, and its profile can b
   write(doc, path);
   const calibrate::Results results = calibrate::read_results(path);
   CHECK(results.rows.size() + results.skipped == doc["rows"].size());
-  // Two cases that are fitted with two numbers say nothing of a third: budgets are not tested here.
+  // Two cases that are fitted with two numbers cannot validate a third: budgets are not tested here.
   calibrate::MachineRequest request = made_up_request(machine_of("a100-80gb-sxm"));
   request.budget_median = request.budget_p90 = 10;
   const auto result = calibrate::fit_gpu(results, request);
@@ -74,7 +75,7 @@ TEST_CASE("a GPU whose rows are partly missing calibrates, and its profile can b
   CHECK(result.calibrations.size() + result.left_out.size() == calibrate::gpu_stages().size());
   const bool streams = std::find(result.left_out.begin(), result.left_out.end(), "streams") == result.left_out.end();
   CHECK((read.gpu.stream_efficiency.origin == Origin::kFitted) == streams);
-  // More than half of the rows find what the whole finds, as near as 3 % of noise allows.
+  // More than half of the rows give the same numbers as all of them, within the 3 % of noise.
   if (kept > 0.5) {
     CHECK(read.gpu.stream_efficiency == Approx(0.93).epsilon(0.05));
     CHECK(read.link.h2d_bandwidth == Approx(45e9).epsilon(0.05));
@@ -92,7 +93,7 @@ TEST_CASE("gathers of a few bytes are latency and leave the bandwidth curve unch
   json doc = thinned(gpu_document(), 1, 1);
   time_rows(doc, path, gpu_truth(), calibrate::gpu_cases, 0);
   const config::Curve before = curve_of(doc);
-  // 2048 rows of 32 bytes, there and back: 131 KB, of which no 10 us are the memory's.
+  // 2048 rows of 32 bytes, there and back: 131 KB, of whose time the memory takes less than 10 us.
   add_rows(doc, "hbm_gather", "cold", {{"row_bytes", {32, 256}}, {"run", {1}}, {"gathered", {2048}}},
            [](const json& a) { return work(2 * a["row_bytes"].get<double>() * 2048); });
   for (std::size_t i = doc["rows"].size() - 2; i < doc["rows"].size(); ++i) doc["rows"][i]["time_s"]["median"] = 10e-6;

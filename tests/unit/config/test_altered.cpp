@@ -63,7 +63,7 @@ std::map<std::string, std::vector<double>> numbers(const Hardware& machine) {
   return all;
 }
 
-// The numbers that differ from those of the unaltered machine; for curves, the last value.
+// The numbers that differ from those of the unaltered machine; for a curve, its last value.
 std::map<std::string, double> differing(const RoundMachine& base, const std::vector<std::string>& settings) {
   const auto before = numbers(base.with({})), after = numbers(base.with(settings));
   std::map<std::string, double> found;
@@ -106,7 +106,7 @@ TEST_CASE("a changed number also changes the numbers derived from it, and no oth
         {"gpu.tensor_flops", 300e12},
         {"gpu.vector_flops", 30e12},
         {"gpu.l2_bandwidth", 12e12}}},
-      // Numbers that the run sets itself stay, also where it sets the old value.
+      // Numbers that the run sets itself stay, even if it sets the old value.
       {{"gpu.sm_count=x2", "gpu.tensor_flops=150 TFLOP/s", "gpu.vector_flops=x1", "gpu.l2_bandwidth=4 TB/s",
         "gpu.attention_mha.l2_bandwidth=x2"},
        {{"gpu.sm_count", 200}, {"gpu.tensor_flops", 150e12}, {"gpu.attention_mha.l2_bandwidth", 2 * mha}}},
@@ -138,7 +138,7 @@ TEST_CASE("a changed number also changes the numbers derived from it, and no oth
         {"link.d2h_bandwidth", 20e9},
         {"link.both_bandwidth", 32e9},
         {"link.pageable_bandwidth", 10e9}}},
-      // Four times 5 GB/s is more than a core copies; 0.8 x 70.
+      // Four times 5 GB/s is more than a core can copy; 0.8 x 70.
       {{"link.theory_bandwidth=x4", "link.h2d_bandwidth=30 GB/s"},
        {{"link.theory_bandwidth", 80e9},
         {"link.h2d_bandwidth", 30e9},
@@ -213,7 +213,7 @@ TEST_CASE("an altered machine has its own name, an unaltered one has the base's"
       {{"gpu.hbm_capacity=80 GB"}, "round (gpu.hbm_capacity 80 GB)"},
       {{"gpu.hbm_capacity=x2"}, "round (gpu.hbm_capacity 80 GB)"},
       {{"gpu.hbm_capacity=80.12 GB"}, "round (gpu.hbm_capacity 80.12 GB)"},
-      // In an order that does not depend on how it is written; derived changes are not part of the name.
+      // The order does not depend on how the machine is written; derived changes are not part of the name.
       {{"host.cores=64", "gpu.clock=x2"}, "round (gpu.clock 2 GHz, host.cores 64)"},
       {{"link.pcie={generation: 4, lanes: 8}"}, "round (link.pcie 4.0 x8)"},
       {{"host=xeon-8570"}, "round (host xeon-8570)"},
@@ -227,7 +227,7 @@ TEST_CASE("an altered machine has its own name, an unaltered one has the base's"
   CHECK(base.with({"host.cores=64"}).host.name == "xeon-8480c (cores 64)");
   CHECK(base.with({"gpu.clock=x2"}).host.name == "xeon-8480c");
 
-  // The text that results are keyed by differs exactly where the name does.
+  // The text by which results are found differs if, and only if, the name differs.
   for (const auto& [left, left_name] : names) {
     for (const auto& [right, right_name] : names) {
       CHECK((canonical(base.with(left)) == canonical(base.with(right))) == (left_name == right_name));

@@ -133,7 +133,7 @@ TEST_CASE("names in a shipped file refer to shipped files", "[find]") {
   CHECK(find_config("hardware", "h200", {data + "h20.yaml", 6, 14}) == data + "h200.yaml");
   CHECK(find_config("hardware", "h200", {"configs/hardware/other.yaml", 6, 14}) == "configs/hardware/h200.yaml");
   CHECK(read_hardware(find_config("hardware", "h20", {})).derived_from == "h200");
-  fs::current_path(KVCAST_SOURCE_DIR);  // where both folders are one, paths stay relative
+  fs::current_path(KVCAST_SOURCE_DIR);  // if both folders are the same, paths stay relative
   CHECK(find_config("hardware", "h200", {data + "h20.yaml", 6, 14}) == "configs/hardware/h200.yaml");
 }
 
@@ -153,7 +153,7 @@ TEST_CASE("an alias that is the name of another file is rejected", "[find]") {
   CHECK_THAT(error_of([] { read_hardware("configs/hardware/mine.yaml"); }),
              Catch::Contains("mine.yaml:2:10: aliases: \"h200\"") && Catch::Contains("/configs/hardware/h200.yaml"));
   CHECK(error("configs/models/b.yaml", {"b", "B", "c"}) == "no error");
-  // A user's file may take another name of a shipped one.
+  // A user's file may have an alias of a shipped one as its name.
   const std::string shipped = std::string(KVCAST_SOURCE_DIR) + "/configs/models/llama-3.1-8b.yaml";
   CHECK(error(shipped, {"a"}) == "no error");
   CHECK_THAT(error(shipped, {"qwen2.5-7b"}), Catch::Contains("qwen2.5-7b.yaml"));

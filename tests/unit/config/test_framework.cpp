@@ -114,7 +114,7 @@ TEST_CASE("keys given next to a framework's name override it, and overridden num
 }
 
 TEST_CASE("a file inherits the keys of the file that it names as `like`", "[framework]") {
-  // vllm-eager: the host time of vllm-0.8 with an uncertainty and a source of its own; other keys as they are there.
+  // vllm-eager: the host time of vllm-0.8 with its own uncertainty and source; the other keys are inherited.
   const Framework base = framework_of("vllm-0.8"), eager = framework_of("vllm-eager");
   CHECK(read_framework_file(find_framework("vllm-eager", {})).like == "vllm-0.8");
   CHECK(eager.launch == Framework::Launch::kEager);
@@ -126,7 +126,7 @@ TEST_CASE("a file inherits the keys of the file that it names as `like`", "[fram
   CHECK(eager.max_batch == base.max_batch);
   CHECK(default_chunk(eager, 8193) == 8192);
   CHECK(default_chunk(eager, 8192) == 0);
-  // Versions are a file's own; through two files: transformers-4.46-sdpa, 4.48-sdpa, 4.48-flash, flash.
+  // Versions are not inherited. A chain through two files: transformers-4.46-sdpa, 4.48-sdpa, 4.48-flash, flash.
   CHECK(read_framework_file(find_framework("transformers-4.46-sdpa", {})).before == "4.48");
   CHECK(framework_of("transformers-4.46-sdpa").expand_kv_heads);
   CHECK(framework_of("transformers-4.46-sdpa").concatenate_cache);

@@ -114,7 +114,7 @@ const std::vector<std::string>& snippets() {
   return list;
 }
 
-// One to four random edits: a byte replaced, a piece cut out, a snippet put in, the end cut off, a piece repeated.
+// One to four random edits: a byte replaced, a piece removed, a snippet inserted, the end truncated, a piece repeated.
 std::string mutated(std::string text, const Stream& stream) {
   const std::uint64_t edits = 1 + stream.below(0, 4);
   for (std::uint64_t e = 0; e < edits; ++e) {

@@ -36,7 +36,7 @@ TEST_CASE("canonical text differs for values with different meanings", "[node]")
   std::set<std::string> texts;
   for (const std::string& text : different) texts.insert(parse(text).canonical());
   CHECK(texts.size() == different.size());
-  // A plain text that imitates the canonical form of two keys.
+  // A plain text that looks like the canonical form of two keys.
   CHECK(parse("a: 1,\"b\":2").canonical() == R"({"a":"1,\"b\":2"})");
 }
 

@@ -84,7 +84,7 @@ TEST_CASE("a count of tokens may be written in K and M, and names do not change"
 
 TEST_CASE("aliases are replaced by the anchored value", "[yaml]") {
   CHECK(canonical("a: &x {b: 1}\nc: *x\nd: [*x, *x]") == R"({"a":{"b":1},"c":{"b":1},"d":[{"b":1},{"b":1}]})");
-  CHECK(canonical("a: &x 1\nb: &x 2\nc: *x") == R"({"a":1,"b":2,"c":2})");  // the latest anchor of the name
+  CHECK(canonical("a: &x 1\nb: &x 2\nc: *x") == R"({"a":1,"b":2,"c":2})");  // the latest anchor with this name
   CHECK(canonical("&k key: 1\nother: *k") == R"({"key":1,"other":"key"})");
 }
 

@@ -14,7 +14,7 @@ using namespace kvcast::engine;
 
 namespace {
 
-// All waiting ops in ready order, passed over once: an op that finds all its fifos free takes them.
+// All waiting ops in ready order, in a single pass: an op that finds all its fifos free takes them.
 class PlainArbiter {
  public:
   explicit PlainArbiter(std::size_t resources) : taken_(resources, false), free_since_(resources, 0.0) {}

@@ -42,7 +42,7 @@ TEST_CASE("memory is taken at the start and returned at the finish") {
 }
 
 TEST_CASE("ops that finish at an instant return their memory before others that start at it take theirs") {
-  // Op 0 returns its 60 at 3; op 2 takes 60 at 3. Never both at once: a pool of 100 is enough.
+  // Op 0 returns its 60 at 3; op 2 takes 60 at 3. The two requests are never held at once, so a pool of 100 is enough.
   const auto run = run_all(with_pools(2, 100), {with_memory(make_op(0, 3 * kUs), {{0, 0, 60}, {0, 0, -60}}),
                                                 make_op(1, 3 * kUs), with_memory(make_op(1, 1 * kUs), {{0, 1, 60}})});
   CHECK_FALSE(run.outcome.out_of_memory);
@@ -50,8 +50,7 @@ TEST_CASE("ops that finish at an instant return their memory before others that 
 }
 
 TEST_CASE("an op that ends at once returns its memory before the next one starts") {
-  // At 1 both 1 and 2 may start; 1 has no work, ends on the spot and returns the 60 that op 0 took. Then 2 takes 60 of
-  // 100.
+  // At 1 both 1 and 2 may start; 1 has no work, ends at once and returns the 60 that op 0 took. Then 2 takes 60 of 100.
   const auto run = run_all(with_pools(3, 100), {with_memory(make_op(0, 1 * kUs), {{0, 0, 60}}),
                                                 with_memory(make_op(1, 0, {}, {0}), {{0, 0, -60}}),
                                                 with_memory(make_op(2, 1 * kUs, {}, {0}), {{0, 1, 60}})});

@@ -64,7 +64,7 @@ TEST_CASE("ties for a fifo go to the lower id, or to the lower rank where one is
 }
 
 TEST_CASE("times within a picosecond are equal") {
-  // Op 0 is ready 0.8 ps after op 1: the same instant, the lower id first. 1.5 ps after: a later one.
+  // Op 0 is ready 0.8 ps after op 1: the same instant, the lower id first. 1.5 ps after it: a later instant.
   const auto at_once = run_all(make_system(2, {fifo()}),
                                {make_op(0, 1 * kUs + 0.8, {{0, 2 * kUs}}), make_op(1, 1 * kUs, {{0, 2 * kUs}})});
   CHECK(at_once.order == std::vector<OpId>{0, 1});

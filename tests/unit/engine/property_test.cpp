@@ -43,7 +43,7 @@ double alone(const System& system, const LoneOp& op) {
   return longest;
 }
 
-// The longest path through dependencies and lanes, every op as fast as alone.
+// The longest path through dependencies and lanes if every op is as fast as alone.
 double critical_path(const Graph& g) {
   std::vector<double> finish(g.ops.size()), lane(g.system.lanes.size(), 0.0);
   for (std::size_t i = 0; i < g.ops.size(); ++i) {

@@ -63,7 +63,8 @@ TEST_CASE("an op that cannot use its equal share leaves the rest to the others")
 
 TEST_CASE("three ops on two resources have equal dominant shares") {
   // A: 10 on r0. B: 10 on r0 and 5 on r1. C: 10 on r1. All take 10 alone. Level v: r0 carries 2v, r1 carries 1.5 v, r0
-  // is full at v = 0.5: A and B stop. C goes on with what B leaves of r1: 1 − 0.25 = 0.75. C done at 10/0.75
+  // is full at v = 0.5: A and B stop. C continues to grow, with the 1 − 0.25 = 0.75 of r1 that B leaves. C done at
+  // 10/0.75
   // = 13.333333; A and B run on at 0.5 each since r0 stays full: 20.
   const auto run = run_all(
       make_system(3, {fair(), fair()}),
@@ -140,7 +141,7 @@ TEST_CASE("fractions of a picosecond add up") {
 
 TEST_CASE("no time is lost over a million changes of speed") {
   // Three lanes share one resource that is never idle: 300 000 ops of 10 000.1, 10 000.2 and 10 000.3 ps in turn make
-  // 300 000 × 10 000.2 ps of work, whoever gets which part of it.
+  // 300 000 × 10 000.2 ps of work, whatever the split between the lanes.
   std::vector<LoneOp> ops;
   for (int i = 0; i < 300'000; ++i) {
     // The lanes get the same number of ops but not the same work, and so drift apart; the last one ends alone.

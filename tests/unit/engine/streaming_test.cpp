@@ -178,7 +178,7 @@ TEST_CASE("an op waits for a gate directly, through its block or through its lan
     return waits_for_gate(after, lane_before, gate);
   };
   CHECK(waits({}, -1, -1));     // the first block has no gate before it
-  CHECK(waits({3, 9}, -1, 9));  // by name
+  CHECK(waits({3, 9}, -1, 9));  // directly
   CHECK(waits({12}, -1, 9));    // through an op of its own block
   CHECK(waits({}, 9, 9));       // after the gate on its lane
   CHECK(waits({}, 11, 9));      // after an op of its own block

@@ -93,7 +93,7 @@ TEST_CASE("query heads with separate KV heads use the profile's kernel for them"
 }
 
 TEST_CASE(
-    "packed pairs are unpacked on the vector units beside the reading, not faster for what was measured unpacked") {
+    "packed pairs are unpacked on the vector units during the read, which times measured without unpacking exclude") {
   graph::DecodeAttention work = attention_of(100);
   const double before = round_model().cost(op_of(work)).alone;
   work.unpack_flops = 5e6;  // 1 us of 10 TFLOP/s at a half: hidden behind 13 us of reading

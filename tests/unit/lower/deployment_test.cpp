@@ -92,9 +92,9 @@ TEST_CASE("a GPU's memory contains its share of weights and cache") {
   const double weights = f.held("weights");
   f.run.deployment.tensor_parallel = 2;
   CHECK(f.held("KV cache") == 256 * 303);
-  // Norms are on both: 4 · 2 · 64 + 64 numbers of 2 bytes.
+  // Both GPUs have the norms: 4 · 2 · 64 + 64 numbers of 2 bytes.
   CHECK(f.held("weights") == (weights - 1152) / 2 + 1152);
-  // Four GPUs for two KV heads: each head lies on two.
+  // Four GPUs for two KV heads: each head is on two GPUs.
   f.run.deployment.tensor_parallel = 4;
   CHECK(f.held("KV cache") == 256 * 303);
 }

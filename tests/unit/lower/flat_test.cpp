@@ -42,7 +42,7 @@ TEST_CASE("equal works on one lane are merged, those of different lanes are not"
   CHECK(works.add(gemm, Lane::kCompute) == 0);
   CHECK(works.add(gemm, Lane::kSelect) == 2);
   CHECK(works.add(graph::Marker{}, Lane::kCompute) == 3);
-  // Both zeros are equal, and a thousand others are not: the table grows.
+  // The two zeros are equal, and a thousand other works are not: the table grows.
   CHECK(works.add(graph::Host{graph::HostCall::kTask, 0.0}, Lane::kHost) == 4);
   CHECK(works.add(graph::Host{graph::HostCall::kTask, -0.0}, Lane::kHost) == 4);
   for (int i = 1; i <= 1000; ++i) {

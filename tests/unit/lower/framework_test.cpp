@@ -94,11 +94,11 @@ TEST_CASE("an engine's host work follows the token, once per step and once per s
   auto counts = calls();
   CHECK(counts[graph::HostCall::kEngineStep] == 1);
   CHECK(counts[graph::HostCall::kEngineSequence] == 3);
-  CHECK(counts.count(graph::HostCall::kEngineLayer) == 0);  // there are no operators of Python's in a graph
+  CHECK(counts.count(graph::HostCall::kEngineLayer) == 0);  // a graph contains no operators of Python's
   f.run.framework.launch = config::Framework::Launch::kEager;
   CHECK(calls()[graph::HostCall::kEngineLayer] == 2);
 
-  // Its work for a policy is none for full attention, and once per step for any other.
+  // It has no work for a policy under full attention, and once per step under any other.
   f.run.framework.policy_step.value = 1e-3;
   f.run.policy.name = "full";
   CHECK(calls().count(graph::HostCall::kPolicyStep) == 0);

@@ -112,7 +112,7 @@ TEST_CASE("launch modes differ in the host's work only") {
   };
   // 9 kernels a layer and 3 at the end, plus a recall task a layer.
   CHECK(launches(config::Framework::Launch::kCompiled) == 9 * 2 + 3 + 2);
-  // Two layers' overhead more.
+  // The overhead of two layers in addition.
   CHECK(launches(config::Framework::Launch::kEager) == 9 * 2 + 3 + 2 + 2);
 }
 
@@ -193,7 +193,7 @@ TEST_CASE("queries and outputs have 16 bits for every cache precision") {
 }
 
 TEST_CASE("attention by operators moves 24 bytes per score and the repeated heads") {
-  // 7 scores more, all else equal: 7 · (2 + 2·2 + 2·2 + 2 + 4 + 4 + 2 + 2) bytes.
+  // 7 more scores, all else equal: 7 · (2 + 2·2 + 2·2 + 2 + 4 + 4 + 2 + 2) bytes.
   const auto bytes = [](double scores, double kv, double group) {
     config::Framework framework;
     Events events;
@@ -208,7 +208,8 @@ TEST_CASE("attention by operators moves 24 bytes per score and the repeated head
     return sum;
   };
   CHECK(bytes(17, 0, 1) - bytes(10, 0, 1) == 7 * 24);
-  // One head a group reads keys and values as they lie; of four, each is read once, written and read four times.
+  // With one head per group, keys and values are read in place; of four, each is read once, written and read four
+  // times.
   CHECK(bytes(10, 100, 1) - bytes(10, 0, 1) == 100);
   CHECK(bytes(10, 100, 4) - bytes(10, 0, 4) == 100 * (1 + 4 + 4));
   CHECK(eager_score_bytes({3, 0, 0, 1, 16}) == 3 * 8);
@@ -273,7 +274,7 @@ TEST_CASE("prefill releases its temporary memory and keeps the policy's storage"
       }
     }
     CHECK(held["activations"] == 0);
-    // 10 bytes a token at 100 tokens, as the policy says.
+    // 10 bytes a token at 100 tokens, as the policy states.
     CHECK(held["KV cache"] == Approx(1000));
     CHECK(held["weights"] == f.run.model.weight_bytes());
     const double rows = chunk == 0 ? 300 : 96;  // the largest chunk of 100 = 32 + 32 + 32 + 4

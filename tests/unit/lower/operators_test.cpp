@@ -1,4 +1,4 @@
-// Operators that serving systems fuse, counted by hand on a tiny model.
+// The operators that serving systems would fuse, counted by hand on a tiny model.
 #include "lower/operators.hpp"
 
 #include <catch2/catch.hpp>
@@ -107,7 +107,7 @@ TEST_CASE("a policy's merge of two outputs takes ten operators, its top-k one") 
   CHECK(merged == block.last());
   graph::Traffic traffic;
   for (const graph::Op& op : layer.ops) traffic += graph::traffic_of(op.work);
-  CHECK(traffic.hbm_read == 400 + 9 * 100);  // the others pass over what the first wrote
+  CHECK(traffic.hbm_read == 400 + 9 * 100);  // the others read the output of the first
   block.kernel(Lane::kCompute, Kind::kTopK, "top-k", graph::TopK{8, 100, 10, 4}, {merged});
   CHECK(layer.kernels() == 11);
   // Kernels of other streams are a system's own.
@@ -162,8 +162,8 @@ TEST_CASE("operators on the CPU wake a thread for each 32768 numbers") {
   REQUIRE(layer.ops.size() == 7);
   CHECK(threads(5) == 1);
   CHECK(threads(6) == 1);
-  // Keys and values of 500 tokens: 512000 numbers each, 15.6 shares; 16000 scores. Three operators over those, two over
-  // these, behind the first.
+  // Keys and values of 500 tokens: 512000 numbers each, 15.6 shares; 16000 scores. Three operators process the former
+  // and two the latter, after the first.
   block.cpu("attention to recalled tokens", {8, 500 * 512.0, 4 * 4 * 500 * 128.0, 256}, {first});
   REQUIRE(layer.ops.size() == 13);
   for (std::size_t i = 7; i < 11; ++i) CHECK(threads(i) == 16);

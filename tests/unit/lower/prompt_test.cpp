@@ -74,7 +74,7 @@ TEST_CASE("a block of the whole prompt and no blocks are equivalent") {
   CHECK(one.flops == kPair * 5050);
   CHECK(block.flops == one.flops);
   CHECK(block.peak_kv == one.peak_kv);
-  // Nothing is given back before the layer's prompt has been read.
+  // No memory is freed before the layer's prompt has been read.
   CHECK(one.peak_kv == Approx(kToken * (21 + 100)));
 }
 

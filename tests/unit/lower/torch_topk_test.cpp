@@ -47,7 +47,7 @@ TEST_CASE("a short row takes one block: two bits per pass, then a sort") {
   CHECK(std::get<TopK>(half[0]).columns == 1000);
   CHECK(std::get<TopK>(half[1]).columns == 10);  // the picks
   CHECK(std::get<TopK>(half[1]).k == 0);
-  // 32 bits: 16 and two over 4 and one.
+  // 32 bits: 16 passes and two to write, where eight bits at a time make 4 and one.
   CHECK(std::get<TopK>(torch_topk({8, 1000, 10, 4})[0]).passes == Approx(18.0 / 5));
   CHECK(torch_topk({8, 1000, 1, 4}).size() == 1);  // one pick needs no sort
 }

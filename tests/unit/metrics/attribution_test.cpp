@@ -42,7 +42,7 @@ TEST_CASE("a transfer concurrent with a kernel is hidden while the kernel runs a
   CHECK(us(a.bound[static_cast<std::size_t>(Bound::kHbm)]) == Approx(6 + 4));
   CHECK(us(a.idle) == Approx(0).margin(1e-9));
   CHECK(us(a.total()) == Approx(20));
-  CHECK(us(a.uncertain[static_cast<std::size_t>(Kind::kCopyIn)]) == Approx(0.1 * 4));  // exposed alone counts
+  CHECK(us(a.uncertain[static_cast<std::size_t>(Kind::kCopyIn)]) == Approx(0.1 * 4));  // only exposed time counts
   CHECK(us(a.uncertain_total()) == Approx(0.1 * 20));
 }
 
@@ -105,10 +105,10 @@ TEST_CASE("calls are the bottleneck if each kernel is shorter than the call for 
     spans.push_back(span(5 * i + 5, 5 * i + 9, Kind::kGemm, Lane::kCompute));
   }
   const Attribution slow_host = attribute(spans, 0, 19 * kUs);
-  CHECK(exposed(slow_host, Kind::kGemm) == Approx(12));  // the stream runs them for most of the time
+  CHECK(exposed(slow_host, Kind::kGemm) == Approx(12));  // the stream executes them most of the time
   CHECK(us(slow_host.bound[static_cast<std::size_t>(Bound::kHostThread)]) == Approx(15));
   CHECK(us(slow_host.bound[static_cast<std::size_t>(Bound::kHbm)]) == Approx(4));  // the last kernel alone
-  // Calls of 2 us are far ahead: the kernels follow each other after the first call.
+  // Calls of 2 us run far ahead: the kernels follow each other without gaps after the first call.
   spans.clear();
   for (int i = 0; i < 3; ++i) {
     spans.push_back(span(2 * i, 2 * i + 2, Kind::kLaunch, Lane::kHost, Bound::kHostThread));

@@ -57,7 +57,7 @@ TEST_CASE("a key with one value in each set distinguishes the sets, not the expe
   const Matched matched = match_settings(a, b);
   CHECK(matched.pairs.size() == 2);
   CHECK(matched.differences == Strings{"hardware: h100 against h200"});
-  // Only the equal one of two values on one side is paired, and no key differs between all pairs.
+  // Of two values on one side only the equal one is paired, and no key differs between all pairs.
   const Results c = results("c", {with("quest", "512", 100, "h100"), with("quest", "512", 100)});
   CHECK(match_settings(c, b).pairs.size() == 1);
   CHECK(match_settings(c, b).differences.empty());
@@ -109,7 +109,7 @@ TEST_CASE("each of several machines is paired with the one whose numbers are cha
                                        "hardware: h100 against h100 (gpu.hbm_bandwidth 4 TB/s)"});
   CHECK(changes(a, b)[0].text.starts_with(
       "2 pairs of experiments have equal settings apart from those given below; 0 of"));
-  // Two alterations of one machine are no counterpart of it.
+  // Two altered versions of one machine are not its counterpart.
   const Results c = results(
       "c", {altered("a100 (gpu.hbm_bandwidth 1.9 TB/s)", 110), altered("a100 (gpu.hbm_bandwidth 3 TB/s)", 120)});
   CHECK(match_settings(a, c).pairs.empty());
@@ -130,7 +130,7 @@ TEST_CASE("changes of shares are stated in points, changes of a few per cent in 
 }
 
 TEST_CASE("a change counts if it exceeds the uncertainty of the costs") {
-  // Twice the throughput; equal; half; and one whose link's effect is its own: 1.05 times within 1 / 1.1 to 1 / 0.9.
+  // Twice the throughput; equal; half; and one with its own effect of the link: 1.05 times within 1 / 1.1 to 1 / 0.9.
   const Results a = results("a", {with("quest", "256", 100), with("quest", "512", 100), with("quest", "1024", 100),
                                   with("quest", "2048", 100)});
   Results b = results("b", {with("quest", "256", 200), with("quest", "512", 100), with("quest", "1024", 50),
@@ -156,7 +156,7 @@ TEST_CASE("a change counts if it exceeds the uncertainty of the costs") {
   // Throughput of b over a: the link makes a alone 1.1 times as slow, b over a that much larger.
   CHECK(rows[2].at("interval")[0].get<double>() == Approx(1.05 * 0.9));
   CHECK(rows[2].at("interval")[1].get<double>() == Approx(1.05 * 1.1));
-  // Nothing else changed, as the first answer says.
+  // Nothing else changed, as the first answer states.
   CHECK(answers.size() == 2);
   CHECK(answers[0].kind == "compared");
   CHECK(std::find(answers[0].details.begin(), answers[0].details.end(), "  HBM peak (4 pairs)") !=

@@ -27,7 +27,7 @@ TEST_CASE("costs that affect both equally cancel, others remain") {
     CHECK(c.first_better());
     CHECK(compare(b, a, *metric).times == Approx(1 / 1.5));
   }
-  b.experiment.effects.erase(b.experiment.effects.begin() + 1);  // the link moves the first alone
+  b.experiment.effects.erase(b.experiment.effects.begin() + 1);  // the link affects only the first
   const Comparison c = compare(a, b, tpot());
   CHECK(c.interval.low == Approx(1.5 / 1.1));
   CHECK(c.interval.high == Approx(1.5 / 0.9));

@@ -12,7 +12,7 @@ namespace {
 
 using namespace kvcast::plan;
 
-// Samples of a ratio given by formula, without results. Costs leave it open within the factor `open`.
+// Samples of a ratio given by formula, without results. Cost uncertainty leaves it open within the factor `open`.
 struct Formula {
   std::function<double(double)> times;
   double open = 1;
@@ -106,7 +106,7 @@ TEST_CASE("an integer crossing is the first value at which the other variant is 
 }
 
 TEST_CASE("several crossings are found, also between grid values, and their absence is reported") {
-  // Better between 4 and 64 alone: log-parabola with roots 4 and 64 in log x.
+  // Better only between 4 and 64: log-parabola with roots 4 and 64 in log x.
   Formula hill{[](double x) { return std::exp(-(std::log(x) - std::log(4)) * (std::log(x) - std::log(64))); }};
   const auto found = crossings_of(hill, {1, 256, false});
   REQUIRE(found.size() == 2);
@@ -159,7 +159,7 @@ TEST_CASE("the memory of a variant that stops fitting is extrapolated") {
   const auto found = search.find();
   REQUIRE(found.size() == 1);
   CHECK(found[0].value == 991);
-  CHECK(calls <= 10);  // halving would take 12 of the bracket alone
+  CHECK(calls <= 10);  // bisecting the bracket alone would take 12
 }
 
 }  // namespace

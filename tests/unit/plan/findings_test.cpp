@@ -138,7 +138,7 @@ TEST_CASE("a setting without a score is not recommended, and the reason is repor
   const auto found = conclude({row(2000, 1, "full", 100, 1), row(2000, 1, "unknown", 500, -1)});
   CHECK_THAT(found[0].text, Contains("full (100"));
   CHECK_THAT(found[0].detail, Contains("not considered, because no score is predicted: unknown (no such heads)"));
-  // If no score is requested, there is no floor, and the text says so.
+  // If no score is requested, there is no floor, and the text states this.
   config::ScoreChoice none;
   none.benchmark = "none";
   const std::vector<Result> rows = {row(2000, 1, "full", 100, -1), row(2000, 1, "unknown", 500, -1)};
@@ -232,8 +232,8 @@ TEST_CASE("settings are described by the keys that apply to them, and lengths re
         "card: quest, budget 64, match.tokens_attended 1 (100 tokens/s at 13K tokens, batch 1)");
 }
 
-// Random tables: whatever is recommended, no row of its machine, model and context that meets the same floor is faster,
-// and it meets the floor itself.
+// Random tables: a recommended row meets the floor, and no row of its machine, model and context that meets the same
+// floor is faster.
 TEST_CASE("no recommended row is beaten by a row that meets the same floor") {
   std::mt19937_64 random(7);
   const auto any = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };

@@ -118,7 +118,7 @@ TEST_CASE("invalid plans are rejected before any run, with the location and the 
   CHECK_THAT(error_of_plan(even + "against: {policy: quest}}"), Contains("are the same settings"));
   CHECK_THAT(error_of_plan(even + "against: {policy: full, workload.batch: 3}}"),
              Contains("workload.batch is set to 3 here, but the question varies it"));
-  // A page has 16 tokens, and a window 32: the default range begins where the policy can work.
+  // A page has 16 tokens, and a window 32: the default range begins at the smallest budget that the policy accepts.
   CHECK(error_of_plan("largest: {key: policy.budget, of: {policy: quest}}") == "no error");
   CHECK(error_of_plan("largest: {key: policy.budget, of: {policy: snapkv}}") == "no error");
   CHECK_THAT(error_of_plan("largest: {key: workload.batch, of: {policy: full, workload.batch: 7}}"),
@@ -149,7 +149,7 @@ TEST_CASE("invalid plans are rejected before any run, with the location and the 
   CHECK(error_of([&] { read_plan(node(priced + ", price_per_hour: {a100-40gb-pcie4: 2}}\n")); }) == "no error");
   CHECK_THAT(error_of([&] { read_plan(node(priced + ", price_per_hour: {a100-40gb-pcie4: 3}}\n")); }),
              Contains("plan.yaml:8:") && Contains("is 3 here, but the run states 2"));
-  // A floor is one of the run, not of a setting.
+  // A floor belongs to the run, not to a setting.
   CHECK_THAT(error_of_plan("choose: {score.floor: [50 %, 90 %]}"),
              Contains("plan.yaml:7:") && Contains("score.floor affects conclusions, not results"));
   CHECK_THAT(

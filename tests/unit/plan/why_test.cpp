@@ -1,4 +1,4 @@
-// Reasons for a difference, as text: rounding is none of them.
+// Reasons for a difference, as text, without rounding errors.
 #include <catch2/catch.hpp>
 #include <cmath>
 

@@ -27,7 +27,7 @@ TEST_CASE("PyramidKV adapts to short prompts") {
 TEST_CASE("kvpress's pyramid has fractional steps and includes the window") {
   // base 100, beta 10: least 10, most 190, step 180 / 7 = 25.714: 190, 164.29, 138.57, 112.86, 87.14, 61.43, 35.71, 10.
   CHECK(smooth_pyramid_budgets({100, 1000, 8, 10}, 8) == Budgets{190, 164, 139, 113, 87, 61, 36, 10});
-  // A last layer of 10 could not hold a window of 11.
+  // A window of 11 would not fit in a last layer of 10.
   CHECK(smooth_pyramid_budgets({100, 1000, 11, 10}, 8) == Budgets(8, 100));
   // 18 tokens before a window of 20 are fewer than 33.3, so most 18 and least 40 − 18 = 22, more than that.
   CHECK(smooth_pyramid_budgets({20, 18, 20, 3}, 3) == Budgets(3, 20));
@@ -86,9 +86,9 @@ TEST_CASE("AdaKV assigns budgets by the best scores of all heads") {
   // Normalised: head 0 times (8 + 7) / 26 = .577: 4.62 4.04 3.46 2.88; head 1 times (9 + 1) / 12 = .833: .83 .83 7.5
   // .83. The best four: 7.5 4.62 4.04 3.46.
   CHECK(adaptive_budgets({2, 0.0, true}, scores) == Budgets{3, 1});
-  // kvpress, floor 0.5: each head's best ⌊2·.5⌋ = 1 is certain, then 7 and 6.
+  // kvpress, floor 0.5: each head's best ⌊2·.5⌋ = 1 is always kept, then 7 and 6.
   CHECK(adaptive_budgets({2, 0.5, true, true}, scores) == Budgets{3, 1});
-  // Floor 1: all is certain.
+  // Floor 1: everything is always kept.
   CHECK(adaptive_budgets({2, 1.0, true, true}, scores) == Budgets{2, 2});
 }
 

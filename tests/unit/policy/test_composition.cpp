@@ -64,7 +64,7 @@ TEST_CASE("any first stage can be combined with any second one") {
         CHECK(all <= step.heads.size() * 17);  // 16 tokens, and the current one of SparQ
         CHECK(all > 0);
       }
-      // The first stage has kept every token that a step reads, or it was generated.
+      // Every token that a step reads was kept by the first stage or generated.
       for (std::size_t h = 0; h < got.resident.heads.size(); ++h) {
         const auto& kept = got.resident.heads[h].attended;
         CHECK(kept.size() < 90);
@@ -107,7 +107,7 @@ TEST_CASE("KIVI's attention unpacks packed pairs for the selector that reads the
   HeadCounts all;
   all.attended = 91;
   CHECK(unpacked("", all) == 4 * 2 * (88 + 82) * 8);
-  // A selector's 24 tokens as if they were all: 16 keys, 15 values.
+  // A selector's 24 tokens count as if there were no others: 16 keys, 15 values.
   HeadCounts some{.attended = 24, .scored = 23, .candidates = 6};
   CHECK(unpacked(", selector: {name: quest, budget: 24, page: 4}", some) == Approx(4 * 2 * (16 + 15) * 8));
   // Nothing is packed as long as the residual is not full.
@@ -120,7 +120,7 @@ TEST_CASE("KIVI below a selector reads the selected pairs in fewer bits") {
   const std::string selector = "{name: quest, budget: 24, page: 4}";
   CHECK(lists(select("kivi", "selector: " + selector, *one)) == lists(select("quest", "budget: 24, page: 4", *one)));
   CHECK(alike("kivi", "residual: 8, quant_group: 8", "residual: 8, quant_group: 8, selector: {name: full}"));
-  // Outputs: with everything selected those of KIVI alone.
+  // With everything selected, outputs equal those of KIVI alone.
   const LayerInput input(*one);
   const auto outputs = [&](const std::string& parameters) {
     const auto policy = tests::make("kivi", "residual: 8, quant_group: 8" + parameters, {90, 6});

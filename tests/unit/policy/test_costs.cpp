@@ -1,4 +1,4 @@
-// Work stated by policies: bytes, flops and order, for shapes small enough to count.
+// Work stated by policies: bytes, flops and order, for shapes small enough to count by hand.
 #include <catch2/catch.hpp>
 
 #include "support/ops.hpp"
@@ -87,7 +87,7 @@ TEST_CASE("SnapKV scores the prompt after its attention, once") {
   CHECK(top_k(only(ops.ops(), "top-k")).columns == 92);
   CHECK(top_k(only(ops.ops(), "top-k")).k == 32);
   CHECK(kernel(only(ops.ops(), "compact")).read_bytes == 5120);  // 2 × 2 × 40 × 32
-  // A prompt that fits is left alone.
+  // A prompt that fits the budget is not changed.
   CHECK(prefill(*tests::make("snapkv", "budget: 100", kLengths)).ops().size() == 1);
 }
 
@@ -121,7 +121,7 @@ TEST_CASE("page summaries of 8 bits have half the bytes of those of 16") {
   CHECK(kernel(only(ops.ops(), "estimate")).read_bytes == 1664);
   CHECK(attention(ops).unit_bytes == 64);
   CHECK(bytes_held(*policy, "page summaries") == 5376);
-  // HSA and RocketKV, by the numbers of the cases below.
+  // HSA and RocketKV, with the numbers of the cases below.
   const auto hsa = tests::make("hsa", "budget: 30, summary_format: fp8_e5m2", kLengths);
   CHECK(kernel(only(decode(*hsa, {.attended = 15, .scored = 51, .attended_runs = 15}).ops(), "estimate")).read_bytes ==
         816);
@@ -204,11 +204,11 @@ TEST_CASE("ArkVale waits for missing pages") {
   CHECK(waits_for(list, labelled(list, "attention")[0], labelled(list, "recall pages")[0]));
   CHECK(waits_for(list, labelled(list, "recall pages")[0], labelled(list, "wait for page numbers")[0]));
   CHECK(waits_for(list, labelled(list, "wait for page numbers")[0], labelled(list, "top-k")[0]));
-  // 2 sequences × 2 pages, keys and values of both heads apart: 8 copies of 4 tokens × 2 heads × 16 bytes.
+  // 2 sequences × 2 pages, with separate keys and values for both heads: 8 copies of 4 tokens × 2 heads × 16 bytes.
   const graph::Copy& recall = copy(only(list, "recall pages"));
   CHECK(recall.runs == 8);
   CHECK(recall.run_bytes == 128);
-  CHECK(ops.traffic().h2d == 4 * 8 * 32);  // what the heads fetched
+  CHECK(ops.traffic().h2d == 4 * 8 * 32);  // tokens that the heads fetched
   CHECK(top_k(only(list, "top-k")).rows == 2);
   // Alone, each head's rows are pieces of 16 bytes: 4 heads × 2 pages × 2 × 4 tokens.
   const auto alone = tests::make("arkvale", "budget: 40, page: 4, topk: 6, selection_heads: kv_head", kLengths);

@@ -45,7 +45,7 @@ TEST_CASE("TOVA scores by the last query alone and ranks once per layer or per g
   check_kernel(prompt, "softmax and mean", 8 * 100 * 4, 2 * 100 * 4, 5 * 8 * 100);
   CHECK(top_k(prompt, "top-k").rows == 2);
   CHECK(top_k(after_prompt("tova", "budget: 40, scope: group"), "top-k").rows == 4);
-  // Weights are read once; there is nothing to add them to.
+  // Weights are read once; there are no totals to add them to.
   const auto step = first_step("tova", "budget: 40", kEvicts);
   check_kernel(step, "reduce weights", 8 * 41 * 4, 4 * 41 * 4, 8 * 41);
   CHECK(top_k(step, "argmin").rows == 2);

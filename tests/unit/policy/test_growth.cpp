@@ -13,7 +13,7 @@ TEST_CASE("counts grow with the context at the policy's rate, rounded and never 
   seen.fetched = 7;
   const Growth quest{.attended = 0, .scored = 1.0 / 16};
 
-  // 24 tokens later: 24/16 = 1.5 pages more, rounded away from zero to 2; what is attended to stays at its budget.
+  // 24 tokens later: 24/16 = 1.5 pages more, rounded away from zero to 2; the attended tokens stay at their budget.
   const HeadCounts later = grown(seen, quest, 1000, 1024);
   CHECK(later.attended == 100);
   CHECK(later.scored == 42);
@@ -31,10 +31,10 @@ TEST_CASE("a budget that the replayed context does not fill is filled by the tok
   CHECK(grown(seen, rkv, 136, 1000).attended == 1000);
   CHECK(grown(seen, rkv, 136, 5000).attended == 1024);
   CHECK(grown(seen, rkv, 136, 100).attended == 100);
-  seen.attended = 1024;  // of a replay at a longer context: full already, and back below it
+  seen.attended = 1024;  // from a replay at a longer context: already full, and below it again
   CHECK(grown(seen, rkv, 2000, 5000).attended == 1024);
   CHECK(grown(seen, rkv, 2000, 500).attended == 500);
-  // A budget of traffic, half of which goes into the estimate as soon as something must be left out.
+  // A budget of traffic, half of which is spent on the estimate as soon as a token must be left out.
   seen.attended = 136;
   const Growth hsa{.fill = 1024, .when_full = 512};
   CHECK(grown(seen, hsa, 136, 1024).attended == 1024);

@@ -1,4 +1,4 @@
-// Work stated by policies that search or gather on the host, for shapes small enough to count.
+// Work stated by policies that search or gather on the host, for shapes small enough to count by hand.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -57,7 +57,7 @@ TEST_CASE("full attention on the CPU reads the whole cache there and stores none
   }
 }
 
-// 8 chunks of 4 tokens chosen, 3 of them not there.
+// 8 chunks of 4 tokens chosen, 3 of which are missing.
 constexpr HeadCounts kChosen{.attended = 60, .scored = 90, .candidates = 32, .fetched = 12, .fetched_runs = 3};
 constexpr const char* kShadow = "budget: 32, page: 4, recent: 16, outliers: 2, rank: 6";
 
@@ -80,7 +80,7 @@ TEST_CASE("ShadowKV's kernels fetch only missing chunks; its operators fetch all
   CHECK(cpu(only(list, "gather values")).unit_bytes == 64);
   CHECK(cpu(only(list, "gather values")).places_per_item == 8);  // of 401 rows
   CHECK(cpu(only(list, "gather values")).region_bytes == 401 * 16);
-  // One after the other: positions, values, keys, attention; the model's thread waits for the values.
+  // In sequence: positions, values, keys, attention; the model's thread waits for the values.
   CHECK(waits_for(list, labelled(list, "gather values")[0], labelled(list, "token positions")[0]));
   CHECK(waits_for(list, labelled(list, "values")[0], labelled(list, "gather values")[0]));
   CHECK(waits_for(list, labelled(list, "rebuild keys")[0], labelled(list, "wait for the values")[0]));
@@ -174,7 +174,7 @@ TEST_CASE("CPU attention and gathers state their number of pieces and the size o
   const Recorder ctkvr = host_decode(*tests::make("ctkvr", setting + ", centroids: 8", kHostLengths), found);
   check(cpu(only(ctkvr.ops(), "rerank")), 70, 401 * 16);
   check(cpu(only(ctkvr.ops(), "attention to recalled tokens")), 2 * 20, 2 * 401 * 16);
-  check(cpu(only(ctkvr.ops(), "top-k on the CPU")), 0, 0);  // scores lie side by side
+  check(cpu(only(ctkvr.ops(), "top-k on the CPU")), 0, 0);  // scores are contiguous
   const Recorder magic =
       host_decode(*tests::make("magicpig", "sink: 8, recent: 8, hash_tables: 5", kHostLengths), found);
   check(cpu(only(magic.ops(), "CPU attention")), 2 * 20, 2 * 401 * 16);
@@ -183,7 +183,7 @@ TEST_CASE("CPU attention and gathers state their number of pieces and the size o
   // A pair is an item; the 12 of a head share its keys and values.
   const Recorder infinigen = host_decode(*tests::make("infinigen", "", kHostLengths), found);
   check(cpu(only(infinigen.ops(), "gather pairs")), 2, 2 * 401 * 16 / 12.0);
-  // An index holds single precision. Edges lead anywhere; the keys of a list lie side by side.
+  // An index holds single precision. Edges lead to arbitrary keys; the keys of a list are contiguous.
   const Recorder graph = host_decode(*tests::make("retrieval_attention", setting, kHostLengths), found);
   check(cpu(only(graph.ops(), "search index")), 70, 401 * 32);
   check(cpu(only(graph.ops(), "CPU attention")), 20, 401 * 16);
@@ -201,7 +201,7 @@ TEST_CASE("RetrievalAttention's graph is built by all cores, and the prompt ends
   CHECK(built.bytes_per_item == 64 * (5 * 32 + 3 * 4));
   CHECK(built.flops_per_item == 2.0 * 64 * 5 * 8);
   CHECK(built.places_per_item == 64 * 5);
-  CHECK(built.region_bytes == 384 * 32 / 6);  // six pieces go over a head's keys
+  CHECK(built.region_bytes == 384 * 32 / 6);  // six pieces pass over a head's keys
   CHECK(first.ops().back().kind == graph::Kind::kCpuWork);
   CHECK(last.ops().back().kind == graph::Kind::kMarker);
   CHECK(last.ops().back().lane == graph::Lane::kCompute);

@@ -32,7 +32,7 @@ TEST_CASE("anchors and metrics equal those worked out by hand") {
   // Mean of the keys (1.5, 2.5): dot products 4.5, 10, 14.5, 5.
   score_distinctness(matrix, {0, 1, 2, 3}, Anchor::kMeanRaw, Metric::kDot, out);
   CHECK(out == std::vector<float>{-4.5f, -10.0f, -14.5f, -5.0f});
-  // Without the last the median is (3, 4): distances 4, 3, 0.
+  // Without the last key the median is (3, 4): distances 4, 3, 0.
   score_distinctness(matrix, {0, 1, 2}, Anchor::kMedian, Metric::kEuclid, out);
   CHECK(out == std::vector<float>{4, 3, 0});
   // The two middle values of four are (0, 3) in one dimension and (2, 4) in the other: median (1.5, 3); first distance

@@ -26,7 +26,7 @@ TEST_CASE("Expected Attention multiplies queries by queries, and keys by their c
   CHECK(gemm(after_prompt("expected_attention", "budget: 40, queries: 10"), "query covariance").m == 80);
   const auto plain = after_prompt("expected_attention", "budget: 40, covariance: false, value_norm: false");
   check_kernel(plain, "expected attention", 400 * 16, 400 * 4, 800 * 2 * 8);
-  CHECK(after_prompt("expected_attention", "budget: 100").size() == 1);  // all stay: nothing but the start
+  CHECK(after_prompt("expected_attention", "budget: 100").size() == 1);  // all tokens stay: only the starting op
   CHECK(held_by("expected_attention", "budget: 40", "KV cache") == 12 * 2 * (40 + 10) * 16);
 }
 
@@ -45,7 +45,7 @@ TEST_CASE("KVzip reads its prompt twice") {
   CHECK(attention.flops == 4.0 * 800 * 8 * 113);
   CHECK(gemm(ops, "scores of the repeated prompt") == graph::Gemm{800, 50, 8});
   check_kernel(ops, "largest weights", 800 * 50 * 4, 400 * 4, 5 * 800 * 50);
-  // A row a sequence, of both heads together; a row a head where each keeps its own best.
+  // A row a sequence, of both heads together; a row a head if each keeps its own best.
   CHECK(top_k(ops) == graph::TopK{2, 200, 80, 4});
   CHECK(top_k(after_prompt("kvzip", "budget: 40, scope: head")) == graph::TopK{4, 100, 40, 4});
 }

@@ -101,7 +101,7 @@ TEST_CASE("a page cache evicts the lowest scores but never chosen pages") {
   CHECK(cache.held() == Positions{1, 2, 3, 6});
   CHECK(fetched == Positions{2});
   CHECK(evicted == Positions{4});
-  // If all fit, none is evicted.
+  // If all pages fit, none is evicted.
   cache.update(Positions{2}, 9, scores, fetched, evicted);
   CHECK(cache.held() == Positions{1, 2, 3, 6});
   CHECK(fetched.empty());

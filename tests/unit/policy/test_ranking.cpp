@@ -26,7 +26,7 @@ std::vector<std::int32_t> by_full_sort(const std::vector<float>& scores, std::si
 }
 
 TEST_CASE("the best positions are returned in ascending order, ties go to the lower position") {
-  // Ranked: 7 (1), 5 (0), 5 (3), 5 (4), 2 (2). The third place is the tie that position 3 wins over 4.
+  // Ranked: 7 (1), 5 (0), 5 (3), 5 (4), 2 (2). The third rank is a tie, which position 3 wins over 4.
   const std::vector<float> scores = {5, 7, 2, 5, 5};
   CHECK(selected(scores, 1) == std::vector<std::int32_t>{1});
   CHECK(selected(scores, 3) == std::vector<std::int32_t>{0, 1, 3});
@@ -65,7 +65,7 @@ TEST_CASE("selection equals a full sort, with ties and without, below and above 
 }
 
 TEST_CASE("a misleading sample does not affect the result") {
-  // Evenly spaced large values at the sampled places: the guess is far too high.
+  // Evenly spaced large values at the sampled positions: the guess is far too high.
   std::vector<float> scores(16384, 0.0f);
   for (std::size_t i = 8; i < scores.size(); i += 16) scores[i] = 1000.0f + static_cast<float>(i % 64);
   scores[5] = 7;

@@ -108,7 +108,7 @@ std::string recorded_line(int step, const std::string& lists, int head = 0) {
          lists + "}\n";
 }
 
-// Returns the tokens that a head holds at a context of 108 tokens if the replay attended to `attended` tokens, mean
+// Returns the tokens resident for a head at a context of 108 tokens if the replay attended to `attended` tokens, mean
 // over heads.
 double tokens_held(const Policy& policy, double attended) {
   const config::Model model = small_model();
@@ -135,7 +135,8 @@ TEST_CASE("a head keeps the tokens that are resident after the prompt, however f
   const auto policy = tests::make("replayed", record.settings(), {6, 102});
   CHECK(policy->growth().attended == 0);
   CHECK(tokens_held(*policy, 2) == Approx(5 + 102));
-  // A window: what enters evicts, so that 4 tokens are held at any context, 5 during the step that attends to 5.
+  // A window: each new token evicts one, so that 4 tokens are resident at any context, 5 during the step that attends
+  // to 5.
   const Recorded window(recorded_line(-1, "[0,3,4,5]") + recorded_line(0, R"([0,3,4,5,6],"evicted":[3])") +
                         recorded_line(1, R"([0,4,5,6,7],"evicted":[4])"));
   const auto slides = tests::make("replayed", window.settings(), {6, 102});
@@ -229,7 +230,7 @@ TEST_CASE("a record without fetches may attend to tokens in host memory, where t
 }
 
 TEST_CASE("query heads that keep the same tokens share them") {
-  // Four query heads on two KV heads, which hold one token of the prompt and every later one: 1 + 102 at 108 tokens.
+  // Four query heads on two KV heads, which keep one token of the prompt and every later one: 1 + 102 at 108 tokens.
   const auto of = [](const char* token_of_last_head) {
     std::string text;
     for (int step = -1; step < 2; ++step) {

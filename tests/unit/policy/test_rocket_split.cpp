@@ -50,14 +50,14 @@ TEST_CASE("splits for a head dimension of 128 equal those worked out by hand") {
 }
 
 TEST_CASE("the split is limited at both ends") {
-  // c = 2^12: 0.2 + 0.72 is cut to 0.8. A budget of everything: no compression.
+  // c = 2^12: 0.2 + 0.72 is cut to 0.8. A budget that covers everything: no compression.
   CHECK(split_rocket(1 << 20, 256, 0, -1).factor == Approx(0.8));
   CHECK(split_rocket(1000, 4000, 0, -1).length == 1000);
   CHECK(split_rocket(1000, 4000, 0, -1).second_ratio == 1);
   // r = 0: all of it in the second stage; r = 1: all in the first, and the second reads everything.
   CHECK(split_rocket(65536, 1024, 0, 0).length == 65536);
   CHECK(split_rocket(65536, 1024, 0, 1).length == 1024);
-  // Generated tokens need room: N is at least twice as many, and what the prompt keeps is less by them.
+  // Generated tokens need room: N is at least twice their number, and the prompt keeps fewer tokens by their number.
   const RocketSplit planned = split_rocket(131072, 256, 1000, -1);
   CHECK(planned.length == 2000);
   CHECK(planned.prompt_budget == 1000);

@@ -15,7 +15,8 @@ std::vector<float> pooled(Pool kind, int kernel, const std::vector<float>& in) {
 }
 
 TEST_CASE("the maximum ignores positions beyond the ends") {
-  // Kernel 3 over {-1, -3, -2, -5}: max(-1,-3), max(-1,-3,-2), max(-3,-2,-5), max(-2,-5). A zero beyond would win.
+  // Kernel 3 over {-1, -3, -2, -5}: max(-1,-3), max(-1,-3,-2), max(-3,-2,-5), max(-2,-5). A zero beyond the ends would
+  // win.
   CHECK(pooled(Pool::kMax, 3, {-1, -3, -2, -5}) == std::vector<float>{-1, -1, -2, -2});
 }
 
@@ -50,8 +51,8 @@ tests::MemoryTrace scalar_trace(int group) {
             std::copy(std::begin(keys), std::end(keys), layer.mutable_keys(0));
             std::fill_n(layer.mutable_values(0), 5, 0.0f);
             for (int h = 0; h < layer.info().n_q_heads; ++h) {
-              // Prompt positions 2 and 3, then the decode query. The second head looks away: exponentials 1, 1/2,
-              // 1/4, 1.
+              // Prompt positions 2 and 3, then the decode query. The second head's query is negative: exponentials
+              // 1, 1/2, 1/4, 1.
               const float sign = h == 0 ? 1.0f : -1.0f;
               std::fill_n(layer.mutable_queries(h), 3, sign);
             }

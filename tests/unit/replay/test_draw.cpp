@@ -88,7 +88,7 @@ TEST_CASE("captured steps are repeated in order by every sequence, warm-up inclu
       for (std::size_t h = 0; h < 4; ++h) CHECK(heads[h].attended == captured.at(step)[h % 2].attended);
     }
   }
-  // Counts of all steps are at the last context, as those that are drawn are.
+  // Counts of all steps are adjusted to the last context, like those that are drawn.
   r.growth = {.attended = 1};
   const auto grown = Draw::in_order(r, model_of(3), 1, 2).heads(0, 1)[0];
   CHECK(grown.attended == r.layers[0].at(3)[0].attended + 2);

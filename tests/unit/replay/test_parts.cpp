@@ -1,4 +1,4 @@
-// Parts of a replay: the counts that each contains instead of all.
+// Parts of a replay: the subset of counts in each.
 #include "replay/parts.hpp"
 
 #include <catch2/catch.hpp>

@@ -29,12 +29,12 @@ TEST_CASE("head scores equal those worked out by hand") {
   CHECK(both.retrieval[0] == Approx(0.225));
   CHECK(both.echo[0] == Approx(0.225));
   CHECK(both.induction[0] == Approx(0.225));
-  // Step 1 gives five tokens the same weight. Of adjacent targets only the first has a position before it that is no
+  // Step 1 gives five tokens the same weight. Among adjacent targets, only the first follows a position that is no
   // target.
   const HeadProbe adjacent = probe_heads(oracle, {{}, {1, 2, 3}});
   CHECK(adjacent.retrieval[0] == Approx(0.6));
   CHECK(adjacent.echo[0] == Approx(0.2));
-  // A target at the start has nothing before it; a step without targets is not a correct answer.
+  // A target at the start has no position before it; a step without targets is not a correct answer.
   const HeadProbe start = probe_heads(oracle, {{}, {0}});
   CHECK(start.semantic[0] == Approx(0.2));
   CHECK(start.echo[0] == 0);

@@ -134,7 +134,7 @@ TEST_CASE("a break-even chart shows both variants, their crossing, and where one
                                                    "interval": "80 %: 2 to 7", "better": "quest, budget 2048"}])"));
   CHECK(c["signals"]["y_title"] == "decode throughput, tokens/s");
   CHECK(c["signals"]["x_title"] == "batch, sequences");
-  // A range from 1 to 64 is wide for the key, and one from 60 to 900 for the metric.
+  // The key's range, 1 to 64, is wide, and so is the metric's, 60 to 900.
   CHECK(c["scales"]["x"] == json::parse(R"({"type": "log", "base": 2})"));
   CHECK(c["scales"]["y"] == json::parse(R"({"type": "log", "base": 10, "padding": 8})"));
   CHECK(c["signals"]["y_values"] == json({100, 200, 500}));  // from 60 to 900
@@ -276,7 +276,7 @@ TEST_CASE("a map has a colour for each policy, and its borders between the cells
   CHECK(c["signals"]["ys"] == json({1024, 2048}));
   CHECK(column(c["data"]["places"], "distinguished") == json({"no", "yes", "yes", nullptr}));
   CHECK(column(c["data"]["places"], "times") == json({"1.5", "1.5", "1.5", nullptr}));
-  // Without a second best nothing is compared.
+  // Without a second-best setting nothing is compared.
   data["cells"][1]["told_apart"] = nullptr, data["cells"][1]["times"] = nullptr;
   const json alone = chart("map", data)["data"]["places"][1];
   CHECK(alone["open"] == false);
@@ -323,7 +323,7 @@ TEST_CASE("the largest value is drawn on its range, with its interval and its li
   c = chart("largest", data);
   CHECK(c["signals"]["from"] == 1);
   CHECK(c["signals"]["to"] == 4096);
-  CHECK(c["data"]["values"][0]["low"] == 1);  // none is certain
+  CHECK(c["data"]["values"][0]["low"] == 1);  // none of the settings is certain
   CHECK(c["data"]["values"][0]["limit"] == "the end of the range");
   CHECK(c["scales"]["x"]["type"] == "log");
   data["value"] = nullptr;

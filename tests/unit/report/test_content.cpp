@@ -140,7 +140,7 @@ TEST_CASE("an experiment's setting, metrics, intervals, origins and memory are c
 
 TEST_CASE("a series is a policy in a variant: the swept keys other than the axes of the page") {
   Sweep sweep;
-  // Budgets are an axis; the split factor of one row comes from its configuration, not from the sweep.
+  // Budgets are an axis; one row has its split factor from its configuration, not from the sweep.
   const std::string adaptive = "adaptive", key = "policy.split_factor";
   sweep.add("rocketkv", {{key, adaptive}}).subject.swept = {{"policy.budget", "256"}};
   sweep.add("rocketkv", {{key, 0.3}}).subject.swept = {{key, "0.3"}};

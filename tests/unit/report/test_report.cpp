@@ -104,7 +104,7 @@ TEST_CASE("the page is complete in itself, and no text of the store becomes mark
   CHECK(path == dir.path() + "/out/index.html");
   const std::string page = read(path);
   CHECK(page.find("<title>A &amp; B &lt;/title&gt;</title>") != std::string::npos);
-  CHECK(count(page, "<script") == 4);  // the guard, the data, Vega, the page's own
+  CHECK(count(page, "<script") == 4);  // the guard, the data, Vega, the page's script
   CHECK(count(page, "</script>") == 4);
   CHECK(count(page, "<script>") == 3);  // only the data has an attribute, so nothing is fetched
   CHECK(page.find("<link") == std::string::npos);
@@ -175,7 +175,7 @@ TEST_CASE("a report of two stores has a table of changes and both tables of expe
   write_report({a.path(), b.path()}, out.path(), options());
   for (const char* table : {"experiments_1", "experiments_2", "changes", "summary"})
     CHECK(fs::exists(out.path() + "/tables/" + table + ".csv"));
-  // A report of fewer stores leaves none of these names, which would refer to other experiments; other files stay.
+  // A report of fewer stores removes these files, which would refer to other experiments; all other files stay.
   std::ofstream(out.path() + "/tables/experiments_mine.csv") << "own";
   std::ofstream(out.path() + "/figures/plan_9_changes.json") << "{}";
   write_report({a.path()}, out.path(), options());

@@ -57,7 +57,7 @@ TEST_CASE("an interval combines independent sources as squares of logarithms") {
 
 TEST_CASE("a peak is uncertain only if activations are at least a twentieth of it") {
   const Result r = small_result();
-  // Activations are 20 of 50 GB, and ±40 % of 20 GB is 8 GB; during decoding, 1 of 31 GB is below a twentieth.
+  // Activations are 20 of 50 GB, and ±40 % of 20 GB is ±8 GB; during decoding, 1 of 31 GB is below a twentieth.
   CHECK(interval(r, metric("hbm")).value().high == Approx(58e9));
   CHECK(interval(r, metric("hbm")).value().low == Approx(42e9));
   CHECK(origin(r, metric("hbm")) == Origin::kAssumed);

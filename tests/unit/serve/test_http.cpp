@@ -129,7 +129,7 @@ TEST_CASE("foreign, unknown and malformed requests are rejected") {
   CHECK(is(server.ask(server.post(std::string(65, 'x'))), 413));
   CHECK(is(server.ask(server.head("GET /", "X-Long: " + std::string(600, 'x') + "\r\n")), 431));
   CHECK_FALSE(is(server.ask("\x01\x02 garbage\r\n\r\n"), 200));
-  CHECK(is(server.ask(server.head("GET /")), 200));  // and it still serves
+  CHECK(is(server.ask(server.head("GET /")), 200));  // and the server still answers
 }
 
 TEST_CASE("lines are sent as they are produced") {

@@ -43,7 +43,7 @@ const result::Effect* effect_of(const std::vector<result::Effect>& list, const s
 }  // namespace
 
 TEST_CASE("the time under shifted costs is that of a machine with such costs") {
-  for (const double call : {3e-6, 10e-6, 40e-6}) {  // hidden by the kernels, about as long, the bottleneck
+  for (const double call : {3e-6, 10e-6, 40e-6}) {  // hidden by the kernels, about equally long, the bottleneck
     INFO(call);
     const std::vector<result::Effect> list = effects(eager_run(call));
     const result::Effect* calls = effect_of(list, "calls");

@@ -120,7 +120,7 @@ TEST_CASE("at the peak of decoding the cache contains what the last token attend
   config::Run run = run_of(1000, 4001, 3);
   const double others = run.model.weight_bytes() + lower::activation_bytes(run.model, 3, 3);
   CHECK(decode(run).decode_hbm.peak == Approx(others + kTokenBytes * 5001).epsilon(1e-12));
-  // So it does if only one context, in the middle, is simulated.
+  // The same holds if only one context, in the middle, is simulated.
   CHECK(decode(run_of(1000, 4001, 1)).decode_hbm.peak == Approx(others + kTokenBytes * 5001).epsilon(1e-12));
   // Steps at 5000 to 5002 are measured there, although decoding ends after the first two.
   run.framework.measured_steps = 3;

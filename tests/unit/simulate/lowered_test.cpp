@@ -48,7 +48,7 @@ TEST_CASE("two steps are measured at each context if all steps are the same work
     CHECK(steps.warmup == 1);  // no step of quest waits for work of the previous one
     CHECK(steps.measured() == 2);
   }
-  // No more than requested.
+  // No more steps than requested.
   config::Run run = small_run();
   run.framework.warmup_steps = 0, run.framework.measured_steps = 1;
   CHECK(lower_small(run, "quest", 0).contexts[0].warmup == 0);

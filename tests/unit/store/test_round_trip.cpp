@@ -1,4 +1,4 @@
-// A stored result gives the same answers as the live one.
+// A stored result gives the same answers as the one in memory.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -56,7 +56,7 @@ void require_same(const Result& a, const Result& b) {
   }
   for (const auto member : {&S::prompt_tokens, &S::decode_tokens, &S::batch})
     CHECK(a.subject.*member == b.subject.*member);
-  // Texts that are not UTF-8 are replaced equally in both: their bytes are compared below.
+  // Texts that are not UTF-8 are replaced in both in the same way: their bytes are compared below.
   CHECK(result::to_json(a).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) ==
         result::to_json(b).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   CHECK(sources_of(a) == sources_of(b));
@@ -173,14 +173,14 @@ TEST_CASE("rows corrupted by another program are rejected with file, row and rea
   require_damaged(r, set("status = 'fine'").c_str(), "status");
   require_damaged(r, set("parts = NULL").c_str(), "parts");
   require_damaged(r, parts("substr(parts, 1, 100)").c_str(), "parse error");
-  // A flipped bit may leave a byte that is no UTF-8.
+  // A flipped bit may leave a byte that is not UTF-8.
   require_damaged(r, parts("replace(parts, '\"decode\"', cast(x'22b56422' AS TEXT))").c_str(), "last read: '\"\\xb5'");
   require_damaged(r, parts("'[]'").c_str(), "expected an object");
   require_damaged(r, parts("json_remove(parts, '$.decode')").c_str(), "\"decode\" is missing");
   require_damaged(r, parts("json_remove(parts, '$.effects[0].source')").c_str(), "\"source\" is missing");
   require_damaged(r, parts("json_set(parts, '$.colour', 1)").c_str(), "\"colour\" is unknown");
   require_damaged(r, parts("json_set(parts, '$.decode.bound.gravity', 1)").c_str(), "unknown name");
-  // Stores keep the spelling that older ones have.
+  // Stores keep the spelling of older stores.
   require_damaged(r, parts("json_set(parts, '$.decode.bound.\"HBM bandwidth\"', 1)").c_str(), "unknown name");
   require_damaged(r, parts("json_set(parts, '$.accuracy_origin', 'hearsay')").c_str(), "hearsay");
   require_damaged(r, parts("json_set(parts, '$.hbm_owners[0].bytes', 'many')").c_str(), "expected a number");

@@ -63,7 +63,7 @@ TEST_CASE("the first result of a key is kept, and a failure is replaced") {
   CHECK(store.has("f"));
   CHECK_FALSE(store.put(3, result("f", Status::kFailed), "v4"));
   CHECK(store.get("f")->result.status == Status::kOom);
-  CHECK(store.get("f")->result.subject.find("z") == nullptr);  // nothing of the failed row is left
+  CHECK(store.get("f")->result.subject.find("z") == nullptr);  // no part of the failed row is left
 
   CHECK(store.count(Status::kOk) == 1);
   CHECK(store.count(Status::kOom) == 1);

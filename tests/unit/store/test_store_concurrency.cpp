@@ -49,7 +49,7 @@ int exit_code(pid_t child) {
 TEST_CASE("threads of one store write every row once") {
   const kvcast::TemporaryDirectory dir;
   Store store = Store::open(dir.path(), Store::Open::kCreate);
-  // Each number is put by two of the eight threads.
+  // Each number is stored by two of the eight threads.
   std::atomic<int> stored = 0;
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
@@ -91,7 +91,7 @@ TEST_CASE("processes that start together on an empty directory write every row o
 TEST_CASE("kill -9 at any moment loses no committed row and duplicates none") {
   const kvcast::TemporaryDirectory dir;
   kvcast::Stream random(20250131);
-  int committed = 0;  // rows that some child reported before it died
+  int committed = 0;  // rows reported by a child before it died
   for (int round = 0; round < 25; ++round) {
     int report[2];
     REQUIRE(pipe(report) == 0);

@@ -32,7 +32,7 @@ struct Disk {
     std::string bytes;
   };
   struct File {
-    std::optional<std::string> flushed;  // content at the last flush; nothing: the file did not exist
+    std::optional<std::string> flushed;  // content at the last flush; empty optional: the file did not exist
     std::vector<Write> since;
   };
 
@@ -42,7 +42,7 @@ struct Disk {
   bool faulted = false;
   std::map<std::string, File> files;
 
-  // Returns whether the next change of the disk fails. An error passes, a power loss does not.
+  // Returns whether the next change of the disk fails. An error is temporary, a power loss is not.
   bool fails() {
     if (fault == Fault::kNone || (faulted && fault == Fault::kError)) return false;
     if (changes_left-- > 0) return false;
@@ -50,7 +50,7 @@ struct Disk {
     return true;
   }
 
-  // Writes to the real disk what the power loss leaves.
+  // Writes the content that the power loss leaves to the real disk.
   void lose_power(const Stream& stream) {
     std::uint64_t draw = 0;
     for (auto& [path, file] : files) {

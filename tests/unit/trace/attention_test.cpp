@@ -1,5 +1,5 @@
-// Synthetic heads attend like heads of trained models. Means over seeds and heads are compared with a margin for the
-// draw.
+// Synthetic heads attend like heads of trained models. Means over seeds and heads are compared with a margin for random
+// variation.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -113,8 +113,8 @@ TEST_CASE("heads of the needle recipe attend like trained heads") {
   CHECK(cosine > 0.84);
   CHECK(cosine < 0.95);
 
-  // The needle gets much of the softmax in retrieval heads (one in four is idle and gives it none), and nothing
-  // elsewhere.
+  // The needle gets much of the softmax in retrieval heads (one in four is idle and gives it none), and none in other
+  // heads.
   CHECK(mean_of(retrieval, &HeadStatistics::target_mass) > 0.3);
   CHECK(mean_of(retrieval, &HeadStatistics::target_mass) < 0.9);
   CHECK(mean_of(local, &HeadStatistics::target_mass) < 0.001);
@@ -135,7 +135,7 @@ TEST_CASE("heads of the needle recipe attend like trained heads") {
 }
 
 TEST_CASE("the mean query opposes the mean key, and keys that differ from the mean key are attended to") {
-  // KeyDiff (arXiv:2504.15364): low cosine to the mean key goes with high attention.
+  // KeyDiff (arXiv:2504.15364): keys with a low cosine to the mean key get high attention.
   const std::vector<Sample> all = sample(read_recipe(find_recipe("mixed")), 4096);
   int opposed = 0, distinct = 0;
   double distinct_sum = 0;

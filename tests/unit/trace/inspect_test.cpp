@@ -87,7 +87,7 @@ TEST_CASE("problems in the data are found") {
           for (std::size_t t = 1; t < 4; ++t)
             std::copy_n(l.mutable_queries(3) + first * d, d, l.mutable_queries(3) + (first + t) * d);
         }).find("query head 3: all decode steps have one direction") != std::string::npos);
-  // Products of 1e30 with 1e30 are above the largest float: a replay could not tell which tokens attention reads.
+  // Products of 1e30 with 1e30 are above the largest float: a replay could not determine which tokens attention reads.
   CHECK(found_when([](Layer& l) {
           for (std::size_t i = 0; i < l.queries(3).rows * 64; ++i) l.mutable_queries(3)[i] *= 1e30f;
           for (std::size_t i = 0; i < key_floats(l); ++i) l.mutable_keys(1)[i] *= 1e30f;

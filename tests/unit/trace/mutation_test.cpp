@@ -1,5 +1,5 @@
-// Thousands of broken files: each is either a valid trace or rejected with a UserError; nothing else may happen. The
-// address and undefined-behaviour sanitizers would report reads out of bounds and overflows here.
+// Thousands of broken files: each is either a valid trace or rejected with a UserError, and nothing else. The address
+// and undefined-behaviour sanitizers would report reads out of bounds and overflows here.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <set>
@@ -170,7 +170,7 @@ TEST_CASE("malformed bytes are rejected or harmless") {
   }
   CHECK(accepted > 500);  // a changed number of the data, a space in the header
   CHECK(refused > 10000);
-  CHECK(reasons.size() > 100);  // the mutants reach many different checks
+  CHECK(reasons.size() > 100);  // the mutants trigger many different checks
 }
 
 TEST_CASE("malformed files on disk behave like malformed bytes") {

@@ -91,7 +91,7 @@ TEST_CASE("a trace is read back from its file in every dtype") {
   for (std::size_t i = 0; i < 2; ++i) {
     const double difference = largest_difference(*trace->load(i, 2), *original.load(i, 1));
     CHECK(difference <= bound);
-    CHECK((dtype == Dtype::kF32 || difference > bound / 4));  // it was rounded to this type and no finer
+    CHECK((dtype == Dtype::kF32 || difference > bound / 4));  // it was rounded to this type, not a finer one
   }
   // Writing what was read gives the same bytes: nothing is lost beyond the first rounding.
   write_trace(folder / "again", *trace, dtype, 1);

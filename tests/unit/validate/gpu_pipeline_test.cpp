@@ -1,5 +1,5 @@
-// Decode steps of pipelines on a GPU compared with predictions: those of an H200, and rows that are made by hand, whose
-// times are the simulator's own predictions times known factors.
+// Decode steps of pipelines on a GPU compared with predictions: those of an H200, and rows made by hand, whose times
+// are the simulator's own predictions times known factors.
 #include "validate/gpu_pipeline.hpp"
 
 #include <catch2/catch.hpp>
@@ -207,7 +207,7 @@ TEST_CASE("only schemes with the same context and batch are ordered") {
 }
 
 TEST_CASE("FreeKV's optimisations shorten the predicted step, and corrections lengthen it") {
-  // One page per head is missing: the calls that copy take less time than the step, so that speculation hides them.
+  // One page per head is missing: the copy calls take less time than the step, so that speculation hides them.
   const auto step = [](int speculation, int correction, const char* layout, int buffers) {
     json one = freekv(32768, 1, speculation, correction, layout, buffers);
     one["work"]["fetched"] = 32, one["work"]["fetched_runs"] = 1;

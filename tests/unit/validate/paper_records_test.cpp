@@ -101,7 +101,7 @@ TEST_CASE("the uncertainty of all memory applies once to whether a run fits") {
   CHECK(interval("a.fits").high == 1);
   CHECK(interval("b.fits").low == 0);
   CHECK(interval("b.fits").high == 1);
-  CHECK(interval("a.tpot").low == 8);  // nothing else is known of a run that does not fit
+  CHECK(interval("a.tpot").low == 8);  // no other number is known for a run that does not fit
 }
 
 TEST_CASE("results on other traces widen the interval, each paired with its counterpart") {

@@ -212,7 +212,7 @@ TEST_CASE("a run on other traces is requested once for each, without effects") {
   CHECK(paper.runs[0].point.config.find("traces") == nullptr);
   const config::Node& trace = *paper.runs[0].on_other_traces[0].find("trace");
   CHECK(trace.find("recipe")->text() == "b");
-  CHECK(trace.find("steps")->text() == "3");  // everything else is unchanged
+  CHECK(trace.find("steps")->text() == "3");  // all other keys are unchanged
   const Suite suite = papers({paper}, [&](const std::vector<study::Point>& points) {
     REQUIRE(points.size() == 4);  // slow and fast, which inherits from it, each followed by itself on the other trace
     CHECK(points[1].config.find("trace")->find("recipe")->text() == "b");

@@ -102,7 +102,7 @@ TEST_CASE("scores without a softmax are used by a fit and are not validated agai
 
 TEST_CASE("a kernel takes the time of its bytes and blocks, and the time of events is subtracted from measurements") {
   json rows = kernel_rows();
-  // One empty kernel takes 5 us between its events and eleven take 15: 1 us each, so that 4 us belong to the events.
+  // Between events one empty kernel takes 5 us and eleven take 15: 1 us each, so that 4 us belong to the events.
   for (const auto& [kernels, seconds] : {std::pair(1, 5e-6), std::pair(11, 15e-6)}) {
     rows.push_back(row("launch_chain", {{"how", "stream"}, {"clock", "device"}, {"kernels", kernels}}, seconds));
   }

@@ -20,7 +20,7 @@ Case made(const char* id, const char* group, double expected, double predicted) 
 }  // namespace
 
 TEST_CASE("a case agrees within its tolerance, both ends included") {
-  // 10 % of 4 is 0.4: 3.6 and 4.4 are in, 4.5 is not.
+  // 10 % of 4 is 0.4: 3.6 and 4.4 are within tolerance, 4.5 is not.
   CHECK(verdict_of(made("a", "g", 4, 3.6), false) == Verdict::kAgrees);
   CHECK(verdict_of(made("a", "g", 4, 4.4), false) == Verdict::kAgrees);
   CHECK(verdict_of(made("a", "g", 4, 4.5), false) == Verdict::kOff);

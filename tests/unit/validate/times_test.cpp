@@ -63,7 +63,7 @@ TEST_CASE("the half-width of a group covers four fifths of its numbers, in addit
   Suite suite;
   const double in_use = config::left_out().other_kernels;
   // The numbers are 2 to 11 tenths above their predictions: of n = 10 the ninth counts (0.8 times 11, rounded up),
-  // which is off by 1; costs explain 0.1.
+  // whose error is 1; costs explain 0.1.
   for (int i = 2; i <= 11; ++i) suite.cases.push_back(case_of(kOtherCards, "a, b", 1 + 0.1 * i, in_use));
   suite.cases.push_back(case_of(kOtherCards, "c, d", 1.05, in_use));
   suite.cases.back().held_out = false;  // does not count
@@ -72,7 +72,7 @@ TEST_CASE("the half-width of a group covers four fifths of its numbers, in addit
   CHECK(w.n == 10);
   CHECK(w.sources == 1);
   CHECK(w.learnt == Approx(std::log1p(std::sqrt(1 - 0.1 * 0.1))));
-  CHECK(w.coverage_apart == 0);  // no other source to learn from, and all need something
+  CHECK(w.coverage_apart == 0);  // no other source to derive a half-width from, and all numbers need one
   CHECK_THAT(intervals_text({w}), Catch::Contains("other_kernels: {value: 0.691, origin: fitted") &&
                                       Catch::Contains("from 1 source need 0.691; no other source to compare with"));
 }
@@ -95,7 +95,7 @@ TEST_CASE("steps of one source count together, and well-predicted ones get the m
 TEST_CASE("GPUs without a fit get at least the half-width of other programs' kernels") {
   Suite suite;
   const double in_use = config::left_out().kernels;
-  // Points of the fit itself do not count; four others are off by a half each, and costs explain 0.1.
+  // Points of the fit itself do not count; the four others have an error of a half each, and costs explain 0.1.
   for (int i = 0; i < 9; ++i) suite.cases.push_back(case_of(kFittedCards, "a, b", 1, in_use));
   for (const char* source : {"c", "d", "e", "f"}) suite.cases.push_back(case_of(kOtherKernels, source, 1.5, in_use));
   const std::vector<Widening> all = widenings(suite);
