@@ -1,4 +1,4 @@
-// Traces made in memory for tests: random ones of any shape, and ones whose numbers a test writes itself.
+// Traces in memory for tests: random ones of any shape, and ones whose numbers a test writes itself.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct TraceShape {
   int n_layers = 4;
 };
 
-// Stores a function that fills a layer; layers are made anew at each load.
+// Stores a function that fills a layer; layers are filled again at each load.
 class MemoryTrace final : public trace::Trace {
  public:
   using Fill = std::function<void(trace::Layer&)>;
@@ -74,7 +74,7 @@ inline MemoryTrace random_trace(const TraceShape& shape, std::uint64_t seed, Gra
   return MemoryTrace(shape, [seed, kind](trace::Layer& layer) {
     const trace::TraceInfo& info = layer.info();
     const Stream stream = Stream(seed).child({static_cast<std::uint64_t>(layer.id())});
-    // Each number after the first row is `keep` times the one a row before, the rest is new.
+    // Each number after the first row is `keep` times the one in the row before, plus new randomness.
     const auto fill = [&](float* out, std::int64_t n, std::int64_t row, double keep, const Stream& s) {
       std::vector<double> last(static_cast<std::size_t>(row));
       for (std::int64_t i = 0; i < n; ++i) {

@@ -1,4 +1,4 @@
-// Queries that tests make on a list of ops.
+// Queries on a list of ops.
 #pragma once
 
 #include <catch2/catch.hpp>

@@ -6,8 +6,8 @@
 namespace kvcast::tests {
 
 // Decoding takes 10 ms a step, of which 6 ms are GEMMs and 4 ms copies from the host (5 ms more of them are hidden);
-// two sequences, so 200 tokens/s. The prefill takes 2 s. The link's uncertainty is 10 % of its seconds, that of the HBM
-// 5 %.
+// two sequences, so 200 tokens/s. The prefill takes 2 s. The link's uncertainty is 10 % of its seconds, and that of the
+// HBM is 5 %.
 inline result::Result small_result() {
   using namespace result;
   Result r;

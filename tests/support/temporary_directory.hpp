@@ -1,4 +1,4 @@
-// A directory of its own for one test, gone when the test ends.
+// A temporary directory for one test, removed when the test ends.
 #pragma once
 
 #include <cstdlib>

@@ -50,7 +50,7 @@ inline Selected select(const std::string& name, const std::string& parameters, c
   return select(name, parameters, *trace.load(0, 1));
 }
 
-// The attention output that the policy itself gives of query head 0 in the last step; empty where it gives none.
+// The attention output that the policy itself gives for query head 0 in the last step; empty if it gives none.
 inline std::vector<float> last_output(const std::string& name, const std::string& parameters, const Paper& paper) {
   const MemoryTrace trace = write_down(paper);
   const auto layer = trace.load(0, 1);

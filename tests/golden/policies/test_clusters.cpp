@@ -30,7 +30,7 @@ TEST_CASE("squeezed_attention, by hand") {
   CHECK(got.steps[0].heads[0].counts.scored == 2);
   CHECK(got.steps[0].heads[0].counts.candidates == 4);
   CHECK(got.steps[1].heads[0].attended == Positions{0, 2, 4, 5, 6, 7});
-  // The two limits: at 0 everything is read; at 1 the threshold is the largest score, 1/3, which nothing exceeds.
+  // The two limits: at 0 everything is read; at 1 the threshold is the largest score, 1/3, which no score exceeds.
   CHECK(select("squeezed_attention", "window: 2, sparsity: 0", paper).steps[1].heads[0].attended.size() == 8);
   CHECK(select("squeezed_attention", "window: 2, centroid_share: 0.5, sparsity: 1", paper).steps[0].heads[0].attended ==
         Positions{4, 5, 6});

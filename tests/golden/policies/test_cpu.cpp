@@ -24,7 +24,7 @@ constexpr const char* kCentroids =
 
 TEST_CASE("ctkvr, by hand") {
   // Centroid (1, 0) scores the first coordinate: 4, 3, 2, 1, 0 of positions 1 … 5; its best three: 1, 2, 3. Centroid
-  // (0, 1) the second, 0, 1, 2, 3, 4: 3, 4, 5. Position 0, with 9, is on the GPU and in no list.
+  // (0, 1) the second, 0, 1, 2, 3, 4: 3, 4, 5. Position 0, whose key is 9, is on the GPU and in no list.
   const Selected got = select("ctkvr", kCentroids, centroid_paper());
   CHECK(got.resident.heads[0].attended == Positions{0, 6, 7});
   // Step 0, query (2, 1): nearer to (1, 0). Of 1, 2, 3 it scores 8, 7, 6: position 1. The window is now 7, 8.
@@ -93,7 +93,7 @@ TEST_CASE("ctkvr's centroids are at the configured positions") {
                paper);
     return got.steps[0].heads[0].attended;
   };
-  // The step's query (2, 1) takes (1, 0)'s list 1, 2, 3 where there is one, else (0, 1)'s 3, 4, 5.
+  // The step's query (2, 1) takes (1, 0)'s list 1, 2, 3 if there is one, otherwise (0, 1)'s 3, 4, 5.
   CHECK(recalled("first", 1) == Positions{0, 1, 2, 3, 7, 8});
   CHECK(recalled("last", 6) == Positions{0, 3, 4, 5, 7, 8});
   CHECK(recalled("last", 7) == Positions{0, 1, 2, 3, 7, 8});

@@ -108,7 +108,7 @@ TEST_CASE("raas, by hand") {
   const Selected got = select("raas", "budget: 2, page: 2, sink: 1, recent: 1", paper);
   CHECK(got.resident.heads[0].attended == Positions{0, 1, 3, 5});
   CHECK(got.steps[0].heads[0].attended == Positions{0, 1, 3, 5, 6});
-  // Step 1: 5 6 7 are recent + page: 5 and 6 become a page in the place of the only other.
+  // Step 1: 5 6 7 are recent + page: 5 and 6 become a page, which replaces the only other one.
   CHECK(got.steps[1].heads[0].attended == Positions{0, 5, 6, 7});
   CHECK(got.steps[1].heads[0].evicted == Positions{1, 3});
   CHECK(got.steps[2].heads[0].attended == Positions{0, 5, 6, 7, 8});
@@ -181,7 +181,7 @@ TEST_CASE("pyramidkv keeps more in layer 0, by hand") {
 }
 
 TEST_CASE("compresskv lets its retrieval head choose, by hand") {
-  // Two query heads: the first looks at large keys, the second at small ones; the profile says the second retrieves.
+  // Two query heads: the first attends to large keys, the second to small ones; by the profile the second retrieves.
   // Errors 3 1 1 1 of 6; budget 4 a layer: 16 in all, at least 2 each, 8 to share: 4 for layer 0, 1.33 for the others,
   // 6 3 3 3, and the one left over for layer 0: 7, window of 1 included. Keys 0 5 1 4 2 3 6 7: all but the last two.
   Paper paper = powers({0, 5, 1, 4, 2, 3, 6, 7, 8, 0}, {1}, {1});
@@ -205,7 +205,7 @@ TEST_CASE("compresskv lets its retrieval head choose, by hand") {
 }
 
 TEST_CASE("compresskv can rank by traditional retrieval heads") {
-  // The first query head looks at large keys and has the larger retrieval score; the second has the larger semantic
+  // The first query head attends to large keys and has the larger retrieval score; the second has the larger semantic
   // score.
   Paper paper = powers({0, 5, 1, 4, 2, 3, 6, 7, 8, 0}, {1}, {1});
   paper.prompt_queries = {{1}, {-1}};
@@ -229,7 +229,7 @@ TEST_CASE("cake prefers tokens with varying attention, by hand") {
   Paper paper = powers({1, -1, 0, 0, 0, 0}, {1, -1}, {1});
   const std::string rest = "budget: 3, window: 2, pool_kernel: 1, layers: uniform";
   CHECK(select("cake", rest, paper).resident.heads[0].attended == Positions{0, 3, 4});
-  // Decode eviction: query 1 over 0 3 4 5 ranks what stands before the last two, 0 (2) and 3 (1): 3 goes.
+  // Decode eviction: query 1 over 0 3 4 5 ranks the tokens before the last two, 0 (2) and 3 (1): 3 goes.
   const Selected decode = select("cake", rest + ", decode_eviction: true", paper);
   CHECK(decode.steps[0].heads[0].attended == Positions{0, 3, 4, 5});
   CHECK(decode.steps[0].heads[0].evicted == Positions{3});
@@ -245,7 +245,8 @@ TEST_CASE("duo_attention and razor_attention, by hand") {
   CHECK(streaming.resident.heads[0].attended == Positions{0, 4, 5});
   CHECK(streaming.steps[0].heads[0].attended == Positions{0, 5, 6});
   CHECK(streaming.steps[0].heads[0].evicted == Positions{4});
-  // Thresholds keep what is at them. A budget of 4 tokens, 8 at the end, 3 when streaming: ⌊4·(4 − 3) / (8 − 3)⌋ = 0.
+  // Thresholds keep heads whose score equals them. A budget of 4 tokens, 8 at the end, 3 when streaming: ⌊4·(4 − 3) /
+  // (8 − 3)⌋ = 0.
   CHECK(
       select("duo_attention", "threshold: 0.5, sink: 1, recent: 2" + profile, paper).steps[0].heads[0].evicted.empty());
   CHECK(select("duo_attention", "budget: 4, sink: 1, recent: 2" + profile, paper).steps[0].heads[0].attended.size() ==
@@ -253,7 +254,7 @@ TEST_CASE("duo_attention and razor_attention, by hand") {
   // A budget of 5 within twice the sink of 4: a fifth of it is the sink.
   CHECK(select("duo_attention", "budget: 5, sink: 4, recent: 4" + profile, paper).steps[0].heads[0].attended ==
         Positions{0, 3, 4, 5, 6});
-  // Its limits: nothing streams, or the window holds everything.
+  // Its limits: no head streams, or the window covers everything.
   CHECK(select("duo_attention", "sparsity: 0, sink: 1, recent: 2" + profile, paper).steps[1].heads[0].attended.size() ==
         8);
   CHECK(select("duo_attention", "sparsity: 1, sink: 1, recent: 7" + profile, paper).steps[1].heads[0].attended.size() ==

@@ -69,11 +69,11 @@ TEST_CASE("sparq chooses dimensions by the sum over the group, by hand") {
 }
 
 TEST_CASE("loki, by hand") {
-  // Keys on the line (3, 4)·m: their one principal component is (0.6, 0.8), on which they stand at 5·m, and a query q
-  // at 0.6·q₀ + 0.8·q₁. m = 2 −1 1 −2 and 3 for the current token (calibration sees the prompt alone).
+  // Keys on the line (3, 4)·m: their one principal component is (0.6, 0.8), on which their coordinate is 5·m, and that
+  // of a query q is 0.6·q₀ + 0.8·q₁. m = 2 −1 1 −2 and 3 for the current token (calibration sees the prompt alone).
   Paper paper{.prompt = 4, .head_dim = 2, .keys = {}, .prompt_queries = {}, .queries = {{5, 0}, {0, -5}}};
   for (const float m : {2.0f, -1.0f, 1.0f, -2.0f, 3.0f}) paper.keys.insert(paper.keys.end(), {3 * m, 4 * m});
-  // Head 0 stands at 3: scores 15·m, best two 4 and 0. Head 1 at −4: scores −20·m, best two 3 and 1.
+  // Head 0 has the coordinate 3: scores 15·m, best two 4 and 0. Head 1 has −4: scores −20·m, best two 3 and 1.
   const Selected apart = select("loki", "budget: 2, dims: 1, group: per_head", paper);
   REQUIRE(apart.steps[0].heads.size() == 2);
   CHECK(apart.steps[0].heads[0].attended == Positions{0, 4});

@@ -70,8 +70,8 @@ TEST_CASE("dsa, by hand") {
 }
 
 TEST_CASE("hisparse fetches misses into a buffer with LRU replacement, by hand") {
-  // A buffer of 4 starts with tokens 2 to 5. Step 0 (query 1) chooses 9 at 5 and 5 at 4, which are there, and token 6
-  // is appended: 2 goes. Step 1 (query -1) chooses the ones at 1 and 3: 1 is fetched, 7 appended. Of 4, 5 and 6, all
+  // A buffer of 4 starts with tokens 2 to 5. Step 0 (query 1) chooses 9 at 5 and 5 at 4, which are resident, and token
+  // 6 is appended: 2 goes. Step 1 (query -1) chooses the ones at 1 and 3: 1 is fetched, 7 appended. Of 4, 5 and 6, all
   // used last at step 0, two go: 4 and 5.
   const Selected got = select("hisparse", "budget: 2, spare: 2", digits({{1, -1}}));
   CHECK(got.resident.heads[0].attended == Positions{2, 3, 4, 5});
@@ -142,8 +142,8 @@ TEST_CASE("quest, by hand") {
   // The sink's page leaves two of three: 1 and 2.
   CHECK(select("quest", "budget: 6, page: 2, sink: 2", paper).steps[1].heads[0].attended ==
         Positions{0, 1, 2, 3, 4, 5});
-  // Under the traffic convention 6 tokens are pages of ⌈7 / 6⌉ = 2; half of them hold ⌊3 / 2⌋ = 1 page. 2 tokens are
-  // pages of 4, of which half pays for the first token of the best.
+  // Under the traffic convention 6 tokens give pages of ⌈7 / 6⌉ = 2; half of them are ⌊3 / 2⌋ = 1 page. 2 tokens give
+  // pages of 4, and half of them pays for the first token of the best page.
   CHECK(select("quest", "budget: 6, budget_convention: traffic", paper).steps[1].heads[0].attended == Positions{2, 3});
   CHECK(select("quest", "budget: 2, budget_convention: traffic", paper).steps[0].heads[0].attended == Positions{0});
   // The last page is cut to fill 3 tokens: the third is from the next best page for query −1, page 2 (minus minimum 0).
@@ -194,7 +194,7 @@ TEST_CASE("rocketkv, by hand") {
   const std::string common = "budget: 4, window: 2, pool_kernel: 1";
   const Selected got = select("rocketkv", common, paper);
   CHECK(got.resident.heads[0].attended == Positions{0, 1, 4, 7, 10, 11, 12, 13});
-  // c2 = 10/4 = 2.5, p = 2, k1 = ⌊4·2/2.5⌋ = 3. Pages of what is left: (0 1) (4 7) (10 11) (12 13) (14 15).
+  // c2 = 10/4 = 2.5, p = 2, k1 = ⌊4·2/2.5⌋ = 3. Pages of the remaining tokens: (0 1) (4 7) (10 11) (12 13) (14 15).
   // (4 7) has max₀ = 2 and min₁ = −4: 6 + 8 = 14, the best at both steps; k2 = 2 tokens.
   CHECK(got.steps[0].heads[0].attended == Positions{4, 7});
   CHECK(got.steps[0].heads[0].counts.scored == 5);

@@ -18,8 +18,8 @@ TEST_CASE("arkvale, by hand") {
   const Selected got = select("arkvale", "budget: 6, page: 2, topk: 2", paper);
   // Last prompt query 1: maxima 5, 8, 4 of the pages before the last: p1 and p0 stay with p3.
   CHECK(got.resident.heads[0].attended == Positions{0, 1, 2, 3, 6, 7});
-  // Step 0, query −1: minus minima −1, −2, −3, 0: p3 and p0. p3 has just left the window and is still there: nothing
-  // moves in, p1 makes room for p4.
+  // Step 0, query −1: minus minima −1, −2, −3, 0: p3 and p0. p3 has just left the window and is still resident: no page
+  // is recalled, and p1 makes room for p4.
   const policy::HeadSelection& first = got.steps[0].heads[0];
   CHECK(first.attended == Positions{0, 1, 6, 7, 8});
   CHECK(first.fetched.empty());
@@ -40,8 +40,8 @@ TEST_CASE("arkvale attends to all resident pages, not only to the selected ones"
                     .keys = {5, 1, 2, 8, 4, 3, 0, 0, 7, 7},
                     .prompt_queries = {{1}},
                     .queries = {{-1, 1}}};
-  // One page must be there; the other slot keeps the better of those that are: p3 is chosen at step 0, and of p0 (−1)
-  // and p1 (−2) the first stays. At step 1 p1 (8) is chosen, and of p0 (5) and p3 (0) the first stays.
+  // Only one page must be resident; the other slot keeps the better of the resident ones: p3 is chosen at step 0, and
+  // of p0 (−1) and p1 (−2) the first stays. At step 1 p1 (8) is chosen, and of p0 (5) and p3 (0) the first stays.
   const Selected got = select("arkvale", "budget: 6, page: 2, topk: 1", paper);
   CHECK(got.steps[0].heads[0].attended == Positions{0, 1, 6, 7, 8});
   CHECK(got.steps[1].heads[0].attended == Positions{0, 1, 2, 3, 8, 9});
@@ -65,7 +65,7 @@ TEST_CASE("freekv, by hand") {
   // 10 tokens: 9 after the sink, pages p0 … p3 full and one token over. The window is p3 and that token.
   CHECK(got.resident.heads[0].attended == Positions{0, 7, 8, 9});
   // Step 0, 11 tokens: p0 … p4 full, the window is p4. Query 1, maxima 3, 5, 2, 4: p1 and p3, chosen with its own
-  // query. p3 is still there from the window.
+  // query. p3 is still resident from the window.
   const policy::HeadSelection& first = got.steps[0].heads[0];
   CHECK(first.attended == Positions{0, 3, 4, 7, 8, 9, 10});
   CHECK(first.fetched == Positions{3, 4});
@@ -101,7 +101,7 @@ TEST_CASE("freekv without correction uses the previous query's pages for a turne
   const Selected got = select("freekv", std::string(kFree) + ", correction: false", free_paper());
   const policy::HeadSelection& third = got.steps[2].heads[0];
   CHECK(third.attended == Positions{0, 3, 4, 7, 8, 11, 12});
-  // Its own pages are recalled behind the step, for the next one.
+  // Its own pages are recalled in the background, for the next step.
   CHECK(third.fetched == Positions{5, 6});
   CHECK_FALSE(third.counts.corrected);
 }

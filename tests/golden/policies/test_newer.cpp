@@ -94,7 +94,7 @@ TEST_CASE("double_sparsity, by hand") {
   // The query is larger in channel 1, and 11·1 < 9·5: scores 0 45 0 0 0; of equal ones the first.
   CHECK(select("double_sparsity", setting + "q", paper).steps[0].heads[0].attended == Positions{0, 1});
   CHECK(select("double_sparsity", setting + "qk", paper).steps[0].heads[0].attended == Positions{0, 1});
-  // A prompt that is shorter than the window is used as a whole.
+  // A prompt shorter than the window is used in full.
   Paper whole = paper;
   whole.prompt_queries = {{1, 5, 1, 5, 1, 5, 1, 5}};
   const char* const longer = "budget: 2, channels: 1, window: 32, calibrate_on: q";
@@ -127,7 +127,7 @@ Paper powers(std::vector<float> keys, std::vector<std::vector<float>> queries) {
 }
 
 TEST_CASE("seer_attention, by hand") {
-  // Weights 4 1 2 2 8 of 17: blocks of two have 4 2 8, the last is always read. Its share aside, block 0 has 4 of 14.
+  // Weights 4 1 2 2 8 of 17: blocks of two have 4 2 8, the last is always read. Without its share, block 0 has 4 of 14.
   const Paper paper = powers({2, 0, 1, 1, 3}, {{1}});
   CHECK(select("seer_attention", "budget: 4, page: 2", paper).steps[0].heads[0].attended == Positions{0, 1, 4});
   CHECK(select("seer_attention", "budget: 4, page: 2, threshold: 0.3", paper).steps[0].heads[0].attended ==

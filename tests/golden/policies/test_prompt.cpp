@@ -86,13 +86,13 @@ TEST_CASE("retrieval_attention, by hand") {
   CHECK(got.steps[0].heads[1].attended == Positions{0, 2, 6, 7, 8});
   CHECK(got.steps[0].heads[0].evicted == Positions{6});
   CHECK(got.steps[0].heads[0].counts.cpu_attended == 2);
-  CHECK(got.steps[0].heads[0].counts.candidates == 2);  // 2 % of 6, but no fewer than what it found
+  CHECK(got.steps[0].heads[0].counts.candidates == 2);  // 2 % of 6, but no fewer than it found
   // Step 1: 7 has left the window, 8 is still in it.
   CHECK(got.steps[1].heads[0].attended == Positions{0, 3, 5, 8, 9});
   CHECK(got.steps[1].heads[1].attended == Positions{0, 2, 6, 8, 9});
   CHECK(select("retrieval_attention", setting + ", scanned: 0.5", paper).steps[0].heads[0].counts.candidates == 3);
   CHECK(select("retrieval_attention", setting + ", index: flat", paper).steps[0].heads[0].counts.candidates == 6);
-  // The window stands still, generated tokens stay on the GPU.
+  // The window does not move; generated tokens stay on the GPU.
   const Selected stays = select("retrieval_attention", setting + ", generated: gpu", paper);
   CHECK(stays.steps[1].heads[0].attended == Positions{0, 3, 5, 6, 7, 8, 9});
   CHECK(stays.steps[1].heads[0].evicted.empty());

@@ -1,4 +1,4 @@
-// Policies that keep pairs in few bits.
+// Policies that store pairs in a few bits.
 #include <catch2/catch.hpp>
 #include <cmath>
 

@@ -17,7 +17,7 @@ TEST_CASE("shadowkv, by hand") {
                     .prompt_queries = {{1, 0}},
                     .queries = {{0, 1, 0, 2}}};
   const Selected got = select("shadowkv", "budget: 2, page: 2, recent: 2, outliers: 1, rank: 2", paper);
-  // The last prompt query (1, 0) prefers chunk 0; both decode queries prefer chunk 2, which comes once.
+  // The last prompt query (1, 0) prefers chunk 0; both decode queries prefer chunk 2, which is fetched once.
   CHECK(got.resident.heads[0].attended == Positions{0, 1, 2, 3, 6, 7, 8});
   CHECK(got.steps[0].heads[0].attended == Positions{2, 3, 4, 5, 6, 7, 8, 9});
   CHECK(got.steps[0].heads[0].fetched == Positions{4, 5});
@@ -47,7 +47,7 @@ TEST_CASE("shadowkv attends with low-rank keys, by hand") {
   REQUIRE(low.size() == 2);
   CHECK(low[0] == Approx(1));
   CHECK(low[1] == Approx(1));
-  // At full rank keys are as they were: scores (sin 2 − cos 2) / √2 = 0.9372, (sin 3 − cos 3) / √2 = 0.7998, 0; weights
+  // At full rank keys are unchanged: scores (sin 2 − cos 2) / √2 = 0.9372, (sin 3 − cos 3) / √2 = 0.7998, 0; weights
   // 2.5529, 2.2252, 1 of 5.7781.
   const std::vector<float> whole = last_output("shadowkv", setting + "2", paper);
   CHECK(whole[0] == Approx(3 * 2.5529 / 5.7781).epsilon(1e-3));
@@ -96,8 +96,8 @@ TEST_CASE("infinigen, by hand") {
 }
 
 TEST_CASE("infinigen's skew finds the direction of the queries, by hand") {
-  // All prompt queries lie along (3, 4) / 5: one column holds them. Along it the keys stand at 5, 4 and −5, although
-  // the first is 0 in the larger dimension of the query and the second in the other.
+  // All prompt queries lie along (3, 4) / 5: one column holds them. Along it the keys have the coordinates 5, 4 and −5,
+  // although the first is 0 in the larger dimension of the query and the second in the other.
   const Paper paper{.prompt = 3,
                     .head_dim = 2,
                     .keys = {25.0f / 3, 0, 0, 5, -3, -4, 0, 0},

@@ -74,7 +74,7 @@ TEST_CASE("starts and finishes of random graphs equal the plain solver's") {
         INFO("shape " << shape.name << ", seed " << seed);
         double makespan = 0;
         const double worst = difference(oracle::random_graph(shape, seed), makespan);
-        // Records are whole picoseconds: half a one from rounding, and as much for the rest.
+        // Records are whole picoseconds: half of one from rounding, and the same for other errors.
         REQUIRE(worst <= 1 + 1e-12 * makespan);
       }
     }
@@ -86,7 +86,7 @@ TEST_CASE("starts and finishes also agree through JSON, with gaps between ids an
     INFO("seed " << seed);
     const oracle::Graph graph = oracle::random_graph(oracle::shapes()[0], 1000 + seed);
     const auto n = static_cast<std::int64_t>(graph.ops.size());
-    // Ids keep their order, so that ties fall the same way, but have gaps.
+    // Ids keep their order, so that ties are resolved in the same way, but have gaps.
     const auto id = [](std::int64_t i) { return 3 * i + 5; };
     nlohmann::json json{{"resources", nlohmann::json::array()}, {"lanes", nlohmann::json::array()}};
     for (std::size_t r = 0; r < graph.resources.size(); ++r) {

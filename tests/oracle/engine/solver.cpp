@@ -1,6 +1,6 @@
 // Discrete events without optimizations. An op goes through waiting → latency → ready → working → done. Time moves to
 // the next end of a latency or of work, whichever comes first among all ops. Times within 1 ps are one instant, which
-// decides about order and not about times.
+// affects the order but not the times.
 #include "solver.hpp"
 
 #include <algorithm>
@@ -150,7 +150,7 @@ class Solver {
       });
       if (!all_free) continue;
       st(i).state = State::kWorking;
-      // It could have begun when it was ready and the last of its fifos was free, within this instant.
+      // Within this instant, it could have started once it was ready and the last of its fifos was free.
       st(i).since = st(i).ready;
       for (const Demand& d : op(i).demands) {
         const bool held = d.amount > 0 && g_.resources[static_cast<std::size_t>(d.resource)].fifo;

@@ -21,7 +21,7 @@ struct Op {
   Real latency = 0;
   std::vector<Demand> demands;
   std::vector<int> after;  // indices
-  Real weight = 1;         // at which its speed grows among others
+  Real weight = 1;         // relative rate at which its speed grows
 };
 struct Graph {
   std::vector<Resource> resources;

@@ -1,5 +1,5 @@
 // Short windows and effects from one pass over a schedule, compared with slow methods that use neither: long windows of
-// consecutive steps, and the whole experiment run again under shifted costs. For every policy.
+// consecutive steps, and, for every policy, the whole experiment repeated under shifted costs.
 #include <catch2/catch.hpp>
 
 #include <array>
@@ -35,7 +35,7 @@ void for_all_policies(const Body& body) {
   }
 }
 
-// Ten measured steps after ten others, each with a token more cached, at every context.
+// At every context, ten measured steps after ten others, each with one more cached token.
 struct LongWindows {
   double mean = 0, p50 = 0, p99 = 0;
 };
@@ -107,7 +107,7 @@ TEST_CASE("a backlog of recalls builds up before steps are measured") {
       const simulate::Lowered lowered = simulate::lower_experiment(one->input(), {});
       unsettled += simulate::simulate(lowered, one->run.hardware, {}).unsettled ? 1 : 0;
     }
-    CHECK(unsettled > 0);  // or the calls above do not cover the regime
+    CHECK(unsettled > 0);  // otherwise the calls above do not cover this case
   }
 }
 
@@ -118,7 +118,7 @@ TEST_CASE("a schedule without shifts equals the recorded one") {
     simulate::CostTable costs(lowered.works, model);
     const engine::System system = simulate::make_system(model, lowered.owners.names());
     const lower::FlatStream& steps = lowered.contexts[lowered.middle].stream;
-    // All blocks recorded; and from the second on, so that some ops wait for others that were not.
+    // All blocks are recorded, then all from the second on, so that some ops wait for ops that are not recorded.
     for (const auto& [stream, from] : {std::pair(&*lowered.prefill, 0), {&steps, 0}, {&steps, 1}}) {
       simulate::TimedSource source(*stream, costs);
       simulate::Recorder recorder(source, static_cast<std::size_t>(from));

@@ -14,7 +14,7 @@ config::Run run_on(const std::string& machine, config::Framework::Launch launch,
   run.framework.launch = launch;
   run.model.layers = shape.n_layers;
   run.model.n_q_heads = shape.kv_heads * shape.group, run.model.n_kv_heads = shape.kv_heads;
-  // Heads of a usual size, wherever their counts come from.
+  // Heads of a realistic size, whatever the replay that their counts come from.
   run.model.head_dim = 128, run.model.hidden = 2048, run.model.ffn = 8192, run.model.vocab = 32000;
   run.workload.prompt_tokens = kPrompt, run.workload.decode_tokens = kGenerated, run.workload.batch = 16;
   return run;

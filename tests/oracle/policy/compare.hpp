@@ -1,5 +1,5 @@
-// Compares a policy's selections with those of its definition: tokens resident after the prompt, and attended at each
-// step.
+// Compares a policy's selections with those of its definition: the tokens resident after the prompt and those attended
+// to at each step.
 #pragma once
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-// Policies that leave all they use on the GPU.
+// Policies that keep all their data on the GPU.
 #include "naive.hpp"
 
 #include <algorithm>

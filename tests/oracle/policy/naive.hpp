@@ -1,5 +1,5 @@
-// Every selection rule once more, straight from its definition: double precision, all scores, full sorts, no state that
-// could be recomputed. Slow, and short enough to be checked by reading.
+// Every selection rule implemented a second time, directly from its definition: double precision, all scores, full
+// sorts, no state that could be recomputed. The code is slow, but short enough to be checked by reading.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ class Run {
     for (std::size_t h = 0; h < caches_.size(); ++h) caches_[h].push_back(pair_of(layer_, static_cast<int>(h), i));
   }
 
-  // The query of one position looks at the pairs up to it; its weights are added up.
+  // The query of one position attends to the pairs up to it; its weights are added up.
   Matrix look(std::int64_t position) {
     const auto& info = layer_.info();
     Matrix outputs;
@@ -96,7 +96,7 @@ class Run {
     return static_cast<std::int64_t>(static_cast<double>(s_.drop.budget) * (1 - s_.recent_share));
   }
 
-  // The tokens of a head that stay, and those that are evicted.
+  // The tokens of a head that are kept, and those that are evicted.
   void split(std::size_t h, Cache& gone) {
     const auto members = at(layer_.info().group());
     const std::int64_t sink = std::min(s_.drop.sink, heavy());

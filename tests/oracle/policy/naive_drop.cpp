@@ -202,7 +202,7 @@ Steps adaptive(const trace::Layer& layer, const Drop& s, const Adaptive& how) {
     Matrix out = by_group(heads, members, how.window.group);
     for (std::size_t h = 0; h < out.size(); ++h) {
       out[h] = pooled(out[h], how.window);
-      out[h].resize(held[h].size(), 0);  // the window's own tokens stay unseen
+      out[h].resize(held[h].size(), 0);  // the window's own tokens are not scored
     }
     return out;
   };

@@ -1,4 +1,4 @@
-// Eviction by its definition: lists of positions, all scores anew each time, full sorts.
+// Eviction by its definition: lists of positions, all scores recomputed each time, full sorts.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ struct Drop {
   std::int64_t block = 0;    // 0: the prompt at once
   bool every_step = true;    // evicts after steps, too
   bool per_query = false;    // a list a query head
-  bool whole_layer = false;  // the first list's choice holds for all
+  bool whole_layer = false;  // the first list's choice applies to all
 };
 
 // A score for each token of each list, after positions first … end − 1 have been read.
@@ -30,7 +30,7 @@ Steps tova(const trace::Layer& layer, const Drop& setting);
 Steps keydiff(const trace::Layer& layer, const Drop& setting, const std::string& anchor, const std::string& metric);
 Steps keyl2norm(const trace::Layer& layer, const Drop& setting);
 
-// SnapKV's scores (or CAKE's, with gamma ≥ 0) under AdaKV's budgets where floor ≥ 0.
+// SnapKV's scores (or CAKE's, with gamma ≥ 0) under AdaKV's budgets if floor ≥ 0.
 struct Adaptive {
   Window window;
   double gamma = -1, floor = -1;

@@ -39,7 +39,7 @@ class ArkValePages {
   }
 
  private:
-  // The k best ordinary pages become resident; of the other residents the best stay while there is room.
+  // The k best ordinary pages become resident; of the other resident pages the best stay while there is room.
   void settle(std::int64_t tokens, int step, std::int64_t k) {
     const std::int64_t n = (tokens + s_.page - 1) / s_.page, end = n - window_;
     Matrix parts;

@@ -55,7 +55,7 @@ double reduce(const std::string& how, const Vector& x) {
   return how.starts_with("mean") ? sum / static_cast<double>(x.size()) : sum;
 }
 
-// score(query) gives a row of unit scores; the group's agreement on them.
+// score(query) gives a row of unit scores; reduced over the group.
 Vector agree(const Matrix& group, const std::string& how, double scale,
              const std::function<Vector(const Vector&)>& score) {
   if (how.ends_with("query")) {

@@ -21,7 +21,7 @@ Positions best(const Vector& scores, std::int64_t k);
 Vector softmax_of(const Vector& x, double scale);
 // Reduces by a name that starts with sum, mean or max.
 double reduce(const std::string& how, const Vector& x);
-// score(query) gives a row of unit scores; the group's agreement on them.
+// score(query) gives a row of unit scores; reduced over the group.
 Vector agree(const Matrix& group, const std::string& how, double scale,
              const std::function<Vector(const Vector&)>& score);
 Positions range(std::int64_t begin, std::int64_t end);

@@ -1,4 +1,4 @@
-// CTkvr and MagicPIG from their definitions: double precision, full sorts, no index.
+// CTkvr and MagicPIG implemented from their definitions: double precision, full sorts, no index.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <deque>
@@ -42,7 +42,7 @@ struct Centroid {
   Positions list;
 };
 
-// Largest softmax weight over the group of a list of positions, each query head's softmax over just these.
+// Largest softmax weight over the group of a list of positions, each query head's softmax over these only.
 Vector largest_weight(const trace::Layer& layer, int kv_head, const Matrix& group, const Positions& list) {
   Vector out(list.size(), 0);
   for (const Vector& q : group) {
@@ -260,7 +260,7 @@ TEST_CASE("magicpig approaches full attention if all tokens are static or tables
     }
   });
   CHECK(error_of_output(shape, "sink: 20, recent: 50") < 1e-5);
-  // More tables find more of what the query resembles; with enough of short codes nothing is missed, and u is 1.
+  // More tables find more keys similar to the query; with enough tables of short codes no key is missed, and u is 1.
   const auto error = [&](int tables) {
     return error_of_output(shape, fmt::format("hash_bits: 2, hash_tables: {}, sink: 2, recent: 5", tables));
   };

@@ -9,7 +9,7 @@
 namespace kvcast::tests {
 namespace {
 
-// Prompts longer and shorter than the budgets, no block length that divides them, half-precision numbers.
+// Prompts longer and shorter than the budgets, block lengths that do not divide them, half-precision numbers.
 const std::vector<std::pair<TraceShape, Grain>>& shapes() {
   static const std::vector<std::pair<TraceShape, Grain>> all = {
       {{.kv_heads = 3, .group = 1, .head_dim = 8, .prompt = 61, .steps = 6, .window = 99}, Grain::kSingle},

@@ -1,4 +1,5 @@
-// SparQ, ShadowKV, InfiniGen and KIVI once more from their definitions: double precision, full sorts, no shared state.
+// SparQ, ShadowKV, InfiniGen and KIVI implemented a second time, from their definitions: double precision, full sorts,
+// no shared state.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -40,7 +41,7 @@ const std::vector<TraceShape>& estimate_shapes() {
   return all;
 }
 
-// body(layer, policy's selector after prefill and t, the step) for every step of every shape and seed.
+// Calls body(layer, the policy's selector after prefill, t, step) for every step of every shape and seed.
 template <typename Body>
 void for_steps(const std::string& name, const std::string& setting, const Body& body) {
   for (const TraceShape& shape : estimate_shapes()) {

@@ -18,7 +18,7 @@ using naive::Positions;
 using naive::Steps;
 using naive::Vector;
 
-// The query of a prompt position or a later one, all of which the traces hold.
+// The query of a prompt position or a later one; the traces contain all of them.
 Vector query_at(const trace::Layer& layer, int q_head, std::int64_t position) {
   return naive::row(layer.queries(q_head).row(at(position)), layer.info().head_dim);
 }
@@ -56,7 +56,7 @@ Vector expected_weights(const trace::Layer& layer, int q_head, std::int64_t sink
   for (std::int64_t i = first; i < info.prompt_tokens; ++i) {
     queries.push_back(turned(query_at(layer, q_head, i), -static_cast<double>(i)));
   }
-  // Rows of the mean rotation: what it makes of each unit vector.
+  // Rows of the mean rotation: the image of each unit vector.
   Matrix rotation(d, Vector(d));
   for (std::size_t j = 0; j < d; ++j) {
     Vector unit(d);

@@ -1,4 +1,4 @@
-// Compares sparse prompts and drawn misses with slow code that follows the definition pair by pair.
+// Compares sparse prompts and randomly drawn misses with slow code that follows the definition pair by pair.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -35,7 +35,7 @@ Matrix prompt_weights(const trace::Layer& layer, int q_head) {
   return out;
 }
 
-// Density and recall over the rows that the policy looks at.
+// Density and recall over the rows that the policy evaluates.
 void compare(const policy::PromptAttention& got, const std::vector<Pairs>& heads, const trace::Layer& layer) {
   const std::int64_t prompt = layer.info().prompt_tokens, rows = std::min<std::int64_t>(128, prompt);
   double density = 0, recall = 0;

@@ -68,7 +68,7 @@ class Head {
       }
     }
     if (pages_.empty() || tokens < s_.sink + s_.recent + s_.budget) return;
-    // Pages of one token compete with all that is attended to, larger ones with each other.
+    // Pages of one token are compared with all attended tokens, larger pages with each other.
     const bool whole = s_.page == 1;
     std::vector<Positions> lists;
     for (const Page& page : pages_) lists.push_back(page.tokens);

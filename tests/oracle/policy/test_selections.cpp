@@ -18,8 +18,8 @@ struct Case {
   Grain grain = Grain::kSingle;
 };
 
-// Many heads and few, prompts shorter than the budgets below, one step, lengths that no page divides, half-precision
-// inputs.
+// Many and few heads, prompts shorter than the budgets below, one step, lengths that are not multiples of a page,
+// half-precision inputs.
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
       {"MHA", {.kv_heads = 4, .group = 1, .head_dim = 8, .prompt = 61, .steps = 6, .window = 8}},
@@ -50,7 +50,7 @@ void for_cases(const Body& body) {
   }
 }
 
-// A sum of softmax weights rounds differently in single and double precision, which settles exact ties differently.
+// A sum of softmax weights rounds differently in single and double precision, which can resolve exact ties differently.
 bool settles_ties(const Case& c, const std::string& group) {
   return c.grain != Grain::kQuarters || group == "per_head" || group.ends_with("scores") || group.ends_with("query");
 }
@@ -185,7 +185,7 @@ TEST_CASE("quest follows the traffic convention") {
       const std::string config = fmt::format("budget: {}, budget_convention: traffic", budget);
       const auto cut = naive::quest_tokens(layer, budget, page, budget / 2);
       compare(select("quest", config + "_tokens", layer), cut);
-      // Whole pages, or the first tokens of the best one where half the budget holds none.
+      // Whole pages, or the first tokens of the best one if half of the budget is less than a page.
       compare(select("quest", config, layer), pages > 0 ? naive::quest(layer, budget, page, pages, "sum_scores") : cut);
     }
   });

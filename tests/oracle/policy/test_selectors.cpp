@@ -138,7 +138,7 @@ Positions infllm(const trace::Layer& layer, int head, int t, std::int64_t n, con
       if (starts[m] <= pages[b].back() && starts[m] + s.kernel > pages[b].front())
         of_pages[b] = std::max(of_pages[b], scores[m]);
     }
-    // A page that is not full still ends where the others do.
+    // A page that is not full has its end where a full one would.
     if (static_cast<std::int64_t>(b) * s.page < s.sink) of_pages[b] = 1e30;
     if (static_cast<std::int64_t>(b) >= all - (s.recent + s.page - 1) / s.page) of_pages[b] = 1e30;
   }
@@ -241,7 +241,7 @@ TEST_CASE("twilight takes the fewest tokens that make up its share") {
 
 TEST_CASE("omnikv's layers read the tokens that their filter layer chose") {
   const TraceShape shape{.kv_heads = 2, .group = 2, .prompt = 50, .steps = 6, .layers = {0, 2, 3, 5}, .n_layers = 8};
-  // Filters 1, 3 and 5. The trace lacks 1, of whose neighbours 0 comes first: 0 and 2 choose for each other.
+  // Filters 1, 3 and 5. The trace lacks layer 1, and 0 is the first of its neighbours: 0 and 2 choose for each other.
   const std::vector<std::pair<std::size_t, std::size_t>> sources = {{0, 1}, {1, 0}, {2, 2}, {3, 3}};
   for (const std::string group : {"max_weights", "max_scores"}) {
     const MemoryTrace trace = random_trace(shape, 61);

@@ -1,13 +1,13 @@
-// No key is silent: every number of a machine, every key of a run and every key of a model changes some prediction of
-// some experiment. Parameters of policies have a suite of their own (property/policies).
+// No key is without effect: every number of a machine, every key of a run and every key of a model changes some
+// prediction of some experiment. Parameters of policies have a suite of their own (property/policies).
 #include "property/keys/timed.hpp"
 
 namespace kvcast::tests {
 namespace {
 
-// 0.6 of the number; memories shrink to what holds next to nothing, as the experiments fit easily into 0.6 of them. The
-// prompts are too short for many parts of rows and for staging to outlast the starts of copies, and the cores too slow
-// to fill the memory: these shrink further.
+// 0.6 of the number; memories shrink to almost nothing, as the experiments fit easily into 0.6 of them. The prompts are
+// too short for many parts of rows and for staging to take longer than the starts of copies, and the cores are too slow
+// to saturate the memory: these numbers shrink further.
 void turn(const config::Knob& knob) {
   if (knob.value != nullptr && knob.value->value == 0) {
     knob.value->value = 1e-6;  // a time that the profile does not state
@@ -30,7 +30,7 @@ TEST_CASE("every number of a machine changes a prediction") {
   for (const std::string& text : experiments()) {
     INFO(text);
     all.emplace_back(parsed(text));
-    // Launches from the host show where kernels are not in a graph.
+    // Launches from the host matter if kernels are not in a graph.
     all.emplace_back(parsed(text).with("framework.launch", Node::scalar("eager", {})));
   }
   std::vector<std::string> before;
@@ -43,7 +43,8 @@ TEST_CASE("every number of a machine changes a prediction") {
     if (knob.key == "link.theory_bandwidth") continue;  // bounds the others when a profile is read
     // Data that are read again immediately. A step reads every KV pair once; points measured without a flush need it.
     if (knob.key == "gpu.l2_capacity" || knob.key == "gpu.l2_bandwidth") continue;
-    // Acts while both directions of the link are full, which these small experiments never reach: unit/hardware.
+    // Has an effect only while both directions of the link are saturated, which these small experiments never reach;
+    // tested in unit/hardware.
     if (knob.key == "link.both_h2d_share") continue;
     turn(knob);
     bool moved = false;
@@ -90,7 +91,7 @@ TEST_CASE("every number of a machine is a key of a run, as a quantity and as a f
     const auto numbers = config::knobs(base);
     for (std::size_t k = 0; k < numbers.size(); ++k) {
       const config::ConstKnob& knob = numbers[k];
-      // Down, but for what is bound from below by another number.
+      // Smaller values, except for numbers with another number as their lower bound.
       const bool bound = knob.key.ends_with("l2_bandwidth") || knob.key == "link.both_bandwidth" ||
                          knob.key == "gpu.gemm_overlap" || knob.key.ends_with("attention_overlap");
       const double factor = bound ? 1.0625 : 0.9375;
@@ -152,7 +153,7 @@ TEST_CASE("every way to alter a machine changes a prediction") {
 TEST_CASE("an effect is the change of a step on a machine whose number is shifted by its uncertainty") {
   for (const char* policy : {"full", "{name: freekv, budget: 256, sink: 32, recent: 32, page: 32}"}) {
     INFO(policy);
-    // One context and two steps, as effects are taken from; the host's operators are the pace.
+    // One context and two steps, from which effects are derived; the host's operators are the bottleneck.
     const Timed timed(parsed(
         "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nworkload: {prompt_tokens: 1024, decode_tokens: 32, batch: 2}\n"
         "trace: {recipe: needle, layers: 2, steps: 6}\npolicy: " +
@@ -169,7 +170,7 @@ TEST_CASE("an effect is the change of a step on a machine whose number is shifte
       return timed.predicted_on(off);
     };
     const simulate::Experiment longer = with_calls(1 + calls.uncertainty), shorter = with_calls(1 - calls.uncertainty);
-    // The pass keeps how much sharing stretched an op, so that a tenth of the width is allowed.
+    // The pass assumes that sharing slows an op down as before, so that a tenth of the width is allowed.
     const double step_longer = longer.tpot_mean_s / as_is.tpot_mean_s;
     const double step_shorter = shorter.tpot_mean_s / as_is.tpot_mean_s;
     CHECK(effect->longer.step == Approx(step_longer).margin(0.1 * (step_longer - step_shorter)));

@@ -51,7 +51,7 @@ TEST_CASE("every key of a run changes a prediction") {
     INFO(key << " = " << value);
     CHECK(Timed(parsed(base).with(key, Node::scalar(value, {}))).here() != before);
   }
-  // Keys that act only together with another one.
+  // Keys that have an effect only together with another one.
   const std::vector<std::array<std::string, 4>> together = {
       {"framework.launch", "eager", "framework.engine_layer", "1 ms"},
       {"framework.launch", "eager", "framework.attention_plan", "1 ms"},
@@ -64,7 +64,7 @@ TEST_CASE("every key of a run changes a prediction") {
     const Node of_full = parsed(base).with("policy", parsed("full")).with(with, Node::scalar(as, {}));
     CHECK(Timed(of_full.with(key, Node::scalar(value, {}))).here() != Timed(of_full).here());
   }
-  // Keys that have tests of their own: below, in timed.hpp, and of batches that an engine rejects.
+  // Keys that have tests elsewhere: below, in timed.hpp, and in those of batches that an engine rejects.
   const std::set<std::string> elsewhere = {"deployment.expert_parallel",
                                            "framework.reserve_full_cache",
                                            "framework.max_batch",

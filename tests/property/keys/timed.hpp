@@ -27,7 +27,7 @@ namespace kvcast::tests {
 
 using config::Node;
 
-// Small experiments that between them use every engine, link, host call and kernel class of a machine.
+// Small experiments that together use every engine, link, host call and kernel class of a machine.
 inline std::vector<std::string> experiments() {
   const std::string small =
       "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nworkload: {prompt_tokens: 1024, decode_tokens: 32, batch: 2}\n"
@@ -70,7 +70,7 @@ inline std::string prediction(const config::Run& run, const policy::Policy& poli
     const auto number = result::value(r, metric);
     text += fmt::format("\n{} {} {}", metric.path, number.value_or(-1), origin_name(result::origin(r, metric)));
   }
-  // Uncertainties and origins of costs, which intervals follow from.
+  // Uncertainties and origins of costs, from which intervals follow.
   for (const metrics::Attribution* time : {&r.experiment.step, &r.experiment.prefill}) {
     text += fmt::format("\n{} {}", fmt::join(time->uncertain, " "), fmt::join(time->origin, " "));
   }

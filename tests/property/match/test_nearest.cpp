@@ -1,5 +1,5 @@
-// Whatever the policy: the budget that a `match:` is solved for comes nearest to the request, and results share the
-// work of plain runs.
+// For every policy, the solved budget of a `match:` comes nearest to the request, and results share the work of plain
+// runs.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -70,7 +70,7 @@ TEST_CASE("no neighbour of the solved budget is nearer to the request, for every
       const double lowest = reach.lowest, highest = reach.highest;
       CHECK_FALSE(reach.budget);
       CHECK(lowest <= highest);
-      if (lowest == highest) continue;  // all pairs stay on the GPU, whatever is attended to
+      if (lowest == highest) continue;  // all pairs stay on the GPU, whatever a step attends to
       study::Plan plan({{matched(std::round(lowest + 0.37 * (highest - lowest))), {}, {}}});
       plan.solve({});
       const study::Task& task = plan.tasks().front();

@@ -1,4 +1,4 @@
-// Answers of plans against exhaustive sweeps over what they searched.
+// Answers of plans compared with exhaustive sweeps over the ranges that they searched.
 #include <catch2/catch.hpp>
 
 #include <fmt/format.h>
@@ -55,7 +55,7 @@ Experiments make_experiments() {
   return Experiments(options);
 }
 
-// Values at which the first becomes better or worse, one by one.
+// Values at which the first variant becomes better or worse, found one by one.
 std::vector<int> changes(Experiments& e, const std::string& of, const std::string& against, const std::string& key,
                          int from, int to, const char* name) {
   std::vector<int> found;
@@ -114,7 +114,7 @@ std::vector<int> batches_that_meet(Experiments& e, const std::string& policy, co
 TEST_CASE("targets that only some batches in the middle meet are found there") {
   Experiments e = make_experiments();
   const std::string small = "{hardware.gpu.hbm_capacity: 6 GB}";
-  // The throughput grows with the batch until memory is full; each limit leaves a narrower window before that.
+  // Throughput grows with the batch until memory is full; each limit leaves a narrower range of batches below that.
   const std::vector<int> fits = batches_that_meet(e, "full", "{hbm: <= 6 GB}");
   REQUIRE(fits.size() > 8);
   for (const std::size_t left : {1, 2, 5}) {

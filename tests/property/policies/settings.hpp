@@ -1,5 +1,5 @@
-// Settings under which every registered policy can run on small traces: made from what it declares, so that a new
-// policy is covered by being listed.
+// Settings under which every registered policy can run on small traces. They are derived from its declared parameters,
+// so that a new policy is covered once it is registered.
 #pragma once
 
 #include <fstream>
@@ -22,7 +22,7 @@ inline bool declares(const policy::Descriptor& d, const std::string& key) {
   return false;
 }
 
-// Profiles of made-up models in a directory of their own, for policies that want offline scores of heads and layers.
+// Profiles of made-up models in a separate directory, for policies that need offline scores of heads and layers.
 class Profiles {
  public:
   // A file whose scores fit traces of this shape.
@@ -63,8 +63,8 @@ inline std::string with(const std::string& settings, const std::string& key, con
   return text;
 }
 
-// Small pages, windows and kernels, so that short traces exercise them. A policy whose defaults are made for long
-// prompts gets small numbers, and one whose threshold would let everything pass here, a sharper one.
+// Small pages, windows and kernels, so that short traces exercise them. A policy with defaults for long prompts gets
+// small numbers, and one whose threshold would keep everything here gets a stricter one.
 inline std::string small_settings(const policy::Descriptor& d, std::int64_t budget, const std::string& profile) {
   std::string text;
   for (const policy::Parameter& p : d.parameters) {
@@ -96,7 +96,7 @@ inline std::vector<std::string> settings_of(const policy::Descriptor& d, std::in
   const std::string base = small_settings(d, budget, profile);
   std::vector<std::string> all = {base};
   for (const policy::Parameter& p : d.parameters) {
-    if (p.key == "budget_convention" || p.key == "profile") continue;  // the one changes what the budget counts
+    if (p.key == "budget_convention" || p.key == "profile") continue;  // the one that changes what the budget counts
     std::vector<std::string> values = p.names;
     if (std::holds_alternative<bool>(p.fallback)) values = {"true", "false"};
     for (const std::string& value : values) {

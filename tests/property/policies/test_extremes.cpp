@@ -1,4 +1,4 @@
-// Whatever stands in a policy's settings: it is refused by name and place, or it runs.
+// Any setting of a policy either runs or is rejected with its name and location.
 #include <catch2/catch.hpp>
 
 #include "policies/all.hpp"
@@ -37,7 +37,7 @@ TEST_CASE("both ends of every range run or are rejected") {
           ran += outcome(d, with(base, p.key, fmt::format("{:.0f}", end)), *layer) == "ran";
           ran += outcome(d, with("", p.key, fmt::format("{:.0f}", end)), *layer) == "ran";
         }
-        // Beyond the ends is refused, always.
+        // Values beyond the ends are always rejected.
         CHECK(outcome(d, with(base, p.key, fmt::format("{:.0f}", p.high * 2 + 1)), *layer) == "refused");
         CHECK(outcome(d, with(base, p.key, fmt::format("{:.0f}", p.low - 1)), *layer) == "refused");
       }
@@ -56,10 +56,10 @@ TEST_CASE("values that no parameter can have are rejected") {
                              "<number>", "<integer>"};
   for (const policy::Descriptor& d : policy::all_policies()) {
     for (const policy::Parameter& p : d.parameters) {
-      if (p.key == "profile") continue;  // a path may be any text, and is refused where no file is
+      if (p.key == "profile") continue;  // a path may be any text, and is rejected if there is no file
       for (const char* value : odd) {
         CAPTURE(d.name, p.key, value);
-        // −0.5 is a number that some ranges hold.
+        // Some ranges include −0.5.
         if (std::string(value) == "-0.5" && p.low < 0) continue;
         const std::string said = error_of([&] { select(d.name, p.key + ": " + value, *layer); });
         CHECK(said != "no error");

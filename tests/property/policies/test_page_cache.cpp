@@ -1,4 +1,4 @@
-// A cache of recalled pages changes what is copied, not what is attended to, and keeps what was used last.
+// A cache of recalled pages changes the copied tokens, not the attended ones, and keeps those used last.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -16,14 +16,14 @@ namespace {
 using policy::HeadSelection;
 using Tokens = std::vector<std::int32_t>;
 
-// Stack distances from the selections of the policy without a cache: a token given up at one step is still there
-// when it is recalled at a later one if at no step between them as many tokens as there is room for had been given up
-// after it, tokens that had been recalled since then not counted.
+// Stack distances from the selections of the policy without a cache: a token evicted at one step is still in the cache
+// when it is recalled at a later one, unless at some step in between the tokens evicted after it, without those
+// recalled since, had filled the cache.
 class StackDistance {
  public:
   explicit StackDistance(std::int64_t room) : room_(room) {}
 
-  // The tokens that must be copied; then takes in the step.
+  // Returns the tokens that must be copied, then records the step.
   Tokens step(const HeadSelection& head) {
     Tokens missing;
     for (const std::int32_t token : head.fetched) {

@@ -1,5 +1,5 @@
-// No setting is silent: every declared parameter of every policy changes what is selected, what it costs or what it
-// holds.
+// No setting is without effect: every declared parameter of every policy changes the selections, the costs or the
+// storage.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -64,7 +64,8 @@ std::string seen_at_step(const policy::Policy& policy, const policy::LayerSelect
   return text + text_of(ops);
 }
 
-// All that can be seen of a policy on the layers of a trace: work of prefill, selections, work of every step, storage.
+// All observable outputs of a policy on the layers of a trace: work of prefill, selections, work of every step,
+// storage.
 std::string seen(const policy::Descriptor& d, const std::string& setting, const Layers& layers) {
   const trace::TraceInfo& info = layers[0]->info();
   const policy::Lengths lengths{info.prompt_tokens, info.decode_steps};
@@ -105,7 +106,7 @@ std::string seen(const policy::Descriptor& d, const std::string& setting, const 
   return text;
 }
 
-// Other values than the default, as texts.
+// Values other than the default, as text.
 std::vector<std::string> variants(const policy::Parameter& p) {
   if (const auto* n = std::get_if<std::int64_t>(&p.fallback)) {
     std::vector<std::string> out;
@@ -147,7 +148,7 @@ bool moves(const policy::Descriptor& d, const policy::Parameter& p, const std::s
   return false;
 }
 
-// The same under settings that other parameters must bring about first: each named value, then each pair of them.
+// The same if other parameters must be set first: with each named value, then with each pair of them.
 bool moves_somewhere(const policy::Descriptor& d, const policy::Parameter& p, const std::vector<std::string>& settings,
                      const Layers& layers) {
   for (const std::string& one : settings) {
@@ -164,7 +165,8 @@ bool moves_somewhere(const policy::Descriptor& d, const policy::Parameter& p, co
 }
 
 TEST_CASE("every parameter changes something") {
-  // Random numbers, and quarters: those let queries of a group cancel exactly, which zero_sign waits for.
+  // Random numbers and multiples of a quarter: the latter let queries of a group cancel exactly, which zero_sign
+  // requires.
   const TraceShape shape{
       .kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 120, .steps = 12, .window = 120, .layers = {0, 2}};
   const MemoryTrace random = random_trace(shape, 21), quarters = random_trace(shape, 22, Grain::kQuarters);
@@ -182,7 +184,7 @@ TEST_CASE("every parameter changes something") {
         for (const std::int64_t budget : {20, 24, 40}) {
           moved = moved || moves_somewhere(d, p, settings_of(d, budget, profile), layers);
         }
-        // Some parameters follow from others that the small settings give: the budget alone leaves them open.
+        // The small settings determine some parameters through others; with the budget alone these are free.
         moved = moved || moves(d, p, "budget: 24", layers);
       }
       CHECK(moved);

@@ -17,8 +17,8 @@ namespace {
 using policy::HeadSelection;
 using Positions = std::vector<std::int32_t>;
 
-// The last layer, which takes over another's choice where layers do. All prompt queries are there: some policies sum
-// their weights.
+// The last layer, which reuses another layer's selection if layers do so. All prompt queries are captured: some
+// policies sum their weights.
 const std::vector<TraceShape>& shapes() {
   static const std::vector<TraceShape> all = {
       {.kv_heads = 4,
@@ -27,7 +27,7 @@ const std::vector<TraceShape>& shapes() {
        .prompt = 61,
        .steps = 7,
        .window = 99,
-       .layers = {3}},  // MHA; no page divides
+       .layers = {3}},  // MHA; not a multiple of any page
       {.kv_heads = 2, .group = 4, .head_dim = 8, .prompt = 72, .steps = 10, .window = 99, .layers = {3}},  // GQA 4
       {.kv_heads = 1, .group = 8, .head_dim = 16, .prompt = 50, .steps = 6, .window = 99, .layers = {3}},  // GQA 8
       {.kv_heads = 2,
@@ -45,7 +45,7 @@ const std::vector<TraceShape>& shapes() {
 
 constexpr std::int64_t kBudget = 24;
 
-// body(descriptor, setting, layer, selected) for every policy, setting and shape.
+// Calls body(descriptor, setting, layer, selected) for every policy, setting and shape.
 template <typename Body>
 void for_all(std::int64_t budget, const Body& body) {
   const Profiles profiles;
@@ -119,7 +119,7 @@ TEST_CASE("a head attends to as many tokens as the rule of its budget allows") {
 TEST_CASE("the resident tokens follow from those before, the arrivals and the evictions") {
   for_all(kBudget,
           [](const policy::Descriptor& d, const auto& setting, const trace::Layer& layer, const Selected& got) {
-            const bool on_cpu = reads_on_cpu(d, setting);  // some of what is attended to stays in host memory
+            const bool on_cpu = reads_on_cpu(d, setting);  // some attended tokens stay in host memory
             for (std::size_t h = 0; h < got.resident.heads.size(); ++h) {
               const Positions& start = got.resident.heads[h].attended;
               std::set<std::int32_t> resident(start.begin(), start.end());
@@ -127,11 +127,11 @@ TEST_CASE("the resident tokens follow from those before, the arrivals and the ev
                 CAPTURE(h, t);
                 const HeadSelection& head = got.steps[t].heads[h];
                 resident.insert(static_cast<std::int32_t>(layer.info().prompt_tokens + static_cast<std::int64_t>(t)));
-                for (const auto i : head.fetched) CHECK(resident.insert(i).second);  // nothing comes that is there
-                // A step reads what was there before it and what came during it.
+                for (const auto i : head.fetched) CHECK(resident.insert(i).second);  // no resident token arrives
+                // A step reads tokens that were resident before it or arrived during it.
                 if (!on_cpu)
                   CHECK(std::includes(resident.begin(), resident.end(), head.attended.begin(), head.attended.end()));
-                for (const auto i : head.evicted) CHECK(resident.erase(i) == 1);  // nothing goes that is not there
+                for (const auto i : head.evicted) CHECK(resident.erase(i) == 1);  // only resident tokens are evicted
                 const auto elsewhere = std::count_if(head.attended.begin(), head.attended.end(),
                                                      [&](std::int32_t i) { return !resident.contains(i); });
                 if (on_cpu) {
@@ -150,14 +150,15 @@ bool by_errors(const policy::Descriptor& d, const std::string& setting) {
 }
 
 TEST_CASE("a budget that covers all tokens is full attention") {
-  // A budget of the whole sequence, to the token, and a much larger one.
+  // A budget of exactly the whole sequence, and a much larger one.
   const Profiles profiles;
   for (const TraceShape& shape : shapes()) {
     const MemoryTrace trace = random_trace(shape, 12);
     const auto layer = trace.load(0, 1);
     const Selected full = select("full", "", *layer);
     for (const policy::Descriptor& d : policy::all_policies()) {
-      if (!has_budget(small_settings(d, 1, ""))) continue;  // thresholds instead: their limits are tested by policy
+      // Thresholds replace the budget of these; their limits are tested for each policy.
+      if (!has_budget(small_settings(d, 1, ""))) continue;
       for (const std::int64_t budget : {shape.prompt + shape.steps, std::int64_t{100000}}) {
         for (const std::string& setting : settings_of(d, budget, profiles.of(shape))) {
           CAPTURE(d.name, setting, shape.prompt);
@@ -192,7 +193,7 @@ TEST_CASE("the same input gives the same selection, alone or together with other
   for (const TraceShape& shape : shapes()) {
     const MemoryTrace trace = random_trace(shape, 13);
     const auto layer = trace.load(0, 1);
-    const policy::LayerInput shared(*layer);  // what others derived is used again
+    const policy::LayerInput shared(*layer);  // results derived for other policies are reused
     for (const policy::Descriptor& d : policy::all_policies()) {
       for (const std::string& setting : settings_of(d, kBudget, profiles.of(shape))) {
         CAPTURE(d.name, setting, shape.prompt);
@@ -214,7 +215,7 @@ TEST_CASE("the same input gives the same selection, alone or together with other
 TEST_CASE("a first stage keeps as many tokens as its memory counts") {
   for_all(kBudget, [](const policy::Descriptor& d, const auto& setting, const trace::Layer& layer, const Selected&) {
     if (!d.stages || setting.find("attention: cpu") != std::string::npos) return;
-    if (setting.find("decode_eviction: true") != std::string::npos) return;  // is no first stage
+    if (setting.find("decode_eviction: true") != std::string::npos) return;  // cannot be a first stage
     const policy::Lengths lengths{layer.info().prompt_tokens, layer.info().decode_steps};
     const policy::ParameterValues values(d, config::parse_yaml("{" + setting + "}", d.name));
     const auto rule = policy::budget_rule(d, values, lengths);
@@ -306,7 +307,7 @@ TEST_CASE("the bytes that the cost states are those that the selection implies")
             continue;
           }
           if (d.name == "kivi" || setting.find("quantisation: kivi") !=
-                                      std::string::npos) {  // packed: less than in half precision once something is
+                                      std::string::npos) {  // packed: less than in half precision once a pair is packed
             CHECK(ops.traffic().kv_read <= attended * pair * 1.01);
             continue;
           }
@@ -318,7 +319,7 @@ TEST_CASE("the bytes that the cost states are those that the selection implies")
           } else {
             CHECK(ops.traffic().kv_read == attended * pair);
           }
-          const double brought = d.name == "shadowkv" ? pair / 2 : pair;  // keys are rebuilt, values come
+          const double brought = d.name == "shadowkv" ? pair / 2 : pair;  // keys are reconstructed, values are fetched
           CHECK(ops.traffic().h2d == fetched * brought);
         }
       });

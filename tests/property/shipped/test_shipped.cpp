@@ -14,8 +14,7 @@ namespace {
 
 using config::Node;
 
-// Runs it and returns the error, or an empty text. The prompt is shorter than the quickstart's for the time that it
-// takes.
+// Runs it and returns the error, or an empty text. The prompt is shorter than the quickstart's to save time.
 std::string stopped(const std::string& policy) {
   static const Node quickstart = config::load_yaml(*config::find_file("runs/quickstart.yaml"));
   const Node run = quickstart.with("policy", Node::scalar(policy, {}))

@@ -34,8 +34,8 @@ TEST_CASE("factors add by their logarithms, and the result is never negative") {
 }
 
 TEST_CASE("the uncertainty of the mean of a few draws follows Student's distribution") {
-  // Two draws 2 apart: their standard deviation is sqrt(2), that of the mean 1. One degree of freedom is Cauchy's
-  // distribution, below whose 90th percentile tan(0.4 pi) is.
+  // Two draws 2 apart: their standard deviation is sqrt(2), that of the mean 1. With one degree of freedom, Student's
+  // is Cauchy's distribution, whose 90th percentile is tan(0.4 pi).
   CHECK(half_width_of_mean(std::array{4.0, 6.0}) == Approx(std::tan(0.4 * 3.14159265358979)));
   // Three, deviations -1, 0, 1: the variance is 2 / 2, of the mean 1/3; tables give 1.886 for two degrees of freedom.
   CHECK(half_width_of_mean(std::array{9.0, 10.0, 11.0}) == Approx(1.8856 / std::sqrt(3)).epsilon(1e-4));

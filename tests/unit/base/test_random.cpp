@@ -169,7 +169,7 @@ TEST_CASE("fast normals do not depend on the block size", "[random]") {
   std::vector<float> whole(64);
   stream.normals(100, 64, whole.data());
   for (const std::uint64_t first : {0ull, 4ull, 20ull, 60ull}) {
-    for (std::uint64_t n = 0; first + n <= 64; n += 3) {  // lengths that are no multiple of 4 as well
+    for (std::uint64_t n = 0; first + n <= 64; n += 3) {  // including lengths that are no multiple of 4
       std::vector<float> part(n + 1, -99.0f);
       stream.normals(100 + first, n, part.data());
       for (std::uint64_t i = 0; i < n; ++i) REQUIRE(part[i] == whole[first + i]);

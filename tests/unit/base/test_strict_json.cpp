@@ -19,7 +19,7 @@ constexpr JsonPartSpec kGrammar[] = {{"the shop", JsonType::kObject, kShopKeys},
                                      {"\"prices\"", JsonType::kObject, {}, kPrice},
                                      {"a price", JsonType::kNumber}};
 
-// Writes down what it takes: "+0@0" for a beginning, "-0@0" for an end, each with its location.
+// Records what it receives: "+0@0" for a beginning, "-0@0" for an end, each with its location.
 class Log final : public JsonTaker {
  public:
   void begin(JsonPart part, TextOffset at) override { text += fmt::format("+{}@{} ", part, at); }
@@ -73,7 +73,7 @@ TEST_CASE("JSON that the grammar does not allow is rejected with its location") 
   CHECK(taken(R"({"open":[1e999]})").starts_with("9: number overflow"));
   CHECK(taken(R"({"open":[9,]})").starts_with("11: syntax error"));
   CHECK(taken("").starts_with("0: syntax error"));
-  // A message repeats no byte of the text that is not UTF-8 and no control character.
+  // A message repeats no control character of the text and no byte that is not UTF-8.
   CHECK(taken("{\"a\xff").find("\\xff") != std::string::npos);
   CHECK(taken("{\"a\x1b").find('\x1b') == std::string::npos);
 }
@@ -82,7 +82,7 @@ TEST_CASE("quoted text has no control characters, and is cut between characters 
   CHECK(quote("a\tb\x7f") == "\"a\\x09b\\x7f\"");
   CHECK(quote(std::string(80, 'x')) == "\"" + std::string(80, 'x') + "\"");
   CHECK(quote(std::string(81, 'x')) == "\"" + std::string(80, 'x') + "...\"");
-  // The 80th and 81st byte are one character (é): the cut falls before it.
+  // The 80th and 81st byte are one character (é): the cut is before it.
   CHECK(quote(std::string(79, 'x') + "\xc3\xa9") == "\"" + std::string(79, 'x') + "...\"");
 }
 

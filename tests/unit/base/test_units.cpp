@@ -96,7 +96,7 @@ TEST_CASE("written quantities read back to three digits", "[units][property]") {
   const Stream stream(7);
   for (const Dimension dimension : {kBytes, kBytesPerSecond, kFlops, kFlopPerSecond, kSeconds, kHertz, kFraction}) {
     for (std::uint64_t i = 0; i < 2000; ++i) {
-      // Over the prefixes: 1e-11 to 1e3 seconds, 1e1 to 1e15 of the rest.
+      // Across the prefixes: 1e-11 to 1e3 seconds, 1e1 to 1e15 in the other units.
       const double value = std::pow(10.0, (dimension == kSeconds ? -11 : 1) + 14 * stream.uniform(i));
       const std::string text = format_quantity(value, dimension);
       CAPTURE(value, text);

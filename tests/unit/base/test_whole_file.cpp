@@ -1,4 +1,4 @@
-// A file is replaced at once, and only by one that is complete.
+// A file is replaced atomically, and only by a complete one.
 #include "base/whole_file.hpp"
 
 #include <catch2/catch.hpp>
@@ -52,7 +52,7 @@ TEST_CASE("errors name the path that cannot be written") {
   const kvcast::TemporaryDirectory dir;
   CHECK_THROWS_WITH(WholeFile(dir.path() + "/none/a.txt"), Catch::Contains("none/a.txt"));
   CHECK_THROWS_AS(WholeFile(dir.path()), kvcast::UserError);
-  // Nobody may make files here, which is not "No such file or directory".
+  // Nobody may create files here, and the error is not "No such file or directory".
   if (fs::is_directory("/sys/kernel"))
     CHECK_THROWS_WITH(WholeFile("/sys/kernel/a.txt"),
                       Catch::Contains("cannot be written") && !Catch::Contains("No such"));

@@ -151,7 +151,7 @@ TEST_CASE("cases follow one another", "[sweep]") {
                "policy.name=snapkv policy.budget=2", "policy.name=h2o policy.budget=1",
                "policy.name=h2o policy.budget=2", "policy.name=freekv policy.tau=1", "policy.name=tova"});
   CHECK(points[3].config.find("policy")->canonical() == R"({"budget":7,"name":"hsa","page":4})");
-  // With `policy.name` alone the base's other parameters stay.
+  // The base's other parameters stay if only `policy.name` is set.
   CHECK(points[6].config.find("policy")->canonical() == R"({"budget":1,"name":"snapkv","tau":0.5})");
 }
 

@@ -108,7 +108,7 @@ TEST_CASE("an outlier gets more noise than its neighbours and has less influence
 }
 
 TEST_CASE("a prediction from the most similar rows agrees with that from all rows") {
-  // More rows than an estimate uses.
+  // There are more rows than an estimate uses.
   std::vector<Record> rows;
   for (int i = 0; i < 480; ++i) {
     Record r = row("a", i % 3 == 0 ? "quest" : "tova", 128 * (1 + i % 30), 20 + i % 60, 25 + (7 * i) % 55);
@@ -120,7 +120,7 @@ TEST_CASE("a prediction from the most similar rows agrees with that from all row
   const JointFit fit(rows, c);
   const Estimator estimator(fit.records(), c);
   for (const std::size_t i : {3u, 200u, 479u}) {
-    // Predicts from all others, once with the whole matrix and once with the most similar ones.
+    // Predicts from all other rows, once with the whole matrix and once with only the most similar rows.
     const std::size_t place[] = {i};
     std::vector<Record> others = fit.records();
     others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
@@ -281,14 +281,14 @@ TEST_CASE("a run is treated like the paper whose row is nearest") {
   CHECK(predictor.nearest_paper(s, all) == "Mine");
   s.budget = 300;
   CHECK(predictor.nearest_paper(s, all) == "P");
-  s.budget = 512;  // as far from 256 as from 1024: the row of another paper than the setting's own
+  s.budget = 512;  // equally far from 256 and 1024: the row of a paper other than the setting's own
   CHECK(predictor.nearest_paper(s, all) == "Mine");
   s.model = std::string("b");
   CHECK(predictor.nearest_paper(s, all) == "Other");
   CHECK(predictor.nearest_paper(s, {"none"}) == "P");
   s.method = std::string("tova");
   CHECK(predictor.nearest_paper(s, all) == "P");
-  // Rows without a paper are listed by their table alone.
+  // Rows without a paper are listed by their table only.
   rows[0].paper.clear();
   CHECK_THAT(Predictor({rows[0]}, {}).rests_on(rows[0], [](const std::string&) { return true; }),
              Catch::Contains("published scores in 1 (a, "));

@@ -16,7 +16,7 @@ using namespace kvcast::evidence;
 
 double angle_of(double points) { return to_angle(points, 100); }
 
-// A row whose estimate of 50 points is off by so many deviations.
+// A row whose estimate of 50 points has an error of this many deviations.
 struct Row {
   Record record;
   LeftOut left_out;

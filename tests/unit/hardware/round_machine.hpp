@@ -36,7 +36,7 @@ inline config::Gpu round_gpu() {
   g.attention.padding = known(0.5), g.attention.part = known(100), g.attention.parts = known(4);
   g.attention.tile_time = known(0.5e-6), g.attention.overlap = known(1);  // 1: times simply add up
   g.attention.row = curve({1, 4, 8}, {1e-6, 2e-6, 4e-6});
-  g.gemm_overlap = known(100), g.gemm_row_loss = known(0);  // the longer time alone counts
+  g.gemm_overlap = known(100), g.gemm_row_loss = known(0);  // only the longer time counts
   g.gemm_tile = known(100), g.topk_pick = known(1e-9);
   g.gemm_memory_efficiency = curve({0, 100e6}, {0.5, 1.0});
   g.gemm_compute_efficiency = curve({0, 1, 10}, {0.1, 0.5, 0.95});

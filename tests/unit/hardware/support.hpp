@@ -1,4 +1,4 @@
-// Looking into costs.
+// Access to the parts of a cost.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -12,7 +12,7 @@ inline hardware::CostModel round_model(config::Framework::Launch launch = config
   return {round_machine(), framework(launch)};
 }
 
-// Amount demanded of a resource, 0 where none.
+// Amount demanded of a resource, 0 if none.
 inline double amount(const hardware::Cost& cost, hardware::Resource resource) {
   double sum = 0;
   for (const hardware::Demand& d : cost.demands) sum += d.resource == resource ? d.amount : 0;

@@ -1,5 +1,5 @@
 // Kernels whose blocks are stated, on the round machine: 100 SMs, streams of 0.8 TB/s; a block of 512 threads moves 10
-// GB/s. Where the exponent of the overlap is 100, the longer of two times alone counts.
+// GB/s. If the exponent of the overlap is 100, only the longer of two times counts.
 #include "unit/hardware/support.hpp"
 
 using namespace kvcast;
@@ -22,7 +22,7 @@ Kernel reduction(double bytes, double blocks, double threads = 0, double per_sm 
   return kernel;
 }
 
-// Time beyond that of a kernel that the memory alone limits.
+// Time in addition to that of a kernel that is bound by memory alone.
 double beyond(const hardware::CostModel& model, const Kernel& kernel) {
   return model.cost(op_of(kernel)).alone - model.cost(op_of(reduction(kernel.read_bytes, 0))).alone;
 }
@@ -36,7 +36,7 @@ TEST_CASE("a kernel of few blocks waits for the loads that a block has in flight
   CHECK(beyond(model, reduction(8e6, 160)) < 1e-9);
   // Blocks of 256 threads move half as much.
   CHECK(beyond(model, reduction(8e6, 8, 256)) == us(190));
-  // The memory is free for others meanwhile.
+  // The memory is free for other ops meanwhile.
   const hardware::Cost cost = model.cost(op_of(reduction(8e6, 8)));
   CHECK(amount(cost, hardware::Resource::kHbm) / round_machine().gpu.hbm_bandwidth == us(10));
 }

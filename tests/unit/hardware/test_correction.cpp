@@ -72,7 +72,7 @@ TEST_CASE("the factor applies to the kernel and not to the gap before it") {
 TEST_CASE("factors measured on pairs in the L2 are not applied to pairs in memory") {
   // 200 rows of 100 tokens are 10 MB, half of the L2: a benchmark finds all of them there.
   CHECK(seconds(0.2, true) == us(28.5));
-  // 20 MB are found by half: half of the factor. Two parts a row, 400 in 4 rounds: 8 + 0.5 us, 5 us merged, 25 us of
+  // Half of 20 MB is found: half of the factor. Two parts a row, 400 in 4 rounds: 8 + 0.5 us, 5 us merged, 25 us of
   // pairs and 0.5 us of others make 49 us.
   CHECK(seconds(0, true, 200) == us(1 + 10 + 5 + 8.5 + 25 + 0.5));
   CHECK(seconds(0.2, true, 200) == us(1 + 1.1 * 49));

@@ -74,9 +74,9 @@ TEST_CASE("CPU work runs in rounds over the cores, which slow each other down") 
   // Four busy of eight: 1 − 0.35 · 3/7 = 0.85 of the rate. All: 0.65.
   CHECK(cpu(4).alone == us(20 + 1000 / 0.85));
   CHECK(cpu(8).alone == us(20 + 1000 / 0.65));
-  // The ninth item needs a second round, which it has to itself, at the clock of one core alone.
+  // The ninth item needs a second round of its own, at the clock of a single busy core.
   CHECK(cpu(9).alone == us(20 + 1000 / 0.65 + 1000));
-  CHECK(cpu(12).alone == us(20 + 1000 / 0.65 + 1000 / 0.85));  // four are left
+  CHECK(cpu(12).alone == us(20 + 1000 / 0.65 + 1000 / 0.85));  // four items are left
   CHECK(cpu(16).alone == us(20 + 2000 / 0.65));
   CHECK(cpu(17).alone == us(20 + 2000 / 0.65 + 1000));
   CHECK(cpu(0).alone == us(20));
@@ -91,7 +91,7 @@ TEST_CASE("an operator of a framework wakes only as many threads as it has work 
     work.threads = threads;
     return round_model().cost(op_of(work, Lane::kCpu)).alone;
   };
-  // 10 us of an operator; of the 20 us that waking 8 workers takes, as many eighths as it wakes.
+  // 10 us of an operator; of the 20 us to wake 8 workers, an eighth for each worker that it wakes.
   CHECK(seconds(2, 0) == us(10 + 5));
   CHECK(seconds(1, 0) == us(10));  // the calling thread alone
   CHECK(seconds(100, 0) == us(10 + 20));
@@ -119,8 +119,8 @@ TEST_CASE("neighbouring pieces share lines of the page tables") {
   // The second meets the first's line once in eight times.
   CHECK(nanoseconds(1, 2, kRegion) == Approx((1.875 + kTable) * 50));
   CHECK(nanoseconds(1, 1e6, kRegion) == Approx((8 + kTable) * 50));
-  CHECK(nanoseconds(1, 3, 1e15) == Approx((3 + 3 * 2) * 50));  // each a line of its own and a page of lines
-  // 4 MiB: 128 lines, two pages of them, of which three places meet 2 · (1 − 1/8).
+  CHECK(nanoseconds(1, 3, 1e15) == Approx((3 + 3 * 2) * 50));  // each takes a line of its own and a page of lines
+  // 4 MiB: 128 lines, two pages of them, of which three positions touch 2 · (1 − 1/8).
   CHECK(nanoseconds(1, 3, 128 * kLine) == Approx((1 + 127 / 128.0 + 127 * 127 / 16384.0 + 2 * 1.75) * 50));
   // An item's share of a region can be less than a line.
   CHECK(nanoseconds(1, 5, kLine / 4) == Approx((0.25 + kTable / 32) * 50));

@@ -96,7 +96,7 @@ TEST_CASE(
     "packed pairs are unpacked on the vector units during the read, which times measured without unpacking exclude") {
   graph::DecodeAttention work = attention_of(100);
   const double before = round_model().cost(op_of(work)).alone;
-  work.unpack_flops = 5e6;  // 1 us of 10 TFLOP/s at a half: hidden behind 13 us of reading
+  work.unpack_flops = 5e6;  // 1 us of 10 TFLOP/s at a half: hidden by 13 us of reading
   CHECK(round_model().cost(op_of(work)).alone == Approx(before));
   CHECK(amount(round_model().cost(op_of(work)), Resource::kVector) == Approx(1e-6 * 10e12));
   work.unpack_flops = 500e6;  // 100 us: instead of 12.5 + 0.5 of reading
@@ -106,7 +106,7 @@ TEST_CASE(
 
 TEST_CASE("cached numbers are converted concurrently with the reads, at a rate per clock and SM") {
   graph::DecodeAttention work = attention_of(100);
-  work.converted = 5e6;  // 5 numbers a clock of 1 GHz on 100 SMs: 10 us, behind 13 us of reading
+  work.converted = 5e6;  // 5 numbers a clock of 1 GHz on 100 SMs: 10 us, hidden by 13 us of reading
   CHECK(round_model().cost(op_of(work)).alone == us(11 + 4.5 + 12.5 + 0.5));
   work.converted = 50e6;  // 100 us
   CHECK(round_model().cost(op_of(work)).alone == us(11 + 4.5 + 100));
@@ -183,9 +183,9 @@ TEST_CASE("data read just before is found in the L2 as far as it fits") {
   // Shorter than the products of 160 MFLOP at 50 TFLOP/s, 3.2 us.
   CHECK(round_model().cost(op_of(work)).alone == us(11 + 4.5 + 3.2));
   config::Hardware machine = round_machine();
-  machine.gpu.l2_capacity.value = 10e6;  // exactly full: half of it is found
+  machine.gpu.l2_capacity.value = 10e6;  // exactly full: half of the data is found
   CHECK(hardware::CostModel(machine, {}).cost(op_of(work)).alone == us(11 + 4.5 + 7.5 + 0.5));
-  machine.gpu.l2_capacity.value = 8e6;  // 1.25 times full: nothing is
+  machine.gpu.l2_capacity.value = 8e6;  // 1.25 times full: none is found
   CHECK(hardware::CostModel(machine, {}).cost(op_of(work)).alone == us(11 + 4.5 + 12.5 + 0.5));
 }
 
@@ -367,7 +367,7 @@ TEST_CASE("a cache is concatenated no faster than the SMs move elements") {
   // 200 MB at 0.8 of 1 TB/s are 250 us; 100 SMs of 1 GHz write 200 GB/s, 500 us. Gap and floor are 2 us.
   CHECK(alone(round_model()) == us(252));
   CHECK(alone(slow) == us(502));
-  CHECK(alone(slow.shifted({"a table", 1})) == Approx(557e-6).epsilon(0.02));  // 500 us / 0.9, of it 250 are waited
+  CHECK(alone(slow.shifted({"a table", 1})) == Approx(557e-6).epsilon(0.02));  // 500 us / 0.9, 250 of it waiting
   framework.concatenate_bytes.value = 8;                                       // 125 us: memory is the bottleneck
   CHECK(alone(hardware::CostModel(round_machine(), framework)) == us(252));
 }

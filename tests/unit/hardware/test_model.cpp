@@ -36,7 +36,7 @@ TEST_CASE("curves are linear between their points and flat outside, where the un
   CHECK(at(c, 0).uncertainty == Approx(0.1 + 1));
   // Points two doublings apart that differ by a fifth of the last one: a tenth a doubling.
   CHECK(at(curve({10, 40}, {4, 5}), 320).uncertainty == Approx(0.1 + 0.3));
-  CHECK(at(curve({10, 40}, {5, 5}), 160).uncertainty == Approx(0.1 + 0.1));  // flat: 0.05 a doubling all the same
+  CHECK(at(curve({10, 40}, {5, 5}), 160).uncertainty == Approx(0.1 + 0.1));  // flat: still 0.05 a doubling
   CHECK(at(curve({5}, {3}), 10).uncertainty == Approx(0.1 + 0.25));          // unknown
   CHECK(at(curve({0, 5}, {3, 3}), 20).uncertainty == Approx(0.1 + 0.5));
   CHECK(at(curve({5}, {3}), 5).value == 3);
@@ -74,7 +74,7 @@ TEST_CASE("errors of numbers from one fit are correlated") {
   CHECK(uncertainty("a fit", Origin::kFitted) == Approx(4.243 / 60).epsilon(1e-3));
   CHECK(uncertainty("a second one", Origin::kFitted) == Approx(3.742 / 60).epsilon(1e-3));
   CHECK(uncertainty("a fit", Origin::kDatasheet) ==
-        Approx(3.742 / 60).epsilon(1e-3));  // one sheet, errors of their own
+        Approx(3.742 / 60).epsilon(1e-3));  // one data sheet, independent errors
 
   // Works of one fit on one resource: 10 and 20 us are 30 us ± 3.
   const std::string fit = "a fit";
@@ -93,7 +93,7 @@ TEST_CASE("the interval of a cost weighs its parts") {
   CHECK(cost.uncertainty == Approx(0.09577).epsilon(1e-3));
   CHECK(cost.origin == Origin::kLiterature);
   CHECK_FALSE(cost.extrapolated);
-  // Floors converted to another clock take in both clocks: the floor of 1 us at 2 GHz is off by √3 · 10 %.
+  // Floors converted to another clock depend on both clocks: the floor of 1 us at 2 GHz is off by √3 · 10 %.
   machine.gpu.clock.value = 2e9;
   const Cost launch = hardware::CostModel(machine, {}).cost(op_of(graph::Kernel{graph::KernelClass::kScore}));
   // Gap 1 us ± 0.1, floor 1.5 us ± 0.2598: 0.2784 of 2.5 us.

@@ -65,7 +65,7 @@ TEST_CASE("GPUs without a peer link exchange data over the host link") {
   const graph::Op op = op_of(graph::Collective{Exchange::kAllReduce, 1e6, 4});
   CHECK(amount(hardware::CostModel(machine, {}).cost(op), Resource::kLinkIn) == 0);
   machine.link.peer_bandwidth = known(5e9);
-  // 1.5 MB in at 5 GB/s; the wire would carry 10 GB/s, so that copies have what is left.
+  // 1.5 MB in at 5 GB/s; the wire would carry 10 GB/s, so that copies get the rest.
   const Cost slow = hardware::CostModel(machine, {}).cost(op);
   CHECK(slow.alone == us(2 + 8 + 300));
   CHECK(amount(slow, Resource::kLinkIn) == Approx(1.5e6));

@@ -45,7 +45,7 @@ TEST_CASE("every committed profile loads and states the origins of its numbers")
       const double uncertainty = knob.value != nullptr ? knob.value->uncertainty : knob.curve->uncertainty;
       const std::string& source = knob.value != nullptr ? knob.value->source : knob.curve->source;
       CHECK(source.size() >= 10);
-      // "Measured" is said of a machine on which kvcast's programs ran; only what is counted or defined is certain.
+      // "Measured" describes a machine on which kvcast's programs ran; only counted or defined numbers are certain.
       const std::string name = std::filesystem::path(path).stem().string();
       const bool ran = std::filesystem::is_directory(KVCAST_SOURCE_DIR "/configs/validation/gpu/" + name);
       CHECK((origin != Origin::kMeasured || ran));
@@ -77,7 +77,7 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
       add(DecodeAttention{8, group, 128, 8 * 300, 300, 2}, Lane::kSelect);
       add(DecodeAttention{8, group, 128, 8 * 3e5, 3e5, 2}, Lane::kSelect);
     }
-    // Rows of several tiles, few and many: the ends of parts affect at least one of these on any number of SMs.
+    // Few and many rows of several tiles: the ends of parts affect at least one of these for any number of SMs.
     for (const double rows : {10, 15, 20, 26, 33, 40, 50, 70, 90}) {
       add(DecodeAttention{rows, usual_group, 128, rows * 1000, 1000, 2}, Lane::kCompute);
     }
@@ -158,7 +158,7 @@ TEST_CASE("every number of every profile affects a cost") {
     const std::vector<double> before = answers(machine, ops);
     const auto moved = [&] { return answers(machine, ops) != before; };
     for (const config::Knob& knob : config::knobs(machine)) {
-      // Used only in checks when the profile is read; test_reader.cpp tests their errors.
+      // Numbers used only in checks when the profile is read; test_reader.cpp tests their errors.
       if (knob.key == "link.theory_bandwidth") continue;
       INFO(path << " " << knob.key);
       if (knob.value != nullptr) {

@@ -141,7 +141,7 @@ TEST_CASE("better hardware is never slower") {
     const CostModel before(machine, {});
     config::Hardware turned = machine;
     for (const config::Knob& knob : config::knobs(turned)) {
-      // Rates, fractions and counts grow; what is in seconds, or is a size that work is rounded to, shrinks.
+      // Rates, fractions and counts grow; times, and sizes that work is rounded to, shrink.
       const bool is_rate = knob.key.ends_with("bandwidth") || knob.key.ends_with("flops") ||
                            knob.key.ends_with("efficiency") || knob.key.ends_with("clock") ||
                            knob.key.ends_with("rate");  // all_core_derate, factorise_rate

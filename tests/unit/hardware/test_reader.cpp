@@ -328,7 +328,7 @@ TEST_CASE("the canonical text depends on every number and on nothing else") {
 
 namespace {
 
-// A hypothetical GPU: an H200 with memory of another speed.
+// A hypothetical GPU: an H200 with a different memory speed.
 config::Hardware like_h200(const TemporaryDirectory& folder, const std::string& like, const std::string& gpu) {
   std::ofstream(folder.path() + "/next.yaml") << "title: Next\nlike: " << like << "\ngpu:\n" << gpu;
   return config::read_hardware(folder.path() + "/next.yaml");
@@ -342,7 +342,7 @@ TEST_CASE("a profile with `like` inherits the other's numbers as assumed and les
       like_h200(folder, "{name: h200, uncertainty: 15 %}", "  hbm_bandwidth: " + number("4.85 TB/s"));
   config::Hardware h200 = config::read_hardware(KVCAST_SOURCE_DIR "/configs/hardware/h200.yaml");
   CHECK(next.title == "Next");
-  CHECK(next.aliases.empty());       // they remain those of h200
+  CHECK(next.aliases.empty());       // these numbers remain those of h200
   CHECK(next.calibrations.empty());  // nothing was fitted to this GPU
   CHECK(next.gpu.hbm_bandwidth == 4.85e12);
   CHECK(next.gpu.hbm_bandwidth.uncertainty == 0.1);

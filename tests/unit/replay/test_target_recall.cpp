@@ -125,7 +125,7 @@ TEST_CASE("the attended share of generated tokens equals the one worked out by h
   const FullMass full(*layer, {{}, {}}, 1);
   const auto written = [&](std::vector<std::int32_t> second) {
     TargetMeter meter(full);
-    meter.measure(0, selection_of({0}), Weighing());  // the first step has no generated token before it and does not count
+    meter.measure(0, selection_of({0}), Weighing());  // no generated token before it: does not count
     meter.measure(1, selection_of(std::move(second)), Weighing());
     return meter.result();
   };

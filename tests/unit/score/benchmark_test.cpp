@@ -51,7 +51,8 @@ TEST_CASE("a benchmark's score is the mean of its tasks, and errors that are not
   CHECK(score.interval.high == Approx(0.75 + 0.8 * (0.0 + 0.2) / 2));
   REQUIRE(score.tasks.size() == 2);
   CHECK(score.tasks[0].task == "b");
-  // A task in which the uncompressed model scores 25 points weighs a quarter of one with 100: (1 + 0.25 · 0.5) / 1.25.
+  // A task in which the uncompressed model scores 25 points has a quarter of the weight of one with 100: (1 + 0.25 ·
+  // 0.5) / 1.25.
   const result::BenchmarkScore weighed = mean_score("B", {{"a", 1, {0.8, 1}}, {"b", 0.5, {0.3, 0.7}, 25}}, common);
   CHECK(weighed.share_of_full == Approx(0.9));
   CHECK(weighed.interval.low == Approx(0.9 - 0.8 * (0.2 + 0.25 * 0.2) / 1.25));
@@ -121,14 +122,14 @@ TEST_CASE("layers that a policy leaves uncompressed are not replayed") {
   scores.request(all), scores.request(dense);
   make(scores);
   CHECK(scores.score(all).share_of_full == scores.score(dense).share_of_full);
-  CHECK(scores.score(all).share_of_full < 0.9);  // a window of 64 holds no needle
+  CHECK(scores.score(all).share_of_full < 0.9);  // a window of 64 contains no needle
 }
 
 TEST_CASE("a budget that covers the prompt keeps the full score") {
   const SmallBenchmark small;
   const ScoreModel model;
   BenchmarkScores scores(model, nullptr, "", 1);
-  // Published rows, which RULER has for both, do not pull the score below that of the uncompressed model.
+  // Published rows, which exist for both on RULER, do not reduce the score below that of the uncompressed model.
   for (const char* text : {"{name: snapkv, budget: 4096}", "{name: quest, budget: 4096}"}) {
     for (const auto& [benchmark, prompt] : {std::pair(small.path, 16384), std::pair(std::string("ruler"), 1000)}) {
       const BenchmarkRequest request = request_of(text, benchmark, prompt);

@@ -1,4 +1,4 @@
-// Demands of LongBench's recipes on a policy that drops the prompt, and on one that selects at each step.
+// LongBench's recipes under a policy that drops tokens of the prompt, and under one that selects at each step.
 #include <catch2/catch.hpp>
 
 #include "score/recall_replays.hpp"

@@ -10,7 +10,7 @@
 namespace kvcast::score {
 namespace {
 
-// Steps of full mass 1 that keep these shares; a negative share: a step without targets.
+// Steps of full mass 1 that keep these shares; a negative share means a step without targets.
 Sample sample_of(const std::vector<double>& shares, double written = 1) {
   Sample sample;
   sample.context = 1000;
@@ -79,9 +79,9 @@ TEST_CASE("a text goes astray if the model sees little of what it wrote") {
   CHECK(share_of_full(link, task_of(Score::kExact, 3), some) == Approx(0.8 * 0.96 * 0.96));
   // Answers known without finding anything must also be written.
   CHECK(share_of_full(link, task_of(Score::kOverlap, 2, 0.4), reading(0, 0.5, 0.2)) == Approx(0.8 * 0.4 * 1.96 / 2));
-  // A single token leads nothing astray, but a lost model does not find it.
+  // A single token cannot lead the model astray, but a lost model does not find it.
   CHECK(share_of_full(link, task_of(Score::kOverlap, 1), reading(1, 0, 0.7)) == Approx(0.7));
-  // Either of the two shares is enough.
+  // A high value of either share is enough.
   CHECK(share_of_full(link, task_of(Score::kOverlap, 500), reading(1, 1, 0.1)) == 1);
   CHECK(share_of_full(link, task_of(Score::kOverlap, 500), reading(1, 0.1, 1)) == 1);
 }
@@ -92,7 +92,7 @@ TEST_CASE("a word is recognised by its occurrences") {
   sample.recall.steps[0].tokens = 3;  // of six occurrences in a prompt of 1000 tokens
   Link link;
   link.places = {1.5, 1.5, 1.5};
-  // The full model, which sees all six, is not certain of the word either.
+  // Even the full model, which sees all six, is not certain of the word.
   CHECK(share_of_full(link, task_of(Score::kCount, 1), sample) == Approx((1 - std::exp(-2.0)) / (1 - std::exp(-4.0))));
 }
 
@@ -159,8 +159,8 @@ TEST_CASE("one of several attempts must be right") {
   TaskSpec task = task_of(Score::kExact, 1);
   task.attempts = 2;
   task.attempt = 0.5;
-  // The full model solves 1 − 0.5² = 3/4 of what it finds at all; half its chance gives 1 − 0.75² = 7/16, a share of
-  // 7/12.
+  // The full model solves 1 − 0.5² = 3/4 of what it finds at all; half of that probability gives 1 − 0.75² = 7/16, a
+  // share of 7/12.
   CHECK(share_of_full(link_of(1), task, sample_of({0.5})) == Approx(7.0 / 12));
   CHECK(share_of_full(link_of(1), task, sample_of({1})) == Approx(1));
   CHECK(share_of_full(link_of(1), task, sample_of({0})) == Approx(0).margin(1e-9));

@@ -1,4 +1,4 @@
-// The sample traces that a policy needs follow from the policy: methods.yaml must not contradict it.
+// The sample traces that a replay needs follow from the policy: methods.yaml must not contradict it.
 #include "policies/replay_needs.hpp"
 
 #include <catch2/catch.hpp>

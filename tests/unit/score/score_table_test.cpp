@@ -1,4 +1,4 @@
-// The table of scores: it reads what it writes, rejects anything else, and the committed rows are valid for this
+// The table of scores: it reads back what it wrote and rejects anything else, and the committed rows are valid for this
 // program.
 #include "score/score_table.hpp"
 

@@ -11,7 +11,7 @@ TEST_CASE("a step finds no more than a sparse prompt kept") {
   const ScoreModel model;
   replay::ReplayResult replayed;
   replayed.prompt_tokens = 1000, replayed.task = "a task of nobody";
-  replayed.targets.steps = {{1, 1.0, 1.0, 1.0}};  // all of what it needs is in the cache
+  replayed.targets.steps = {{1, 1.0, 1.0, 1.0}};  // all tokens that it needs are in the cache
   replayed.targets.retrieving = 1;
   replayed.layers.emplace_back();
   const auto dense = task_score(model, replayed);

@@ -107,7 +107,7 @@ TEST_CASE("a run does not fit if it does not fit on one of its traces") {
   CHECK(r.experiment.oom->requested_for == "activations");
   CHECK_FALSE(result::value(r, *result::find_metric("decode.tpot_s.mean")));
   CHECK(r.experiment.hbm.peak == Approx(5));
-  CHECK(value_of(r, "accuracy.recall_mass_mean") == Approx(0.3));  // mean of 0.1, 0.5 and 0.3: a replay needs no memory
+  CHECK(value_of(r, "accuracy.recall_mass_mean") == Approx(0.3));  // mean of 0.1, 0.5 and 0.3: it takes no memory
   CHECK(r.experiment.effects.empty());
 }
 
@@ -167,7 +167,7 @@ TEST_CASE("bytes and shares that differ between texts have the interval of one m
   CHECK(interval_of(r, "traffic.h2d_bytes").low == Approx(200 * std::pow(2, -off)).epsilon(1e-4));
   CHECK(interval_of(r, "traffic.h2d_bytes").high == Approx(200 * std::pow(2, off)).epsilon(1e-4));
   CHECK(interval_of(r, "accuracy.recall_mass_mean").low == Approx(0.9 - 0.1 * off).epsilon(1e-4));
-  CHECK(interval_of(r, "accuracy.recall_mass_mean").high == 1);  // no share is above
+  CHECK(interval_of(r, "accuracy.recall_mass_mean").high == 1);  // no share is above 1
   CHECK(interval_of(r, "accuracy.output_error_mean").low == 0);  // nor below
   CHECK_FALSE(result::interval(r, *result::find_metric("traffic.hbm_read_bytes")));
 

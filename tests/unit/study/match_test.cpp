@@ -102,7 +102,7 @@ TEST_CASE("each candidate is one replay in the cache, and a repeated study makes
   const auto point = matched_point("policy: {name: quest, page: 16}\nmatch: {tokens_attended: 250}\n");
   const Result first = study::run_all({point}, options).front();
   const int puts = cache.puts;
-  // 13 halvings of 4 · 1040 budgets, the two ends, a step of 16 budgets and the neighbours.
+  // 13 bisections of 4 · 1040 budgets, the two ends, a step of 16 budgets and the neighbours.
   CHECK(puts >= 3);
   CHECK(puts <= 13 + 2 + 12 + 2);
   const Result again = study::run_all({point}, options).front();

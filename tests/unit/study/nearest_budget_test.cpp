@@ -84,7 +84,7 @@ TEST_CASE("no budget is evaluated twice, and few are evaluated") {
   const auto counted = [&](std::int64_t budget) { return ++evaluated[budget], pages(budget); };
   CHECK(nearest_budget(counted, {16, 1 << 20}, 1003).budget == 1008);
   for (const auto& [budget, times] : evaluated) CHECK(times == 1);
-  CHECK(evaluated.size() <= 2 + 20 + 5 + 2);  // the ends, halving 2^20 budgets, a step of 2^4 or more, the neighbours
+  CHECK(evaluated.size() <= 2 + 20 + 5 + 2);  // the ends, bisecting 2^20 budgets, a step of 2^4 or more, the neighbours
 }
 
 TEST_CASE("the smallest valid budget is found") {

@@ -67,7 +67,8 @@ TEST_CASE("several values of one key share its identity, distractors do not") {
   // 0.15 type + 0.85 · 0.75 key = 0.7875.
   CHECK(cosine(book.identity(0, true), book.identity(1, true)) == Approx(0.7875).margin(0.04));
   CHECK(cosine(book.identity(0, true), book.identity(1, false)) == Approx(0.15).margin(0.04));
-  // A head that knows only the key seeks √0.15 type + √0.85 key: 0.15 + 0.85 · √0.75 = 0.886 of each value's identity.
+  // A head that knows only the key searches for √0.15 type + √0.85 key: 0.15 + 0.85 · √0.75 = 0.886 of each value's
+  // identity.
   CHECK(cosine(book.shared_key(), book.identity(0, true)) == Approx(0.886).margin(0.04));
   CHECK(cosine(book.shared_key(), book.identity(1, true)) == Approx(0.886).margin(0.04));
 }

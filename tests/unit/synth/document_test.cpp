@@ -34,7 +34,7 @@ TEST_CASE("a document's tokens are ordered and separate, between the sink and th
   }
   CHECK(values == 11 * 6);
   CHECK(phrases == 11 * 4);
-  // 100 · (4000 / 16384)^0.25 = 70.3: 70, less those that fell on a token already taken (180 of 3964 are, at most).
+  // 100 · (4000 / 16384)^0.25 = 70.3: 70, minus those that fall on a token already taken (at most 180 of 3964 are).
   CHECK(decoys > 55);
   CHECK(decoys <= 70);
 }
@@ -111,7 +111,7 @@ TEST_CASE("the number of decoys is small for short prompts and grows slowly with
   recipe.decoys.count = 100;
   const auto count = [&](std::int64_t tokens) { return make_document(recipe, tokens, 1, 32, Stream(1)).tokens.size(); };
   CHECK(count(100) == 2);          // (100 − 32 − 4) / 32
-  CHECK(count(16384) > 95);        // 100, less collisions (100² / 2 / 16348 = 0.3 expected)
+  CHECK(count(16384) > 95);        // 100 minus collisions (100² / 2 / 16348 = 0.3 expected)
   CHECK(count(16 * 16384) > 190);  // 100 · 16^0.25 = 200
   CHECK(count(16 * 16384) <= 200);
   CHECK(count(20) == 0);
@@ -154,7 +154,7 @@ TEST_CASE("before the question, a query seeks the next token unless that is plai
     CHECK(s.item == at - d.tokens.begin());
     ++followed;
   }
-  CHECK(followed > 268 / 10);  // 41 needles of 9 tokens make up a fifth of the text
+  CHECK(followed > 268 / 10);  // 41 needles of 9 tokens are a fifth of the text
 }
 
 TEST_CASE("a prompt too short for its task is rejected with the task's requirements") {
@@ -326,7 +326,7 @@ TEST_CASE("a later turn's prompt ends with the question of an earlier one, whose
   for (const SpecialToken& t : d.tokens) {
     if (t.kind != SpecialToken::Kind::kValue) continue;
     ++placed[t.item];
-    CHECK(t.asked == (t.item < 2));  // decode steps need the tokens asked for now
+    CHECK(t.asked == (t.item < 2));  // decode steps need the tokens of the current question
   }
   for (const int item : {0, 1}) CHECK((phrases[item] == 0 && values[item] == 0 && placed[item] == 3));
   CHECK((phrases[2] == 5 && values[2] == 2 && placed[2] == 3));

@@ -114,7 +114,7 @@ TEST_CASE("a head's selections over all steps are a small part of a long prompt"
     }
     CAPTURE(q);
     CHECK(all.size() <= 1200);
-    // Retrieval heads turn to other evidence during the answer.
+    // Retrieval heads attend to other evidence in the course of the answer.
     if (heads.kind(q) == HeadKind::kRetrieval) CHECK(all.size() > 640);
   }
 }
@@ -242,7 +242,7 @@ TEST_CASE("most pages that a step selects were selected by the step before") {
       before = chosen;
     }
     if (heads.kind(q) != HeadKind::kRetrieval) CHECK(of_head < 6);
-    CHECK(of_head < 16);  // half of them stay even in retrieval heads
+    CHECK(of_head < 16);  // half of the pages stay even in retrieval heads
     missing += of_head / heads.n();
   }
   CHECK(missing > 3);

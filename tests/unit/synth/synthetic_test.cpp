@@ -39,7 +39,7 @@ std::string fingerprint(const Layer& layer) {
   return content_hash(all);
 }
 
-// Changes the n-th number of a recipe and says which it was.
+// Changes the n-th number of a recipe and returns its name.
 class Perturber final : public ParameterVisitor {
  public:
   explicit Perturber(int n) : n_(n) {}
@@ -114,7 +114,7 @@ TEST_CASE("the identity names the inputs of the layers, and nothing else") {
   for (const SynthShape& other : others) CHECK(synthesize(recipe, other)->identity() != id);
 }
 
-// The parts of tasks; every number of a recipe matters to one of them.
+// The parts of tasks; every number of a recipe affects one of them.
 enum class Kind { kText, kRepeated, kWords, kEvidence, kSections };
 
 Recipe recipe_of(Kind kind) {
@@ -153,7 +153,7 @@ TEST_CASE("every number of a recipe changes the trace and its identity") {
         shape.n_layers = 1;
         shape.rope.theta = theta;
         shape.head_dim = 64;
-        shape.n_kv_heads = 5;  // two of them retrieve
+        shape.n_kv_heads = 5;  // two of the heads retrieve
         shape.n_q_heads = 20;
         shape.seed = 2;  // some of their query heads are idle
         if (kind == Kind::kSections) shape.decode_steps = 60;
