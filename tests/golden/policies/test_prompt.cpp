@@ -53,7 +53,7 @@ TEST_CASE("xattention's blocks, by hand") {
 
 TEST_CASE("xattention sums antidiagonals") {
   // Blocks of two tokens, one piece each. Query piece (q4, q5) reversed against key piece (k0, k1): q5·k0 + q4·k1.
-  // With q4 = 1, q5 = 0: piece scores are k1, k3, k5 = 0, 9, 0 over stride 2: key piece 1 has nearly all the mass.
+  // For q4 = 1, q5 = 0 piece scores are k1, k3, k5 = 0, 9, 0 over stride 2: key piece 1 has nearly all the mass.
   Paper paper = even(6, 6);
   paper.keys = {5, 0, 0, 9, 0, 0, 0};
   paper.prompt_queries = {{0, 0, 0, 0, 1, 0}};

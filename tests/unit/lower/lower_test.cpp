@@ -208,7 +208,7 @@ TEST_CASE("attention by operators moves 24 bytes per score and the repeated head
     return sum;
   };
   CHECK(bytes(17, 0, 1) - bytes(10, 0, 1) == 7 * 24);
-  // With one head per group, keys and values are read in place; of four, each is read once, written and read four
+  // If a group has one head, keys and values are read in place; of four, each is read once, written and read four
   // times.
   CHECK(bytes(10, 100, 1) - bytes(10, 0, 1) == 100);
   CHECK(bytes(10, 100, 4) - bytes(10, 0, 4) == 100 * (1 + 4 + 4));

@@ -57,7 +57,7 @@ TEST_CASE("a key with one value in each set distinguishes the sets, not the expe
   const Matched matched = match_settings(a, b);
   CHECK(matched.pairs.size() == 2);
   CHECK(matched.differences == Strings{"hardware: h100 against h200"});
-  // Of two values on one side only the equal one is paired, and no key differs between all pairs.
+  // Only the equal one of two values on one side is paired, and no key differs between all pairs.
   const Results c = results("c", {with("quest", "512", 100, "h100"), with("quest", "512", 100)});
   CHECK(match_settings(c, b).pairs.size() == 1);
   CHECK(match_settings(c, b).differences.empty());

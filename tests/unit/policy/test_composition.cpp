@@ -120,7 +120,7 @@ TEST_CASE("KIVI below a selector reads the selected pairs in fewer bits") {
   const std::string selector = "{name: quest, budget: 24, page: 4}";
   CHECK(lists(select("kivi", "selector: " + selector, *one)) == lists(select("quest", "budget: 24, page: 4", *one)));
   CHECK(alike("kivi", "residual: 8, quant_group: 8", "residual: 8, quant_group: 8, selector: {name: full}"));
-  // With everything selected, outputs equal those of KIVI alone.
+  // Outputs equal those of KIVI alone if everything is selected.
   const LayerInput input(*one);
   const auto outputs = [&](const std::string& parameters) {
     const auto policy = tests::make("kivi", "residual: 8, quant_group: 8" + parameters, {90, 6});
