@@ -33,7 +33,7 @@ TEST_CASE("sparq, by hand") {
   CHECK(last_output("sparq", "budget: 1, dims: 1, mean_value: false", powers_of_two()).empty());
 }
 
-TEST_CASE("sparq's local tokens go first, by hand") {
+TEST_CASE("sparq's local tokens take precedence, by hand") {
   // The last two are 3 and 4; the best of the others is 0: three tokens with budget 2.
   CHECK(select("sparq", "budget: 2, dims: 1, recent: 2", powers_of_two()).steps[0].heads[0].attended ==
         Positions{0, 3, 4});

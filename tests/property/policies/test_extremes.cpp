@@ -10,7 +10,7 @@
 namespace kvcast::tests {
 namespace {
 
-// "refused" or "ran"; anything else fails the test by escaping.
+// "refused" or "ran"; any other exception escapes and fails the test.
 std::string outcome(const policy::Descriptor& d, const std::string& settings, const trace::Layer& layer) {
   const std::string said = error_of([&] { select(d.name, settings, layer); });
   return said == "no error" ? "ran" : "refused";

@@ -19,7 +19,8 @@ TEST_CASE("the common share of errors is the smallest one that covers 80 % of th
   // 14 points above: (14 / 20)² = 0.49 = ρ + (1 − ρ) / 4, so ρ = 0.32. 7 below: the same share of the 10 points there.
   CHECK(*fit_common({average(64)}) == Approx(0.32));
   CHECK(*fit_common({average(43)}) == Approx(0.32));
-  // Independent errors halve the width of four tasks: 5 below needs nothing common; beyond the interval nothing helps.
+  // Independent errors halve the width of four tasks: 5 below needs no common share; beyond the interval no share
+  // suffices.
   CHECK(*fit_common({average(45)}) == Approx(0).margin(1e-12));
   CHECK(*fit_common({average(20)}) == 1);
   // The fifth of six averages (80 % of the way from the first to the last) decides.

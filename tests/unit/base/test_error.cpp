@@ -27,7 +27,7 @@ TEST_CASE("a location is added to an error that has none, and only to such a one
   CHECK(at_location(where, [] { return 7; }) == 7);
 }
 
-TEST_CASE("origins have names, and the worse one wins", "[origin]") {
+TEST_CASE("origins have names, and the worse of two prevails", "[origin]") {
   for (int i = 0; i < 7; ++i) {
     const auto origin = static_cast<Origin>(i);
     CHECK(origin_from_name(origin_name(origin)) == origin);

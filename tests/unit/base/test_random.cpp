@@ -69,7 +69,7 @@ std::vector<double> normals_of(const Stream& stream, std::size_t n) {
 
 }  // namespace
 
-TEST_CASE("bits are SplitMix64 from a mixed seed", "[random]") {
+TEST_CASE("the bits are those of SplitMix64 from a mixed seed", "[random]") {
   // The first outputs for the seed 1234567, as listed by Rosetta Code for this generator.
   SplitMix64 published(1234567);
   CHECK(published.next() == 6457827717110365317ull);
@@ -84,7 +84,7 @@ TEST_CASE("bits are SplitMix64 from a mixed seed", "[random]") {
   }
 }
 
-TEST_CASE("pinned values: a change here changes every synthetic trace", "[random]") {
+TEST_CASE("random streams have their pinned values, on which every synthetic trace depends", "[random]") {
   const Stream stream(1);
   CHECK(stream.bits(0) == 6791897765849424158ull);
   CHECK(stream.child({3, 5}).bits(7) == 82086257823804135ull);
@@ -173,7 +173,7 @@ TEST_CASE("fast normals do not depend on the block size", "[random]") {
       std::vector<float> part(n + 1, -99.0f);
       stream.normals(100 + first, n, part.data());
       for (std::uint64_t i = 0; i < n; ++i) REQUIRE(part[i] == whole[first + i]);
-      REQUIRE(part[n] == -99.0f);  // nothing beyond
+      REQUIRE(part[n] == -99.0f);  // nothing is written beyond
     }
   }
 }

@@ -14,8 +14,8 @@ using nlohmann::json;
 
 namespace {
 
-// The chip of the base, on which kvcast's prefill reaches half of what the base's source says. `library`: an efficiency
-// of a library's kernel in the same cases, a row a case; 0 if none was measured.
+// The chip of the base, on which kvcast's prefill reaches half of the speed that the base's source states. `library`:
+// an efficiency of a library's kernel in the same cases, a row a case; 0 if none was measured.
 calibrate::MachineResult fitted(const config::Hardware& base, double own, double library) {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";

@@ -56,7 +56,7 @@ TEST_CASE("the working directory has precedence over the source tree", "[find]")
   CHECK(find_config("models", "here.yaml", {}) == "here.yaml");
 }
 
-TEST_CASE("an alias with a slash is found although it looks like a path", "[find]") {
+TEST_CASE("an alias with a slash is found, although it looks like a path", "[find]") {
   const OwnConfigs own;
   own.write("configs/hardware/box.yaml", "aliases: [box/pytorch]\n");
   CHECK(find_config("hardware", "box/pytorch", {}) == "configs/hardware/box.yaml");

@@ -226,10 +226,10 @@ TEST_CASE("a GPU is recognised by the words in its machine's name", "[framework]
   CHECK(page_on("RTX 4090", "rtx-4090") == 8);
   CHECK(page_on("\"-\"", "rtx-4090") == 16);
   CHECK(page_on("H200, L4", "l4") == 8);
-  // A machine with changed numbers; the host that it is given does not make it another GPU.
+  // A machine with changed numbers; another host does not make it another GPU.
   CHECK(page_on("A30", "{like: a30, gpu: {hbm_capacity: 48 GB}}") == 8);
   CHECK(page_on("cores", "{like: a30, host: {cores: 9}}") == 16);
-  // A profile of the user's own that is derived from another, of the same architecture or not.
+  // A user's profile that is derived from another profile, of the same architecture or not.
   const std::string node = write("node", "title: Our node\nlike: {name: h200, uncertainty: 20 %}\nhost: xeon-8480c\n");
   CHECK(page_on("H200", node) == 8);
   const std::string next =

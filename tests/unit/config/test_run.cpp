@@ -273,7 +273,7 @@ TEST_CASE("settings apply to the run", "[run]") {
   CHECK(run.policy.parameters.canonical() == R"({"budget":96})");
   CHECK(run.workload.batch == 8);
   CHECK(run.model.name == "qwen2.5-7b");
-  // A wrong setting is named by its argument, not by a line of the file.
+  // An error in a setting is reported with its argument, not with a line of the file.
   const auto [path, value] = parse_setting("workload.batch=0");
   CHECK(error_of([&] { read_run(config.with(path, value)); }) ==
         "--set workload.batch=0: batch: 0 is out of range, must be between 1 and 65536");

@@ -221,7 +221,7 @@ TEST_CASE("all missing keys are reported at once, and a misspelled one at its lo
   CHECK(error_of([] {
           section_of("a: 1\nbudgt: 2").require({"c", "budget"});
         }) == "f.yaml:2:1: policy: the required key \"budget\" is missing; is \"budgt\" meant for it?");
-  // A key that is itself known is not taken for a misspelling of another one.
+  // A known key is not mistaken for a misspelling of another one.
   CHECK(error_of([] {
           section_of("tensor_flops: 1").require({"vector_flops", "tensor_flops"});
         }) == "f.yaml:1:1: policy: the required key \"vector_flops\" is missing");

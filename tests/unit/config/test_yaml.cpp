@@ -173,7 +173,7 @@ TEST_CASE("nesting is limited to 64 levels", "[yaml]") {
   // Depth accumulated by aliases: x is 40 deep, and its position is 30 deep.
   CHECK_THAT(error_of_yaml("x: &x " + nested(40) + "\ny: " + std::string(30, '[') + "*x" + std::string(30, ']')),
              Catch::Contains("f.yaml:2:34: lists and maps nested deeper than 64 levels"));
-  // Far deeper than a stack can hold, in each way of nesting.
+  // Nested far deeper than a stack allows, for each kind of nesting.
   std::string block, dashes;
   for (int i = 0; i < 3000; ++i) block += std::string(static_cast<std::size_t>(i), ' ') + "a:\n";
   for (int i = 0; i < 100'000; ++i) dashes += "- ";

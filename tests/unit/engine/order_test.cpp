@@ -7,7 +7,7 @@ using namespace kvcast;
 using namespace kvcast::engine;
 
 TEST_CASE("a lane runs its ops in order of arrival") {
-  // Only the lane keeps the second from starting at once: 3 + 2 = 5.
+  // Only the lane prevents the second from starting at once: 3 + 2 = 5.
   const auto run = run_all(make_system(1, {}), {make_op(0, 3 * kUs), make_op(0, 2 * kUs)});
   CHECK(run.records[1].start == 3'000'000);
   CHECK(run.outcome.makespan == 5'000'000);
@@ -55,7 +55,7 @@ TEST_CASE("a fifo serves in the order in which ops become ready") {
   CHECK(run.records[0].finish == 13'000'000);
 }
 
-TEST_CASE("ties for a fifo go to the lower id, or to the lower rank where one is given") {
+TEST_CASE("ties for a fifo go to the lower id, or to the lower rank if ranks are given") {
   std::vector<LoneOp> ops{make_op(0, 1 * kUs, {{0, 2 * kUs}}), make_op(1, 1 * kUs, {{0, 2 * kUs}})};
   CHECK(run_all(make_system(2, {fifo()}), ops).order == std::vector<OpId>{0, 1});
   ops[0].rank = 9;
@@ -104,7 +104,7 @@ TEST_CASE("work shorter than a picosecond belongs to its instant") {
   CHECK(run.order == std::vector<OpId>{1, 2, 3, 0});
 }
 
-TEST_CASE("several fifos are taken together, and none is held while waiting") {
+TEST_CASE("several fifos are taken together, and an op holds none of them while it waits") {
   // 0 holds f0 until 4. 1 needs f0 and f1 and waits from 1. 2 needs f1 alone, is ready at 2, overtakes: 2 to 5.
   // At 4 f0 is free but f1 is not; at 5 op 1 takes both: 5 to 8. 3 needs f0, ready at 3: f0 is free at 4 and 1 does not
   // hold it: 4 to 10. So 1 has to wait for f0 again: 10 to 13.

@@ -36,7 +36,7 @@ class Recorder final : public Observer {
   std::vector<OpId> order;
 };
 
-// One op with everything that it refers to.
+// An op with its work and everything else that it refers to.
 struct LoneOp {
   std::uint16_t lane = 0;
   double latency = 0;  // picoseconds
@@ -119,7 +119,7 @@ inline System make_system(int lanes, std::vector<Resource> resources) {
   return system;
 }
 
-// A resource that serves one unit a picosecond, so that demands read as picoseconds alone.
+// A resource that serves one unit a picosecond, so that a demand equals the picoseconds that it takes alone.
 inline Resource fair(double units_per_ps = 1) { return {"fair", units_per_ps * kPicosPerSecond, Sharing::kFair}; }
 inline Resource fifo(double units_per_ps = 1) { return {"fifo", units_per_ps * kPicosPerSecond, Sharing::kFifo}; }
 

@@ -121,7 +121,7 @@ TEST_CASE("rates scale demands") {
 }
 
 TEST_CASE("a demand of 0 has no effect") {
-  // Neither waits for the fifo nor slows the other down; not even a rate of 0 matters.
+  // Neither waits for the fifo nor slows the other down; even a rate of 0 has no effect.
   System system = make_system(2, {fifo(), {"dead", 0, Sharing::kFair}});
   const auto run = run_all(system, {make_op(0, 0, {{0, 5 * kUs}}), make_op(1, 1 * kUs, {{0, 0}, {1, 0}})});
   CHECK(run.records[1].finish == 1'000'000);

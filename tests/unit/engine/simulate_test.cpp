@@ -254,7 +254,7 @@ TEST_CASE("mutated graphs are run or rejected with a location") {
           if (digit != std::string::npos) text[digit] = static_cast<char>('0' + pick(10));
           break;
         }
-        default: {  // a piece of the text again, somewhere else
+        default: {  // a piece of the text copied to another position
           const std::string piece = text.substr(at, 1 + pick(60));
           text.insert(pick(text.size()), piece);
         }

@@ -61,7 +61,8 @@ Blocked random_blocks(std::uint64_t seed, int blocks) {
   return g;
 }
 
-// A decode-like step, over and over: 5 ops a step, one of them a copy that may lag behind. All steps share five works.
+// A step like those of decoding, repeated: 5 ops a step, one of them a copy that may lag behind. All steps share five
+// works.
 class Steps final : public OpSource {
  public:
   explicit Steps(std::int64_t steps) : left_(steps) {}

@@ -53,7 +53,7 @@ json draw() {
   return json::parse(out.str());
 }
 
-// The names of the slices around one and its own, outermost first.
+// The names of the slices that enclose a slice and its own name, outermost first.
 std::string path_of(const PerfettoTrace& trace, const PerfettoSlice& slice) {
   const std::string above =
       slice.parent < 0 ? "" : path_of(trace, trace.slices[static_cast<std::size_t>(slice.parent)]) + " > ";

@@ -8,7 +8,7 @@ using namespace kvcast::engine;
 
 namespace {
 
-// One op per block, and as many works with the first block as requested.
+// One op per block; the first block brings the requested number of works.
 class OpsOfWorks final : public OpSource {
  public:
   OpsOfWorks(int works, std::vector<WorkId> ops) : works_(works), ops_(std::move(ops)) {}

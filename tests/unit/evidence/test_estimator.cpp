@@ -32,7 +32,7 @@ TEST_CASE("conversions between shares and angles are inverse, and a score never 
   CHECK(to_angle(55, 100) == Approx(std::asin(std::sqrt(.5))));
   for (const double points : {0.0, 12.5, 60.0, 100.0}) CHECK(to_points(to_angle(points, 100), 100) == Approx(points));
   CHECK(to_points(to_angle(30, 50), 50) == Approx(30));
-  CHECK(to_points(2, 100) == 100);  // beyond a right angle
+  CHECK(to_points(2, 100) == 100);  // angles above 90° count as 90°
   CHECK(to_points(-1, 100) == 0);
 }
 

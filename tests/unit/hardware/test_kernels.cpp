@@ -117,13 +117,13 @@ TEST_CASE("cached numbers are converted concurrently with the reads, at a rate p
   CHECK(hardware::CostModel(older, {}).cost(op_of(work)).alone == us(11 + 4.5 + 100));
 }
 
-TEST_CASE("one long row delays all the others") {
+TEST_CASE("one long row of attention delays all the others") {
   graph::DecodeAttention work = attention_of(100);
   work.longest = 5000;  // same tokens in all: 50 tiles of 0.5 us after 2 rounds of 2 us
   CHECK(round_model().cost(op_of(work)).alone == us(11 + 4 + 25 + 12.5 + 0.5));
 }
 
-TEST_CASE("few rows wait but leave bandwidth to other ops") {
+TEST_CASE("attention over few rows waits but leaves bandwidth to other ops") {
   graph::DecodeAttention work = attention_of(100);
   work.rows = 10, work.tokens = 1000;
   // One round of 2 us and a tile of 0.5 us are waiting time; 1000 · 500 B / 0.8 TB/s = 0.625 us, queries and outputs 20

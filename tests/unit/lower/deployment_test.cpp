@@ -99,7 +99,7 @@ TEST_CASE("a GPU's memory contains its share of weights and cache") {
   CHECK(f.held("KV cache") == 256 * 303);
 }
 
-TEST_CASE("pipeline stages hold their layers, and pass micro-batches on") {
+TEST_CASE("pipeline stages contain their layers and pass on micro-batches") {
   DeployedStep f(4);
   f.run.deployment.pipeline_parallel = 2;
   const auto ops = f.step();

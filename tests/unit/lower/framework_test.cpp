@@ -145,7 +145,7 @@ TEST_CASE("a paged cache allocates its last page in full") {
   CHECK(lacking(0, 101) == 0);
 }
 
-TEST_CASE("a layer's scalar is read back after attention, and the host launches nothing before") {
+TEST_CASE("a layer's scalar is read back after attention, and the host launches nothing until then") {
   FrameworkStep f;
   f.run.framework.launch = config::Framework::Launch::kEager;
   const auto syncs = [&] {

@@ -312,7 +312,7 @@ TEST_CASE("a framework's mask has one byte for each pair of positions") {
   CHECK(bytes == 108 * 108);
 }
 
-TEST_CASE("a scheduler that reserves the full cache also allocates what a policy does not keep") {
+TEST_CASE("a scheduler that reserves the full cache also allocates memory for tokens that a policy does not keep") {
   LoweredStep f;
   const auto held = [&](const std::string& owner) {
     DecodeWindow window(f.setting, 101, 1, f.owners);

@@ -108,7 +108,7 @@ TEST_CASE("nothing is evicted before prune_after") {
   CHECK(seen.flops == kPair * (3 * 465 + 30 * 30 + 30 * 60 + 55 + 10 * 20));
 }
 
-TEST_CASE("layers that stay dense hold their whole prompt") {
+TEST_CASE("layers that stay dense keep their whole prompt") {
   // Layer 0 computes all 5050 pairs, layer 1 those of blocks: per layer half of kPair.
   const Seen seen = prefill("keydiff", "budget: 20, block: 30, first_dense_layers: 1");
   CHECK(seen.flops == kPair / 2 * (5050 + 3 * 465 + 2 * 30 * 20 + 55 + 10 * 20));

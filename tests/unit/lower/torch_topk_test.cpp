@@ -68,7 +68,7 @@ TEST_CASE("a long row is split over blocks and takes a dozen kernels") {
   CHECK(torch_topk({64, 131072, 1280, 4}).size() == 4 * 2 + 2 * 2 + 1 + 1);
 }
 
-TEST_CASE("PyTorch's table decides which rows are split") {
+TEST_CASE("PyTorch's table determines which rows are split") {
   CHECK(!shares_rows(20, 19999));
   CHECK(shares_rows(20, 20000));
   CHECK(!shares_rows(21, 9999));

@@ -47,7 +47,7 @@ TEST_CASE("a transfer concurrent with a kernel is hidden while the kernel runs a
 }
 
 TEST_CASE("an idle stream is charged to a transfer before the host, and an unexplained gap is idle") {
-  // 0..2 launch, 2..6 gemm, 6..9 copy with a launch over it, 9..10 nothing
+  // 0..2 launch, 2..6 gemm, 6..9 copy, concurrent with a launch, 9..10 nothing
   const Attribution a = attribute({span(0, 2, Kind::kLaunch, Lane::kHost), span(2, 6, Kind::kGemm, Lane::kCompute),
                                    span(6, 9, Kind::kCopyIn, Lane::kCopyB), span(5, 9, Kind::kLaunch, Lane::kHost)},
                                   0, 10 * kUs);

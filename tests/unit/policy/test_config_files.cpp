@@ -29,7 +29,7 @@ TEST_CASE("the policy files are valid for their policies") {
   CHECK(files >= 26);
 }
 
-// The settings of the first entry for this method and paper.
+// The settings in the first entry for this method and paper.
 config::Node method_settings(const config::Node& methods, const std::string& method, const std::string& paper) {
   for (const config::Node& entry : methods.items()) {
     const config::Node* const papers = entry.find("papers");

@@ -51,7 +51,7 @@ const graph::DecodeAttention& attention(const Recorder& ops) {
   return std::get<graph::DecodeAttention>(only(ops.ops(), "attention").work);
 }
 
-TEST_CASE("full reads every pair of every KV head") {
+TEST_CASE("full attention reads every pair of every KV head") {
   const auto policy = tests::make("full", "", kLengths);
   const Recorder ops = decode(*policy, {.attended = 101});
   CHECK(attention(ops).rows == 4);  // 2 sequences × 2 KV heads

@@ -16,7 +16,7 @@ const graph::TopK& top_k(const std::vector<graph::Op>& ops, const std::string& l
   return std::get<graph::TopK>(only(ops, label).work);
 }
 
-TEST_CASE("H2O sums the columns of the whole causal matrix, then adds and ranks each step's weights") {
+TEST_CASE("H2O sums the columns of the whole causal matrix after the prompt, then adds and ranks each step's weights") {
   // 100 · 101 / 2 pairs of 8 query heads: 40400. Queries 8 · 100 rows, keys 4 · 100; a sum a query head and column.
   const auto again = after_prompt("h2o", "budget: 40");
   const auto& sums = std::get<graph::PrefillAttention>(only(again, "column sums").work);
@@ -96,7 +96,7 @@ TEST_CASE("RaaS marks pages by their bounds and writes each token into its page"
   const auto step = first_step("raas", "budget: 40, page: 4", {.attended = 40, .scored = 10});
   check_kernel(step, "mark used pages", 40 * (2 * 16 + 4), 40 * 4, 4 * 40 * 2 * 8);
   check_kernel(step, "fill page", 2 * 4 * 16, 2 * 4 * 16, 0);
-  // One page more than the budget while it fills; bounds and stamps of ten pages.
+  // One page more than the budget while that page fills; bounds and stamps of ten pages.
   CHECK(held_by("raas", "budget: 40, page: 4", "KV cache") == 3 * 4 * 2 * 44 * 16);
   CHECK(held_by("raas", "budget: 40, page: 4", "page summaries") == 3 * 4 * 10 * (2 * 16 + 4));
 }

@@ -100,7 +100,7 @@ TEST_CASE("SeerAttention's gate has its own matrices") {
   CHECK(held_by("seer_attention", setting, "gate weights") == 3 * 2 * 6 * 2 * (2 + 3) * 8);
 }
 
-TEST_CASE("Twilight reads packed keys of the tokens that its selector chose") {
+TEST_CASE("Twilight reads the packed keys of the tokens that its selector chose") {
   const std::string setting = "selector: {name: exact_topk, budget: 30, group: sum_scores}";
   const auto step = first_step("twilight", setting, {.attended = 12, .scored = 101, .candidates = 30});
   // 8 numbers of 4 bits, a scale and a minimum: 8 bytes.

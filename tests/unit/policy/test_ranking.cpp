@@ -25,7 +25,7 @@ std::vector<std::int32_t> by_full_sort(const std::vector<float>& scores, std::si
   return order;
 }
 
-TEST_CASE("the best positions are returned in ascending order, ties go to the lower position") {
+TEST_CASE("the best positions are returned in ascending order, and ties go to the lower position") {
   // Ranked: 7 (1), 5 (0), 5 (3), 5 (4), 2 (2). The third rank is a tie, which position 3 wins over 4.
   const std::vector<float> scores = {5, 7, 2, 5, 5};
   CHECK(selected(scores, 1) == std::vector<std::int32_t>{1});

@@ -208,7 +208,7 @@ TEST_CASE("a record is rejected if one of its steps cannot see or read a token")
             .find(unseen + "fetches position 99999, but sees only 0 to 6") != std::string::npos);
   CHECK(refused(start + recorded_line(0, R"([0,6],"evicted":[7])"))
             .find(unseen + "evicts position 7, but sees only 0 to 6") != std::string::npos);
-  // Token 2 is never resident; token 1 is, until step 0 evicts it. Line 3 is wrong.
+  // Token 2 is never resident; token 1 is resident until step 0 evicts it. Line 3 is wrong.
   const std::string fetches = start + recorded_line(0, R"([0,1,3,6],"fetched":[3],"evicted":[1])");
   CHECK(refused(fetches + recorded_line(1, "[0,2,7]"))
             .find("record.jsonl:3: step 1 attends to position 2, which is neither") != std::string::npos);

@@ -114,7 +114,7 @@ TEST_CASE("traffic is 1/c of full attention, up to three roundings") {
       const double got = traffic(bound - 100, 100, budget, split).share * c;
       CHECK(got >= low - 1e-12);
       CHECK(got <= high + 1e-12);
-      CHECK(got > 0.97);  // the bounds are that tight
+      CHECK(got > 0.97);  // the bounds are tight
       CHECK(got < 1.001);
     }
   }

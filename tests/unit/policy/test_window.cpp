@@ -28,7 +28,7 @@ TEST_CASE("the maximum is right if the kernel is not a power of two, and ignores
   CHECK(pooled(Pool::kMax, 1000000001, {1, 3}) == std::vector<float>{3, 3});
 }
 
-TEST_CASE("the average counts zeros beyond the ends and divides by the kernel") {
+TEST_CASE("the average counts zeros beyond the ends and divides by the kernel's width") {
   // Kernel 3 over {3, 6, 9}: (0+3+6)/3, (3+6+9)/3, (6+9+0)/3.
   CHECK(pooled(Pool::kAverage, 3, {3, 6, 9}) == std::vector<float>{3, 6, 5});
 }

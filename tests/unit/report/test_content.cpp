@@ -148,7 +148,7 @@ TEST_CASE("a series is a policy in a variant: the swept keys other than the axes
   // quest has no split factor, and full's seed is the same throughout: neither becomes a variant.
   sweep.add("quest").subject.swept = {{"policy.budget", "256"}};
   sweep.add("full", {{"trace.seed", std::int64_t{1}}}).subject.swept = {{"trace.seed", "1"}};
-  // A switch that only one row has is a variant of that row.
+  // A switch that only one row sets makes that row a variant.
   sweep.add("freekv").subject.swept = {{"policy.speculation", "false"}};
   sweep.add("freekv");
   sweep.add("broken", {}, Status::kFailed);
@@ -156,7 +156,7 @@ TEST_CASE("a series is a policy in a variant: the swept keys other than the axes
   CHECK(texts(content.experiments, "series") == Texts{"rocketkv, split_factor adaptive", "rocketkv, split_factor 0.3",
                                                       "rocketkv, split_factor adaptive", "quest", "full",
                                                       "freekv, speculation false", "freekv", "broken"});
-  // One row per series, a policy's variants together; a policy that only failed has no line in any chart.
+  // One row per series, a policy's variants together; a policy whose experiments all failed has no line in any chart.
   CHECK(texts(content.series, "series") == Texts{"rocketkv, split_factor adaptive", "rocketkv, split_factor 0.3",
                                                  "quest", "full", "freekv, speculation false", "freekv"});
   // full and rocketkv have colours and symbols of their own; the others take the cycles in order. The second variant of

@@ -27,7 +27,7 @@ TEST_CASE("methods of papers are replayed as their policies need") {
     const policy::ReplayNeeds needs =
         policy::replay_needs(policy::find_policy(choice.name), choice.parameters, {16384, 16});
     CHECK(needs.coupled == method.coupled);
-    // A sparse prompt by itself: the entry's source says that the simulation does not show its loss.
+    // A sparse prompt alone: the entry's source states that the simulation does not show its loss.
     const bool sparse = choice.name == "minference" || choice.name == "xattention";
     CHECK((sparse || needs.whole_prompt == method.whole_prompt));  // its cells are those of the whole cache
     CHECK(needs.each_turn == method.each_turn);

@@ -24,7 +24,7 @@ TEST_CASE("a step finds no more than a sparse prompt kept") {
   CHECK(sparse->interval.high == Approx(dense->interval.high));
 }
 
-TEST_CASE("targets to which no head attends give no score, but a reason") {
+TEST_CASE("targets to which no head attends have a reason instead of a score") {
   const ScoreModel model;
   replay::ReplayResult replayed;
   replayed.prompt_tokens = 1000;

@@ -71,7 +71,7 @@ TEST_CASE("steps that wait for work of the previous step have all warm-up steps"
   CHECK(lower_small(small_run(), "freekv", 1).contexts[1].warmup == 2);
 }
 
-TEST_CASE("replays that read and move the same amounts are lowered to the same work") {
+TEST_CASE("replays that read and transfer the same amounts are lowered to the same work") {
   const config::Run run = small_run();
   const Lowered one = lower_small(run, "quest", 1);
   CHECK(same_work(one, lower_small(run, "quest", 1)));

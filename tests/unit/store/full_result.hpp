@@ -1,4 +1,4 @@
-// Results that use every member, to test that nothing is lost.
+// Results that use every member, to test that storage preserves all of them.
 #pragma once
 
 #include "support/small_result.hpp"

@@ -1,4 +1,4 @@
-// Self-checking rows: everything in a row follows from its number.
+// Rows that can be checked: all values of a row follow from its number.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 
 namespace kvcast::tests {
 
-// Long enough to span pages; every tenth number has a setting, and thus a column, of its own.
+// The text is long enough to span pages; every tenth number has a setting, and thus a column, of its own.
 inline result::Result numbered(int number) {
   result::Result r = small_result();
   r.key = content_hash(std::to_string(number));

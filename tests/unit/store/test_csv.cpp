@@ -1,4 +1,4 @@
-// CSV export: every name and cell is derived by hand from the results above it.
+// CSV export: every expected name and cell is derived by hand from the results in its test.
 #include <catch2/catch.hpp>
 #include <map>
 #include <sstream>

@@ -106,7 +106,7 @@ int write_file(sqlite3_file* f, const void* from, int n, sqlite3_int64 at) {
 int flush_file(sqlite3_file* f, int) {
   if (disk.fails()) return SQLITE_IOERR_FSYNC;
   disk.files[*own(f)->path] = {content_of(*own(f)->path), {}};
-  return SQLITE_OK;  // there is no need to wait for the real disk
+  return SQLITE_OK;  // the real disk need not be flushed
 }
 int truncate_file(sqlite3_file* f, sqlite3_int64 size) {
   if (disk.fails()) return SQLITE_IOERR_TRUNCATE;
@@ -120,7 +120,7 @@ int unlock_file(sqlite3_file* f, int level) { return real_of(f).xUnlock(own(f)->
 int check_lock(sqlite3_file* f, int* out) { return real_of(f).xCheckReservedLock(own(f)->real(), out); }
 int control_file(sqlite3_file* f, int op, void* arg) { return real_of(f).xFileControl(own(f)->real(), op, arg); }
 int sector_size(sqlite3_file* f) { return real_of(f).xSectorSize(own(f)->real()); }
-int characteristics(sqlite3_file*) { return 0; }  // promises nothing: writes may be torn
+int characteristics(sqlite3_file*) { return 0; }  // guarantees nothing: writes may be torn
 int map_memory(sqlite3_file* f, int page, int size, int extend, void volatile** out) {
   return real_of(f).xShmMap(own(f)->real(), page, size, extend, out);
 }
@@ -252,7 +252,7 @@ TEST_CASE("after a power loss all flushed rows are present, every row is whole, 
     CHECK(numbers_in(scratch.path()) == below(20));
   }
   CHECK(faults > 30);
-  CHECK(lost > 0);  // the power losses of this test do lose unflushed data
+  CHECK(lost > 0);  // the power losses of this test really lose unflushed data
 }
 
 int allocations_left = -1;  // −1: unlimited

@@ -69,7 +69,7 @@ TEST_CASE("invalid content of a recipe is rejected with its location") {
   CHECK(refusal("window: 5\n").find("description") != std::string::npos);
 }
 
-TEST_CASE("recipes are found by name, and the known ones are named") {
+TEST_CASE("recipes are found by name, and unknown names are rejected with the known ones") {
   for (const char* name : {"needle", "mixed", "local"}) CHECK(read_recipe(find_recipe(name)).name == name);
   CHECK_THROWS_WITH(find_recipe("nedle"),
                     Catch::Contains("there is no recipe \"nedle\"") && Catch::Contains("needle, niah"));

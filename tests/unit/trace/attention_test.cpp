@@ -99,7 +99,7 @@ std::vector<Sample> only(const std::vector<Sample>& samples, HeadKind kind) {
 
 }  // namespace
 
-TEST_CASE("heads of the needle recipe attend like trained heads") {
+TEST_CASE("heads of the needle recipe attend in the same way as trained heads") {
   const std::int64_t tokens = 8192;
   const std::vector<Sample> all = sample(read_recipe(find_recipe("needle")), tokens);
   const auto retrieval = only(all, HeadKind::kRetrieval);
@@ -157,7 +157,7 @@ TEST_CASE("the mean query opposes the mean key, and keys that differ from the me
   }
 }
 
-TEST_CASE("with nothing to find, recent tokens and the sink take all attention") {
+TEST_CASE("recent tokens and the sink take all attention if there is nothing to find") {
   const std::vector<Sample> all = sample(read_recipe(find_recipe("local")), 4096);
   CHECK(only(all, HeadKind::kRetrieval).empty());
   CHECK(mean_of(all, &HeadStatistics::recent_mass) + mean_of(all, &HeadStatistics::sink_mass) > 0.9);

@@ -93,7 +93,7 @@ TEST_CASE("a trace is read back from its file in every dtype") {
     CHECK(difference <= bound);
     CHECK((dtype == Dtype::kF32 || difference > bound / 4));  // it was rounded to this type, not a finer one
   }
-  // Writing what was read gives the same bytes: nothing is lost beyond the first rounding.
+  // Writing a trace that was read gives the same bytes: nothing is lost after the first rounding.
   write_trace(folder / "again", *trace, dtype, 1);
   CHECK(trace_test::read_bytes(folder / "again") == trace_test::read_bytes(path));
   CHECK(open_trace(folder / "again")->identity() == trace->identity());

@@ -50,7 +50,7 @@ TEST_CASE("errors of one source are shared by all runs, and sources add in quadr
   CHECK(!records.interval(Formula("a.build", {})));
 }
 
-TEST_CASE("shifted memory moves peaks, or a whole run if its batch changes") {
+TEST_CASE("shifted memory changes peaks, or a whole run if its batch changes") {
   Result a = made_up(8, 5, 100), b = made_up(2, 5, 50);
   a.experiment.hbm.owners = {{"activations", 25}};  // ±40 % of 25 bytes is 10
   auto more = std::make_shared<Result>(made_up(3, 5, 70));
@@ -71,7 +71,7 @@ TEST_CASE("shifted memory moves peaks, or a whole run if its batch changes") {
   CHECK(interval("b.fits").low == 0);
 }
 
-TEST_CASE("a difference of peaks moves with all activations in them, and moves below a thousandth are ignored") {
+TEST_CASE("a difference of peaks shifts with all activations in them, and shifts below a thousandth are ignored") {
   // Weights of 1000, activations of 40 and 20, scores of 400 and 100, all ±40 %: both differences scale equally.
   const auto peaks = [](double estimated) {
     Result r = made_up(1, 1, 1000 + estimated);

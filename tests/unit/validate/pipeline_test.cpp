@@ -32,8 +32,8 @@ TEST_CASE("a blocking recall is fully exposed") {
 }
 
 TEST_CASE("a speculative recall is hidden until the second worker is the slower one") {
-  // A recall may take until its layer comes again, so that some steps pass before a slow worker delays the first one.
-  // Three recalls of 4 s are hidden in a step of 30 s; three of 11 s take 33 s per step.
+  // A recall may take until its layer is reached again, so that some steps pass before a slow worker delays the first
+  // one. Three recalls of 4 s are hidden in a step of 30 s; three of 11 s take 33 s per step.
   CHECK(steady_step(Scheme::kSpeculative, {2, 3, 5, 4}, unit_rates()) == Approx(30));
   CHECK(steady_step(Scheme::kSpeculative, {2, 3, 5, 11}, unit_rates()) == Approx(33));
 }
@@ -72,7 +72,8 @@ TEST_CASE("threads follow the order of the pipeline") {
   CHECK(memory.checksum() > 0);
 }
 
-TEST_CASE("every pipeline is measured and judged by steps and by exposed transfers, or the suite says that it cannot") {
+TEST_CASE(
+    "every pipeline is measured and judged by steps and by exposed transfers, or the suite reports that it cannot be") {
   PipelineTest small;
   small.rounds = 4, small.layers = 2, small.scale = 0.01, small.memory_mib = 4;
   const Suite suite = cpu_pipeline(small);

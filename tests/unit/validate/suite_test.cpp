@@ -55,7 +55,7 @@ TEST_CASE("without a number on one side there is no error and no agreement") {
   CHECK(!relative_error(made("a", "g", 0, 1)));
 }
 
-TEST_CASE("averages take held-out cases with both numbers only, over all and by group") {
+TEST_CASE("averages include only held-out cases with both numbers, over all and by group") {
   Suite suite;
   suite.cases = {made("a", "x", 10, 11), made("b", "y", 10, 8), made("c", "y", 10, 20), made("d", "y", 10, 10)};
   suite.cases[2].held_out = false;

@@ -51,7 +51,7 @@ TEST_CASE("a roofline is bytes over the bandwidth or products over the peak") {
   CHECK(roofline_seconds(narrow, gpu) == Approx((4096.0 * 4096 + 2 * 4096) * 2 / 2039e9));
 }
 
-TEST_CASE("intervals add the effects left out to the cost uncertainty") {
+TEST_CASE("intervals add the omitted effects to the cost uncertainty") {
   Case c;
   c.predicted = 100;
   set_interval(c, 0.3, std::log(1.4));
@@ -117,7 +117,7 @@ TEST_CASE("claims of a collection file count by the source that each one names")
   CHECK(widenings(suite).at(4).sources == 3);
 }
 
-TEST_CASE("the headline counts each time once, and none that was known beforehand") {
+TEST_CASE("the headline counts each time once, and omits those known beforehand") {
   Suite suite;
   const auto add = [&](double factor, bool knowing, bool repeated, Origin origin) {
     Case& c = suite.cases.emplace_back(case_of("x", "a", factor, 0));
