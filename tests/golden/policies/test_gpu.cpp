@@ -199,7 +199,7 @@ TEST_CASE("rocketkv, by hand") {
   CHECK(got.steps[0].heads[0].attended == Positions{4, 7});
   CHECK(got.steps[0].heads[0].counts.scored == 5);
   CHECK(got.steps[1].heads[0].attended == Positions{4, 7});
-  // RocketKV-MT decodes in the same way and frees nothing.
+  // RocketKV-MT decodes in the same way but frees no memory.
   const Selected mt = select("rocketkv_mt", common, paper);
   CHECK(mt.resident.heads[0].attended.size() == 14);
   CHECK(mt.steps[0].heads[0].attended == Positions{4, 7});

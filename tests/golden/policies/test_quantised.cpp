@@ -18,13 +18,13 @@ TEST_CASE("quantisation rounds to evenly spaced levels, by hand") {
   CHECK(x[1] == Approx(0.5));
   CHECK(x[2] == Approx(1.0));
   CHECK(x[3] == Approx(1.5));
-  // 1 bit, every second number: 2 and 6, of which 3 is nearer to 2. What lies between stays.
+  // 1 bit, every second number: 2 and 6, of which 3 is nearer to 2. The numbers between them are unchanged.
   float y[] = {2, 9, 3, 9, 6};
   policy::quantise(y, 3, 2, 1);
   CHECK(y[1] == 9);
   CHECK(y[2] == 2);
   CHECK(y[4] == 6);
-  float flat[] = {5, 5};  // no spread: nothing to round
+  float flat[] = {5, 5};  // no spread: no rounding
   policy::quantise(flat, 2, 1, 1);
   CHECK(flat[1] == 5);
 }

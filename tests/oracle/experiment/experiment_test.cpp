@@ -89,7 +89,7 @@ TEST_CASE("a backlog of recalls builds up before steps are measured") {
   const Cases cases("a100-40gb-pcie4", Framework::Launch::kCudaGraph);
   for (const auto& one : cases.all()) {
     if (one->name != "freekv") continue;
-    // Without corrections nothing waits for a recall before the next step.
+    // Without corrections no op waits for a recall before the next step.
     for (replay::LayerCounts& layer : one->replay.layers) {
       for (policy::HeadCounts& head : layer.counts) head.corrected = false;
     }

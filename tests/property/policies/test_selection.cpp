@@ -267,7 +267,7 @@ TEST_CASE("counts grow with the context as each policy states") {
                        last = mean_counts(got.steps.at(static_cast<std::size_t>(later)));
       const policy::HeadCounts more = policy::grown({}, policy->growth(), prompt + 1, prompt + 1 + later);
       CHECK(std::abs(last.attended - first.attended - static_cast<double>(more.attended)) <= 8);
-      if (budget > prompt) continue;  // some policies score nothing until the budget is full
+      if (budget > prompt) continue;  // some policies score no token until the budget is full
       CHECK(std::abs(last.scored - first.scored - static_cast<double>(more.scored)) <= 8);
     }
   }

@@ -52,7 +52,7 @@ TEST_CASE("a row of the same group shifts a prediction as far as its noise allow
   const double similarity = std::exp(-.5 / 4 - .5 / 16) * (1 - 1 / 1024.0) / loss;
   const Estimate half = estimator.estimate(row("b", "quest", 512, 50, 0));
   CHECK(half.mean == Approx(to_points(angle(50) + v * similarity / (v + n) * e, 100)));
-  // A model whose query heads do not share KV heads: eight tenths of the covariance.
+  // A model whose query heads do not share KV heads has 0.8 of the covariance.
   Record alone = row("b", "quest", 1024, 50, 0);
   alone.group = 1;
   CHECK(estimator.estimate(alone).mean == Approx(to_points(angle(50) + .8 * v / (v + n) * e, 100)));

@@ -1,4 +1,4 @@
-// Streams of work as flat arrays: equal works are stored once, everything else as in the source.
+// Streams of work as flat arrays: equal works are stored once, all other data as in the source.
 #include "lower/flat.hpp"
 
 #include <catch2/catch.hpp>

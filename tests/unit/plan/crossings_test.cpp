@@ -129,7 +129,7 @@ TEST_CASE("the interval of a crossing is where the ratio's interval contains 1")
   REQUIRE(found.size() == 1);
   CHECK(found[0].interval.low == Approx(16).epsilon(0.01));
   CHECK(found[0].interval.high == Approx(64).epsilon(0.01));
-  // Within a factor of 1000 nothing in the range is settled.
+  // Within a factor of 1000 the better variant is open in the whole range.
   Formula open{[](double x) { return x / 32; }, 1000};
   const auto wide = crossings_of(open, {1, 1024, false});
   CHECK(wide[0].interval.low == 1);

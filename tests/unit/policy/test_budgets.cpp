@@ -11,7 +11,8 @@ namespace {
 TEST_CASE("PyramidKV's budgets fall in equal integer steps over the layers") {
   // base 120, beta 20: least 6, most 240 − 6 = 234, step ⌊(234 − 6) / 4⌋ = 57.
   CHECK(pyramid_budgets({120, 1000, 8, 20}, 5) == Budgets{234, 177, 120, 63, 6});
-  // step ⌊228 / 3⌋ = 76: nothing is lost; ⌊228 / 7⌋ = 32: the last layer keeps 234 − 7·32 = 10 in place of 6.
+  // step ⌊228 / 3⌋ = 76: no token is lost to rounding; ⌊228 / 7⌋ = 32: the last layer keeps 234 − 7·32 = 10 in place of
+  // 6.
   CHECK(pyramid_budgets({120, 1000, 8, 20}, 4) == Budgets{234, 158, 82, 6});
   CHECK(pyramid_budgets({120, 1000, 8, 20}, 8).back() == 10);
 }

@@ -252,7 +252,7 @@ TEST_CASE("FreeKV forgets a recall once it has waited for it") {
   policy->decode_layer({&model, 0, 2, 101, moved, false}, ops);
   CHECK(ops.noted("recalled a") == labelled(ops.ops(), "convert layout")[0]);
   CHECK(ops.noted("recalled b") == labelled(ops.ops(), "convert layout")[1]);
-  ops.next_step();  // waits for both and recalls nothing: later steps do not depend on them
+  ops.next_step();  // waits for both and recalls no page: later steps do not depend on them
   policy->decode_layer({&model, 0, 2, 102, still, false}, ops);
   CHECK(ops.noted("recalled a") == -1);
   CHECK(ops.noted("recalled b") == -1);

@@ -122,7 +122,8 @@ TEST_CASE("an experiment's setting, metrics, intervals, origins and memory are c
     INFO(column);
     CHECK_FALSE(second.contains(column));
   }
-  // Owners of no bytes are omitted; where an allocation failed, its owners replace a peak that was never reached.
+  // Owners of no bytes are omitted; if an allocation failed, the owners at that time replace a peak that was never
+  // reached.
   CHECK(content.owners.objects() == json::parse(R"([
     {"id": 0, "pool": "hbm", "owner": "weights", "bytes": 16000000000, "color": "o", "owner_order": 0},
     {"id": 0, "pool": "hbm", "owner": "activations", "bytes": 20000000000, "color": "o", "owner_order": 1},
@@ -195,7 +196,7 @@ TEST_CASE("budgets solved by match: are shown as the requested cost and do not c
   CHECK(texts(content.series, "series") == Texts{"quest", "snapkv", "dense"});
   CHECK(content.defaults["budget"] == 100);  // the only cost of both policies that did not fail
   CHECK(content.defaults["cost"] == "bytes read");
-  // Costs of two quantities, or a budget of its own, cannot share an axis.
+  // Costs of two quantities, or a cost and a budget, cannot share an axis.
   sweep.add("quest", {{"policy.budget", std::int64_t{32}}}).subject.swept = {{"policy.budget", "32"}};
   content = sweep.read();
   CHECK(content.defaults["cost"].is_null());

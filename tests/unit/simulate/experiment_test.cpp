@@ -85,8 +85,8 @@ TEST_CASE("the parts of a step add up to its mean time even if only the last ste
 }
 
 TEST_CASE("a prompt of many seconds is read at the rate that the board sustains") {
-  // 4 · 4 heads · 16 numbers · 10⁶ · 10⁶ / 2 pairs · 4 layers at half of 100 TFLOP/s are 10.2 s of attention, and
-  // hardly anything else.
+  // 4 · 4 heads · 16 numbers · 10⁶ · 10⁶ / 2 pairs · 4 layers at half of 100 TFLOP/s are 10.2 s of attention, and other
+  // work is negligible.
   config::Run run = run_of(1'000'000, 1, 1);
   run.workload.batch = 1;
   const auto policy = tests::make("full", "", {1'000'000, 1});

@@ -42,7 +42,7 @@ TEST_CASE("codes share as much as the recipe states") {
   CHECK(cosine(book.spots(0, 3), book.spot(1)) == Approx(0.658).margin(margin));
   CHECK(cosine(book.type(), book.identity(3, true)) == Approx(std::sqrt(0.15)).margin(margin));
   // A value token and a token of running text share 0.5 of what is not the value's identity (0.36 · exp(−10 / 2.5) =
-  // 0.007 of the variance at its eleventh token) if they are of the same kind, and nothing otherwise.
+  // 0.007 of the variance at its eleventh token) if they are of the same kind, and otherwise none of it.
   int alike = 0;
   for (int kind = 0; kind < recipe.codes.token_kinds; ++kind) {
     const double shared = cosine(book.value(0, 10, true), book.odd(7, kind));

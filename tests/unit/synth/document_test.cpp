@@ -82,7 +82,7 @@ TEST_CASE("the question's queries follow the recipe, in its last tokens only") {
   }
   CHECK((keys[0] == 5 && keys[1] == 5));
   CHECK((values[0] == 2 && values[1] == 1));
-  CHECK(free.size() + next == 100 - 13);  // each has a content of its own
+  CHECK(free.size() + next == 100 - 13);  // each has its own content
   for (const SpecialToken& t : d.tokens) {
     if (t.kind == SpecialToken::Kind::kDecoy)
       CHECK(free.count(t.index) == 1);  // decoys match an existing question query
