@@ -263,7 +263,7 @@ TEST_CASE("models are found by the names used in papers") {
   }
 }
 
-TEST_CASE("agreement counts pairs whose published scores are ten points apart") {
+TEST_CASE("agreement counts pairs whose published scores are at least ten points apart") {
   std::vector<Cell> cells(3);
   cells[0].row.value = 10, cells[0].predicted = 20;
   cells[1].row.value = 15, cells[1].predicted = 30;

@@ -166,7 +166,7 @@ TEST_CASE("a changed number also changes the numbers derived from it, and no oth
       REQUIRE(found.count(key) == 1);
       CHECK(found.at(key) == Approx(value).epsilon(1e-12));
     }
-    // All changes are listed; of other keys, only one that is not a number.
+    // All changed numbers are listed, and in addition one key that is not a number.
     std::map<std::string, std::string> listed = followed(base.with(one.settings));
     listed.erase("link.pcie");
     CHECK(listed.size() == found.size());
