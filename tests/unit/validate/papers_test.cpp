@@ -214,8 +214,8 @@ TEST_CASE("a run on other traces is requested once for each, without effects") {
   CHECK(trace.find("recipe")->text() == "b");
   CHECK(trace.find("steps")->text() == "3");  // all other keys are unchanged
   const Suite suite = papers({paper}, [&](const std::vector<study::Point>& points) {
-    REQUIRE(points.size() ==
-            4);  // slow and fast, which inherits from it, each followed by the same run on the other trace
+    // Slow, and fast, which inherits from it, each followed by the same run on the other trace.
+    REQUIRE(points.size() == 4);
     CHECK(points[1].config.find("trace")->find("recipe")->text() == "b");
     CHECK(points[1].ask.effects == simulate::Effects::kNone);
     CHECK(points[0].ask.effects == simulate::Effects::kDetailed);
