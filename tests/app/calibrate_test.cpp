@@ -1,4 +1,4 @@
-// The loop of calibration: measuring this machine, fitting, rejecting, using.
+// The calibration loop: measure this machine, fit a profile, reject wrong input, use the profile.
 #include <fmt/format.h>
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -44,8 +44,8 @@ TEST_CASE("calibrate cpu measures this machine and writes a profile that can be 
   REQUIRE(again.code == 0);
   CHECK(slurp(scratch / "again.yaml") == text);
 
-  // A budget that hardly anything keeps does not cost the profile: stages that miss it keep the numbers of the base.
-  // The memory's rate is one point, which keeps its own error.
+  // A budget that hardly any stage meets does not prevent the profile: stages that miss it keep the base's numbers.
+  // The memory rate has a single point, which keeps its own error.
   std::smatch own_error;
   const std::regex of_memory("DRAM: [^\n]*\n[^\n]* p90 ([0-9.]+) %");
   REQUIRE(std::regex_search(again.err, own_error, of_memory));
@@ -95,7 +95,7 @@ TEST_CASE("a calibration that is impossible here reports what is missing") {
 
 TEST_CASE("a GPU's profile includes the host that was calibrated with it") {
   const Scratch scratch;
-  // Waits of 5 us: all that is fitted. Four of them, as one is held out.
+  // Waits of 5 us are all that is fitted; there are four, because one is held out.
   json document = {
       {"schema", "kvcast-kernels/1"}, {"environment", {{"device", "made by hand"}}}, {"rows", json::array()}};
   for (int i = 1; i <= 4; ++i) {
@@ -147,7 +147,7 @@ TEST_CASE("a calibration never replaces a file that it reads") {
     refuses({"calibrate", "cpu", "--from", results, "-o", out}, results);
     refuses({"calibrate", "cuda", "--from", results, "-o", out}, results);
   }
-  // Results that a run measures are written next to the profile: here in place of the one that it starts from.
+  // A run writes its measurements next to the profile; here they would overwrite the profile that it starts from.
   refuses({"calibrate", "cpu", "--profile", machine, "-o", scratch / "mine.yaml", "--program", "/bin/false"}, machine);
 }
 
@@ -205,7 +205,7 @@ TEST_CASE("validate kernels judges the fitted profiles by points that no fit has
                                   [](const json& c) { return c["id"] == "attention-a100_sxm-vllm:2"; });
   REQUIRE(first != suite["cases"].end());
   CHECK((*first)["quantity"] == "decode attention, 256 x 2 tokens, group 8");
-  // A host that was measured is judged as machines are, though none has it.
+  // A measured host is judged like a machine, although no machine has it.
   const auto of_host = [](const json& c) { return c["group"] == "epyc-2-cores hash look-up"; };
   CHECK(std::count_if(suite["cases"].begin(), suite["cases"].end(), of_host) == 7);
 }

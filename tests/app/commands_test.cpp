@@ -1,4 +1,4 @@
-// The commands as their users meet them: what they print, and with which code they end.
+// The commands as users see them: their output and their exit codes.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -88,7 +88,7 @@ TEST_CASE("a run reports time, memory, accuracy and the origin of each number") 
   const auto interval = r["intervals"]["decode.tokens_per_s"];
   CHECK(interval[0] < r["decode"]["tokens_per_s"]);
   CHECK(interval[1] > r["decode"]["tokens_per_s"]);
-  // Costs are off independently of each other: logarithms of what each makes of a step add as squares.
+  // Errors of costs are independent: the logarithms of their effects on a step add as squares.
   double below = 0, above = 0;
   for (const json& s : r["sensitivities"]) {
     CHECK_FALSE(s["keys"].empty());
@@ -109,7 +109,7 @@ TEST_CASE("a run reports time, memory, accuracy and the origin of each number") 
 }
 
 TEST_CASE("differences between the layers of a trace widen a run's interval") {
-  // Recalled pages differ from layer to layer; a policy that drops the prompt reads as much in all of them.
+  // Recalled pages differ from layer to layer; a policy that drops the prompt reads the same in all of them.
   const auto of_trace = [](const char* policy) -> json {
     const json r = run_json(policy, {"workload.prompt_tokens=2048"});
     for (const json& s : r["sensitivities"]) {
@@ -219,7 +219,7 @@ TEST_CASE("the run and explain commands in the README and the guide work as writ
     if (arguments[1] != "run" && arguments[1] != "explain" && arguments[1] != "policies") continue;
     INFO(line);
     const Output o = kvcast::test::kvcast({arguments.begin() + 1, arguments.end()});
-    CHECK_THAT(o.err, !Contains("kvcast: "));  // it may say what it is at
+    CHECK_THAT(o.err, !Contains("kvcast: "));  // progress messages are allowed
     CHECK(o.code == 0);
     ++found;
   }
@@ -247,7 +247,7 @@ TEST_CASE("an out-of-memory result names the failed request and the keys that ma
   const std::string whole = text({"workload.prompt_tokens=65536", "workload.batch=8"});
   CHECK_THAT(whole, Contains("are in use; another 62.3 GB for activations would exceed the capacity by 36.8 GB") &&
                         Contains("Activations are held for 8 prompts of 65536 tokens at once. workload.prefill_chunk"));
-  // A sequence takes 8.6 GB of cache and 7.8 GB of activations next to 16.1 GB of weights, of 41.5 GB.
+  // In 41.5 GB, a sequence takes 8.6 GB of cache and 7.8 GB of activations in addition to 16.1 GB of weights.
   CHECK_THAT(whole, Contains("The largest batch that fits is 1."));
   // The bytes occur once: those in use, not a peak that was never reached.
   CHECK(whole.find("weights  ") == whole.rfind("weights  "));

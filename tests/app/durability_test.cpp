@@ -1,4 +1,4 @@
-// Stores that outlive kills, full disks, foreign hands and many machines; signals; inputs that are no files.
+// Stores that survive kills, full disks, outside changes and many machines; signals; inputs that are not files.
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -42,7 +42,7 @@ void sweep(const std::string& config, const std::string& dir, const std::string&
   REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", dir, "--shard", shard}).code == 0);
 }
 
-// Waits until the program has said so on stderr.
+// Waits until the program has printed this on stderr.
 void wait_for_text(const std::string& file, const std::string& text) {
   for (int turn = 0; slurp(file).find(text) == std::string::npos; ++turn) {
     REQUIRE(turn < 30'000);  // a minute: the program has ended otherwise
@@ -191,7 +191,7 @@ TEST_CASE("opening a store detects an overwritten page of its file") {
   {
     std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
     for (const int page : {2, 3, 4, 5})
-      file.seekp(4096 * page) << std::string(64, '\xff');  // the heads of b-tree pages
+      file.seekp(4096 * page) << std::string(64, '\xff');  // the headers of b-tree pages
   }
   for (const char* command : {"report", "sweep"}) {
     std::vector<std::string> words = {command};
@@ -208,7 +208,7 @@ TEST_CASE("report reads a store in a folder that it cannot write to") {
   const Scratch scratch;
   sweep(scratch.write("sweep.yaml", kSmallSweep), scratch / "s", "1/4");
   std::filesystem::permissions(scratch / "s", std::filesystem::perms(0555));
-  // Root writes everywhere, unless it gives that right up.
+  // Root can write everywhere unless it gives up that right.
   const Output report = kvcast::test::kvcast({"report", scratch / "s", "-o", scratch / "page"},
                                              [] { prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE); });
   INFO(report.err);
@@ -300,7 +300,7 @@ TEST_CASE("an unwritable standard error stops no command, and no file reuses the
   const Output o = kvcast::test::kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=llama-3.2-1b",
                                          "--set", "prompt_tokens=300", "--set", "decode_steps=2", "--set", "layers=1"},
                                         [] { close(STDIN_FILENO), close(STDOUT_FILENO), close(STDERR_FILENO); });
-  CHECK(o.code == 3);  // it could not say that it is done
+  CHECK(o.code == 3);  // it could not report that it is done
   CHECK(kvcast::test::kvcast({"trace", "check", trace}).code == 0);
 }
 

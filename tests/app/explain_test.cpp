@@ -1,4 +1,4 @@
-// `kvcast explain`: the operations are those of the step, the sequences and the GPU that the text names.
+// `kvcast explain` lists the operations of the step, the sequences and the GPU that its text names.
 #include <catch2/catch.hpp>
 #include <regex>
 #include <set>

@@ -18,7 +18,7 @@ namespace {
 
 const std::string kTableHeader = "paper,table,model,benchmark,context,task,method,budget,budget_unit,value,unit\n";
 
-// A data folder like the project's, except that its evidence is a single table: fits of it take no time.
+// A data folder like the project's, except that its evidence is a single table, so that fits take no time.
 class SmallData {
  public:
   SmallData() {

@@ -220,7 +220,7 @@ TEST_CASE("errors in a trace file are reported with its name") {
   CHECK_THAT(kvcast::test::kvcast({"replay", "--trace", turned, "--policy", "full"}).err,
              Contains(turned + ": " + what));
 
-  // A file has the queries that it has: no key of a configuration adds any.
+  // The queries of a file are fixed: no key of a configuration adds any.
   const Output queries = kvcast::test::kvcast({"replay", "--trace", trace, "--policy", "h2o", "--set", "budget=64"});
   CHECK(queries.code == 2);
   CHECK_THAT(queries.err, Contains("Use a capture with more queries") && !Contains("trace.window"));

@@ -1,4 +1,4 @@
-// `kvcast keys`: the reference of a run's keys, and the page that is made of it.
+// `kvcast keys`: the reference of a run's keys, and the page generated from it.
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <set>

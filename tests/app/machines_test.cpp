@@ -1,4 +1,4 @@
-// Machines and models as users meet them: listed, shown, and altered from the command line.
+// Machines and models as users see them: listed, shown, and altered from the command line.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>

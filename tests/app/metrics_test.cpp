@@ -1,4 +1,4 @@
-// `kvcast metrics`: the reference of the numbers, and the page that is made of it.
+// `kvcast metrics`: the reference of the numbers, and the page generated from it.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>

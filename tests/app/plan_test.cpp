@@ -1,4 +1,4 @@
-// Plans as their users run them: the ready ones, JSON as it is relied on, stores, and mistakes.
+// Plans as users run them: the supplied plans, the JSON that programs read, stores, and errors.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -154,7 +154,7 @@ TEST_CASE("a policy without a map's metric is no candidate, and a map without a 
     CHECK(cell["told_apart"].is_null());
   }
   CHECK_THAT(answer["details"].dump(), Contains("kivi is no candidate where it has no accuracy.task.share_of_full: "));
-  // A factor is that of a simulated cell, and is not copied to those that are inferred from it.
+  // A factor belongs to a simulated cell and is not copied to the cells that are inferred from it.
   const json both = answer_to(
       "map: {x: workload.batch, y: hardware.gpu.hbm_bandwidth, from: [1, x0.5], to: [16, x2], policies: [full, "
       "{name: quest, budget: 256}]}");
@@ -231,7 +231,7 @@ TEST_CASE("bottlenecks are those of the metric's phase, and targets that only la
   const json answers = json::parse(out.out)["answers"];
   CHECK(answers[0]["binding_resource"] == "tensor cores");
   CHECK(answers[1]["binding_resource"] == "HBM bandwidth");
-  // Weights of 16 GB take 8 ms at 2 TB/s: 10 ms are met by the card, and missed at a quarter of its bandwidth.
+  // Weights of 16 GB take 8 ms at 2 TB/s: the GPU meets 10 ms, and misses it at a quarter of its bandwidth.
   CHECK(answers[2]["value"].get<double>() ==
         Catch::Detail::Approx(4 * 2.039e12).epsilon(0.01));  // the end of the range
   CHECK_THAT(answers[2]["text"].get<std::string>(), Contains("the range ends there"));
@@ -273,7 +273,7 @@ TEST_CASE("every ready plan answers all of its questions", "[minutes]") {
   const Scratch scratch;
   for (const auto& entry : std::filesystem::directory_iterator(KVCAST_SOURCE_DIR "/configs/plans")) {
     INFO(entry.path());
-    // Short prompts, few steps and no score: that all questions have answers, not which.
+    // Prompts are short, steps few and scores absent: the test checks that questions have answers, not their values.
     const std::string text = slurp(entry.path().string());
     std::string small = text;
     for (const auto& [from, to] : {std::pair{"65536", "8192"},

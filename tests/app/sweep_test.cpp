@@ -231,8 +231,8 @@ TEST_CASE("a report's findings respect the score floor, and its tables contain t
 
 TEST_CASE("a sweep names the memory requests that exceeded the capacity") {
   const Scratch scratch;
-  // 16 GB of weights of 16 bits and activations of 4 prompts of 32768 tokens: far above 24 GB in one go. In chunks of
-  // 1024 tokens a prompt after the other, 4 GiB of KV pairs for each (128 KiB a token) are what no longer fits.
+  // Weights of 16 bits take 16 GB; activations of 4 prompts of 32768 tokens at once go far beyond 24 GB. With one
+  // prompt after another in chunks of 1024 tokens, the 4 GiB of KV pairs per prompt (128 KiB per token) no longer fit.
   const std::string text =
       "model: llama-3.1-8b\nhardware: rtx-4090\npolicy: full\n"
       "trace: {recipe: needle, layers: 1, steps: 1}\n"

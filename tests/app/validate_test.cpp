@@ -1,4 +1,4 @@
-// kvcast validate as its users meet it: points, claims of papers, published scores.
+// kvcast validate as users see it: points, claims of papers, published scores.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -300,7 +300,7 @@ TEST_CASE("validate accuracy can repeat predictions without a part of the trace 
   const json a = r["ablations"][0];
   CHECK(a["name"] == "question-sees-values");
   CHECK(a["n"] == 6);
-  // Exact top-k does not look at the question; what SnapKV keeps by it can only be found the better.
+  // Exact top-k does not use the question; SnapKV's selection by the question can only improve.
   CHECK(a["methods"]["Exact-TopK"]["shift"].get<double>() == Approx(0).margin(3));
   CHECK(a["methods"]["SnapKV"]["shift"].get<double>() > 0);
   CHECK(a["methods"]["SnapKV"]["curve"].size() == 2);

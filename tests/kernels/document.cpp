@@ -182,7 +182,7 @@ TEST_CASE("a kernel that is wrong at a measured size yields no number there, and
   const Json j = Json::parse(content(path), "rows");
   REQUIRE(j.find("rows")->elements().size() == 1);
   CHECK(j.find("rows")->elements()[0].find("axes")->find("n")->number() == 1);
-  CHECK(run_program(program_of(count_calls), options) == 0);  // was not kept as done
+  CHECK(run_program(program_of(count_calls), options) == 0);  // the wrong case was not recorded as done
   CHECK(Json::parse(content(path), "rows").find("rows")->elements().size() == 2);
 }
 
@@ -195,7 +195,7 @@ namespace {
 
 int attempts = 0;
 
-// Cases 1 and 2 throw, and 2 spoils the device for good; the check itself where n = 5.
+// Cases 1 and 2 throw, and case 2 breaks the device permanently; the check itself throws at n = 5.
 void throws(State& state) {
   ++attempts;
   const std::int64_t n = state.integer("n");
@@ -257,7 +257,7 @@ void hangs(State& state) {
   count_calls(state);
 }
 
-// The exit code of a process of its own.
+// Runs the program in a process of its own; returns the exit code.
 int run_apart(const Program& program, const Options& options) {
   const pid_t child = fork();
   if (child == 0) std::_Exit(run_program(program, options));

@@ -1,4 +1,4 @@
-// Does the emulator behave like a GPU, and does it detect the errors that it exists to detect?
+// Checks that the emulator behaves like a GPU and detects the errors that it exists to detect.
 #include "device/emulator.hpp"
 
 #include <catch2/catch.hpp>
@@ -188,7 +188,7 @@ TEST_CASE("rows are split so that blocks fill whole rounds of the multiprocessor
   const auto splits = [](int tokens, int blocks) { return AttentionRun::splits_for(tokens, blocks, 132); };
   // Two blocks fit on each of 132: 264 in a round. Eight rows fill one with 33 parts each.
   CHECK(splits(131072, 8) == 33);
-  // 180 rows fill 180 of 264 places; four parts come to 720 blocks in three rounds, each a quarter as long: 0.75.
+  // 180 rows fill 180 of 264 slots; four parts come to 720 blocks in three rounds, each a quarter as long: 0.75.
   CHECK(splits(131072, 180) == 4);
   // 300 rows take two rounds; two parts take three rounds half as long.
   CHECK(splits(131072, 300) == 2);

@@ -1,4 +1,4 @@
-// Do the emulator's streams show a missing event?
+// Checks that the emulator's streams expose a missing event.
 #include "device/lazy_queue.hpp"
 
 #include <catch2/catch.hpp>
