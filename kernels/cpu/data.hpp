@@ -69,7 +69,7 @@ inline std::vector<float> values_of(const Rows& bf16) {
   return out;
 }
 
-// count tokens of 0 .. n−1 in ascending-or-not random runs of run neighbours: count / run runs, no token twice.
+// Returns distinct tokens of 0 .. n−1 in count / run runs of `run` neighbours; the runs are in random order.
 inline std::vector<std::uint32_t> random_runs(std::uint64_t seed, std::uint32_t n, std::uint32_t count,
                                               std::uint32_t run) {
   std::vector<std::uint32_t> ids;
@@ -80,14 +80,14 @@ inline std::vector<std::uint32_t> random_runs(std::uint64_t seed, std::uint32_t 
   return ids;
 }
 
-// Number of calls that can each read `read` rows of `there` without repeating any; at most 64. A case that read the
+// Number of calls that can each read `read` of the `there` rows without repeating any; at most 64. A case that read the
 // same rows repeatedly would find some of them in a cache, whatever is read in between.
 inline std::size_t fresh_calls(const State& state, std::size_t there, std::size_t read) {
   constexpr std::size_t kMostCalls = 64;
   return state.checking() || state.mode() != Mode::kCold ? 1 : std::clamp<std::size_t>(there / read, 1, kMostCalls);
 }
 
-// Skips a case that wants more threads than there are cores: they would measure the scheduler.
+// Skips a case that needs more threads than there are cores, because it would measure the scheduler.
 inline bool too_many_threads(const Machine& machine, std::int64_t threads) { return threads > machine.cores; }
 
 }  // namespace kvcast::kernels

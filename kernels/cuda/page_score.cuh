@@ -1,4 +1,4 @@
-// Kernels that score pages from their summaries; what they compute: page_score.cu.
+// Kernels that score pages from their summaries; page_score.cu describes their results.
 #pragma once
 
 #include "cuda/case.hpp"
@@ -126,7 +126,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(512) softmax_mean(ScoreShape s, const float* raw, fl
             threads = static_cast<int>(block_threads());
   const std::size_t pages = static_cast<std::size_t>(s.pages);
   const float* rows = raw + static_cast<std::size_t>(head * s.group) * pages;
-  // The row's maximum, and then the logarithm of what its weights are divided by.
+  // The row's maximum, and then the logarithm of the divisor of its weights.
   float level[kMostScoreGroup], sums[kMostScoreGroup];
   KVCAST_UNROLL
   for (int g = 0; g < kMostScoreGroup; ++g) level[g] = kLowest, sums[g] = 0;
@@ -140,7 +140,7 @@ KVCAST_KERNEL KVCAST_BOUNDS(512) softmax_mean(ScoreShape s, const float* raw, fl
   const auto log2_of = [&](int g, int p) {
     return rows[static_cast<std::size_t>(g) * pages + static_cast<std::size_t>(p)] * 1.44269504f;
   };
-  // The heads are enough to load at a time.
+  // The loads of all heads at once are enough in flight, so that the loop over pages is not unrolled.
   KVCAST_ROLLED
   for (int p = thread; p < s.pages; p += threads) each_head([&](int g) { level[g] = fmaxf(level[g], log2_of(g, p)); });
   each_head([&](int g) { level[g] = block_join(level[g], red, [](float a, float b) { return fmaxf(a, b); }); });

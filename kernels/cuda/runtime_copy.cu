@@ -189,7 +189,7 @@ void run(State& state) {
       {.waits_for_host = c.clock == "host", .issue_only = c.clock == "issue", .flush = false, .launches = calls});
 }
 
-// The host's time of a call moves the predictions of offloading policies more than any other number.
+// The host's time of a call affects the predictions of offloading policies more than any other number.
 bool urgent(const Case& c) {
   const auto is = [&](const char* axis, const char* value) {
     return std::find(c.begin(), c.end(), std::pair<std::string, std::string>(axis, value)) != c.end();

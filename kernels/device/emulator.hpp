@@ -2,8 +2,7 @@
 // kernels with their references without a GPU; it does not model time.
 //
 // It detects wrong indices and masks, wrong fragment layouts of tensor-core products, misaligned 16-byte accesses,
-// reads
-// of asynchronous copies that were not waited for, barriers that not all threads reach, and missing barriers (the
+// reads of asynchronous copies that were not waited for, barriers that not all threads reach, and missing barriers (the
 // threads of a block run in ascending or in descending order between barriers, and shared memory starts as NaN). It
 // cannot detect errors in the memory order between blocks, bank conflicts, or anything that depends on time.
 #pragma once

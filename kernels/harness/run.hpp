@@ -17,10 +17,10 @@ struct Program {
   Machine machine;
   Json environment;
   std::vector<Bench> benches;
-  // After something was thrown: why nothing more can be measured in this process (an illegal access spoils a CUDA
-  // context for good), or nothing where it can go on. None: it always can.
+  // Called after an exception: returns why nothing more can be measured in this process (an illegal access breaks a
+  // CUDA context permanently), or an empty text if it can continue. Null: it always can.
   std::function<std::string()> broken;
-  double case_seconds = 0;  // a case or a check that takes longer hangs, and the device with it; 0: wait for ever
+  double case_seconds = 0;  // longer cases and checks count as hanging, and so does the device; 0: waits for ever
 };
 
 // The exit code: 0 done, 1 a check failed, 3 cases are left, 4 the same because the device broke.
@@ -44,16 +44,16 @@ struct Pending {
   Mode mode;
 };
 
-// The order of a session. As listed; or, where time is short, round robin over the benchmarks, each in spread order,
-// urgent cases first, with as many cases a round as it has turns: unmeasured cases then thin out every grid, instead of
+// The order of a session: as listed or, when time is short, round robin over the benchmarks, each in spread order with
+// urgent cases first and as many cases per round as it has turns. Unmeasured cases then thin out every grid, instead of
 // being all those at the end of the list. The cases of a benchmark are adjacent in `cases`.
 class Visits {
  public:
   Visits(std::vector<Pending> cases, bool spread);
-  // Null where none is left. again: another one of the benchmark that had the last, while it has one: a case that was
-  // skipped took no turn.
+  // Null if none is left. again: another case of the benchmark that had the last one, if it has any left, because a
+  // skipped case takes no turn.
   const Pending* next(bool again);
-  // The next of this benchmark, whatever its turn; null where it has none left.
+  // The next case of this benchmark, regardless of turns; null if it has none left.
   const Pending* next_of(const Bench* bench);
   std::size_t left() const { return left_; }
 

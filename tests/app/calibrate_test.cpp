@@ -1,4 +1,4 @@
-// The loop of calibration: measuring this machine, fitting, rejecting, using.
+// The calibration loop: measure this machine, fit a profile, reject wrong input, use the profile.
 #include <fmt/format.h>
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -21,7 +21,7 @@ std::vector<std::string> measure_host(const std::string& out) {
 
 }  // namespace
 
-TEST_CASE("calibrate cpu measures this machine, and its profile can be fitted again and used", "[minutes]") {
+TEST_CASE("calibrate cpu measures this machine and writes a profile that can be fitted again and used", "[minutes]") {
   const Scratch scratch;
   const std::string profile = scratch / "host.yaml", results = scratch / "host.results.json";
   const Output measured = kvcast::test::kvcast(measure_host(profile));
@@ -44,8 +44,8 @@ TEST_CASE("calibrate cpu measures this machine, and its profile can be fitted ag
   REQUIRE(again.code == 0);
   CHECK(slurp(scratch / "again.yaml") == text);
 
-  // A budget that hardly anything keeps does not cost the profile: stages that miss it keep the numbers of the base.
-  // The memory's rate is one point, which keeps its own error.
+  // A budget that hardly any stage meets does not prevent the profile: stages that miss it keep the base's numbers.
+  // The memory rate has a single point, which keeps its own error.
   std::smatch own_error;
   const std::regex of_memory("DRAM: [^\n]*\n[^\n]* p90 ([0-9.]+) %");
   REQUIRE(std::regex_search(again.err, own_error, of_memory));
@@ -71,7 +71,7 @@ TEST_CASE("calibrate cpu measures this machine, and its profile can be fitted ag
   CHECK(json::parse(used.out)["decode"]["tokens_per_s"].get<double>() > 0);
 }
 
-TEST_CASE("what cannot be calibrated here says what is missing") {
+TEST_CASE("a calibration that is impossible here reports what is missing") {
   const Scratch scratch;
   const Output no_program =
       kvcast::test::kvcast({"calibrate", "cuda", "-o", scratch / "p.yaml", "--program", scratch / "nothing"});
@@ -93,9 +93,9 @@ TEST_CASE("what cannot be calibrated here says what is missing") {
   CHECK_FALSE(std::filesystem::exists(scratch / "p.yaml"));
 }
 
-TEST_CASE("a GPU's profile takes the host that was calibrated beside it") {
+TEST_CASE("a GPU's profile includes the host that was calibrated with it") {
   const Scratch scratch;
-  // Waits of 5 us: all that is fitted. Four of them, as one is held out.
+  // Waits of 5 us are all that is fitted; there are four, because one is held out.
   json document = {
       {"schema", "kvcast-kernels/1"}, {"environment", {{"device", "made by hand"}}}, {"rows", json::array()}};
   for (int i = 1; i <= 4; ++i) {
@@ -147,11 +147,11 @@ TEST_CASE("a calibration never replaces a file that it reads") {
     refuses({"calibrate", "cpu", "--from", results, "-o", out}, results);
     refuses({"calibrate", "cuda", "--from", results, "-o", out}, results);
   }
-  // Results that a run measures are written next to the profile: here in place of the one that it starts from.
+  // A run writes its measurements next to the profile; here they would overwrite the profile that it starts from.
   refuses({"calibrate", "cpu", "--profile", machine, "-o", scratch / "mine.yaml", "--program", "/bin/false"}, machine);
 }
 
-TEST_CASE("a file that is named twice is refused, since its rows would count twice") {
+TEST_CASE("calibrate refuses a file that is given twice, whose rows would count twice") {
   const Scratch scratch;
   const std::string points = scratch / "points.csv", results = scratch / "cpu.json", out = scratch / "out.yaml";
   std::filesystem::copy_file(KVCAST_SOURCE_DIR "/configs/hardware/points/gemm-l40s-sglang.csv", points);
@@ -166,7 +166,8 @@ TEST_CASE("a file that is named twice is refused, since its rows would count twi
   }
 }
 
-TEST_CASE("a host that no profile may have is not written, and a stage without held-out points has no error there") {
+TEST_CASE(
+    "a host outside the allowed range is not written, and a stage without held-out points has no held-out error") {
   const Scratch scratch;
   json document = json::parse(slurp(KVCAST_SOURCE_DIR "/configs/validation/gpu/h200-kvcast/cpu.json"));
   for (json& row : document["rows"]) {
@@ -204,12 +205,12 @@ TEST_CASE("validate kernels judges the fitted profiles by points that no fit has
                                   [](const json& c) { return c["id"] == "attention-a100_sxm-vllm:2"; });
   REQUIRE(first != suite["cases"].end());
   CHECK((*first)["quantity"] == "decode attention, 256 x 2 tokens, group 8");
-  // A host that was measured is judged as machines are, though none has it.
+  // A measured host is judged like a machine, although no machine has it.
   const auto of_host = [](const json& c) { return c["group"] == "epyc-2-cores hash look-up"; };
   CHECK(std::count_if(suite["cases"].begin(), suite["cases"].end(), of_host) == 7);
 }
 
-TEST_CASE("a point that names its kernel is held against the profile of that kernel") {
+TEST_CASE("a point that names its kernel is compared with the profile of that kernel") {
   // One row of 2 tokens: FlashInfer takes half of FlashAttention's time on L40S, and both are SGLang.
   const Scratch scratch;
   const auto bias = [&](const std::string& kernel, const std::string& us) {

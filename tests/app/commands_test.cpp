@@ -1,4 +1,4 @@
-// The commands as their users meet them: what they print, and with which code they end.
+// The commands as users see them: their output and their exit codes.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -31,7 +31,7 @@ json run_json(const std::string& policy, const std::vector<std::string>& setting
 
 }  // namespace
 
-TEST_CASE("help ends well, a wrong command line with 2") {
+TEST_CASE("help exits with 0 and a wrong command line with 2") {
   CHECK(kvcast::test::kvcast({"--help"}).code == 0);
   for (const char* command : {"run", "sweep", "report", "replay", "simulate", "trace", "policies", "metrics", "explain",
                               "validate", "profile", "calibrate"}) {
@@ -50,7 +50,7 @@ TEST_CASE("help ends well, a wrong command line with 2") {
   CHECK(kvcast::test::kvcast({"sweep", "configs/sweeps/quickstart.yaml"}).code == 2);
 }
 
-TEST_CASE("a mistake in a config names file, line and column and what is known") {
+TEST_CASE("an error in a config names file, line, column and the known values") {
   const Scratch scratch;
   const std::string path = scratch.write("run.yaml", small_run("{name: quest, budgt: 64}"));
   const Output o = kvcast::test::kvcast({"run", path});
@@ -62,7 +62,7 @@ TEST_CASE("a mistake in a config names file, line and column and what is known")
   CHECK_THAT(unknown.err, Contains("b.yaml:3:9") && Contains("qest") && Contains("quest"));
 }
 
-TEST_CASE("YAML that is not what it seems is refused") {
+TEST_CASE("ambiguous and malformed YAML is refused") {
   const Scratch scratch;
   for (const char* text :
        {"model: &a {x: *a}\n", "model: a\n---\nmodel: b\n", "model: a\nmodel: b\n", "[1, 2", "", "42\n",
@@ -74,7 +74,7 @@ TEST_CASE("YAML that is not what it seems is refused") {
   }
 }
 
-TEST_CASE("a run reports time, memory, accuracy and where each number comes from") {
+TEST_CASE("a run reports time, memory, accuracy and the origin of each number") {
   const json r = run_json("{name: snapkv, budget: 256}");
   CHECK(r["oom"].is_null());
   const double tpot = r["decode"]["tpot_s"]["mean"];
@@ -88,7 +88,7 @@ TEST_CASE("a run reports time, memory, accuracy and where each number comes from
   const auto interval = r["intervals"]["decode.tokens_per_s"];
   CHECK(interval[0] < r["decode"]["tokens_per_s"]);
   CHECK(interval[1] > r["decode"]["tokens_per_s"]);
-  // Costs are off independently of each other: logarithms of what each makes of a step add as squares.
+  // Errors of costs are independent: the logarithms of their effects on a step add as squares.
   double below = 0, above = 0;
   for (const json& s : r["sensitivities"]) {
     CHECK_FALSE(s["keys"].empty());
@@ -108,8 +108,8 @@ TEST_CASE("a run reports time, memory, accuracy and where each number comes from
   CHECK(r["engine"]["events"].get<std::int64_t>() > 0);
 }
 
-TEST_CASE("what hangs on the layers that a trace happens to hold widens a run's interval") {
-  // Recalled pages differ from layer to layer; a policy that drops the prompt reads as much in all of them.
+TEST_CASE("differences between the layers of a trace widen a run's interval") {
+  // Recalled pages differ from layer to layer; a policy that drops the prompt reads the same in all of them.
   const auto of_trace = [](const char* policy) -> json {
     const json r = run_json(policy, {"workload.prompt_tokens=2048"});
     for (const json& s : r["sensitivities"]) {
@@ -150,7 +150,7 @@ TEST_CASE("a few sampled contexts come within 1 % of every generated token simul
   }
 }
 
-TEST_CASE("no key is without effect", "[minutes]") {
+TEST_CASE("every key has an effect", "[minutes]") {
   const json base = run_json("{name: quest, budget: 256}");
   const auto numbers = [](json r) {
     r.erase("config");
@@ -185,7 +185,7 @@ TEST_CASE("no key is without effect", "[minutes]") {
   }
 }
 
-TEST_CASE("full KV at batch 4 and 32K does not fit in 40 GB with a one-shot prefill, FreeKV does", "[minutes]") {
+TEST_CASE("at batch 4 and 32K with a one-shot prefill, full KV does not fit in 40 GB and FreeKV does", "[minutes]") {
   const Output full = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--json"});
   REQUIRE(full.code == 0);
   const json oom = json::parse(full.out)["oom"];
@@ -199,14 +199,14 @@ TEST_CASE("full KV at batch 4 and 32K does not fit in 40 GB with a one-shot pref
   CHECK(json::parse(freekv.out)["oom"].is_null());
 }
 
-TEST_CASE("help is a word as well as an option") {
+TEST_CASE("help is a command as well as an option") {
   CHECK(kvcast::test::kvcast({"help"}).out == kvcast::test::kvcast({"--help"}).out);
   const Output o = kvcast::test::kvcast({"help", "trace", "synth"});
   CHECK(o.code == 0);
   CHECK_THAT(o.out, Contains("Usage: kvcast trace synth"));
 }
 
-TEST_CASE("the commands in the README and the guide that run and explain work as written", "[minutes]") {
+TEST_CASE("the run and explain commands in the README and the guide work as written", "[minutes]") {
   const Scratch scratch;
   const std::string source = KVCAST_SOURCE_DIR;
   std::istringstream lines(kvcast::test::slurp(source + "/README.md") + kvcast::test::slurp(source + "/docs/guide.md"));
@@ -219,14 +219,14 @@ TEST_CASE("the commands in the README and the guide that run and explain work as
     if (arguments[1] != "run" && arguments[1] != "explain" && arguments[1] != "policies") continue;
     INFO(line);
     const Output o = kvcast::test::kvcast({arguments.begin() + 1, arguments.end()});
-    CHECK_THAT(o.err, !Contains("kvcast: "));  // it may say what it is at
+    CHECK_THAT(o.err, !Contains("kvcast: "));  // progress messages are allowed
     CHECK(o.code == 0);
     ++found;
   }
   CHECK(found >= 5);
 }
 
-TEST_CASE("full attention keeps its task score for certain, and rounded caches have none") {
+TEST_CASE("full attention keeps its task score exactly, and rounded caches have none") {
   const json full = run_json("full");
   CHECK(full["accuracy"]["task"]["share_of_full"] == 1);
   CHECK(full["accuracy"]["task"]["interval"] == json({1, 1}));
@@ -238,7 +238,7 @@ TEST_CASE("full attention keeps its task score for certain, and rounded caches h
   CHECK(run_json("full", {"deployment.kv_cache=int4"})["accuracy"]["task"].is_null());
 }
 
-TEST_CASE("what does not fit says what asked for the memory, and which keys make it smaller", "[minutes]") {
+TEST_CASE("an out-of-memory result names the failed request and the keys that make it smaller", "[minutes]") {
   const auto text = [](const std::vector<std::string>& settings) {
     std::vector<std::string> arguments = {"run", "configs/runs/quickstart.yaml", "--set", "policy=full"};
     for (const std::string& s : settings) arguments.insert(arguments.end(), {"--set", s});
@@ -247,7 +247,7 @@ TEST_CASE("what does not fit says what asked for the memory, and which keys make
   const std::string whole = text({"workload.prompt_tokens=65536", "workload.batch=8"});
   CHECK_THAT(whole, Contains("are in use; another 62.3 GB for activations would exceed the capacity by 36.8 GB") &&
                         Contains("Activations are held for 8 prompts of 65536 tokens at once. workload.prefill_chunk"));
-  // A sequence takes 8.6 GB of cache and 7.8 GB of activations next to 16.1 GB of weights, of 41.5 GB.
+  // In 41.5 GB, a sequence takes 8.6 GB of cache and 7.8 GB of activations in addition to 16.1 GB of weights.
   CHECK_THAT(whole, Contains("The largest batch that fits is 1."));
   // The bytes occur once: those in use, not a peak that was never reached.
   CHECK(whole.find("weights  ") == whole.rfind("weights  "));
@@ -276,7 +276,7 @@ TEST_CASE("a run prints every number with its unit, interval and origin") {
   CHECK(r["origin_shares"]["prefill"]["literature"].get<double>() > 0.01);
 }
 
-TEST_CASE("a run says where a budget is filled only after the replayed steps") {
+TEST_CASE("a run reports when a budget is filled only after the replayed steps") {
   // 512 tokens are reached after 256 of 768 generated ones; full attention has no budget.
   const std::vector<std::string> longer = {"workload.prompt_tokens=256", "workload.decode_tokens=768"};
   CHECK(run_json("{name: tova, budget: 512}", longer)["origin"]["accuracy"] == "extrapolated");
@@ -303,7 +303,7 @@ TEST_CASE("KV of Llama-3.1-70B at batch 32 and 32K takes 320 GiB") {
   REQUIRE(!r["oom"].is_null());  // far beyond one GPU
 }
 
-TEST_CASE("simulate answers the graph of the interface description") {
+TEST_CASE("simulate computes the makespan of the graph in the interface description") {
   const Scratch scratch;
   const std::string graph = scratch.write(
       "g.json",
@@ -318,7 +318,7 @@ TEST_CASE("simulate answers the graph of the interface description") {
   CHECK(kvcast::test::kvcast({"simulate", scratch.write("bad.json", "{\"resources\": [}"), "--json"}).code == 2);
 }
 
-TEST_CASE("a trace that was written is replayed, and the selections go by layer, step and head") {
+TEST_CASE("a written trace can be replayed, and its selections are ordered by layer, step and head") {
   const Scratch scratch;
   const std::string trace = scratch / "t.safetensors";
   REQUIRE(kvcast::test::kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=llama-3.2-1b", "--set",

@@ -21,7 +21,7 @@ json run(const std::string& policy, const std::vector<std::string>& settings = {
 
 }  // namespace
 
-TEST_CASE("sparse prefill is faster before the first token and the same after it") {
+TEST_CASE("sparse prefill shortens the time to the first token and leaves the steps unchanged") {
   const std::string quest = "{name: quest, budget: 256}";
   const json alone = run(quest), sparse = run("{name: minference, vertical: 50, slash: 100, then: " + quest + "}");
   CHECK(sparse["decode"]["tpot_s"]["mean"] == alone["decode"]["tpot_s"]["mean"]);
@@ -33,7 +33,7 @@ TEST_CASE("sparse prefill is faster before the first token and the same after it
   CHECK(given["prefill"]["ttft_s"] < run("{name: xattention, density: 0.9, then: " + quest + "}")["prefill"]["ttft_s"]);
 }
 
-TEST_CASE("files of compositions take settings for what is inside") {
+TEST_CASE("composition files accept settings of the policies inside") {
   const json small = run("{name: kivi-quest}", {"policy.selector.budget=64"});
   const json large = run("{name: kivi-quest}", {"policy.selector.budget=512"});
   // Whole pages of 16, except the last one if it is among them.
@@ -43,7 +43,7 @@ TEST_CASE("files of compositions take settings for what is inside") {
   CHECK(run("{name: rocketkv-adakv-sparq, budget: 256}")["accuracy"]["attended_mean"].get<double>() <= 129);
 }
 
-TEST_CASE("a mistake inside a policy is named at its place") {
+TEST_CASE("an error inside a policy is reported at its location") {
   const Scratch scratch;
   const std::string path = scratch.write("run.yaml", kRun + "{name: minference, then: {name: quest, bugdet: 64}}\n");
   const Output o = kvcast::test::kvcast({"run", path});
@@ -58,7 +58,7 @@ TEST_CASE("a mistake inside a policy is named at its place") {
   CHECK_THAT(twice.err, Contains("then: the prompt has a sparse pattern already"));
 }
 
-TEST_CASE("a run with a sparse prompt says that its task score leaves out a part of the loss") {
+TEST_CASE("a run with a sparse prompt reports that its task score leaves out a part of the loss") {
   const Scratch scratch;
   const std::string path = scratch.write("run.yaml", kRun + "{name: minference, then: {name: quest, budget: 256}}\n");
   const std::string out = kvcast::test::kvcast({"run", path, "--set", "score=ruler"}).out;
@@ -67,7 +67,7 @@ TEST_CASE("a run with a sparse prompt says that its task score leaves out a part
   CHECK_THAT(out, Contains("No score of ruler is predicted") && !Contains("--set score=ruler predicts"));
 }
 
-TEST_CASE("policies say whether they fit into frames") {
+TEST_CASE("policies --json states which policies can be stages of a composition") {
   const json all = json::parse(kvcast::test::kvcast({"policies", "--json"}).out);
   for (const json& policy : all) {
     if (policy["name"] == "adakv" || policy["name"] == "sparq") CHECK(policy["stages"] == true);
@@ -76,7 +76,7 @@ TEST_CASE("policies say whether they fit into frames") {
   CHECK(all.size() >= 43);
 }
 
-TEST_CASE("bases measured on a trace serve the policies that read them") {
+TEST_CASE("policies read the bases measured on a trace") {
   const Scratch scratch;
   const std::string trace = scratch / "t.safetensors", bases = scratch / "b.safetensors";
   REQUIRE(kvcast::test::kvcast({"trace", "synth", "needle", "-o", trace, "--set", "prompt_tokens=600"}).code == 0);
@@ -96,7 +96,7 @@ TEST_CASE("bases measured on a trace serve the policies that read them") {
   CHECK(mass({"--set", "basis=" + bases}) == Approx(mass({})).epsilon(1e-6));
 }
 
-TEST_CASE("a policy without its profile, or with too wide a window, is named") {
+TEST_CASE("a policy without its profile or with too wide a window is refused by name") {
   const Scratch scratch;
   const auto error = [&](const std::string& policy) {
     const std::string run = scratch.write("run.yaml",
@@ -120,7 +120,7 @@ TEST_CASE("a policy without its profile, or with too wide a window, is named") {
   CHECK_THAT(replay.err, Contains("compresskv needs a profile of the model with "));
 }
 
-TEST_CASE("a run says why it has no task score") {
+TEST_CASE("a run states why it has no task score") {
   const Scratch scratch;
   const auto text = [&](const std::string& policy) {
     return kvcast::test::kvcast({"run", scratch.write("run.yaml", kRun + policy + "\n")}).out;

@@ -1,4 +1,4 @@
-// Stores that outlive kills, full disks, foreign hands and many machines; signals; inputs that are no files.
+// Stores that survive kills, full disks, outside changes and many machines; signals; inputs that are not files.
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -42,7 +42,7 @@ void sweep(const std::string& config, const std::string& dir, const std::string&
   REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", dir, "--shard", shard}).code == 0);
 }
 
-// Waits until the program has said so on stderr.
+// Waits until the program has printed this on stderr.
 void wait_for_text(const std::string& file, const std::string& text) {
   for (int turn = 0; slurp(file).find(text) == std::string::npos; ++turn) {
     REQUIRE(turn < 30'000);  // a minute: the program has ended otherwise
@@ -52,7 +52,7 @@ void wait_for_text(const std::string& file, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("shards that are killed at any moment, go on and are merged equal one process") {
+TEST_CASE("shards that are killed at any moment, resumed and merged give the results of one process") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "whole");
@@ -138,7 +138,7 @@ TEST_CASE("stores that do not belong together are not merged, and nothing is wri
   }
 }
 
-TEST_CASE("a sweep in the folder of another one says so") {
+TEST_CASE("a sweep warns that its folder has results of another sweep") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "s", "1/4");
@@ -150,7 +150,7 @@ TEST_CASE("a sweep in the folder of another one says so") {
                                  " results of another sweep (name \"durable\")"));
 }
 
-TEST_CASE("a sweep in the folder of one without a name says so without a name") {
+TEST_CASE("a sweep warns that its folder has results of an unnamed sweep") {
   const Scratch scratch;
   const std::string config =
       scratch.write("sweep.yaml", std::string(kSmallSweep).substr(std::strlen("name: durable\n")));
@@ -161,7 +161,7 @@ TEST_CASE("a sweep in the folder of one without a name says so without a name") 
   CHECK_THAT(other.err, Contains(" results of another sweep or of another version of kvcast"));
 }
 
-TEST_CASE("a row that was changed is named by the report and computed again by the sweep") {
+TEST_CASE("the report names a row that was changed, and the sweep computes it again") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "s");
@@ -183,7 +183,7 @@ TEST_CASE("a row that was changed is named by the report and computed again by t
   CHECK(kvcast::test::kvcast({"report", scratch / "s"}).code == 0);
 }
 
-TEST_CASE("a page of the file that was overwritten is noticed when the store is opened") {
+TEST_CASE("opening a store detects an overwritten page of its file") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "s");
@@ -191,7 +191,7 @@ TEST_CASE("a page of the file that was overwritten is noticed when the store is 
   {
     std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
     for (const int page : {2, 3, 4, 5})
-      file.seekp(4096 * page) << std::string(64, '\xff');  // the heads of b-tree pages
+      file.seekp(4096 * page) << std::string(64, '\xff');  // the headers of b-tree pages
   }
   for (const char* command : {"report", "sweep"}) {
     std::vector<std::string> words = {command};
@@ -204,11 +204,11 @@ TEST_CASE("a page of the file that was overwritten is noticed when the store is 
   }
 }
 
-TEST_CASE("a store in a folder that cannot be written is reported from") {
+TEST_CASE("report reads a store in a folder that it cannot write to") {
   const Scratch scratch;
   sweep(scratch.write("sweep.yaml", kSmallSweep), scratch / "s", "1/4");
   std::filesystem::permissions(scratch / "s", std::filesystem::perms(0555));
-  // Root writes everywhere, unless it gives that right up.
+  // Root can write everywhere unless it gives up that right.
   const Output report = kvcast::test::kvcast({"report", scratch / "s", "-o", scratch / "page"},
                                              [] { prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE); });
   INFO(report.err);
@@ -218,7 +218,7 @@ TEST_CASE("a store in a folder that cannot be written is reported from") {
   std::filesystem::permissions(scratch / "s", std::filesystem::perms(0755));
 }
 
-TEST_CASE("a full disk ends a sweep, is no failure of a policy, and the sweep goes on where there is room") {
+TEST_CASE("a full disk ends a sweep without marking a policy as failed, and the sweep resumes once there is room") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "whole");
@@ -237,7 +237,7 @@ TEST_CASE("a full disk ends a sweep, is no failure of a policy, and the sweep go
   CHECK(stored_results(scratch / "s") == stored_results(scratch / "whole"));
 }
 
-TEST_CASE("a signal stops a sweep, which says how to go on and does so") {
+TEST_CASE("a sweep stopped by a signal explains how to resume it, and resumes") {
   const Scratch scratch;
   std::string text = kSmallSweep;
   text.replace(text.find("[300, 600]"), 10, "[300, 600, 5000, 9000]");
@@ -254,7 +254,7 @@ TEST_CASE("a signal stops a sweep, which says how to go on and does so") {
   CHECK(existing(scratch / "s").count(kvcast::result::Status::kOk) == 2 * kSmallPoints);
 }
 
-TEST_CASE("a signal leaves no temporary file") {
+TEST_CASE("a signal leaves no temporary file behind") {
   const Scratch scratch;
   const pid_t child = start(
       {"trace", "synth", "needle", "-o", scratch / "t.safetensors", "--set", "prompt_tokens=64K", "--set", "layers=8"},
@@ -275,7 +275,7 @@ TEST_CASE("a signal leaves no temporary file") {
   CHECK(files() == 0);
 }
 
-TEST_CASE("output that cannot be written is not success") {
+TEST_CASE("a command whose output cannot be written fails") {
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
            {"policies"}, {"metrics", "--json"}, {"--help"}, {"--version"}, {"run", "configs/runs/quickstart.yaml"}}) {
     const Scratch scratch;
@@ -285,7 +285,7 @@ TEST_CASE("output that cannot be written is not success") {
   }
 }
 
-TEST_CASE("messages that standard error does not take end nothing, and closed streams are given to no file") {
+TEST_CASE("an unwritable standard error stops no command, and no file reuses the descriptor of a closed stream") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSmallSweep), trace = scratch / "t.safetensors";
   for (const char* error : {"/dev/full", ""}) {
@@ -300,11 +300,11 @@ TEST_CASE("messages that standard error does not take end nothing, and closed st
   const Output o = kvcast::test::kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=llama-3.2-1b",
                                          "--set", "prompt_tokens=300", "--set", "decode_steps=2", "--set", "layers=1"},
                                         [] { close(STDIN_FILENO), close(STDOUT_FILENO), close(STDERR_FILENO); });
-  CHECK(o.code == 3);  // it could not say that it is done
+  CHECK(o.code == 3);  // it could not report that it is done
   CHECK(kvcast::test::kvcast({"trace", "check", trace}).code == 0);
 }
 
-TEST_CASE("a limit on the size of files is an error like a full disk, and leaves no part of a file") {
+TEST_CASE("a file size limit is an error like a full disk and leaves no partial file") {
   const Scratch scratch;
   const std::string out = scratch / "trace.safetensors";
   const std::string command = fmt::format(
@@ -319,7 +319,7 @@ TEST_CASE("a limit on the size of files is an error like a full disk, and leaves
         1);  // the errors
 }
 
-TEST_CASE("folders, pipes and devices are no inputs, and devices are not replaced") {
+TEST_CASE("folders, pipes and devices are refused as inputs, and devices are not replaced") {
   const Scratch scratch;
   const std::string pipe = scratch / "pipe";
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);

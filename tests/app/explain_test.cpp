@@ -1,4 +1,4 @@
-// `kvcast explain`: the operations are those of the step, the sequences and the GPU that the text names.
+// `kvcast explain` lists the operations of the step, the sequences and the GPU that its text names.
 #include <catch2/catch.hpp>
 #include <regex>
 #include <set>
@@ -43,7 +43,7 @@ double copy_starts_in(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("explain copies as many pieces as the selection of the step fetches, in every sequence") {
+TEST_CASE("explain lists as many copied pieces as the selection of the step fetches in all sequences") {
   const Scratch scratch;
   const std::string config = scratch.write("run.yaml", kRecalls);
   const std::string first = explained(config, "0");
@@ -64,7 +64,7 @@ TEST_CASE("explain copies as many pieces as the selection of the step fetches, i
   CHECK(copy_starts_in(both) == Approx(2 * of_piece * pieces_in(both)).epsilon(0.01));
 }
 
-TEST_CASE("explain names the micro-batch and the GPU that the operations are those of") {
+TEST_CASE("explain names the micro-batch and the GPU of the operations that it lists") {
   const Scratch scratch;
   const std::string config = scratch.write("run.yaml", kRecalls);
   CHECK_THAT(explained(config, "1", {"workload.batch=8"}),

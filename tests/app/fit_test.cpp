@@ -18,7 +18,7 @@ namespace {
 
 const std::string kTableHeader = "paper,table,model,benchmark,context,task,method,budget,budget_unit,value,unit\n";
 
-// A data folder like the project's, except that its evidence is a single table: fits of it take no time.
+// A data folder like the project's, except that its evidence is a single table, so that fits take no time.
 class SmallData {
  public:
   SmallData() {
@@ -72,7 +72,7 @@ long lines_in(const std::string& text) { return std::count(text.begin(), text.en
 
 }  // namespace
 
-TEST_CASE("fit evidence keeps all other rows, and says which rows it leaves out") {
+TEST_CASE("fit evidence keeps all other rows and reports which rows it leaves out") {
   const SmallData data;
   const std::string evidence = data.scratch() / "data/configs/accuracy/evidence.csv", before = slurp(evidence);
   data.scratch().write("t.csv", kTableHeader + full_row("single1") + snapkv_row("single1", "50") +
@@ -98,7 +98,7 @@ TEST_CASE("fit evidence keeps all other rows, and says which rows it leaves out"
   CHECK(slurp(evidence) == after);
 }
 
-TEST_CASE("a measured setting is predicted as it was measured, whatever paper its rows name") {
+TEST_CASE("the prediction of a measured setting agrees with its measurement, whatever paper its rows name") {
   const std::string paper = GENERATE(std::string("Mine"), std::string());
   const SmallData data;
   std::string rows = kTableHeader;
@@ -131,7 +131,7 @@ TEST_CASE("a measured setting is predicted as it was measured, whatever paper it
   CHECK(found == 3);
 }
 
-TEST_CASE("fits refuse to overwrite what they read, and find out before the replays that an output cannot be written") {
+TEST_CASE("fits refuse to overwrite their inputs and detect an unwritable output before the replays") {
   const SmallData data;
   const std::string table = kTableHeader + full_row("single1") + snapkv_row("single1", "50");
   data.scratch().write("t.csv", table);
@@ -157,7 +157,7 @@ TEST_CASE("fits refuse to overwrite what they read, and find out before the repl
   CHECK_FALSE(fs::exists(data.scratch() / "replays"));
 }
 
-TEST_CASE("fit accuracy says which rows it leaves out") {
+TEST_CASE("fit accuracy reports which rows it leaves out") {
   const SmallData data;
   data.scratch().write("t.csv", kTableHeader + full_row("single3") + snapkv_row("single3", "40") +
                                     row_of("Mine", "single3,Foo,512,tokens,50,") + snapkv_row("single3", "n/a"));
@@ -169,7 +169,7 @@ TEST_CASE("fit accuracy says which rows it leaves out") {
                           Contains("1 row for 4 parameters: the rows do not determine the fit"));
 }
 
-TEST_CASE("fit scores makes only rows that a run looks up, once each, and keeps those of other models") {
+TEST_CASE("fit scores writes each row that a run looks up once, and keeps the rows of other models") {
   const SmallData data;
   data.scratch().write("whole.yaml", "model: llama-3.1-8b\nhardware: h100-sxm\npolicy: {name: snapkv, budget: 8192}\n");
   const auto fit = [&](std::vector<std::string> more) {

@@ -75,7 +75,7 @@ TEST_CASE("an output that is an input is refused") {
   CHECK_FALSE(std::filesystem::exists(scratch / "same.x"));
 }
 
-TEST_CASE("recorded selections belong to one trace") {
+TEST_CASE("recorded selections are refused on any other trace") {
   const Scratch scratch;
   const std::string trace = make_trace(scratch, "t.safetensors"), other = make_trace(scratch, "u.safetensors", "2");
   const std::string record = scratch / "s.jsonl";
@@ -107,7 +107,7 @@ TEST_CASE("recorded selections belong to one trace") {
                               Contains("nowhere.jsonl; a relative path starts from the working directory"));
 }
 
-TEST_CASE("a trace of another model is named") {
+TEST_CASE("a trace of another model is refused by name") {
   const Scratch scratch;
   const std::string trace = make_trace(scratch, "t.safetensors");
   CHECK_THAT(kvcast::test::kvcast({"run", make_run(scratch, trace, "full")}).err, !Contains("note:"));
@@ -132,7 +132,7 @@ TEST_CASE("a trace of another model is named") {
              Contains("is a trace with RoPE theta 400000, not 500000\n"));
 }
 
-TEST_CASE("a profile names its traces, each once, and is written with its bases or not at all") {
+TEST_CASE("a profile lists each of its traces once and is written only if its bases are") {
   const Scratch scratch;
   const std::string trace = make_trace(scratch, "t.safetensors"), profile = scratch / "p.yaml";
   REQUIRE(kvcast::test::kvcast({"profile", "--trace", trace, "-o", profile}).code == 0);
@@ -163,7 +163,7 @@ TEST_CASE("a profile names its traces, each once, and is written with its bases 
   CHECK_FALSE(std::filesystem::exists(profile));
 }
 
-TEST_CASE("results of another program are named by validate") {
+TEST_CASE("validate names a file with results of another program") {
   const std::string folder = "configs/validation/gpu/h200-kvcast/";
   const Output pipeline =
       kvcast::test::kvcast({"validate", "gpu_pipeline", "--from", folder + "kernels.json", "--profile", "h200-kvcast"});
@@ -176,7 +176,7 @@ TEST_CASE("results of another program are named by validate") {
              Contains("pipeline.json: results of kvcast-pipeline; this suite compares those of kvcast-kernels"));
 }
 
-TEST_CASE("a replay whose heads do not attend to the targets says why it has no task score") {
+TEST_CASE("a replay whose heads do not attend to the targets states why it has no task score") {
   const Scratch scratch;
   const std::string recipe = scratch.write("local.yaml",
                                            "description: d\nheads: {retrieval: 0, local: 1, streaming: 0}\n"
@@ -208,7 +208,7 @@ TEST_CASE("a replay whose heads do not attend to the targets says why it has no 
   CHECK_THAT(refused.err, Contains("window") && Contains("between 1 and 600"));
 }
 
-TEST_CASE("what is wrong with a trace file is said with its name") {
+TEST_CASE("errors in a trace file are reported with its name") {
   const Scratch scratch;
   const std::string trace = make_trace(scratch, "t.safetensors");
   const std::string turned = with_replaced(scratch, trace, "\"task\":\"niah_uuid\"", "\"turns\":\"[100,50]\"");
@@ -220,7 +220,7 @@ TEST_CASE("what is wrong with a trace file is said with its name") {
   CHECK_THAT(kvcast::test::kvcast({"replay", "--trace", turned, "--policy", "full"}).err,
              Contains(turned + ": " + what));
 
-  // A file has the queries that it has: no key of a configuration adds any.
+  // The queries of a file are fixed: no key of a configuration adds any.
   const Output queries = kvcast::test::kvcast({"replay", "--trace", trace, "--policy", "h2o", "--set", "budget=64"});
   CHECK(queries.code == 2);
   CHECK_THAT(queries.err, Contains("Use a capture with more queries") && !Contains("trace.window"));

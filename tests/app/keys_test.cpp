@@ -1,4 +1,4 @@
-// `kvcast keys`: the reference of a run's keys, and the page that is made of it.
+// `kvcast keys`: the reference of a run's keys, and the page generated from it.
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -24,7 +24,7 @@ TEST_CASE("keys --json lists every key once, each with a meaning") {
   }
 }
 
-TEST_CASE("a key is described with its values and default, and a misspelt one is refused with a suggestion") {
+TEST_CASE("keys describes a key with its values and default, and refuses a misspelt one with a suggestion") {
   const Output batch = kvcast::test::kvcast({"keys", "workload.batch"});
   CHECK(batch.code == 0);
   CHECK(batch.out == "workload.batch\nsequences of the batch\n\n  values       1 to 65536\n  default      1\n");

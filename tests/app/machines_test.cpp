@@ -1,4 +1,4 @@
-// Machines and models as users meet them: listed, shown, and altered from the command line.
+// Machines and models as users see them: listed, shown, and altered from the command line.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -35,7 +35,7 @@ const json& number(const json& machine, const std::string& key) {
 
 }  // namespace
 
-TEST_CASE("hardware lists the machines, and every number of one with its source") {
+TEST_CASE("hardware lists the machines, and each number of a machine with its source") {
   const json all = json_of({"hardware"});
   std::map<std::string, json> by_name;
   for (const json& one : all) by_name[one["name"]] = one;
@@ -62,7 +62,7 @@ TEST_CASE("hardware lists the machines, and every number of one with its source"
   CHECK(kvcast::test::kvcast({"hardware", "--set", "gpu.clock=x2"}).code == 2);
 }
 
-TEST_CASE("hardware shows what moves with a number") {
+TEST_CASE("hardware shows which numbers change with another one") {
   const json faster = json_of({"hardware", "h200", "--set", "link.h2d_bandwidth=104 GB/s", "--set", "host.cores=64"});
   CHECK(faster["name"] == "h200 (link.h2d_bandwidth 104 GB/s, host.cores 64)");
   CHECK(number(faster, "link.theory_bandwidth")["value"] == Approx(126e9));  // 63 GB/s, of which 52 were reached
@@ -79,7 +79,7 @@ TEST_CASE("hardware shows what moves with a number") {
   CHECK_THAT(o.err, Contains("unknown key \"clok\" (did you mean \"clock\"?)"));
 }
 
-TEST_CASE("models lists the shapes, and what follows from one") {
+TEST_CASE("models lists the models, and the sizes that follow from a shape") {
   const json all = json_of({"models"});
   CHECK(all.size() > 20);
   const json llama = json_of({"models", "llama-3.1-8b"});
@@ -101,7 +101,7 @@ TEST_CASE("models lists the shapes, and what follows from one") {
   CHECK(kvcast::test::kvcast({"models", "gpt-9"}).code == 2);
 }
 
-TEST_CASE("policies tells about a policy file, and the policy that it sets") {
+TEST_CASE("policies describes a policy file and the policy that it configures") {
   const std::string all = kvcast::test::kvcast({"policies"}).out;
   CHECK_THAT(all, Contains("files under configs/policies") && Contains("arkvale-released"));
   CHECK_THAT(all, StartsWith("reference\n  full "));
@@ -129,7 +129,7 @@ TEST_CASE("policies tells about a policy file, and the policy that it sets") {
   CHECK_THAT(misspelt.err, Contains("unknown policy \"arkvale-relased\" (did you mean \"arkvale-released\"?)"));
 }
 
-TEST_CASE("a framework shows its keys for particular models and GPUs, and refuses those that no reader takes") {
+TEST_CASE("frameworks shows the keys for particular models and GPUs, and refuses unknown ones") {
   CHECK_THAT(kvcast::test::kvcast({"frameworks", "transformers-sdpa"}).out,
              Contains("  engine_layer           300 us     assumed      ± 60 %   as transformers-eager") &&
                  Contains("For H100, H200, H20, GH200, B200 only:\n  attention_plan         33 ms      measured ") &&
@@ -153,7 +153,7 @@ TEST_CASE("a framework shows its keys for particular models and GPUs, and refuse
                  Contains("known: a10"));
 }
 
-TEST_CASE("a run takes numbers of its machine from the command line") {
+TEST_CASE("numbers of a run's machine can be set on the command line") {
   const std::string run =
       "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\npolicy: full\n"
       "workload: {prompt_tokens: 1000, decode_tokens: 40, batch: 2}\n"
@@ -173,7 +173,7 @@ TEST_CASE("a run takes numbers of its machine from the command line") {
   CHECK_THAT(o.err, Contains("--set hardware.gpu.hbm_bandwidth=fast: hardware.gpu.hbm_bandwidth: expected bytes/s"));
 }
 
-TEST_CASE("a broken file is named in a list, and does not hide the others") {
+TEST_CASE("a list names a broken file and still shows the others") {
   const Scratch scratch;
   std::filesystem::create_directories(scratch / "configs/hardware/folder.yaml");
   scratch.write("configs/hardware/broken.yaml", "");
@@ -214,7 +214,7 @@ TEST_CASE("a data folder without data is refused by its name") {
             data));
 }
 
-TEST_CASE("the heading of a run names its framework and deployment, and a missing price is said") {
+TEST_CASE("the heading of a run names its framework and deployment and mentions a missing price") {
   const std::vector<std::string> run = {"run",   "configs/runs/quickstart.yaml", "--set", "workload.prompt_tokens=1024",
                                         "--set", "workload.decode_tokens=16",    "--set", "score=none"};
   const auto heading = [&](const std::vector<std::string>& more) {

@@ -1,4 +1,4 @@
-// `kvcast metrics`: the reference of the numbers, and the page that is made of it.
+// `kvcast metrics`: the reference of the numbers, and the page generated from it.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -24,7 +24,7 @@ TEST_CASE("metrics --json lists every metric with path, unit, direction and defi
   }
 }
 
-TEST_CASE("numbers of accuracy and scores in run --json are metrics under the same paths") {
+TEST_CASE("accuracy and score numbers in run --json are metrics with the same paths") {
   const kvcast::test::Scratch scratch;
   const std::string tasks = scratch.write("tasks.yaml", "one: {recipe: niah, steps: 4, score: exact, context: 1024}\n");
   const json r = kvcast::test::record_of(
@@ -45,7 +45,7 @@ TEST_CASE("numbers of accuracy and scores in run --json are metrics under the sa
   CHECK(found >= 6);
 }
 
-TEST_CASE("a metric is described by path and by alias, and a misspelt one is refused with a suggestion") {
+TEST_CASE("metrics describes a metric by path and by alias, and refuses a misspelt one with a suggestion") {
   const Output by_alias = kvcast::test::kvcast({"metrics", "tpot"}),
                by_path = kvcast::test::kvcast({"metrics", "decode.tpot_s.mean"});
   CHECK(by_alias.code == 0);
@@ -62,7 +62,7 @@ TEST_CASE("a metric is described by path and by alias, and a misspelt one is ref
   CHECK(kvcast::test::kvcast({"metrics", "tpot", "--markdown"}).code == 2);
 }
 
-TEST_CASE("the reads of a search in host memory are those of the policy's formula") {
+TEST_CASE("the bytes read by a search in host memory follow the policy's formula") {
   // 64 tokens are more than 0.02 of the offloaded ones: 32 query heads read as many keys of 64 numbers of 4 bytes, an
   // edge of 4 bytes for each, and as many values, in 16 layers of 2 sequences.
   const json r = kvcast::test::record_of(

@@ -1,4 +1,4 @@
-// Plans as their users run them: the ready ones, JSON as it is relied on, stores, and mistakes.
+// Plans as users run them: the supplied plans, the JSON that programs read, stores, and errors.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -46,7 +46,7 @@ json answer_to(const std::string& question, const std::vector<std::string>& sett
 
 }  // namespace
 
-TEST_CASE("a plan answers one question after the other, as text and as JSON") {
+TEST_CASE("a plan answers its questions in order, as text and as JSON") {
   const Scratch scratch;
   const std::string config = scratch.write("plan.yaml", kPlan);
   const Output text = kvcast::test::kvcast({"plan", config});
@@ -95,7 +95,7 @@ TEST_CASE("a break-even is open only where the other variant may be better") {
   CHECK_THAT(more["text"].get<std::string>(), Contains("though uncertain costs or memory leave this open in part"));
 }
 
-TEST_CASE("the bottleneck that limits a prefill is that of the prefill") {
+TEST_CASE("a target on the prefill reports the bottleneck of the prefill") {
   const Scratch scratch;
   const std::string plan(kPlan);
   const std::string run = plan.substr(0, plan.find("  - break_even"));
@@ -107,7 +107,7 @@ TEST_CASE("the bottleneck that limits a prefill is that of the prefill") {
   CHECK_THAT(answer["details"].dump(), Contains("bottleneck of the prefill tensor cores"));
 }
 
-TEST_CASE("a limit on the score of a run that does without one is refused") {
+TEST_CASE("a target on the score is refused if the run has no score") {
   const Scratch scratch;
   const std::string plan(kPlan);
   const std::string run = plan.substr(0, plan.find("  - break_even"));
@@ -119,7 +119,7 @@ TEST_CASE("a limit on the score of a run that does without one is refused") {
   }
 }
 
-TEST_CASE("a question about a number that the experiments lack is refused with what to set") {
+TEST_CASE("a question about a missing metric is refused with the key that provides it") {
   const Scratch scratch;
   const std::string even =
       "break_even: {key: workload.batch, from: 1, to: 4, of: {policy: kivi}, against: {policy: full}, metric: ";
@@ -144,7 +144,7 @@ TEST_CASE("a question about a number that the experiments lack is refused with w
   }
 }
 
-TEST_CASE("a policy without the metric of a map is no candidate, and without a second best there is no factor") {
+TEST_CASE("a policy without a map's metric is no candidate, and a map without a second best has no factor") {
   const json answer = answer_to(
       "map: {x: workload.batch, y: workload.prompt_tokens, from: [1, 512], to: [2, 1024], policies: [kivi, full], "
       "metric: predicted}");
@@ -154,7 +154,7 @@ TEST_CASE("a policy without the metric of a map is no candidate, and without a s
     CHECK(cell["told_apart"].is_null());
   }
   CHECK_THAT(answer["details"].dump(), Contains("kivi is no candidate where it has no accuracy.task.share_of_full: "));
-  // A factor is that of a simulated cell, and is not copied to those that are inferred from it.
+  // A factor belongs to a simulated cell and is not copied to the cells that are inferred from it.
   const json both = answer_to(
       "map: {x: workload.batch, y: hardware.gpu.hbm_bandwidth, from: [1, x0.5], to: [16, x2], policies: [full, "
       "{name: quest, budget: 256}]}");
@@ -167,7 +167,7 @@ TEST_CASE("a policy without the metric of a map is no candidate, and without a s
   CHECK(inferred > 0);
 }
 
-TEST_CASE("a choice has the cost of the question's price or the run's, and targets on it hold") {
+TEST_CASE("a choice uses the price of the question or of the run, and respects targets on the cost") {
   const std::string choose = "choose: {policy: [full, quest], workload.batch: [1, 8], ";
   const auto cost = [](const json& answer) {
     return answer["best"][0]["metrics"]["cost_per_million_tokens"].get<double>();
@@ -193,7 +193,7 @@ TEST_CASE("a choice has the cost of the question's price or the run's, and targe
              Contains("Pareto front over throughput and memory ("));
 }
 
-TEST_CASE("an answer that compares scores says what they leave out of a rounded cache") {
+TEST_CASE("an answer that compares scores states which loss of a rounded cache they leave out") {
   const Scratch scratch;
   const std::string score =
       "score=" + scratch.write("tasks.yaml", "one: {recipe: niah, steps: 4, score: exact, context: 1024}\n");
@@ -215,7 +215,7 @@ TEST_CASE("settings beyond the engine's batch are counted as settings that were 
                           !Contains("Ruled out among those simulated") && Contains("of 8 settings simulated"));
 }
 
-TEST_CASE("bottlenecks are those of the metric's phase, and a target that only larger values meet is found") {
+TEST_CASE("bottlenecks are those of the metric's phase, and targets that only larger values meet are found") {
   const Scratch scratch;
   const std::string run =
       "model: llama-3.1-8b\nhardware: a100-80gb-sxm\npolicy: full\nscore: none\n"
@@ -231,7 +231,7 @@ TEST_CASE("bottlenecks are those of the metric's phase, and a target that only l
   const json answers = json::parse(out.out)["answers"];
   CHECK(answers[0]["binding_resource"] == "tensor cores");
   CHECK(answers[1]["binding_resource"] == "HBM bandwidth");
-  // Weights of 16 GB take 8 ms at 2 TB/s: 10 ms are met by the card, and missed at a quarter of its bandwidth.
+  // Weights of 16 GB take 8 ms at 2 TB/s: the GPU meets 10 ms, and misses it at a quarter of its bandwidth.
   CHECK(answers[2]["value"].get<double>() ==
         Catch::Detail::Approx(4 * 2.039e12).epsilon(0.01));  // the end of the range
   CHECK_THAT(answers[2]["text"].get<std::string>(), Contains("the range ends there"));
@@ -240,7 +240,7 @@ TEST_CASE("bottlenecks are those of the metric's phase, and a target that only l
   CHECK_THAT(answers[4]["text"].get<std::string>(), Contains("Best of those that fit, with no floor on the score: "));
 }
 
-TEST_CASE("a plan's experiments and answers are stored, and a further plan reuses the replays") {
+TEST_CASE("a plan's experiments and answers are stored, and a second plan reuses the replays") {
   const Scratch scratch;
   const std::string config = scratch.write("plan.yaml", kPlan), dir = scratch / "out";
   REQUIRE(kvcast::test::kvcast({"plan", config, "-o", dir}).code == 0);
@@ -255,7 +255,7 @@ TEST_CASE("a plan's experiments and answers are stored, and a further plan reuse
   CHECK(json::parse(again.out)["answers"][2]["difference"] == json::parse(answers[2].data)["difference"]);
 }
 
-TEST_CASE("--set changes the run of a plan, and mistakes name their place") {
+TEST_CASE("--set changes the run of a plan, and errors name their location") {
   const Scratch scratch;
   const std::string config = scratch.write("plan.yaml", kPlan);
   const json small = json::parse(kvcast::test::kvcast({"plan", config, "--json", "--set", "hardware=l40s"}).out);
@@ -273,7 +273,7 @@ TEST_CASE("every ready plan answers all of its questions", "[minutes]") {
   const Scratch scratch;
   for (const auto& entry : std::filesystem::directory_iterator(KVCAST_SOURCE_DIR "/configs/plans")) {
     INFO(entry.path());
-    // Short prompts, few steps and no score: that all questions have answers, not which.
+    // Prompts are short, steps few and scores absent: the test checks that questions have answers, not their values.
     const std::string text = slurp(entry.path().string());
     std::string small = text;
     for (const auto& [from, to] : {std::pair{"65536", "8192"},

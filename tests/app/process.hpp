@@ -1,4 +1,4 @@
-// Runs the program under test as its users do, and keeps what it says.
+// Runs the program under test as users do, and captures its output.
 #pragma once
 
 #include <sys/wait.h>
@@ -20,7 +20,7 @@ struct Output {
   std::string out, err;
 };
 
-// A folder that is gone afterwards.
+// A temporary folder, removed by the destructor.
 class Scratch {
  public:
   Scratch() {

@@ -1,4 +1,4 @@
-// `kvcast run --json` on a config, as its reader sees it.
+// The parsed output of `kvcast run --json` on a config.
 #pragma once
 
 #include <catch2/catch.hpp>

@@ -25,7 +25,7 @@ constexpr const char* kTasks =
 
 }  // namespace
 
-TEST_CASE("a run shows the score that it asks for") {
+TEST_CASE("a run shows the benchmark score that its config requests") {
   const Scratch scratch;
   const std::string tasks = scratch.write("tasks.yaml", kTasks);
   const std::string config = scratch.write(
@@ -45,7 +45,7 @@ TEST_CASE("a run shows the score that it asks for") {
       json::parse(kvcast::test::kvcast({"run", config, "--json", "--set", "score=none"}).out).contains("score"));
 }
 
-TEST_CASE("replays that cannot be kept are a warning, and the score is there") {
+TEST_CASE("a run warns if it cannot store its replays, and still reports the score") {
   const Scratch scratch;
   const std::string config = scratch.write(
       "run.yaml", std::string(kScoredRun) +
@@ -64,7 +64,7 @@ TEST_CASE("replays that cannot be kept are a warning, and the score is there") {
   CHECK_THAT(o.out, Contains("mean over 4 tasks"));
 }
 
-TEST_CASE("a sweep stores scores, and none where it says so") {
+TEST_CASE("a sweep stores scores unless they are switched off") {
   const Scratch scratch;
   const std::string sweep =
       std::string(kScoredRun) + "sweep: {workload.batch: [1, 2], policy: [full, {name: snapkv, budget: 64}, kivi]}\n";
@@ -92,7 +92,7 @@ TEST_CASE("a sweep stores scores, and none where it says so") {
   });
 }
 
-TEST_CASE("rows of one's own are simulated and join the evidence, and measured again they replace the first") {
+TEST_CASE("a user's rows are simulated and added to the evidence, and repeated measurements replace them") {
   const Scratch scratch;
   // Published records of one table are enough.
   std::istringstream all(slurp(std::string(KVCAST_SOURCE_DIR) + "/configs/accuracy/evidence.csv"));
@@ -134,7 +134,7 @@ TEST_CASE("rows of one's own are simulated and join the evidence, and measured a
   CHECK(slurp(records) == twice);  // a refused table changes nothing
 }
 
-TEST_CASE("the score model is fitted to tables that mark no row as held out, and not to rows that are marked") {
+TEST_CASE("fit accuracy uses all rows of a table without marks, and no row that is marked as held out") {
   const Scratch scratch;
   const auto fit = [&](const std::string& column, const std::string& mark) {
     const std::string row = "Mine,Table 1,Llama-3.1-8B-Instruct,RULER,4K,niah_single_3,";

@@ -74,7 +74,7 @@ TEST_CASE("a finished sweep does nothing when it is run again") {
   CHECK_THAT(again.err, Catch::Contains(std::to_string(kPoints) + " of them in the store already"));
 }
 
-TEST_CASE("another sweep into the same folder loses nothing, and shows its own rows only") {
+TEST_CASE("a second sweep into the same folder keeps all rows and shows only its own") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
   REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"}).code == 0);
@@ -85,7 +85,7 @@ TEST_CASE("another sweep into the same folder loses nothing, and shows its own r
   CHECK(stored_results(scratch / "s").size() == kPoints);
 }
 
-TEST_CASE("shards part a sweep without gap or overlap, and one store takes all of them", "[minutes]") {
+TEST_CASE("shards divide a sweep without gap or overlap, and can write to one store", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
   std::vector<pid_t> children;
@@ -98,7 +98,7 @@ TEST_CASE("shards part a sweep without gap or overlap, and one store takes all o
   CHECK(stored_results(scratch / "s").size() == kPoints);
 }
 
-TEST_CASE("a shard that is none of the parts is refused at its option") {
+TEST_CASE("a shard number outside the number of parts is refused at its option") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
   for (const char* bad : {"4/3", "0/0", "x", "1/0", "-1/2", "1/"}) {
@@ -128,7 +128,7 @@ TEST_CASE("a shard prints findings only once the folder has all experiments of t
   CHECK_THAT(shard("1/1", "a"), Catch::Contains("Best policy") && !Catch::Contains("This is shard"));
 }
 
-TEST_CASE("a mistake anywhere in a sweep is found before any work") {
+TEST_CASE("an error anywhere in a sweep is found before any work") {
   const Scratch scratch;
   std::string text = kSweep;
   text.replace(text.find("exact_topk"), 10, "exact_tpok");
@@ -138,7 +138,7 @@ TEST_CASE("a mistake anywhere in a sweep is found before any work") {
   CHECK(!std::filesystem::exists(scratch / "s/results.sqlite"));
 }
 
-TEST_CASE("a floor on the score that varies between experiments is refused, since they would be one experiment") {
+TEST_CASE("a score floor that varies between experiments is refused, because it does not change their results") {
   const Scratch scratch;
   for (const char* axis :
        {"score.floor: [50 %, 90 %]", "score: [{benchmark: ruler, floor: 50 %}, {benchmark: ruler, floor: 90 %}]",
@@ -167,7 +167,8 @@ TEST_CASE("a setting that the sweep overrides everywhere is refused, not ignored
   CHECK(with("workload.decode_tokens=16").code == 0);  // the value it has already, and the sweep does not set it
 }
 
-TEST_CASE("a policy that asks for more than the trace holds is refused at its place, and the others run", "[minutes]") {
+TEST_CASE("a policy that needs more than the trace contains is refused at its location, and the others run",
+          "[minutes]") {
   const Scratch scratch;
   std::string text = kSweep;
   text += "    - policy: {name: h2o, budget: 64}\n";
@@ -188,7 +189,7 @@ TEST_CASE("a policy that asks for more than the trace holds is refused at its pl
   CHECK(results_of(scratch / "s", kvcast::result::Status::kFailed) == 2 * 2);
 }
 
-TEST_CASE("another description is not another sweep") {
+TEST_CASE("a sweep with another description is the same sweep") {
   const Scratch scratch;
   REQUIRE(kvcast::test::kvcast({"sweep", scratch.write("a.yaml", kSweep), "-o", scratch / "s"}).code == 0);
   const std::string told = std::string("description: told better\n") + kSweep;
@@ -196,8 +197,7 @@ TEST_CASE("another description is not another sweep") {
   CHECK_THAT(again.err, Catch::Contains(std::to_string(kPoints) + " of them in the store already"));
 }
 
-TEST_CASE(
-    "a report's findings hold the floor of the benchmark score, its tables the task scores with their intervals") {
+TEST_CASE("a report's findings respect the score floor, and its tables contain task scores with their intervals") {
   const Scratch scratch;
   REQUIRE(kvcast::test::kvcast({"sweep", scratch.write("a.yaml", kSweep), "-o", scratch / "s"}).code == 0);
   const Output report = kvcast::test::kvcast({"report", scratch / "s"});
@@ -229,10 +229,10 @@ TEST_CASE(
   CHECK(row[column("origin_predicted")] == "exact");
 }
 
-TEST_CASE("a sweep tells what asked for the memory that was not there") {
+TEST_CASE("a sweep names the memory requests that exceeded the capacity") {
   const Scratch scratch;
-  // 16 GB of weights of 16 bits and activations of 4 prompts of 32768 tokens: far above 24 GB in one go. In chunks of
-  // 1024 tokens a prompt after the other, 4 GiB of KV pairs for each (128 KiB a token) are what no longer fits.
+  // Weights of 16 bits take 16 GB; activations of 4 prompts of 32768 tokens at once go far beyond 24 GB. With one
+  // prompt after another in chunks of 1024 tokens, the 4 GiB of KV pairs per prompt (128 KiB per token) no longer fit.
   const std::string text =
       "model: llama-3.1-8b\nhardware: rtx-4090\npolicy: full\n"
       "trace: {recipe: needle, layers: 1, steps: 1}\n"
@@ -256,7 +256,7 @@ TEST_CASE("a sweep tells what asked for the memory that was not there") {
                           !Catch::Contains("Activations"));
 }
 
-TEST_CASE("a report of a sweep that is not finished says so, and holds no other sweep's findings") {
+TEST_CASE("the report of an unfinished sweep states so and contains no findings of another sweep") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
   REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s", "--shard", "1/2"}).code == 0);
@@ -289,7 +289,7 @@ TEST_CASE("a report of a sweep that is not finished says so, and holds no other 
   CHECK(findings() != of_first);
 }
 
-TEST_CASE("a sweep at equal tokens has the solved budgets, and goes on where it stopped") {
+TEST_CASE("a sweep at equal attended tokens uses the solved budgets and resumes where it stopped") {
   const Scratch scratch;
   const std::string config = scratch.write("match.yaml",
                                            "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nscore: none\n"
@@ -318,7 +318,7 @@ TEST_CASE("a sweep at equal tokens has the solved budgets, and goes on where it 
   CHECK(stored_results(scratch / "out") == rows);
 }
 
-TEST_CASE("a run says which budget was solved for, and what stands in the way") {
+TEST_CASE("a run reports the budget that was solved for, or why there is none") {
   const Scratch scratch;
   const std::string config = scratch.write("run.yaml",
                                            "model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nscore: none\n"
@@ -337,7 +337,7 @@ TEST_CASE("a run says which budget was solved for, and what stands in the way") 
   CHECK_THAT(far.err, Catch::Contains("cannot be reached") && Catch::Contains("602.5"));
 }
 
-TEST_CASE("a sweep that sets a parameter of other policies says how to write it") {
+TEST_CASE("a sweep that sets a parameter of other policies explains how to write it") {
   const Scratch scratch;
   const std::string sweep = scratch.write("sweep.yaml",
                                           "model: llama-3.1-8b\nhardware: h200\n"

@@ -14,7 +14,7 @@ using namespace kvcast::test;
 using Catch::Contains;
 using nlohmann::json;
 
-TEST_CASE("a timeline nests steps, layers and operations, and its arrows lead from what ended to what waited") {
+TEST_CASE("a timeline nests steps, layers and operations, and its arrows lead to waiting operations") {
   const Scratch scratch;
   const Output o = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set",
                                          "policy={name: freekv, budget: 512}", "--timeline", scratch / "t.json"});
@@ -52,7 +52,7 @@ TEST_CASE("a timeline nests steps, layers and operations, and its arrows lead fr
   CHECK(rows.size() >= 3);  // such as compute waiting for copies, and copies waiting for compute
 }
 
-TEST_CASE("no timeline is left of a run that does not fit, and one that was there stays", "[minutes]") {
+TEST_CASE("a run that does not fit writes no timeline and leaves an existing one unchanged", "[minutes]") {
   const Scratch scratch;
   const std::string earlier = scratch.write("earlier.json", "{}");
   const Output second =

@@ -26,7 +26,7 @@ constexpr const char* kTwo =
 
 }  // namespace
 
-TEST_CASE("a run that names no trace says on which texts it stands") {
+TEST_CASE("a run that names no trace lists the default traces") {
   const json r = record_of(kBase + kFreeKv, {});
   CHECK(r["config"]["traces"] == "needle 1, longbench-single-doc 2, ruler-multikey2 3");
   CHECK(r["config"]["trace"] == json({{"layers", 2}, {"steps", 16}, {"window", 0}}));
@@ -42,7 +42,7 @@ TEST_CASE("a run that names no trace says on which texts it stands") {
   CHECK(r["decode"]["tpot_s"]["mean"].get<double>() == Approx(step));
 }
 
-TEST_CASE("run lists all of its traces, explain the one that it shows") {
+TEST_CASE("run lists all of its traces, and explain lists the one that it shows") {
   const Scratch scratch;
   const std::string config = scratch.write("run.yaml", kBase + kFreeKv + kTwo);
   const std::string out = kvcast::test::kvcast({"run", config}).out;
@@ -55,7 +55,7 @@ TEST_CASE("run lists all of its traces, explain the one that it shows") {
         shown.out);
 }
 
-TEST_CASE("an axis over recipes or seeds is one trace a point, whatever a run has by default") {
+TEST_CASE("an axis over recipes or seeds has one trace per point, however many a run has by default") {
   const Scratch scratch;
   const std::string config =
       scratch.write("sweep.yaml", "name: axes\n" + kBase +

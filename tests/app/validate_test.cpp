@@ -1,4 +1,4 @@
-// kvcast validate as its users meet it: points, claims of papers, published scores.
+// kvcast validate as users see it: points, claims of papers, published scores.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -25,7 +25,7 @@ const std::string kClaims =
 
 }  // namespace
 
-TEST_CASE("measured points are held against the profile of their device and framework") {
+TEST_CASE("measured points are compared with the profile of their device and framework") {
   const Scratch scratch;
   const std::string header = "device,framework,batch,ctx,n_q,n_kv,head_dim,latency_us,note\n";
   const std::string path = scratch.write("p.csv", header +
@@ -71,7 +71,7 @@ TEST_CASE("measured points are held against the profile of their device and fram
   CHECK(found["error"].get<double>() == Approx(r["bias"].get<double>()));
 }
 
-TEST_CASE("times that are off by a hundred or more raise the question of their unit") {
+TEST_CASE("times that are wrong by a factor of a hundred or more trigger a hint about their unit") {
   const Scratch scratch;
   const auto answer = [&](const char* latency) {
     const std::string path = scratch.write("p.csv",
@@ -87,7 +87,7 @@ TEST_CASE("times that are off by a hundred or more raise the question of their u
   }
 }
 
-TEST_CASE("points are found by kvcast's own names of machines, and unknown ones are named with those that are known") {
+TEST_CASE("points may use kvcast's own machine names, and unknown names are reported with the known ones") {
   const Scratch scratch;
   const std::string path = scratch.write("p.csv",
                                          "device,framework,batch,ctx,n_q,n_kv,head_dim,latency_us\n"
@@ -118,7 +118,7 @@ TEST_CASE("a broken file of a machine is named, and the others are validated") {
   CHECK_THAT(o.out, Contains("configs/hardware/broken.yaml: the document is empty") && Contains("held-out numbers"));
 }
 
-TEST_CASE("claims of papers are answered by runs of their own") {
+TEST_CASE("each claim of a paper is answered by its own runs") {
   const Scratch scratch;
   std::filesystem::create_directories(scratch / "claims");
   scratch.write(
@@ -158,7 +158,7 @@ TEST_CASE("claims of papers are answered by runs of their own") {
   CHECK(kvcast::test::kvcast({"validate", "papers", "--claims", scratch / "none"}).code == 2);
 }
 
-TEST_CASE("whether a batch fits is uncertain where memory decides it by little") {
+TEST_CASE("a batch that fits or fails by a small margin of memory is reported as uncertain") {
   const Scratch scratch;
   std::filesystem::create_directories(scratch / "claims");
   const auto cases = [&](const std::string& runs_and_claims) {
@@ -194,7 +194,7 @@ TEST_CASE("whether a batch fits is uncertain where memory decides it by little")
   check(3, 0, 0, 0);
 }
 
-TEST_CASE("validate papers builds indices alone, of no more heads than there are") {
+TEST_CASE("validate papers builds an index alone, and refuses more heads than the model has") {
   const Scratch scratch;
   std::filesystem::create_directories(scratch / "claims");
   const std::string claims =
@@ -219,7 +219,7 @@ TEST_CASE("validate papers builds indices alone, of no more heads than there are
   CHECK(refused.err.find("p.yaml:9:33: index_heads: the model has 8 KV heads") != std::string::npos);
 }
 
-TEST_CASE("published scores that cannot be compared are listed with their reasons, and not as an error of 0") {
+TEST_CASE("published scores that cannot be compared are listed with reasons and not as an error of 0") {
   const Scratch scratch;
   const std::string path = scratch.write("t.csv",
                                          "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n"
@@ -238,7 +238,7 @@ TEST_CASE("published scores that cannot be compared are listed with their reason
   CHECK_THAT(line, Contains(" 0        -         -       -") && !Contains("%"));
 }
 
-TEST_CASE("a user's table is held to the limits of rows that no fit has seen, and a missed one is named") {
+TEST_CASE("a user's table is judged by the limits for rows that no fit has seen, and a missed limit is named") {
   const Scratch scratch;
   const auto judge = [&](const std::string& score, const std::vector<std::string>& more) {
     std::string table = "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n";
@@ -271,7 +271,7 @@ TEST_CASE("a user's table is held to the limits of rows that no fit has seen, an
   CHECK_THAT(off.out, Contains("budget rows not fitted, mean error: ") && Contains("at most 10 allowed: MISSED"));
 }
 
-TEST_CASE("validate accuracy predicts again without a part of the trace generator") {
+TEST_CASE("validate accuracy can repeat predictions without a part of the trace generator") {
   const Scratch scratch;
   const std::string row = "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,";
   std::string table = "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n";
@@ -300,7 +300,7 @@ TEST_CASE("validate accuracy predicts again without a part of the trace generato
   const json a = r["ablations"][0];
   CHECK(a["name"] == "question-sees-values");
   CHECK(a["n"] == 6);
-  // Exact top-k does not look at the question; what SnapKV keeps by it can only be found the better.
+  // Exact top-k does not use the question; SnapKV's selection by the question can only improve.
   CHECK(a["methods"]["Exact-TopK"]["shift"].get<double>() == Approx(0).margin(3));
   CHECK(a["methods"]["SnapKV"]["shift"].get<double>() > 0);
   CHECK(a["methods"]["SnapKV"]["curve"].size() == 2);

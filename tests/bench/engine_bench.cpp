@@ -41,7 +41,7 @@ System gpu() {
 // Load of the streams other than the compute stream.
 struct Side {
   double bytes;  // scale of selection, recall and backup
-  int lead;      // a recall is waited for by the attention of the layer this many layers on
+  int lead;      // the attention this many layers later waits for a recall
 };
 
 // The works of a layer, in order of their ids.

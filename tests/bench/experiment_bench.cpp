@@ -1,6 +1,5 @@
 // Experiments per second that one core simulates once their replay exists, with uncertainty intervals, by kind of
-// policy,
-// and the share of each stage.
+// policy, and the share of each stage.
 //
 //   experiment_bench [--benchmark_min_time=2]
 //

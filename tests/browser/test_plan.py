@@ -128,7 +128,7 @@ class PlanCase(unittest.TestCase):
 
 
 class Answers(PlanCase):
-    def test_each_answer_has_its_question_conclusion_details_and_experiments(self):
+    def test_each_answer_shows_question_conclusion_details_and_experiments(self):
         page = self.open()
         self.assertEqual(page.evaluate("[...document.querySelectorAll('#plan .answer h2')].map((h) => h.textContent)"), [q for _, _, q in ANSWERS])
         for i, name in enumerate(NAMES):
@@ -142,7 +142,7 @@ class Answers(PlanCase):
                 self.assertGreater(page.evaluate(row), 5)
                 self.assertEqual(page.evaluate(f"[...{block}.querySelectorAll('details p')].map((p) => p.textContent)"), [f'Ground {i}.', '  row'])
 
-    def test_the_section_comes_first_and_the_navigation_leads_to_it(self):
+    def test_the_plan_section_comes_first_and_the_navigation_links_to_it(self):
         page = self.open()
         tops = page.evaluate("['plan', 'table-section', 'foundations'].map((id) => document.getElementById(id).getBoundingClientRect().top)")
         self.assertEqual(tops, sorted(tops))
@@ -193,7 +193,7 @@ class Answers(PlanCase):
                     self.assertGreaterEqual(left, -0.5)
                     self.assertGreaterEqual(right, -0.5)
 
-    def test_light_and_dark_and_paper(self):
+    def test_dark_charts_turn_light_for_print(self):
         page = self.open(dark=True)
         label = f"document.querySelector('#plot-{NAMES[0]} .role-axis-label text').getAttribute('fill')"
         dark = page.evaluate(label)
@@ -203,7 +203,7 @@ class Answers(PlanCase):
         self.assertEqual(page.evaluate(label), dark)
         self.assertIn('#ffffff', page.evaluate('figureSvg(plans[0])'))
 
-    def test_the_specifications_next_to_the_page_stand_alone(self):
+    def test_the_chart_specifications_next_to_the_page_are_self_contained(self):
         page = self.open()
         for name in DRAWN:
             with self.subTest(name):
@@ -213,7 +213,7 @@ class Answers(PlanCase):
 
 
 class Charts(PlanCase):
-    def test_the_crossing_stands_where_the_axis_says(self):
+    def test_the_crossing_is_drawn_at_its_position_on_the_axis(self):
         page, name = self.open(), NAMES[0]
         # On a logarithmic axis from 1 to 64, 4 is at a third of the way, and the interval from 2 to 8 extends from a sixth to a half.
         left, right = page.evaluate(scale(name, 'x', 1)), page.evaluate(scale(name, 'x', 64))
@@ -243,7 +243,7 @@ class Charts(PlanCase):
         ticks = page.evaluate(f"[...document.querySelectorAll('#plot-{name} .role-axis-label text')].map((t) => t.textContent)")
         self.assertEqual(ticks, ['4K', '8K', '16K', '32K', '64K'])
 
-    def test_the_waterfall_leads_from_one_total_to_the_other(self):
+    def test_the_waterfall_connects_both_totals(self):
         page, name = self.open(), NAMES[2]
         bars = page.evaluate(boxes(name, 'bars'))
         self.assertEqual(page.evaluate(texts(name, 'row_labels')), [FULL, 'attention', 'score', 'all others', 'quest'])
@@ -255,7 +255,7 @@ class Charts(PlanCase):
             self.assertAlmostEqual(high, expected[1], delta=0.05)
         self.assertEqual(len({b[1] for b in bars}), 5)  # they are below one another
 
-    def test_sensitivities_point_both_ways_the_largest_on_top(self):
+    def test_sensitivities_extend_both_ways_with_the_largest_on_top(self):
         page, name = self.open(), NAMES[3]
         bars = page.evaluate(boxes(name, 'bars'))
         zero = bars[0][0]
@@ -330,7 +330,7 @@ class Charts(PlanCase):
         legend = page.evaluate(f"[...document.querySelectorAll('#plot-{name} .role-legend-label text')].map((t) => t.textContent)")
         self.assertEqual(legend, [FULL, QUEST, 'none'])
 
-    def test_the_largest_value_stands_on_its_range(self):
+    def test_the_largest_value_is_drawn_on_its_range(self):
         page, name = self.open(), NAMES[6]
         [line], [interval], [dot] = (page.evaluate(boxes(name, *mark)) for mark in (('range', 'line'), ('intervals',), ('dots',)))
         # The axis has eight doublings from 1 to 256: 16 is at half of the way, 8 and 32 at three and five eighths.

@@ -111,7 +111,7 @@ class PlannerCase(unittest.TestCase):
         # The second quest has its own shade: 0x36, 0x6b and 0xc4, each moved by 0.3 of the way to 255.
         self.assertEqual(fills[3], '#7297d6')
 
-    def test_first_sight(self):
+    def test_the_page_opens_with_results(self):
         page = self.open()
         self.assertEqual([c for c in page.complaints() if not c.startswith('asks for ' + self.server.url)], [])
         self.assertIn('freekv, budget 1024: ', page.evaluate("document.getElementById('summary').textContent"))
@@ -136,7 +136,7 @@ class PlannerCase(unittest.TestCase):
         self.assertIn(answers[0]['text'], page.evaluate("document.querySelector('#figure-why .note').textContent"))
         self.assertIn(answers[1]['text'], page.evaluate("document.querySelector('#figure-break_even .note').textContent"))
 
-    def test_a_slider_of_the_machine_is_dragged(self):
+    def test_dragging_a_machine_slider_changes_the_results(self):
         page = self.open()
         before = self.cell(page, 0, 'decode.tokens_per_s')
         self.click(page, '#machine-gpu > summary')
@@ -152,7 +152,7 @@ class PlannerCase(unittest.TestCase):
         self.click(page, '[data-key="gpu.hbm_bandwidth"] button')
         self.settle(page, f"document.querySelectorAll('#results tbody tr')[0].querySelector('[data-path]').firstChild.textContent === {json.dumps(before)}")
 
-    def test_keys_move_a_slider_and_fields_take_values(self):
+    def test_keys_move_a_slider_and_fields_accept_values(self):
         page = self.open()
         page.evaluate("document.getElementById('batch-slider').focus()")
         self.press(page, 'ArrowRight')
@@ -181,7 +181,7 @@ class PlannerCase(unittest.TestCase):
         self.settle(page, "document.getElementById('refused').hidden")
         self.assertEqual((page.evaluate(captions), page.evaluate(dimmed)), ([True] * 2, [False] * 3))
 
-    def test_a_refused_value_is_marked_where_it_stands(self):
+    def test_a_refused_value_is_marked_in_its_field(self):
         page = self.open(changes={'gpu.hbm_bandwidth': '1'})
         self.settle(page)
         marked = "[...document.querySelectorAll('[aria-invalid=true]')].map((n) => [n.id, document.getElementById(n.getAttribute('aria-describedby')).textContent, n.checkVisibility()])"
@@ -200,7 +200,7 @@ class PlannerCase(unittest.TestCase):
                 self.assertEqual(page.evaluate(marked), [])
                 self.assertEqual(page.evaluate("document.querySelectorAll('.setting-refused').length"), 0)
 
-    def test_figures_are_there_as_numbers_too(self):
+    def test_figures_are_available_as_numbers_too(self):
         page = self.open()
         self.settle(page)
         table = lambda name: page.evaluate(f"[...document.querySelectorAll('#figure-{name} details tr')].map((r) => [...r.cells].map((c) => c.textContent))")
@@ -227,7 +227,7 @@ class PlannerCase(unittest.TestCase):
         self.assertNotIn('hbm bandwidth', shown)
         self.assertNotRegex(shown, r'\d us\b')
 
-    def test_one_policy_alone_is_copied_as_a_run(self):
+    def test_a_single_policy_is_copied_as_a_run(self):
         page = self.open(policies=QUICK['policies'][:1], focus=0)
         self.settle(page)
         self.click(page, '#copy-plan')
@@ -249,7 +249,7 @@ class PlannerCase(unittest.TestCase):
         self.assertIn('from: 4096, to: 10240', page.evaluate('planYaml()'))
         self.assertTrue(self.pixels(page, 'break_even', 'dots'))
 
-    def test_policies_that_differ_in_any_parameter_have_labels_of_their_own(self):
+    def test_policies_that_differ_in_a_parameter_have_different_labels(self):
         sets = [{'budget': '512'}, {'budget': '512', 'page': '32'}, {'budget': '512', 'sink': '16'}, {'budget': '1024', 'page': '32'}]
         page = self.open(policies=[{'name': 'quest', 'set': one} for one in sets], focus=1)
         self.assertEqual(self.texts(page, 'throughput', 'row_labels'), ['quest, budget 512', 'quest, budget 512, page 32', 'quest, budget 512, sink 16', 'quest, budget 1024'])
@@ -270,7 +270,7 @@ class PlannerCase(unittest.TestCase):
         self.assertEqual(page.evaluate('document.activeElement.id'), 'model')
         self.assertEqual(page.evaluate("Number(document.getElementById('prompt-slider').max)"), page.evaluate('Math.ceil(4 * Math.log2(catalogue.models.find(({ name }) => name === state.model).max_context - 1024))'))
 
-    def test_policies_are_added_chosen_and_removed(self):
+    def test_policies_can_be_added_chosen_and_removed(self):
         page = self.open()
         self.click(page, '#add-policy')
         self.settle(page, 'rows.length === 4 && rows[3].result')
@@ -282,7 +282,7 @@ class PlannerCase(unittest.TestCase):
         self.click(page, '[aria-label="Remove snapkv"]')
         self.settle(page, 'rows.length === 3')
 
-    def test_the_timeline_shows_every_lane_and_zooms_where_it_is_dragged(self):
+    def test_the_timeline_shows_every_lane_and_zooms_to_the_dragged_range(self):
         page = self.open()
         lanes = page.evaluate('[...new Set(rows[state.focus].result.timeline.map((s) => s.lane))]')
         self.assertGreater(len(lanes), 3)
@@ -324,7 +324,7 @@ class PlannerCase(unittest.TestCase):
         capacity = page.evaluate('rows[0].result.memory.hbm_capacity_bytes') / 1e9
         self.assertEqual(self.text(page, '#figure-memory .note'), f'HBM at its peak, by owner; the line is the capacity, {capacity:.3g} GB.')
 
-    def test_the_note_of_the_table_is_read_without_scrolling(self):
+    def test_the_note_of_the_table_is_visible_without_scrolling(self):
         page = self.open(width=400)
         left, _, width, _ = self.box(page, '#results-note')
         self.assertTrue(0 <= left and left + width <= 400, (left, width))
@@ -355,7 +355,7 @@ class PlannerCase(unittest.TestCase):
         self.click(page, '[data-key="gpu.hbm_bandwidth"] button')
         self.settle(page, "document.getElementById('refused').hidden && rows.length")
 
-    def test_failures_in_promises_are_told(self):
+    def test_failures_in_promises_are_reported(self):
         page = self.open()
         page.evaluate("void Promise.reject(new Error('the probe'))")
         page.wait("!document.getElementById('failure').hidden")
@@ -375,7 +375,7 @@ class PlannerCase(unittest.TestCase):
         longest = max(float(text.split(' ')[0].replace(',', '')) for text in self.texts(page, 'memory', 'values'))
         return self.texts(page, 'memory', 'role-legend-label'), (line - left) / (right - left) * longest
 
-    def test_what_does_not_fit_says_so(self):
+    def test_a_policy_that_does_not_fit_is_labelled(self):
         page = self.open(hardware='rtx-3090', prompt='32768', batch='64', traces='needle', policies=[QUICK['policies'][0]], focus=0)
         oom = page.evaluate('rows[0].result.oom')
         gb = lambda size: f'{size / 1e9:.3g} GB'
@@ -388,7 +388,7 @@ class PlannerCase(unittest.TestCase):
         self.assertEqual(legend, ['weights', 'does not fit'])
         self.assertAlmostEqual(capacity, oom['capacity_bytes'] / 1e9, delta=1)
 
-    def test_what_does_not_fit_in_host_memory_is_not_drawn_as_hbm(self):
+    def test_a_policy_that_exceeds_host_memory_is_not_drawn_as_hbm(self):
         page = self.open(changes={'host.dram_capacity': '2 GB'})
         self.assertRegex(self.text(page, '#summary'), r'^freekv, budget 1024: does not fit in host DRAM: [\d.]+ MB requested for KV cache in host memory at prefill, layer \d+; [\d.]+ MB of 1.8 GB are free\.$')
         hbm = page.evaluate('rows.map((row) => row.result.memory.hbm_owners.reduce((sum, owner) => sum + owner.bytes, 0) / 1e9)')
@@ -398,7 +398,7 @@ class PlannerCase(unittest.TestCase):
         self.assertFalse({'does not fit', 'KV cache in host memory'} & set(legend), legend)
         self.assertAlmostEqual(capacity, page.evaluate('rows[0].result.memory.hbm_capacity_bytes') / 1e9, delta=1)
 
-    def test_narrow_screens_dark_colours_and_names_for_screen_readers(self):
+    def test_narrow_screens_dark_colours_and_screen_readers_are_supported(self):
         for width in (1440, 768, 420):
             for dark in (False, True):
                 page = self.open(width, 900, dark)

@@ -82,7 +82,7 @@ class ReportCase(unittest.TestCase):
 
 
 class Figures(ReportCase):
-    def test_every_figure_draws_what_the_store_holds(self):
+    def test_every_figure_draws_the_results_of_the_store(self):
         page = self.open('sweep')
         # The figure shows 32K, both devices, the fastest batch and one variant of each of the 10 policies, of which 9 have
         # 3 budgets: 2 * 9 * 3 points and 2 lines for full.
@@ -100,7 +100,7 @@ class Figures(ReportCase):
         # ArkVale has the most lanes. Each of 8 layers has a launch, five kinds of kernel, the wait for a copy, and a hidden copy.
         self.assertEqual(page.evaluate(marks('step_timeline', 'bars')), 64)
 
-    def test_every_figure_has_a_title_a_caption_and_names_the_origins_of_its_numbers(self):
+    def test_every_figure_has_a_title_a_caption_and_the_origins_of_its_numbers(self):
         page = self.open('sweep')
         for name in FIGURES:
             with self.subTest(name):
@@ -111,7 +111,7 @@ class Figures(ReportCase):
         self.assertIn('Decode step time by origin of its costs: 75\u00a0% literature and 25\u00a0% assumed.', note)
         self.assertIn('20 exact', page.evaluate("document.querySelector('#figure-memory_owners .note').textContent"))
 
-    def test_intervals_are_drawn_at_their_length(self):
+    def test_intervals_are_drawn_to_scale(self):
         page = self.open('sweep')
         # All points have intervals from 0.85 to 1.2 of their value; a rule of that length is what is left of it on the axis.
         lengths = page.evaluate("[...document.querySelectorAll('#plot-throughput_budget g.intervals > line')].map((l) => Math.abs(l.getAttribute('y2')))")
@@ -145,7 +145,7 @@ class Figures(ReportCase):
         self.assertEqual(page.evaluate(marks('memory_owners', 'bars')), 70)
         self.assertEqual(page.evaluate("figures[3].view.data('parts').filter((p) => p.misfit).length"), 10)
 
-    def test_the_pareto_front_is_what_no_point_beats(self):
+    def test_no_point_beats_the_pareto_front(self):
         page = self.open('sweep')
         points = page.evaluate("figures[1].view.data('drawn').map(({ panel, tps, accuracy, front }) => ({ panel, tps, accuracy, front }))")
         for p in points:
@@ -155,7 +155,7 @@ class Figures(ReportCase):
             if not twin:
                 self.assertEqual(bool(p['front']), not beaten, p)
 
-    def test_figures_become_svg_files(self):
+    def test_figures_can_be_saved_as_svg(self):
         page = self.open('sweep', dark=True)
         for index, name in enumerate(FIGURES):
             with self.subTest(name):
@@ -170,7 +170,7 @@ class Figures(ReportCase):
         self.assertEqual(page.evaluate('saved[0][0]'), 'split_factor.svg')
         self.assertTrue(page.evaluate('saved[0][1]').startswith('blob:'))
 
-    def test_the_specifications_next_to_the_page_draw_the_same(self):
+    def test_the_chart_specifications_next_to_the_page_draw_the_same(self):
         page = self.open('sweep', '')
         for index, name in enumerate(FIGURES):
             with self.subTest(name):
@@ -181,7 +181,7 @@ class Figures(ReportCase):
                 self.assertEqual(alone, page.evaluate(f'{ids}(figures[{index}].view)'))
                 self.assertGreater(len(alone), 0)
 
-    def test_pointing_at_a_mark_tells_its_numbers(self):
+    def test_pointing_at_a_mark_shows_its_numbers(self):
         page = self.open('sweep')
         page.evaluate("document.querySelector('#plot-throughput_budget').scrollIntoView({block: 'center'})")
         x, y = page.evaluate("(() => { const r = document.querySelector('#plot-throughput_budget g.dots > path').getBoundingClientRect();"
@@ -192,7 +192,7 @@ class Figures(ReportCase):
         for part in ('tokens/s', 'HBM peak', 'budget', 'assumed'):
             self.assertIn(part, text)
 
-    def test_tooltips_tell_the_chosen_measure_with_its_interval(self):
+    def test_tooltips_show_the_chosen_measure_with_its_interval(self):
         page = self.open('sweep')
         tips = lambda figure, mark: page.evaluate(f"[...document.querySelectorAll('#plot-{figure} g.{mark} > path')].map((e) => e.__data__.tooltip)")
         percent = r'\d+\.\d %'
@@ -221,7 +221,7 @@ class Figures(ReportCase):
         page.evaluate(choose('filter-batch', '1'))
         self.assertEqual(page.evaluate(shown), [])
 
-    def test_a_step_that_does_not_fit_says_so(self):
+    def test_a_step_that_does_not_fit_is_labelled(self):
         page = self.open('sweep', '#context=all&batch=8')
         labels = "[...document.querySelectorAll('#plot-step_breakdown g.misfit_labels > text')].map((t) => t.textContent)"
         # The five policies that keep all tokens: at 128K on both machines, at 32K on the smaller one (50 of 40 GB).
@@ -232,7 +232,7 @@ class Figures(ReportCase):
         page.evaluate(choose('filter-batch', '1'))
         self.assertEqual(page.evaluate(labels), [])
 
-    def test_dragging_over_the_timeline_looks_closer(self):
+    def test_dragging_over_the_timeline_zooms_in(self):
         page = self.open('sweep')
         page.evaluate("document.querySelector('#plot-step_timeline').scrollIntoView({block: 'center'})")
         box = page.evaluate("(() => { const r = document.querySelector('#plot-step_timeline g.bars').getBoundingClientRect();"
@@ -249,7 +249,7 @@ class Figures(ReportCase):
         self.assertEqual(page.evaluate("figures[5].view.scale('x').domain()"), [low, high])
         self.assertLess(page.evaluate(marks('step_timeline', 'bars')), 64)
 
-    def test_keys_look_closer_at_the_timeline_too(self):
+    def test_keys_zoom_and_move_the_timeline(self):
         page = self.open('sweep')
         domain = "(({ meta, view, plot }) => { plot.focus(); return view.scale('x').domain(); })(figures.find(({ name }) => name === 'step_timeline'))"
         low, high = page.evaluate(domain)
@@ -270,7 +270,7 @@ class Figures(ReportCase):
             for text in labels:
                 self.assertRegex(text, r'^\d+ %$')
 
-    def test_labels_of_the_split_factor_do_not_meet_on_a_narrow_screen(self):
+    def test_labels_of_the_split_factor_do_not_touch_on_a_narrow_screen(self):
         page = self.open('sweep', width=400)
         ends = page.evaluate("[...document.querySelectorAll('#plot-split_factor .role-axis-label text')].filter((t) => /^0\\.\\d\\d?$/.test(t.textContent)).map((t) => { const r = t.getBoundingClientRect(); return [r.top, r.left, r.right]; })")
         self.assertGreater(len(ends), 3)
@@ -335,7 +335,7 @@ class Front(ReportCase):
             # rocketkv is as fast with each split factor, and labels distinguish them.
             self.assertTrue({'rocketkv, adaptive', 'rocketkv, 0.3', 'freekv, no speculation'} <= {text.rsplit(', b', 1)[0] for text in texts}, texts)
 
-    def test_a_batch_is_named_where_it_changes_along_a_curve(self):
+    def test_a_curve_names_the_batch_where_it_changes(self):
         page = self.open('seeds', '#hardware=a100-40gb-pcie4')
         # Five policies do not keep all tokens. With 16.1 GB of weights, 2.4 GB of activations and an index of 4 % of 8 * 17.2 GB,
         # a cache of 1024 tokens fits eight times (1.1 GB) in 40 GB, one of 16384 (17.2 GB) only four times.
@@ -366,7 +366,7 @@ class Front(ReportCase):
             self.assertAlmostEqual(drawn, expected, delta=0.02)
         self.assertIn('mean of 3 seeds', page.evaluate("figures[0].view.data('drawn').find((r) => r.series === 'snapkv').tip.where"))
 
-    def test_the_front_stays_in_order_however_it_was_reached(self):
+    def test_the_front_stays_in_order_after_any_change_of_the_measure(self):
         page = self.open('sweep')
         page.evaluate(click('.shortcuts button', 'all variants'))
         for measure in ('Attention mass kept, mean', 'Predicted task score, share of full KV'):
@@ -384,7 +384,7 @@ class Front(ReportCase):
         return page.evaluate("(() => { const v = figures[0].view; return v.data('drawn').filter((r) => r.series === 'quest' && r.hardware === 'h100-sxm')"
                              ".map((r) => [r.tps, v.signal('floor_y') - v.scale('y')(r.shown)]); })()")
 
-    def test_a_logarithmic_axis_sets_equal_factors_equally_far_apart(self):
+    def test_a_logarithmic_axis_spaces_equal_factors_equally(self):
         page = self.open('sweep')
         page.evaluate(choose('control-throughput_budget-axis', 'logarithmic'))
         (a, ya), (b, yb), (c, yc) = sorted(self.heights(page))
@@ -396,7 +396,7 @@ class Front(ReportCase):
         (a, ya), (b, yb), _ = sorted(self.heights(page))
         self.assertAlmostEqual(ya / a, yb / b, places=6)
 
-    def test_ratios_are_to_full_kv_on_the_same_machine(self):
+    def test_ratios_are_relative_to_full_kv_on_the_same_machine(self):
         page = self.open('sweep', '#context=32768&batch=4')
         page.evaluate(choose('control-throughput_budget-relative', 'ratio to full KV'))
         rows = page.evaluate("figures[0].view.data('drawn').map(({ hardware, policy, tps, shown }) => ({ hardware, policy, tps, shown }))")
@@ -411,7 +411,7 @@ class Front(ReportCase):
         page.evaluate(choose('control-accuracy_throughput-relative', 'ratio to full KV'))
         self.assertIn('decode throughput, times full KV', page.evaluate("document.querySelector('#plot-accuracy_throughput').textContent"))
 
-    def test_a_figure_without_ratios_says_that_full_kv_does_not_fit(self):
+    def test_a_figure_without_ratios_states_that_full_kv_does_not_fit(self):
         # Full KV takes 16 GB of weights and 4.3 GB for each sequence of 32K: at batch 8 more than 40 GB, but less than 80 GB.
         for fragment, expected in (('context=32768', 'No ratio on a100-40gb-pcie4 at 32K tokens: full KV does not fit at batch 8.'),
                                    ('context=131072', 'No ratio: full KV does not fit at batch 8.')):
@@ -420,7 +420,7 @@ class Front(ReportCase):
             self.assertIn(expected, page.evaluate("document.querySelector('#figure-accuracy_throughput').textContent"))
         self.assertIn('divided by those of full KV', page.evaluate("document.querySelector('#figure-throughput_budget figcaption').textContent"))
 
-    def test_budgets_solved_for_a_cost_are_shown_by_the_cost(self):
+    def test_budgets_solved_for_a_cost_are_listed_by_the_cost(self):
         page = self.open('match')
         self.assertEqual(page.evaluate("[...document.querySelectorAll('.chip')].map((e) => e.textContent)"), ['full', 'snapkv', 'quest'])
         self.assertEqual(page.evaluate("[...document.querySelectorAll('#filter-budget option')].map((o) => o.label)"),
@@ -435,7 +435,7 @@ class Front(ReportCase):
         self.assertNotIn('KV budget, tokens', text)
         self.assertIn('Solved budget', page.evaluate("document.querySelector('#table thead').textContent"))
 
-    def test_machines_can_be_the_axis(self):
+    def test_the_axis_can_list_machines(self):
         page = self.open('sweep', '#context=32768&hardware=h100-sxm&budget=1024')
         page.evaluate(choose('control-throughput_budget-x_axis', 'machine'))
         # Both machines are drawn although a filter names one: ten policies twice, with full KV as a point.
@@ -445,7 +445,7 @@ class Front(ReportCase):
         self.assertEqual(names, ['a100-40gb-pcie4', 'h100-sxm'])
         self.assertEqual(page.evaluate(marks('accuracy_throughput', 'dots')), 28)  # the other figures keep the filter
 
-    def test_bands_take_the_place_of_bars(self):
+    def test_bands_can_replace_bars(self):
         page = self.open('sweep')
         seen = "[...document.querySelectorAll('#plot-throughput_budget g.%s > %s')].filter((e) => Number(e.getAttribute('opacity')) > 0).length"
         self.assertEqual((page.evaluate(seen % ('bands', 'path')), page.evaluate(seen % ('intervals', 'line'))), (0, 54))
@@ -464,7 +464,7 @@ class Front(ReportCase):
         page.evaluate(choose('control-throughput_budget-intervals', 'bands'))
         self.assertEqual(marks_of_full(), (0, 2))
 
-    def test_a_figure_of_one_value_says_with_an_interval(self):
+    def test_the_note_of_a_single_value_uses_the_singular(self):
         page = self.open('sweep')
         self.assertIn('(1 value), by origin: 1 assumed; with an uncertainty interval.', page.evaluate("document.querySelector('#figure-step_timeline .note').textContent"))
         self.assertIn('The steps are the Pareto front', page.evaluate("document.querySelector('#figure-accuracy_throughput figcaption').textContent"))  # light in dark mode
@@ -525,7 +525,7 @@ class Filters(ReportCase):
         page.evaluate(choose('filter-budget', '256 tokens'))
         self.assertEqual(page.evaluate("figures[2].view.data('drawn').every((row) => row.budget === 256 || row.budget === undefined)"), True)
 
-    def test_an_address_brings_the_view_back(self):
+    def test_an_address_restores_the_view(self):
         page = self.open('sweep')
         page.evaluate(choose('filter-hardware', 'h100-sxm'))
         page.evaluate(click('.chip', 'quest'))
@@ -534,7 +534,7 @@ class Filters(ReportCase):
         nonsense = self.open('sweep', '#hardware=abacus&context=1&hidden=nobody')
         self.assertEqual(self.counted(nonsense), '96 of 828 experiments')  # all 16 variants, 3 batches, 2 devices
 
-    def test_panels_keep_their_order_however_they_were_reached(self):
+    def test_panels_keep_their_order_after_any_change_of_filters(self):
         panels = ("JSON.stringify(figures.slice(0, 5).map((f) => f.view.scenegraph().root.items[0].items.find((m) => m.name === 'panel').items"
                   ".map(({ x, y, datum }) => ({ x, y, name: datum.panel || datum.split_panel })).sort((a, b) => a.y - b.y || a.x - b.x).map(({ name }) => name)))")
         page = self.open('sweep', '#context=131072')
@@ -545,7 +545,7 @@ class Filters(ReportCase):
         self.assertEqual(json.loads(page.evaluate(panels))[0], [f'{machine}, {context} tokens' for machine in ('a100-40gb-pcie4', 'h100-sxm')
                                                                 for context in ('16K', '32K', '128K')])
 
-    def test_keys_that_an_address_lacks_have_their_defaults(self):
+    def test_keys_missing_from_an_address_have_their_defaults(self):
         page = self.open('sweep', '#context=all&batch=4&hidden=quest&throughput_budget.axis=log')
         chosen = "JSON.stringify([selection, figures[0].view.signal('batch'), figures[0].own, document.getElementById('table-count').textContent])"
         for fragment in ('#batch=1', '#'):
@@ -553,7 +553,7 @@ class Filters(ReportCase):
             fresh = self.open('sweep', fragment).evaluate(chosen)
             page.wait(f'{chosen} === {json.dumps(fresh)}', timeout=20)
 
-    def test_deselecting_all_leaves_notices_and_no_complaint(self):
+    def test_deselecting_all_shows_notices_without_errors(self):
         page = self.open('sweep')
         page.evaluate(click('.shortcuts button', 'none'))
         self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 6)
@@ -561,7 +561,7 @@ class Filters(ReportCase):
         page.evaluate(click('.shortcuts button', 'all variants'))
         self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 0)
 
-    def test_a_selection_without_timelines_shows_another_and_says_so(self):
+    def test_a_selection_without_timelines_shows_another_with_a_note(self):
         page = self.open('sweep', '#context=16384')
         self.assertEqual(page.evaluate(marks('step_timeline', 'bars')), 64)
         note = "document.querySelector('#figure-step_timeline .note').textContent"
@@ -571,7 +571,7 @@ class Filters(ReportCase):
         page.evaluate(choose('filter-hardware', 'h100-sxm'))
         self.assertIn('h100-sxm', page.evaluate("figures[5].view.data('shown')[0].hardware"))
 
-    def test_a_narrow_screen_scrolls_in_one_direction_alone(self):
+    def test_a_narrow_screen_scrolls_in_only_one_direction(self):
         for kind, fragment in (('seeds', ''), ('bare', ''), ('sweep', '#hidden=&context=all')):
             self.assertLessEqual(self.open(kind, fragment, width=420).evaluate('document.documentElement.scrollWidth'), 420, kind)
         page = self.open('sweep', width=420)
@@ -593,7 +593,7 @@ class Filters(ReportCase):
             page.evaluate('new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))')
             self.assertTrue(page.evaluate("document.getElementById('failure').hidden"), width)
 
-    def test_figures_are_named_to_those_who_do_not_see_them(self):
+    def test_figures_have_descriptions_for_screen_readers(self):
         page = self.open('sweep')
         labels = page.evaluate("[...document.querySelectorAll('.plot')].map((p) => p.getAttribute('aria-label'))")
         self.assertEqual(len(set(labels)), len(FIGURES))
@@ -601,7 +601,7 @@ class Filters(ReportCase):
         saves = page.evaluate("[...document.querySelectorAll('.figure-head > button')].map((b) => b.getAttribute('aria-label'))")
         self.assertEqual(saves[1], 'Download figure 2 as SVG')
 
-    def test_controls_of_a_figure(self):
+    def test_controls_change_their_figure(self):
         page = self.open('sweep')
         page.evaluate(choose('control-memory_owners-pool', 'host DRAM'))
         # Only arkvale and freekv use this pool: one owner on each of two devices.
@@ -623,7 +623,7 @@ class Filters(ReportCase):
 
 
 class Table(ReportCase):
-    def test_search_sort_and_details(self):
+    def test_the_table_can_be_searched_sorted_and_expanded(self):
         page = self.open('sweep')
         page.evaluate("document.getElementById('table-selected').click()")
         self.assertEqual(self.counted(page), '828 of 828 experiments')
@@ -662,7 +662,7 @@ class Table(ReportCase):
         page.evaluate(f"(() => {{ const s = document.getElementById('table-search'); s.value = {json.dumps(text)}; s.dispatchEvent(new Event('input')); }})()")
         return int(self.counted(page).split(' ')[0])
 
-    def test_a_search_finds_whole_numbers_and_beginnings_of_words(self):
+    def test_a_search_matches_whole_numbers_and_beginnings_of_words(self):
         page = self.open('sweep')
         page.evaluate("document.getElementById('table-selected').click()")
         rows = page.evaluate("sharedRows('experiments').map(({ batch, budget, policy, variant, context, key, hardware }) => ({ batch, budget, policy, variant, context, key, hardware }))")
@@ -685,7 +685,7 @@ class Table(ReportCase):
             self.assertTrue(any(re.search(r'(?<![\d.])0\.3(?![\d.])', cell) for cell in row), row)
         self.assertIn('batch 1', page.evaluate("document.getElementById('table-search').placeholder"))
 
-    def test_the_keyboard_keeps_its_place(self):
+    def test_the_keyboard_focus_keeps_its_position(self):
         page = self.open('sweep')
         page.evaluate("document.getElementById('table-selected').click()")
 
@@ -707,7 +707,7 @@ class Table(ReportCase):
 
 
 class Page(ReportCase):
-    def test_findings_and_foundations(self):
+    def test_findings_and_foundations_are_shown(self):
         page = self.open('sweep')
         self.assertEqual(page.evaluate("document.querySelectorAll('.finding').length"), 3)
         text = page.evaluate("document.getElementById('foundations').textContent")
@@ -734,7 +734,7 @@ class Page(ReportCase):
         palette = page.evaluate("['rocketkv', 'full'].map((p) => sharedRows('series').find((s) => s.policy === p).color)")
         self.assertEqual(colors, ['rgb({}, {}, {})'.format(*(int(c[i:i + 2], 16) for i in (1, 3, 5))) for c in palette])
 
-    def test_an_origin_leads_to_the_sources_it_stands_for(self):
+    def test_an_origin_links_to_its_sources(self):
         page = self.open('sweep', '#hardware=h100-sxm')
         self.assertFalse(page.evaluate("document.querySelector('#foundations details').open"))
         page.evaluate(click('#figure-throughput_budget .note a', 'assumed'))
@@ -786,7 +786,7 @@ class Page(ReportCase):
             first = [label for name, label in labels.items() if name.endswith(' 0')]
             self.assertEqual(len(set(first)), len(definition['policies']))  # as different as the policies
 
-    def test_light_and_dark(self):
+    def test_colours_follow_light_and_dark(self):
         background = 'getComputedStyle(document.body).backgroundColor'
         label = "document.querySelector('#plot-throughput_budget .role-axis-label text').getAttribute('fill')"
         light, dark = self.open('sweep'), self.open('sweep', dark=True)
@@ -799,7 +799,7 @@ class Page(ReportCase):
         self.assertEqual(dark.evaluate(label), expected)
         self.assertEqual(dark.evaluate(marks('throughput_budget', 'dots')), 54)
 
-    def test_no_page_of_paper_holds_a_few_lines_alone(self):
+    def test_no_printed_page_has_only_a_few_lines(self):
         if not shutil.which('pdftotext'):
             self.skipTest('pdftotext (apt-get install poppler-utils) is missing')
         page = self.open('sweep')
@@ -814,7 +814,7 @@ class Page(ReportCase):
             title, caption = page.evaluate(f"[document.querySelector('#figure-{name} h2').lastChild.textContent, document.querySelector('#figure-{name} figcaption p').textContent.split(' ').slice(0, 4).join(' ')]")
             self.assertTrue(any(title in sheet and caption in ' '.join(sheet.split()) for sheet in sheets), name)
 
-    def test_paper_has_no_controls_and_says_what_was_selected(self):
+    def test_print_has_no_controls_and_states_the_selection(self):
         page = self.open('sweep')
         page.evaluate(choose('filter-batch', '1'))
         page.evaluate(click('.chip', 'quest'))
@@ -827,7 +827,7 @@ class Page(ReportCase):
         self.assertIn('quest', text.split('Not shown: ')[1].rstrip('.').split('; '))
         self.assertNotIn('Click a heading', page.evaluate("document.getElementById('table-section').innerText"))
 
-    def test_paper_is_white(self):
+    def test_dark_charts_turn_light_for_print(self):
         page = self.open('sweep', dark=True)
         label = "document.querySelector('#plot-throughput_budget .role-axis-label text').getAttribute('fill')"
         dark = page.evaluate(label)
@@ -836,7 +836,7 @@ class Page(ReportCase):
         page.evaluate("window.dispatchEvent(new Event('afterprint'))")
         self.assertEqual(page.evaluate(label), dark)
 
-    def test_results_that_lack_nearly_everything(self):
+    def test_results_that_lack_nearly_everything_are_shown(self):
         page = self.open('bare')
         name = '</title><script>alert(2)</script>{{data}}'
         self.assertEqual(page.evaluate("document.getElementById('title').textContent"), name)
@@ -846,12 +846,12 @@ class Page(ReportCase):
         self.assertEqual(page.evaluate("document.querySelector('#figure-split_factor .empty').textContent"), 'No RocketKV rows with a split factor in this sweep.')
         self.assertIn('window 64 is longer than the prompt', page.evaluate("document.getElementById('table').textContent"))
 
-    def test_a_store_without_rows(self):
+    def test_a_store_without_rows_is_shown(self):
         page = self.open('empty')
         self.assertIn('holds no experiments yet', page.evaluate("document.getElementById('lead').textContent"))
         self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 6)
 
-    def test_thousands_of_experiments_stay_handy(self):
+    def test_thousands_of_experiments_can_be_shown(self):
         self.assertLess((self.folder / 'large' / 'out' / 'index.html').stat().st_size, 6e6)
         page = self.open('large')
         self.assertEqual(page.evaluate("document.getElementById('table-count').textContent.split(' of ')[1].split(' ')[0]"), '3,040')

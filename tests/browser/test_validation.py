@@ -90,13 +90,13 @@ class Validation(unittest.TestCase):
         self.assertEqual(page.evaluate(marks('kernels', 'scatter')), 300)
         self.assertEqual(page.evaluate("document.querySelectorAll('#suite-gpu_pipeline figure').length"), 0)
 
-    def test_the_head_counts_verdicts_and_missed_budgets(self):
+    def test_the_lead_counts_verdicts_and_missed_budgets(self):
         lead = self.open().evaluate("document.getElementById('lead').textContent")
         # Every third of 300 points is off.
         self.assertIn('305 cases in 3 suites: agrees 201, fitted 1, off 101, unanswered 2.', lead)
         self.assertIn('1 budget missed', lead)
 
-    def test_budgets_say_what_is_allowed_and_what_came_out(self):
+    def test_budgets_show_the_limit_and_the_value(self):
         rows = self.open().evaluate("[...document.querySelectorAll('#suite-papers .budgets tbody tr')].map((r) => r.textContent)")
         self.assertEqual(rows, ['median error8 %at most 15 %met', 'pairs in order90 %at least 95 %missed', 'without a casenoneat most 5 %no data'])
 
@@ -105,11 +105,11 @@ class Validation(unittest.TestCase):
         self.assertEqual(page.evaluate("[...document.querySelectorAll('#suite-papers .folded')].map((d) => d.open)"), [True, True])
         self.assertEqual(page.evaluate("document.querySelector('#suite-papers .budgets').closest('details').querySelector('summary').textContent"), '3 budgets: 1 missed')
 
-    def test_what_rests_on_times_stands_apart_where_there_are_counts_as_well(self):
+    def test_errors_of_times_have_their_own_columns_if_there_are_counts_as_well(self):
         cells = "[...document.querySelectorAll('#suite-papers .summary tbody tr')].map((r) => [...r.cells].slice(6).map((c) => c.textContent).join('|'))"
         self.assertEqual(self.open().evaluate(cells), ['1|14.0 %|1 of 1|1.50', '|||'])
 
-    def test_cases_come_as_listed_or_the_worst_first(self):
+    def test_cases_are_ordered_as_listed_or_worst_first(self):
         page = self.open()
         ids = "[...document.querySelectorAll('#cases-papers .case td:first-child')].map((cell) => cell.firstChild.textContent)"
         self.assertEqual(page.evaluate(ids), ['EX-001', 'EX-002', 'EX-003'])
@@ -118,11 +118,11 @@ class Validation(unittest.TestCase):
         self.assertEqual(page.evaluate(ids), ['EX-003', 'EX-001', 'EX-002'])
         self.assertEqual(page.evaluate("document.querySelector('#cases-kernels .order').textContent"), 'as listed')  # a long table starts with the worst first
 
-    def test_colours_tell_devices_and_papers_apart_not_groups_within(self):
+    def test_colours_distinguish_devices_and_papers_but_not_groups_within(self):
         page = self.open()
         self.assertEqual(page.evaluate("[...new Set(figures[0].view.data('drawn').map((row) => row.family))]"), ['paper 1', 'paper 0'])
 
-    def test_chips_choose_the_cases_by_verdict(self):
+    def test_chips_filter_the_cases_by_verdict(self):
         page = self.open()
         shown = "document.querySelectorAll('#cases-papers .case').length"
         self.assertEqual(page.evaluate(shown), 3)  # unanswered cases are hidden at first
@@ -135,17 +135,17 @@ class Validation(unittest.TestCase):
             self.assertEqual(page.evaluate("document.querySelectorAll('#cases-kernels .case').length"), count)
             page.evaluate("(document.querySelector('#cases-kernels .note button') || document.body).click()")
 
-    def test_each_card_leads_to_its_suite(self):
+    def test_each_card_links_to_its_suite(self):
         page = self.open()
         leads = "[...document.querySelectorAll('.finding h2 a')].map((a) => document.querySelector(a.getAttribute('href')).className)"
         self.assertEqual(page.evaluate(leads), ['suite'] * 3)
 
-    def test_texts_stay_texts(self):
+    def test_texts_are_never_run_as_scripts(self):
         page = self.open()
         self.assertIn('</script>', page.evaluate("document.querySelector('#cases-papers .quantity').textContent"))
         self.assertEqual(page.evaluate('document.scripts.length'), 4)
 
-    def test_light_dark_and_paper(self):
+    def test_colours_follow_light_dark_and_print(self):
         background = 'getComputedStyle(document.body).backgroundColor'
         label = "document.querySelector('#plot-papers-validation_scatter .role-axis-label text').getAttribute('fill')"
         light, dark = self.open(), self.open(dark=True)

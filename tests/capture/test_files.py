@@ -85,7 +85,7 @@ class Captures(unittest.TestCase):
         entry, data = safetensors_file.read_bytes(path, name)
         return entry['shape'], struct.unpack(f'<{len(data) // 4}f', data)
 
-    def test_numbers_stand_where_the_format_says(self):
+    def test_numbers_are_stored_where_the_format_requires(self):
         path, fed = self.capture()
         # Greedy: after the prompt's last token 1 at position 6: (5·1 + 7) mod 17 = 12; (60 + 8) mod 17 = 0; (0 + 9) = 9.
         self.assertEqual(fed, [12, 0, 9])
@@ -111,7 +111,7 @@ class Captures(unittest.TestCase):
         for block in (1, 2, 3, 7):
             self.assertEqual(self.capture(make_plan(block=block), out=f'{block}.safetensors')[0].read_bytes(), whole)
 
-    def test_an_interrupted_capture_goes_on(self):
+    def test_an_interrupted_capture_resumes(self):
         whole = self.capture()[0].read_bytes()
         for stop in range(6):  # 3 blocks of the prompt and 3 steps
             with self.assertRaises(KeyboardInterrupt):
@@ -151,7 +151,7 @@ class Captures(unittest.TestCase):
         with self.assertRaisesRegex(CaptureError, 'states 192'):  # 6 positions × 2 heads × 4 channels × 4 bytes
             self.capture()
 
-    def test_chosen_heads_make_a_model_of_these(self):
+    def test_a_choice_of_heads_gives_a_trace_of_a_model_with_these_heads(self):
         path, _ = self.capture(make_plan(kv_heads=(1,), hidden=True))
         shape, queries = self.numbers(path, 'layers.0.queries')
         self.assertEqual(shape, [2, 7, 4])
@@ -168,7 +168,7 @@ class Captures(unittest.TestCase):
         with self.assertRaisesRegex(CaptureError, '2 tokens for 3 decode steps'):
             self.capture(continuation=[4, 6])
 
-    def test_a_layer_that_is_not_seen_is_an_error(self):
+    def test_a_layer_without_recorded_inputs_is_an_error(self):
         class Silent(Formula):
             def feed(self, tokens, begin, record):
                 return super().feed(tokens, begin, lambda layer, block: record(layer, block) if layer != 1 else None)
@@ -178,7 +178,7 @@ class Captures(unittest.TestCase):
 
 
 class Plans(unittest.TestCase):
-    def test_ids(self):
+    def test_ids_are_parsed(self):
         for text, want in (('all', (0, 1, 2, 3, 4, 5)), ('every:2', (0, 2, 4)), ('5,1', (1, 5)), ('1-3,5', (1, 2, 3, 5)),
                            ('0,-1', (0, 5)), ('1--1', (1, 2, 3, 4, 5)), ('-3--2', (3, 4))):
             self.assertEqual(plan.parse_ids('layers', text, 6), want)
@@ -186,14 +186,14 @@ class Plans(unittest.TestCase):
             with self.assertRaises(CaptureError, msg=text):
                 plan.parse_ids('layers', text, 6)
 
-    def test_blocks_and_rows(self):
+    def test_blocks_and_captured_rows_cover_the_window(self):
         made = make_plan()
         self.assertEqual(list(made.blocks()), [(0, 3), (3, 6), (6, 7), (7, 8), (8, 9), (9, 10)])
         self.assertEqual(list(made.blocks(8)), [(8, 9), (9, 10)])
         # The window of 4 begins at position 3.
         self.assertEqual([list(made.captured_rows(*b)) for b in ((0, 3), (2, 5), (3, 6), (7, 8))], [[], [1, 2], [0, 1, 2], [0]])
 
-    def test_what_cannot_be(self):
+    def test_impossible_plans_are_refused(self):
         for wrong in ({'layers': ()}, {'layers': (2, 0)}, {'layers': (3,)}, {'kv_heads': (2,)}, {'window': 8}, {'window': -1},
                       {'block': 0}, {'decode_steps': 0}, {'dtype': 'f8'}):
             with self.assertRaises(CaptureError, msg=str(wrong)):
@@ -210,7 +210,7 @@ class Files(unittest.TestCase):
                 safetensors_file.write(path, {}, [safetensors_file.Tensor('a', 'F32', (2,), [b'1234'])])
             self.assertFalse(path.exists())
 
-    def test_what_is_no_safetensors_file(self):
+    def test_files_that_are_not_safetensors_are_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / 'x'
             for data in (b'', b'short', struct.pack('<Q', 1 << 40), struct.pack('<Q', 4) + b'oops'):
@@ -218,7 +218,7 @@ class Files(unittest.TestCase):
                 with self.assertRaises(CaptureError):
                     safetensors_file.read_header(path)
 
-    def test_tokens(self):
+    def test_tokens_are_read_and_checked(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / 'tokens.json'
             path.write_text('[1, 2, 3]')
@@ -228,7 +228,7 @@ class Files(unittest.TestCase):
                 with self.assertRaises(CaptureError, msg=text):
                     drive.read_tokens(path)
 
-    def test_targets(self):
+    def test_targets_are_read_and_checked(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / 'targets.json'
             path.write_text('[[1], [], [8]]')
@@ -241,7 +241,7 @@ class Files(unittest.TestCase):
         with self.assertRaisesRegex(CaptureError, 'decode step 2 names 10, which is not a position in 0 .. 9'):
             drive.check_targets([[7], [], [1, 10]], 7)
 
-    def test_the_command_refuses_with_2(self):
+    def test_the_command_exits_with_2_on_wrong_input(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / 'targets.json'
             path.write_text('[[1]]')

@@ -149,7 +149,7 @@ class Hooks(unittest.TestCase):
                     want = model.base_model.layers[layer].attended[40 + step, head]
                     torch.testing.assert_close(weights @ values[head // 2, seen], want, rtol=1e-4, atol=1e-4)
 
-    def test_resumed_from_a_rebuilt_cache(self):
+    def test_a_capture_resumes_from_a_rebuilt_cache(self):
         model = Model()
         whole, fed = self.capture(model)
 
@@ -168,7 +168,7 @@ class Hooks(unittest.TestCase):
         self.assertEqual(fed_again, fed)
         self.assertEqual(again.read_bytes(), whole.read_bytes())
 
-    def test_bfloat16(self):
+    def test_bfloat16_is_captured(self):
         model = Model()
         path, _ = self.capture(model, dtype='bf16')
         entry, _ = safetensors_file.read_bytes(path, 'layers.0.values')
@@ -186,14 +186,14 @@ class Hooks(unittest.TestCase):
         hidden = self.tensor(path, 'layers.0.hidden')
         self.assertTrue(torch.equal(hidden, model.base_model.embed(torch.tensor(PROMPT + fed))[32:]))
 
-    def test_the_table_is_left_as_it_was(self):
+    def test_the_table_is_restored(self):
         table = {'sdpa': attend}
         with self.assertRaises(ZeroDivisionError), observed(table, 'sdpa', lambda *seen: None):
             self.assertIsNot(table['sdpa'], attend)
             1 / 0
         self.assertIs(table['sdpa'], attend)
 
-    def test_what_is_refused(self):
+    def test_unsupported_models_are_refused(self):
         model = Model()
         with self.assertRaisesRegex(CaptureError, "'flash'.*known: sdpa"):
             model.config = SimpleNamespace(**{**vars(CONFIG), '_attn_implementation': 'flash'})

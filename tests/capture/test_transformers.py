@@ -17,7 +17,7 @@ from kvcast_capture import safetensors_file, tensors
 
 
 class Command(unittest.TestCase):
-    def test_a_random_llama(self):
+    def test_a_random_llama_is_captured(self):
         torch.manual_seed(3)
         config = transformers.LlamaConfig(vocab_size=97, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
                                           num_attention_heads=4, num_key_value_heads=2, rope_theta=10000.0)

@@ -44,7 +44,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(bash_offers('schema', 'r'), ['run'])
         self.assertEqual(bash_offers('completion', 'tm'), [])
 
-    def test_the_other_scripts_have_the_values_of_an_argument(self):
+    def test_the_other_scripts_contain_the_values_of_an_argument(self):
         self.assertIn("completion) _arguments '*:value:(bash zsh fish)'", script('zsh'))
         self.assertIn("-f -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'", script('fish'))
 
@@ -56,7 +56,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(fish_offers('kvcast schema r'), ['run'])
 
     @unittest.skipUnless(shutil.which('zsh'), 'zsh is not installed')
-    def test_zsh_takes_the_script(self):
+    def test_zsh_accepts_the_script(self):
         done = subprocess.run(['zsh', '-fc', 'autoload -U compinit && compinit -D -u && source /dev/stdin && whence -w _kvcast'],
                               input=script('zsh'), capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout.strip(), done.stderr), (0, '_kvcast: function', ''))

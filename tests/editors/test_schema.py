@@ -29,7 +29,7 @@ class Schema(unittest.TestCase):
     def errors(self, kind: str, document: dict) -> list[str]:
         return ['/'.join(map(str, e.absolute_path)) for e in self.validators[kind].iter_errors(document)]
 
-    def test_they_are_schemas(self):
+    def test_the_schemas_are_valid(self):
         for validator in self.validators.values():
             jsonschema.Draft7Validator.check_schema(validator.schema)
 
@@ -41,7 +41,7 @@ class Schema(unittest.TestCase):
                 with self.subTest(path.name):
                     self.assertEqual(self.errors(kind, yaml.safe_load(path.read_text())), [])
 
-    def test_a_run_passes_as_it_is_written_in_many_ways(self):
+    def test_a_run_passes_in_every_spelling(self):
         self.assertEqual(self.errors('run', RUN), [])
         for key, value in [('policy', 'full'), ('policy', 'rocketkv-paper.yaml'), ('hardware', {'like': 'h200', 'gpu': {'hbm_bandwidth': 'x2'}}),
                            ('score', 'ruler'), ('score', {'benchmark': 'ruler', 'floor': '90 %'}), ('trace', {'file': 'a.safetensors'}),
@@ -59,7 +59,7 @@ class Schema(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         return done.stderr
 
-    def test_what_the_reader_refuses_is_refused_at_its_place(self):
+    def test_errors_of_the_reader_are_errors_of_the_schema_at_the_same_key(self):
         h200 = {'like': 'h200'}
         cases = [({'polcy': 'full'}, ''), ({'workload': {'batch': 0}}, 'workload/batch'), ({'workload': {'batsh': 1}}, 'workload'),
                  ({'model': 'llama-9'}, 'model'), ({'model': 'llama-3.9-8b'}, 'model'), ({'policy': {'name': 'quest', 'pages': 16}}, 'policy'),
@@ -105,13 +105,13 @@ class Schema(unittest.TestCase):
         self.assertEqual(self.errors('sweep', RUN), [])
         self.assertNotEqual(self.errors('sweep', {k: v for k, v in RUN.items() if k != 'model'}), [])
 
-    def test_names_pass_in_the_spellings_that_the_reader_takes(self):
+    def test_names_pass_in_the_spellings_that_the_reader_accepts(self):
         for key, value in [('model', 'Llama 3.1 8B'), ('hardware', 'H100_SXM'), ('framework', 'VLLM-0.9.1'), ('framework', 'transformers-4.51-flash'),
                            ('score', 'LongBench'), ('policy', {'name': 'replayed', 'selections': 'a.json'}), ('hardware', {'like': 'h200', 'host': 'grace-480gb'})]:
             with self.subTest(value):
                 self.assertEqual(self.errors('run', {**RUN, key: value}), [])
 
-    def test_axes_pass_as_they_are_written_in_many_ways(self):
+    def test_axes_pass_in_every_spelling(self):
         for axes in [{'workload': {'batch': [1, 2]}}, {'workload': [{'batch': 3}, {'batch': 4, 'prompt_tokens': 2048}]},
                      {'policy': ['full', {'name': 'quest', 'budget': 256}]}, {'policy': [{'budget': 256}]}, {'hardware.gpu.hbm_bandwidth': ['x1', 'x2']},
                      {'hardware': {'gpu': {'hbm_bandwidth': ['x1', 'x2']}}}, {'zip': [{'workload.batch': 1, 'policy.budget': 512}, {'workload.batch': 2}]},
@@ -136,7 +136,7 @@ class Schema(unittest.TestCase):
             self.assertEqual(self.errors('run', document), [])
         self.assertEqual(self.errors('run', {**RUN, 'framework': {'engine_step': True}}), ['framework/engine_step'])
 
-    def test_what_is_known_helps_to_complete(self):
+    def test_known_names_are_offered_for_completion(self):
         properties = self.validators['run'].schema['properties']
         batch = properties['workload']['properties']['batch']
         self.assertEqual(batch['description'], 'sequences of the batch; default 1')

@@ -55,14 +55,14 @@ class Figures(unittest.TestCase):
             for path in sorted(folder.glob('*.svg')):
                 yield {'single': 85, 'double': 178}[width], path, ET.parse(path).getroot()
 
-    def test_every_figure_and_every_panel_is_there_twice(self):
+    def test_every_figure_and_every_panel_exists_as_svg_and_pdf(self):
         # The fixture has two machines, thus two panels per figure; a timeline and a break-even have one.
         faceted = ('throughput_budget', 'accuracy_throughput', 'step_breakdown', 'memory_owners', 'split_factor')
         names = {n + end for n in faceted for end in ('', '_panel_1', '_panel_2')} | {'step_timeline', 'plan_1_break_even'}
         for folder in self.out.values():
             self.assertEqual({p.name for p in folder.iterdir()}, {n + end for n in names for end in ('.svg', '.pdf')})
 
-    def test_a_view_is_that_of_the_page_s_address(self):
+    def test_the_view_option_accepts_the_page_s_address(self):
         folder = self.folder / 'view'
         view = '#throughput_budget.axis=log&throughput_budget.relative=ratio&throughput_budget.intervals=bands&hardware=h100-sxm'
         subprocess.run([KVCAST, 'report', self.store, '--figures', folder, '--font', FONT, '--view', view], check=True, capture_output=True)
@@ -79,7 +79,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(len(steps(ticks(self.out['single'] / 'throughput_budget_panel_1.svg'))), 1)
         self.assertGreater(len(steps(ticks(folder / 'throughput_budget.svg'))), 1)
 
-    def test_a_view_of_what_is_not_there_is_refused(self):
+    def test_a_view_with_unknown_keys_or_values_is_refused(self):
         for view, words in (('hardware=v100', 'known: all, a100-40gb-pcie4, h100-sxm'), ('throughput_budget.axis=cubic', 'known: linear, log'), ('nothing.axis=log', 'no such figure'),
                             ('throughput_budget.colour=red', 'no such control'), ('context', 'expected key=value'), ('colour=red', 'unknown key')):
             done = subprocess.run([KVCAST, 'report', self.store, '--figures', self.folder / 'none', '--view', view], capture_output=True, text=True)
@@ -87,14 +87,14 @@ class Figures(unittest.TestCase):
             self.assertIn(words, done.stderr)
             self.assertFalse((self.folder / 'none').exists())
 
-    def test_widths_are_as_asked(self):
+    def test_widths_are_as_requested(self):
         for mm, path, root in self.each():
             self.assertAlmostEqual(length(root.get('width')), mm, delta=0.01)
             wide, high = map(float, re.search(r'Page size: +([\d.]+) x ([\d.]+) pts', output('pdfinfo', path.with_suffix('.pdf'))).groups())
             self.assertAlmostEqual(wide, mm * PT_PER_MM, delta=0.1)
             self.assertAlmostEqual(high, length(root.get('height')) * PT_PER_MM, delta=0.1)
 
-    def test_texts_are_texts_of_seven_to_nine_points_in_the_font(self):
+    def test_texts_are_selectable_and_have_seven_to_nine_points_in_the_font(self):
         for mm, path, root in self.each():
             points = mm * PT_PER_MM / float(root.get('viewBox').split()[2])  # per unit of the drawing
             texts = [t for t in root.iter(SVG + 'text') if ''.join(t.itertext()).strip()]
@@ -114,7 +114,7 @@ class Figures(unittest.TestCase):
             longest = max((w for t in texts if not t.get('transform', '').count('rotate') for w in ' '.join(t.itertext()).split()), key=len)
             self.assertIn(longest, output('pdftotext', path.with_suffix('.pdf'), '-'), path)
 
-    def test_nothing_lies_outside(self):
+    def test_nothing_is_drawn_outside_the_border(self):
         # If the drawing is enlarged by 20 units on every side, the border stays white.
         extra = 20
         for _, path, root in self.each():
@@ -138,7 +138,7 @@ class Figures(unittest.TestCase):
         root = ET.parse(self.out['single'] / (figure + '.svg')).getroot()
         return sum(len(group.findall(SVG + 'path')) for group in root.iter(SVG + 'g') if name in group.get('class', '').split())
 
-    def test_marks_are_as_many_as_the_data(self):
+    def test_each_result_has_one_mark(self):
         # The break-even has both sides at three batches.
         self.assertEqual(self.marks('plan_1_break_even', 'dots'), 6)
         # The panels together draw the same as the figure; each of nine policies with a budget has at most three budgets.

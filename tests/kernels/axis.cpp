@@ -17,7 +17,7 @@ TEST_CASE("an axis is a list, a range or powers of two") {
   CHECK(parse_axis("n[pow2]=3").name == "n");
 }
 
-TEST_CASE("an axis that says something else is refused, with what was found") {
+TEST_CASE("an invalid axis is refused, and the message quotes the text found") {
   for (const char* text : {"", "n", "=1", "n=", "n=1,,2", "n=1,1", "n=5:1", "n=1:5:0", "n=1:5:-1", "n=1:2:3:4", "n=1:x",
                            "n=01:5", "n[pow3]=1", "[pow2]=1", "n[pow2]=41", "n[pow2]=-1", "n[pow2]=a", "n=0:4096",
                            "n=-9223372036854775808:9223372036854775807"}) {
@@ -29,7 +29,7 @@ TEST_CASE("an axis that says something else is refused, with what was found") {
   CHECK_THROWS_WITH(parse_axis("n=7:x"), Catch::Contains("'x' is not a whole number"));
 }
 
-TEST_CASE("cases are the product of the axes, the last fastest") {
+TEST_CASE("cases are the product of the axes, and the last axis varies fastest") {
   const auto cases = product({words("a", {"x", "y"}), numbers("b", {1, 2, 3})});
   REQUIRE(cases.size() == 6);
   CHECK(describe(cases[0]) == "a=x b=1");
@@ -38,7 +38,7 @@ TEST_CASE("cases are the product of the axes, the last fastest") {
   CHECK(product({}).size() == 1);
 }
 
-TEST_CASE("doubling ends at the last, once") {
+TEST_CASE("doubling ends at the last value and lists it once") {
   CHECK(doubling(1) == std::vector<std::int64_t>{1});
   CHECK(doubling(8) == std::vector<std::int64_t>{1, 2, 4, 8});
   CHECK(doubling(6) == std::vector<std::int64_t>{1, 2, 4, 6});

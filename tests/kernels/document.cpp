@@ -33,7 +33,7 @@ std::string content(const fs::path& path) {
 
 }  // namespace
 
-TEST_CASE("JSON reads back what it wrote, to the bit") {
+TEST_CASE("JSON that was written is read back bit for bit") {
   Json j = Json::object();
   j["whole"] = std::int64_t{-9007199254740993};
   j["real"] = 0.1;
@@ -54,7 +54,7 @@ TEST_CASE("JSON reads back what it wrote, to the bit") {
   CHECK(j.find("none") == nullptr);
 }
 
-TEST_CASE("text that is no JSON is refused with its line") {
+TEST_CASE("text that is not JSON is refused with its line") {
   for (const char* text : {"", "{", "[1,]", "{\"a\" 1}", "{\"a\":1,\"a\":2}", "[1] x", "nul", "\"\\q\"", "\"\\u12\"",
                            "1.2.3", "\"no end", "{1:2}", "[1 2]", "\"a\nb\""}) {
     INFO(text);
@@ -133,7 +133,7 @@ TEST_CASE("a run writes rows with rates, reasons and repro commands, and does no
   CHECK(content(csv).find("bench,cold,n=2,hbm,200") != std::string::npos);
 }
 
-TEST_CASE("another pass measures the same cases again, once") {
+TEST_CASE("another pass measures the same cases once more") {
   const fs::path path = fresh_file("kvcast-kernels-passes.json");
   const auto run = [&](const char* pass) {
     const Options options = parse_options({"--quiet", "--json", path.string(), "--axis", "n=1,2", "--pass", pass});
@@ -149,7 +149,7 @@ TEST_CASE("another pass measures the same cases again, once") {
   CHECK_THROWS_WITH(parse_options({"--pass", "0"}), Catch::Contains("--pass: expected a positive number"));
 }
 
-TEST_CASE("rows of another machine are not joined, nor files that are something else") {
+TEST_CASE("rows of another machine and files of another schema are refused") {
   const fs::path path = fresh_file("kvcast-kernels-other.json");
   const Options options = parse_options({"--quiet", "--json", path.string()});
   Program program = program_of(count_calls);
@@ -162,7 +162,7 @@ TEST_CASE("rows of another machine are not joined, nor files that are something 
   CHECK_THROWS_AS(run_program(program, options), UsageError);
 }
 
-TEST_CASE("a kernel that is wrong gives no number") {
+TEST_CASE("a wrong kernel yields no number") {
   const fs::path path = fresh_file("kvcast-kernels-wrong.json");
   const Options options = parse_options({"--quiet", "--json", path.string()});
   CHECK(run_program(program_of(wrong_result), options) == 1);
@@ -171,7 +171,7 @@ TEST_CASE("a kernel that is wrong gives no number") {
   CHECK(run_program(program_of(count_calls), parse_options({"--quiet", "--refcheck"})) == 0);
 }
 
-TEST_CASE("a kernel that is wrong at a measured size gives no number there, and the run says so") {
+TEST_CASE("a kernel that is wrong at a measured size yields no number there, and the run fails") {
   const auto wrong_at_two = [](State& state) {
     if (!state.checking()) state.require(state.integer("n") != 2, "every row at its place");
     count_calls(state);
@@ -182,7 +182,7 @@ TEST_CASE("a kernel that is wrong at a measured size gives no number there, and 
   const Json j = Json::parse(content(path), "rows");
   REQUIRE(j.find("rows")->elements().size() == 1);
   CHECK(j.find("rows")->elements()[0].find("axes")->find("n")->number() == 1);
-  CHECK(run_program(program_of(count_calls), options) == 0);  // was not kept as done
+  CHECK(run_program(program_of(count_calls), options) == 0);  // the wrong case was not recorded as done
   CHECK(Json::parse(content(path), "rows").find("rows")->elements().size() == 2);
 }
 
@@ -195,7 +195,7 @@ namespace {
 
 int attempts = 0;
 
-// Cases 1 and 2 throw, and 2 spoils the device for good; the check itself where n = 5.
+// Cases 1 and 2 throw, and case 2 breaks the device permanently; the check itself throws at n = 5.
 void throws(State& state) {
   ++attempts;
   const std::int64_t n = state.integer("n");
@@ -223,8 +223,7 @@ std::string reasons(const fs::path& path) {
 
 }  // namespace
 
-TEST_CASE(
-    "a case that throws is a row without a number, and the next process goes on after one that broke the device") {
+TEST_CASE("a case that throws gives a row without a number, and another process continues after a broken device") {
   const fs::path path = fresh_file("kvcast-kernels-throws.json");
   const Options options = parse_options({"--quiet", "--json", path.string()});
   // Attempts: the check (n = 4), 1 (out of memory), 2 (the third: the device is gone).
@@ -234,7 +233,7 @@ TEST_CASE(
   CHECK(reasons(path) == "failed: out of memory|failed: sticky||");
 }
 
-TEST_CASE("a check that throws is a failed check, and takes its benchmark out where it broke the device") {
+TEST_CASE("a check that throws is a failed check, and excludes its benchmark if it broke the device") {
   const fs::path path = fresh_file("kvcast-kernels-throwing-check.json");
   Options options = parse_options({"--quiet", "--json", path.string()});
   Program program = breaking_program();
@@ -258,7 +257,7 @@ void hangs(State& state) {
   count_calls(state);
 }
 
-// The exit code of a process of its own.
+// Runs the program in a process of its own; returns the exit code.
 int run_apart(const Program& program, const Options& options) {
   const pid_t child = fork();
   if (child == 0) std::_Exit(run_program(program, options));
@@ -268,7 +267,7 @@ int run_apart(const Program& program, const Options& options) {
 }
 }  // namespace
 
-TEST_CASE("a case or a check that hangs ends the process, and is left out by the next one") {
+TEST_CASE("a case or a check that hangs ends the process, and the next process skips it") {
   const fs::path path = fresh_file("kvcast-kernels-hangs.json");
   const Options options = parse_options({"--quiet", "--json", path.string(), "--patience", "0.25"});
   Program program = program_of(hangs);
@@ -285,7 +284,7 @@ TEST_CASE("a case or a check that hangs ends the process, and is left out by the
   CHECK(run_apart(program, options) == 0);
 }
 
-TEST_CASE("cases that do not begin in time are left, and told") {
+TEST_CASE("cases that do not begin in time are skipped and reported") {
   Options options = parse_options({"--quiet", "--stop-after", "1e-9"});
   CHECK(run_program(program_of(count_calls), options) == 3);
 }
@@ -302,7 +301,7 @@ State measured(Mode mode, double bytes, double flops, Resource resource, const M
 }
 }  // namespace
 
-TEST_CASE("what exceeds 1.02 of a peak is implausible, where the bytes must cross it") {
+TEST_CASE("a rate above 1.02 of a peak is implausible if the bytes must cross that resource") {
   Machine m;
   m.hbm_peak = 1000;
   m.link_peak = 100;
@@ -319,7 +318,7 @@ TEST_CASE("what exceeds 1.02 of a peak is implausible, where the bytes must cros
   CHECK(implausible(measured(Mode::kCold, 1e12, 1e12, Resource::kHbm, Machine{})).empty());
 }
 
-TEST_CASE("what is read again counts as work, but need not cross the memory twice") {
+TEST_CASE("repeated reads count as work, but need not cross the memory twice") {
   Machine m;
   m.hbm_peak = 1000;
   State state = measured(Mode::kCold, 0, 0, Resource::kHbm, m);
@@ -331,7 +330,7 @@ TEST_CASE("what is read again counts as work, but need not cross the memory twic
   CHECK_FALSE(implausible(state).empty());
 }
 
-TEST_CASE("a comparison sees errors, sizes and what is not finite") {
+TEST_CASE("a comparison detects errors, wrong sizes and numbers that are not finite") {
   const auto verdict = [](std::vector<float> got, std::vector<float> expected) {
     State state({}, Mode::kCold, true, {}, {});
     state.compare("x", got, expected, 0.01);

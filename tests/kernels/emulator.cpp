@@ -1,4 +1,4 @@
-// Does the emulator behave like a GPU, and does it detect the errors that it exists to detect?
+// Checks that the emulator behaves like a GPU and detects the errors that it exists to detect.
 #include "device/emulator.hpp"
 
 #include <catch2/catch.hpp>
@@ -28,7 +28,7 @@ TEST_CASE("a barrier makes one thread's writes visible to all") {
   for (int i = 0; i < 96; ++i) CHECK(got[static_cast<std::size_t>(i)] == 95 - i);
 }
 
-TEST_CASE("a missing barrier shows: blocks run their threads in either order, and shared memory starts as NaN") {
+TEST_CASE("a missing barrier is detected by both thread orders and by shared memory that starts as NaN") {
   // Without a barrier thread 0 reads what thread 31 writes: the first block (ascending) sees NaN, the second the value.
   std::vector<float> got;
   emulator::run({2, 1, 1}, 32, 128, [&] {
@@ -41,7 +41,7 @@ TEST_CASE("a missing barrier shows: blocks run their threads in either order, an
   CHECK(got[1] == 5);
 }
 
-TEST_CASE("threads that wait at different barriers are reported, and exceptions come out") {
+TEST_CASE("threads that wait at different barriers are reported, and exceptions are passed on") {
   CHECK_THROWS_WITH(on_block(64,
                              [] {
                                if (thread_x() < 32) {
@@ -57,13 +57,13 @@ TEST_CASE("threads that wait at different barriers are reported, and exceptions 
   CHECK_THROWS_WITH(on_block(32, [] { load16(shared_memory() + 8); }), Catch::Contains("not aligned"));
 }
 
-TEST_CASE("a ballot has all lanes that took part, though some end before others look at it") {
+TEST_CASE("a ballot has all lanes that took part, even if some end before others read it") {
   std::vector<std::uint32_t> got(32);
   on_block(32, [&] { got[thread_x()] = warp_ballot(thread_x() != 3); });
   for (const std::uint32_t mask : got) CHECK(mask == 0xFFFFFFF7u);
 }
 
-TEST_CASE("an asynchronous copy arrives with its wait, and not before") {
+TEST_CASE("an asynchronous copy arrives at its wait and not before") {
   alignas(16) const float from[8] = {1, 2, 3, 4, 5, 6, 7, 8};
   std::vector<float> got;
   on_block(1, [&] {
@@ -85,7 +85,7 @@ TEST_CASE("an asynchronous copy arrives with its wait, and not before") {
   CHECK(got[3] == 5);
 }
 
-TEST_CASE("matrices by ldmatrix and products by mma are those of arithmetic") {
+TEST_CASE("ldmatrix and mma agree with plain arithmetic") {
   // a [16][16] and b [8 columns][16] in shared memory; both fragments come by ldmatrix, b also transposed from [16][8].
   std::vector<float> c(16 * 8), ct(16 * 8), expected(16 * 8);
   const auto a = [](int r, int k) { return random_normal(1, static_cast<std::uint64_t>(r * 16 + k)); };
@@ -125,7 +125,7 @@ TEST_CASE("matrices by ldmatrix and products by mma are those of arithmetic") {
   }
 }
 
-TEST_CASE("warp sums, maxima and ballots") {
+TEST_CASE("warp sums, maxima and ballots are right") {
   std::vector<float> sums(64), tops(64);
   std::vector<std::uint32_t> ballots(64);
   on_block(64, [&] {
@@ -142,7 +142,7 @@ TEST_CASE("warp sums, maxima and ballots") {
   CHECK(ballots[32] == 0x92492492u);  // 33, 36, ...: bits 1, 4, ...
 }
 
-TEST_CASE("splits cover all tokens once, in whole block steps") {
+TEST_CASE("splits cover each token once, in whole block steps") {
   for (int tokens = 1; tokens < 700; ++tokens) {
     for (const int splits : {1, 2, 3, 7, 16}) {
       REQUIRE(split_begin(tokens, splits, 0) == 0);
@@ -168,7 +168,7 @@ TEST_CASE("swizzled chunks are a permutation of each row, and eight rows' equal 
   }
 }
 
-TEST_CASE("page layouts: every row of both pools has its own place in the other layout") {
+TEST_CASE("every row of both pools has its own location in the other page layout") {
   const PageShape s{3, 4, 2, 8};
   std::vector<int> seen(3 * 4 * 2 * 2, 0);
   for (std::size_t page = 0; page < 3; ++page) {
@@ -184,11 +184,11 @@ TEST_CASE("page layouts: every row of both pools has its own place in the other 
   CHECK(hnd_row(s, 1, 2, 1, 1) == 240);
 }
 
-TEST_CASE("rows are split so that the rounds of blocks over the multiprocessors are full") {
+TEST_CASE("rows are split so that blocks fill whole rounds of the multiprocessors") {
   const auto splits = [](int tokens, int blocks) { return AttentionRun::splits_for(tokens, blocks, 132); };
   // Two blocks fit on each of 132: 264 in a round. Eight rows fill one with 33 parts each.
   CHECK(splits(131072, 8) == 33);
-  // 180 rows fill 180 of 264 places; four parts come to 720 blocks in three rounds, each a quarter as long: 0.75.
+  // 180 rows fill 180 of 264 slots; four parts come to 720 blocks in three rounds, each a quarter as long: 0.75.
   CHECK(splits(131072, 180) == 4);
   // 300 rows take two rounds; two parts take three rounds half as long.
   CHECK(splits(131072, 300) == 2);
@@ -198,7 +198,7 @@ TEST_CASE("rows are split so that the rounds of blocks over the multiprocessors 
   CHECK(AttentionRun::splits_for(131072, 8, 132, 4) == 66);
 }
 
-TEST_CASE("rows that one block cannot hold are cut into slices that leave few enough candidates") {
+TEST_CASE("rows too long for one block are cut into slices that leave few enough candidates") {
   CHECK(TopkRun::slices_for(16384, 2048) == 1);
   CHECK(TopkRun::slices_for(131072, 64) == 32);   // of 4096 scores
   CHECK(TopkRun::slices_for(131072, 2048) == 8);  // 8 times 2048 candidates are what a block holds
@@ -206,7 +206,7 @@ TEST_CASE("rows that one block cannot hold are cut into slices that leave few en
   CHECK(TopkRun::slices_for(20000, 17000) == 0);
 }
 
-TEST_CASE("a recorded graph runs what was queued, as often as it is launched") {
+TEST_CASE("a recorded graph runs the queued work each time it is launched") {
   Stream stream;
   Graph graph;
   int from = 1, to = 0, runs = 0;

@@ -1,4 +1,4 @@
-// Do the emulator's streams show a missing event?
+// Checks that the emulator's streams expose a missing event.
 #include "device/lazy_queue.hpp"
 
 #include <catch2/catch.hpp>
@@ -37,11 +37,11 @@ TEST_CASE("an event orders two streams whenever they run") {
   CHECK(copied(emulator::Order::kLate, true) == 7);
 }
 
-TEST_CASE("without an event the late order shows what was not waited for") {
+TEST_CASE("without an event the late order exposes the missing wait") {
   CHECK(copied(emulator::Order::kLate, false) == 1);
 }
 
-TEST_CASE("work of a stream keeps its order and begins when it is waited for") {
+TEST_CASE("work of a stream keeps its order and begins when something waits for it") {
   const InOrder here(emulator::Order::kLate);
   emulator::LazyQueue queue;
   std::string text;
@@ -55,7 +55,7 @@ TEST_CASE("work of a stream keeps its order and begins when it is waited for") {
   CHECK(text == "ab");
 }
 
-TEST_CASE("streams that wait for each other are told so") {
+TEST_CASE("streams that wait for each other are reported") {
   const InOrder here(emulator::Order::kLate);
   emulator::LazyQueue first, second;
   auto of_second = std::make_shared<emulator::Mark>();
@@ -67,7 +67,7 @@ TEST_CASE("streams that wait for each other are told so") {
   CHECK_THROWS_AS(first.drain(nullptr), std::logic_error);
 }
 
-TEST_CASE("an event that was never recorded holds nobody up") {
+TEST_CASE("an event that was never recorded does not block a stream") {
   const InOrder here(emulator::Order::kLate);
   Stream stream;
   const Event never;

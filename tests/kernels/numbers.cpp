@@ -64,7 +64,7 @@ TEST_CASE("inputs have mean 0 and variance 1") {
   CHECK(squares / n == Approx(1).epsilon(0.02));
 }
 
-TEST_CASE("permuted visits everything once") {
+TEST_CASE("permuted visits every index once") {
   for (const std::uint32_t n : {1u, 2u, 3u, 16u, 17u, 1000u}) {
     std::set<std::uint32_t> seen;
     for (std::uint32_t i = 0; i < n; ++i) seen.insert(permuted(7, i, n));
@@ -73,7 +73,7 @@ TEST_CASE("permuted visits everything once") {
   }
 }
 
-TEST_CASE("the reference attention is the formula, by hand") {
+TEST_CASE("the reference attention agrees with the formula computed by hand") {
   // Logits 0 and ln 3 (q = 1, keys 0 and ln 3, scale 1): weights 1/4 and 3/4; values 4 and 8 give 7; lse = ln 4.
   const float q = 1, keys[] = {0, std::log(3.0f)}, values[] = {4, 8};
   const auto r = reference::attend(&q, keys, values, 2, 1, 1.0);
@@ -92,7 +92,7 @@ TEST_CASE("the reference top-k puts the lower index first among equals") {
   CHECK(reference::top_k(scores, 5, 4) == std::vector<std::uint32_t>{1, 2, 4, 3});
 }
 
-TEST_CASE("the fast exponential is within 3e-7, and ends where floats do") {
+TEST_CASE("the fast exponential is within 3e-7 near 0 and nearly 0 below its range") {
   double worst = 0;
   for (float x = -87; x < 88; x += 0.00173f) {
     worst = std::max(worst, std::abs(double{exp_fast(x)} / std::exp(double{x}) - 1));
@@ -118,7 +118,7 @@ TEST_CASE("a pool runs every part once") {
   for (const auto& t : touched) CHECK(t == 20);
 }
 
-TEST_CASE("a container's share of the CPUs is read as control groups write it") {
+TEST_CASE("a container's share of the CPUs is read from the text of its control group") {
   CHECK(granted_cpus("1600000 100000") == 16);
   CHECK(granted_cpus("150000 100000") == 1.5);
   CHECK(granted_cpus("max 100000") == 0);
@@ -142,7 +142,7 @@ TEST_CASE("a cold call is measured on the pool that its caches belong to") {
   CHECK(state.row().find("n")->number() == 3);
 }
 
-TEST_CASE("caches that several cores share count once, and each group of cores has one") {
+TEST_CASE("a cache that several cores share counts once per group of cores") {
   namespace fs = std::filesystem;
   const fs::path cpus = fs::temp_directory_path() / "kvcast-kernels-cpus";
   fs::remove_all(cpus);
@@ -165,7 +165,7 @@ TEST_CASE("caches that several cores share count once, and each group of cores h
   CHECK(here.llc_all_bytes >= here.llc_bytes);
 }
 
-TEST_CASE("a divisor that is known beforehand divides as the machine does") {
+TEST_CASE("division by a precomputed divisor agrees with the machine's division") {
   constexpr std::uint32_t kMost = 0x7FFFFFFFu;  // range of dividends and divisors
   std::vector<int> divisors = {1,         2, 3, 5, 7, 10, 80, 96, 255, 256, 257, 65535, 65536, 1 << 30, (1 << 30) + 1,
                                0x7FFFFFFF};

@@ -23,7 +23,7 @@ TEST_CASE("quantiles interpolate between order statistics") {
   CHECK(quantile({5}, 0.9) == 5);
 }
 
-TEST_CASE("steady samples stop by noise, when there are enough and they last long enough") {
+TEST_CASE("steady samples stop by noise once they are enough and last long enough") {
   Limits limits;
   limits.min_samples = 5;
   limits.min_time = 0.01;
@@ -43,7 +43,7 @@ TEST_CASE("steady samples stop by noise, when there are enough and they last lon
   CHECK(loose.why() == Stop::kNoise);
 }
 
-TEST_CASE("a mean over many calls counts for the time of all of them") {
+TEST_CASE("a mean over many calls counts with the time of all of them") {
   Limits limits;
   limits.min_samples = 3;
   limits.min_time = 0.03;
@@ -55,7 +55,7 @@ TEST_CASE("a mean over many calls counts for the time of all of them") {
   CHECK(sampler.why() == Stop::kNoise);
 }
 
-TEST_CASE("noise that no longer changes stops as settled, and not before 64 of its values agree") {
+TEST_CASE("noise that no longer changes stops as settled, but not before 64 of its values agree") {
   Limits limits;
   limits.min_samples = 2;
   limits.min_time = 0;
@@ -72,7 +72,7 @@ TEST_CASE("noise that no longer changes stops as settled, and not before 64 of i
   CHECK(n < 90);
 }
 
-TEST_CASE("the time-out stops what neither settles nor calms down") {
+TEST_CASE("the time-out stops samples whose noise neither settles nor falls") {
   Limits limits;
   limits.timeout = 2;
   Sampler sampler(limits);
@@ -95,7 +95,7 @@ TEST_CASE("a budget is shared out evenly and never loosens the limits") {
   CHECK(share(limits, -1, 3).timeout > 0);
 }
 
-TEST_CASE("any first part of the spread order reaches over all cases, and the whole visits each once") {
+TEST_CASE("every prefix of the spread order extends over all cases, and the whole order visits each case once") {
   CHECK(spread_order(8) == std::vector<std::size_t>{0, 4, 2, 6, 1, 5, 3, 7});
   CHECK(spread_order(0).size() <= 1);
   for (std::size_t n = 1; n < 70; ++n) {
@@ -129,7 +129,7 @@ std::string all(Visits visits) {
 }
 }  // namespace
 
-TEST_CASE("where time is short benchmarks take turns, some of them several a round") {
+TEST_CASE("benchmarks take turns when time is short, some of them several per round") {
   const VisitCases v;
   // Spread, a's order is 0 4 2 1 3: by reversed bits of three.
   CHECK(all(Visits(v.cases, true)) == "a0 a4 b0 d0 a2 a1 d1 a3 ");
@@ -137,7 +137,7 @@ TEST_CASE("where time is short benchmarks take turns, some of them several a rou
   CHECK(all(Visits({}, true)).empty());
 }
 
-TEST_CASE("urgent cases of a benchmark come before its others where time is short") {
+TEST_CASE("urgent cases of a benchmark come before its other cases when time is short") {
   VisitCases v;
   v.benches[0].urgent = [](const Case& c) { return c.front().second == "1" || c.front().second == "3"; };
   // Spread order 0 4 2 1 3, with 1 and 3 brought forward.
@@ -145,7 +145,7 @@ TEST_CASE("urgent cases of a benchmark come before its others where time is shor
   CHECK(all(Visits(v.cases, false)) == "a0 a1 a2 a3 a4 b0 d0 d1 ");
 }
 
-TEST_CASE("a skipped case takes no turn, and a benchmark can be taken out") {
+TEST_CASE("a skipped case takes no turn, and a benchmark can be removed") {
   const VisitCases v;
   Visits visits(v.cases, true);
   CHECK(name_of(visits.next(false)) == "a0");

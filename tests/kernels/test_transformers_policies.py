@@ -50,7 +50,7 @@ def before(name, key, value, budget):
     return policies.policy_of(name, key[:, :, :-1], value[:, :, :-1], budget, key.shape[2])
 
 
-def test_quest():
+def test_quest_attends_to_the_pages_of_its_rule():
     for n in (160, 173, 161):  # full pages; a last page of 13 tokens; a last page with only the newest token
         query, key, value = tensors(n)
         function, _, state = before('quest', key, value, 64)
@@ -72,7 +72,7 @@ def sparq_scores(query, key, b, g, dims):
     return heads[:, there] @ key[b, g][:, there].T / (share * DIM).sqrt()[:, None]
 
 
-def test_sparq():
+def test_sparq_attends_to_the_tokens_of_its_rule():
     query, key, value = tensors(150)
     _, _, state = before('sparq', key, value, 40)
     state['dims'] = 5
@@ -89,7 +89,7 @@ def test_sparq():
     same(policies.sparq_attention(query, key, value, SCALE, 40, **state), out)
 
 
-def test_hsa():
+def test_hsa_attends_to_the_tokens_of_its_rule():
     for n in (160, 157):
         query, key, value = tensors(n)
         function, named, state = before('hsa', key, value, 40)
@@ -116,7 +116,7 @@ def test_hsa():
         assert not all(split)
 
 
-def test_exact_topk():
+def test_exact_topk_attends_to_the_tokens_of_its_rule():
     query, key, value = tensors(90)
 
     def chosen(b, g):
@@ -125,7 +125,7 @@ def test_exact_topk():
     same(policies.exact_topk_attention(query, key, value, SCALE, 30), dense(query, key, value, chosen))
 
 
-def test_whole_budget():
+def test_a_budget_that_covers_all_tokens_is_full_attention():
     query, key, value = tensors(70)
     full = dense(query, key, value, lambda b, g: range(70))
     same(policies.attention(query, key, value, SCALE), full)
@@ -135,7 +135,7 @@ def test_whole_budget():
             same(function(query, key, value, SCALE, budget, **state), full)
 
 
-def test_prompt():
+def test_the_prompt_is_evicted_by_its_rule():
     n, window = 120, 64
     query, key, value = tensors(n, n)
     whole = policies.attention(query, key, value, SCALE, causal=True)
@@ -158,7 +158,7 @@ def test_prompt():
         assert all((kept[b, g] == key[b, g, token]).all(1).any() for b in range(BATCH) for g in range(KV_HEADS))
 
 
-def test_lengths():
+def test_page_sizes_and_cache_lengths_are_right():
     assert policies.hsa_split(32768, 2048, 128) == (4, 32) and policies.hsa_split(131072, 2048, 128) == (8, 16)
     assert policies.held_of('rocketkv', 32768, 1024) == 5792 and policies.held_of('quest', 32768, 1024) == 32768
 

@@ -149,7 +149,7 @@ TEST_CASE("a module lists only modules above it") {
   CHECK(above.size() > 10);
 }
 
-TEST_CASE("every folder under sim/ is a module, and includes what its module lists and nothing else") {
+TEST_CASE("every folder under sim/ is a module and includes exactly the modules that it lists") {
   const auto modules = read_modules(lines_of(kRoot / "sim" / "MODULES"));
   std::set<std::string> known;
   for (const auto& [module, allowed] : modules) known.insert(module);

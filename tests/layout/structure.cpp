@@ -71,7 +71,7 @@ Lines circle_in(const std::map<std::string, std::set<std::string>>& includes) {
 
 }  // namespace
 
-TEST_CASE("no function is longer than a screen") {
+TEST_CASE("no function is longer than a screenful") {
   std::size_t functions = 0;
   for (const char* top : {"sim", "kernels"}) {
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / top)) {
@@ -113,7 +113,7 @@ TEST_CASE("headers do not include each other in a cycle") {
   CHECK(circle_in({{"a", {"b"}}, {"b", {"c", "d"}}, {"d", {"a"}}}) == Lines{"a", "b", "d", "a"});
 }
 
-TEST_CASE("every policy's file has its line in the registry, and the README their number") {
+TEST_CASE("every policy's file has its line in the registry, and the README states their number") {
   static const std::regex line(R"(^  X\(([a-z0-9_]+)\))"), describe(R"(^Descriptor describe_([a-z0-9_]+)\(\) \{)");
   std::set<std::string> registered, described;
   std::smatch match;

@@ -78,7 +78,7 @@ class Ranks(unittest.TestCase):
     def run_to_end(self, command):
         return subprocess.run(command, cwd=SOURCE, capture_output=True, text=True, timeout=600)
 
-    def test_one_killed_on_the_way(self):
+    def test_a_job_with_a_killed_rank_resumes(self):
         alone = self.run_to_end([program.KVCAST, 'sweep', str(self.config), '-o', str(self.folder / 'alone')])
         self.assertIn('experiments were refused', alone.stderr)
         expected = rows(self.folder / 'alone')
@@ -110,14 +110,14 @@ class Ranks(unittest.TestCase):
         self.assertIn(f'{POINTS} experiments, {len(before)} of them in the store already', again.stderr)
         self.assertEqual(rows(self.folder / 'ranks'), expected)
 
-    def test_both_programs_go_on_from_each_other(self):
+    def test_both_programs_resume_from_each_other(self):
         first = self.run_to_end([program.KVCAST, 'sweep', str(self.config), '-o', str(self.folder / 's'), '--shard', '1/2'])
         there = sum(row['status'] == 'ok' for row in rows(self.folder / 's').values())
         self.assertGreater(there, 0, first.stderr)
         rest = self.run_to_end(job(self.config, self.folder / 's'))
         self.assertIn(f'{POINTS} experiments, {there} of them in the store already', rest.stderr)
 
-    def test_a_mistake_ends_all_ranks(self):
+    def test_an_error_ends_all_ranks(self):
         self.config.write_text(SWEEP.replace('quest', 'qest'))
         self.assertEqual(self.run_to_end(job(self.config, self.folder / 's')).returncode, 2)
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Checks which changes of the code the test suite detects.
 
-    tests/mutation/mutate.py --check            # every mutant still matches exactly one place of the code; seconds
+    tests/mutation/mutate.py --check            # every mutant still matches exactly one location of the code; seconds
     tests/mutation/mutate.py BUILD_FOLDER [N..] # builds and runs the suites of each mutant (or of those numbers); minutes each
 
-A mutant is a change of one place that makes the program wrong (mutants.json: file, text, its replacement, and the suites
+A mutant is a change of one location that makes the program wrong (mutants.json: file, text, its replacement, and the suites
 that should detect it). It is killed when a suite fails or the code no longer compiles, and survives when all pass. The files
 are restored after each mutant, however the run ends. BUILD_FOLDER must be configured and up to date. Exit codes: 0 all
-killed, 1 some survived, 2 wrong usage or a mutant that does not match exactly one place.
+killed, 1 some survived, 2 wrong usage or a mutant that does not match exactly one location.
 """
 import json
 import pathlib

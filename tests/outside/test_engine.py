@@ -81,7 +81,7 @@ class Engine(unittest.TestCase):
         self.path.write_text(text)
         return subprocess.run([KVCAST, 'simulate', self.path, '--json'], capture_output=True, text=True)
 
-    def test_random_graphs(self):
+    def test_random_graphs_agree_with_exact_arithmetic(self):
         compared = 0
         for seed in [*range(SEED * 10000, SEED * 10000 + GRAPHS), *range(DAY * 10000, DAY * 10000 + GRAPHS // 2)]:
             graph = draw(random.Random(seed))
@@ -103,11 +103,11 @@ class Engine(unittest.TestCase):
                 compared += 1
         self.assertGreater(compared, GRAPHS * 0.8)
 
-    def test_what_is_accepted(self):
+    def test_valid_graphs_are_accepted(self):
         for text in (json.dumps(SMALL), json.dumps(changed('ops', [])), json.dumps(changed('ops', 0, 'demand', {'off': 0, 'hbm': 1}))):
             self.assertEqual(self.simulate(text).returncode, 0, text)
 
-    def test_what_is_refused(self):
+    def test_invalid_graphs_are_refused(self):
         texts = {name: json.dumps(graph) for name, graph in REFUSED.items()}
         texts |= {name: json.dumps(SMALL).replace(*pair) for name, pair in RAW.items()}
         texts['a key twice'] = json.dumps(SMALL).replace('"lanes"', '"lanes": ["a", "b"], "lanes"')

@@ -74,7 +74,7 @@ class Outputs(unittest.TestCase):
     def same(self, have: dict, want: float) -> None:
         self.assertAlmostEqual(have['output_error_mean'], want, delta=2e-6 + 1e-5 * want)
 
-    def test_sparq_gives_the_mean_value_the_rest(self):
+    def test_sparq_gives_the_mean_value_the_remaining_weight(self):
         for t, path in self.both:
             have, attended = run('sparq', path, budget=20, dims=8)
 
@@ -102,7 +102,7 @@ class Outputs(unittest.TestCase):
                     return softmax(keys @ view.q / np.sqrt(t.d)) @ values
                 self.same(have, mean_error(t, output))
 
-    def test_razor_lets_one_pair_stand_for_all_that_is_dropped(self):
+    def test_razor_replaces_all_dropped_tokens_by_one_pair(self):
         for t, path in self.both:
             rng, profile = np.random.default_rng(5), Path(FOLDER.name) / 'profile.yaml'
             scores = {kind: np.round(rng.random((t.n_layers, t.n_q)), 4) for kind in ('semantic', 'retrieval', 'echo', 'induction')}
@@ -127,7 +127,7 @@ class Outputs(unittest.TestCase):
             outputs = d2o(t, settings).outputs
             self.same(have, mean_error(t, lambda view, layer, step, g: outputs[layer, step, g]))
 
-    def test_magicpig_divides_by_the_chance_of_being_sampled(self):
+    def test_magicpig_divides_by_the_sampling_probability(self):
         bits, tables, sink, recent = 4, 12, 4, 8
         for t, path in self.both:
             for estimator in (True, False):
@@ -144,7 +144,7 @@ class Outputs(unittest.TestCase):
                     return softmax(logits) @ view.values[chosen]
                 self.same(have, mean_error(t, output))
 
-    def test_magicpig_samples_as_often_as_it_says(self):
+    def test_magicpig_samples_at_its_stated_frequency(self):
         bits, tables, sink, recent = 3, 6, 4, 8
         t, path = self.both[1]
         away, found, chances = np.arange(sink, t.prompt - recent), [], []
@@ -170,7 +170,7 @@ class Outputs(unittest.TestCase):
         one = (1 - np.arccos(np.clip(cosine, -1, 1)) / np.pi) ** bits
         return 1 - (1 - one) ** tables - tables * one * (1 - one) ** (tables - 1)
 
-    def test_retrieval_attention_misses_as_often_as_it_says(self):
+    def test_retrieval_attention_misses_at_its_stated_frequency(self):
         t, path = self.both[0]
         hits = total = 0
         for seed in range(1, 11):

@@ -63,7 +63,7 @@ def minference(q: np.ndarray, keys: np.ndarray, vertical: int, slash: int) -> np
 
 
 class Prefill(unittest.TestCase):
-    def test_density(self):
+    def test_densities_agree(self):
         for seed, prompt in ((1, 400), (2, 411), (3, 256)):
             t = traces.draw(np.random.default_rng(seed), n_kv=2, group=2, d=16, prompt=prompt, steps=2, layers=[0, 1], n_layers=2, fine=True)
             with tempfile.TemporaryDirectory() as folder:

@@ -48,7 +48,7 @@ def expected(t: traces.Trace, lines: list) -> dict:
 
 
 class Proxies(unittest.TestCase):
-    def test_every_number(self):
+    def test_every_proxy_agrees(self):
         for seed, group in ((1, 1), (2, 4), (3, 2)):
             t = traces.draw(np.random.default_rng(seed), n_kv=2, group=group, d=16, prompt=80 + 17 * seed, steps=9, layers=[0, 2, 3], n_layers=4,
                             fine=True)

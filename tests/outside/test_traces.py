@@ -74,7 +74,7 @@ class Traces(unittest.TestCase):
         sets = [part for one in policy[1:] for part in ('--set', one)]
         return subprocess.run([KVCAST, 'replay', '--trace', self.path, '--policy', policy[0], *sets, '--json'], capture_output=True, text=True)
 
-    def test_what_the_format_allows_gives_the_same_answer(self):
+    def test_all_files_that_the_format_allows_give_the_same_answer(self):
         t = self.trace
         hidden = {f'layers.{layer}.hidden': ('F32', np.ones((CAPTURED + STEPS, 12))) for layer in t.keys}
         allowed = {
@@ -96,7 +96,7 @@ class Traces(unittest.TestCase):
                 self.assertEqual(subprocess.run([KVCAST, 'trace', 'check', self.path], capture_output=True).returncode, 0)
         self.assertEqual(len(answers), 1)
 
-    def test_what_is_missing_or_wrong_is_named(self):
+    def test_missing_and_wrong_parts_are_named(self):
         t = self.trace
         numbers = lambda name, value: {'tensors': {name: ('F32', np.where(np.arange(np.size(x := self.tensor(name))).reshape(np.shape(x)) == 5, value, x))}}
         positions = lambda *p: {'tensors': {'query_positions': ('I32', np.concatenate(p))}}

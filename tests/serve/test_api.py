@@ -56,21 +56,21 @@ class ApiCase(unittest.TestCase):
         path.write_text(text)
         return str(path)
 
-    def test_a_run_is_what_the_command_prints(self):
+    def test_a_run_returns_the_json_of_the_command(self):
         status, body = self.server.post('/api/run', RUN)
         self.assertEqual(status, 200, body)
         printed = command('run', self.config(RUN), '--json')
         self.assertEqual(without_clock(json.loads(body)), without_clock(printed))
         self.assertEqual(printed['config']['policy']['budget'], 512)
 
-    def test_json_is_read_as_well(self):
+    def test_json_is_accepted_as_well_as_yaml(self):
         run = {'model': 'llama-3.1-8b', 'hardware': 'h100-sxm', 'policy': 'full', 'score': 'none', 'workload': {'prompt_tokens': 4096, 'batch': 4},
                'trace': {'recipe': 'needle', 'layers': 1, 'steps': 4}}
         status, body = self.server.post('/api/run', json.dumps(run), 'application/json')
         self.assertEqual(status, 200, body)
         self.assertEqual(json.loads(body)['config']['workload']['batch'], 4)
 
-    def test_json_that_breaks_off_names_the_byte(self):
+    def test_an_error_in_truncated_json_names_the_byte(self):
         status, body = self.server.post('/api/run', '{"model": "llama-3.1-8b"', 'application/json')
         self.assertEqual(status, 400)
         self.assertEqual(json.loads(body)['error'], 'request: not valid JSON at byte 25')
@@ -85,7 +85,7 @@ class ApiCase(unittest.TestCase):
         self.assertTrue(results[1]['result'].pop('timeline'))
         self.assertEqual(without_clock(results[1]['result'])['decode'], without_clock(command('run', self.config(RUN), '--json'))['decode'])
 
-    def test_a_plan_gives_the_answers_of_the_command(self):
+    def test_a_plan_returns_the_answers_of_the_command(self):
         lines = self.server.lines('/api/plan', PLAN)
         self.assertEqual(lines[-1], {'done': 2})
         self.assertEqual([line['answer'] for line in lines[:-1]], command('plan', self.config(PLAN), '--json')['answers'])
@@ -93,7 +93,7 @@ class ApiCase(unittest.TestCase):
         for line in lines[:-1]:
             self.assertIn('marks', line['spec'])
 
-    def test_mistakes_name_their_place(self):
+    def test_errors_name_their_location(self):
         for path, text, said in (('/api/run', RUN.replace('batch', 'bach'), 'request:3:'), ('/api/run', 'a: [', 'request'), ('/api/run', RUN.replace('quest', 'qest'), 'quest'),
                                  ('/api/plan', RUN, 'plan'), ('/api/sweep?timeline=x', SWEEP, 'timeline'), ('/api/nothing', RUN, '/api/nothing'), ('/api/run', '', 'request')):
             status, body = self.server.post(path, text)
@@ -107,19 +107,19 @@ class ApiCase(unittest.TestCase):
         self.assertEqual(results[1]['status'], 'failed')
         self.assertIn('queries', results[1]['error'])
 
-    def test_files_cannot_be_named(self):
+    def test_requests_cannot_name_files(self):
         for text in (RUN.replace('recipe: needle', 'file: secret.safetensors'), RUN.replace('llama-3.1-8b', '/etc/passwd'), RUN.replace('llama-3.1-8b', '../x.yaml'),
                      RUN.replace('{name: quest, budget: 512}', '{file: /tmp/p.yaml}'), RUN.replace('score: none', 'score: mine.yaml'), RUN + 'trace.file: x\n'):
             status, body = self.server.post('/api/run', text)
             self.assertEqual(status, 400, body)
             self.assertIn('requests cannot name files', json.loads(body)['error'])
 
-    def test_a_type_that_a_form_could_send_is_refused(self):
+    def test_a_content_type_that_a_form_can_send_is_refused(self):
         status, body = self.server.post('/api/run', RUN, 'text/plain')
         self.assertEqual(status, 400)
         self.assertIn('application/yaml', body)
 
-    def test_a_sweep_has_bounds(self):
+    def test_the_size_of_a_sweep_is_limited(self):
         status, body = self.server.post('/api/sweep', BASE + 'policy: full\nsweep:\n  workload.batch: [' + ', '.join(map(str, range(1, 400))) + ']\n')
         self.assertEqual(status, 400)
         self.assertIn('399', body)
@@ -134,7 +134,7 @@ class ApiCase(unittest.TestCase):
         self.assertEqual(machine, command('hardware', 'h100-sxm', '--json'))
         self.assertTrue(all({'key', 'unit', 'origin', 'uncertainty', 'source', 'range'} <= set(n) for n in machine['numbers']))
 
-    def test_a_broken_file_of_a_machine_is_named_and_left_out(self):
+    def test_a_broken_machine_file_is_named_and_left_out(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / 'configs' / 'hardware' / 'broken.yaml'
             path.parent.mkdir(parents=True)
@@ -147,7 +147,7 @@ class ApiCase(unittest.TestCase):
         self.assertIn('kvcast: ' + catalogue['left_out'][0] + '; the page leaves this machine out', error)
         self.assertIn('configs/hardware/broken.yaml', error)
 
-    def test_what_is_no_request_is_answered(self):
+    def test_malformed_requests_are_answered(self):
         host, port = self.server.host.rsplit(':', 1)
         for text, status in (('GARBAGE\r\n\r\n', 400), ('GET / HTTP/9.9\r\n\r\n', 400), ('GET /x HTTP/1.1\r\nno colon\r\n\r\n', 400),
                              ('POST /api/run HTTP/1.1\r\nContent-Length: -5\r\n\r\n', 400), ('GET / HTTP/1.1\r\nA: ' + 'a' * 100000 + '\r\n\r\n', 431)):
@@ -157,7 +157,7 @@ class ApiCase(unittest.TestCase):
             self.assertTrue(answer.startswith(f'HTTP/1.1 {status} '), (text[:60], answer[:200]))
             self.assertTrue(json.loads(answer.split('\r\n\r\n', 1)[1])['error'])
 
-    def test_it_stops_cleanly_with_work_in_hand(self):
+    def test_the_server_stops_cleanly_while_it_simulates(self):
         for how in (signal.SIGINT, signal.SIGTERM):
             with Server(TOOL) as server:
                 import http.client

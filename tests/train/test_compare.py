@@ -18,24 +18,24 @@ class Statistics(unittest.TestCase):
     def test_ranks_share_ties(self):
         self.assertEqual(compare.ranks([3, 1, 3, 2]), [3.5, 1, 3.5, 2])
 
-    def test_spearman(self):
+    def test_spearman_is_computed_by_ranks(self):
         # d = 0, 1, 1, 0: 1 − 6·2 / (4·15)
         self.assertAlmostEqual(compare.spearman([1, 2, 3, 4], [1, 3, 2, 4]), 0.8)
         self.assertIsNone(compare.spearman([1, 1], [1, 2]))
         self.assertIsNone(compare.spearman([1], [1]))
 
-    def test_kendall(self):
+    def test_kendall_counts_pairs_and_ties(self):
         # 5 pairs agree, 1 does not; with a tie in x, 5 of 6 pairs count there: 5 / √(5·6)
         self.assertAlmostEqual(compare.kendall([1, 2, 3, 4], [1, 3, 2, 4]), 4 / 6)
         self.assertAlmostEqual(compare.kendall([1, 1, 3, 4], [1, 2, 3, 4]), 5 / 30 ** 0.5)
 
-    def test_isotonic(self):
+    def test_isotonic_pools_adjacent_violators(self):
         # The middle two violate the order and become one block of 25 at 2.5.
         curve = compare.isotonic([1, 2, 3, 4], [10, 30, 20, 40])
         self.assertEqual([curve(x) for x in (0, 1, 1.75, 2.5, 4, 9)], [10, 10, 17.5, 25, 40, 40])
         self.assertEqual(compare.isotonic([1, 1], [10, 20])(1), 15)
 
-    def test_link_error(self):
+    def test_link_error_reads_scores_off_the_curve_of_other_policies(self):
         # a's rows are read off b's curve and the other way round. From b (0, 0), (1, 100): a's 0.5 reads 50 for 60, its 1 reads 100.
         # From a (0.5, 60), (1, 100): b's 0 reads 60 for 0, its 1 reads 100.
         cells = [('a', 0.5, 60), ('a', 1.0, 100), ('b', 0.0, 0), ('b', 1.0, 100)]
@@ -49,7 +49,7 @@ class Example(unittest.TestCase):
             self.assertEqual(compare.main([str(EXAMPLE / 'table.csv'), str(EXAMPLE / 'proxies.csv'), *options]), 0)
         return json.loads(out.getvalue())
 
-    def test_the_mass_ranks_this_table_right(self):
+    def test_the_mass_ranks_this_table_correctly(self):
         found = self.found()
         self.assertEqual((found['rows'], found['refused']), (10, 1))
         mass = found['proxies']['recall_mass_mean']
@@ -72,11 +72,11 @@ class Example(unittest.TestCase):
 
 
 class Proxies(unittest.TestCase):
-    def test_numbers_of_an_answer(self):
+    def test_numbers_are_read_from_nested_json(self):
         answer = {'a': 1, 'bytes': {'hbm': {'read': 2.5}}, 'name': 'x', 'list': [1], 'flag': True}
         self.assertEqual(dict(proxies.numbers(answer)), {'a': 1.0, 'bytes.hbm.read': 2.5})
 
-    def test_rows_come_from_kvcast_and_are_not_made_twice(self):
+    def test_rows_come_from_kvcast_and_are_not_computed_twice(self):
         with tempfile.TemporaryDirectory() as folder:
             folder = Path(folder)
             (folder / 'traces').mkdir()

@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).parents[2] / 'traces' / 'train' / 'measure.sh'
 
 
 class Measure(unittest.TestCase):
-    def test_it_goes_on_until_it_has_finished(self):
+    def test_repeated_calls_resume_until_all_is_measured(self):
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / 'out'
             settings = {'SIZE': 'toy', 'DEVICE': 'cpu', 'CONTEXTS': '128', 'ITEMS': '2', 'TRACES': '1', 'TASKS': 'tracking',
@@ -44,7 +44,7 @@ class Measure(unittest.TestCase):
             self.assertEqual(compared['proxies']['recall_mass_mean']['cells'], len(measured))
             self.assertEqual(json.loads((out / 'environment.json').read_text())['device'], 'CPU')
 
-    def test_weights_alone_are_measured_as_they_are(self):
+    def test_existing_weights_are_measured_without_training(self):
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder)
             kept = SCRIPT.parent / 'measured' / 'tiny' / 'model.pt'

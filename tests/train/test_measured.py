@@ -27,7 +27,7 @@ class Measured(unittest.TestCase):
             for key, value in numbers.items():
                 self.assertAlmostEqual(found['proxies'][name][key], value, places=6, msg=f'{name} {key}')
 
-    def test_traces_are_fit_and_give_the_proxies(self):
+    def test_the_traces_are_valid_and_give_the_proxies(self):
         traces = sorted((MEASURED / 'traces').glob('*.safetensors'))
         self.assertEqual(len(traces), 8)
         for trace in traces:

@@ -25,7 +25,7 @@ def generator(seed):
 
 
 class Texts(unittest.TestCase):
-    def test_answers_stand_where_targets_say(self):
+    def test_targets_are_the_positions_of_the_answers(self):
         for seed, task in enumerate(tasks.TASKS):
             for context in (128, 300):
                 items = tasks.make_items(task, context, 5, generator(seed))
@@ -41,7 +41,7 @@ class Texts(unittest.TestCase):
                 else:
                     self.assertTrue(bool(known.all()))
 
-    def test_needed_positions_are_the_records_and_what_follows_them(self):
+    def test_needed_positions_are_the_records_and_the_tokens_after_them(self):
         marks = {'tracking': tasks.LINK, 'copying': tasks.COPY}
         for seed, task in enumerate(tasks.TASKS):
             items = tasks.make_items(task, 300, 3, generator(seed))
@@ -63,7 +63,7 @@ class Texts(unittest.TestCase):
             self.assertEqual(len(stated), 3)
             self.assertEqual(text[stated[-1] + 2: stated[-1] + 6].tolist(), items.answer[row].tolist())
 
-    def test_a_chain_is_followed(self):
+    def test_a_chain_leads_from_name_to_name(self):
         items = tasks.make_items('tracking', 256, 10, generator(4))
         for row in range(10):
             text, name = items.prompt[row].tolist(), int(items.prompt[row, -2])
@@ -73,7 +73,7 @@ class Texts(unittest.TestCase):
                 name = text[links[0] + 2]
                 self.assertEqual(name, expected)
 
-    def test_training_answers_follow_from_the_text_before(self):
+    def test_training_answers_follow_from_the_preceding_text(self):
         for seed in range(40):
             n = (64, 128, 256, 1024)[seed % 4]
             texts, answers = tasks.make_training_batch(n, 3, generator(seed))
@@ -82,13 +82,13 @@ class Texts(unittest.TestCase):
             first = answers & ~torch.nn.functional.pad(answers[:, :-1], (1, 0))
             self.assertTrue(bool((texts[:, :-1][first[:, 1:]] == tasks.ANSWER).all()))
 
-    def test_what_does_not_fit(self):
+    def test_records_that_do_not_fit_and_unknown_tasks_are_refused(self):
         with self.assertRaisesRegex(ValueError, '60 tokens of records do not fit into a body of 60'):
             tasks.make_body(60, tasks.Records(10), 1, generator(0))
         with self.assertRaisesRegex(ValueError, 'unknown task sums'):
             tasks.ask(tasks.make_body(100, tasks.Records(1), 1, generator(0)), 'sums')
 
-    def test_parts_are_right_as_a_whole(self):
+    def test_a_part_is_right_only_as_a_whole(self):
         answer = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 4]])
         given = torch.tensor([[1, 2, 3, 4], [1, 2, 9, 4]])
         self.assertEqual(evaluate.grade(answer, given, 2).tolist(), [1.0, 0.5])
@@ -119,7 +119,7 @@ class Models(unittest.TestCase):
             whole = model.logits(model(torch.cat((items.prompt, given[:, :-1]), 1))).argmax(-1)
         self.assertTrue(torch.equal(whole[:, 127:], given))
 
-    def test_attention_of_either_torch(self):
+    def test_attention_is_right_with_either_pytorch(self):
         query, key, value = (torch.randn(2, heads, 9, 8, generator=generator(2)) for heads in (4, 2, 2))
         want = torch.empty_like(query)
         for head in range(4):
@@ -128,7 +128,7 @@ class Models(unittest.TestCase):
                 want[:, head, i] = (weights[..., None] * value[:, head // 2, : i + 1]).sum(1)
         self.assertTrue(torch.allclose(causal(0, query, key, value), want, atol=1e-5))
 
-    def test_training_in_pieces_is_training_at_once(self):
+    def test_training_in_pieces_equals_training_at_once(self):
         whole = train.run('toy', self.path / 'whole', 'cpu', 1, 60, 1e9, steps=6)
         train.run('toy', self.path / 'pieces', 'cpu', 1, 60, 1e9, steps=2)
         parts = train.run('toy', self.path / 'pieces', 'cpu', 1, 60, 1e9, steps=4)
@@ -139,7 +139,7 @@ class Models(unittest.TestCase):
         with self.assertRaises(SystemExit):
             train.run('toy', self.path / 'whole', 'cpu', 2, 60, 1e9, steps=1)
 
-    def test_training_learns(self):
+    def test_training_reduces_the_loss(self):
         trainer = train.Trainer(train.SIZES['toy'], 'cpu', 3)
         losses = [trainer.step(0.0)[0] for _ in range(60)]
         # The loss falls from that of 1024 equally likely words (log 1024 = 6.93) towards that of the right kind of word (256 values:
@@ -147,7 +147,7 @@ class Models(unittest.TestCase):
         self.assertAlmostEqual(losses[0], 6.93, delta=0.1)
         self.assertLess(sum(losses[-5:]) / 5, losses[0] - 0.25)
 
-    def test_contexts_and_rates(self):
+    def test_contexts_double_and_rates_decay(self):
         self.assertEqual(train.contexts(train.SIZES['small']), [64, 128, 256, 512, 1024, 2048])
         size = train.SIZES['small']
         self.assertAlmostEqual(train.learning_rate(size, 199, 0.0), 1e-3)
@@ -167,7 +167,7 @@ class Models(unittest.TestCase):
         trainer.step(1.0)
         self.assertEqual(trainer.state.stage, 2)
 
-    def test_a_table_and_traces(self):
+    def test_a_table_and_traces_are_written(self):
         model = self.model()
         table, names = self.path / 'table.csv', ['tracking', 'latest']
         self.assertFalse(evaluate.run(model, table, [128], names, 3, 'cpu', None, 0))

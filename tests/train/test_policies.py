@@ -97,7 +97,7 @@ class SameSelections(unittest.TestCase):
     def test_every_policy_is_compared(self):
         self.assertEqual({name for name, _ in CASES}, set(POLICIES))
 
-    def test_unknown_names_and_parameters(self):
+    def test_unknown_names_and_parameters_are_refused(self):
         with self.assertRaisesRegex(ValueError, 'unknown policy quests'):
             list(selections.run(self.read, 'quests', {}))
         with self.assertRaisesRegex(ValueError, 'quest: unknown parameters pages'):

@@ -18,7 +18,7 @@ MEASURED = Path(__file__).parents[2] / 'traces' / 'train' / 'measured' / 'tiny'
 
 
 class Repeated(unittest.TestCase):
-    def test_rows_of_the_table(self):
+    def test_rows_of_the_table_are_reproduced(self):
         model = train.load_model(MEASURED / 'model.pt', 'cpu')
         items = evaluate.items_of('tracking', 128, 128, 'cpu')
         read = evaluate.Read(model, items.prompt)

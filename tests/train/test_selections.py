@@ -48,22 +48,22 @@ class Arguments(unittest.TestCase):
         self.assertNotIn('Traceback', done.stderr)
         return done.stderr
 
-    def test_missing_arguments(self):
+    def test_missing_arguments_are_refused(self):
         self.assertIn('required: trace, policy', self.refused())
 
-    def test_missing_file_and_no_trace(self):
+    def test_missing_and_invalid_files_are_refused(self):
         self.assertIn('nowhere.safetensors', self.refused(self.path / 'nowhere.safetensors', 'quest'))
         self.assertIn('torch.py: ', self.refused(self.path / 'torch.py', 'quest'))
 
-    def test_unknown_policy_and_parameter(self):
+    def test_unknown_policies_and_parameters_are_refused(self):
         self.assertIn('unknown policy quests', self.refused(self.trace, 'quests'))
         self.assertIn('quest: unknown parameters pages', self.refused(self.trace, 'quest', 'pages=3'))
 
-    def test_values_that_are_no_numbers(self):
+    def test_values_that_are_not_numbers_are_refused(self):
         for setting in ('budget=abc', 'budget', 'budget=-4', 'budget=true'):
             self.assertIn('budget must be a number of at least 0', self.refused(self.trace, 'snapkv', setting))
 
-    def test_several_turns(self):
+    def test_a_trace_of_several_turns_is_refused(self):
         trace = self.write('turns.safetensors', {**METADATA, 'turns': '[0, 2]'})
         self.assertIn('its prompt has several turns', self.refused(trace, 'snapkv'))
 

@@ -71,7 +71,7 @@ std::string run(const std::string& dir, std::string sql) {
   return out;
 }
 
-TEST_CASE("the SQL on the page gives the results on the page") {
+TEST_CASE("the SQL of the page returns the results of the page") {
   const TemporaryDirectory dir;
   write_page_stores(dir.path());
   const auto all = examples();
@@ -101,7 +101,7 @@ TEST_CASE("the SQL on the page gives the results on the page") {
         "full|1|100.0|100.0|1.0\n");
 }
 
-TEST_CASE("the page names every table and every column that is no metric") {
+TEST_CASE("the page names every table and every column that is not a metric") {
   const TemporaryDirectory dir;
   write_page_stores(dir.path());
   const std::string text = page();

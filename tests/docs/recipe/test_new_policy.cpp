@@ -13,7 +13,7 @@ Descriptor describe_strided();
 namespace kvcast::tests {
 namespace {
 
-TEST_CASE("the policy of the recipe selects as it says") {
+TEST_CASE("the policy of the recipe selects the tokens that its page describes") {
   const policy::Descriptor d = policy::describe_strided();
   const auto policy = [&](const std::string& settings) {
     const policy::ParameterValues values(d, config::parse_yaml("{" + settings + "}", "test"));

@@ -38,7 +38,7 @@ def observed(functions: MutableMapping[str, Callable], name: str, see: See) -> I
 
 
 def rope_theta(config: Any) -> float:
-    """Returns RoPE's base, whose place depends on the version of transformers."""
+    """Returns RoPE's base, whose location depends on the version of transformers."""
     for place in (getattr(config, "rope_theta", None), (getattr(config, "rope_parameters", None) or {}).get("rope_theta"),
                   (getattr(config, "rope_scaling", None) or {}).get("rope_theta")):
         if place is not None:
