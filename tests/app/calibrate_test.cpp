@@ -191,7 +191,7 @@ TEST_CASE("points without a source are not fitted") {
   CHECK_THAT(o.err, Contains("--source is empty"));
 }
 
-TEST_CASE("validate kernels judges the fitted profiles by points that no fit has seen") {
+TEST_CASE("validate kernels judges the fitted profiles by points that no fit has seen", "[minutes]") {
   const Output o = kvcast::test::kvcast({"validate", "kernels", "--json"});
   INFO(o.err);
   REQUIRE(o.code == 0);

@@ -105,7 +105,7 @@ TEST_CASE("points may use kvcast's own machine names, and unknown names are repo
   CHECK_THAT(o.err, Contains("no profile for h200/no_such (1 point); known: ") && Contains("h100_sxm/vllm"));
 }
 
-TEST_CASE("a broken file of a machine is named, and the others are validated") {
+TEST_CASE("a broken file of a machine is named, and the others are validated", "[minutes]") {
   const Scratch scratch;
   std::filesystem::create_directories(scratch / "configs/hardware");
   scratch.write("configs/hardware/broken.yaml", "");
