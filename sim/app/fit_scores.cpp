@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 
 #include "app/commands.hpp"
@@ -167,14 +166,10 @@ int run(FitScoresOptions options) {
   const Choices choices = choices_of(options);
   if (choices.all().empty()) throw UserError("fit scores: no policy of the sweeps has a score that a table may hold");
   std::vector<score::ScoreRow> rows = rows_that_hold(options.out, model);
-  // An output that cannot be written is found before the replays, which take minutes.
-  std::optional<WholeFile> file(std::in_place, options.out);
+  WholeFile(options.out);  // shows that it can be written before the replays, which take minutes
   for (const std::int64_t context : options.contexts) {
     const std::size_t before = rows.size(), refused = add_rows(options, model, choices, shape, context, rows);
-    if (!file) file.emplace(options.out);
-    file->stream() << score::write_score_table(rows);
-    file->commit();
-    file.reset();
+    write_whole_file(options.out, score::write_score_table(rows));
     fmt::print("{} tokens: {} policies, {} of them made now, {} refused\n", context, choices.all().size(),
                rows.size() - before, refused);
   }

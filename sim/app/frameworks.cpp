@@ -57,6 +57,11 @@ json to_json(const FrameworkFile& file, const Framework& framework) {
   return out;
 }
 
+void print_number(const std::string& key, std::string_view value, std::string_view origin, std::string_view uncertainty,
+                  std::string_view source) {
+  fmt::print("  {:<22} {:<10} {:<12} ± {:<6} {}\n", key, value, origin, uncertainty, source);
+}
+
 // A value as it is written, alone or in a map with its grounds.
 void print_key(const std::string& key, const config::Node& value) {
   if (value.kind() != config::Node::Kind::kMap) return fmt::print("  {:<22} {}\n", key, value.canonical());
@@ -64,8 +69,7 @@ void print_key(const std::string& key, const config::Node& value) {
     const config::Node* found = value.find(name);
     return found == nullptr ? "" : found->text();
   };
-  fmt::print("  {:<22} {:<10} {:<12} ± {:<6} {}\n", key, part("value"), part("origin"), part("uncertainty"),
-             part("source"));
+  print_number(key, part("value"), part("origin"), part("uncertainty"), part("source"));
 }
 
 // The keys that hold for the names in a `names` list of each item only.
@@ -88,8 +92,8 @@ void print_one(const FrameworkFile& file, const Framework& framework) {
   for (const config::FrameworkNumber& n : config::framework_numbers()) {
     const Value& v = framework.*n.member;
     if (v.source.empty()) continue;
-    fmt::print("  {:<22} {:<10} {:<12} ± {:<6} {}\n", n.key, format_quantity(v.value, n.dimension),
-               origin_name(v.origin), format_quantity(v.uncertainty, Dimension::kFraction), v.source);
+    print_number(n.key, format_quantity(v.value, n.dimension), origin_name(v.origin),
+                 format_quantity(v.uncertainty, Dimension::kFraction), v.source);
   }
   print_list("models", file.for_models);
   print_list("gpus", file.for_gpus);

@@ -21,7 +21,6 @@ using result::Metric;
 using result::Result;
 
 std::string bytes(double value) { return format_quantity(value, Dimension::kBytes); }
-std::string seconds(double value) { return format_seconds(value); }
 
 void print_owners(const std::vector<result::OwnedBytes>& owners) {
   for (const result::OwnedBytes& o : owners) fmt::print("    {:<24} {}\n", o.owner, bytes(o.bytes));
@@ -80,9 +79,9 @@ void print_breakdown(const char* title, const metrics::Attribution& time) {
     const auto i = static_cast<std::size_t>(k);
     if (time.exposed[i] == 0 && time.hidden[i] == 0) continue;
     fmt::print("  {:<12} {:>12} {:>12} {:>17}\n", graph::kind_name(static_cast<graph::Kind>(k)),
-               seconds(time.exposed[i]), seconds(time.hidden[i]), seconds(path[i]));
+               format_seconds(time.exposed[i]), format_seconds(time.hidden[i]), format_seconds(path[i]));
   }
-  if (time.idle > 0) fmt::print("  {:<12} {:>12}\n", "idle", seconds(time.idle));
+  if (time.idle > 0) fmt::print("  {:<12} {:>12}\n", "idle", format_seconds(time.idle));
   fmt::print("Bottleneck on the critical path: {}\n", result::bottleneck(time));
 }
 

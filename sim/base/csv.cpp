@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/quote.hpp"
 #include "base/whole_file.hpp"
 
@@ -34,17 +36,15 @@ class Reader {
 
   // Names of the table go into messages and JSON, which are UTF-8.
   void refuse_other_encodings() const {
-    int line = 1;
-    for (std::size_t at = at_, begin = at_; at < text_.size();) {
-      const std::size_t length = utf8_length(std::string_view(text_).substr(at));
-      if (length == 0) {
-        throw UserError(
-            {path_, line, static_cast<int>(at - begin) + 1},
-            fmt::format("byte 0x{:02x} is no UTF-8; save the table as UTF-8", static_cast<unsigned char>(text_[at])));
-      }
-      at += length;
-      if (text_[at - 1] == '\n') ++line, begin = at;
-    }
+    const std::string_view rows = std::string_view(text_).substr(at_);
+    const std::size_t at = utf8_prefix(rows);
+    if (at == rows.size()) return;
+    const std::string_view before = rows.substr(0, at);
+    const auto line = std::ranges::count(before, '\n') + 1;
+    const std::size_t column = at - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
+    throw UserError(
+        {path_, static_cast<int>(line), static_cast<int>(column)},
+        fmt::format("byte 0x{:02x} is no UTF-8; save the table as UTF-8", static_cast<unsigned char>(rows[at])));
   }
 
   bool take(char c) {

@@ -23,6 +23,12 @@ std::size_t utf8_length(std::string_view text) {
   return refused ? 0 : length;
 }
 
+std::size_t utf8_prefix(std::string_view text) {
+  std::size_t at = 0;
+  while (const std::size_t length = utf8_length(text.substr(at))) at += length;
+  return at;
+}
+
 std::string escape_controls(std::string_view text) {
   std::string out;
   while (!text.empty()) {

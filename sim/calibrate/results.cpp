@@ -117,6 +117,12 @@ void settle(Row& row) {
   row.spread = std::max(one, other) / std::min(one, other) - 1;
 }
 
+double number_of(const Row& row, const std::string& axis) {
+  const auto at = row.numbers.find(axis);
+  if (at == row.numbers.end()) refuse(row.file, fmt::format("{}: no number \"{}\" among the axes", row.id(), axis));
+  return at->second;
+}
+
 }  // namespace
 
 std::string Row::id() const {
@@ -127,17 +133,12 @@ std::string Row::id() const {
 }
 
 double Row::number(const std::string& axis) const {
-  const auto at = numbers.find(axis);
-  if (at == numbers.end()) refuse(file, fmt::format("{}: no number \"{}\" among the axes", id(), axis));
-  if (!(at->second > 0)) refuse(file, fmt::format("{}: {} is not positive", id(), axis));
-  return at->second;
+  const double value = number_of(*this, axis);
+  if (!(value > 0)) refuse(file, fmt::format("{}: {} is not positive", id(), axis));
+  return value;
 }
 
-bool Row::flag(const std::string& axis) const {
-  const auto at = numbers.find(axis);
-  if (at == numbers.end()) refuse(file, fmt::format("{}: no number \"{}\" among the axes", id(), axis));
-  return at->second != 0;
-}
+bool Row::flag(const std::string& axis) const { return number_of(*this, axis) != 0; }
 
 const std::string& Row::word(const std::string& axis) const {
   const auto at = words.find(axis);

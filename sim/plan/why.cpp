@@ -146,8 +146,7 @@ class Why final : public Question {
     return parts;
   }
 
-  static std::string time_text(double s) { return format_seconds(s); }
-  static std::string signed_text(double s) { return (s < 0 ? "-" : "+") + time_text(std::abs(s)); }
+  static std::string signed_text(double s) { return (s < 0 ? "-" : "+") + format_seconds(std::abs(s)); }
 
   void explain(const Result& a, const Result& b, Answer& out) const {
     const double of = seconds(a), against = seconds(b), difference = of - against;
@@ -180,8 +179,8 @@ class Why final : public Question {
                                 : !c.beyond_uncertainty() ? "The two are within uncertainty of each other"
                                 : difference < 0          ? fmt::format("{} is {} as fast", of_.label, times_text(c))
                                                  : fmt::format("{} is slower: {} as fast", of_.label, times_text(c));
-    out.text = fmt::format("{}: {} takes {} with {} and {} with {}{}.", verdict, what, time_text(of), of_.label,
-                           time_text(against), against_.label, equal ? "" : largest_parts(parts, difference));
+    out.text = fmt::format("{}: {} takes {} with {} and {} with {}{}.", verdict, what, format_seconds(of), of_.label,
+                           format_seconds(against), against_.label, equal ? "" : largest_parts(parts, difference));
     out.details.push_back(fmt::format("{} is bound by {}, {} by {}.", of_.label, result::bottleneck(time_of(a)),
                                       against_.label, result::bottleneck(time_of(b))));
     double left_out = 0;
@@ -191,7 +190,7 @@ class Why final : public Question {
         continue;
       }
       out.details.push_back(fmt::format("{} ({}): {} ({} against {})", p.kind, p.resource, signed_text(p.difference()),
-                                        time_text(p.of), time_text(p.against)));
+                                        format_seconds(p.of), format_seconds(p.against)));
     }
     if (!is_negligible(left_out, difference))
       out.details.push_back(fmt::format("smaller parts together: {}", signed_text(left_out)));
@@ -239,8 +238,8 @@ class Why final : public Question {
   void add_hidden(const Result& a, const Result& b, Answer& out) const {
     std::vector<std::string> texts;
     for (const json& h : hidden(a, b)) {
-      texts.push_back(
-          fmt::format("{} {} and {}", h["kind"].get<std::string>(), time_text(h["of"]), time_text(h["against"])));
+      texts.push_back(fmt::format("{} {} and {}", h["kind"].get<std::string>(), format_seconds(h["of"]),
+                                  format_seconds(h["against"])));
     }
     if (!texts.empty()) out.details.push_back(fmt::format("Hidden behind other work: {}.", fmt::join(texts, "; ")));
   }
@@ -284,7 +283,7 @@ class Why final : public Question {
       if (!a.has_times() || !b.has_times()) continue;
       const double gain = of - seconds(a), other = against - seconds(b);
       list.push_back({{"resource", resources()[i].name}, {"of", gain}, {"against", other}});
-      if (gain > 0.01 * of) gains.emplace_back(-gain, fmt::format("{} {}", resources()[i].name, time_text(gain)));
+      if (gain > 0.01 * of) gains.emplace_back(-gain, fmt::format("{} {}", resources()[i].name, format_seconds(gain)));
     }
     out.data["free"] = std::move(list);
     std::ranges::sort(gains);

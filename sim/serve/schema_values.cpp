@@ -4,6 +4,7 @@
 
 #include <cctype>
 
+#include "base/or_null.hpp"
 #include "base/units.hpp"
 
 namespace kvcast::serve {
@@ -11,8 +12,6 @@ namespace {
 
 using config::KeyShape;
 using nlohmann::json;
-
-json limit(std::optional<double> value) { return value ? json(*value) : json(); }
 
 json factor() { return matching(fmt::format("^x{}$", quantity_pattern(Dimension::kNone))); }
 
@@ -37,13 +36,13 @@ json value_schema(const KeyShape& key) {
   using Type = KeyShape::Type;
   switch (key.type) {
     case Type::kInteger:
-      return integer(limit(key.low), limit(key.high));
+      return integer(or_null(key.low), or_null(key.high));
     case Type::kNumber:
-      return with_range({{"type", "number"}}, limit(key.low), limit(key.high));
+      return with_range({{"type", "number"}}, or_null(key.low), or_null(key.high));
     case Type::kQuantity:
-      return quantity(key.dimension, limit(key.low), limit(key.high));
+      return quantity(key.dimension, or_null(key.low), or_null(key.high));
     case Type::kValue:
-      return with_grounds(any_of({quantity(key.dimension, limit(key.low), limit(key.high)), factor()}));
+      return with_grounds(any_of({quantity(key.dimension, or_null(key.low), or_null(key.high)), factor()}));
     case Type::kFlag:
       return {{"type", "boolean"}};
     case Type::kText:

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "base/quote.hpp"
+
 namespace kvcast::store {
 namespace {
 
@@ -15,19 +17,10 @@ constexpr std::pair<const char*, double> kNotFinite[] = {
   throw std::runtime_error(fmt::format("expected {}, found {}", expected, found.dump()));
 }
 
-bool is_utf8(const std::string& text) {
-  try {
-    json(text).dump();
-    return true;
-  } catch (const json::type_error&) {
-    return false;
-  }
-}
-
 }  // namespace
 
 json value_json(const std::string& text) {
-  if (is_utf8(text)) return text;
+  if (utf8_prefix(text) == text.size()) return text;
   std::string hex;
   for (const char c : text) hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
   return {{"hex", hex}};

@@ -33,12 +33,16 @@ class AddAGpu(unittest.TestCase):
         (folder / 'run.yaml').write_text(RUN.replace('HARDWARE', hardware))
         return json.loads(self.kvcast(folder, 'run', 'run.yaml', '--json'))['decode']['tpot_s']['mean']
 
+    def save_example(self, folder, heading, path):
+        """Writes the page's example below a heading to a file under configs/ of the folder."""
+        file = folder / 'configs' / path
+        file.parent.mkdir(parents=True)
+        file.write_text(re.search(rf'## {heading}.*?```yaml\n(.*?)```\n', PAGE.read_text(), re.DOTALL).group(1))
+
     def test_the_example_is_listed_and_runs(self):
-        example = re.search(r'## Add a GPU.*?```yaml\n(.*?)```\n', PAGE.read_text(), re.DOTALL).group(1)
         with tempfile.TemporaryDirectory(prefix='kvcast-configs-') as name:
             folder = pathlib.Path(name)
-            (folder / 'configs' / 'hardware').mkdir(parents=True)
-            (folder / 'configs' / 'hardware' / 'example.yaml').write_text(example)
+            self.save_example(folder, 'Add a GPU', 'hardware/example.yaml')
             listed = json.loads(self.kvcast(folder, 'hardware', 'example', '--json'))
             self.assertIn('NVIDIA Example 48 GB', json.dumps(listed))
             # 16 GB of weights at 864 GB/s take at least 18.6 ms.
@@ -46,11 +50,9 @@ class AddAGpu(unittest.TestCase):
             self.assertLess(self.decode_seconds(folder, 'example'), 1.5 * 16.06e9 / 864e9)
 
     def test_the_example_framework_changes_a_step(self):
-        example = re.search(r'## Add a framework.*?```yaml\n(.*?)```\n', PAGE.read_text(), re.DOTALL).group(1)
         with tempfile.TemporaryDirectory(prefix='kvcast-configs-') as name:
             folder = pathlib.Path(name)
-            (folder / 'configs' / 'frameworks').mkdir(parents=True)
-            (folder / 'configs' / 'frameworks' / 'example-engine.yaml').write_text(example)
+            self.save_example(folder, 'Add a framework', 'frameworks/example-engine.yaml')
             self.assertIn('2 ms', self.kvcast(folder, 'frameworks', 'example-engine'))
             alone = self.decode_seconds(folder, 'h100-sxm')
             self.assertGreater(self.decode_seconds(folder, 'h100-sxm\nframework: example-engine'), alone + 1.9e-3)
