@@ -52,7 +52,7 @@ void wait_for_text(const std::string& file, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("shards that are killed at any moment, resumed and merged give the results of one process") {
+TEST_CASE("shards that are killed at any moment, resumed and merged give the results of one process", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "whole");

@@ -41,7 +41,7 @@ std::int64_t results_of(const std::string& dir, kvcast::result::Status status) {
 
 }  // namespace
 
-TEST_CASE("a sweep killed at any moment and resumed equals one that ran through") {
+TEST_CASE("a sweep killed at any moment and resumed equals one that ran through", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
   REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "whole", "-j", "2"}).code == 0);
@@ -108,7 +108,7 @@ TEST_CASE("a shard number outside the number of parts is refused at its option")
   }
 }
 
-TEST_CASE("a shard prints findings only once the folder has all experiments of the sweep") {
+TEST_CASE("a shard prints findings only once the folder has all experiments of the sweep", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
   const auto shard = [&](const char* part, const char* dir) {
@@ -256,7 +256,7 @@ TEST_CASE("a sweep names the memory requests that exceeded the capacity") {
                           !Catch::Contains("Activations"));
 }
 
-TEST_CASE("the report of an unfinished sweep states so and contains no findings of another sweep") {
+TEST_CASE("the report of an unfinished sweep states so and contains no findings of another sweep", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
   REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s", "--shard", "1/2"}).code == 0);

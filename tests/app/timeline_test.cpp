@@ -14,7 +14,7 @@ using namespace kvcast::test;
 using Catch::Contains;
 using nlohmann::json;
 
-TEST_CASE("a timeline nests steps, layers and operations, and its arrows lead to waiting operations") {
+TEST_CASE("a timeline nests steps, layers and operations, and its arrows lead to waiting operations", "[minutes]") {
   const Scratch scratch;
   const Output o = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set",
                                          "policy={name: freekv, budget: 512}", "--timeline", scratch / "t.json"});

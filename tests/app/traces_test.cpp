@@ -69,7 +69,7 @@ TEST_CASE("an axis over recipes or seeds has one trace per point, however many a
   }
 }
 
-TEST_CASE("a sweep on several traces that is killed and resumed equals one that ran through") {
+TEST_CASE("a sweep on several traces that is killed and resumed equals one that ran through", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", "name: several\n" + kBase + kTwo +
                                                              "sweep:\n  workload.prompt_tokens: [500, 1000, 2000]\n"
