@@ -35,6 +35,15 @@ function onPaper(svg, target, font) {
     `width="${mm(target)}" height="${mm(Number(height) * scale)}" viewBox="0 0 ${wide} ${height}"><style>${faces}</style>`);
 }
 
+// The system's message about a failed write does not name the file.
+function written(file, write) {
+  try {
+    write();
+  } catch (error) {
+    throw new Error(`${file} cannot be written: ${String(error.stderr || error.message).trim()}`);
+  }
+}
+
 async function main() {
   const job = JSON.parse(fs.readFileSync(process.argv[2], 'utf8'));
   const target = job.width_mm / mmPerInch * perInch;
@@ -42,8 +51,9 @@ async function main() {
   const layout = new Layout(loadVega(job.vega, font), font, job.theme, target);
   const write = async (name, spec) => {
     const view = layout.fit(spec), file = path.join(job.out, name);
-    fs.writeFileSync(file + '.svg', onPaper(await view.toSVG(), target, font));
-    execFileSync('rsvg-convert', ['--format=pdf', '--output=' + file + '.pdf', file + '.svg']);
+    const svg = onPaper(await view.toSVG(), target, font);
+    written(file + '.svg', () => fs.writeFileSync(file + '.svg', svg));
+    written(file + '.pdf', () => execFileSync('rsvg-convert', ['--format=pdf', '--output=' + file + '.pdf', file + '.svg'], { stdio: 'pipe' }));
     view.finalize();
     process.stdout.write(file + '.pdf\n');
   };

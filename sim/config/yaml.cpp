@@ -232,15 +232,23 @@ void check_encoding(std::string_view text, const std::string& file) {
   }
 }
 
-// Returns a hint for a tab in the indentation, which yaml-cpp's message seldom names.
-std::string_view tab_hint(std::string_view text, int line) {
+// Returns a hint for errors that yaml-cpp's message seldom explains: a tab in the indentation, and a key without a
+// colon, for which it reports the colon of the next line.
+std::string hint(std::string_view text, const YAML::Exception& error) {
   std::istringstream lines{std::string(text)};
-  std::string here;
-  for (int i = 0; i <= line && std::getline(lines, here); ++i) {
+  std::string here, before;  // `before`: the last line above that has content
+  int line_before = 0;
+  for (int i = 0; i <= error.mark.line; ++i) {
+    const std::size_t start = here.find_first_not_of(" \t\r");
+    if (start != std::string::npos && here[start] != '#') before = here, line_before = i;
+    if (!std::getline(lines, here)) break;
   }
   const std::size_t indent = std::min(here.find_first_not_of(" \t"), here.size());
-  const bool tab = std::string_view(here).substr(0, indent).find('\t') != std::string_view::npos;
-  return tab ? "; the line is indented with a tab, but YAML allows only spaces" : "";
+  if (here.find('\t') < indent) return "; the line is indented with a tab, but YAML allows only spaces";
+  const bool may_lack_colon = error.msg == YAML::ErrorMsg::MAP_VALUE || error.msg == YAML::ErrorMsg::END_OF_MAP;
+  const bool is_list_item = before.find('-') == before.find_first_not_of(' ');
+  if (!may_lack_colon || line_before == 0 || is_list_item || before.find(':') != std::string::npos) return "";
+  return fmt::format("; line {} has no colon", line_before);
 }
 
 }  // namespace
@@ -263,7 +271,7 @@ Node parse_yaml(std::string_view text, const std::string& file_name) {
     const bool never_closed = e.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW || e.msg == YAML::ErrorMsg::END_OF_MAP_FLOW;
     const SourceLocation* open = never_closed ? builder.innermost_open() : nullptr;
     throw UserError(open != nullptr ? *open : SourceLocation{file_name, e.mark.line + 1, e.mark.column + 1},
-                    fmt::format("not valid YAML: {}{}", e.msg, tab_hint(text, e.mark.line)));
+                    fmt::format("not valid YAML: {}{}", e.msg, hint(text, e)));
   }
   Node root = std::move(builder).take_root();
   if (root.kind() == Node::Kind::kNull) throw UserError({file_name}, "the document is empty");

@@ -14,6 +14,7 @@
 #include "base/quote.hpp"
 #include "store/row.hpp"
 #include "store/schema.hpp"
+#include "store/seal.hpp"
 
 namespace kvcast::store {
 
@@ -277,18 +278,12 @@ std::optional<std::string> Store::get_replay(const std::string& key) const {
 
 void Store::set_metadata(const std::string& name, std::string_view value) {
   const std::lock_guard lock(*mutex_);
-  Statement insert(*database_,
-                   "INSERT INTO metadata VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value");
-  insert.bind(1, name).bind(2, value);
-  insert.step();
+  put_metadata(*database_, name, value);
 }
 
 std::optional<std::string> Store::metadata(const std::string& name) const {
   const std::lock_guard lock(*mutex_);
-  Statement find(*database_, "SELECT value FROM metadata WHERE name = ?1");
-  find.bind(1, name);
-  if (!find.step()) return std::nullopt;
-  return find.text(0);
+  return find_metadata(*database_, name);
 }
 
 void Store::set_machine(const std::string& name, const std::vector<MachineNumber>& numbers) {
@@ -302,6 +297,7 @@ void Store::set_machine(const std::string& name, const std::vector<MachineNumber
     if (n.value) insert.bind(3, *n.value);
     insert.step();
   }
+  seal(*database_, "machine_numbers", name);
   transaction.commit();
 }
 
@@ -322,6 +318,7 @@ std::map<std::string, std::vector<MachineNumber>> Store::machines() const {
     }
     machines[all.text(0)].push_back(std::move(n));
   }
+  for (const auto& [name, numbers] : machines) verify_seal(*database_, "machine_numbers", name);
   return machines;
 }
 
@@ -333,11 +330,13 @@ void Store::set_findings(const std::vector<Finding>& findings) {
     Statement insert(*database_, "INSERT INTO findings (title, text, detail, places) VALUES (?1, ?2, ?3, ?4)");
     insert.bind(1, f.title).bind(2, f.text).bind(3, f.detail).bind(4, f.places).step();
   }
+  seal(*database_, "findings");
   transaction.commit();
 }
 
 std::vector<Finding> Store::findings() const {
   const std::lock_guard lock(*mutex_);
+  verify_seal(*database_, "findings");
   Statement all(*database_, "SELECT title, text, detail, places FROM findings ORDER BY position");
   std::vector<Finding> findings;
   while (all.step()) findings.push_back({all.text(0), all.text(1), all.text(2), all.text(3)});
@@ -354,11 +353,13 @@ void Store::set_answers(const std::vector<Answer>& answers) {
     insert.bind(1, a.kind).bind(2, a.question).bind(3, a.text).bind(4, a.details).bind(5, a.data);
     insert.bind(6, static_cast<std::int64_t>(a.runs)).step();
   }
+  seal(*database_, "answers");
   transaction.commit();
 }
 
 std::vector<Answer> Store::answers() const {
   const std::lock_guard lock(*mutex_);
+  verify_seal(*database_, "answers");
   Statement all(*database_, "SELECT kind, question, text, details, data, runs FROM answers ORDER BY position");
   std::vector<Answer> answers;
   while (all.step()) {

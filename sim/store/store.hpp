@@ -89,7 +89,8 @@ class Store {
   void set_metadata(const std::string& name, std::string_view value);
   std::optional<std::string> metadata(const std::string& name) const;
 
-  // All numbers of a machine; later ones replace earlier ones. Machines by name.
+  // All numbers of a machine; later ones replace earlier ones. Machines by name. As with findings and answers, reading
+  // throws UserError naming the file and the table if they differ from what was written.
   void set_machine(const std::string& name, const std::vector<MachineNumber>& numbers);
   std::map<std::string, std::vector<MachineNumber>> machines() const;
 

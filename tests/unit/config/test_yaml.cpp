@@ -136,6 +136,10 @@ TEST_CASE("valid YAML that kvcast does not allow is rejected with its location",
       {"a: }", "f.yaml:1:4: not valid YAML: illegal flow end"},
       {"\tb: 1",
        "f.yaml:1:3: not valid YAML: illegal map value; the line is indented with a tab, but YAML allows only spaces"},
+      {"a: 1\nb 2\nc: 3\n", "f.yaml:3:2: not valid YAML: illegal map value; line 2 has no colon"},
+      {"a:\n  b 2\n  # comment: c\n\n  c: 3\n",
+       "f.yaml:5:3: not valid YAML: end of map not found; line 2 has no colon"},
+      {"a: 1\n- b\nc: 3\n", "f.yaml:2:1: not valid YAML: end of map not found"},
       {"%YAML 2.0\n---\na: 1", "f.yaml:1:1: not valid YAML: YAML major version too large"},
   };
   for (const auto& [text, message] : cases) {

@@ -185,6 +185,37 @@ TEST_CASE("numbers of machines and findings are read back, and later ones replac
   CHECK(store.findings()[1].places == R"([{"number": "2"}])");
 }
 
+TEST_CASE("changed numbers of machines, findings and answers are rejected, and written anew") {
+  const kvcast::TemporaryDirectory dir;
+  Store store = Store::open(dir.path(), Store::Open::kCreate);
+  const auto write_machine = [&](const char* name) {
+    store.set_machine(name, {{"gpu.hbm_bandwidth", 2e12, "B/s", kvcast::Origin::kDatasheet, 0.1, "data sheet"},
+                             {"gpu.sms", 132.0, "", kvcast::Origin::kDatasheet, 0, ""}});
+  };
+  write_machine("a100"), write_machine("h200");
+  store.set_findings({{"first", "text", "detail"}});
+  store.set_answers({{"choose", "which?", "none", "[]", "{}", 3}});
+  const auto change = [&](const char* sql) { Database(store.path(), false, 100).execute(sql); };
+
+  change("UPDATE machine_numbers SET value = 2.5e12 WHERE machine = 'h200' AND value = 2e12");
+  require_message([&] { store.machines(); }, store.path(), "machine_numbers, h200 is damaged");
+  write_machine("a100");  // another machine's numbers do not confirm these
+  require_message([&] { store.machines(); }, store.path(), "machine_numbers, h200 is damaged");
+  write_machine("h200");
+  CHECK(store.machines().at("h200")[0].value == 2e12);
+  change("UPDATE machine_numbers SET machine = 'h100' WHERE machine = 'h200' AND value = 132");
+  require_message([&] { store.machines(); }, store.path(), "machine_numbers, h200 is damaged");
+
+  change("UPDATE findings SET text = 'test'");
+  require_message([&] { store.findings(); }, store.path(), "the table findings is damaged");
+  store.set_findings({});
+  CHECK(store.findings().empty());
+  change("UPDATE answers SET runs = 2");
+  require_message([&] { store.answers(); }, store.path(), "the table answers is damaged");
+  store.set_answers({});
+  CHECK(store.answers().empty());
+}
+
 TEST_CASE("a damaged file is rejected or read correctly, and never causes a crash") {
   const kvcast::TemporaryDirectory dir;
   const std::string path = dir.path() + "/results.sqlite";

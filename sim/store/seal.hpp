@@ -1,0 +1,21 @@
+// Checksums of the rows that are written together in other tables than `experiments`, kept in the table `metadata`.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "store/sqlite.hpp"
+
+namespace kvcast::store {
+
+void put_metadata(Database& database, const std::string& name, std::string_view value);
+std::optional<std::string> find_metadata(Database& database, const std::string& name);
+
+// Keeps the checksum of the table's rows: of all, or of those of one machine.
+void seal(Database& database, const std::string& table, const std::string& machine = "");
+// Throws UserError naming the file and the table if the rows are not those that were sealed. Rows that have never been
+// sealed, as in older stores, pass.
+void verify_seal(Database& database, const std::string& table, const std::string& machine = "");
+
+}  // namespace kvcast::store
