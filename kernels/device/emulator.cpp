@@ -1,6 +1,8 @@
-// Fibers by ucontext: a barrier switches to the scheduler, which resumes a thread once all that must arrive have.
+// Fibers: a barrier switches to the scheduler, which resumes a thread once all that must arrive have. ucontext makes
+// their stacks, and _setjmp switches between them, because swapcontext calls the system twice a switch.
 #include "device/emulator.hpp"
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -26,7 +28,9 @@ struct Copy {
 };
 
 struct Thread {
-  ucontext_t context;
+  ucontext_t start;
+  jmp_buf context;
+  bool started = false;
   std::unique_ptr<unsigned char[]> stack{new unsigned char[kStack]};
   unsigned index = 0;
   Wait wait = Wait::kNone;
@@ -44,12 +48,20 @@ struct Warp {
 class Block {
  public:
   Block(unsigned threads, std::size_t shared_bytes)
-      : threads_(threads), warps_((threads + kLanes - 1) / kLanes), shared_(shared_bytes + 128) {}
+      : threads_(threads), warps_((threads + kLanes - 1) / kLanes), shared_(shared_bytes + 128) {
+    for (Thread& t : threads_) {
+      getcontext(&t.start);
+      t.start.uc_stack.ss_sp = t.stack.get();
+      t.start.uc_stack.ss_size = kStack;
+      t.start.uc_link = nullptr;
+      makecontext(&t.start, &Block::enter, 0);
+    }
+  }
 
   void run(Index block, Index grid, const std::function<void()>& body);
   void leave(Wait why) {
     now_->wait = why;
-    swapcontext(&now_->context, &scheduler_);
+    if (_setjmp(now_->context) == 0) _longjmp(scheduler_, 1);
   }
   static void enter();
 
@@ -63,10 +75,11 @@ class Block {
   }
 
  private:
+  void resume(Thread& thread);
   bool advance();
   bool release();
   std::vector<unsigned char> shared_;
-  ucontext_t scheduler_;
+  jmp_buf scheduler_;
   const std::function<void()>* body_ = nullptr;
 };
 
@@ -76,16 +89,27 @@ Block*& current() {
   return block;
 }
 
+// The first function on a thread's stack. It runs the body once for each block, and never returns.
 void Block::enter() {
   Block& block = *current();
   Thread& self = *block.now_;
-  try {
-    (*block.body_)();
-  } catch (...) {
-    self.error = std::current_exception();
+  while (true) {
+    try {
+      (*block.body_)();
+    } catch (...) {
+      self.error = std::current_exception();
+    }
+    block.leave(Wait::kDone);
   }
-  self.wait = Wait::kDone;
-  swapcontext(&self.context, &block.scheduler_);
+}
+
+// Runs a thread until it calls leave().
+void Block::resume(Thread& thread) {
+  now_ = &thread;
+  if (_setjmp(scheduler_) != 0) return;
+  if (thread.started) _longjmp(thread.context, 1);
+  thread.started = true;
+  setcontext(&thread.start);
 }
 
 // Runs every runnable thread to its next barrier or its end.
@@ -95,8 +119,7 @@ bool Block::advance() {
     const bool descending = (block_.x + block_.y + block_.z) % 2 == 1;
     Thread& t = threads_[descending ? threads_.size() - 1 - i : i];
     if (t.wait != Wait::kNone) continue;
-    now_ = &t;
-    swapcontext(&scheduler_, &t.context);
+    resume(t);
     if (t.error) std::rethrow_exception(t.error);
     moved = true;
   }
@@ -136,11 +159,6 @@ void Block::run(Index block, Index grid, const std::function<void()>& body) {
     t.collectives = 0;
     t.groups.clear();
     t.open.clear();
-    getcontext(&t.context);
-    t.context.uc_stack.ss_sp = t.stack.get();
-    t.context.uc_stack.ss_size = kStack;
-    t.context.uc_link = nullptr;
-    makecontext(&t.context, &Block::enter, 0);
   }
   while (true) {
     const bool moved = advance();

@@ -43,7 +43,8 @@ calibrate::MachineResult fitted(const config::Hardware& base, double own, double
 
 }  // namespace
 
-TEST_CASE("a link that is faster than its stated generation gets the oldest generation that is fast enough") {
+TEST_CASE("a link that is faster than its stated generation gets the oldest generation that is fast enough",
+          "[minutes]") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   config::Hardware truth = machine_of("h100-sxm");

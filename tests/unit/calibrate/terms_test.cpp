@@ -69,7 +69,7 @@ TEST_CASE(
   CHECK(result.hardware.link.issue_row == Approx(2e-9).epsilon(0.05));
 }
 
-TEST_CASE("the engine's time for a piece is found even if the base states less than the wire's") {
+TEST_CASE("the engine's time for a piece is found even if the base states less than the wire's", "[minutes]") {
   config::Hardware truth = plain_truth();
   // 64 KiB take 1.2 us at 55 GB/s; the base's half microsecond at every size has no slope there.
   config::Curve& piece = truth.link.engine_piece;

@@ -82,7 +82,7 @@ TEST_CASE("a GPU whose rows are partly missing calibrates, and its profile can b
   }
 }
 
-TEST_CASE("gathers of a few bytes are latency and leave the bandwidth curve unchanged") {
+TEST_CASE("gathers of a few bytes are latency and leave the bandwidth curve unchanged", "[minutes]") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   const auto curve_of = [&](const json& doc) {
