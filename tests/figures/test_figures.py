@@ -162,6 +162,15 @@ class Figures(unittest.TestCase):
         self.assertIn('60 to 500 mm', refused('--width', '2mm'))
         self.assertIn('"No Such Font" is not installed', refused('--font', 'No Such Font'))
 
+    def test_a_figure_that_cannot_be_written_is_named(self):
+        for end in ('.svg', '.pdf'):
+            with self.subTest(end), tempfile.TemporaryDirectory() as folder:
+                figure = pathlib.Path(folder) / ('throughput_budget' + end)
+                figure.symlink_to('/dev/full')
+                done = subprocess.run([KVCAST, 'report', self.store, '--figures', folder, '--font', FONT], capture_output=True, text=True)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(f'kvcast: {figure} cannot be written: ', done.stderr)
+
     def test_a_missing_program_is_named_with_its_package(self):
         done = subprocess.run([KVCAST, 'report', self.store, '--figures', self.folder / 'none'], capture_output=True, text=True, env={'PATH': '/nowhere'})
         self.assertEqual(done.returncode, 2)
