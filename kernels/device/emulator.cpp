@@ -1,5 +1,5 @@
-// Fibers: a barrier switches to the scheduler, which resumes a thread once all that must arrive have. ucontext makes
-// their stacks, and _setjmp switches between them, because swapcontext calls the system twice a switch.
+// Fibers: a barrier switches to the scheduler, which resumes a thread once all that must arrive have. ucontext starts
+// them on their stacks, and _setjmp switches between them, because each swapcontext is a system call.
 #include "device/emulator.hpp"
 
 #include <setjmp.h>
