@@ -12,6 +12,7 @@
 #include "base/build.hpp"
 #include "base/error.hpp"
 #include "base/failure.hpp"
+#include "config/text.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -21,6 +22,14 @@ std::string unknown_command(const CLI::App& app) {
   const std::vector<std::string> rest = app.remaining();
   const bool misplaced = app.get_require_subcommand_min() > 0 && app.get_subcommands().empty() && !rest.empty();
   return misplaced && rest[0][0] != '-' ? rest[0] : "";
+}
+
+// Returns the first word that looks like an option and is none; empty if there is none.
+std::string unknown_option(const CLI::App& app) {
+  for (const std::string& word : app.remaining()) {
+    if (word.starts_with("--") && word.size() > 2) return word.substr(0, word.find('='));
+  }
+  return "";
 }
 
 std::string failure(const CLI::App* failed, const CLI::Error& error) {
@@ -35,7 +44,15 @@ std::string failure(const CLI::App* failed, const CLI::Error& error) {
     std::vector<std::string> known;
     for (const CLI::App* one : failed->get_subcommands([](const CLI::App*) { return true; }))
       known.push_back(one->get_name());
-    what = fmt::format("unknown command \"{}\"; known: {}", command, fmt::join(known, ", "));
+    what = fmt::format("unknown command \"{}\"{}; known: {}", command, config::did_you_mean(command, known),
+                       fmt::join(known, ", "));
+  } else if (const std::string option = unknown_option(*failed); !option.empty()) {
+    std::vector<std::string> known;
+    for (const CLI::Option* one : failed->get_options()) {
+      for (const std::string& name : one->get_lnames()) known.push_back("--" + name);
+    }
+    what = fmt::format("unknown option \"{}\"{}; known: {}", option, config::did_you_mean(option, known),
+                       fmt::join(known, ", "));
   }
   return fmt::format("kvcast: {}\nTry: kvcast{} --help\n", shortened(what), path);
 }
@@ -52,10 +69,10 @@ int run_command_line(int argc, char** argv) {
   app.require_subcommand(1);
   app.failure_message(failure);
   int result = 0;
-  for (auto* const add :
-       {add_run,       add_sweep,    add_merge,    add_plan,   add_serve,      add_report,    add_replay, add_simulate,
-        add_trace,     add_policies, add_hardware, add_models, add_frameworks, add_metrics,   add_keys,   add_explain,
-        add_calibrate, add_validate, add_profile,  add_fit,    add_schema,     add_completion}) {
+  for (auto* const add : {add_run,        add_sweep,    add_merge, add_plan,     add_serve,     add_report,
+                          add_replay,     add_simulate, add_trace, add_policies, add_hardware,  add_models,
+                          add_frameworks, add_metrics,  add_keys,  add_explain,  add_calibrate, add_init,
+                          add_validate,   add_profile,  add_fit,   add_schema,   add_completion}) {
     add(app, result);
   }
   // `kvcast help run` is the same as `kvcast run --help`.

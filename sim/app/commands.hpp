@@ -29,6 +29,7 @@ void add_profile(CLI::App& app, int& result);
 void add_fit(CLI::App& app, int& result);
 void add_fit_scores(CLI::App& fit, int& result);    // kvcast fit scores
 void add_fit_evidence(CLI::App& fit, int& result);  // kvcast fit evidence
+void add_init(CLI::App& app, int& result);
 void add_schema(CLI::App& app, int& result);
 void add_completion(CLI::App& app, int& result);  // covers the commands that were added before
 

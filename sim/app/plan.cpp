@@ -1,6 +1,8 @@
 // kvcast plan CONFIG: what-if questions about a run, answered by simulation.
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -72,6 +74,43 @@ void print_answer(const plan::Answer& answer) {
   fmt::print("    ({} experiment{})\n\n", answer.runs, answer.runs == 1 ? "" : "s");
 }
 
+// Says on standard error which question is being answered, and on a terminal how many experiments it has had so far.
+class PlanProgress {
+ public:
+  explicit PlanProgress(std::size_t questions) : questions_(questions), terminal_(isatty(STDERR_FILENO) == 1) {}
+  ~PlanProgress() {
+    if (terminal_) fmt::print(stderr, "\r\033[K");
+  }
+  PlanProgress(const PlanProgress&) = delete;
+  PlanProgress& operator=(const PlanProgress&) = delete;
+
+  void begin(const std::string& kind) {
+    ++number_, experiments_ = 0, kind_ = kind;
+    draw("");
+    if (!terminal_) fmt::print(stderr, "\n");
+  }
+  void end_line() const {
+    if (terminal_) fmt::print(stderr, "\r\033[K");
+  }
+  // Called from one thread at a time.
+  void advance(const result::Result& result) {
+    ++experiments_;
+    if (terminal_)
+      draw(
+          fmt::format(", {} experiments, last {} on {}", experiments_, result.subject.policy, result.subject.hardware));
+  }
+
+ private:
+  void draw(const std::string& state) const {
+    fmt::print(stderr, "{}question {} of {}: {}{}", terminal_ ? "\r\033[K" : "", number_, questions_, kind_, state);
+    std::fflush(stderr);
+  }
+
+  std::size_t questions_, number_ = 0, experiments_ = 0;
+  bool terminal_;
+  std::string kind_;
+};
+
 int plan(const PlanOptions& options) {
   const config::Node config = load_with_settings(options.config, options.settings);
   const auto questions = plan::read_plan(config);
@@ -81,13 +120,18 @@ int plan(const PlanOptions& options) {
   study.threads = options.jobs > 0 ? options.jobs : hardware_threads();
   if (store) study.replays = &store->replays();
   ask_for_scores(study, study::Scores::kAtHand);
-  plan::Experiments experiments(study, [&store](const study::Task& task, const result::Result& result) {
+  PlanProgress progress(questions.size());
+  plan::Experiments experiments(study, [&](const study::Task& task, const result::Result& result) {
+    progress.advance(result);
     if (store) store->put(task, result);
   });
   std::vector<plan::Answer> answers;
   nlohmann::json all = nlohmann::json::array();
-  for (const auto& question : questions) {
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    const auto& question = questions[i];
+    progress.begin(config.find("plan")->items()[i].entries().front().first);
     answers.push_back(plan::answer(*question, experiments));
+    progress.end_line();
     if (options.as_json) {
       all.push_back(serve::answer_json(answers.back()));
     } else {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cctype>
 #include <memory>
 #include <optional>
 
@@ -15,8 +16,10 @@
 #include "base/parallel.hpp"
 #include "base/quote.hpp"
 #include "base/whole_file.hpp"
+#include "plan/admit.hpp"
 #include "serve/results.hpp"
 #include "study/prepare.hpp"
+#include "study/replays_in_memory.hpp"
 #include "study/study.hpp"
 #include "trace/inspect.hpp"
 
@@ -28,22 +31,6 @@ struct RunOptions {
   std::vector<std::string> settings;
   bool as_json = false;
 };
-
-// Prints the largest batch that fits, if the experiment's own does not.
-void print_fitting_batch(study::Point point, std::int64_t batch) {
-  point.ask = {};
-  point.ask.effects = simulate::Effects::kNone;
-  point.ask.largest_batch = static_cast<int>(batch) - 1;
-  study::StudyOptions study;
-  study.threads = hardware_threads(), study.scores = study::Scores::kNone;
-  study::run(study::Plan({std::move(point)}), study, [](const study::Task&, result::Result&& largest) {
-    if (largest.has_times()) {
-      fmt::print("The largest batch that fits is {}.\n", largest.subject.batch);
-    } else {
-      fmt::print("Not even one sequence fits.\n");
-    }
-  });
-}
 
 // The files that a configuration may name: all of its texts. A name of configs is no file in the working directory, or
 // it is the user's own.
@@ -75,6 +62,11 @@ void print_other_models(const config::Run& run) {
   }
 }
 
+std::string sentence(std::string text) {
+  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
 int run(const RunOptions& options) {
   study::Point point{load_with_settings(options.config, options.settings), {}, {}};
   std::vector<std::string> inputs = {options.config};
@@ -87,6 +79,8 @@ int run(const RunOptions& options) {
   result::Result result;
   study::StudyOptions study;
   study.threads = hardware_threads();
+  study::ReplaysInMemory replays;
+  study.replays = &replays;
   ask_for_scores(study, study::Scores::kAtHand);
   print_other_models(plan.tasks().front().prepared.run);
   const result::Subject asked = study::subject_of(plan.tasks().front().prepared);
@@ -101,12 +95,20 @@ int run(const RunOptions& options) {
   } else if (timeline) {
     timeline->commit();
   }
+  std::optional<plan::Admission> nearest;
+  if (result.experiment.oom) {
+    study.scores = study::Scores::kNone;
+    plan::Experiments experiments(study);
+    nearest = plan::nearest_that_fits(point.config, experiments);
+  }
   if (options.as_json) {
-    fmt::print("{}\n", serve::run_json(*task, result).dump(1));
+    nlohmann::json out = serve::run_json(*task, result);
+    if (nearest) out["oom"]["nearest"] = {{"change", nearest->change}, {"fit", fit_name(fit_of(*nearest->result))}};
+    fmt::print("{}\n", out.dump(1));
     return 0;
   }
   print_result(*task, result);
-  if (result.experiment.oom && result.subject.batch > 1) print_fitting_batch(std::move(point), result.subject.batch);
+  if (result.experiment.oom) fmt::print("\n{}.\n", sentence(plan::admission_text(nearest)));
   if (!options.timeline.empty() && !result.experiment.oom) {
     fmt::print("Timeline: {} (opens in Perfetto)\n", options.timeline);
   }
@@ -118,7 +120,9 @@ int run(const RunOptions& options) {
 void add_run(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("run", "run one experiment: time, memory and accuracy proxies of a policy");
   auto options = std::make_shared<RunOptions>();
-  command->add_option("CONFIG", options->config, "YAML: model, hardware, policy, workload, trace")->required();
+  command
+      ->add_option("CONFIG", options->config, "YAML: model, hardware, policy, workload, trace; - reads standard input")
+      ->required();
   add_settings(*command, options->settings, "change a key: policy.budget=96, policy=quest, workload.batch=8");
   command->add_option("--timeline", options->timeline, "write a decode window as a Chrome trace (opens in Perfetto)")
       ->check(has_text());

@@ -26,27 +26,13 @@ void print_owners(const std::vector<result::OwnedBytes>& owners) {
   for (const result::OwnedBytes& o : owners) fmt::print("    {:<24} {}\n", o.owner, bytes(o.bytes));
 }
 
-// Names the keys that make a large request smaller.
-void print_remedy(const config::Run& run, const std::string& requested_for) {
-  const config::Workload& w = run.workload;
-  if (requested_for == "weights") {
-    fmt::print(
-        "deployment.weights (fewer bits) and deployment.tensor_parallel (more GPUs) reduce the weights on each GPU.\n");
-  } else if (requested_for == "activations" && (w.prefill_chunk == 0 || w.prefill_batch == 0)) {
-    fmt::print(
-        "Activations are held for {} of {} tokens at once. workload.prefill_chunk (tokens) and workload.prefill_batch "
-        "(prompts prefilled together) reduce them.\n",
-        w.prefill_batch == 0 ? fmt::format("{} prompts", w.batch) : fmt::format("{} of the prompts", w.prefill_batch),
-        w.prefill_chunk == 0 ? w.prompt_tokens : w.prefill_chunk);
-  }
-}
-
-void print_oom(const result::OutOfMemory& oom, const config::Run& run) {
-  fmt::print("Does not fit: in {}, {} of {} {} are in use; another {} for {} would exceed the capacity by {}\n",
-             oom.moment, bytes(oom.in_use), bytes(oom.capacity), oom.pool == "hbm" ? "HBM" : "pinned DRAM",
-             bytes(oom.requested), oom.requested_for, bytes(oom.in_use + oom.requested - oom.capacity));
+void print_oom(const Result& r) {
+  const result::OutOfMemory& oom = *r.experiment.oom;
+  fmt::print("{}: in {}, {} of {} {} are in use; another {} for {} would exceed the capacity by {}\n",
+             result::fit_of(r) == result::Fit::kBorderline ? "Borderline, does not fit" : "Does not fit", oom.moment,
+             bytes(oom.in_use), bytes(oom.capacity), oom.pool == "hbm" ? "HBM" : "pinned DRAM", bytes(oom.requested),
+             oom.requested_for, bytes(oom.in_use + oom.requested - oom.capacity));
   print_owners(oom.owners);
-  print_remedy(run, oom.requested_for);
 }
 
 // Parts by operation kind have their own table; numbers about the simulation are for --json.
@@ -57,16 +43,20 @@ bool is_listed(const Metric& metric) {
   return !by_kind && metric.basis != kProgram;
 }
 
+// Words for an interval that leaves everything open.
+std::string interval_text(const Metric& metric, const Interval& range) {
+  constexpr double kNearly = 0.01;
+  if (metric.unit == result::Unit::kShare && range.low < kNearly && range.high > 1 - kNearly) return "says nothing";
+  return fmt::format("{} to {}", result::format_value(metric, range.low), result::format_value(metric, range.high));
+}
+
 void print_metrics(const Result& r) {
   fmt::print("{:<46} {:>16}  {:<26} {}\n", "", "", "80 % interval", "origin");
   for (const Metric& metric : result::all_metrics()) {
     const auto number = is_listed(metric) ? result::value(r, metric) : std::nullopt;
     if (!number || (r.experiment.oom && *number == 0)) continue;  // a peak that was never reached
     const auto range = result::interval(r, metric);
-    const std::string between = range && range->low < range->high
-                                    ? fmt::format("{} to {}", result::format_value(metric, range->low),
-                                                  result::format_value(metric, range->high))
-                                    : "";
+    const std::string between = range && range->low < range->high ? interval_text(metric, *range) : "";
     fmt::print("{:<46} {:>16}  {:<26} {}\n", metric.label, result::format_value(metric, *number), between,
                origin_name(result::origin(r, metric)));
   }
@@ -166,6 +156,65 @@ std::string serving_text(const config::Run& run) {
   return text;
 }
 
+std::string text_of(const Result& r, const char* name) {
+  const Metric& metric = *result::find_metric(name);
+  const auto value = result::value(r, metric);
+  return value ? result::format_value(metric, *value) : "";
+}
+
+// What it does for a request.
+std::string service_text(const Result& r) {
+  const result::Subject& s = r.subject;
+  const std::string at_a_time = s.batch == 1 ? "one at a time" : fmt::format("{} at a time", s.batch);
+  std::string text =
+      fmt::format("{} of {} + {} tokens, {}: first token after {}, {} a token while decoding, all after {}",
+                  text_of(r, "request.requests_per_s"), s.prompt_tokens, s.decode_tokens, at_a_time,
+                  text_of(r, "request.ttft_s"), text_of(r, "decode.tpot_s.mean"), text_of(r, "request.latency_s"));
+  if (const std::string cost = text_of(r, "request.cost_per_million_output_tokens"); !cost.empty()) {
+    text += fmt::format("; {} per million output tokens, prompts included", cost);
+  }
+  return text;
+}
+
+std::string limits_text(const Result& r) {
+  const result::Experiment& e = r.experiment;
+  const double prefill = *result::prefill_share(r, *result::find_metric("request.latency_s"));
+  std::string text = fmt::format(
+      "prompts take {:.0f} % of the time (bound by {}), decode steps {:.0f} % (bound by {}); HBM "
+      "{} of {}",
+      100 * prefill, result::bottleneck(e.prefill), 100 * (1 - prefill), result::bottleneck(e.step), bytes(e.hbm.peak),
+      bytes(e.hbm.capacity));
+  if (r.borderline) text += ", which is borderline: other activations or another capacity would not fit";
+  return text;
+}
+
+std::string certainty_text(const Result& r, const config::Run& run) {
+  const Metric& rate = *result::find_metric("request.requests_per_s");
+  const Interval range = result::interval(r, rate).value();
+  std::string text = fmt::format("{:.3g} to {:.3g} requests/s with 80 % probability ({} costs)", range.low, range.high,
+                                 origin_name(result::origin(r, rate)));
+  if (r.benchmark) {
+    const result::BenchmarkScore& score = *r.benchmark;
+    const char* const floor = score.interval.low >= run.score.floor    ? "above"
+                              : score.share_of_full >= run.score.floor ? "probably above"
+                              : score.interval.high >= run.score.floor ? "probably below"
+                                                                       : "below";
+    text += fmt::format("; {} score {:.1f} % of full KV's ({:.1f} to {:.1f}), {} the floor of {:.3g} %",
+                        score.benchmark, 100 * score.share_of_full, 100 * score.interval.low, 100 * score.interval.high,
+                        floor, 100 * run.score.floor);
+  } else if (r.subject.policy != "full") {
+    text += "; no benchmark score is predicted (--set score=ruler predicts one)";
+  }
+  return text;
+}
+
+// The three lines that answer most questions, before the table.
+void print_verdict(const Result& r, const config::Run& run) {
+  if (!r.has_times()) return;
+  fmt::print("Serves     {}.\nLimited by {}.\nHow sure   {}.\n\n", service_text(r), limits_text(r),
+             certainty_text(r, run));
+}
+
 }  // namespace
 
 void print_result(const study::Task& task, const Result& r) {
@@ -178,11 +227,12 @@ void print_result(const study::Task& task, const Result& r) {
     fmt::print("{} has {}; the uncertainty of its times is that found for such GPUs (docs/cards.md)\n", s.hardware,
                config::fit_text(run.hardware));
   }
+  print_verdict(r, run);
   if (const std::string note = config::unpriced_text(run); !note.empty()) fmt::print("{}\n", note);
   print_traces(run);
   print_unfilled_budget(task.prepared, r.accuracy);
   print_changes(run.hardware.changes);
-  if (r.experiment.oom) print_oom(*r.experiment.oom, run);
+  if (r.experiment.oom) print_oom(r);
   print_metrics(r);
   if (r.accuracy.task) {
     const result::TaskScore& score = *r.accuracy.task;
@@ -193,7 +243,7 @@ void print_result(const study::Task& task, const Result& r) {
         policy::replay_needs(*task.prepared.policy, run.policy.parameters, study::lengths_of(run)).unseen;
     if (!unseen.empty()) fmt::print("It leaves out a part of the loss: {}.\n", unseen);
     if (!r.benchmark && r.benchmark_refused.empty() && score.interval.low < score.interval.high) {
-      fmt::print("So few texts say little; --set score=ruler predicts the mean score over a benchmark.\n");
+      fmt::print("Few texts say little about a score; --set score=ruler predicts the mean over a benchmark.\n");
     }
   }
   if (!r.accuracy.task_refused.empty()) fmt::print("No task score is predicted: {}.\n", r.accuracy.task_refused);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 
 #include "app/exit.hpp"
 #include "base/error.hpp"
@@ -19,8 +21,19 @@ CLI::Validator has_text() {
   return {[](const std::string& text) { return text.empty() ? std::string("is empty") : std::string(); }, ""};
 }
 
+namespace {
+
+std::string text_of_input() {
+  std::string text;
+  std::array<char, 1 << 14> part{};
+  while (const std::size_t read = std::fread(part.data(), 1, part.size(), stdin)) text.append(part.data(), read);
+  return text;
+}
+
+}  // namespace
+
 config::Node load_with_settings(const std::string& path, const std::vector<std::string>& settings) {
-  config::Node config = config::load_yaml(path);
+  config::Node config = path == "-" ? config::parse_yaml(text_of_input(), "standard input") : config::load_yaml(path);
   for (const std::string& setting : settings) {
     const auto [key, value] = config::parse_setting(setting);
     config = config.with(key, value);

@@ -71,6 +71,11 @@ void solve(study::Plan& plan, const study::StudyOptions& study) {
   }
 }
 
+std::vector<std::string> sorted(std::vector<std::string> texts) {
+  std::ranges::sort(texts);
+  return texts;
+}
+
 std::vector<std::size_t> numbers(std::size_t begin, std::size_t end) {
   std::vector<std::size_t> list(end - begin);
   std::iota(list.begin(), list.end(), begin);
@@ -127,7 +132,7 @@ class Sweep {
     }
     if (stop_.code() != 0) return stop_.code();
     if (shard_.count > 1) fmt::print("This is shard {} of {}.\n", shard_.index, shard_.count);
-    return conclude(store_, config_, options_.dir);
+    return conclude(store_, config_, options_.dir, study_, is_concluded_);
   }
 
  private:
@@ -217,11 +222,13 @@ class Sweep {
       const config::Node* node = config_.find(key);
       return node == nullptr ? std::string() : node->text();
     };
+    is_concluded_ = there_ == total_ && !store_.findings().empty() && store_.shown() == sorted(keys_) &&
+                    store_.metadata(store::kMetaConfig) == config_.canonical();
     store_.set_metadata(store::kMetaName, text("name"));
     store_.set_metadata(store::kMetaDescription, text("description"));
     store_.set_metadata(store::kMetaConfig, config_.canonical());
     store_.set_metadata(store::kMetaPlanned, fmt::format("{}", keys_.size()));
-    store_.set_findings({});  // those of an earlier sweep, or of the first part of this one
+    if (!is_concluded_) store_.set_findings({});  // those of an earlier sweep, or of the first part of this one
     store_.show(keys_);
     for (const auto& [name, hardware] : numbers_) store_.set_machine(name, study::machine_numbers(hardware));
   }
@@ -244,6 +251,7 @@ class Sweep {
   StoredReplays replays_;
   study::StudyOptions study_;
   std::vector<std::string> keys_;       // of the whole sweep, in its order
+  bool is_concluded_ = false;           // the store has all results and their findings
   std::int64_t total_ = 0, there_ = 0;  // experiments of the shard, and those with a result
   std::vector<Pending> pending_;
   std::unordered_map<std::string, std::size_t> replay_numbers_, trace_numbers_;

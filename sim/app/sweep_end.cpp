@@ -6,10 +6,14 @@
 #include <map>
 #include <set>
 
+#include "app/progress.hpp"
+#include "app/stored_replays.hpp"
 #include "app/sweep.hpp"
 #include "base/error.hpp"
+#include "plan/best_batch.hpp"
 #include "plan/findings.hpp"
 #include "plan/unchanged.hpp"
+#include "result/metric.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -70,6 +74,33 @@ void leave_numbers(result::Result& r) {
   r.alternatives = {};
 }
 
+// Searches the batches of settings that findings compare, with the replays of their rows.
+class BatchSearch {
+ public:
+  // `points`: of the results, in the sweep. All arguments must outlive the object.
+  BatchSearch(const config::Node& sweep, const std::vector<result::Result>& results,
+              const std::vector<std::size_t>& points, const study::StudyOptions& study)
+      : grid_(sweep), results_(results), points_(points), experiments_(study) {}
+
+  std::vector<plan::BatchLine> operator()(const std::vector<const result::Result*>& rows) {
+    std::vector<plan::BatchLine> lines;
+    for (const result::Result* row : rows) {
+      const config::Node run = grid_.point(points_[static_cast<std::size_t>(row - results_.data())]).config;
+      lines.emplace_back(run, *result::find_metric("request.requests_per_s"), std::vector<plan::Target>(),
+                         plan::most_sequences(run));
+    }
+    const LongWait wait(fmt::format("searching the best batches of {} settings", rows.size()));
+    plan::search(lines, experiments_);
+    return lines;
+  }
+
+ private:
+  config::SweepGrid grid_;
+  const std::vector<result::Result>& results_;
+  const std::vector<std::size_t>& points_;
+  plan::Experiments experiments_;
+};
+
 // Prints the findings, or how to get them from a part of the sweep.
 void print_conclusions(const std::vector<store::Finding>& findings, const std::vector<plan::Unchanged>& unchanged,
                        std::size_t finished, std::size_t wanted) {
@@ -90,21 +121,33 @@ std::string experiments_text(std::int64_t count) {
   return fmt::format("{} experiment{}", count, count == 1 ? "" : "s");
 }
 
-int conclude(store::Store& store, const config::Node& config, const std::string& dir) {
+int conclude(store::Store& store, const config::Node& config, const std::string& dir, study::StudyOptions study,
+             bool known) {
   std::vector<result::Result> results;
+  std::vector<std::size_t> points;  // of the results, in the sweep
   plan::FirstGroups described;
   store.for_each([&](const store::Stored& stored) {
     results.push_back(stored.result);
+    points.push_back(static_cast<std::size_t>(stored.ordinal));
     results.back().experiment.timeline.clear();
     if (!described.has(stored.result)) leave_numbers(results.back());
   });
-  const std::vector<store::Finding> findings = plan::findings(results, plan::score_choice(config));
-  const std::vector<plan::Unchanged> unchanged = plan::unchanged_by(results);
-  std::vector<store::Finding> stored = findings;
-  if (!unchanged.empty()) stored.push_back(plan::finding_of(unchanged));
   // A part of the sweep, such as a shard, has no findings that hold for the sweep.
   const bool complete = results.size() >= store.shown().size();
-  store.set_findings(complete ? stored : std::vector<store::Finding>());
+  std::vector<store::Finding> findings = store.findings();
+  const std::vector<plan::Unchanged> unchanged = plan::unchanged_by(results);
+  if (known) {
+    if (!unchanged.empty()) findings.pop_back();
+  } else {
+    StoredReplays replays(store);
+    study.replays = &replays, study.scores = study::Scores::kNone;
+    BatchSearch search(config, results, points, study);
+    findings = plan::findings(results, plan::score_choice(config),
+                              complete ? plan::SearchBatches(std::ref(search)) : plan::SearchBatches());
+    std::vector<store::Finding> stored = findings;
+    if (!unchanged.empty()) stored.push_back(plan::finding_of(unchanged));
+    store.set_findings(complete ? stored : std::vector<store::Finding>());
+  }
   const auto count = [&results](Status status) {
     return std::ranges::count_if(results, [status](const auto& r) { return r.status == status; });
   };

@@ -292,8 +292,11 @@ Framework read_framework(const Node& choice, const Model& model, const Hardware&
   return framework;
 }
 
-std::int64_t default_chunk(const Framework& framework, std::int64_t context) {
-  return context > framework.chunks_beyond ? framework.prefill_chunk : 0;
+PassTokens pass_tokens(const Framework& framework, std::int64_t context) {
+  constexpr std::int64_t kLeast = 2048;  // vLLM V0: max(max_model_len, 2048)
+  if (framework.prefill_chunk == 0) return {};
+  if (context <= framework.chunks_beyond) return {0, std::max(context, kLeast)};
+  return {framework.prefill_chunk, framework.prefill_chunk};
 }
 
 }  // namespace kvcast::config

@@ -19,6 +19,9 @@ namespace kvcast::config {
 
 inline constexpr std::int64_t kMaxTokens = 100'000'000;  // the largest number of tokens that a setting may state
 
+// Tokens of a prefill pass of engines on GPUs with 80 GB (vLLM, SGLang, TensorRT-LLM).
+inline constexpr std::int64_t kPassTokens = 8192;
+
 struct Framework {
   enum class Launch { kCudaGraph, kCompiled, kEager };
   enum class AttentionKernels { kNative, kFlash2 };
@@ -59,8 +62,9 @@ struct Framework {
   bool reserve_full_cache = false;
   int max_batch = 0;  // sequences that the engine runs at a time; 0: as many as fit
   int page = 0;       // tokens per page of the cache; 0: contiguous
-  // Defaults of workload.prefill_chunk at contexts of more than `chunks_beyond` tokens; 0: the whole prompt at once.
-  std::int64_t prefill_chunk = 0, chunks_beyond = 0;
+  // Tokens of a prefill pass, from one prompt or several; 0: whole prompts, all at once. At contexts of up to
+  // `chunks_beyond` tokens no prompt is split, and a pass has as many tokens as the longest context, at least 2048.
+  std::int64_t prefill_chunk = kPassTokens, chunks_beyond = 0;
   int warmup_steps = 10;     // dropped before the steady state is measured
   int measured_steps = 10;   // per context; fewer are run if they are equal or known from another context
   int sampled_contexts = 3;  // contexts at which decode is simulated, integrated over the decode length
@@ -116,8 +120,12 @@ Framework read_framework_keys(const Node& keys);
 // Throws UserError for invalid input.
 Framework read_framework(const Node& choice, const Model& model, const Hardware& machine);
 
-// Tokens per prefill chunk if the workload does not say; 0: whole prompts.
-std::int64_t default_chunk(const Framework& framework, std::int64_t context);
+// Tokens of a prefill pass by the framework's defaults at a context; 0: no limit.
+struct PassTokens {
+  std::int64_t of_prompt = 0;  // of one prompt: its chunk
+  std::int64_t all = 0;        // of all its prompts
+};
+PassTokens pass_tokens(const Framework& framework, std::int64_t context);
 
 // Returns the path of the file that a name selects; throws UserError with the known names if there is none.
 std::string find_framework(const std::string& name, const SourceLocation& where);

@@ -61,15 +61,41 @@ Workload read_workload(Section section) {
   workload.decode_tokens =
       section.integer({"decode_tokens", "tokens generated after it"}, 1, kMaxTokens, workload.decode_tokens);
   workload.batch = static_cast<int>(section.integer({"batch", "sequences of the batch"}, 1, 65536, workload.batch));
+  section.choice(
+      {"prefill",
+       "`chunked`: as many tokens in a pass as `framework.prefill_chunk` allows; `whole`: all prompts of the "
+       "batch at once. The framework decides if neither is given"},
+      {"chunked", "whole"}, "");
   workload.prefill_chunk = section.integer(
       {"prefill_chunk",
-       "tokens of a prompt that pass through the model at a time; 0: all. The framework may have another default"},
+       "tokens of a prompt that pass through the model at a time; 0: all. The default is the framework's"},
       0, kMaxTokens, workload.prefill_chunk);
   workload.prefill_batch = static_cast<int>(
-      section.integer({"prefill_batch", "prompts prefilled together, one group after the other; 0: the whole batch"}, 0,
-                      65536, workload.prefill_batch));
+      section.integer({"prefill_batch",
+                       "prompts prefilled together, one group after the other; 0: the whole batch. The default is as "
+                       "many as a chunk has tokens for, at least one"},
+                      0, 65536, workload.prefill_batch));
   section.finish();
   return workload;
+}
+
+// Sets the keys of the prefill that `written`, the workload of the configuration or null, leaves out. A pass of an
+// engine has a limited number of tokens, of one prompt or of several short ones.
+void complete_prefill(const Framework& framework, const Node* written, Workload& workload) {
+  const auto given = [&](const char* key) { return written == nullptr ? nullptr : written->find(key); };
+  const Node* const mode = given("prefill");
+  const bool whole = mode != nullptr && mode->text() == "whole";
+  if (whole && given("prefill_chunk") != nullptr) {
+    throw UserError(given("prefill_chunk")->where(),
+                    "workload: `prefill: whole` reads prompts without chunks; give one of the two keys");
+  }
+  PassTokens pass = whole ? PassTokens{} : pass_tokens(framework, workload.prompt_tokens + workload.decode_tokens);
+  if (mode != nullptr && !whole && pass.all == 0) pass = {kPassTokens, kPassTokens};
+  if (given("prefill_chunk") != nullptr) pass = {workload.prefill_chunk, workload.prefill_chunk};
+  workload.prefill_chunk = pass.of_prompt;
+  if (given("prefill_batch") != nullptr) return;
+  const std::int64_t prompts = pass.all == 0 ? 0 : std::max<std::int64_t>(1, pass.all / workload.prompt_tokens);
+  workload.prefill_batch = static_cast<int>(std::min<std::int64_t>(prompts, 65536));
 }
 
 TraceChoice read_trace(Section section) {
@@ -343,9 +369,7 @@ Run read_run(const Node& config) {
   if (section.has("match")) run.match = read_match(section.section("match", "match"), *config.find("policy"));
   if (section.has("framework")) run.framework = read_framework(section.node("framework"), run.model, run.hardware);
   const Node* const workload = config.find("workload");
-  if (section.has("framework") && (workload == nullptr || workload->find("prefill_chunk") == nullptr)) {
-    run.workload.prefill_chunk = default_chunk(run.framework, run.workload.prompt_tokens + run.workload.decode_tokens);
-  }
+  complete_prefill(run.framework, workload, run.workload);
   section.finish();
   check_together(run);
   return run;

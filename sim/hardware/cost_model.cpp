@@ -128,11 +128,24 @@ double CostModel::capacity(graph::Pool pool) const {
   const config::Host& host = hardware_->host;
   const double bytes = on_device ? gpu.hbm_capacity - gpu.hbm_reserved : host.dram_capacity * host.pinned_fraction;
   if (shift_.source != (on_device ? kDeviceMemory : kHostMemory)) return bytes;
-  const double half_width =
-      on_device
-          ? std::hypot(gpu.hbm_capacity * gpu.hbm_capacity.uncertainty, gpu.hbm_reserved * gpu.hbm_reserved.uncertainty)
-          : bytes * std::hypot(host.dram_capacity.uncertainty, host.pinned_fraction.uncertainty);
-  return bytes - shift_.sign * half_width;
+  return bytes - shift_.sign * capacity_spread(pool);
+}
+
+double CostModel::capacity_spread(graph::Pool pool) const {
+  const config::Gpu& gpu = hardware_->gpu;
+  const config::Host& host = hardware_->host;
+  if (pool == graph::Pool::kHbm) {
+    return std::hypot(gpu.hbm_capacity * gpu.hbm_capacity.uncertainty, gpu.hbm_reserved * gpu.hbm_reserved.uncertainty);
+  }
+  return host.dram_capacity * host.pinned_fraction *
+         std::hypot(host.dram_capacity.uncertainty, host.pinned_fraction.uncertainty);
+}
+
+Origin CostModel::capacity_origin(graph::Pool pool) const {
+  const config::Gpu& gpu = hardware_->gpu;
+  const config::Host& host = hardware_->host;
+  return pool == graph::Pool::kHbm ? worse(gpu.hbm_capacity.origin, gpu.hbm_reserved.origin)
+                                   : worse(host.dram_capacity.origin, host.pinned_fraction.origin);
 }
 
 }  // namespace kvcast::hardware

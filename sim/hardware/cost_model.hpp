@@ -49,6 +49,9 @@ class CostModel {
   // Bytes that fit: device memory without the reserved part, or host memory that may be pinned. A shift changes it by
   // the uncertainties of its parts, which are independent.
   double capacity(graph::Pool pool) const;
+  // Half-width of the capacity's interval, bytes, and its origin.
+  double capacity_spread(graph::Pool pool) const;
+  Origin capacity_origin(graph::Pool pool) const;
   const config::Hardware& hardware() const { return *hardware_; }
   const config::Framework& framework() const { return *framework_; }
 

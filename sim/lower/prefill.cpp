@@ -14,7 +14,16 @@ using graph::Lane;
 using graph::OpId;
 using graph::Pool;
 
-Prefill::Prefill(const DecodeSetting& setting, Owners& owners) : setting_(setting), owners_(owners) {
+namespace {
+
+// Groups that are lowered before the first one that is left out. In the first the host and the lanes begin idle; the
+// second and the third show whether the work that a group leaves to the next one grows.
+constexpr std::size_t kGroupsBefore = 3;
+
+}  // namespace
+
+Prefill::Prefill(const DecodeSetting& setting, Owners& owners, bool all_groups)
+    : setting_(setting), owners_(owners), all_groups_(all_groups) {
   config::Model stage = stage_of(setting_);
   stage.layers = stage_full_layers_ = stage.full_layers();
   const policy::MemoryShape shape{&stage, sequences(), setting_.lengths.prompt_tokens, setting_.lengths,
@@ -66,6 +75,7 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   const Chunk chunk = next_chunk();
   Block block(run.framework, next_id_, gate_, events_, out);
   if (gate_ < 0) take_fixed(block);
+  if (left_out_sequences_ > 0) take_left_out(block);
 
   const double activations =
       setting_.temporaries * activation_bytes(model, chunk.rows(), chunk.last ? chunk.sequences : 0,
@@ -89,8 +99,34 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   gate_ = op;
   next_id_ = block.next();
   done_tokens_ = chunk.last ? 0 : done_tokens_ + chunk.length;
-  done_sequences_ += chunk.last ? chunk.sequences : 0;
+  ++done_blocks_;
+  if (!chunk.last) return true;
+  done_sequences_ += chunk.sequences;
+  if (repetition_.group == 0) repetition_.group = done_blocks_;
+  leave_out_groups();
   return true;
+}
+
+// Goes on with the last group if the third one is done.
+void Prefill::leave_out_groups() {
+  if (all_groups_ || done_blocks_ != kGroupsBefore * repetition_.group) return;
+  const int together = done_sequences_ / static_cast<int>(kGroupsBefore);
+  const int last = (sequences() - 1) / together;  // number of the last group, from 0
+  const int left_out = last - static_cast<int>(kGroupsBefore);
+  if (left_out <= 0) return;
+  repetition_.first = done_blocks_ - repetition_.group, repetition_.times = left_out;
+  left_out_sequences_ = left_out * together;
+  done_sequences_ += left_out_sequences_;
+}
+
+// Allocates what the policy keeps of the prompts that are left out.
+void Prefill::take_left_out(Block& block) {
+  const OpId held = block.join(Lane::kBackupThread, {});
+  const double share = static_cast<double>(left_out_sequences_) / sequences();
+  for (const policy::MemoryItem& item : storage_) {
+    block.memory(held, item.pool, owners_.id(item.owner), item.bytes * share);
+  }
+  left_out_sequences_ = 0;
 }
 
 OpId Prefill::prefill_layer(Block& block, int layer, OpId after, const Chunk& chunk) {

@@ -12,16 +12,29 @@ namespace kvcast::lower {
 // (Policy::prompt_blocks) has no chunk longer than a block and acts after each block; later queries see the tokens that
 // it held then. The time of the first token is when the last group has its own.
 //
+// Groups between the third and the last one do the work of the third again. They are not lowered unless all groups are
+// wanted: the last group follows the third, beside the memory that all groups before it hold (Repetition).
+//
 // Under pipeline stages the first micro-batch of the batch is followed through all of them, and memory is that of the
 // first stage.
 //
 // Memory: a layer's KV pairs are allocated when its chunk starts. The policy's hook runs after each block, and once its
 // work has finished the evicted pairs are freed. After the last block all KV pairs of the layer are freed, and the
 // policy's own storage of that layer is allocated. Activations are held from the first op of a chunk to its last.
+// The groups of prompts in the blocks of a prefill.
+struct Repetition {
+  std::size_t group = 0;   // blocks of a group
+  std::size_t first = 0;   // first block of the group that is repeated
+  std::int64_t times = 0;  // groups that are left out after it
+  bool operator==(const Repetition&) const = default;
+};
+
 class Prefill final : public graph::WorkSource {
  public:
-  Prefill(const DecodeSetting& setting, Owners& owners);
+  Prefill(const DecodeSetting& setting, Owners& owners, bool all_groups = false);
   bool next_block(std::vector<graph::Op>& out) override;
+  // Of the blocks so far.
+  const Repetition& repetition() const { return repetition_; }
 
  private:
   // Tokens [start, start + length) of the group's prompts, in the block that starts at `block`.
@@ -42,6 +55,8 @@ class Prefill final : public graph::WorkSource {
   graph::OpId attend_eagerly(Block& block, const policy::PrefillChunk& part, graph::OpId ready);
   void settle_layer(Block& block, int layer, graph::OpId attention, const Chunk& chunk);
   void take_fixed(Block& block);
+  void leave_out_groups();
+  void take_left_out(Block& block);
 
   DecodeSetting setting_;
   Owners& owners_;
@@ -49,7 +64,11 @@ class Prefill final : public graph::WorkSource {
   std::vector<policy::MemoryItem> storage_;
   std::vector<policy::PromptBlocks> blocks_;  // by layer
   int stage_full_layers_ = 1;
-  int done_sequences_ = 0;        // in finished groups
+  bool all_groups_ = false;
+  int done_sequences_ = 0;      // in finished groups, those left out included
+  int left_out_sequences_ = 0;  // whose memory the next block takes
+  std::size_t done_blocks_ = 0;
+  Repetition repetition_;
   std::int64_t done_tokens_ = 0;  // in the group in progress
   graph::OpId next_id_ = 0, gate_ = -1;
 };

@@ -25,34 +25,45 @@ const Effect* effect_of(const Result& r, const std::string& source) {
 std::array<double, 2> factors(const Result& r, const Metric& metric, const std::string& source) {
   const Effect* const effect = effect_of(r, source);
   if (effect == nullptr) return {1, 1};
-  return {result::time_factor(metric, effect->longer), result::time_factor(metric, effect->shorter)};
+  return {result::time_factor(r, metric, effect->longer), result::time_factor(r, metric, effect->shorter)};
 }
 
 // The interval of a number that costs do not move, such as a score. Its ends are at least a hundredth of the number,
 // because ratios mean nothing near 0.
 std::optional<Interval> own_range(const Result& r, const Metric& metric, double value) {
   auto range = result::interval(r, metric);
-  if (!range || metric.basis == result::Basis::kStepTime || metric.basis == result::Basis::kPrefillTime) return {};
+  if (!range || result::prefill_share(r, metric)) return {};
   const double least = 0.01 * value;
   range->low = std::max(range->low, least), range->high = std::max(range->high, least);
   return range;
+}
+
+// A time on one of the traces over the mean on all of them, of which this share is prefill.
+double relative_time(const Result& r, const result::TraceTimes& on_trace, double share) {
+  double time = 0;
+  if (share > 0) time += share * on_trace.prefill_s / r.experiment.ttft_s;
+  if (share < 1) time += (1 - share) * on_trace.step_s / r.experiment.tpot_mean_s;
+  return time;
+}
+
+// The sampled layers and steps are those of both phases.
+double spread_of(const result::TraceTimes& times, double share) {
+  return share * times.prefill_spread + (1 - share) * times.step_spread;
 }
 
 // Half-width of ln(ratio) on another text of these kinds, for two runs on the same texts. Effects of a text on both
 // runs cancel. The sampling errors of the layers and steps that each trace contains are independent.
 std::optional<double> spread_by_texts(const Result& a, const Result& b, const Metric& metric) {
   const auto &of_a = a.experiment.by_trace, &of_b = b.experiment.by_trace;
-  const bool step = metric.basis == result::Basis::kStepTime;
-  if (!step && metric.basis != result::Basis::kPrefillTime) return {};
   if (of_a.size() < 2 || of_a.size() != of_b.size() || a.subject.trace != b.subject.trace) return {};
-  const auto seconds = step ? &result::TraceTimes::step_s : &result::TraceTimes::prefill_s;
-  const auto spread = step ? &result::TraceTimes::step_spread : &result::TraceTimes::prefill_spread;
+  const auto share_a = result::prefill_share(a, metric), share_b = result::prefill_share(b, metric);
+  if (!share_a || !share_b) return {};
   std::vector<double> ratios;
   double within_a = 0, within_b = 0;
   const auto count = static_cast<double>(of_a.size());
   for (std::size_t i = 0; i < of_a.size(); ++i) {
-    ratios.push_back(std::log(of_a[i].*seconds / (of_b[i].*seconds)));
-    within_a += of_a[i].*spread / count, within_b += of_b[i].*spread / count;
+    ratios.push_back(std::log(relative_time(a, of_a[i], *share_a) / relative_time(b, of_b[i], *share_b)));
+    within_a += spread_of(of_a[i], *share_a) / count, within_b += spread_of(of_b[i], *share_b) / count;
   }
   return std::hypot(half_width_of_next(ratios), within_a, within_b);
 }

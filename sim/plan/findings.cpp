@@ -21,7 +21,9 @@ namespace {
 using result::Result;
 using Rows = std::vector<const Result*>;
 
-const result::Metric& throughput() { return *result::find_metric("decode.tokens_per_s"); }
+const result::Metric& throughput() { return *result::find_metric("request.requests_per_s"); }
+double rate_of(const Result& r) { return *result::value(r, throughput()); }
+std::string per_second_text(const Result& r) { return result::format_value(throughput(), rate_of(r)); }
 
 // Rows by group, in order of appearance.
 std::vector<Rows> by_group(const Rows& rows) {
@@ -52,15 +54,52 @@ std::string group_text(const Result& here, const Rows& all) {
   return text;
 }
 
-// One group's view: its rows at the longest context at which anything fits, and the recommended ones of these.
+// One group's view: its rows at the longest context at which anything fits, with those of the searched batches, and the
+// best batch of each setting that meets the floor.
 struct View {
   const Rows& here;
   config::ScoreChoice score;  // with the group's benchmark
-  Rows longest, ranking;
+  Rows longest;
+  std::vector<BatchLine> lines;  // of the settings whose batches were searched
+  std::vector<Result> searched = {};
+  Rows ranking = {};
   const Result& best() const { return *ranking.front(); }
+  // The line of a setting; null if it was not searched.
+  const BatchLine* line_of(const Result& r) const;
 };
 
-View view_of(const Rows& here, const config::ScoreChoice& score) {
+const BatchLine* View::line_of(const Result& r) const {
+  const auto found = std::ranges::find_if(
+      lines, [&](const BatchLine& l) { return l.best() && describe_setting(*l.best()) == describe_setting(r); });
+  return found == lines.end() ? nullptr : &*found;
+}
+
+// The best row of each setting; those whose fit is borderline only where no row fits beyond doubt.
+Rows best_of_settings(const Rows& ranked) {
+  std::map<std::string, bool> certain;
+  for (const Result* r : ranked) certain[describe_setting(*r)] |= !r->borderline;
+  std::set<std::string> seen;
+  Rows best;
+  for (const Result* r : ranked) {
+    const std::string setting = describe_setting(*r);
+    if (r->borderline && certain[setting]) continue;
+    if (seen.insert(setting).second) best.push_back(r);
+  }
+  return best;
+}
+
+// A representative row of each setting that may be recommended, and of full KV.
+Rows settings_to_search(const View& view) {
+  Rows rows = best_of_settings(recommended(view.longest, floor_target(view.score)));
+  for (const Result* r : view.longest) {
+    const bool there = std::ranges::any_of(
+        rows, [r](const Result* other) { return describe_setting(*other) == describe_setting(*r); });
+    if (r->subject.policy == "full" && r->has_times() && !there) rows.push_back(r);
+  }
+  return rows;
+}
+
+View view_of(const Rows& here, const config::ScoreChoice& score, const SearchBatches& search) {
   View view{here, score, {}, {}};
   if (std::string benchmark = benchmark_of(*here.front()); !benchmark.empty()) view.score.benchmark = benchmark;
   std::int64_t context = 0;
@@ -70,7 +109,18 @@ View view_of(const Rows& here, const config::ScoreChoice& score) {
   for (const Result* r : here) {
     if (r->subject.prompt_tokens == context) view.longest.push_back(r);
   }
-  view.ranking = recommended(view.longest, floor_target(view.score));
+  const Rows rows = search ? settings_to_search(view) : Rows{};
+  if (!rows.empty()) view.lines = search(rows);
+  for (std::size_t i = 0; i < view.lines.size(); ++i) {
+    const ResultPtr best = view.lines[i].best();
+    if (!best) continue;
+    Result& added = view.searched.emplace_back(*best);
+    added.subject.swept = rows[i]->subject.swept;
+    added.benchmark = rows[i]->benchmark, added.benchmark_refused = rows[i]->benchmark_refused;  // as at any batch
+  }
+  Rows all = view.longest;
+  for (const Result& r : view.searched) all.push_back(&r);
+  view.ranking = best_of_settings(recommended(all, floor_target(view.score)));
   return view;
 }
 
@@ -91,8 +141,7 @@ struct Line {
 };
 
 Bar rate_bar(const Result& r) {
-  const double rate = r.experiment.tokens_per_s;
-  return {r.subject.policy == "full" ? "full KV" : r.subject.policy, rate_text(rate) + " tokens/s", 0, rate};
+  return {r.subject.policy == "full" ? "full KV" : r.subject.policy, per_second_text(r), 0, rate_of(r)};
 }
 
 std::string score_text(const Result& r, const config::ScoreChoice& choice) {
@@ -109,18 +158,71 @@ std::string batch_text(const Result& r, const Result& best) {
   return r.subject.batch == best.subject.batch ? "" : fmt::format(" at batch {}", r.subject.batch);
 }
 
-// "2.1 (1.9 to 2.3) times as fast as full KV at batch 4"; says so if the two are within uncertainty of each other.
-std::string lead_text(const Result& best, const Result& other, const std::string& name) {
-  const Comparison c = compare(best, other, throughput());
-  const std::string who = name + batch_text(other, best);
-  return fmt::format("{} as fast as {}{}", times_text(c), who, c.beyond_uncertainty() ? "" : ", within uncertainty");
+// A difference that uncertainty covers, or of less than a per cent, is none.
+bool is_tie(const Comparison& c) {
+  constexpr double kTie = 1.01;
+  return !c.beyond_uncertainty() || (c.times < kTie && c.times > 1 / kTie);
+}
+
+// The row of a setting at a batch, with times; null if there is none.
+const Result* row_at(const View& view, const Result& setting, std::int64_t batch) {
+  for (const Result* r : view.longest) {
+    if (r->subject.batch == batch && r->has_times() && describe_setting(*r) == describe_setting(setting)) return r;
+  }
+  if (setting.subject.batch == batch) return &setting;
+  const BatchLine* const line = view.line_of(setting);
+  if (line == nullptr) return nullptr;
+  const auto found = line->results().find(batch);
+  return found == line->results().end() || !found->second->has_times() ? nullptr : found->second.get();
+}
+
+// How one setting compares with another: at the best batch of each if both were searched, otherwise at equal batch
+// only.
+struct Lead {
+  Comparison best, equal;        // equal: unknown if there is no batch at which both were simulated
+  std::int64_t equal_batch = 0;  // the largest of these
+  bool searched = false;
+  const Comparison& headline() const { return searched ? best : equal; }
+};
+
+Lead lead_of(const View& view, const Result& a, const Result& b) {
+  Lead lead;
+  const BatchLine *const of_a = view.line_of(a), *const of_b = view.line_of(b);
+  lead.searched = of_a != nullptr && of_b != nullptr;
+  if (lead.searched) lead.best = compare_best(*of_a, *of_b, throughput());
+  for (std::int64_t batch = std::min(a.subject.batch, b.subject.batch); batch > 0; --batch) {
+    const Result *const at_a = row_at(view, a, batch), *const at_b = row_at(view, b, batch);
+    if (at_a == nullptr || at_b == nullptr) continue;
+    lead.equal = compare(*at_a, *at_b, throughput()), lead.equal_batch = batch;
+    break;
+  }
+  return lead;
+}
+
+// "2.1 (1.9 to 2.3) times full KV's requests per second, each at its own best batch (16 and 3), and 1.2 times at equal
+// batch 3"; says so if the two tie.
+std::string lead_text(const Result& best, const Result& other, const Lead& lead, const std::string& name) {
+  std::vector<std::string> parts;
+  if (lead.searched) {
+    parts.push_back(fmt::format("{}{}, each at its own best batch ({} and {})", times_text(lead.best),
+                                is_tie(lead.best) ? ", a tie" : "", best.subject.batch, other.subject.batch));
+  }
+  if (lead.equal.known()) {
+    parts.push_back(fmt::format("{}{} at equal batch {}", times_text(lead.equal), is_tie(lead.equal) ? ", a tie," : "",
+                                lead.equal_batch));
+  }
+  if (parts.empty()) parts.push_back("no batch was simulated for both: unknown");
+  return fmt::format("requests per second relative to {}: {}", name, fmt::join(parts, "; "));
 }
 
 const Result* best_full(const View& view) {
   const Result* best = nullptr;
   for (const Result* r : view.longest) {
     if (r->subject.policy != "full" || !r->has_times()) continue;
-    if (best == nullptr || r->experiment.tokens_per_s > best->experiment.tokens_per_s) best = r;
+    if (best == nullptr || rate_of(*r) > rate_of(*best)) best = r;
+  }
+  for (const Result& r : view.searched) {
+    if (r.subject.policy == "full" && (best == nullptr || best->borderline || rate_of(r) > rate_of(*best))) best = &r;
   }
   return best;
 }
@@ -136,8 +238,8 @@ std::string safe_text(const View& view) {
   if (!best.benchmark || is_safe(&best)) return "";
   const auto safe = std::ranges::find_if(view.ranking, is_safe);
   if (safe == view.ranking.end()) return "no setting's whole score interval is above the floor";
-  return fmt::format("the fastest whose whole score interval is above the floor is {}{} ({} tokens/s)",
-                     describe_setting(**safe), batch_text(**safe, best), rate_text((*safe)->experiment.tokens_per_s));
+  return fmt::format("of those whose whole score interval is above the floor, {}{} serves most ({})",
+                     describe_setting(**safe), batch_text(**safe, best), per_second_text(**safe));
 }
 
 // Describes the settings that were left out because they have no score, with a reason.
@@ -156,35 +258,83 @@ std::string unscored_text(const View& view) {
                      reason.empty() ? "" : fmt::format(" ({})", reason));
 }
 
+// The settings that tie with the best.
+Rows ties_of(const View& view) {
+  Rows tied;
+  for (const Result* r : view.ranking) {
+    if (r == &view.best()) continue;
+    const Lead lead = lead_of(view, view.best(), *r);
+    if (lead.headline().known() && is_tie(lead.headline())) tied.push_back(r);
+  }
+  return tied;
+}
+
+// Names them, and what tells them apart.
+std::string ties_text(const Result& best, Rows tied) {
+  constexpr std::size_t kNamed = 6;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(kNamed, tied.size()); ++i) names.push_back(describe_setting(*tied[i]));
+  std::string text =
+      fmt::format("{} tie{} with it: {}{}", tied.size(), tied.size() == 1 ? "s" : "", fmt::join(names, "; "),
+                  tied.size() > kNamed ? fmt::format("; and {} more", tied.size() - kNamed) : "");
+  tied.push_back(&best);
+  std::vector<std::string> apart;
+  for (const char* path : {"score.share_of_full", "request.ttft_s", "request.latency_s", "memory.hbm_peak_bytes"}) {
+    const result::Metric& metric = *result::find_metric(path);
+    Rows known = tied;
+    std::erase_if(known, [&](const Result* r) { return !result::value(*r, metric); });
+    if (known.empty()) continue;
+    const auto [low, high] =
+        std::ranges::minmax_element(known, {}, [&](const Result* r) { return *result::value(*r, metric); });
+    const double least = *result::value(**low, metric), most = *result::value(**high, metric);
+    if (most <= 1.02 * least) continue;
+    apart.push_back(fmt::format("{} from {} ({}) to {} ({})", label_in_sentence(metric),
+                                result::format_value(metric, least), describe_setting(**low),
+                                result::format_value(metric, most), describe_setting(**high)));
+  }
+  return text +
+         (apart.empty() ? "; nothing tells them apart" : fmt::format("; they differ in {}", fmt::join(apart, ", ")));
+}
+
 Line best_line(const View& view) {
   const Result& best = view.best();
   const Interval rate = result::interval(best, throughput()).value();
   Line line;
-  line.text =
-      fmt::format("{} ({} tokens/s at {} tokens, batch {})", describe_setting(best),
-                  rate_text(best.experiment.tokens_per_s), tokens_text(best.subject.prompt_tokens), best.subject.batch);
+  line.text = fmt::format("{} at {} tokens, batch {}: {}", describe_setting(best),
+                          tokens_text(best.subject.prompt_tokens), best.subject.batch, request_text(best));
+  if (best.borderline) line.text += "; borderline in memory";
+  const Rows tied = ties_of(view);
+  if (!tied.empty()) line.text += fmt::format("; {} tie{} with it", tied.size(), tied.size() == 1 ? "s" : "");
   if (best.benchmark && best.benchmark->interval.low < view.score.floor)
     line.text += fmt::format("; its score may be as low as {:.1f} %", 100 * best.benchmark->interval.low);
-  std::vector<std::string> parts{fmt::format("{} to {} tokens/s", rate_text(rate.low), rate_text(rate.high))};
+  std::vector<std::string> parts{fmt::format("{:.3g} to {:.3g} requests/s", rate.low, rate.high)};
   const auto add = [&parts](std::string text) {
     if (!text.empty()) parts.push_back(std::move(text));
   };
   add(score_text(best, view.score));
-  line.number = rate_text(best.experiment.tokens_per_s) + " tokens/s";
+  line.number = per_second_text(best);
   line.bars.push_back(rate_bar(best));
   const Result* const full = best_full(view);
   if (best.subject.policy != "full") {
     if (full != nullptr) {
-      add(lead_text(best, *full, "full KV"));
-      line.number = ratio_text(compare(best, *full, throughput()).times);
+      const Lead lead = lead_of(view, best, *full);
+      add(lead_text(best, *full, lead, "full KV"));
+      const Comparison& c = lead.headline();
+      if (c.known()) {
+        line.number = is_tie(c)
+                          ? "as many requests/s as full KV"
+                          : ratio_text(c.times) + (lead.searched ? "" : fmt::format(" at batch {}", lead.equal_batch));
+      }
     }
     if (full == nullptr && swept_full(view.longest)) add("full KV does not fit");
   }
+  if (!tied.empty()) add(ties_text(best, tied));
   const auto next =
       std::ranges::find_if(view.ranking, [&](const Result* r) { return r->subject.policy != best.subject.policy; });
   if (next != view.ranking.end() && (*next)->subject.policy != "full") {
     line.bars.push_back(rate_bar(**next));
-    add(lead_text(best, **next, fmt::format("the next policy, {}", describe_setting(**next))));
+    add(lead_text(best, **next, lead_of(view, best, **next),
+                  fmt::format("the next policy, {}", describe_setting(**next))));
   }
   if (full != nullptr && full != &best) line.bars.push_back(rate_bar(*full));
   add(safe_text(view));
@@ -193,7 +343,7 @@ Line best_line(const View& view) {
   return line;
 }
 
-// The smallest swept batch from which on the recommended setting is faster than full KV.
+// The smallest swept batch from which on the recommended setting serves more requests than full KV.
 struct FirstBatch {
   std::int64_t batch = 0, certain = 0;    // certain: smallest one with a lead beyond the uncertainty; 0: none
   bool smallest = false, misfit = false;  // of all swept batches; full KV does not fit
@@ -241,7 +391,7 @@ std::map<std::int64_t, FirstBatch> first_batches(const View& view, std::vector<B
 Line break_even_line(const View& view) {
   const Result& best = view.best();
   if (best.subject.policy == "full") {
-    return {fmt::format("full KV is the fastest that {}",
+    return {fmt::format("full KV serves most of all that {}",
                         view.score.benchmark == config::ScoreChoice::kNone ? "was swept" : "meets the floor"),
             ""};
   }
@@ -259,10 +409,12 @@ Line break_even_line(const View& view) {
   for (const std::string& batch : batches)
     parts.push_back(fmt::format("batch {} on at {} tokens", batch, fmt::join(contexts[batch], ", ")));
   if (parts.empty())
-    return {describe_setting(best) + " is not faster than full KV at equal batch in this sweep", "", "never", bars};
-  return {fmt::format("{} is faster than full KV from {}", describe_setting(best), fmt::join(parts, ", from ")),
-          "the smallest swept batch from which on it is faster, by context",
-          fmt::format("batch {}", first.rbegin()->second.batch), bars};
+    return {describe_setting(best) + " does not serve more than full KV at equal batch in this sweep", "", "never",
+            bars};
+  return {
+      fmt::format("{} serves more requests than full KV from {}", describe_setting(best), fmt::join(parts, ", from ")),
+      "the smallest swept batch from which on it serves more, by context",
+      fmt::format("batch {}", first.rbegin()->second.batch), bars};
 }
 
 Line bound_line(const View& view) {
@@ -273,7 +425,7 @@ Line bound_line(const View& view) {
           ? ""
           : fmt::format("full KV at batch {}: {}", full->subject.batch, result::bottleneck(full->experiment.step));
   const metrics::Attribution& step = best.experiment.step;
-  Line line{fmt::format("{} is bound by {}", describe_setting(best), result::bottleneck(step)), detail};
+  Line line{fmt::format("{} is bound by {} while decoding", describe_setting(best), result::bottleneck(step)), detail};
   for (std::size_t b = 0; b < step.bound.size(); ++b) {
     const double share = step.bound[b] / step.total();
     const std::string name(metrics::bound_name(static_cast<metrics::Bound>(b)));
@@ -357,7 +509,8 @@ bool FirstGroups::has(const Result& r) {
   return groups_.contains(group_of(r));
 }
 
-std::vector<Finding> findings(std::span<const Result> results, const config::ScoreChoice& score) {
+std::vector<Finding> findings(std::span<const Result> results, const config::ScoreChoice& score,
+                              const SearchBatches& search) {
   using Describe = Line (*)(const View& view);
   static constexpr std::pair<const char*, Describe> kKinds[] = {{"Best policy at the longest context", best_line},
                                                                 {"Break-even batch", break_even_line},
@@ -371,7 +524,9 @@ std::vector<Finding> findings(std::span<const Result> results, const config::Sco
   const std::size_t left_out = groups.size() - std::min(groups.size(), kMostGroups);
   groups.resize(groups.size() - left_out);
   std::vector<View> views;
-  for (const Rows& here : groups) views.push_back(view_of(here, score));
+  for (const Rows& here : groups) {
+    views.push_back(view_of(here, score, views.size() < kSearchedGroups ? search : SearchBatches{}));
+  }
   std::vector<Finding> all;
   if (views.empty()) return all;  // a shard without experiments
   for (const auto& [title, describe] : kKinds) {

@@ -2,6 +2,7 @@
 // and the cost that the answer depends on most.
 #pragma once
 
+#include <functional>
 #include <set>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "config/run.hpp"
+#include "plan/best_batch.hpp"
 #include "plan/target.hpp"
 #include "result/result.hpp"
 #include "store/finding.hpp"
@@ -28,7 +30,7 @@ std::vector<Target> floor_target(const config::ScoreChoice& choice);
 // Returns whether the policy is an oracle: a yardstick, never recommended.
 bool is_oracle(const result::Result& result);
 
-// Returns the results that fit, meet the targets and are not oracles, fastest first.
+// Returns the results that fit, meet the targets and are not oracles, those that serve most requests first.
 std::vector<const result::Result*> recommended(const std::vector<const result::Result*>& results,
                                                const std::vector<Target>& targets);
 
@@ -50,15 +52,22 @@ class FirstGroups {
   std::set<Group> groups_;
 };
 
+// The best batches of settings, one line for each of these results, all of which fit; none where nothing was searched.
+using SearchBatches = std::function<std::vector<BatchLine>(const std::vector<const result::Result*>&)>;
+
 // Conclusions on each group, at the longest context at which anything fits:
-//  - the fastest setting of any batch whose predicted score meets the floor, with its intervals, its speed relative to
-//    full KV at full KV's best batch, and relative to the fastest setting of another policy;
+//  - the setting that serves most requests among those whose predicted score meets the floor, each at its own best
+//  batch,
+//    with its intervals, the settings that tie with it, and its requests per second relative to full KV's and to those
+//    of another policy: at the best batch of each if `search` finds it, and at equal batch;
 //  - the batch from which that policy setting beats full KV, by context;
 //  - the bottleneck of its decode step;
 //  - the numbers of the machine that may move that step most.
-// Always these four, in this order. Settings without a predicted score are not recommended if there is a floor; the
-// detail says how many and why. Failed results are left out. Of experiments that differ only in seeds, the one with the
-// median throughput is reported.
-std::vector<Finding> findings(std::span<const result::Result> results, const config::ScoreChoice& score);
+// Always these four, in this order. Batches are searched in the first `kSearchedGroups` groups. Settings without a
+// predicted score are not recommended if there is a floor; the detail says how many and why. Failed results are left
+// out. Of experiments that differ only in seeds, the one with the median throughput is reported.
+inline constexpr std::size_t kSearchedGroups = 8;
+std::vector<Finding> findings(std::span<const result::Result> results, const config::ScoreChoice& score,
+                              const SearchBatches& search = {});
 
 }  // namespace kvcast::plan

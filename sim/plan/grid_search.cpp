@@ -14,7 +14,9 @@ constexpr const char* kBatch = "workload.batch";
 constexpr double kScoreStep = 0.005;
 // Step time is close to linear in the batch, and memory is linear except for the rounding of prefill batches.
 constexpr double kStepShare = 0.85, kMemoryShare = 0.98;
-constexpr const char* kStepTime = "decode.tpot_s.mean";
+constexpr const char* kStep = "decode.tpot_s.mean";
+constexpr const char* kPrefill = "prefill.ttft_s";
+constexpr const char* kRate = "request.output_tokens_per_s";
 constexpr const char* kMemory = "memory.hbm_peak_bytes";
 
 Goodness goodness_of_numbers(double tokens_per_s, std::optional<double> score, double memory,
@@ -38,7 +40,8 @@ bool misses_beyond(const result::Result& r, const Target& t) {
   if (!value) return true;
   const result::Basis basis = t.metric->basis;
   const bool step = basis == kStepTime && t.metric->unit == result::Unit::kSeconds;
-  const bool grows = step || basis == kPrefillTime || basis == kPeakMemory || basis == kDecodeMemory;
+  const bool latency = basis == kRequestTime && t.metric->unit == result::Unit::kSeconds;
+  const bool grows = step || latency || basis == kPrefillTime || basis == kPeakMemory || basis == kDecodeMemory;
   const bool stays = basis == kReplay || basis == kBenchmark;
   return ((grows && t.at_most) || stays) && !t.holds_for(*value);
 }
@@ -74,7 +77,7 @@ std::optional<double> Setting::cost(double tokens_per_s) const {
 }
 
 Goodness Setting::goodness() const {
-  const double rate = number("decode.tokens_per_s");
+  const double rate = number(kRate);
   return goodness_of_numbers(rate, score(), number(kMemory), cost(rate));
 }
 
@@ -139,7 +142,10 @@ bool GridSearch::is_ruled_out(const Setting& below, const Setting* above, const 
   for (const Target& t : targets_) {
     if (misses_beyond(r, t)) return true;
   }
-  const double most = static_cast<double>(s.batch) / least(below, above, s, kStepTime, kStepShare);
+  const auto outputs = static_cast<double>(r.subject.decode_tokens);
+  const double least_latency =
+      least(below, above, s, kPrefill, kStepShare) + (outputs - 1) * least(below, above, s, kStep, kStepShare);
+  const double most = static_cast<double>(s.batch) * outputs / least_latency;
   const Goodness best =
       goodness_of_numbers(most, below.score(), least(below, above, s, kMemory, kMemoryShare), s.cost(most));
   return std::ranges::any_of(known, [&](const Goodness& k) { return dominates(k, best); });

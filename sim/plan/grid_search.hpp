@@ -1,6 +1,6 @@
 // Searches a grid of settings for those that meet targets, and for their Pareto front, without simulating all of it.
 //
-// Settings that differ only in their batch form a line. Along it step time and memory grow and the score is constant,
+// Settings that differ only in their batch form a line. Along it the times and memory grow and the score is constant,
 // so simulated batches bound those between them. A setting that cannot meet a target, or that even at its best is
 // dominated by a simulated setting, is never run.
 #pragma once
@@ -28,10 +28,10 @@ struct Setting {
 
   double number(const char* path) const;  // of the result; NaN if it has none
   std::optional<double> score() const;    // share of the uncompressed model's benchmark score
-  // Cost of a token at that throughput.
+  // Cost of an output token at that many of them a second.
   std::optional<double> cost(double tokens_per_s) const;
-  // Throughput, score, memory and cost, larger being better. Scores that differ by less than half a per cent count as
-  // equal: predictions are not more precise.
+  // Output tokens per second with their prompts, score, memory and cost, larger being better. Scores that differ by
+  // less than half a per cent count as equal: predictions are not more precise.
   Goodness goodness() const;
 };
 

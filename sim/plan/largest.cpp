@@ -12,9 +12,11 @@
 #include "base/or_null.hpp"
 #include "config/run.hpp"
 #include "config/section.hpp"
+#include "plan/admit.hpp"
 #include "plan/crossings.hpp"
 #include "plan/key.hpp"
 #include "plan/question.hpp"
+#include "plan/setting_text.hpp"
 #include "plan/target.hpp"
 #include "result/metric.hpp"
 
@@ -63,6 +65,12 @@ class Largest final : public Question {
                 {"limited_by", or_null(limit)}};
     if (!value) {
       out.text = none_text(nominal.last_missed(), limit);
+      const Node at = with_value(of_.run, key_, nominal.last_missed());
+      if (limit && !memory_name(*limit).empty()) {
+        const auto admission = nearest_that_fits(at, experiments);
+        out.details.push_back(
+            fmt::format("At {} {}.", short_text(key_, nominal.last_missed()), admission_text(admission)));
+      }
       out.data["binding_resource"] = nullptr;
       return out;
     }
@@ -70,6 +78,7 @@ class Largest final : public Question {
     const ResultPtr at = experiments.run(with_value(of_.run, key_, *value));
     out.data["binding_resource"] = binding_resource(*at, prefill_target());
     out.data["metrics"] = metrics_of(*at);
+    out.data["fit"] = result::fit_name(result::fit_of(*at));
     out.text = fmt::format("{} {}: {}.", key_.path, short_text(key_, *value), limit_text(limit));
     out.details.push_back(fmt::format("There: {}; bottleneck{} {}.", numbers_text(*at),
                                       prefill_target() == nullptr ? "" : " of the prefill",
@@ -277,7 +286,9 @@ class Largest final : public Question {
 
   json metrics_of(const result::Result& r) const {
     json out = json::object();
-    for (const char* path : {"decode.tokens_per_s", "decode.tpot_s.mean", "prefill.ttft_s", "memory.hbm_peak_bytes"}) {
+    for (const char* path : {"request.requests_per_s", "request.output_tokens_per_s", "request.latency_s",
+                             "request.ttft_s", "request.cost", "request.cost_per_million_output_tokens",
+                             "decode.tokens_per_s", "decode.tpot_s.mean", "prefill.ttft_s", "memory.hbm_peak_bytes"}) {
       if (const auto v = result::value(r, *result::find_metric(path))) out[path] = *v;
     }
     for (const Target& t : targets_) {
@@ -292,8 +303,10 @@ class Largest final : public Question {
       if (const auto v = result::value(r, m))
         parts.push_back(fmt::format("{} {}", m.path, result::format_value(m, *v)));
     };
+    parts.push_back(request_text(r));
     add(*result::find_metric("decode.tokens_per_s"));
     add(*result::find_metric("memory.hbm_peak_bytes"));
+    if (r.borderline) parts.push_back("borderline");
     for (const Target& t : targets_) {
       if (t.metric->path != "decode.tokens_per_s" && t.metric->path != "memory.hbm_peak_bytes") add(*t.metric);
     }

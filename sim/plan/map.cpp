@@ -68,7 +68,8 @@ class Map final : public Question {
     config::Section section(map, "map");
     section.only({"x", "y", "from", "to", "policies", "metric", "targets"});
     section.require({"x", "y", "from", "to", "policies"});
-    metric_ = section.has("metric") ? &read_metric(section.node("metric")) : result::find_metric("decode.tokens_per_s");
+    metric_ =
+        section.has("metric") ? &read_metric(section.node("metric")) : result::find_metric("request.requests_per_s");
     metric_where_ = section.has("metric") ? section.where("metric") : map.where();
     if (section.has("targets")) targets_ = read_targets_of(run, section.node("targets"));
     targets_ = with_floor(std::move(targets_), run);

@@ -213,7 +213,8 @@ std::string most_sensitive(const result::Result& result, const result::Metric& m
   constexpr std::size_t kNamed = 3;
   std::vector<std::pair<double, std::string>> moved;
   for (const result::Effect& e : result.experiment.effects) {
-    const double longer = result::time_factor(metric, e.longer), shorter = result::time_factor(metric, e.shorter);
+    const double longer = result::time_factor(result, metric, e.longer);
+    const double shorter = result::time_factor(result, metric, e.shorter);
     const double reach = std::max(std::max(longer, 1 / longer), std::max(shorter, 1 / shorter));
     if (reach < 1.01) continue;
     const std::string name = e.source == result::kTraceSample ? "other layers, steps and texts" : name_of(e.keys);

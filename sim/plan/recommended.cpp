@@ -38,8 +38,9 @@ Rows recommended(const Rows& results, const std::vector<Target>& targets) {
   for (const Result* r : results) {
     if (!is_oracle(*r) && r->has_times() && !missed(*r, targets)) good.push_back(r);
   }
+  const result::Metric& rate = *result::find_metric("request.requests_per_s");
   std::ranges::stable_sort(
-      good, [](const Result* a, const Result* b) { return a->experiment.tokens_per_s > b->experiment.tokens_per_s; });
+      good, [&rate](const Result* a, const Result* b) { return *result::value(*a, rate) > *result::value(*b, rate); });
   return good;
 }
 

@@ -12,6 +12,7 @@
 #include "config/section.hpp"
 #include "plan/key.hpp"
 #include "plan/question.hpp"
+#include "plan/setting_text.hpp"
 #include "plan/target.hpp"
 #include "policies/all.hpp"
 #include "policy/policy.hpp"
@@ -190,6 +191,7 @@ class Sensitivities final : public Question {
     out.details.push_back(
         "An elasticity of -0.5: twice the key multiplies the metric by 2^-0.5. Numbers that are tied to a changed one "
         "move with it.");
+    out.details.push_back(fmt::format("A request of it: {}.", request_text(base)));
     out.details.push_back(fmt::format("Grounds: {}.", grounds_of(base)));
   }
 

@@ -6,7 +6,9 @@
 #include <set>
 #include <string_view>
 
+#include "base/units.hpp"
 #include "plan/replicas.hpp"
+#include "result/metric.hpp"
 
 namespace kvcast::plan {
 
@@ -45,6 +47,15 @@ std::string rate_text(double tokens_per_s) {
   if (tokens_per_s < 100) return fmt::format("{:.3g}", tokens_per_s);
   const double unit = std::pow(10, std::floor(std::log10(tokens_per_s)) - 2);
   return fmt::format("{:.0f}", std::round(tokens_per_s / unit) * unit);
+}
+
+std::string request_text(const Result& r) {
+  const auto text = [&r](const char* name) {
+    const result::Metric& metric = *result::find_metric(name);
+    return result::format_value(metric, result::value(r, metric).value_or(0));
+  };
+  return fmt::format("{}, TTFT {}, latency {}", text("request.requests_per_s"), text("request.ttft_s"),
+                     text("request.latency_s"));
 }
 
 std::string tokens_text(std::int64_t tokens) {

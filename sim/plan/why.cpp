@@ -11,6 +11,7 @@
 #include "config/section.hpp"
 #include "plan/compare.hpp"
 #include "plan/question.hpp"
+#include "plan/setting_text.hpp"
 #include "result/metric.hpp"
 
 namespace kvcast::plan {
@@ -183,6 +184,8 @@ class Why final : public Question {
                            format_seconds(against), against_.label, equal ? "" : largest_parts(parts, difference));
     out.details.push_back(fmt::format("{} is bound by {}, {} by {}.", of_.label, result::bottleneck(time_of(a)),
                                       against_.label, result::bottleneck(time_of(b))));
+    out.details.push_back(
+        fmt::format("A request of {}: {}; of {}: {}.", of_.label, request_text(a), against_.label, request_text(b)));
     double left_out = 0;
     for (const Part& p : parts) {
       if (std::abs(p.difference()) < 0.01 * std::max(of, against)) {

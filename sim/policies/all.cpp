@@ -141,6 +141,9 @@ const Descriptor& find_policy(const config::PolicyChoice& choice) {
     known.push_back(d.name);
   }
   if (name == replayed_policy().name) return replayed_policy();
+  for (const Descriptor& d : all_policies()) {
+    if (config::loose_name(d.name) == config::loose_name(name)) return d;
+  }
   known.push_back(replayed_policy().name);
   throw UserError(choice.named_at, fmt::format("unknown policy \"{}\"{}", name, config::did_you_mean(name, known)),
                   known);

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/float8.hpp"
+#include "policy/selection.hpp"
 
 namespace kvcast::policy {
 

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kThroughput = "decode.tokens_per_s";
+constexpr const char* kThroughput = "request.output_tokens_per_s";
 constexpr const char* kMemory = "memory.hbm_peak_bytes";
 constexpr const char* kNone = "none";  // shown as the best policy if none fits and meets the targets
 
@@ -46,21 +46,33 @@ std::string shown(const char* path, double value) {
   return metric == nullptr ? number_text(value) : result::format_value(*metric, value);
 }
 
+std::string machine_of(const json& config) {
+  for (const char* key : {"hardware", "hardware.like"}) {
+    if (config.contains(key)) return config[key];
+  }
+  return "";
+}
+
 json point_of(const json& entry, const std::string& best, const ChartContext& context) {
   const json &config = entry.at("config"), &metrics = entry.at("metrics");
   const std::string policy = policy_of(config);
   json point = {{"label", label_of(config)},
                 {"policy", policy},
                 {"color", colors_of({policy}, context).front()},
+                {"machine", machine_of(config)},
                 {"tps", metrics.at(kThroughput)},
                 {"hbm", metrics.at(kMemory).get<double>() / 1e9},
+                {"ttft", shown("request.ttft_s", metrics.at("request.ttft_s"))},
+                {"latency", shown("request.latency_s", metrics.at("request.latency_s"))},
                 {"best", best},
                 {"tpot", shown("decode.tpot_s.mean", metrics.at("decode.tpot_s.mean"))},
                 {"bottleneck", entry.at("binding_resource")}};
   if (metrics.contains("score")) point["score"] = 100 * metrics.at("score").get<double>();
   if (metrics.contains("cost_per_million_tokens")) {
     point["cost"] = number_text(metrics.at("cost_per_million_tokens"));
+    point["x"] = metrics.at("cost_per_million_tokens");
   }
+  if (!point.contains("x")) point["x"] = point["hbm"];
   if (entry.contains("intervals")) {
     const json& range = entry.at("intervals").at(kThroughput);
     point["tps_low"] = range[0], point["tps_high"] = range[1];
@@ -80,20 +92,20 @@ json points_of(const json& data, const ChartContext& context) {
   return points;
 }
 
-// Points that no other one beats in throughput and memory; the whole front has more dimensions than a chart.
+// Points that no other one beats in throughput and on the x axis; the whole front has more dimensions than a chart.
 json edge_of(const json& points) {
   json edge = json::array();
-  std::vector<const json*> by_memory;
-  for (const json& p : points) by_memory.push_back(&p);
-  std::ranges::stable_sort(by_memory, [](const json* a, const json* b) {
-    return std::pair((*a)["hbm"].get<double>(), -(*a)["tps"].get<double>()) <
-           std::pair((*b)["hbm"].get<double>(), -(*b)["tps"].get<double>());
+  std::vector<const json*> by_x;
+  for (const json& p : points) by_x.push_back(&p);
+  std::ranges::stable_sort(by_x, [](const json* a, const json* b) {
+    return std::pair((*a)["x"].get<double>(), -(*a)["tps"].get<double>()) <
+           std::pair((*b)["x"].get<double>(), -(*b)["tps"].get<double>());
   });
   double fastest = 0;
-  for (const json* p : by_memory) {
+  for (const json* p : by_x) {
     if ((*p)["tps"].get<double>() <= fastest) continue;
     fastest = (*p)["tps"];
-    edge.push_back({{"hbm", (*p)["hbm"]}, {"tps", (*p)["tps"]}});
+    edge.push_back({{"x", (*p)["x"]}, {"tps", (*p)["tps"]}});
   }
   return edge;
 }
@@ -129,8 +141,11 @@ AnswerChart chart_choose(const json& data, const ChartContext& context) {
   chart.name = "plan_choose";
   std::map<std::string, std::string> colors;
   double least = INFINITY, most = 0;
-  bool scored = false;
+  bool scored = false, priced = true;
+  std::set<std::string> machines;
   for (const json& p : points) {
+    priced = priced && p.contains("cost");
+    machines.insert(p["machine"].get<std::string>());
     colors[p["policy"]] = p["color"];
     least = std::min(least, p["tps"].get<double>()), most = std::max(most, p["tps"].get<double>());
     scored = scored || p.contains("score");
@@ -139,6 +154,10 @@ AnswerChart chart_choose(const json& data, const ChartContext& context) {
   for (const auto& [policy, color] : colors) {
     policies.push_back({{"policy", policy}, {"color", color}, {"symbol", context.palette.symbol(policy)}});
   }
+  if (!priced) {
+    for (json& p : points) p["x"] = p["hbm"];
+  }
+  chart.signals["priced"] = priced, chart.signals["several_machines"] = machines.size() > 1;
   chart.data["edge"] = edge_of(points);
   chart.data["points"] = std::move(points), chart.data["policies"] = std::move(policies);
   chart.signals["scored"] = scored;

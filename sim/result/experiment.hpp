@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/origin.hpp"
 #include "graph/traffic.hpp"
 #include "metrics/attribution.hpp"
 
@@ -29,6 +30,8 @@ struct OutOfMemory {
 struct PoolUse {
   double capacity = 0, peak = 0;   // bytes
   std::vector<OwnedBytes> owners;  // bytes at the peak, largest first
+  double capacity_spread = 0;      // half-width of the capacity's interval, bytes
+  Origin capacity_origin = Origin::kExact;
 };
 
 // One operation of a decode step, seconds from the start of the step.
@@ -71,7 +74,8 @@ struct TraceTimes {
 
 struct Experiment {
   std::optional<OutOfMemory> oom;  // if set, times are absent
-  double ttft_s = 0;
+  double ttft_s = 0;               // of the last prompt of the batch
+  double first_ttft_s = 0;         // of the prompts that are read first
   double tpot_mean_s = 0, tpot_p50_s = 0, tpot_p99_s = 0;
   double tokens_per_s = 0;  // of the whole batch during decode
   PoolUse hbm, dram;

@@ -94,12 +94,13 @@ void add_times(json& out, const Result& r) {
   out["origin"]["traffic"] = origin_name(origin(r, *find_metric("traffic.hbm_read_bytes")));
 }
 
-void add_memory(json& out, const Experiment& e) {
+void add_memory(json& out, const Result& r) {
+  const Experiment& e = r.experiment;
   json& memory = out["memory"];
   memory["hbm_owners"] = owners_json(e.hbm.owners);
   memory["decode_hbm_owners"] = owners_json(e.decode_hbm.owners);
   memory["dram_owners"] = owners_json(e.dram.owners);
-  out["origin"]["memory"] = origin_name(Origin::kExact);
+  out["origin"]["memory"] = origin_name(origin(r, *find_metric("memory.hbm_peak_bytes")));
 }
 
 // The number itself is at its metric's path.
@@ -139,8 +140,8 @@ void add_timeline(json& out, const std::vector<TimelineSpan>& spans) {
 
 const char* basis_text(Basis basis) {
   static constexpr const char* kTexts[] = {
-      "decode time",      "decode time", "prefill time", "prefill time", "index build time",
-      "index build time", "memory",      "memory",       "exact",        "replay",
+      "decode time",      "decode time", "prefill time", "prefill time", "request time", "index build time",
+      "index build time", "memory",      "memory",       "memory",       "exact",        "replay",
       "replay",           "score model", "score model",  "simulation"};
   return kTexts[static_cast<std::size_t>(basis)];
 }
@@ -196,6 +197,7 @@ json to_json(const Result& r) {
   json out;
   add_settings(out["config"], r.subject.settings);
   out["status"] = status_name(r.status);
+  if (r.status != Status::kFailed && !r.build) out["fit"] = fit_name(fit_of(r));
   out["oom"] = r.experiment.oom ? oom_json(*r.experiment.oom) : json();
   if (r.status == Status::kFailed) {
     out["error"] = r.error;
@@ -207,7 +209,7 @@ json to_json(const Result& r) {
     return out;
   }
   if (r.has_times()) add_times(out, r);
-  add_memory(out, r.experiment);
+  add_memory(out, r);
   out["accuracy"]["task"] = to_json(r.accuracy.task);
   out["origin"]["accuracy"] = origin_name(r.accuracy.origin);
   if (r.accuracy.task) {

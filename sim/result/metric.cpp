@@ -20,15 +20,7 @@ constexpr double kEstimatedShare = 0.05;
 // An origin counts from this share of the time on.
 constexpr double kOriginShare = 0.05;
 
-double temporaries(const PoolUse& use) {
-  double bytes = 0;
-  for (const OwnedBytes& o : use.owners) {
-    if (is_temporary(o.owner)) bytes += o.bytes;
-  }
-  return bytes;
-}
-
-bool is_estimate(const PoolUse& use) { return use.peak > 0 && temporaries(use) >= kEstimatedShare * use.peak; }
+bool is_estimate(const PoolUse& use) { return use.peak > 0 && temporary_bytes(use) >= kEstimatedShare * use.peak; }
 
 // Converts the name of an owner for formulas: "low-rank keys" is low_rank_keys.
 std::string as_name(std::string text) {
@@ -50,11 +42,12 @@ std::optional<std::string> after(std::string_view name, std::string_view prefix)
   return std::string(name.substr(prefix.size()));
 }
 
-double ShiftedTimes::*factor_of(Basis basis) {
-  if (basis == Basis::kStepTime) return &ShiftedTimes::step;
-  if (basis == Basis::kPrefillTime) return &ShiftedTimes::prefill;
-  return basis == Basis::kBuildTime ? &ShiftedTimes::build : nullptr;
+bool is_time(Basis basis) {
+  return basis == Basis::kStepTime || basis == Basis::kPrefillTime || basis == Basis::kBuildTime ||
+         basis == Basis::kRequestTime;
 }
+
+bool is_rate(Unit unit) { return unit == Unit::kTokensPerSecond || unit == Unit::kRequestsPerSecond; }
 
 const std::vector<Effect>& effects_of(const Result& result) {
   return result.build ? result.build->effects : result.experiment.effects;
@@ -63,7 +56,7 @@ const std::vector<Effect>& effects_of(const Result& result) {
 std::optional<Interval> time_interval(const Result& result, const Metric& metric, double middle) {
   FactorSpread spread;
   for (const Effect& effect : effects_of(result)) {
-    spread.add(std::array{time_factor(metric, effect.longer), time_factor(metric, effect.shorter)});
+    spread.add(std::array{time_factor(result, metric, effect.longer), time_factor(result, metric, effect.shorter)});
   }
   return spread.interval(middle);
 }
@@ -88,8 +81,8 @@ std::string_view better_name(Better better) {
 }
 
 std::string_view unit_name(Unit unit) {
-  static constexpr std::array<std::string_view, 7> kNames = {"s",     "bytes", "tokens/s", "tokens",
-                                                             "share", "count", "money"};
+  static constexpr std::array<std::string_view, 8> kNames = {"s",      "bytes", "tokens/s", "requests/s",
+                                                             "tokens", "share", "count",    "money"};
   return kNames[static_cast<std::size_t>(unit)];
 }
 
@@ -127,9 +120,17 @@ Origin origin(const Result& result, const Metric& metric) {
     case Basis::kPrefillTime:
     case Basis::kPrefillPart:
       return origin_of(result.experiment.prefill);
+    case Basis::kRequestTime: {
+      const double share = *prefill_share(result, metric);
+      const Origin step = origin_of(result.experiment.step), prefill = origin_of(result.experiment.prefill);
+      return share < kOriginShare ? step : share > 1 - kOriginShare ? prefill : worse(step, prefill);
+    }
     case Basis::kBuildTime:
     case Basis::kBuildPart:
       return result.build ? origin_of(result.build->time) : Origin::kExact;
+    case Basis::kCapacity:
+      return metric.capacity_of(result).capacity_spread > 0 ? metric.capacity_of(result).capacity_origin
+                                                            : Origin::kExact;
     case Basis::kPeakMemory:
       return result.has_times() && is_estimate(result.experiment.hbm) ? Origin::kAssumed : Origin::kExact;
     case Basis::kDecodeMemory:
@@ -149,22 +150,37 @@ Origin origin(const Result& result, const Metric& metric) {
   return Origin::kExact;
 }
 
-double time_factor(const Metric& metric, const ShiftedTimes& shifted) {
-  const auto factor = factor_of(metric.basis);
-  if (factor == nullptr) return 1;
-  return metric.unit == Unit::kTokensPerSecond ? 1 / (shifted.*factor) : shifted.*factor;
+std::optional<double> prefill_share(const Result& result, const Metric& metric) {
+  if (metric.basis == Basis::kStepTime) return 0;
+  if (metric.basis == Basis::kPrefillTime) return 1;
+  if (metric.basis != Basis::kRequestTime || !result.has_times()) return {};
+  return metric.prefill_share(result);
+}
+
+double time_factor(const Result& result, const Metric& metric, const ShiftedTimes& shifted) {
+  double factor = 1;
+  if (metric.basis == Basis::kBuildTime) {
+    factor = shifted.build;
+  } else if (const auto share = prefill_share(result, metric)) {
+    factor = *share * shifted.prefill + (1 - *share) * shifted.step;
+  }
+  return is_rate(metric.unit) ? 1 / factor : factor;
 }
 
 bool has_interval(const Metric& metric) {
   const Basis b = metric.basis;
-  return factor_of(b) != nullptr || b == Basis::kPeakMemory || b == Basis::kDecodeMemory || b == Basis::kTaskScore ||
-         b == Basis::kBenchmark || b == Basis::kReplay || b == Basis::kTraffic;
+  return is_time(b) || b == Basis::kCapacity || b == Basis::kPeakMemory || b == Basis::kDecodeMemory ||
+         b == Basis::kTaskScore || b == Basis::kBenchmark || b == Basis::kReplay || b == Basis::kTraffic;
 }
 
 std::optional<Interval> interval(const Result& result, const Metric& metric) {
   const auto middle = value(result, metric);
   if (!middle) return {};
-  if (factor_of(metric.basis) != nullptr) return time_interval(result, metric, *middle);
+  if (is_time(metric.basis)) return time_interval(result, metric, *middle);
+  if (metric.basis == Basis::kCapacity) {
+    const PoolUse& pool = metric.capacity_of(result);
+    return Interval{pool.capacity - pool.capacity_spread, pool.capacity + pool.capacity_spread};
+  }
   if (metric.basis == Basis::kPeakMemory) return peak_interval(result.experiment.hbm);
   if (metric.basis == Basis::kDecodeMemory) return peak_interval(result.experiment.decode_hbm);
   if (metric.basis == Basis::kTaskScore) return result.accuracy.task->interval;
@@ -225,6 +241,8 @@ std::string format_value(const Metric& metric, double value) {
       return format_quantity(value, Dimension::kBytes);
     case Unit::kTokensPerSecond:
       return fmt::format("{:.4g} tokens/s", value);
+    case Unit::kRequestsPerSecond:
+      return fmt::format("{:.3g} requests/s", value);
     case Unit::kTokens:
       return fmt::format("{:.0f} tokens", value);
     case Unit::kShare:
@@ -258,9 +276,17 @@ Origin origin_of(const metrics::Attribution& time) {
 
 bool is_temporary(const std::string& owner) { return owner == "activations" || owner == "attention scores"; }
 
+double temporary_bytes(const PoolUse& use) {
+  double bytes = 0;
+  for (const OwnedBytes& o : use.owners) {
+    if (is_temporary(o.owner)) bytes += o.bytes;
+  }
+  return bytes;
+}
+
 double peak_shifted(const PoolUse& use, Direction direction) {
   const double sign = direction == Direction::kLonger ? 1 : -1;
-  return use.peak + sign * kTemporarySpread * temporaries(use);
+  return use.peak + sign * kTemporarySpread * temporary_bytes(use);
 }
 
 Interval peak_interval(const PoolUse& use) {

@@ -19,8 +19,8 @@ enum class Better { kHigher, kLower, kNeither };
 std::string_view better_name(Better better);  // "higher", "lower", "neither"
 
 // Units of stored values. Shares are fractions of 1.
-enum class Unit { kSeconds, kBytes, kTokensPerSecond, kTokens, kShare, kCount, kMoney };
-std::string_view unit_name(Unit unit);  // "s", "bytes", "tokens/s", "tokens", "share", "count", "money"
+enum class Unit { kSeconds, kBytes, kTokensPerSecond, kRequestsPerSecond, kTokens, kShare, kCount, kMoney };
+std::string_view unit_name(Unit unit);  // "s", "bytes", "tokens/s", "requests/s", "tokens", "share", "count", "money"
 
 // The inputs that a number is computed from. They decide its origin, its interval and which shifted costs move it.
 enum class Basis {
@@ -28,8 +28,10 @@ enum class Basis {
   kStepPart,  // a part of a decode step's time
   kPrefillTime,
   kPrefillPart,
+  kRequestTime,  // a sum of times of the prefill and of decode steps
   kBuildTime,
   kBuildPart,
+  kCapacity,      // of a pool of memory
   kPeakMemory,    // HBM at the peak: activations are estimates
   kDecodeMemory,  // HBM at the peak of decoding
   kExact,         // follows from shapes
@@ -62,6 +64,10 @@ struct Metric {
   // Used instead for a value that is derived from other fields.
   std::optional<double> (*derived)(const Result& result, int which) = nullptr;
   int which = 0;  // for a family: the operation kind
+  // Share of the time that is prefill, for a metric with Basis::kRequestTime; the rest is decode steps.
+  double (*prefill_share)(const Result& result) = nullptr;
+  // The pool, for a metric with Basis::kCapacity.
+  const PoolUse& (*capacity_of)(const Result& result) = nullptr;
 };
 
 // The label within a sentence: "time per output token", "HBM peak".
@@ -76,7 +82,9 @@ Origin origin(const Result& result, const Metric& metric);
 // The 80 % uncertainty interval. Nothing for numbers that have none because they are exact or are never shifted.
 std::optional<Interval> interval(const Result& result, const Metric& metric);
 // Factor by which shifted costs multiply the metric: a time's own factor, a throughput's inverse; 1 for all others.
-double time_factor(const Metric& metric, const ShiftedTimes& shifted);
+double time_factor(const Result& result, const Metric& metric, const ShiftedTimes& shifted);
+// Share of the metric's time that is prefill, from 0 to 1; nothing if the metric is no time or rate of both phases.
+std::optional<double> prefill_share(const Result& result, const Metric& metric);
 // Returns whether the metric is a time of the prefill.
 bool is_of_prefill(const Metric& metric);
 // Returns whether interval() can return an interval.
@@ -105,6 +113,8 @@ std::string_view bottleneck(const metrics::Attribution& time);
 Origin origin_of(const metrics::Attribution& time);
 // Returns whether an owner's bytes are estimates: activations and attention scores.
 bool is_temporary(const std::string& owner);
+// Bytes of such owners at the peak.
+double temporary_bytes(const PoolUse& use);
 // Low and high of a pool's peak within the uncertainty of activations and attention scores; both are the peak itself if
 // these are less than a twentieth of it.
 Interval peak_interval(const PoolUse& use);

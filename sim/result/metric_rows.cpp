@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "graph/op.hpp"
 
 namespace kvcast::result {
@@ -31,6 +33,10 @@ template <auto Pool, auto Member>
 double* pool_field(Result& r, int) {
   const bool known = Member == &PoolUse::capacity ? r.status != Status::kFailed && !r.build : r.has_times();
   return known ? &(r.experiment.*Pool.*Member) : nullptr;
+}
+template <auto Pool>
+const PoolUse& pool_of(const Result& r) {
+  return r.experiment.*Pool;
 }
 template <auto Member>
 double* accuracy_field(Result& r, int) {
@@ -66,14 +72,144 @@ std::optional<double> of_transfers(const Result& r, int) {
          seconds[static_cast<std::size_t>(graph::Kind::kCopyOut)];
 }
 
-std::optional<double> cost_of(const Result& r, double tokens_per_s) {
-  constexpr double kHour = 3600, kMillion = 1e6;
-  if (!r.has_times() || tokens_per_s <= 0) return {};
-  for (const Setting& s : r.subject.settings) {
-    if (s.key != "price_per_hour") continue;
-    if (const double* price = std::get_if<double>(&s.value)) return *price / kHour / tokens_per_s * kMillion;
-  }
-  return {};
+constexpr double kMillion = 1e6;
+
+// Price of all GPUs for this long; nothing if the run states none.
+std::optional<double> price_of(const Result& r, double seconds) {
+  constexpr double kHour = 3600;
+  const auto price = r.has_times() ? r.subject.number("price_per_hour") : std::nullopt;
+  if (!price || seconds <= 0) return {};
+  return *price / kHour * seconds;
+}
+
+// ---- A service of equal requests in steady state: as many as the batch at any time, and a finished one is replaced at
+// once. The first token of a request comes from its prefill, each further one from a decode step of the batch. A GPU
+// that serves `batch` requests spends on them their prefills and one request's decode steps, and by Little's law this
+// is also the time that each of them stays.
+
+double batch_of(const Result& r) { return static_cast<double>(r.subject.batch); }
+double outputs_of(const Result& r) { return static_cast<double>(r.subject.decode_tokens); }
+double step_seconds(const Result& r) { return (outputs_of(r) - 1) * r.experiment.tpot_mean_s; }
+double latency_of(const Result& r) { return r.experiment.ttft_s + step_seconds(r); }
+double prefill_of_latency(const Result& r) { return r.experiment.ttft_s / latency_of(r); }
+// Prefills of the others that a request waits for between its tokens.
+double prefills_between(const Result& r) { return std::max(0.0, r.experiment.ttft_s - r.experiment.first_ttft_s); }
+
+// Requests, or tokens of `tokens_of` them, a second.
+template <auto TokensOf>
+std::optional<double> rate_of(const Result& r, int) {
+  if (!r.has_times()) return {};
+  return batch_of(r) * TokensOf(r) / latency_of(r);
+}
+double one_request(const Result&) { return 1; }
+double tokens_of(const Result& r) { return static_cast<double>(r.subject.prompt_tokens) + outputs_of(r); }
+
+template <auto TokensOf>
+std::optional<double> request_cost(const Result& r, int) {
+  if (!r.has_times()) return {};
+  const auto cost = price_of(r, latency_of(r) / batch_of(r));
+  if (!cost) return {};
+  const bool whole = TokensOf(r) == 1;
+  return whole ? cost : *cost / TokensOf(r) * kMillion;
+}
+
+void add_requests(Row& rows) {
+  using E = Experiment;
+  const auto add = [&rows](Metric metric) {
+    if (metric.prefill_share == nullptr && metric.basis == kRequestTime) metric.prefill_share = prefill_of_latency;
+    rows.push_back(std::move(metric));
+  };
+  add({"request.latency_s", "latency", kSeconds, kLower, kRequestTime, "Latency of a request", "latency",
+       "Time of a request from the start of its prefill to its last token, in a service of equal requests that keeps "
+       "the "
+       "batch full: the prefills of the batch and the decode steps of one request, on the same GPU.",
+       kS, nullptr, [](const Result& r, int) -> std::optional<double> {
+         if (!r.has_times()) return {};
+         return latency_of(r);
+       }});
+  add({"request.ttft_s", "request_ttft", kSeconds, kLower, kPrefillTime, "Time to first token of a request",
+       "request TTFT",
+       "Time from the start of a request's prefill until its first token is on the host, without waiting for others; "
+       "prompts that are prefilled together have it together.",
+       kS, time_field<&E::first_ttft_s>});
+  add({"request.tpot_s", "request_tpot", kSeconds, kLower, kRequestTime, "Time per output token of a request", "",
+       "Latency less time to first token, over the further tokens: a decode step, and the prefills of other requests "
+       "that stand between two of them.",
+       kMs, nullptr,
+       [](const Result& r, int) -> std::optional<double> {
+         if (!r.has_times() || outputs_of(r) < 2) return {};
+         return (latency_of(r) - r.experiment.first_ttft_s) / (outputs_of(r) - 1);
+       },
+       0, [](const Result& r) { return prefills_between(r) / (prefills_between(r) + step_seconds(r)); }});
+  add({"request.requests_per_s",
+       "rps",
+       kRequestsPerSecond,
+       kHigher,
+       kRequestTime,
+       "Requests per second",
+       "requests/s",
+       "Requests that are served per second while the batch is kept full, prompts included.",
+       {"requests/s", 1, ",.3r"},
+       nullptr,
+       rate_of<one_request>});
+  add({"request.output_tokens_per_s",
+       "output_tps",
+       kTokensPerSecond,
+       kHigher,
+       kRequestTime,
+       "Output tokens per second, prompts included",
+       "output tokens/s",
+       "Tokens that are generated per second while the batch is kept full, with the prompts read on the same GPU.",
+       {"tokens/s", 1, ",.4r"},
+       nullptr,
+       rate_of<outputs_of>});
+  add({"request.total_tokens_per_s",
+       "total_tps",
+       kTokensPerSecond,
+       kHigher,
+       kRequestTime,
+       "Input and output tokens per second",
+       "",
+       "Tokens that are read and generated per second while the batch is kept full.",
+       {"tokens/s", 1, ",.4r"},
+       nullptr,
+       rate_of<tokens_of>});
+  const std::string price = ", in the currency of price_per_hour; only if the run states a price.";
+  add({"request.cost",
+       "request_cost",
+       kMoney,
+       kLower,
+       kRequestTime,
+       "Cost per request",
+       "cost/request",
+       "Price of the time that a request takes of the GPUs, prompt and decode steps" + price,
+       {"", 1, ",.3r"},
+       nullptr,
+       request_cost<one_request>});
+  add({"request.cost_per_million_output_tokens",
+       "cost",
+       kMoney,
+       kLower,
+       kRequestTime,
+       "Cost per million output tokens",
+       "cost/M output",
+       "Cost of as many requests as generate a million tokens, prompts included" + price,
+       {"", 1, ",.3r"},
+       nullptr,
+       request_cost<outputs_of>});
+  add({"request.cost_per_million_tokens",
+       "total_cost",
+       kMoney,
+       kLower,
+       kRequestTime,
+       "Cost per million input and output tokens",
+       "",
+       "Cost of as many requests as have a million tokens, input and "
+       "output together" +
+           price,
+       {"", 1, ",.3r"},
+       nullptr,
+       request_cost<tokens_of>});
 }
 
 void add_times(Row& rows) {
@@ -89,17 +225,32 @@ void add_times(Row& rows) {
                   {"tokens/s", 1, ",.4r"},
                   time_field<&E::tokens_per_s>});
   rows.push_back({"decode.cost_per_million_tokens",
-                  "cost",
+                  "decode_cost",
                   kMoney,
                   kLower,
                   kStepTime,
-                  "Cost per million tokens",
-                  "cost/M tokens",
-                  "Price of the time in which a million tokens are generated while decoding, in the currency of "
-                  "price_per_hour; only if the run states a price.",
+                  "Decode cost per million output tokens",
+                  "",
+                  "Price of the time in which a million tokens are generated while decoding, without their prompts, in "
+                  "the currency of price_per_hour; only if the run states a price.",
                   {"", 1, ",.3r"},
                   nullptr,
-                  [](const Result& r, int) { return cost_of(r, r.experiment.tokens_per_s); }});
+                  [](const Result& r, int) { return price_of(r, kMillion / r.experiment.tokens_per_s); }});
+  rows.push_back({"prefill.cost_per_million_tokens",
+                  "prefill_cost",
+                  kMoney,
+                  kLower,
+                  kPrefillTime,
+                  "Prefill cost per million input tokens",
+                  "",
+                  "Price of the time in which a million tokens of prompts are read, in the currency of price_per_hour; "
+                  "only if the run states a price.",
+                  {"", 1, ",.3r"},
+                  nullptr,
+                  [](const Result& r, int) {
+                    const double tokens = static_cast<double>(r.subject.batch * r.subject.prompt_tokens);
+                    return price_of(r, r.experiment.ttft_s / tokens * kMillion);
+                  }});
   rows.push_back(
       {"decode.tpot_s.mean", "tpot", kSeconds, kLower, kStepTime, "Time per output token, mean", "TPOT",
        "Mean time of a decode step, integrated over the contexts from the first to the last generated token.", kMs,
@@ -109,9 +260,11 @@ void add_times(Row& rows) {
   rows.push_back({"decode.tpot_s.p99", "tpot_p99", kSeconds, kLower, kStepTime,
                   "Time per output token, 99th percentile", "", "99th percentile of the simulated decode steps.", kMs,
                   time_field<&E::tpot_p99_s>});
-  rows.push_back({"prefill.ttft_s", "ttft", kSeconds, kLower, kPrefillTime, "Time to first token", "TTFT",
-                  "Time from the start of the prefill until the first token of the last prompt is on the host.", kS,
-                  time_field<&E::ttft_s>});
+  rows.push_back({"prefill.ttft_s", "ttft", kSeconds, kLower, kPrefillTime, "Time to first token of the whole batch",
+                  "TTFT",
+                  "Time from the start of the prefill until the first token of the last prompt of the batch is on the "
+                  "host.",
+                  kS, time_field<&E::ttft_s>});
   rows.push_back({"transfer.exposed_s", "exposed", kSeconds, kLower, kStepPart, "Exposed transfers per step",
                   "exposed transfers", "Time of a decode step in which it waits for copies between host and GPU.", kMs,
                   nullptr, of_transfers<&metrics::Attribution::exposed>});
@@ -179,16 +332,17 @@ void add_memory(Row& rows) {
       {"memory.hbm_peak_bytes", "hbm", kBytes, kLower, kPeakMemory, "HBM peak", "HBM peak",
        "Largest amount of GPU memory in use, reserved memory not counted; none for a run that does not fit, see oom.",
        kGb, pool_field<&E::hbm, &P::peak>});
-  rows.push_back({"memory.hbm_capacity_bytes", "hbm_capacity", kBytes, kNeither, kExact, "HBM capacity", "",
+  rows.push_back({"memory.hbm_capacity_bytes", "hbm_capacity", kBytes, kNeither, kCapacity, "HBM capacity", "",
                   "GPU memory that weights, caches and activations can use: capacity less what is reserved.", kGb,
-                  pool_field<&E::hbm, &P::capacity>});
+                  pool_field<&E::hbm, &P::capacity>, nullptr, 0, nullptr, pool_of<&E::hbm>});
   rows.push_back({"memory.decode_hbm_peak_bytes", "decode_hbm", kBytes, kLower, kDecodeMemory,
                   "HBM peak while decoding", "", "Largest amount of GPU memory in use while decoding.", kGb,
                   pool_field<&E::decode_hbm, &P::peak>});
   rows.push_back({"memory.dram_peak_bytes", "dram", kBytes, kLower, kExact, "Pinned host DRAM peak", "",
                   "Largest amount of pinned host memory in use.", kGb, pool_field<&E::dram, &P::peak>});
-  rows.push_back({"memory.dram_capacity_bytes", "dram_capacity", kBytes, kNeither, kExact, "Pinned host DRAM capacity",
-                  "", "Host memory that may be pinned.", kGb, pool_field<&E::dram, &P::capacity>});
+  rows.push_back({"memory.dram_capacity_bytes", "dram_capacity", kBytes, kNeither, kCapacity,
+                  "Pinned host DRAM capacity", "", "Host memory that may be pinned.", kGb,
+                  pool_field<&E::dram, &P::capacity>, nullptr, 0, nullptr, pool_of<&E::dram>});
 }
 
 void add_traffic(Row& rows) {
@@ -270,6 +424,7 @@ void add_program(Row& rows) {
 
 std::vector<Metric> metric_rows() {
   Row rows;
+  add_requests(rows);
   add_times(rows);
   add_accuracy(rows);
   add_scores(rows);

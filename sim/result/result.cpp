@@ -28,7 +28,7 @@ const ShiftedTimes& side_of(const Effect& effect, Direction direction) {
 void apply(const ShiftedTimes& times, Experiment& e) {
   for (double* seconds : {&e.tpot_mean_s, &e.tpot_p50_s, &e.tpot_p99_s}) *seconds *= times.step;
   e.tokens_per_s /= times.step;
-  e.ttft_s *= times.prefill;
+  e.ttft_s *= times.prefill, e.first_ttft_s *= times.prefill;
   if (times.step_parts) e.step = *times.step_parts;
   if (times.prefill_parts) e.prefill = *times.prefill_parts;
 }
@@ -41,6 +41,16 @@ std::optional<Status> status_from_name(std::string_view name) {
   const auto found = std::find(std::begin(kStatusNames), std::end(kStatusNames), name);
   if (found == std::end(kStatusNames)) return {};
   return static_cast<Status>(found - std::begin(kStatusNames));
+}
+
+Fit fit_of(const Result& result) {
+  if (result.borderline) return Fit::kBorderline;
+  return result.status == Status::kOk ? Fit::kFits : Fit::kDoesNotFit;
+}
+
+std::string_view fit_name(Fit fit) {
+  static constexpr std::string_view kNames[] = {"fits", "borderline", "does not fit"};
+  return kNames[static_cast<std::size_t>(fit)];
 }
 
 std::string text_of(const SettingValue& value) {

@@ -126,11 +126,18 @@ struct Result {
   std::optional<BenchmarkScore> benchmark;  // if one was requested and can be predicted; ...
   std::string benchmark_refused;            // ... otherwise the reason why it cannot
   std::vector<Alternative> alternatives;    // if effects on memory were requested
+  bool borderline = false;                  // whether more or less memory, within its uncertainty, decides if it fits
   double wall_s = 0;                        // CPU-side time of the simulation
 
   // Returns whether the experiment has times: it ran and fits.
   bool has_times() const { return status == Status::kOk && !build; }
 };
+
+// Whether an experiment fits in memory. Borderline: it would be the opposite with another capacity, or other
+// activations, within their uncertainty.
+enum class Fit { kFits, kBorderline, kDoesNotFit };
+Fit fit_of(const Result& result);    // of one that was not rejected
+std::string_view fit_name(Fit fit);  // "fits", "borderline", "does not fit"
 
 // A number of a machine that results depend on.
 struct MachineNumber {

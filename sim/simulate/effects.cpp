@@ -76,7 +76,7 @@ bool is_transient(const Timeline& run, const Schedule::Times& times, std::size_t
   constexpr double kSteady = 0.05;  // difference between the factors on the lengths of blocks
   const RecordedBlocks& b = run.blocks;
   const std::vector<Picoseconds>& ends = b.recorder->block_ends();
-  if (b.first == 0) return false;  // the run is recorded from its start
+  if (!b.steady || b.first == 0) return false;
   double least = std::numeric_limits<double>::infinity(), most = 0;
   for (std::size_t block = std::max(b.first, b.recorder->detailed_from() + 1); block <= last_of(b); ++block) {
     const double shifted = run.schedule.end_of(block, times)[shift] - run.schedule.end_of(block - 1, times)[shift];
@@ -91,7 +91,7 @@ bool is_transient(const Timeline& run, const Schedule::Times& times, std::size_t
 std::array<bool, kShifts> grows_backlog(const Timeline& run, const Schedule::Times& times) {
   constexpr double kSteady = 0.03;  // share of a block's length
   const RecordedBlocks& b = run.blocks;
-  if (b.first == 0 || b.count < 2) return {};  // the run is recorded from its start
+  if (!b.steady || b.first == 0 || b.count < 2) return {};
   const auto& blocks = b.source->blocks();
   const std::size_t last = last_of(b);
   ByShift at_first{}, at_last{};  // finish of the last op of the first and of the last block

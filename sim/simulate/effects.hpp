@@ -22,6 +22,8 @@ struct RecordedBlocks {
   const Recorder* recorder = nullptr;
   std::size_t first = 0, count = 1;
   double weight = 1;  // weight of their mean time among those of other runs
+  // The blocks are a steady state. Shifts under which work is left over from block to block are run anew.
+  bool steady = true;
 };
 
 // Factors on a time when the costs of one source are longer, and shorter, by their uncertainty.

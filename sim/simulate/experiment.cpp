@@ -27,6 +27,8 @@ using result::OwnedBytes;
 constexpr std::size_t kAttributedSteps = 3;
 // A window is unsettled if the work left over by its steps grows by more than this share of a step.
 constexpr double kBacklog = 0.03;
+// A group of prompts is repeated if it takes as long as the one before it, within this share.
+constexpr double kSameGroup = 1e-3;
 // Smallest effect on times that is evaluated, as a share of a time. Far smaller ones than an interval's width count:
 // two runs are compared by the difference of their effects, which decides whether a difference of 1 % is certain.
 constexpr double kLeastEffect = 0.002;
@@ -130,7 +132,10 @@ class Simulation {
     for (const engine::PoolPeak& peak : outcome.peaks) {
       const double capacity = system.pools[peak.pool].capacity_bytes;
       const auto raise = [&](result::PoolUse& use) {
+        const graph::Pool pool = peak.pool == 0 ? graph::Pool::kHbm : graph::Pool::kDram;
         use.capacity = capacity;
+        use.capacity_spread = usual_.model.capacity_spread(pool);
+        use.capacity_origin = usual_.model.capacity_origin(pool);
         if (peak.peak_bytes <= use.peak) return;
         use.peak = peak.peak_bytes, use.owners = name_owners(peak.owners, names);
       };
@@ -159,22 +164,52 @@ class Simulation {
 
   // Discards the times from before an allocation failed: they are not meaningful without the rest.
   void drop_times() {
-    result_.ttft_s = result_.tpot_mean_s = 0;
+    result_.ttft_s = result_.first_ttft_s = result_.tpot_mean_s = 0;
     result_.traffic = {};
     result_.step = result_.prefill = {};
   }
 
   const Machine& prefill_machine() const { return slower_ ? *slower_ : usual_; }
 
-  RecordedBlocks recorded_prefill() const {
-    return {&prefill_machine().system, &prefill_->source, &prefill_->recorder, 0, lowered_.prefill->blocks.size()};
+  // All blocks, and those of the group that is repeated; weights count blocks.
+  std::vector<RecordedBlocks> recorded_prefill() const {
+    const std::size_t all = lowered_.prefill->blocks.size();
+    const lower::Repetition& groups = lowered_.prompt_groups;
+    RecordedBlocks blocks{&prefill_machine().system, &prefill_->source, &prefill_->recorder, 0, all,
+                          static_cast<double>(all),  /*steady=*/false};
+    std::vector<RecordedBlocks> recorded{blocks};
+    if (groups.times == 0) return recorded;
+    blocks.first = groups.first, blocks.count = groups.group;
+    blocks.weight = static_cast<double>(groups.group) * static_cast<double>(groups.times);
+    recorded.push_back(blocks);
+    return recorded;
+  }
+
+  // Seconds of a group of prompts, from the end of the one before it.
+  double group_seconds(std::size_t first_block) const {
+    const Recorder& recorder = prefill_->recorder;
+    const std::size_t last = first_block + lowered_.prompt_groups.group - 1;
+    return to_seconds(recorder.block_ends()[last] - recorder.start_of(first_block));
   }
 
   bool prefill_on(Machine& machine) {
     prefill_.emplace(*lowered_.prefill, machine.costs, 0, scales_);
     if (!simulate(machine.system, *prefill_, "prefill")) return false;
-    result_.ttft_s = lowered_.micro_batches_behind * to_seconds(prefill_->recorder.block_ends().back());
+    const lower::Repetition& groups = lowered_.prompt_groups;
+    const double left_out = static_cast<double>(groups.times) * group_seconds(groups.first);
+    result_.ttft_s = lowered_.micro_batches_behind * (to_seconds(prefill_->recorder.block_ends().back()) + left_out);
+    result_.first_ttft_s = group_seconds(0);
     return true;
+  }
+
+  // Returns whether the repeated group took longer than the one before it, or left more work to the next one.
+  bool groups_differ() const {
+    const lower::Repetition& groups = lowered_.prompt_groups;
+    if (groups.times == 0) return false;
+    const Recorder& recorder = prefill_->recorder;
+    const double before = group_seconds(groups.first - groups.group), repeated = group_seconds(groups.first);
+    const Picoseconds growth = recorder.lag(groups.first + groups.group - 1) - recorder.lag(groups.first - 1);
+    return std::abs(repeated - before) > kSameGroup * before || to_seconds(growth) > kSameGroup * before;
   }
 
   void prefill() {
@@ -184,8 +219,10 @@ class Simulation {
       slower_.emplace(lowered_, hardware::sustained(hardware_, result_.ttft_s), options_);
       if (!prefill_on(*slower_)) return;
     }
-    result_.prefill = scaled(attribute_blocks(recorded_prefill()),
-                             lowered_.micro_batches_behind * static_cast<double>(lowered_.prefill->blocks.size()));
+    for (const RecordedBlocks& blocks : recorded_prefill()) {
+      add_scaled(result_.prefill, attribute_blocks(blocks), lowered_.micro_batches_behind * blocks.weight);
+    }
+    result_.unsettled = groups_differ();
   }
 
   void decode() {
@@ -199,7 +236,7 @@ class Simulation {
       add_scaled(result_.step, attribute_blocks(window.recorded(usual_.system)), steps.weight);
     }
     const Window& middle = windows_[lowered_.middle];
-    result_.unsettled = has_backlog(middle);
+    result_.unsettled = result_.unsettled || has_backlog(middle);
     if (options_.timeline) {
       result_.timeline = timeline_spans(middle.run.recorder, middle.run.source, middle.steps->stream.blocks.size() - 1);
     }
@@ -256,8 +293,7 @@ class Simulation {
           result_.unsettled || std::ranges::any_of(on_step, [](const TimeEffect& e) { return e.unsettled; });
     }
     if (options_.prefill) {
-      const RecordedBlocks blocks = recorded_prefill();
-      on_prefill = time_effects({&blocks, 1}, kLeastEffect, detailed);
+      on_prefill = time_effects(recorded_prefill(), kLeastEffect, detailed);
     }
     merge(std::move(on_step), std::move(on_prefill));
     add_left_out();
@@ -282,13 +318,13 @@ class Simulation {
       if (e.longer_time) effect.longer.step_parts = scaled(*e.longer_time, to_mean_step_);
       if (e.shorter_time) effect.shorter.step_parts = scaled(*e.shorter_time, to_mean_step_);
     }
-    const double chunks = lowered_.prefill ? static_cast<double>(lowered_.prefill->blocks.size()) : 1;
-    const double blocks = lowered_.micro_batches_behind * chunks;
     for (TimeEffect& e : on_prefill) {
       result::Effect& effect = effect_of(e.source);
       effect.longer.prefill = e.longer, effect.shorter.prefill = e.shorter;
-      if (e.longer_time) effect.longer.prefill_parts = scaled(*e.longer_time, blocks);
-      if (e.shorter_time) effect.shorter.prefill_parts = scaled(*e.shorter_time, blocks);
+      if (e.longer_time) effect.longer.prefill_parts = scaled(*e.longer_time, lowered_.micro_batches_behind);
+      if (e.shorter_time) {
+        effect.shorter.prefill_parts = scaled(*e.shorter_time, lowered_.micro_batches_behind);
+      }
     }
   }
 

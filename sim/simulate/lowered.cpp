@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lower/prefill.hpp"
 #include "replay/parts.hpp"
 
 namespace kvcast::simulate {
@@ -108,8 +107,9 @@ class Lowering {
 
   Lowered run(const LoweringOptions& options) {
     if (options.prefill) {
-      lower::Prefill work(setting_, out_.owners);
+      lower::Prefill work(setting_, out_.owners, options.all_warmup);
       out_.prefill = lower::flatten(work, out_.works);
+      out_.prompt_groups = work.repetition();
     }
     if (!options.decode) return std::move(out_);
     warmup_ = warmup_steps(options.all_warmup);

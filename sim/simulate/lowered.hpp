@@ -12,6 +12,7 @@
 #include "lower/block.hpp"
 #include "lower/decode.hpp"
 #include "lower/flat.hpp"
+#include "lower/prefill.hpp"
 #include "policy/policy.hpp"
 #include "replay/draw.hpp"
 #include "replay/replay.hpp"
@@ -49,6 +50,7 @@ struct Lowered {
   lower::Works works;  // of all streams
   lower::Owners owners;
   std::optional<lower::FlatStream> prefill;
+  lower::Repetition prompt_groups;  // in the blocks of `prefill`
   // In ascending order of context. The middle one has all measured steps; the others repeat its last ones, or all.
   std::vector<DecodeSteps> contexts;
   std::size_t middle = 0;
@@ -62,7 +64,8 @@ struct Lowered {
 struct LoweringOptions {
   bool prefill = true, decode = true;
   bool parts = true;  // needed for effects on times
-  // Use all warm-up steps that the framework allows. Two are enough unless work is left over from step to step.
+  // Use all warm-up steps that the framework allows, and lower all groups of prompts. Two steps and four groups are
+  // enough unless work is left over from one to the next.
   bool all_warmup = false;
 };
 

@@ -48,8 +48,8 @@ bool same(const std::vector<DecodeSteps>& a, const std::vector<DecodeSteps>& b) 
 bool same_work(const Lowered& a, const Lowered& b) {
   return a.batch == b.batch && a.replayed_layers == b.replayed_layers && a.middle == b.middle &&
          a.owners.names() == b.owners.names() && same(a.works, b.works) && same(a.contexts, b.contexts) &&
-         same(a.parts, b.parts) && a.prefill.has_value() == b.prefill.has_value() &&
-         (!a.prefill || same(*a.prefill, *b.prefill));
+         same(a.parts, b.parts) && a.prompt_groups == b.prompt_groups &&
+         a.prefill.has_value() == b.prefill.has_value() && (!a.prefill || same(*a.prefill, *b.prefill));
 }
 
 }  // namespace kvcast::simulate

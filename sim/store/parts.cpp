@@ -182,6 +182,9 @@ void members(Io& io, Parts& p) {
   io("flag_texts", p.flag_texts), io("not_numbers", p.not_numbers);
   io("hbm_owners", e.hbm.owners), io("decode_hbm_owners", e.decode_hbm.owners), io("dram_owners", e.dram.owners);
   io("decode_hbm_capacity_bytes", e.decode_hbm.capacity);
+  io("hbm_capacity_spread_bytes", e.hbm.capacity_spread), io("hbm_capacity_origin", e.hbm.capacity_origin);
+  io("dram_capacity_spread_bytes", e.dram.capacity_spread), io("dram_capacity_origin", e.dram.capacity_origin);
+  io("borderline", r.borderline);
   io("oom", e.oom);
   io("decode", e.step), io("prefill", e.prefill);
   io("effects", e.effects), io("by_trace", e.by_trace), io("by_text", r.by_text), io("timeline", e.timeline);

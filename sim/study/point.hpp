@@ -15,7 +15,9 @@ struct Ask {
   // Sensitivities of the times to uncertain costs. With kDetailed, the largest batch is searched again with more and
   // with less memory.
   simulate::Effects effects = simulate::Effects::kTimes;
-  bool fit_effects = false;  // whether more or less memory would decide if the experiment fits
+  // Keep the outcome that would decide otherwise whether the experiment fits, with more or less memory, as an
+  // alternative. Whether there is one is known in any case (Result::borderline).
+  bool fit_effects = false;
   // For a run on several traces, timelines are of the first one.
   bool timeline = false;                 // keep the spans of one decode step
   std::ostream* chrome_trace = nullptr;  // write the middle decode window as a Chrome trace

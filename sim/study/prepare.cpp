@@ -223,6 +223,7 @@ Prepared Preparer::prepare(const config::Node& config) {
   Prepared p;
   p.run = config::read_run(config);
   p.policy = &policy::find_policy(p.run.policy);
+  p.run.policy.name = p.policy->name;  // "RocketKV" is rocketkv
   policy::check_model(*p.policy, p.run.model, p.run.policy.where);
   if (p.run.match) {
     check_match(config, p);

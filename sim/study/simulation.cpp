@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "hardware/cost_model.hpp"
 #include "policy/growth.hpp"
+#include "result/metric.hpp"
 #include "simulate/index_build.hpp"
 #include "study/combine.hpp"
 
@@ -154,7 +155,7 @@ class PointSimulation {
   Result run() const {
     if (ask_.largest_batch > 0) return at_largest_batch();
     Result result = simulate({task_.prepared.run.workload.batch, false, {}});
-    if (ask_.fit_effects) add_fit_alternative(result);
+    add_fit(result);
     return result;
   }
 
@@ -203,14 +204,33 @@ class PointSimulation {
     return batch < limit && fits(batch + 1, shift) ? largest_batch(batch + 1, limit, shift) : batch;
   }
 
+  // Returns whether one memory source alone might decide otherwise whether it fits.
+  static bool is_near(const result::Experiment& e) {
+    const auto crosses = [&](const result::PoolUse& pool, double bytes) {
+      const double temporary = result::temporary_bytes(pool) * result::kTemporarySpread;
+      return std::abs(bytes - pool.capacity) <= std::max(pool.capacity_spread, temporary);
+    };
+    if (!e.oom) return crosses(e.hbm, e.hbm.peak) || crosses(e.dram, e.dram.peak);
+    // What would be allocated later is not known; what is there already must at least fit.
+    const result::PoolUse& pool = e.oom->pool == "hbm" ? e.hbm : e.dram;
+    const double bytes = e.oom->in_use + e.oom->requested;
+    const double temporary = (result::temporary_bytes({0, 0, e.oom->owners}) +
+                              (result::is_temporary(e.oom->requested_for) ? e.oom->requested : 0)) *
+                             result::kTemporarySpread;
+    return bytes - std::max(pool.capacity_spread, temporary) <= pool.capacity;
+  }
+
   // The answer to whether it fits is uncertain as well: tries less memory or more activations if it fits, and the
   // opposite if it does not. One alternative covers all of these, since it fits or not.
-  void add_fit_alternative(Result& result) const {
+  void add_fit(Result& result) const {
+    if (!is_near(result.experiment)) return;
     const bool fits_as_is = result.status == Status::kOk;
     const int batch = static_cast<int>(result.subject.batch);
     for (const char* source : kMemorySources) {
       Result other = simulate({batch, true, {source, fits_as_is ? 1.0 : -1.0}});
       if ((other.status == Status::kOk) == fits_as_is) continue;
+      result.borderline = true;
+      if (!ask_.fit_effects) return;
       result::Alternative alternative{kMemory, nullptr, nullptr};
       (fits_as_is ? alternative.longer : alternative.shorter) = std::make_shared<const Result>(std::move(other));
       result.alternatives.push_back(std::move(alternative));
@@ -238,7 +258,7 @@ class PointSimulation {
     Result result = simulate({largest_batch(1, most_sequences(), {}), false, {}});
     const bool fits = result.status == Status::kOk;
     if (fits && ask_.effects == simulate::Effects::kDetailed) add_batch_alternatives(result);
-    if (!fits && ask_.fit_effects) add_fit_alternative(result);
+    if (!fits || ask_.effects != simulate::Effects::kDetailed) add_fit(result);
     return result;
   }
 

@@ -124,8 +124,7 @@ TEST_CASE("a file inherits the keys of the file that it names as `like`", "[fram
   CHECK_THAT(eager.engine_step.source, Catch::StartsWith("as vllm-0.8; "));
   CHECK(eager.engine_sequence.source == base.engine_sequence.source);
   CHECK(eager.max_batch == base.max_batch);
-  CHECK(default_chunk(eager, 8193) == 8192);
-  CHECK(default_chunk(eager, 8192) == 0);
+  CHECK(eager.prefill_chunk == base.prefill_chunk);
   // Versions are not inherited. A chain through two files: transformers-4.46-sdpa, 4.48-sdpa, 4.48-flash, flash.
   CHECK(read_framework_file(find_framework("transformers-4.46-sdpa", {})).before == "4.48");
   CHECK(framework_of("transformers-4.46-sdpa").expand_kv_heads);

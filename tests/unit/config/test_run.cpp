@@ -69,8 +69,8 @@ TEST_CASE("a run needs a model, hardware and a policy; the rest has defaults", "
   CHECK(run.workload.prompt_tokens == 32768);
   CHECK(run.workload.decode_tokens == 512);
   CHECK(run.workload.batch == 1);
-  CHECK(run.workload.prefill_chunk == 0);
-  CHECK(run.workload.prefill_batch == 0);
+  CHECK(run.workload.prefill_chunk == 8192);
+  CHECK(run.workload.prefill_batch == 1);
   CHECK(run.trace.recipe == "needle");
   CHECK(run.trace.seed == 1);
   CHECK(run.trace.layers == 2);
@@ -152,6 +152,36 @@ TEST_CASE("a context longer than the model's is rejected, one of equal length is
       "attend to");
 }
 
+TEST_CASE("a prefill pass has the tokens that the framework allows, of one prompt or of several", "[run]") {
+  const auto passes = [](const std::string& text) {
+    const Run run = run_of(kHead + "policy: full\n" + text);
+    return std::pair(run.workload.prefill_chunk, run.workload.prefill_batch);
+  };
+  using Pass = std::pair<std::int64_t, int>;
+  // 8192 tokens: a chunk of a prompt of 32K, or 8 prompts of 1000.
+  CHECK(passes("workload: {prompt_tokens: 32K, batch: 4}") == Pass(8192, 1));
+  CHECK(passes("workload: {prompt_tokens: 1000, batch: 64}") == Pass(8192, 8));
+  CHECK(passes("framework: {prefill_chunk: 2048}\nworkload: {prompt_tokens: 1000}") == Pass(2048, 2));
+  // The kHead machine is an A100, whose vLLM server has 2048.
+  CHECK(passes("framework: vllm\nworkload: {prompt_tokens: 32K}") == Pass(2048, 1));
+  CHECK(passes("framework: vllm-0.5\nworkload: {prompt_tokens: 1000, decode_tokens: 24}") == Pass(0, 2));
+  // vLLM 0.6 splits prompts beyond 32K only; below that a pass has the tokens of the longest context.
+  CHECK(passes("framework: vllm-0.6\nworkload: {prompt_tokens: 16K}") == Pass(0, 1));
+  CHECK(passes("framework: vllm-0.6\nworkload: {prompt_tokens: 64K}") == Pass(512, 1));
+  // Transformers reads the whole batch at once, unless asked.
+  CHECK(passes("framework: transformers-flash\nworkload: {batch: 4}") == Pass(0, 0));
+  CHECK(passes("framework: transformers-flash\nworkload: {batch: 4, prefill: chunked}") == Pass(8192, 1));
+  CHECK(passes("workload: {batch: 4, prefill: whole}") == Pass(0, 0));
+  CHECK(passes("workload: {batch: 4, prefill: whole, prefill_batch: 2}") == Pass(0, 2));
+  // Keys of the run win.
+  CHECK(passes("workload: {prompt_tokens: 1000, prefill_chunk: 500}") == Pass(500, 1));
+  CHECK(passes("workload: {prompt_tokens: 1000, prefill_chunk: 0}") == Pass(0, 0));
+  CHECK(passes("workload: {prompt_tokens: 1000, prefill_batch: 3}") == Pass(8192, 3));
+  CHECK(error_of_run(kHead + "policy: full\nworkload: {prefill: whole, prefill_chunk: 512}") ==
+        "run.yaml:4:43: workload: `prefill: whole` reads prompts without chunks; give one of the two keys");
+  CHECK_THAT(error_of_run(kHead + "policy: full\nworkload: {prefill: some}"), Catch::Contains("known: chunked, whole"));
+}
+
 TEST_CASE("invalid workloads and frameworks are rejected", "[run]") {
   const auto section = [](const std::string& text) { return error_of_run(kHead + "policy: full\n" + text); };
   CHECK(section("workload: {batch: 0}") == "run.yaml:4:19: batch: 0 is out of range, must be between 1 and 65536");
@@ -160,8 +190,8 @@ TEST_CASE("invalid workloads and frameworks are rejected", "[run]") {
   CHECK(section("workload: {decode_tokens: 0}") ==
         "run.yaml:4:27: decode_tokens: 0 is out of range, must be between 1 and 100000000");
   CHECK(section("workload: {prompt: 5}") ==
-        "run.yaml:4:12: workload: unknown key \"prompt\"; known: prompt_tokens, decode_tokens, batch, prefill_chunk, "
-        "prefill_batch");
+        "run.yaml:4:12: workload: unknown key \"prompt\"; known: prompt_tokens, decode_tokens, batch, prefill, "
+        "prefill_chunk, prefill_batch");
   CHECK(section("framework: {launch: graph}") ==
         "run.yaml:4:21: launch: unknown value \"graph\"; known: cuda_graph, compiled, eager");
   CHECK(section("framework: {measured_steps: 0}") ==

@@ -381,6 +381,30 @@ TEST_CASE("prefill in groups does the same work with the activations of the larg
   CHECK(kv == Approx(1000));
 }
 
+TEST_CASE("equal groups of prompts between the third and the last are not lowered, but their memory is held") {
+  LoweredStep f;
+  f.run.workload.batch = 8, f.run.workload.prefill_batch = 1, f.run.workload.prefill_chunk = 50;
+  const auto held = [&](bool all) {
+    Prefill prefill(f.setting, f.owners, all);
+    double kv = 0;
+    const auto blocks = f.blocks(prefill);
+    for (const auto& block : blocks) {
+      for (const graph::Op& op : block) {
+        for (const graph::MemoryDelta& m : op.memory) {
+          if (f.owners.names()[m.owner] == "KV cache") kv += m.bytes;
+        }
+      }
+    }
+    return std::tuple(blocks.size(), kv, prefill.repetition());
+  };
+  // Eight groups of two chunks; four groups are lowered, and the third, from block 4 on, stands for four more.
+  CHECK(held(true) == std::tuple(std::size_t{16}, 1000.0, Repetition{2, 0, 0}));
+  const auto [blocks, kv, groups] = held(false);
+  CHECK(blocks == 8);
+  CHECK(kv == Approx(1000));
+  CHECK(groups == Repetition{2, 4, 4});
+}
+
 TEST_CASE("a sliced network allocates activations for one slice, everything else for all rows") {
   const config::Model model = tiny_run().model;  // hidden 64, network 128, vocabulary 1000
   CHECK(activation_bytes(model, 100, 1) == 100 * (3 * 128 + 4 * 64) * 2 + 1000 * 4);

@@ -3,9 +3,12 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/units.hpp"
 #include "plan/compare.hpp"
 #include "support/small_result.hpp"
 
@@ -17,16 +20,18 @@ using Catch::Contains;
 using result::Result;
 using result::Status;
 
-// A result of 0 tokens/s does not fit; a score below 0 has none.
-Result row(std::int64_t context, std::int64_t batch, const std::string& policy, double tokens_per_s, double score) {
+// Requests of two output tokens whose prompts take no time: one decode step each, so that requests per second are
+// tokens per second. A result of 0 does not fit; a score below 0 has none.
+Result row(std::int64_t context, std::int64_t batch, const std::string& policy, double rate, double score) {
   Result r = small_result();
   r.subject.model = "model", r.subject.hardware = "card", r.subject.trace = "text";
   r.subject.policy = policy, r.subject.policy_category = "retrieval", r.subject.settings.clear(),
   r.subject.swept.clear();
-  r.subject.prompt_tokens = context, r.subject.decode_tokens = 512, r.subject.batch = batch;
-  r.experiment.tokens_per_s = tokens_per_s;
-  r.experiment.tpot_mean_s = tokens_per_s > 0 ? static_cast<double>(batch) / tokens_per_s : 0;
-  if (tokens_per_s == 0) r.status = Status::kOom, r.experiment.oom.emplace().pool = "hbm";
+  r.subject.prompt_tokens = context, r.subject.decode_tokens = 2, r.subject.batch = batch;
+  r.experiment.ttft_s = r.experiment.first_ttft_s = 0;
+  r.experiment.tokens_per_s = rate;
+  r.experiment.tpot_mean_s = rate > 0 ? static_cast<double>(batch) / rate : 0;
+  if (rate == 0) r.status = Status::kOom, r.experiment.oom.emplace().pool = "hbm";
   if (score >= 0) {
     auto& b = r.benchmark.emplace();
     b.benchmark = "ruler", b.share_of_full = score, b.interval = {score - 0.02, std::min(1.0, score + 0.02)};
@@ -36,12 +41,17 @@ Result row(std::int64_t context, std::int64_t batch, const std::string& policy, 
   return r;
 }
 
+std::string served(const std::string& setting, double rate, const std::string& context, int batch) {
+  return fmt::format("{} at {} tokens, batch {}: {:.3g} requests/s, TTFT 0 s, latency {}", setting, context, batch,
+                     rate, format_seconds(batch / rate));
+}
+
 std::vector<Finding> conclude(const std::vector<Result>& rows) { return findings(rows, {}); }
 
 TEST_CASE("without experiments there is nothing to conclude") { CHECK(conclude({}).empty()); }
 
-TEST_CASE("the fastest setting of any batch that meets the floor is recommended") {
-  // At 2000 tokens `lossy` is fastest and scores 90 %; `fast` reaches 300 at batch 4, full KV 150 at batch 2.
+TEST_CASE("the setting that serves most requests at any batch and meets the floor is recommended") {
+  // At 2000 tokens `lossy` serves most and scores 90 %; `fast` reaches 300 at batch 4, full KV 150 at batch 2.
   const std::vector<Result> rows = {
       row(1000, 8, "full", 900, 1),    row(2000, 1, "full", 100, 1),    row(2000, 2, "full", 150, 1),
       row(2000, 4, "full", 0, 1),      row(2000, 1, "fast", 90, 0.97),  row(2000, 2, "fast", 200, 0.97),
@@ -49,12 +59,12 @@ TEST_CASE("the fastest setting of any batch that meets the floor is recommended"
   const auto found = conclude(rows);
   REQUIRE(found.size() == 4);
   CHECK(found[0].title == "Best policy at the longest context");
-  CHECK(found[0].text == "card: fast (300 tokens/s at 2000 tokens, batch 4)");
+  CHECK(found[0].text == "card: " + served("fast", 300, "2000", 4));
   CHECK_THAT(found[0].detail, Contains("predicted ruler score 97.0 % of full KV's (95.0 to 99.0 %), floor 95 %"));
-  // Full KV at its own best batch, named: 300 / 150.
-  CHECK_THAT(found[0].detail, Contains("2 times as fast as full KV at batch 2"));
-  CHECK_THAT(found[1].text, Contains("fast is faster than full KV from batch 2 on at 2000 tokens"));
-  CHECK(found[2].text == "card: fast is bound by host link");
+  // Nothing was searched: the largest batch of both is compared, 200 / 150, not 300 / 150.
+  CHECK_THAT(found[0].detail, Contains("relative to full KV: 1.33 times at equal batch 2"));
+  CHECK_THAT(found[1].text, Contains("fast serves more requests than full KV from batch 2 on at 2000 tokens"));
+  CHECK(found[2].text == "card: fast is bound by host link while decoding");
   CHECK_THAT(found[2].detail, Contains("full KV at batch 2: host link"));
   CHECK_THAT(found[3].text, Contains("link.h2d_bandwidth may change a step of fast by -10 % to +10 %"));
 }
@@ -64,11 +74,11 @@ TEST_CASE("a finding's number and bars are reported for each group") {
                                row(2000, 2, "fast", 250, 0.97), row(2000, 1, "slow", 150, 0.97)});
   const auto place = [&](std::size_t i) { return nlohmann::json::parse(found[i].places).at(0); };
   CHECK(place(0).at("place") == "card");
-  CHECK(place(0).at("number") == "2.5 × full KV");  // 250 of 100 tokens/s
+  CHECK(place(0).at("number") == "0.9 × full KV at batch 1");  // 90 of 100: full KV has no other batch
   CHECK(place(0).at("bars") ==
-        nlohmann::json::parse(R"([{"label": "fast", "text": "250 tokens/s", "from": 0.0, "to": 250.0},
-    {"label": "slow", "text": "150 tokens/s", "from": 0.0, "to": 150.0},
-    {"label": "full KV", "text": "100 tokens/s", "from": 0.0, "to": 100.0}])"));
+        nlohmann::json::parse(R"([{"label": "fast", "text": "250 requests/s", "from": 0.0, "to": 250.0},
+    {"label": "slow", "text": "150 requests/s", "from": 0.0, "to": 150.0},
+    {"label": "full KV", "text": "100 requests/s", "from": 0.0, "to": 100.0}])"));
   CHECK(place(1).at("number") == "batch 2");
   CHECK(place(1).at("bars").at(0).at("text") == "0.9 × full KV");
   CHECK(place(1).at("bars").at(1).at("text") == "full KV does not fit");
@@ -103,16 +113,17 @@ TEST_CASE(
     return found[1].text;
   };
   CHECK(line({110, 120, 300}) ==
-        "card: fast is faster than full KV from batch 1 (the smallest swept; within uncertainty below 4) on at 2000 "
+        "card: fast serves more requests than full KV from batch 1 (the smallest swept; within uncertainty below 4) on "
+        "at 2000 "
         "tokens");
-  CHECK(line({110, 90, 300}) == "card: fast is faster than full KV from batch 4 on at 2000 tokens");
+  CHECK(line({110, 90, 300}) == "card: fast serves more requests than full KV from batch 4 on at 2000 tokens");
   CHECK(line({90, 105, 120}) ==
-        "card: fast is faster than full KV from batch 2 (within uncertainty) on at 2000 tokens");
+        "card: fast serves more requests than full KV from batch 2 (within uncertainty) on at 2000 tokens");
 }
 
 TEST_CASE("a lead of a few per cent is not rounded away") {
   const auto found = conclude({row(2000, 1, "full", 100, 1), row(2000, 1, "fast", 104.9, 0.97)});
-  CHECK(nlohmann::json::parse(found[0].places).at(0).at("number") == "1.05 × full KV");
+  CHECK(nlohmann::json::parse(found[0].places).at(0).at("number") == "1.05 × full KV at batch 1");
 }
 
 TEST_CASE("three seeds give one finding, that of the median") {
@@ -123,27 +134,27 @@ TEST_CASE("three seeds give one finding, that of the median") {
     rows.back().subject.swept = {{"trace.seed", seed}};
   }
   const auto found = conclude(rows);
-  CHECK(found[0].text == "card: fast (200 tokens/s at 2000 tokens, batch 1)");
+  CHECK(found[0].text == "card: " + served("fast", 200, "2000", 1));
   CHECK(nlohmann::json::parse(found[0].places).size() == 1);
 }
 
 TEST_CASE("full KV is recommended if it beats everything that meets the floor") {
   const auto found =
       conclude({row(2000, 1, "full", 100, 1), row(2000, 1, "lossy", 500, 0.3), row(2000, 1, "slow", 50, 0.99)});
-  CHECK_THAT(found[0].text, Contains("full (100 tokens/s"));
-  CHECK_THAT(found[1].text, Contains("full KV is the fastest that meets the floor"));
+  CHECK_THAT(found[0].text, Contains("full at 2000 tokens, batch 1: 100 requests/s"));
+  CHECK_THAT(found[1].text, Contains("full KV serves most of all that meets the floor"));
 }
 
 TEST_CASE("a setting without a score is not recommended, and the reason is reported") {
   const auto found = conclude({row(2000, 1, "full", 100, 1), row(2000, 1, "unknown", 500, -1)});
-  CHECK_THAT(found[0].text, Contains("full (100"));
+  CHECK_THAT(found[0].text, Contains("full at 2000 tokens, batch 1: 100 requests/s"));
   CHECK_THAT(found[0].detail, Contains("not considered, because no score is predicted: unknown (no such heads)"));
   // If no score is requested, there is no floor, and the text states this.
   config::ScoreChoice none;
   none.benchmark = "none";
   const std::vector<Result> rows = {row(2000, 1, "full", 100, -1), row(2000, 1, "unknown", 500, -1)};
   const auto unheld = findings(rows, none);
-  CHECK_THAT(unheld[0].text, Contains("unknown (500"));
+  CHECK_THAT(unheld[0].text, Contains("unknown at 2000 tokens, batch 1: 500 requests/s"));
   CHECK_THAT(unheld[0].detail, Contains("no score was requested"));
 }
 
@@ -151,13 +162,13 @@ TEST_CASE("the floor is configurable, and a score that may be below it comes wit
   std::vector<Result> rows = {row(2000, 1, "full", 100, 1), row(2000, 1, "risky", 500, 0.96),
                               row(2000, 1, "safe", 300, 0.98)};
   rows[0].benchmark->interval = {1, 1};
-  CHECK_THAT(conclude(rows)[0].text, Contains("risky (500"));
+  CHECK_THAT(conclude(rows)[0].text, Contains("risky at 2000 tokens, batch 1: 500 requests/s"));
   CHECK_THAT(conclude(rows)[0].detail,
-             Contains("the fastest whose whole score interval is above the floor is safe (300 tokens/s)"));
+             Contains("of those whose whole score interval is above the floor, safe serves most (300 requests/s)"));
   config::ScoreChoice strict = score_choice(config::parse_yaml("score: {benchmark: ruler, floor: 97 %}", "t"));
-  CHECK_THAT(findings(rows, strict)[0].text, Contains("safe (300"));
+  CHECK_THAT(findings(rows, strict)[0].text, Contains("safe at 2000 tokens, batch 1: 300 requests/s"));
   strict.floor = 0.99;
-  CHECK_THAT(findings(rows, strict)[0].text, Contains("full (100"));
+  CHECK_THAT(findings(rows, strict)[0].text, Contains("full at 2000 tokens, batch 1: 100 requests/s"));
   const auto none_meets = findings(std::vector{rows[1], rows[2]}, strict);
   CHECK_THAT(none_meets[0].text, Contains("nothing that fits is predicted to keep 99 % of full KV's ruler score; safe "
                                           "comes nearest with 98.0 %"));
@@ -168,11 +179,12 @@ TEST_CASE("differences within the uncertainty of costs are reported as such") {
   // The costs of both are the same and cancel, except the effect of the second one's own trace.
   std::vector<Result> rows = {row(2000, 1, "first", 110, 1), row(2000, 1, "second", 100, 1)};
   CHECK_THAT(conclude(rows)[0].detail,
-             Contains("1.1 times as fast as the next policy, second") && !Contains("within uncertainty"));
+             Contains("relative to the next policy, second: 1.1 times at equal batch 1") && !Contains("tie"));
   result::Effect trace{result::kTraceSample, {result::kTraceSample}, {}, {}};
   trace.longer.step = 1.3, trace.shorter.step = 0.7;
   rows[1].experiment.effects.push_back(trace);
-  CHECK_THAT(conclude(rows)[0].detail, Contains("within uncertainty"));
+  CHECK_THAT(conclude(rows)[0].detail,
+             Contains("times, a tie, at equal batch 1") && Contains("1 ties with it: second"));
 }
 
 TEST_CASE("groups that must not be compared are separated") {
@@ -181,16 +193,15 @@ TEST_CASE("groups that must not be compared are separated") {
   for (int i = 0; i < 4; ++i) rows[static_cast<std::size_t>(i)].subject.model = std::string(1, i < 2 ? 'a' : 'b');
   const auto found = conclude(rows);
   CHECK(found[0].text ==
-        "a on card: full (50 tokens/s at 2000 tokens, batch 1)\nb on card: fast (300 tokens/s at 2000 tokens, batch "
-        "1)");
-  CHECK_THAT(found[1].text, Contains("a on card: full KV is the fastest") &&
-                                Contains("\nb on card: fast is faster than full KV from batch 1 "));
+        "a on card: " + served("full", 50, "2000", 1) + "\nb on card: " + served("fast", 300, "2000", 1));
+  CHECK_THAT(found[1].text, Contains("a on card: full KV serves most") &&
+                                Contains("\nb on card: fast serves more requests than full KV from batch 1 "));
 }
 
 TEST_CASE("an oracle is never recommended, and a sweep in which nothing fits is reported") {
   std::vector<Result> rows = {row(2000, 1, "full", 100, 1), row(2000, 1, "exact", 500, 1)};
   rows[1].subject.policy_category = "oracle of selection";
-  CHECK_THAT(conclude(rows)[0].text, Contains("full (100"));
+  CHECK_THAT(conclude(rows)[0].text, Contains("full at 2000 tokens, batch 1: 100 requests/s"));
   CHECK(conclude({row(2000, 1, "full", 0, 1)})[0].text == "card: nothing in this sweep fits");
   Result failed = rows[0];
   failed.status = Status::kFailed;
@@ -210,10 +221,8 @@ TEST_CASE("each benchmark that a sweep requests has its own findings") {
   }
   const auto found = conclude(rows);
   // The fast policy keeps 90 % of one benchmark's score and 97 % of the other's; the third has no floor.
-  CHECK(found[0].text ==
-        "card, score ruler: full (100 tokens/s at 2000 tokens, batch 1)\n"
-        "card, score longbench: fast (300 tokens/s at 2000 tokens, batch 1)\n"
-        "card, score none: fast (300 tokens/s at 2000 tokens, batch 1)");
+  CHECK(found[0].text == "card, score ruler: " + served("full", 100, "2000", 1) + "\ncard, score longbench: " +
+                             served("fast", 300, "2000", 1) + "\ncard, score none: " + served("fast", 300, "2000", 1));
   CHECK_THAT(found[0].detail, Contains("predicted longbench score 97.0 %") && Contains("no score was requested"));
   rows.resize(2);
   rows[1].benchmark.reset();
@@ -224,16 +233,15 @@ TEST_CASE("each benchmark that a sweep requests has its own findings") {
 TEST_CASE("settings are described by the keys that apply to them, and lengths read back unchanged") {
   Result full = row(13000, 1, "full", 100, 1);
   full.subject.swept = {{"policy.name", "full"}, {"match.tokens_attended", "1"}};
-  CHECK(conclude({full})[0].text == "card: full (100 tokens/s at 13000 tokens, batch 1)");
+  CHECK(conclude({full})[0].text == "card: " + served("full", 100, "13000", 1));
   Result solved = row(13312, 1, "quest", 100, 1);
   solved.subject.settings = {{"policy.budget", std::int64_t{64}}};
   solved.subject.swept = {{"policy.name", "quest"}, {"match.tokens_attended", "1"}};
-  CHECK(conclude({solved})[0].text ==
-        "card: quest, budget 64, match.tokens_attended 1 (100 tokens/s at 13K tokens, batch 1)");
+  CHECK(conclude({solved})[0].text == "card: " + served("quest, budget 64, match.tokens_attended 1", 100, "13K", 1));
 }
 
 // Random tables: a recommended row meets the floor, and no row of its machine, model and context that meets the same
-// floor is faster.
+// floor serves more.
 TEST_CASE("no recommended row is beaten by a row that meets the same floor") {
   std::mt19937_64 random(7);
   const auto any = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
@@ -275,10 +283,95 @@ TEST_CASE("no recommended row is beaten by a row that meets the same floor") {
       if (fastest == 0) {
         CHECK_THAT(line, Contains("nothing"));
       } else {
-        CHECK_THAT(line, Contains(fmt::format("({:.0f} tokens/s at {} tokens", fastest, context)));
+        CHECK_THAT(line, Contains(fmt::format(" at {} tokens", context)) &&
+                             Contains(fmt::format(": {:.3g} requests/s", fastest)));
       }
     }
   }
+}
+
+TEST_CASE("settings that differ by less than a per cent tie, and what tells them apart is named") {
+  std::vector<Result> rows = {row(2000, 1, "full", 100, 1), row(2000, 1, "a", 300, 0.96), row(2000, 1, "b", 299, 0.99),
+                              row(2000, 1, "c", 250, 0.99)};
+  const std::string detail = conclude(rows)[0].detail;
+  CHECK_THAT(detail,
+             Contains("1 ties with it: b; they differ in predicted benchmark score, share of full KV from 96 % (a) "
+                      "to 99 % (b)"));
+  rows.resize(2), rows[1] = row(2000, 1, "a", 100.5, 1);
+  CHECK(nlohmann::json::parse(conclude(rows)[0].places).at(0).at("number") == "as many requests/s as full KV");
+}
+
+// Policies whose times and memory follow from a few random numbers, swept at batches 1, 4 and 16 and searched.
+struct Synthetic {
+  std::string policy;
+  double prompt = 0, step = 0, per_sequence = 0;  // seconds
+  std::int64_t most = 0;                          // sequences that fit
+
+  Result at(std::int64_t batch) const {
+    Result r = row(2000, batch, policy, batch <= most ? 1 : 0, 1);
+    r.subject.decode_tokens = 65;
+    r.experiment.ttft_s = prompt * static_cast<double>(batch), r.experiment.first_ttft_s = prompt;
+    r.experiment.tpot_mean_s = step + per_sequence * static_cast<double>(batch);
+    r.experiment.tokens_per_s = static_cast<double>(batch) / r.experiment.tpot_mean_s;
+    return r;
+  }
+  double best() const {
+    double most_served = 0;
+    for (std::int64_t b = 1; b <= most; ++b)
+      most_served = std::max(most_served, *result::value(at(b), *result::find_metric("rps")));
+    return most_served;
+  }
+};
+
+TEST_CASE("no headline ratio exceeds that of the two policies' best batches") {
+  std::mt19937_64 random(3);
+  const auto any = [&](double low, double high) {
+    return low * std::pow(high / low, std::uniform_real_distribution<double>(0, 1)(random));
+  };
+  int ratios = 0;
+  for (int table = 0; table < 100; ++table) {
+    std::vector<Synthetic> policies;
+    for (const char* name : {"full", "quest", "snapkv", "rocketkv"}) {
+      policies.push_back(
+          {name, any(0.01, 2), any(0.005, 0.02), any(1e-5, 3e-3), static_cast<std::int64_t>(any(1, 60))});
+    }
+    std::vector<Result> rows;
+    for (const Synthetic& p : policies) {
+      for (const int batch : {1, 4, 16}) rows.push_back(p.at(batch));
+    }
+    const auto synthetic_of = [&](const Result& r) -> const Synthetic& {
+      return *std::ranges::find(policies, r.subject.policy, &Synthetic::policy);
+    };
+    const SearchBatches search = [&](const std::vector<const Result*>& settings) {
+      std::vector<BatchLine> lines;
+      for (const Result* r : settings) {
+        BatchLine& line =
+            lines.emplace_back(config::parse_yaml("{}", "t"), *result::find_metric("rps"), std::vector<Target>(), 4096);
+        for (auto batch = line.next(); batch; batch = line.next()) {
+          line.add(*batch, std::make_shared<const Result>(synthetic_of(*r).at(*batch)));
+        }
+      }
+      return lines;
+    };
+    const auto found = findings(rows, {}, search);
+    const auto place = nlohmann::json::parse(found[0].places).at(0);
+    const std::string text = place.at("text"), number = place.at("number");
+    INFO(text << " | " << found[0].detail);
+    const auto most = std::ranges::max_element(policies, {}, [](const Synthetic& p) { return p.best(); });
+    CHECK_THAT(text, Catch::StartsWith(most->policy + " at 2000 tokens"));
+    if (most->policy == "full") continue;
+    const double ratio = most->best() / policies[0].best();
+    if (ratio < 1.01) {
+      CHECK(number == "as many requests/s as full KV");
+      continue;
+    }
+    ++ratios;
+    // Rounded to three digits below 2, two below 10, one above.
+    CHECK(std::stod(number) <= ratio * 1.05);
+    CHECK(std::stod(number) >= ratio * 0.95);
+    CHECK_THAT(found[0].detail, Contains("each at its own best batch"));
+  }
+  CHECK(ratios > 30);
 }
 
 TEST_CASE("findings describe the first groups of a sweep and state the number of others") {

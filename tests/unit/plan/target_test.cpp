@@ -34,9 +34,10 @@ TEST_CASE("targets are read with their units and compared with results") {
 TEST_CASE("a number that a result lacks is explained, unless the result does not fit") {
   result::Result r = small_result();
   const auto cost = targets("cost: <= 1"), score = targets("score: '>= 95 %'");
-  CHECK(missed(r, cost) == "no decode.cost_per_million_tokens: no price is stated: set `price_per_hour`");
+  CHECK(missed(r, cost) == "no request.cost_per_million_output_tokens: no price is stated: set `price_per_hour`");
   CHECK(error_of([&] { require_numbers(r, cost, "quest"); }) ==
-        "plan.yaml:1:7: decode.cost_per_million_tokens: quest has none: no price is stated: set `price_per_hour`");
+        "plan.yaml:1:7: request.cost_per_million_output_tokens: quest has none: no price is stated: set "
+        "`price_per_hour`");
   CHECK_THAT(error_of([&] { require_numbers(r, score, "quest"); }), Contains("the run says `score: none`"));
   // A score that cannot be predicted is missed, with the reason.
   r.benchmark_refused = "no such heads";

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -172,6 +173,81 @@ TEST_CASE("JSON has every number at its metric's path") {
   CHECK(out["sensitivities"][0]["keys"] == nlohmann::json::array({"link.h2d_bandwidth"}));
   CHECK(out["breakdown"].size() == 2);
   CHECK(out["binding_resource"] == "host link");
+}
+
+// Four sequences: prompts of 1000 tokens take 2 s each, and each of the 100 steps after the first token 50 ms. The GPUs
+// cost 3.6 an hour, a thousandth a second.
+Result service() {
+  Result r = small_result();
+  r.subject.batch = 4, r.subject.prompt_tokens = 1000, r.subject.decode_tokens = 101;
+  r.subject.settings.push_back({"price_per_hour", 3.6});
+  std::ranges::sort(r.subject.settings, {}, &Setting::key);
+  r.experiment.ttft_s = 8, r.experiment.first_ttft_s = 2;
+  r.experiment.tpot_mean_s = 0.05, r.experiment.tokens_per_s = 80;
+  r.experiment.effects.clear();
+  return r;
+}
+
+TEST_CASE("a request in a full batch waits for the prompts of all and its own decode steps") {
+  const Result r = service();
+  CHECK(value(r, metric("request.latency_s")).value() == Approx(8 + 100 * 0.05));  // 13 s
+  CHECK(value(r, metric("request.ttft_s")).value() == 2);
+  CHECK(value(r, metric("request.tpot_s")).value() == Approx((13.0 - 2) / 100));
+  CHECK(value(r, metric("request.requests_per_s")).value() == Approx(4 / 13.0));  // Little's law
+  CHECK(value(r, metric("request.output_tokens_per_s")).value() == Approx(4 * 101 / 13.0));
+  CHECK(value(r, metric("request.total_tokens_per_s")).value() == Approx(4 * 1101 / 13.0));
+}
+
+TEST_CASE("a request costs the time that it takes of the GPUs, prompt included") {
+  const Result r = service();
+  CHECK(value(r, metric("request.cost")).value() == Approx(13.0 / 4 * 1e-3));
+  CHECK(value(r, metric("cost")).value() == Approx(13.0 / 4 * 1e-3 / 101 * 1e6));
+  CHECK(value(r, metric("request.cost_per_million_tokens")).value() == Approx(13.0 / 4 * 1e-3 / 1101 * 1e6));
+  // Input and output separately: 8 s for 4000 tokens, 50 ms for 4.
+  CHECK(value(r, metric("prefill.cost_per_million_tokens")).value() == Approx(8e-3 / 4000 * 1e6));
+  CHECK(value(r, metric("decode.cost_per_million_tokens")).value() == Approx(0.05e-3 / 4 * 1e6));
+  // The two add up to the request: 1000 input tokens and 100 decode steps.
+  CHECK(
+      value(r, metric("request.cost")).value() ==
+      Approx((1000 * value(r, metric("prefill_cost")).value() + 100 * value(r, metric("decode_cost")).value()) / 1e6));
+  CHECK_FALSE(value(small_result(), metric("request.cost")).has_value());
+}
+
+TEST_CASE("a cost moves a request by the share of its phase") {
+  Result r = service();
+  Effect tensor{"tensor cores", {"gpu.flops"}, {}, {}};
+  tensor.longer.prefill = 1.25, tensor.shorter.prefill = 0.8;  // 8 of 13 s
+  r.experiment.effects = {tensor};
+  CHECK(time_factor(r, metric("request.latency_s"), tensor.longer) == Approx((8 * 1.25 + 5) / 13));
+  CHECK(time_factor(r, metric("request.requests_per_s"), tensor.longer) == Approx(13 / (8 * 1.25 + 5)));
+  CHECK(interval(r, metric("request.latency_s"))->high == Approx(8 * 1.25 + 5));
+  CHECK(interval(r, metric("request.cost"))->low == Approx((8 * 0.8 + 5) / 4 * 1e-3));
+  // Three prompts of others stand between the tokens: 6 of 11 s.
+  CHECK(interval(r, metric("request.tpot_s"))->high == Approx((6 * 1.25 + 5) / 100));
+  CHECK(value(shifted(r, "tensor cores", Direction::kLonger), metric("request.tpot_s")).value() ==
+        Approx((6 * 1.25 + 5) / 100));
+  CHECK(prefill_share(r, metric("tpot")) == 0.0);
+  CHECK(prefill_share(r, metric("ttft")) == 1.0);
+  CHECK_FALSE(prefill_share(r, metric("hbm")).has_value());
+}
+
+TEST_CASE("one output token comes from the prefill alone") {
+  Result r = service();
+  r.subject.decode_tokens = 1;
+  CHECK(value(r, metric("request.latency_s")).value() == 8);
+  CHECK_FALSE(value(r, metric("request.tpot_s")).has_value());
+}
+
+TEST_CASE("a capacity is as uncertain as the machine's numbers say") {
+  Result r = small_result();
+  r.experiment.hbm.capacity_spread = 2e9, r.experiment.hbm.capacity_origin = Origin::kAssumed;
+  CHECK(interval(r, metric("hbm_capacity"))->low == Approx(78e9));
+  CHECK(origin(r, metric("hbm_capacity")) == Origin::kAssumed);
+  CHECK(fit_of(r) == Fit::kFits);
+  r.borderline = true;
+  CHECK(fit_name(fit_of(r)) == "borderline");
+  r.borderline = false, r.status = Status::kOom;
+  CHECK(fit_name(fit_of(r)) == "does not fit");
 }
 
 }  // namespace
