@@ -28,10 +28,10 @@ function isTelling(column) {
 const firstResult = tableColumns.findIndex((column) => column.field || column.name === 'Bottleneck' || column.name === 'Status');
 
 function statusText(row) {
-  if (row.status === 'ok') return 'ok';
+  if (row.status === 'ok') return row.fit || 'ok';
   if (row.status === 'failed') return 'failed: ' + (row.error || 'no reason given');
   const owners = rowsOf('owners', row.id).filter((part) => part.pool === row.oom_pool && part.owner !== 'does not fit');
-  return 'out of memory' + (row.oom_pool ? ' in ' + poolName(row.oom_pool) : '') + (row.oom_moment ? ' at ' + row.oom_moment : '') +
+  return (row.fit === 'borderline' ? 'borderline, out of memory' : 'out of memory') + (row.oom_pool ? ' in ' + poolName(row.oom_pool) : '') + (row.oom_moment ? ' at ' + row.oom_moment : '') +
     (row.oom_requested === undefined ? '' : ': ' + (row.oom_requested_for ? row.oom_requested_for + ' ' : '') + 'requested ' + formatBytes(row.oom_requested) + ', ' + formatBytes(row.oom_capacity - row.oom_in_use) + ' free') +
     (owners.length ? '; in use: ' + owners.map((part) => part.owner + ' ' + formatBytes(part.bytes)).join(', ') : '');
 }

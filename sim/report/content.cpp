@@ -125,6 +125,7 @@ void Collector::add_setting(const Result& result) {
   table.set("id", id_);
   table.set("key", result.key);
   table.set("status", std::string(status_name(result.status)));
+  if (result.status != Status::kFailed) table.set("fit", std::string(fit_name(fit_of(result))));
   table.set("model", subject.model);
   table.set("hardware", subject.hardware);
   table.set("policy", policy);

@@ -22,7 +22,7 @@ struct Content {
   // [{what, origin, uncertainty, source, experiments}]: every number of the machines, worst origin first.
   nlohmann::json rests_on;
 
-  // One row per experiment, `id` counting from 0 in reading order. Texts: key, status, model, hardware, policy,
+  // One row per experiment, `id` counting from 0 in reading order. Texts: key, status, fit, model, hardware, policy,
   // variant, series, replica (the seed, if seeds are swept), store (if there are several), split, bottleneck, oom_pool,
   // oom_moment, oom_requested_for, error, and origin_F for each metric field F. Numbers: context (prompt tokens),
   // decode_tokens, batch, budget (or the cost that `match:` requested, see defaults["cost"]), solved_budget (of

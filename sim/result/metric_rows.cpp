@@ -91,14 +91,14 @@ double batch_of(const Result& r) { return static_cast<double>(r.subject.batch); 
 double outputs_of(const Result& r) { return static_cast<double>(r.subject.decode_tokens); }
 double step_seconds(const Result& r) { return (outputs_of(r) - 1) * r.experiment.tpot_mean_s; }
 double latency_of(const Result& r) { return r.experiment.ttft_s + step_seconds(r); }
-double prefill_of_latency(const Result& r) { return r.experiment.ttft_s / latency_of(r); }
+double prefill_of_latency(const Result& r) { return latency_of(r) > 0 ? r.experiment.ttft_s / latency_of(r) : 0; }
 // Prefills of the others that a request waits for between its tokens.
 double prefills_between(const Result& r) { return std::max(0.0, r.experiment.ttft_s - r.experiment.first_ttft_s); }
 
 // Requests, or tokens of `tokens_of` them, a second.
 template <auto TokensOf>
 std::optional<double> rate_of(const Result& r, int) {
-  if (!r.has_times()) return {};
+  if (!r.has_times() || latency_of(r) <= 0) return {};
   return batch_of(r) * TokensOf(r) / latency_of(r);
 }
 double one_request(const Result&) { return 1; }
@@ -106,7 +106,7 @@ double tokens_of(const Result& r) { return static_cast<double>(r.subject.prompt_
 
 template <auto TokensOf>
 std::optional<double> request_cost(const Result& r, int) {
-  if (!r.has_times()) return {};
+  if (!r.has_times() || latency_of(r) <= 0) return {};
   const auto cost = price_of(r, latency_of(r) / batch_of(r));
   if (!cost) return {};
   const bool whole = TokensOf(r) == 1;
@@ -127,8 +127,7 @@ void add_requests(Row& rows) {
          if (!r.has_times()) return {};
          return latency_of(r);
        }});
-  add({"request.ttft_s", "request_ttft", kSeconds, kLower, kPrefillTime, "Time to first token of a request",
-       "request TTFT",
+  add({"request.ttft_s", "request_ttft", kSeconds, kLower, kPrefillTime, "Time to first token of a request", "TTFT",
        "Time from the start of a request's prefill until its first token is on the host, without waiting for others; "
        "prompts that are prefilled together have it together.",
        kS, time_field<&E::first_ttft_s>});
@@ -140,7 +139,10 @@ void add_requests(Row& rows) {
          if (!r.has_times() || outputs_of(r) < 2) return {};
          return (latency_of(r) - r.experiment.first_ttft_s) / (outputs_of(r) - 1);
        },
-       0, [](const Result& r) { return prefills_between(r) / (prefills_between(r) + step_seconds(r)); }});
+       0,
+       [](const Result& r) {
+         return step_seconds(r) > 0 ? prefills_between(r) / (prefills_between(r) + step_seconds(r)) : 0;
+       }});
   add({"request.requests_per_s",
        "rps",
        kRequestsPerSecond,
@@ -158,7 +160,7 @@ void add_requests(Row& rows) {
        kHigher,
        kRequestTime,
        "Output tokens per second, prompts included",
-       "output tokens/s",
+       "",
        "Tokens that are generated per second while the batch is kept full, with the prompts read on the same GPU.",
        {"tokens/s", 1, ",.4r"},
        nullptr,
@@ -181,7 +183,7 @@ void add_requests(Row& rows) {
        kLower,
        kRequestTime,
        "Cost per request",
-       "cost/request",
+       "",
        "Price of the time that a request takes of the GPUs, prompt and decode steps" + price,
        {"", 1, ",.3r"},
        nullptr,

@@ -1,4 +1,6 @@
 // Stores that survive kills, full disks, outside changes and many machines; signals; inputs that are not files.
+#include <fmt/format.h>
+
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>

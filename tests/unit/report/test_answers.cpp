@@ -221,10 +221,14 @@ TEST_CASE("sensitivities have at most fifteen bars, and none for keys without an
 
 TEST_CASE("a choice draws the front and the best settings once each") {
   const auto entry = [](const char* policy, const char* batch, double tps, double bytes) {
-    return json{
-        {"config", {{"policy.name", policy}, {"workload.batch", batch}}},
-        {"metrics", {{"decode.tokens_per_s", tps}, {"decode.tpot_s.mean", 0.01}, {"memory.hbm_peak_bytes", bytes}}},
-        {"binding_resource", "hbm bandwidth"}};
+    return json{{"config", {{"policy.name", policy}, {"workload.batch", batch}}},
+                {"metrics",
+                 {{"request.output_tokens_per_s", tps},
+                  {"request.ttft_s", 2},
+                  {"request.latency_s", 7.5},
+                  {"decode.tpot_s.mean", 0.01},
+                  {"memory.hbm_peak_bytes", bytes}}},
+                {"binding_resource", "hbm bandwidth"}};
   };
   json data;
   data["best"] = {entry("quest", "16", 900, 40e9), entry("full", "16", 880, 50e9)};
@@ -235,7 +239,10 @@ TEST_CASE("a choice draws the front and the best settings once each") {
   CHECK(column(c["data"]["points"], "best") == json({"best", "open", "", ""}));
   CHECK(column(c["data"]["points"], "hbm") == json({40, 50, 20, 30}));
   // In order of memory, the edge has only points faster than all before: neither 80 at 30 GB nor 880 at 50 GB.
-  CHECK(c["data"]["edge"] == json::parse(R"([{"hbm": 20, "tps": 90}, {"hbm": 40, "tps": 900}])"));
+  CHECK(c["data"]["edge"] == json::parse(R"([{"x": 20, "tps": 90}, {"x": 40, "tps": 900}])"));
+  CHECK(c["data"]["points"][0]["ttft"] == "2 s");
+  CHECK(c["data"]["points"][0]["latency"] == "7.5 s");
+  CHECK(c["signals"]["priced"] == false);
   CHECK(c["data"]["policies"] == json::parse(R"([{"policy": "full", "color": "grey", "symbol": "circle"},
                                                  {"policy": "quest", "color": "#ff0000", "symbol": "square"}])"));
   CHECK(c["signals"]["scored"] == false);
@@ -246,6 +253,16 @@ TEST_CASE("a choice draws the front and the best settings once each") {
   CHECK(c["unused"] == json({"color"}));
   CHECK(c["data"]["points"][0]["score"] == Approx(97.5));
   CHECK(c["data"]["points"][0]["cost"] == "0.123");
+  CHECK(c["signals"]["priced"] == false);  // the other points have no cost: the axis stays memory
+  CHECK(column(c["data"]["points"], "x") == column(c["data"]["points"], "hbm"));
+  double cost = 0.1;
+  for (const char* list : {"best", "front"}) {
+    for (json& e : data[list]) e["metrics"]["cost_per_million_tokens"] = cost += 0.1, e["config"]["hardware"] = "h200";
+  }
+  c = chart("choose", data);
+  CHECK(c["signals"]["priced"] == true);
+  CHECK(c["signals"]["several_machines"] == false);
+  CHECK(c["data"]["points"][1]["x"] == Approx(0.3));
   CHECK(chart("choose", {{"best", json::array()}, {"front", json::array()}}).is_null());
 }
 
@@ -306,7 +323,7 @@ TEST_CASE("changes are ratios, filled if they are beyond their intervals, and ch
   CHECK(column(rows, "text") == json({"0.5", "1.1", "+0.2 %"}));
   CHECK(c.at("signals").at("least") == 0.4);
   CHECK(c.at("signals").at("most") == 1.2);
-  CHECK(c.at("signals").at("x_title") == "time to first token, b / a");
+  CHECK(c.at("signals").at("x_title") == "time to first token of the whole batch, b / a");
   CHECK(c.at("scales").at("x").at("type") == "linear");
 }
 

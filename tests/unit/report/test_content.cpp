@@ -73,8 +73,8 @@ using Texts = std::vector<std::string>;
 
 TEST_CASE("the page lists the metrics that have an alias, and no operation kinds") {
   const json list = kvcast::report::page_metrics_json();
-  CHECK(list[0] == json::parse(R"({"field": "tps", "path": "decode.tokens_per_s", "label": "Decode throughput",
-    "short": "tokens/s", "unit": "tokens/s", "scale": 1.0, "format": ",.4r", "table": true})"));
+  CHECK(list[0] == json::parse(R"({"field": "latency", "path": "request.latency_s", "label": "Latency of a request",
+    "short": "latency", "unit": "s", "scale": 1.0, "format": ",.3r", "table": true})"));
   for (const json& metric : list) {
     const std::string field = metric["field"];
     CHECK(field.find('.') == std::string::npos);
@@ -98,7 +98,7 @@ TEST_CASE("an experiment's setting, metrics, intervals, origins and memory are c
   const Content content = sweep.read();
   const auto& e = content.experiments;
   json first = e.objects()[0];
-  const json expected = json::parse(R"({"id": 0, "key": "0000", "status": "ok", "model": "llama-3.1-8b",
+  const json expected = json::parse(R"({"id": 0, "key": "0000", "status": "ok", "fit": "fits", "model": "llama-3.1-8b",
     "hardware": "h200", "policy": "quest", "series": "quest", "split": "0.5", "split_value": 0.5, "context": 32768,
     "decode_tokens": 512, "batch": 2, "budget": 1024, "tps": 200, "origin_tps": "fitted", "tpot": 0.01,
     "hbm": 50000000000, "hbm_low": 42000000000, "hbm_high": 58000000000, "origin_hbm": "assumed", "recall": 0.9,
@@ -112,7 +112,7 @@ TEST_CASE("an experiment's setting, metrics, intervals, origins and memory are c
   CHECK_FALSE(first.contains("predicted"));
   CHECK_FALSE(first.contains("error"));
   json second = e.objects()[1];
-  const json of_misfit = json::parse(R"({"status": "oom", "policy": "full", "oom_pool": "hbm",
+  const json of_misfit = json::parse(R"({"status": "oom", "fit": "does not fit", "policy": "full", "oom_pool": "hbm",
          "oom_moment": "prefill", "oom_requested": 30, "oom_in_use": 20, "oom_capacity": 40})");
   for (const auto& [column, value] : of_misfit.items()) {
     INFO(column);
