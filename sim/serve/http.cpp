@@ -211,7 +211,7 @@ class Server::Impl {
   }
 
   awaitable<void> serve_one(Connection connection) {
-    if (connections_ > limits_.connections) {
+    if (connections_ > limits_.connections && !drop_slowest()) {
       connection->expires_after(std::chrono::seconds(1));
       co_return co_await send(connection, 503, error_body("too many connections"));
     }
@@ -221,7 +221,9 @@ class Server::Impl {
     parser.body_limit(limits_.body_bytes);
     connection->expires_after(limits_.reading);
     boost::system::error_code error;
+    reading_.push_back(connection);
     co_await http::async_read(*connection, buffer, parser, net::redirect_error(net::use_awaitable, error));
+    std::erase(reading_, connection);
     if (error == http::error::body_limit) {
       co_return co_await send(connection, 413,
                               error_body(fmt::format("a request has at most {} bytes", limits_.body_bytes)));
@@ -240,6 +242,16 @@ class Server::Impl {
                                                 std::string(message[http::field::origin]), reached(*connection));
     if (!why.empty()) co_return co_await send(connection, 403, error_body(why));
     co_await answer(connection, message);
+  }
+
+  // Makes room for a new connection: closes the one that has been sending its request for the longest time. Clients
+  // that are slow on purpose cannot keep others out.
+  bool drop_slowest() {
+    if (reading_.empty()) return false;
+    boost::system::error_code ignored;
+    reading_.front()->socket().close(ignored);
+    reading_.pop_front();
+    return true;
   }
 
   // The address of this machine that the client has connected to, as a Host writes it.
@@ -400,6 +412,7 @@ class Server::Impl {
   // calls of the handler that wait or run, including those whose clients have disconnected
   std::atomic<int> unfinished_{0};
   std::set<Connection> open_;
+  std::deque<Connection> reading_;  // whose requests have not arrived, in order of their beginning
   std::set<std::shared_ptr<Exchange>> running_;
 };
 

@@ -24,9 +24,9 @@ struct Limits {
   std::chrono::milliseconds reading{10'000};     // from the first byte of a request to its last
   std::chrono::milliseconds writing{30'000};     // until the client takes a part of the answer
   std::chrono::milliseconds answering{600'000};  // for a whole answer
-  int connections = 64;                          // at a time; further ones get 503
-  int answers = 2;                               // computed at a time
-  int waiting = 16;                              // requests that wait for their turn; further ones get 503
+  int connections = 64;  // at a time; one more takes the place of the slowest sender, or gets 503
+  int answers = 2;       // computed at a time
+  int waiting = 16;      // requests that wait for their turn; further ones get 503
 };
 
 struct Request {
@@ -40,9 +40,10 @@ struct Request {
 class Reply {
  public:
   virtual ~Reply() = default;
-  // Sends the whole answer.
+  // Sends the whole answer, unless lines have been sent.
   virtual void send(int status, std::string content_type, std::string body) = 0;
   // Sends one line of an answer that consists of lines of JSON (application/x-ndjson); the first call begins it.
+  // Does nothing after a whole answer.
   virtual void line(std::string json) = 0;
   // Requested when the client has disconnected, the time for the answer is over, or the server stops.
   virtual std::stop_token stop() const = 0;

@@ -79,20 +79,19 @@ class Planner::Impl {
   }
 
   void answer(const Request& request, Reply& reply) {
-    bool begun = false;
     try {
       const config::Node config = read_body(request);
       if (request.path == "/api/run") return run(config, request.query, reply);
-      if (request.path == "/api/sweep") return sweep(config, request.query, reply, begun);
-      if (request.path == "/api/plan") return plan(config, reply, begun);
+      if (request.path == "/api/sweep") return sweep(config, request.query, reply);
+      if (request.path == "/api/plan") return plan(config, reply);
       reply.send(404, kJsonType, error_text(fmt::format("nothing at {}", request.path)));
     } catch (const Cancelled&) {  // nobody waits for an answer
     } catch (const UserError& error) {
       const std::string text = client_text(error);
       if (text != error.what()) fmt::print(stderr, "kvcast: {}\n", error.what());
-      refuse(400, text, reply, begun);
+      refuse(400, text, reply);
     } catch (const std::bad_alloc&) {
-      refuse(503, "this machine has too little memory for that request", reply, begun);
+      refuse(503, "this machine has too little memory for that request", reply);
     }
   }
 
@@ -101,9 +100,10 @@ class Planner::Impl {
     return json{{"error", what}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
 
-  static void refuse(int status, const std::string& why, Reply& reply, bool begun) {
-    if (begun) return reply.line(json{{"error", why}}.dump(-1, ' ', false, json::error_handler_t::replace));
+  // The whole answer, or the last line of one that has begun.
+  static void refuse(int status, const std::string& why, Reply& reply) {
     reply.send(status, kJsonType, error_text(why));
+    reply.line(json{{"error", why}}.dump(-1, ' ', false, json::error_handler_t::replace));
   }
 
   study::StudyOptions study_options(const Reply& reply) {
@@ -136,7 +136,7 @@ class Planner::Impl {
     reply.send(200, kJsonType, text + "\n");
   }
 
-  void sweep(const config::Node& config, const std::string& query, Reply& reply, bool& begun) {
+  void sweep(const config::Node& config, const std::string& query, Reply& reply) {
     const auto timeline = timeline_of(query);
     std::vector<study::Point> points;
     for (config::SweepPoint& point : config::expand_sweep(config)) {
@@ -146,7 +146,6 @@ class Planner::Impl {
     const std::size_t count = points.size();
     study::StudyOptions options = study_options(reply);
     const study::Plan plan(std::move(points), options.cancel);
-    begun = true;
     options.score_advance = progress(reply);
     study::run(plan, options, [&](const study::Task& task, result::Result&& result) {
       json swept = json::object();
@@ -156,9 +155,8 @@ class Planner::Impl {
     reply.line(json{{"done", count}}.dump());
   }
 
-  void plan(const config::Node& config, Reply& reply, bool& begun) {
+  void plan(const config::Node& config, Reply& reply) {
     const auto questions = plan::read_plan(config);
-    begun = true;
     study::StudyOptions options = study_options(reply);
     options.score_advance = progress(reply);
     report::Machines machines;

@@ -1,5 +1,5 @@
-// What the system does not grant: memory, files that are none, a folder that is deleted meanwhile. Each is an error with
-// a name. An alarm ends a program that waits for ever.
+// What the system does not grant: memory, files that are none, a folder that is deleted meanwhile. Each is an error
+// with a name. An alarm ends a program that waits for ever.
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -45,7 +45,8 @@ TEST_CASE("wherever a file may be named, a pipe or a device is refused at once")
           "model: " + file + "\nhardware: h100-sxm\npolicy: full\n",
           "model: llama-3.2-1b\nhardware: " + file + "\npolicy: full\n",
           "model: llama-3.2-1b\nhardware: {like: h100-sxm, host: " + file + "}\npolicy: full\n",
-          "model: llama-3.2-1b\nhardware: h100-sxm\npolicy: full\nworkload: {prompt_tokens: 512}\nscore: " + file + "\n"}) {
+          "model: llama-3.2-1b\nhardware: h100-sxm\npolicy: full\nworkload: {prompt_tokens: 512}\nscore: " + file +
+              "\n"}) {
       INFO(text);
       const Output o = bounded({"run", scratch.write("run.yaml", text)});
       INFO(o.err);
@@ -81,8 +82,8 @@ TEST_CASE("a sweep whose folder is deleted meanwhile fails, and names it") {
   const std::string config = scratch.write(
       "sweep.yaml", with("trace: {recipe: needle, layers: 1, steps: 4}\nsweep:\n  workload.prompt_tokens: [4096, 5000, "
                          "6000, 7000]\n  policy: [full, {name: quest, budget: 64}]\n"));
-  const pid_t child = start({"sweep", config, "-o", scratch / "s", "-j", "1"}, scratch / "out", scratch / "err",
-                            [] { alarm(kAlarm); });
+  const pid_t child =
+      start({"sweep", config, "-o", scratch / "s", "-j", "1"}, scratch / "out", scratch / "err", [] { alarm(kAlarm); });
   for (int turn = 0; slurp(scratch / "err").find("in the store already") == std::string::npos; ++turn) {
     REQUIRE(turn < 60'000);
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -8,7 +8,9 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "base/error.hpp"
 #include "serve/http.hpp"
@@ -279,6 +281,19 @@ TEST_CASE("a client that floods its connection while it waits is dropped") {
   for (int i = 0; i < 200 && !stopped; ++i) client.write(std::string(1000, 'x'));
   wait_for(stopped);
   CHECK(stopped);
+}
+
+TEST_CASE("slow clients cannot keep others out") {
+  Limits limits;
+  limits.connections = 3;
+  const Running server(echo, limits);
+  std::vector<std::unique_ptr<Client>> slow;
+  for (int i = 0; i < 6; ++i) {
+    slow.push_back(std::make_unique<Client>(server.url()));
+    slow.back()->write("GET / HTT");
+  }
+  for (int i = 0; i < 10; ++i) CHECK(is(server.ask(server.head("GET /")), 200));
+  CHECK(slow.front()->read().empty());
 }
 
 TEST_CASE("requests that two readers could understand differently are rejected") {
