@@ -35,8 +35,11 @@ int guarded(const std::function<int()>& program) {
   } catch (const OutputError& error) {
     fmt::print(stderr, "kvcast: {}\n", shortened(error.what()));
     return kAnythingElse;
+  } catch (const NoMemory& error) {
+    fmt::print(stderr, "kvcast: {}\n", error.what());
+    return kInputIsWrong;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "kvcast: this machine has too little memory for that input\n");
+    fmt::print(stderr, "kvcast: too little memory for that input\n");
     return kInputIsWrong;
   } catch (const std::exception& error) {
     const auto* const system = dynamic_cast<const std::system_error*>(&error);

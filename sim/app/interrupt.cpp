@@ -4,10 +4,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "base/temporary.hpp"
@@ -43,6 +46,24 @@ extern "C" void note_signal(int signal) {
   _exit(128 + signal);
 }
 
+// Reads signals for the rest of the program's life.
+void read_signals(int in) {
+  // Work that was requested to stop does so at once. What does not, such as a read from a disk that hangs, does not
+  // keep the program alive.
+  constexpr int kGraceMs = 900;
+  int requested = 0;
+  for (;;) {
+    pollfd ready{in, POLLIN, 0};
+    const int n = ::poll(&ready, 1, requested == 0 ? -1 : kGraceMs);
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0) end_by(requested);
+    unsigned char signal = 0;
+    if (n < 0 || ::read(in, &signal, 1) != 1) return;
+    handle_signal(signal);
+    requested = signal;
+  }
+}
+
 }  // namespace
 
 void handle_signal(int signal) {
@@ -50,8 +71,7 @@ void handle_signal(int signal) {
   const std::lock_guard lock(now.mutex);
   if (now.stop == nullptr || now.stop->signal_ != 0) end_by(signal);
   now.stop->signal_ = signal;
-  fmt::print(stderr, "\nkvcast: stopping after the running experiments; a second signal ends it at once. {}\n",
-             now.stop->how_to_go_on_);
+  fmt::print(stderr, "\nkvcast: stopping{}\n", now.stop->how_to_go_on_);
   now.stop->source_.request_stop();
 }
 
@@ -60,9 +80,11 @@ void end_cleanly_on_signals() {
   if (::pipe2(ends, O_CLOEXEC) != 0) return;  // signals then end the program by default
   written_end = ends[1];
   current();  // made before any thread needs it
-  std::thread([in = ends[0]] {
-    for (unsigned char signal = 0; ::read(in, &signal, 1) == 1;) handle_signal(signal);
-  }).detach();
+  try {
+    std::thread(read_signals, ends[0]).detach();
+  } catch (const std::system_error&) {
+    return;
+  }
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is reported like a full disk
   for (const int signal : {SIGINT, SIGTERM}) {
     struct sigaction action = {};

@@ -99,6 +99,17 @@ void print_text(const std::string& policy, const replay::ReplayResult& r, const 
       bytes(r.traffic.hbm_read), bytes(r.traffic.h2d), bytes(r.traffic.d2h), bytes(r.traffic.cpu_dram));
 }
 
+// A policy that the trace does not suit is named together with the trace.
+replay::ReplayResult replayed(const ReplayOptions& options, const config::PolicyChoice& choice,
+                              const trace::Trace& trace, policy::Policy& policy) {
+  const auto layers = replay::prepare(trace, hardware_threads());
+  try {
+    return replay::replay(layers, policy, {hardware_threads(), !options.selections.empty()});
+  } catch (const UserError& why) {
+    throw UserError(choice.named_at, fmt::format("on {}: {}", options.trace, why.what()));
+  }
+}
+
 int run(const ReplayOptions& options) {
   const config::PolicyChoice choice = read_choice(options);
   std::vector<std::string> inputs = policy::named_files(policy::find_policy(choice), choice.parameters).paths;
@@ -110,8 +121,7 @@ int run(const ReplayOptions& options) {
   const bool captured = trace->info().source == "captured";
   const auto policy = policy::make_policy(descriptor, choice.parameters, lengths,
                                           captured ? study::profile_of_model(trace->info().model, choice) : nullptr);
-  const replay::ReplayResult result = replay::replay(replay::prepare(*trace, hardware_threads()), *policy,
-                                                     {hardware_threads(), !options.selections.empty()});
+  const replay::ReplayResult result = replayed(options, choice, *trace, *policy);
   if (!options.selections.empty()) {
     WholeFile out(options.selections);
     replay::write_selections(result, out.stream(), trace->identity());

@@ -1,12 +1,19 @@
 // kvcast serve: the planner's page and its JSON API, on this machine.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
+#include <stop_token>
 
 #include "app/commands.hpp"
+#include "app/interrupt.hpp"
 #include "base/parallel.hpp"
+#include "config/section.hpp"
 #include "serve/catalogue.hpp"
+#include "serve/client_text.hpp"
 #include "serve/http.hpp"
 #include "serve/page.hpp"
 #include "serve/planner.hpp"
@@ -16,23 +23,42 @@ namespace {
 
 struct ServeOptions {
   serve::Server::Address address{"127.0.0.1", 8642};
+  std::string memory;  // of a request; empty: see memory_of_request
   int jobs = 0;
 };
+
+// Requests that are answered together may take half of the memory together.
+double memory_of_request(const ServeOptions& options, const serve::Limits& limits) {
+  if (!options.memory.empty()) {
+    return config::read_quantity(config::Node::scalar(options.memory, {"--memory", 1, 1}), "--memory",
+                                 Dimension::kBytes, 1e6, 1e15);
+  }
+  constexpr double kMost = 4e9;
+  const double there = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  return std::min(kMost, there / 2 / limits.answers);
+}
 
 int serve_page(const ServeOptions& options) {
   const serve::Limits limits;
   const report::Assets assets = report::load_assets({});
-  serve::Planner planner(options.jobs > 0 ? options.jobs : hardware_threads(), assets);
-  const nlohmann::json catalogue = serve::catalogue_json();
-  for (const nlohmann::json& error : catalogue["left_out"]) {
-    fmt::print(stderr, "kvcast: {}; the page leaves this machine out\n", error.get<std::string>());
-  }
+  const int threads = options.jobs > 0 ? options.jobs : hardware_threads();
+  // What takes longer would not be answered in time.
+  const double seconds = threads * std::chrono::duration<double>(limits.answering).count();
+  serve::Planner planner(threads, assets, {memory_of_request(options, limits), seconds});
+  SourceLocation request;
+  request.from_request = true;
+  const nlohmann::json catalogue = serve::catalogue_json(request, [](const UserError& error) {
+    const std::string text = serve::client_text(error);
+    if (text != error.what()) fmt::print(stderr, "kvcast: {}; the page leaves it out\n", error.what());
+    return text;
+  });
   serve::Server server(
       options.address, limits,
       {{"/", {"text/html; charset=utf-8", serve::planner_page(assets)}},
        {"/api/catalogue", {"application/json", catalogue.dump()}}},
       [&planner](const serve::Request& request, serve::Reply& reply) { planner.answer(request, reply); });
-  server.stop_on_signals();
+  const Stop stop("");
+  const std::stop_callback on_signal(stop.cancel().token(), [&server] { server.stop(); });
   fmt::print("{}\n", server.url());
   std::fflush(stdout);
   fmt::print(stderr, "The planner's page is at this address until Ctrl-C.\n");
@@ -51,6 +77,13 @@ void add_serve(CLI::App& app, int& result) {
       ->add_option("--host", options->address.host,
                    "the address to listen on; with 0.0.0.0 other machines can open the page")
       ->capture_default_str();
+  command
+      ->add_option("--allow-host", options->address.allowed_hosts,
+                   "a further name of this server, NAME or NAME:PORT, such as that of a proxy; may be repeated")
+      ->allow_extra_args(false);
+  command->add_option("--memory", options->memory,
+                      "the most memory that a request may take, by an estimate made before it is begun (default: 4 GB, "
+                      "or a quarter of this machine's)");
   command->add_option("-j,--jobs", options->jobs, "threads for each request (default: all cores)")
       ->check(CLI::Range(1, 1024));
   command->callback([options, &result] { result = serve_page(*options); });

@@ -99,17 +99,16 @@ study::Plan first_part(SweepPoints& points, const config::Node& config) {
 // first to inspect all experiments, then to run them.
 class Sweep {
  public:
-  Sweep(const SweepOptions& options, const config::Node& config)
+  Sweep(const SweepOptions& options, const config::Node& config, const Cancel& cancel)
       : options_(options),
         config_(config),
         shard_(parse_shard(options.shard)),
-        stop_(fmt::format("The same command resumes; finished experiments are in {}.", options.dir)),
-        points_(config),
+        points_(config, cancel),
         part_(first_part(points_, config)),
         store_(store::Store::open(options.dir, store::Store::Open::kCreate)),
         replays_(store_),
         study_(sweep_study(options)) {
-    study_.replays = &replays_, study_.stop = stop_.token();
+    study_.replays = &replays_, study_.cancel = cancel;
   }
 
   int run(const RunPlan& run_plan) {
@@ -117,7 +116,6 @@ class Sweep {
       fmt::print(stderr, "{}; the row is dropped, and its experiment runs again if it belongs to this sweep\n", damage);
     }
     look();
-    if (stop_.code() != 0) return stop_.code();
     tell_of_others();
     describe();
     fmt::print(stderr, "{}, {} of them in the store already\n", experiments_text(total_), there_);
@@ -130,7 +128,7 @@ class Sweep {
       };
       run_pending(run_plan, finished);
     }
-    if (stop_.code() != 0) return stop_.code();
+    study_.cancel.check();  // a plan that other processes run ends early instead
     if (shard_.count > 1) fmt::print("This is shard {} of {}.\n", shard_.index, shard_.count);
     return conclude(store_, config_, options_.dir, study_, is_concluded_);
   }
@@ -144,7 +142,7 @@ class Sweep {
   };
 
   void look() {
-    for (std::size_t begin = 0; begin < points_.size() && stop_.code() == 0; begin += kPart) {
+    for (std::size_t begin = 0; begin < points_.size(); begin += kPart) {
       if (begin > 0) take(numbers(begin, std::min(begin + kPart, points_.size())));
       solve(part_, study_);
       for (const study::Task& task : part_.tasks()) look_at(task);
@@ -188,7 +186,7 @@ class Sweep {
       part_.drop([&wanted](const study::Task& task) { return wanted.count(task.index) == 0; });
       return run_part(part_, run_plan, finished);
     }
-    for (std::size_t begin = 0; begin < pending_.size() && stop_.code() == 0; begin += kPart) {
+    for (std::size_t begin = 0; begin < pending_.size(); begin += kPart) {
       std::vector<std::size_t> indices;
       for (std::size_t i = begin; i < std::min(begin + kPart, pending_.size()); ++i) {
         indices.push_back(pending_[i].index);
@@ -244,7 +242,6 @@ class Sweep {
   const SweepOptions& options_;
   const config::Node& config_;
   Shard shard_;
-  Stop stop_;
   SweepPoints points_;
   study::Plan part_;  // the current part
   store::Store store_;
@@ -287,7 +284,12 @@ study::StudyOptions sweep_study(const SweepOptions& options) {
 
 int sweep(const SweepOptions& options, const RunPlan& run_plan) {
   const config::Node config = sweep_config(options);
-  return Sweep(options, config).run(run_plan);
+  const Stop stop(fmt::format(". The same command resumes; finished experiments are in {}.", options.dir));
+  try {
+    return Sweep(options, config, stop.cancel()).run(run_plan);
+  } catch (const Cancelled&) {
+    return stop.code();
+  }
 }
 
 int sweep(const SweepOptions& options) { return sweep(options, study::run); }

@@ -34,7 +34,8 @@ study::StudyOptions sweep_study(const SweepOptions& options);
 // Plans of any points of a sweep, by their indices. Equal files and programs give equal plans in every process.
 class SweepPoints {
  public:
-  explicit SweepPoints(const config::Node& config) : grid_(config) {}
+  explicit SweepPoints(const config::Node& config, const Cancel& cancel = {})
+      : grid_(config, cancel), preparer_(cancel) {}
   std::size_t size() const { return grid_.size(); }
   study::Plan plan(const std::vector<std::size_t>& indices);
 

@@ -24,8 +24,7 @@ std::string with_known(const std::string& what, const std::vector<std::string>& 
 }  // namespace
 
 UserError::UserError(const SourceLocation& where, const std::string& what, const std::vector<std::string>& known)
-    : std::runtime_error(shortened(format_location(where) + with_known(what, known))),
-      located_(!where.file.empty() || where.line > 0) {}
+    : std::runtime_error(shortened(format_location(where) + with_known(what, known))), where_(where) {}
 
 void invariant_broken(const char* expression, const char* file, int line) {
   std::fprintf(stderr, "kvcast: broken invariant at %s:%d: %s\nThis is a defect of kvcast, not of your input.\n", file,

@@ -14,6 +14,7 @@ struct SourceLocation {
   std::string file;
   int line = 0;
   int column = 0;
+  bool from_request = false;  // of a client's text: it may name listed files only, and states smaller sweeps
 };
 
 // An error that the user can correct. what() reads "file:line:col: what; known: a, b, c".
@@ -22,10 +23,11 @@ class UserError : public std::runtime_error {
   explicit UserError(const std::string& what) : std::runtime_error(what) {}
   UserError(const SourceLocation& where, const std::string& what, const std::vector<std::string>& known = {});
 
-  bool located() const { return located_; }
+  bool located() const { return !where_.file.empty() || where_.line > 0; }
+  const SourceLocation& where() const { return where_; }
 
  private:
-  bool located_ = false;
+  SourceLocation where_;
 };
 
 // "file:line:col: " with the unknown parts left out.

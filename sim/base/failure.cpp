@@ -6,6 +6,10 @@
 
 namespace kvcast {
 
+NoMemory::NoMemory(std::size_t bytes, const std::string& wanted_for)
+    : text_(std::make_shared<const std::string>(fmt::format("too little memory: this needs {:.2f} GB more, for {}",
+                                                            static_cast<double>(bytes) / 1e9, wanted_for))) {}
+
 std::string cannot_be_written(int error) {
   return error == 0 ? "cannot be written" : fmt::format("cannot be written: {}", std::strerror(error));
 }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -12,6 +14,16 @@ namespace kvcast {
 class OutputError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// Memory that the system did not grant: "too little memory: 1.2 GB for the keys of a layer".
+class NoMemory : public std::bad_alloc {
+ public:
+  NoMemory(std::size_t bytes, const std::string& wanted_for);
+  const char* what() const noexcept override { return text_->c_str(); }
+
+ private:
+  std::shared_ptr<const std::string> text_;  // copying an exception must not throw
 };
 
 // "cannot be written: No space left on device", of an errno; without a reason if it is 0.

@@ -1,11 +1,15 @@
 #include "base/floats.hpp"
 
+#include <new>
+
+#include "base/failure.hpp"
 #include "base/large_pages.hpp"
 
 namespace kvcast {
 
-Floats uninitialised_floats(std::size_t n) {
-  auto floats = std::make_unique_for_overwrite<float[]>(n);
+Floats uninitialised_floats(std::size_t n, const char* wanted_for) {
+  Floats floats(new (std::nothrow) float[n]);
+  if (floats == nullptr) throw NoMemory(n * sizeof(float), wanted_for);
   advise_large_pages(floats.get(), n * sizeof(float));
   return floats;
 }

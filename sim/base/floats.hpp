@@ -10,7 +10,8 @@ namespace kvcast {
 // system has them. With large pages, predicting scores at 16K and 32K tokens spends a fifth less time in the system (2
 // % of the total).
 using Floats = std::unique_ptr<float[]>;
-Floats uninitialised_floats(std::size_t n);
+// Throws NoMemory, which says what it was wanted for.
+Floats uninitialised_floats(std::size_t n, const char* wanted_for = "the layers of a trace");
 
 // Floats that a loop processes at once: its independent partial results. SimdFloats may be at any address of an array.
 inline constexpr std::size_t kSimdWidth = 8;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 
+#include "base/blas.hpp"
 #include "base/error.hpp"
 #include "base/floats.hpp"
 #include "base/log_sum_exp.hpp"
@@ -11,7 +11,6 @@
 extern "C" {
 void cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float* a, int lda,
                  const float* b, int ldb, float beta, float* c, int ldc);
-void openblas_set_num_threads(int n);
 }
 
 namespace kvcast {
@@ -21,10 +20,13 @@ constexpr int kRowMajor = 101;
 constexpr int kNoTrans = 111;
 constexpr int kTrans = 112;
 
-// kvcast spreads work over threads itself; threads of the BLAS below would compete with them.
-void use_one_blas_thread() {
-  static std::once_flag once;
-  std::call_once(once, [] { openblas_set_num_threads(1); });
+// Multiply-adds between two looks at a request to stop: about a third of a second on one slow core.
+constexpr std::size_t kMostProducts = std::size_t{1} << 32;
+constexpr std::size_t kLeastRows = 64;  // of a part: fewer would read the other matrix too often
+
+// Size of the parts into which n rows are cut, a multiple of kLeastRows unless it is all of them.
+std::size_t part_of(std::size_t n, std::size_t most) {
+  return n <= most ? n : std::min(n, std::max(kLeastRows, most / kLeastRows * kLeastRows));
 }
 
 // exp(x) for x ≤ 0 by 2^i · p(f): relative error below 3e-7, and simple enough that the compiler vectorises the loop.
@@ -110,19 +112,30 @@ float largest_of(std::span<const float> x, float scale) {
   return *std::max_element(largest, largest + kSimdWidth);
 }
 
-void multiply_transposed(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride) {
+void multiply_transposed(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride,
+                         const Cancel& cancel) {
   KVCAST_CHECK(a.cols == b.cols && out_stride >= b.rows);
   if (a.rows == 0 || b.rows == 0) return;
-  use_one_blas_thread();
-  cblas_sgemm(kRowMajor, kNoTrans, kTrans, static_cast<int>(a.rows), static_cast<int>(b.rows), static_cast<int>(a.cols),
-              1.0f, a.data, static_cast<int>(a.stride), b.data, static_cast<int>(b.stride), 0.0f, out,
-              static_cast<int>(out_stride));
+  const BlasTurn turn;
+  // Parts depend on the shapes alone, so that results do not depend on who may stop the work.
+  const std::size_t columns =
+      part_of(b.rows, kMostProducts / std::min(a.rows, kLeastRows) / std::max<std::size_t>(1, a.cols));
+  const std::size_t rows = part_of(a.rows, kMostProducts / columns / std::max<std::size_t>(1, a.cols));
+  for (std::size_t i = 0; i < a.rows; i += rows) {
+    for (std::size_t j = 0; j < b.rows; j += columns) {
+      cancel.check();
+      cblas_sgemm(kRowMajor, kNoTrans, kTrans, static_cast<int>(std::min(rows, a.rows - i)),
+                  static_cast<int>(std::min(columns, b.rows - j)), static_cast<int>(a.cols), 1.0f, a.row(i),
+                  static_cast<int>(a.stride), b.row(j), static_cast<int>(b.stride), 0.0f, out + i * out_stride + j,
+                  static_cast<int>(out_stride));
+    }
+  }
 }
 
 void multiply(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride) {
   KVCAST_CHECK(a.cols == b.rows && out_stride >= b.cols);
   if (a.rows == 0 || b.cols == 0) return;
-  use_one_blas_thread();
+  const BlasTurn turn;
   cblas_sgemm(kRowMajor, kNoTrans, kNoTrans, static_cast<int>(a.rows), static_cast<int>(b.cols),
               static_cast<int>(a.cols), 1.0f, a.data, static_cast<int>(a.stride), b.data, static_cast<int>(b.stride),
               0.0f, out, static_cast<int>(out_stride));

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/cancel.hpp"
+
 namespace kvcast {
 
 // A rows × cols matrix, row-major, with `stride` floats from one row to the next. Does not own its data.
@@ -18,8 +20,10 @@ struct MatrixView {
 };
 
 // out[i][j] = Σ_c a[i][c] · b[j][c]: scores of a's rows (queries) against b's rows (keys). out is a.rows × b.rows with
-// row stride out_stride ≥ b.rows. Single-threaded and without hidden state; OpenBLAS does the work.
-void multiply_transposed(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride);
+// row stride out_stride ≥ b.rows. Single-threaded and without hidden state; OpenBLAS does the work. Throws Cancelled,
+// and NoMemory if there is none for OpenBLAS (base/blas.hpp).
+void multiply_transposed(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride,
+                         const Cancel& cancel = {});
 
 // out[i][j] = Σ_c a[i][c] · b[c][j]: sums of b's rows (values) weighted by a's. out is a.rows × b.cols with row stride
 // out_stride ≥ b.cols.

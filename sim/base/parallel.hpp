@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace kvcast {
 inline int hardware_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 // Calls body(i) for 0 ≤ i < n on up to `threads` threads. Results must not depend on the order. The first exception
-// thrown is rethrown after all threads have ended.
+// thrown is rethrown after all threads have ended. Threads that the system does not grant are done without.
 template <typename Body>
 void parallel_for(std::size_t n, int threads, const Body& body) {
   const std::size_t workers = std::min<std::size_t>(n, static_cast<std::size_t>(std::max(1, threads)));
@@ -37,7 +38,11 @@ void parallel_for(std::size_t n, int threads, const Body& body) {
   };
   {
     std::vector<std::jthread> pool;
-    for (std::size_t w = 1; w < workers; ++w) pool.emplace_back(work);
+    pool.reserve(workers - 1);
+    try {
+      for (std::size_t w = 1; w < workers; ++w) pool.emplace_back(work);
+    } catch (const std::system_error&) {
+    }
     work();
   }
   if (failure) std::rethrow_exception(failure);

@@ -23,6 +23,11 @@ bool is_special(const std::string& path) {
 
 }  // namespace
 
+bool is_regular(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
 WholeFile::WholeFile(std::string path) : path_(std::move(path)), special_(is_special(path_)) {
   if (!special_) part_.emplace(path_ + ".part");
   if (path_.empty()) throw UserError("an output file has no name");
@@ -46,7 +51,7 @@ std::string read_whole_file(const std::string& path, const std::string& what) {
   const fs::file_status status = fs::status(path, unknown);
   std::string bytes;
   std::ifstream in;
-  if (fs::is_regular_file(status)) in.open(path, std::ios::binary);
+  if (is_regular(path)) in.open(path, std::ios::binary);
   if (in.is_open()) bytes.assign(std::istreambuf_iterator<char>(in), {});
   if (!in.is_open() || in.bad()) {
     const char* const why = fs::exists(status) && !fs::is_regular_file(status) ? " (not a file)" : "";

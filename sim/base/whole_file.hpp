@@ -30,6 +30,9 @@ class WholeFile {
 // Writes the text as a file. Throws UserError as above.
 void write_whole_file(const std::string& path, std::string_view text);
 
+// Returns whether there is a regular file: opening anything else, such as a device or a pipe, may never return.
+bool is_regular(const std::string& path);
+
 // Returns a file's bytes. Throws UserError ("cannot read <what>") if it cannot be read or is not a regular file: a
 // device or pipe may never end.
 std::string read_whole_file(const std::string& path, const std::string& what);

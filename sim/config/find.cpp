@@ -35,16 +35,22 @@ std::vector<fs::path> roots(const SourceLocation& asked_at) {
   return is_shipped(asked_at.file) ? std::vector{data, here} : std::vector{here, data};
 }
 
-std::optional<std::string> find_path(const std::string& name, const SourceLocation& asked_at) {
+std::optional<std::string> find_below_roots(const std::string& below, const SourceLocation& asked_at) {
   for (const fs::path& root : roots(asked_at)) {
-    if (is_file(root / name)) return tidy(root / name);
+    const bool found = asked_at.from_request ? is_own_file(root.string(), below) : is_file(root / below);
+    if (found) return tidy(root / below);
   }
   return {};
 }
 
+std::optional<std::string> find_path(const std::string& name, const SourceLocation& asked_at) {
+  return asked_at.from_request ? std::nullopt : find_below_roots(name, asked_at);
+}
+
 std::optional<std::string> find_name(const std::string& folder, const std::string& name,
                                      const SourceLocation& asked_at) {
-  return find_path("configs/" + folder + "/" + name + ".yaml", asked_at);
+  if (asked_at.from_request && name.find('/') != std::string::npos) return {};
+  return find_below_roots("configs/" + folder + "/" + name + ".yaml", asked_at);
 }
 
 enum class Spelling { kExact, kLoose };
@@ -65,7 +71,7 @@ bool answers_to(const Node& file, const std::string& name, Spelling spelling) {
 std::optional<std::string> find_alias(const std::string& folder, const std::string& name,
                                       const SourceLocation& asked_at, Spelling spelling, Unread& unread) {
   std::optional<std::string> found;
-  for (const std::string& candidate : names_in(folder)) {
+  for (const std::string& candidate : names_in(folder, asked_at)) {
     const std::optional<std::string> path = find_name(folder, candidate, asked_at);
     const bool is_stem = spelling == Spelling::kLoose && loose_name(candidate) == loose_name(name);
     if (!path || !(is_stem || unread.attempt([&] { return answers_to(load_yaml(*path), name, spelling); }))) continue;
@@ -82,19 +88,33 @@ std::optional<std::string> find_alias(const std::string& folder, const std::stri
 bool is_path(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".yaml"); }
 std::string stem_of(const std::string& path) { return fs::path(path).stem().string(); }
 
-std::vector<std::string> names_in(const std::string& folder) {
+bool is_own_file(const std::string& root, const std::string& below) {
+  std::error_code failure;
+  const fs::path home = fs::canonical(root, failure);
+  if (failure || !is_file(home / below)) return false;
+  const fs::path reached = fs::canonical(home / below, failure);
+  return !failure && reached == home / below;
+}
+
+void refuse_request_for_file(const SourceLocation& asked_at, const std::vector<std::string>& known) {
+  throw UserError(asked_at, "requests cannot name files, only what `kvcast models`, `hardware` and `policies` list",
+                  known);
+}
+
+std::vector<std::string> names_in(const std::string& folder, const SourceLocation& asked_at) {
   std::set<std::string> names;
-  for (const fs::path& root : roots({})) {
+  for (const fs::path& root : roots(asked_at)) {
     std::error_code failure;
     for (const auto& entry : fs::directory_iterator(root / "configs" / folder, failure)) {
-      if (entry.path().extension() == ".yaml" && is_file(entry.path())) names.insert(entry.path().stem().string());
+      const std::string name = entry.path().stem().string();
+      if (entry.path().extension() == ".yaml" && find_name(folder, name, asked_at)) names.insert(name);
     }
   }
   return {names.begin(), names.end()};
 }
 
-std::string Unread::text() const {
-  return errors_.empty() ? "" : fmt::format(" (not read: {})", fmt::join(errors_, "; "));
+std::string Unread::text(const SourceLocation& asked_at) const {
+  return asked_at.from_request || errors_.empty() ? "" : fmt::format(" (not read: {})", fmt::join(errors_, "; "));
 }
 
 void refuse_hidden_aliases(const std::string& folder, const std::string& file, const std::vector<std::string>& aliases,
@@ -111,8 +131,9 @@ void refuse_hidden_aliases(const std::string& folder, const std::string& file, c
 
 UserError not_found(const std::string& folder, const std::string& name, const SourceLocation& asked_at,
                     const std::vector<std::string>& known, const std::string& why) {
-  const std::string searched =
-      known.empty() ? fmt::format(", neither in the working directory nor in {}", data_dir()) : "";
+  const std::string searched = known.empty() && !asked_at.from_request
+                                   ? fmt::format(", neither in the working directory nor in {}", data_dir())
+                                   : "";
   return {asked_at,
           fmt::format("nothing named \"{}\" under configs/{}{}{}{}", shorten(name), folder, searched, why,
                       did_you_mean(name, known)),
@@ -121,15 +142,16 @@ UserError not_found(const std::string& folder, const std::string& name, const So
 
 std::optional<std::string> find_file(const std::string& below) { return find_path("configs/" + below, {}); }
 
-std::vector<std::string> config_files(const std::string& folder) {
+std::vector<std::string> config_files(const std::string& folder, const SourceLocation& asked_at) {
   std::vector<std::string> files;
-  for (const std::string& name : names_in(folder)) files.push_back(find_name(folder, name, {}).value());
+  for (const std::string& name : names_in(folder, asked_at)) files.push_back(find_name(folder, name, asked_at).value());
   return files;
 }
 
 std::optional<std::string> find_config_if_any(const std::string& folder, const std::string& name,
                                               const SourceLocation& asked_at) {
   if (!is_path(name)) return find_name(folder, name, asked_at);
+  if (asked_at.from_request) refuse_request_for_file(asked_at, names_in(folder, asked_at));
   const std::optional<std::string> path = find_path(name, asked_at);
   if (!path) throw UserError(asked_at, fmt::format("no such file: {}", shorten(name)));
   return path;
@@ -143,8 +165,9 @@ std::string find_config(const std::string& folder, const std::string& name, cons
     if (!path) path = find_alias(folder, name, asked_at, spelling, unread);
   }
   if (path) return *path;
+  if (asked_at.from_request && is_path(name)) refuse_request_for_file(asked_at, names_in(folder, asked_at));
   if (name.ends_with(".yaml")) throw UserError(asked_at, fmt::format("no such file: {}", shorten(name)));
-  throw not_found(folder, name, asked_at, names_in(folder), unread.text());
+  throw not_found(folder, name, asked_at, names_in(folder, asked_at), unread.text(asked_at));
 }
 
 }  // namespace kvcast::config

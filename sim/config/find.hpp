@@ -15,6 +15,10 @@ namespace kvcast::config {
 // name, or whose own name it is, ignoring case, '-', '_' and spaces if there is no exact match. A name with '/' or
 // ending in .yaml is a path relative to these. Throws UserError with the list of existing names, and for an alias that
 // several files claim. Files that cannot be read are passed over, and named by the error.
+//
+// A name that a request contains (asked_at.from_request) is never a path, and a file answers to it only if it lies in
+// configs/<folder> itself, not behind a link: whoever sends requests cannot choose what is read. Messages then leave
+// out what is wrong with other files.
 std::string find_config(const std::string& folder, const std::string& name, const SourceLocation& asked_at);
 
 // The same without aliases and without the error; returns nothing for a name (not a path) that has no file.
@@ -34,8 +38,8 @@ class Unread {
       return false;
     }
   }
-  // " (not read: FILE: why; ...)", or nothing.
-  std::string text() const;
+  // " (not read: FILE: why; ...)", or nothing; nothing for a request, which must not learn what is in files.
+  std::string text(const SourceLocation& asked_at) const;
 
  private:
   std::set<std::string> errors_;
@@ -54,13 +58,19 @@ UserError not_found(const std::string& folder, const std::string& name, const So
 // Returns the path of configs/<below> from the working directory, then from the data folder; nothing if there is none.
 std::optional<std::string> find_file(const std::string& below);
 
+// Returns whether the file root/below is a regular one that is reached without links below `root`.
+bool is_own_file(const std::string& root, const std::string& below);
+// Throws UserError: a request named a file.
+[[noreturn]] void refuse_request_for_file(const SourceLocation& asked_at, const std::vector<std::string>& known = {});
+
 // Returns whether a name is a path: it contains '/' or ends in .yaml.
 bool is_path(const std::string& name);
 // Returns the name of a file without folder and extension.
 std::string stem_of(const std::string& path);
 
-// The names of the YAML files of configs/<folder>, in order, and the files.
-std::vector<std::string> names_in(const std::string& folder);
-std::vector<std::string> config_files(const std::string& folder);
+// The names of the YAML files of configs/<folder>, in order, and the files; those that a request may name if `asked_at`
+// is in one.
+std::vector<std::string> names_in(const std::string& folder, const SourceLocation& asked_at = {});
+std::vector<std::string> config_files(const std::string& folder, const SourceLocation& asked_at = {});
 
 }  // namespace kvcast::config

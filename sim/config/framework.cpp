@@ -234,7 +234,7 @@ std::string find_framework(const std::string& name, const SourceLocation& where)
   std::vector<std::string> known;
   std::optional<std::string> found;  // the file of this name in another spelling, or the one that covers the version
   Unread unread;
-  for (const std::string& path : config_files("frameworks")) {
+  for (const std::string& path : config_files("frameworks", where)) {
     known.push_back(stem_of(path));
     if (loose_name(known.back()) == loose_name(name)) found = path;
     if (version.empty() || loose_name(split_name(known.back()).first) != loose_name(family)) continue;
@@ -248,7 +248,7 @@ std::string find_framework(const std::string& name, const SourceLocation& where)
   if (found) return *found;
   const std::string why = version.empty() ? "" : fmt::format(", and no file of \"{}\" covers this version", family);
   const bool is_family = std::ranges::find(known, family) != known.end();
-  throw not_found("frameworks", name, where, known, (is_family ? why : "") + unread.text());
+  throw not_found("frameworks", name, where, known, (is_family ? why : "") + unread.text(where));
 }
 
 FrameworkFile read_framework_file(const std::string& path) { return read_file(path, {}); }

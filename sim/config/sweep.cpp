@@ -10,8 +10,6 @@
 namespace kvcast::config {
 namespace {
 
-constexpr std::size_t kMaxPoints = 1'000'000;
-
 using Setting = SweepSetting;
 using Alternative = SweepAlternative;
 using Axis = SweepAxis;
@@ -72,15 +70,20 @@ Axis axis_of_list(const std::string& path, const Node& list) {
   return axis;
 }
 
-[[noreturn]] void too_many(const SourceLocation& where) {
-  throw UserError(where, fmt::format("sweep: more than {} points", kMaxPoints));
+void refuse_too_many(std::size_t points, const SourceLocation& where) {
+  const std::size_t most = where.from_request ? kMostPointsOfRequest : kMostPoints;
+  if (points <= most) return;
+  throw UserError(where,
+                  where.from_request
+                      ? fmt::format("sweep: more than the {} points of a request; `kvcast sweep` runs more", most)
+                      : fmt::format("sweep: more than {} points", most));
 }
 
 std::size_t count_points(const std::vector<Axis>& axes, const SourceLocation& where) {
   std::size_t points = 1;
   for (const Axis& axis : axes) {
-    points *= axis.size();  // below kMaxPoints times the values of a file: no overflow
-    if (points > kMaxPoints) too_many(where);
+    points *= axis.size();  // below kMostPoints times the values of a file: no overflow
+    refuse_too_many(points, where);
   }
   return points;
 }
@@ -207,7 +210,7 @@ Axis axis_of_cases(const Node& cases) {
     }
     add_axes("", item, Singles::kAllowed, sweeps.emplace_back());
     points += count_points(sweeps.back(), item.where());
-    if (points > kMaxPoints) too_many(cases.where());
+    refuse_too_many(points, cases.where());
   }
   Axis axis;
   axis.reserve(points);
@@ -282,7 +285,7 @@ SweepPoint apply(const Node& base, Alternative settings) {
 
 }  // namespace
 
-SweepGrid::SweepGrid(const Node& config) : base_(config.without({"sweep"})) {
+SweepGrid::SweepGrid(const Node& config, const Cancel& cancel) : base_(config.without({"sweep"})) {
   const Node* sweep = config.find("sweep");
   if (sweep == nullptr) {
     base_ = config;
@@ -296,15 +299,18 @@ SweepGrid::SweepGrid(const Node& config) : base_(config.without({"sweep"})) {
   size_ = count_points(axes_, where);
   refuse_common_keys(axes_, where);
   refuse_floors(axes_);
-  refuse_duplicates(where);
+  refuse_duplicates(where, cancel);
 }
 
 SweepPoint SweepGrid::point(std::size_t i) const { return apply(base_, combination(axes_, size_, i)); }
 
-void SweepGrid::refuse_duplicates(const SourceLocation& where) const {
+void SweepGrid::refuse_duplicates(const SourceLocation& where, const Cancel& cancel) const {
   std::vector<std::pair<std::string, std::size_t>> hashes;
   hashes.reserve(size_);
-  for (std::size_t i = 0; i < size_; ++i) hashes.emplace_back(content_hash(point(i).config.canonical()), i);
+  for (std::size_t i = 0; i < size_; ++i) {
+    cancel.check();
+    hashes.emplace_back(content_hash(point(i).config.canonical()), i);
+  }
   std::ranges::sort(hashes);
   std::pair<std::size_t, std::size_t> first = {size_, size_};  // the point that repeats an earlier one, and that one
   for (std::size_t i = 1; i < size_; ++i) {

@@ -24,6 +24,11 @@ constexpr std::size_t kMaxNodes = 100'000;
 constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kMaxKeyBytes = 128;
 
+SourceLocation place(SourceLocation source, const YAML::Mark& mark) {
+  source.line = mark.line + 1, source.column = mark.column + 1;
+  return source;
+}
+
 // Expands suffixes: 128K is 131072 and 1M is 1048576, as results print counts of tokens. Anything else is unchanged.
 Node written_out(const Node& node) {
   if (node.kind() != Node::Kind::kScalar || node.quoted()) return node;
@@ -40,7 +45,7 @@ Node written_out(const Node& node) {
 // Builds a Node from yaml-cpp's events and rejects the constructs that kvcast's YAML excludes.
 class TreeBuilder : public YAML::EventHandler {
  public:
-  TreeBuilder(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+  TreeBuilder(std::string_view text, const SourceLocation& source) : text_(text), source_(source) {}
 
   Node take_root() && { return std::move(root_); }
 
@@ -114,7 +119,7 @@ class TreeBuilder : public YAML::EventHandler {
     bool expects_value = false;             // a key has been read, its value has not
   };
 
-  SourceLocation where(const YAML::Mark& mark) const { return {file_, mark.line + 1, mark.column + 1}; }
+  SourceLocation where(const YAML::Mark& mark) const { return place(source_, mark); }
 
   UserError too_deep(const YAML::Mark& mark) const {
     return UserError(where(mark), fmt::format("lists and maps nested deeper than {} levels", kMaxDepth));
@@ -208,7 +213,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   std::string_view text_;
-  const std::string& file_;
+  const SourceLocation& source_;  // its file, and whether it is a request
   int documents_ = 0;
   std::size_t nodes_ = 0;
   Node root_;
@@ -217,8 +222,8 @@ class TreeBuilder : public YAML::EventHandler {
 };
 
 // Rejects bytes that are not text, which yaml-cpp would read as something else.
-void check_encoding(std::string_view text, const std::string& file) {
-  SourceLocation here{file, 1, 1};
+void check_encoding(std::string_view text, SourceLocation here) {
+  here.line = here.column = 1;
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = utf8_length(text.substr(i));
     if (length == 0) throw UserError(here, "bytes that are not valid UTF-8");
@@ -251,14 +256,12 @@ std::string hint(std::string_view text, const YAML::Exception& error) {
   return fmt::format("; line {} has no colon", line_before);
 }
 
-}  // namespace
-
-Node parse_yaml(std::string_view text, const std::string& file_name) {
-  if (text.size() > kMaxYamlBytes) throw UserError({file_name}, fmt::format("larger than {} MiB", kMaxYamlBytes >> 20));
-  check_encoding(text, file_name);
+Node parse(std::string_view text, const SourceLocation& source) {
+  if (text.size() > kMaxYamlBytes) throw UserError(source, fmt::format("larger than {} MiB", kMaxYamlBytes >> 20));
+  check_encoding(text, source);
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark, which yaml-cpp does not count
   std::istringstream stream{std::string(text)};
-  TreeBuilder builder(text, file_name);
+  TreeBuilder builder(text, source);
   try {
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {
@@ -266,16 +269,30 @@ Node parse_yaml(std::string_view text, const std::string& file_name) {
   } catch (const YAML::Exception& e) {
     // yaml-cpp reads such a text up to the quote, and reports the quote, if the text ends with a line break.
     const bool open_quote = e.msg == YAML::ErrorMsg::EOF_IN_SCALAR && !text.ends_with('\n');
-    if (open_quote) return parse_yaml(fmt::format("{}\n", text), file_name);
+    if (open_quote) return parse(fmt::format("{}\n", text), source);
     // For an unclosed bracket yaml-cpp reports the end or the start of the text; report the opening bracket instead.
     const bool never_closed = e.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW || e.msg == YAML::ErrorMsg::END_OF_MAP_FLOW;
     const SourceLocation* open = never_closed ? builder.innermost_open() : nullptr;
-    throw UserError(open != nullptr ? *open : SourceLocation{file_name, e.mark.line + 1, e.mark.column + 1},
+    throw UserError(open != nullptr ? *open : place(source, e.mark),
                     fmt::format("not valid YAML: {}{}", e.msg, hint(text, e)));
   }
   Node root = std::move(builder).take_root();
-  if (root.kind() == Node::Kind::kNull) throw UserError({file_name}, "the document is empty");
+  if (root.kind() == Node::Kind::kNull) {
+    SourceLocation here = source;
+    here.line = std::max(1, root.where().line), here.column = std::max(1, root.where().column);
+    throw UserError(here, "the document is empty");
+  }
   return root;
+}
+
+}  // namespace
+
+Node parse_yaml(std::string_view text, const std::string& file_name) { return parse(text, {file_name}); }
+
+Node parse_request(std::string_view text) {
+  SourceLocation source{"request"};
+  source.from_request = true;
+  return parse(text, source);
 }
 
 std::pair<std::string, Node> parse_setting(const std::string& argument) {

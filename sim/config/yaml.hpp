@@ -80,6 +80,9 @@ inline constexpr std::size_t kMaxYamlBytes = 1u << 20;
 // integer followed by K or M is a count in units of 1024 or 1024²: 128K is read as 131072, except as a name or a
 // description.
 Node parse_yaml(std::string_view text, const std::string& file_name);
+// The same for a client's text, whose locations read "request:3:5" and are marked as from a request: names in it are
+// looked up among the listed files only (config/find.hpp).
+Node parse_request(std::string_view text);
 // The same for a file; throws UserError if it cannot be read. A file that has not changed since the last call is not
 // parsed again.
 Node load_yaml(const std::string& path);

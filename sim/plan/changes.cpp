@@ -184,7 +184,7 @@ std::vector<std::string> changed_numbers(const Results& before, const Results& a
   return list;
 }
 
-struct Change {
+struct Reversal {
   const Pair* pair;
   double before, after;
   Comparison comparison;  // after over before
@@ -194,9 +194,9 @@ struct Change {
 };
 
 // Changes in the pairs of which both have the metric.
-std::vector<Change> changes_of(const Matched& matched, const Results& before, const Results& after,
-                               const Metric& metric) {
-  std::vector<Change> list;
+std::vector<Reversal> changes_of(const Matched& matched, const Results& before, const Results& after,
+                                 const Metric& metric) {
+  std::vector<Reversal> list;
   for (const Pair& pair : matched.pairs) {
     const Result &a = before.results[pair.before], &b = after.results[pair.after];
     const auto of_a = result::value(a, metric), of_b = result::value(b, metric);
@@ -204,7 +204,7 @@ std::vector<Change> changes_of(const Matched& matched, const Results& before, co
     if (*of_a == 0 && *of_b == 0) continue;  // such as pinned memory of a policy that stays on the GPU
     list.push_back({&pair, *of_a, *of_b, compare(b, a, metric)});
   }
-  std::ranges::stable_sort(list, [](const Change& a, const Change& b) {
+  std::ranges::stable_sort(list, [](const Reversal& a, const Reversal& b) {
     return std::abs(std::log(a.comparison.times)) > std::abs(std::log(b.comparison.times));
   });
   return list;
@@ -217,7 +217,7 @@ double in_own_unit(const Metric& metric, double times) {
   return metric.better == result::Better::kHigher ? times : 1 / times;
 }
 
-std::string line_of(const Metric& metric, const Change& c) {
+std::string line_of(const Metric& metric, const Reversal& c) {
   const double low = in_own_unit(metric, c.comparison.interval.low),
                high = in_own_unit(metric, c.comparison.interval.high);
   const double times = in_own_unit(metric, c.comparison.times);
@@ -238,7 +238,7 @@ std::string line_of(const Metric& metric, const Change& c) {
                      format_value(metric, c.after), ratio, c.beyond() ? "" : ", within its interval");
 }
 
-json row_of(const Metric& metric, const Change& c) {
+json row_of(const Metric& metric, const Reversal& c) {
   const double low = in_own_unit(metric, c.comparison.interval.low),
                high = in_own_unit(metric, c.comparison.interval.high);
   return {{"setting", c.pair->setting},
@@ -250,13 +250,13 @@ json row_of(const Metric& metric, const Change& c) {
           {"better", c.comparison.first_better()}};
 }
 
-Answer answer_of(const Metric& metric, const std::vector<Change>& list, const Results& before, const Results& after) {
+Answer answer_of(const Metric& metric, const std::vector<Reversal>& list, const Results& before, const Results& after) {
   Answer answer;
   answer.kind = "changes";
   answer.question = fmt::format("{}: what changed from {} to {}?", metric.label, before.name, after.name);
   std::size_t same = 0, within = 0, better = 0, worse = 0;
   json rows = json::array();
-  for (const Change& c : list) {
+  for (const Reversal& c : list) {
     if (c.none()) {
       ++same;
       continue;
@@ -265,7 +265,7 @@ Answer answer_of(const Metric& metric, const std::vector<Change>& list, const Re
     rows.push_back(row_of(metric, c));
     answer.details.push_back(line_of(metric, c));
   }
-  const Change& largest = list.front();
+  const Reversal& largest = list.front();
   answer.text = fmt::format(
       "Of {}, {} improved and {} got worse by more than their uncertainty, {} changed by less, and {} stayed the same. "
       "Largest change: {}.",
@@ -321,7 +321,7 @@ std::vector<Answer> changes(const Results& before, const Results& after) {
   std::vector<std::string> unchanged;
   for (const char* name : kCompared) {
     const Metric& metric = *result::find_metric(name);
-    const std::vector<Change> list = changes_of(matched, before, after, metric);
+    const std::vector<Reversal> list = changes_of(matched, before, after, metric);
     if (list.empty()) continue;
     if (list.front().none()) {
       unchanged.push_back(fmt::format("{} ({})", metric.label, pairs_text(list.size())));

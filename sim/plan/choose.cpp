@@ -109,7 +109,9 @@ class Choose final : public Question {
       s.run = p.config, s.values = name_budget(p.values, p.config);
       s.batch = read.workload.batch, s.gpus = read.deployment.gpus();
       if (read.price_per_hour) s.price_per_s = *read.price_per_hour / kHour * s.gpus;
-      if (const std::string name = machine_of(s); !files_.contains(name)) files_[name] = file_of_machine(name);
+      if (const std::string name = machine_of(s); !files_.contains(name)) {
+        files_[name] = file_of_machine(name, config::machine_name(*s.run.find("hardware")).where());
+      }
     }
     if (grid_.empty())
       throw UserError(map.where(), "choose: every batch is larger than its engine serves (framework.max_batch)");
@@ -138,7 +140,7 @@ class Choose final : public Question {
     std::vector<std::string> machines;
     for (const auto& [name, file] : files_) machines.push_back(name);
     for (const auto& [name, value] : prices.entries()) {
-      const std::string file = file_of_machine(name);
+      const std::string file = file_of_machine(name, prices.key_where(name));
       const double price = config::read_number(value, "price_per_hour", 1e-9, 1e9);
       bool asked = false;
       for (Setting& s : grid_) {
@@ -167,9 +169,9 @@ class Choose final : public Question {
   }
 
   // The same for a machine's name and its aliases; a name that no file has is returned as it is.
-  static std::string file_of_machine(const std::string& name) {
+  static std::string file_of_machine(const std::string& name, const SourceLocation& where) {
     try {
-      return config::find_config("hardware", name, {});
+      return config::find_config("hardware", name, where);
     } catch (const UserError&) {
       return name;
     }

@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "study/needs.hpp"
 #include "study/replays_in_memory.hpp"
 
 namespace kvcast::plan {
@@ -46,6 +47,8 @@ std::vector<ResultPtr> Experiments::run(const std::vector<config::Node>& runs) {
   if (!missing.empty()) {
     try {
       simulate(missing);
+    } catch (const study::OverBudget&) {
+      throw;
     } catch (const UserError&) {
       // One of them is rejected before anything runs: run each by itself, so that the others have their results.
       for (const config::Node& run : missing) {

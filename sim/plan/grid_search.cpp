@@ -10,7 +10,7 @@
 namespace kvcast::plan {
 namespace {
 
-constexpr const char* kBatch = "workload.batch";
+constexpr const char* kSearchedKey = "workload.batch";
 constexpr double kScoreStep = 0.005;
 // Step time is close to linear in the batch, and memory is linear except for the rounding of prefill batches.
 constexpr double kStepShare = 0.85, kMemoryShare = 0.98;
@@ -51,7 +51,7 @@ std::vector<std::vector<std::size_t>> lines_of(const std::vector<Setting>& grid)
   for (std::size_t i = 0; i < grid.size(); ++i) {
     std::string rest;
     for (const auto& [key, value] : grid[i].values) {
-      if (key != kBatch) rest += key + "=" + value + "\n";
+      if (key != kSearchedKey) rest += key + "=" + value + "\n";
     }
     by_rest[rest].push_back(i);
   }

@@ -43,7 +43,8 @@ double sampling_probability(double cosine, const MagicpigSetting& s) {
 }
 
 // Codes of vectors: rows × tables.
-std::vector<std::uint32_t> hash(const MatrixView& rows, const std::vector<float>& planes, const MagicpigSetting& s) {
+std::vector<std::uint32_t> hash(const MatrixView& rows, const std::vector<float>& planes, const MagicpigSetting& s,
+                                const Cancel& cancel) {
   const std::size_t n = index(s.bits * s.tables);
   constexpr std::size_t kAtOnce = 256;
   std::vector<std::uint32_t> codes(rows.rows * index(s.tables));
@@ -51,7 +52,7 @@ std::vector<std::uint32_t> hash(const MatrixView& rows, const std::vector<float>
   for (std::size_t first = 0; first < rows.rows; first += kAtOnce) {
     MatrixView block = rows;
     block.data = rows.row(first), block.rows = std::min(kAtOnce, rows.rows - first);
-    multiply_transposed(block, {planes.data(), n, rows.cols, rows.cols}, signs.data(), n);
+    multiply_transposed(block, {planes.data(), n, rows.cols, rows.cols}, signs.data(), n, cancel);
     for (std::size_t i = 0; i < block.rows; ++i) {
       const float* sign = signs.data() + i * n;
       for (std::size_t table = 0; table < index(s.tables); ++table) {
@@ -77,7 +78,7 @@ class LshSearch final : public HostSearch {
       MatrixView decode = layer_.queries(kv_head * input.info().group() + g);
       decode.data = decode.row(index(input.info().prompt_queries()));
       decode.rows = index(input.info().decode_steps);
-      codes_.push_back(hash(decode, planes, s_));
+      codes_.push_back(hash(decode, planes, s_, layer_.cancel()));
     }
     outputs_.resize(index(s_.estimator ? input.info().group() * input.info().head_dim : 0));
   }
@@ -131,13 +132,14 @@ class LshSearch final : public HostSearch {
   // Sorts keys by bucket, table by table: a counting sort.
   void build_tables(const std::vector<float>& planes) {
     const std::size_t d = mean_.size(), n = norms_.size(), buckets = std::size_t{1} << s_.bits;
-    const std::vector<std::uint32_t> codes = hash({centred_.data(), n, d, d}, planes, s_);
+    const std::vector<std::uint32_t> codes = hash({centred_.data(), n, d, d}, planes, s_, layer_.cancel());
     centred_ = {};
     const std::size_t tables = index(s_.tables);
     starts_.assign(tables * (buckets + 1), 0);
     ids_.resize(tables * n);
     std::vector<std::int32_t> next(buckets);
     for (std::size_t table = 0; table < tables; ++table) {
+      layer_.cancel().check();
       std::int32_t* const start = starts_.data() + table * (buckets + 1);
       for (std::size_t i = 0; i < n; ++i) ++start[codes[i * tables + table] + 1];
       std::partial_sum(start, start + buckets + 1, start);

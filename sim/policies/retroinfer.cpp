@@ -66,7 +66,7 @@ struct RetroIndex {
       MatrixView keys = layer.keys(kv_head);
       keys.data = keys.row(static_cast<std::size_t>(first)), keys.rows = static_cast<std::size_t>(n);
       const Clusters made = cluster_by_direction(keys, static_cast<std::size_t>(s.clusters_of(n)), s.iterations,
-                                                 stream.child({static_cast<std::uint64_t>(first)}));
+                                                 stream.child({static_cast<std::uint64_t>(first)}), layer.cancel());
       const std::size_t before = tokens.size();
       centroids.insert(centroids.end(), made.centroids.begin(), made.centroids.end());
       tokens.resize(before + made.sizes.size());

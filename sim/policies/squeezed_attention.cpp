@@ -87,7 +87,8 @@ Index build(const LayerInput& input, const SqueezedAttentionSetting& s) {
     MatrixView rows = layer.keys(h);
     rows.rows = static_cast<std::size_t>(keys);
     index.heads.push_back(cluster_by_direction(rows, static_cast<std::size_t>(s.clusters(info.prompt_tokens)),
-                                               s.iterations, stream.child({static_cast<std::uint64_t>(h)})));
+                                               s.iterations, stream.child({static_cast<std::uint64_t>(h)}),
+                                               layer.cancel()));
     std::vector<MatrixView> queries;
     for (int g = 0; g < info.group(); ++g) queries.push_back(layer.window_queries(h * info.group() + g, s.window));
     index.scores.push_back(estimate(index.heads.back(), queries));

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "config/find.hpp"
 #include "config/section.hpp"
 #include "config/text.hpp"
+#include "policy/profile.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -14,6 +16,8 @@ ParameterValue read_text_or_number(const Parameter& p, const config::Node& node)
   if (p.accepts("<policy>") && node.kind() == config::Node::Kind::kMap) return node.canonical();
   const std::string text = config::read_text(node, p.key);
   if (p.accepts(text) && text.front() != '<') return text;
+  const bool is_file = p.accepts("<path>") && p.key != kProfileKey;  // profiles have names, which are looked up
+  if (is_file && node.where().from_request) config::refuse_request_for_file(node.where());
   if (p.accepts("<path>") || p.accepts("<policy>")) return text;
   const bool numeric = !node.quoted() && text.find_first_of("0123456789") != std::string::npos;
   if (numeric && p.accepts("<integer>")) {

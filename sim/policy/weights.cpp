@@ -67,7 +67,7 @@ void PromptRows::visit(int q_head, std::int64_t first, std::int64_t end, const V
     seen.rows = columns;
     block.data = queries.row(index(info.prompt_queries() - info.prompt_tokens + at));
     block.rows = index(n);
-    multiply_transposed(block, seen, rows_.data(), columns);
+    multiply_transposed(block, seen, rows_.data(), columns, layer_.cancel());
     for (std::int64_t i = 0; i < n; ++i) {
       const std::span row(rows_.data() + index(i) * columns, visible(at + i));
       if (row.empty()) continue;

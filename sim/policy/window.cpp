@@ -36,7 +36,7 @@ WindowScores score_window(const trace::Layer& layer, int window) {
     }
     MatrixView keys = layer.keys(first / info.group());
     keys.rows = prompt;
-    multiply_transposed({queries.get(), rows, d, d}, keys, scores.get(), prompt);
+    multiply_transposed({queries.get(), rows, d, d}, keys, scores.get(), prompt, layer.cancel());
     for (std::size_t row = 0; row < rows; ++row) {
       if (row % w == 0) out.q_heads.emplace_back(scored, 0.0f);
       const std::span weights(scores.get() + row * prompt, scored + row % w + 1);

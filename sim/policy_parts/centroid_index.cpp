@@ -88,7 +88,7 @@ CentroidLists::CentroidLists(const trace::Layer& layer, int kv_head, std::span<c
     std::fill(best.begin(), best.end(), -std::numeric_limits<float>::infinity());
     for (int g = 0; g < info.group(); ++g) {
       const std::vector<float> queries = gather(layer.queries(kv_head * info.group() + g), block);
-      multiply_transposed({queries.data(), block.size(), d, d}, keys, scores.get(), prompt);
+      multiply_transposed({queries.data(), block.size(), d, d}, keys, scores.get(), prompt, layer.cancel());
       for (std::size_t c = 0; c < block.size(); ++c) {
         const float* const row = scores.get() + c * prompt;
         const auto log_sum = static_cast<float>(log_sum_exp({row, prompt}, scale));

@@ -35,12 +35,13 @@ std::int32_t index_of_largest(std::span<const float> row) {
 }
 
 // Labels all rows by the largest product with a centre. Returns whether any label changed.
-bool assign(const MatrixView& unit, const MatrixView& centres, std::vector<std::int32_t>& labels) {
+bool assign(const MatrixView& unit, const MatrixView& centres, std::vector<std::int32_t>& labels,
+            const Cancel& cancel) {
   std::vector<float> scores(kBlock * centres.rows);
   bool changed = false;
   for (std::size_t begin = 0; begin < unit.rows; begin += kBlock) {
     const std::size_t n = std::min(kBlock, unit.rows - begin);
-    multiply_transposed({unit.row(begin), n, unit.cols, unit.stride}, centres, scores.data(), centres.rows);
+    multiply_transposed({unit.row(begin), n, unit.cols, unit.stride}, centres, scores.data(), centres.rows, cancel);
     for (std::size_t i = 0; i < n; ++i) {
       const std::int32_t best = index_of_largest(std::span(scores).subspan(i * centres.rows, centres.rows));
       changed = changed || labels[begin + i] != best;
@@ -82,7 +83,8 @@ Clusters close(const MatrixView& rows, std::vector<std::int32_t> labels, std::si
 
 }  // namespace
 
-Clusters cluster_by_direction(const MatrixView& rows, std::size_t count, int iterations, const Stream& stream) {
+Clusters cluster_by_direction(const MatrixView& rows, std::size_t count, int iterations, const Stream& stream,
+                              const Cancel& cancel) {
   KVCAST_CHECK(rows.rows >= 1 && count >= 1 && iterations >= 1);
   const std::size_t n = rows.rows, d = rows.cols;
   count = std::min(count, n);
@@ -96,7 +98,7 @@ Clusters cluster_by_direction(const MatrixView& rows, std::size_t count, int ite
   for (std::size_t c = 0; c < count; ++c) std::copy_n(points.row(first[c]), d, centres.data() + c * d);
   std::vector<std::int32_t> labels(n, -1);
   for (int i = 0; i < iterations; ++i) {
-    if (!assign(points, {centres.data(), count, d, d}, labels)) break;
+    if (!assign(points, {centres.data(), count, d, d}, labels, cancel)) break;
     const std::vector<float> sums = sum_members(points, labels, count);
     for (std::size_t c = 0; c < count; ++c) {
       const float* const sum = sums.data() + c * d;

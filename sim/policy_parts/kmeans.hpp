@@ -18,6 +18,7 @@ struct Clusters {
 // Returns at most `count` ≥ 1 clusters of the rows; empty clusters are dropped. Starts from `count` distinct rows drawn
 // from the stream. Each of `iterations` ≥ 1 rounds assigns every row to the centre of largest cosine (ties: the first)
 // and moves the centres; stops early if nothing changes. Deterministic.
-Clusters cluster_by_direction(const MatrixView& rows, std::size_t count, int iterations, const Stream& stream);
+Clusters cluster_by_direction(const MatrixView& rows, std::size_t count, int iterations, const Stream& stream,
+                              const Cancel& cancel = {});
 
 }  // namespace kvcast::policy

@@ -25,7 +25,7 @@ LowRankKeys::LowRankKeys(const trace::Layer& layer, std::int64_t tokens, std::in
     }
     const MatrixView all{joint.data(), tokens_, width, width};
     directions = leading_directions(second_moments(all, false), width, r);
-    multiply_transposed(all, {directions.data(), r, width, width}, factor.data(), r);
+    multiply_transposed(all, {directions.data(), r, width, width}, factor.data(), r, layer.cancel());
   }
   keys_.resize(heads * tokens_ * d_);
   trace::RotationTable table(trace_frequencies(layer.info()));

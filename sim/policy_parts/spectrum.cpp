@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/blas.hpp"
 #include "base/error.hpp"
 
 extern "C" {
@@ -47,6 +48,7 @@ std::vector<float> leading_directions(std::vector<float> symmetric, std::size_t 
   float work_needed = 0;
   std::vector<float> values(n), vectors(n * count);
   std::vector<int> support(2 * n);
+  const BlasTurn turn;
   // LAPACK is column-major: a symmetric matrix is the same, and the columns of its result are rows here.
   ssyevr_("V", "I", "U", &size, symmetric.data(), &size, &none, &none, &first, &last, &none, &found, values.data(),
           vectors.data(), &size, support.data(), &work_needed, &minus_one, &integers_needed, &minus_one, &info);

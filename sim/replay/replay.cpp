@@ -36,6 +36,7 @@ LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, boo
   }
   if (keep) result.selections.push_back({id, -1, selection});
   for (int t = 0; t < oracle.info().decode_steps; ++t) {
+    oracle.layer().cancel().check();
     selector->step(t, selection);
     for (policy::HeadSelection& head : selection.heads) {
       policy::count_lists(head);
@@ -112,10 +113,11 @@ std::optional<policy::PromptAttention> prompt_attention(std::span<const LayerCou
   return policy::PromptAttention{true, mean(density), mean(mass)};
 }
 
-std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int threads, config::Precision cache) {
+std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int threads, config::Precision cache,
+                                             const Cancel& cancel) {
   std::vector<std::unique_ptr<Oracle>> layers;
   for (std::size_t i = 0; i < trace.info().layers.size(); ++i) {
-    layers.push_back(std::make_unique<Oracle>(trace.load(i, threads), threads, cache));
+    layers.push_back(std::make_unique<Oracle>(trace.load(i, threads, cancel), threads, cache));
   }
   return layers;
 }

@@ -37,11 +37,14 @@ void round_cached(config::Precision precision, std::span<float> row) {
 
 std::unique_ptr<trace::Layer> with_rounded_cache(const trace::Layer& layer, config::Precision precision, int threads) {
   const trace::TraceInfo& info = layer.info();
-  auto copy = std::make_unique<trace::Layer>(info, layer.id());
+  auto copy = std::make_unique<trace::Layer>(info, layer.id(), layer.cancel());
   const auto d = static_cast<std::size_t>(info.head_dim), rows = static_cast<std::size_t>(info.positions());
   const auto round_rows = [&](const float* from, float* to) {
     std::copy_n(from, rows * d, to);
-    for (std::size_t i = 0; i < rows; ++i) round_cached(precision, {to + i * d, d});
+    for (std::size_t i = 0; i < rows; ++i) {
+      if (i % 1024 == 0) layer.cancel().check();
+      round_cached(precision, {to + i * d, d});
+    }
   };
   parallel_for(static_cast<std::size_t>(info.n_kv_heads), threads, [&](std::size_t head) {
     const int h = static_cast<int>(head);

@@ -8,7 +8,7 @@
 namespace kvcast::replay {
 namespace {
 
-void run_one(TraceWork& work, int threads, const std::stop_token& stop) {
+void run_one(TraceWork& work, int threads, const Cancel& cancel) {
   const std::size_t n = work.replays();
   if (n == 0) return;
   std::optional<UserError> refused;
@@ -19,7 +19,7 @@ void run_one(TraceWork& work, int threads, const std::stop_token& stop) {
   }
   const int at_once = std::min<int>(threads, static_cast<int>(n));
   parallel_for(n, at_once, [&](std::size_t i) {
-    if (stop.stop_requested()) return;
+    cancel.check();
     if (refused) return work.refuse(i, *refused);
     try {
       work.replay(i, std::max(1, threads / at_once));
@@ -33,10 +33,11 @@ void run_one(TraceWork& work, int threads, const std::stop_token& stop) {
 }  // namespace
 
 void run_replays(const std::vector<std::unique_ptr<TraceWork>>& work, Spread spread, int threads,
-                 const std::stop_token& stop) {
+                 const Cancel& cancel) {
   const bool traces = spread == Spread::kTraces;
   parallel_for(work.size(), traces ? threads : 1, [&](std::size_t i) {
-    if (!stop.stop_requested()) run_one(*work[i], traces ? 1 : threads, stop);
+    cancel.check();
+    run_one(*work[i], traces ? 1 : threads, cancel);
   });
 }
 

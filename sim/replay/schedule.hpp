@@ -3,9 +3,9 @@
 
 #include <functional>
 #include <memory>
-#include <stop_token>
 #include <vector>
 
+#include "base/cancel.hpp"
 #include "base/error.hpp"
 
 namespace kvcast::replay {
@@ -29,9 +29,8 @@ class TraceWork {
 // parallel, their replays one after the other.
 enum class Spread { kReplays, kTraces };
 
-// Runs all work in the given order and returns early once a stop is requested. Exceptions other than UserError pass
-// through.
+// Runs all work in the given order. Throws Cancelled. Exceptions other than UserError pass through.
 void run_replays(const std::vector<std::unique_ptr<TraceWork>>& work, Spread spread, int threads,
-                 const std::stop_token& stop = {});
+                 const Cancel& cancel = {});
 
 }  // namespace kvcast::replay

@@ -11,6 +11,7 @@
 #include "base/build.hpp"
 #include "base/error.hpp"
 #include "base/quote.hpp"
+#include "base/whole_file.hpp"
 #include "report/measures.hpp"
 
 namespace kvcast::report {
@@ -23,9 +24,9 @@ using nlohmann::json;
 constexpr const char* kVegaPackage = "libjs-vega";
 
 std::string read_file(const fs::path& path, const std::string& hint) {
-  std::ifstream in(path, std::ios::binary);
-  // Opening a directory succeeds, and reading it throws.
-  if (!in.is_open() || fs::is_directory(path)) {
+  std::ifstream in;
+  if (is_regular(path.string())) in.open(path, std::ios::binary);
+  if (!in.is_open()) {
     throw UserError({path.string(), 0, 0}, "the report needs this file, and it cannot be read" + hint);
   }
   return {std::istreambuf_iterator<char>(in), {}};

@@ -259,8 +259,8 @@ std::string BenchmarkScores::basis_of(const Requested& r) const {
 }
 
 void BenchmarkScores::run(const std::function<void(std::int64_t done, std::int64_t total)>& advance,
-                          const std::stop_token& stop) {
-  replays_.run(advance, stop);
+                          const Cancel& cancel) {
+  replays_.run(advance, cancel);
   for (const auto& [key, requested] : requested_) {
     if (scores_.contains(key)) continue;
     try {
@@ -280,7 +280,6 @@ void BenchmarkScores::run(const std::function<void(std::int64_t done, std::int64
 result::BenchmarkTask BenchmarkScores::task_score_of(const std::string& name, const TaskReplay& replay) const {
   std::vector<Sample> samples;
   for (const PartTrace& t : traces_of(replay, kBenchmarkSeeds)) {
-    if (!replays_.has(t.trace, replay.policy)) throw UserError("interrupted before all of its replays were made");
     try {
       samples.push_back({t.trace.prompt_tokens, replays_.recall(t.trace, replay.policy), t.part, t.weight});
     } catch (const UserError& refused) {

@@ -10,10 +10,10 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <stop_token>
 #include <string>
 #include <variant>
 
+#include "base/cancel.hpp"
 #include "config/run.hpp"
 #include "result/result.hpp"
 #include "score/published_method.hpp"
@@ -78,9 +78,9 @@ class BenchmarkScores {
   void request(const BenchmarkRequest& request);
   // Returns whether the score is known without a replay.
   bool is_known(const BenchmarkRequest& request) const;
-  // Computes all requested scores that are missing. `advance` is called after each replay, from any thread. Once a stop
-  // is requested no further replay is begun, and scores that lack one are refused.
-  void run(const std::function<void(std::int64_t done, std::int64_t total)>& advance, const std::stop_token& stop = {});
+  // Computes all requested scores that are missing. `advance` is called after each replay, from any thread. Throws
+  // Cancelled.
+  void run(const std::function<void(std::int64_t done, std::int64_t total)>& advance, const Cancel& cancel = {});
   // The score of a request that was run, from published rows and the simulation unless the choice excludes evidence
   // (evidence/estimator.hpp). Throws UserError with the policy's or the trace's own message if it cannot be predicted.
   result::BenchmarkScore score(const BenchmarkRequest& request) const;

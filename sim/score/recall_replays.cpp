@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/hash.hpp"
+#include "base/whole_file.hpp"
 #include "config/find.hpp"
 #include "config/model.hpp"
 #include "policies/all.hpp"
@@ -58,8 +59,9 @@ bool wants_profile(const policy::Descriptor& descriptor) {
 // The replays over one sample trace, run one after the other.
 class SampleWork final : public replay::TraceWork {
  public:
-  SampleWork(RecallReplays& owner, const RecallReplays::Requested& requested, std::function<void()> advance)
-      : owner_(owner), trace_(requested.trace), advance_(std::move(advance)) {
+  SampleWork(RecallReplays& owner, const RecallReplays::Requested& requested, Cancel cancel,
+             std::function<void()> advance)
+      : owner_(owner), trace_(requested.trace), cancel_(std::move(cancel)), advance_(std::move(advance)) {
     for (const auto& [key, choice] : requested.policies) policies_.emplace_back(key, &choice);
   }
 
@@ -70,7 +72,7 @@ class SampleWork final : public replay::TraceWork {
     const trace::Targets targets = trace::read_targets(made_->info());
     one_at_a_time_ = scores_fill_memory(trace_, owner_.change_, *made_);
     for (std::size_t i = 0; i < made_->info().layers.size(); ++i) {
-      layers_.push_back(made_->load(i, 1));
+      layers_.push_back(made_->load(i, 1, cancel_));
       masses_.push_back(std::make_unique<replay::FullMass>(*layers_.back(), targets, 1));
       if (one_at_a_time_) layers_.back()->drop_scores();
       // Policies see a rounded cache; the mass of the targets that they keep is that of the unrounded layer.
@@ -119,6 +121,7 @@ class SampleWork final : public replay::TraceWork {
     policy::LayerSelection selection;
     selector->prefill(selection);
     for (int t = 0; t < trace_.steps; ++t) {
+      cancel_.check();
       selector->step(t, selection);
       meter.measure(t, selection, *selector);
     }
@@ -128,6 +131,7 @@ class SampleWork final : public replay::TraceWork {
 
   RecallReplays& owner_;
   TraceRequest trace_;
+  Cancel cancel_;
   std::function<void()> advance_;
   std::vector<std::pair<std::string, const config::PolicyChoice*>> policies_;
   std::unique_ptr<trace::Trace> made_;
@@ -178,6 +182,7 @@ std::string RecallReplays::key_of(const TraceRequest& t, const config::PolicyCho
 }
 
 void RecallReplays::load_cache() {
+  if (!is_regular(cache_)) return;
   std::ifstream in(cache_);
   for (std::string line; std::getline(in, line);) {
     const json j = json::parse(line, nullptr, false);
@@ -209,18 +214,18 @@ void RecallReplays::keep(const std::string& key, Outcome outcome) {
 }
 
 void RecallReplays::run(const std::function<void(std::int64_t done, std::int64_t total)>& advance,
-                        const std::stop_token& stop) {
+                        const Cancel& cancel) {
   std::atomic<std::int64_t> done{0};
   std::int64_t total = 0;
   for (const auto& [trace, requested] : requested_) total += static_cast<std::int64_t>(requested.policies.size());
   std::vector<std::unique_ptr<SampleWork>> samples;
   for (const auto& [trace, requested] : requested_) {
-    samples.push_back(std::make_unique<SampleWork>(*this, requested, [&] { advance(++done, total); }));
+    samples.push_back(std::make_unique<SampleWork>(*this, requested, cancel, [&] { advance(++done, total); }));
   }
   std::stable_sort(samples.begin(), samples.end(), [](const auto& a, const auto& b) { return a->cost() > b->cost(); });
   std::vector<std::unique_ptr<replay::TraceWork>> work(std::make_move_iterator(samples.begin()),
                                                        std::make_move_iterator(samples.end()));
-  replay::run_replays(work, replay::Spread::kTraces, threads_, stop);
+  replay::run_replays(work, replay::Spread::kTraces, threads_, cancel);
   requested_.clear();
 }
 

@@ -5,9 +5,9 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <stop_token>
 #include <string>
 
+#include "base/cancel.hpp"
 #include "config/run.hpp"
 #include "replay/target_recall.hpp"
 #include "score/sample_trace.hpp"
@@ -22,9 +22,9 @@ class RecallReplays {
 
   // Requests a replay; the same one may be requested any number of times.
   void request(const TraceRequest& trace, const config::PolicyChoice& policy);
-  // Runs all requested replays whose results are missing. `advance` is called after each replay, from any thread. Once
-  // a stop is requested no further replay is begun.
-  void run(const std::function<void(std::int64_t done, std::int64_t total)>& advance, const std::stop_token& stop = {});
+  // Runs all requested replays whose results are missing. `advance` is called after each replay, from any thread.
+  // Throws Cancelled; the replays that were finished before are kept.
+  void run(const std::function<void(std::int64_t done, std::int64_t total)>& advance, const Cancel& cancel = {});
   bool has(const TraceRequest& trace, const config::PolicyChoice& policy) const;
   // Throws UserError with the policy's or the trace's own message if the replay was refused.
   const replay::TargetRecall& recall(const TraceRequest& trace, const config::PolicyChoice& policy) const;

@@ -53,9 +53,9 @@ json value_json(const policy::ParameterValue& value) {
 }
 
 // Names of the files under configs/policies: the papers' settings.
-json policy_files_json() {
+json policy_files_json(const SourceLocation& asked_at) {
   json names = json::array();
-  for (const std::string& file : config::config_files("policies")) names.push_back(config::stem_of(file));
+  for (const std::string& file : config::config_files("policies", asked_at)) names.push_back(config::stem_of(file));
   return names;
 }
 
@@ -135,33 +135,35 @@ json to_json(const policy::Descriptor& d) {
           {"formulas", d.formulas}, {"differences", d.differences}, {"stages", d.stages != nullptr}};
 }
 
-json models_json() {
+std::string whole_text(const UserError& error) { return error.what(); }
+
+json models_json(const SourceLocation& asked_at, const ErrorText& text) {
   json all = json::array();
-  for (const std::string& file : config::config_files("models")) {
+  for (const std::string& file : config::config_files("models", asked_at)) {
     try {
       all.push_back(to_json(config::read_model(file)));
     } catch (const UserError& error) {  // a known model that kvcast does not simulate
-      all.push_back({{"name", config::stem_of(file)}, {"refused", error.what()}});
+      all.push_back({{"name", config::stem_of(file)}, {"refused", text(error)}});
     }
   }
   return all;
 }
 
-json catalogue_json() {
+json catalogue_json(const SourceLocation& asked_at, const ErrorText& text) {
   json machines = json::array(), policies = json::array(), metrics = json::array();
   json left_out = json::array();
-  for (const std::string& file : config::config_files("hardware")) {
+  for (const std::string& file : config::config_files("hardware", asked_at)) {
     try {
       machines.push_back(to_json(config::read_hardware(file)));
     } catch (const UserError& error) {
-      left_out.push_back(error.what());
+      left_out.push_back(text(error));
     }
   }
   for (const policy::Descriptor& policy : policy::all_policies()) policies.push_back(to_json(policy));
   for (const result::Metric& metric : result::all_metrics()) metrics.push_back(result::to_json(metric));
-  return {{"models", models_json()},         {"machines", std::move(machines)},
-          {"policies", std::move(policies)}, {"policy_files", policy_files_json()},
-          {"metrics", std::move(metrics)},   {"questions", plan::question_kinds()},
+  return {{"models", models_json(asked_at, text)}, {"machines", std::move(machines)},
+          {"policies", std::move(policies)},       {"policy_files", policy_files_json(asked_at)},
+          {"metrics", std::move(metrics)},         {"questions", plan::question_kinds()},
           {"left_out", std::move(left_out)}};
 }
 

@@ -2,9 +2,11 @@
 // and offered by the planner's page.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/error.hpp"
 #include "config/hardware.hpp"
 #include "config/model.hpp"
 #include "policy/policy.hpp"
@@ -21,11 +23,16 @@ nlohmann::json changes_json(const config::Hardware& machine);
 nlohmann::json to_json(const config::Hardware& machine);
 nlohmann::json to_json(const policy::Descriptor& policy);
 
-// Every model; unsupported ones with the reason: {name, refused}.
-nlohmann::json models_json();
+// The message of an error in a file: the whole one, or what a client may read of it (client_text.hpp).
+using ErrorText = std::function<std::string(const UserError&)>;
+std::string whole_text(const UserError& error);
+
+// Every model, or every one that a request may name if `asked_at` is in one; those that cannot be used with the reason:
+// {name, refused}.
+nlohmann::json models_json(const SourceLocation& asked_at = {}, const ErrorText& text = whole_text);
 
 // {models, machines, policies, policy_files, metrics, questions, left_out}, machines with all of their numbers;
 // left_out has the errors of files of machines that cannot be read.
-nlohmann::json catalogue_json();
+nlohmann::json catalogue_json(const SourceLocation& asked_at = {}, const ErrorText& text = whole_text);
 
 }  // namespace kvcast::serve

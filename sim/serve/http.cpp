@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdio>
 #include <deque>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -18,7 +20,9 @@
 #include <boost/beast/http.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/cancel.hpp"
 #include "base/error.hpp"
+#include "serve/hosts.hpp"
 
 namespace kvcast::serve {
 namespace {
@@ -33,7 +37,10 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kJson = "application/json";
 constexpr const char* kLines = "application/x-ndjson";
 
-std::string error_body(const std::string& what) { return nlohmann::json{{"error", what}}.dump() + "\n"; }
+// What a client sent may be quoted in it, whatever its bytes.
+std::string error_body(const std::string& what) {
+  return nlohmann::json{{"error", what}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
 
 // A request's answer, passed from the handler's thread, which makes it, to the network's, which sends it.
 struct Exchange {
@@ -41,8 +48,8 @@ struct Exchange {
 
   // All members except `stop` are used on the network's thread only.
   std::deque<std::string> parts;
-  std::size_t unsent = 0;
-  int status = 0;  // 0: not begun
+  std::size_t unsent = 0, dropped = 0;  // bytes
+  int status = 0;                       // 0: not begun
   std::string content_type;
   bool streamed = false, ended = false;
   net::steady_timer wake;
@@ -93,8 +100,12 @@ class PostedReply final : public Reply {
   std::size_t most_unsent_;
 };
 
-std::string without_parameters(beast::string_view type) {
-  return std::string(type.substr(0, std::min(type.find(';'), type.size())));
+// The type and subtype of a media type, whose case does not matter (RFC 9110, section 8.3.1).
+std::string media_type(beast::string_view field) {
+  std::string type(field.substr(0, std::min(field.find(';'), field.size())));
+  while (!type.empty() && (type.back() == ' ' || type.back() == '\t')) type.pop_back();
+  for (char& c : type) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return type;
 }
 
 template <typename Body>
@@ -119,19 +130,11 @@ class Server::Impl {
         documents_(std::move(documents)),
         handler_(std::move(handler)),
         acceptor_(network_),
-        signals_(network_),
         workers_(static_cast<std::size_t>(limits.answers)) {
     listen(address);
   }
 
   std::string url() const { return fmt::format("http://{}/", name_of(shown_host_)); }
-
-  void stop_on_signals() {
-    signals_.add(SIGINT), signals_.add(SIGTERM);
-    signals_.async_wait([this](const boost::system::error_code& error, int) {
-      if (!error) shut();
-    });
-  }
 
   void run() {
     net::co_spawn(network_, accept(), net::detached);
@@ -158,10 +161,9 @@ class Server::Impl {
     if (error)
       throw UserError(fmt::format("cannot listen on {} port {}: {}", address.host, address.port, error.message()));
     shown_host_ = ip.is_v6() ? "[" + ip.to_string() + "]" : ip.to_string();
-    for (const std::string& name : {shown_host_, std::string("localhost"), std::string("127.0.0.1")})
-      names_.insert(name_of(name));
-    // A server that listens on all addresses cannot know its names.
-    any_name_ = ip.is_unspecified();
+    // A server that listens on all addresses does not know its names, only the one that each client has reached.
+    hosts_.emplace(acceptor_.local_endpoint().port(), std::vector<std::string>{shown_host_, "localhost", "127.0.0.1"},
+                   address.allowed_hosts);
   }
 
   std::string name_of(const std::string& host) const {
@@ -172,7 +174,6 @@ class Server::Impl {
     if (std::exchange(stopping_, true)) return;
     boost::system::error_code ignored;
     acceptor_.close(ignored);
-    signals_.cancel(ignored);
     for (const auto& exchange : running_) exchange->stop.request_stop(), exchange->wake.cancel();
     for (const Connection& connection : open_) connection->socket().close(ignored);
   }
@@ -200,6 +201,8 @@ class Server::Impl {
     try {
       co_await serve_one(connection);
     } catch (const boost::system::system_error&) {
+    } catch (const std::exception& failure) {
+      fmt::print(stderr, "kvcast: a connection failed: {}\n", failure.what());
     }
     boost::system::error_code ignored;
     connection->socket().close(ignored);  // ends pending operations on it
@@ -208,13 +211,19 @@ class Server::Impl {
   }
 
   awaitable<void> serve_one(Connection connection) {
+    if (connections_ > limits_.connections && !drop_slowest()) {
+      connection->expires_after(std::chrono::seconds(1));
+      co_return co_await send(connection, 503, error_body("too many connections"));
+    }
     beast::flat_buffer buffer;
     http::request_parser<http::string_body> parser;
     parser.header_limit(static_cast<std::uint32_t>(limits_.header_bytes));
     parser.body_limit(limits_.body_bytes);
     connection->expires_after(limits_.reading);
     boost::system::error_code error;
+    reading_.push_back(connection);
     co_await http::async_read(*connection, buffer, parser, net::redirect_error(net::use_awaitable, error));
+    std::erase(reading_, connection);
     if (error == http::error::body_limit) {
       co_return co_await send(connection, 413,
                               error_body(fmt::format("a request has at most {} bytes", limits_.body_bytes)));
@@ -224,21 +233,35 @@ class Server::Impl {
     const bool gone = error == http::error::end_of_stream || error == http::error::partial_message;
     if (gone || error == beast::error::timeout) co_return;
     if (error) co_return co_await send(connection, 400, error_body("not a request: " + error.message()));
-    if (connections_ > limits_.connections)
-      co_return co_await send(connection, 503, error_body("too many connections"));
     const auto& message = parser.get();
-    if (const std::string why = foreign(message); !why.empty())
-      co_return co_await send(connection, 403, error_body(why));
+    if (message.count(http::field::host) > 1) co_return co_await send(connection, 400, error_body("two Host fields"));
+    if (message.count(http::field::transfer_encoding) > 0 && message.count(http::field::content_length) > 0) {
+      co_return co_await send(connection, 400, error_body("both Content-Length and Transfer-Encoding"));
+    }
+    const std::string why = hosts_->why_foreign(std::string(message[http::field::host]),
+                                                std::string(message[http::field::origin]), reached(*connection));
+    if (!why.empty()) co_return co_await send(connection, 403, error_body(why));
     co_await answer(connection, message);
   }
 
-  // Explains why a request is from neither this server's own page nor a program of the user; empty if it is.
-  std::string foreign(const http::request<http::string_body>& message) const {
-    const std::string host(message[http::field::host]);
-    if (!any_name_ && !names_.contains(host)) return fmt::format("Host \"{}\" is not this server", host);
-    const std::string origin(message[http::field::origin]);
-    if (!origin.empty() && origin != "http://" + host) return "requests from other pages are rejected";
-    return "";
+  // Makes room for a new connection: closes the one that has been sending its request for the longest time. Clients
+  // that are slow on purpose cannot keep others out.
+  bool drop_slowest() {
+    if (reading_.empty()) return false;
+    boost::system::error_code ignored;
+    reading_.front()->socket().close(ignored);
+    reading_.pop_front();
+    return true;
+  }
+
+  // The address of this machine that the client has connected to, as a Host writes it.
+  static std::string reached(const beast::tcp_stream& connection) {
+    boost::system::error_code error;
+    const net::ip::address ip = connection.socket().local_endpoint(error).address();
+    if (!ip.is_v6()) return ip.to_string();
+    const net::ip::address_v6 v6 = ip.to_v6();
+    if (v6.is_v4_mapped()) return net::ip::make_address_v4(net::ip::v4_mapped, v6).to_string();
+    return "[" + v6.to_string() + "]";
   }
 
   awaitable<void> answer(Connection connection, const http::request<http::string_body>& message) {
@@ -247,7 +270,7 @@ class Server::Impl {
     const std::string target(message.target());
     request.path = target.substr(0, target.find('?'));
     if (request.path.size() < target.size()) request.query = target.substr(request.path.size() + 1);
-    request.content_type = without_parameters(message[http::field::content_type]);
+    request.content_type = media_type(message[http::field::content_type]);
     request.body = message.body();
     const bool head = request.method == "HEAD";
     if (const auto found = documents_.find(request.path); found != documents_.end()) {
@@ -274,8 +297,10 @@ class Server::Impl {
                 PostedReply reply(executor, exchange, limits_.unsent_bytes);
                 try {
                   if (!exchange->stop.stop_requested()) handler_(request, reply);
+                } catch (const Cancelled&) {  // nobody waits for an answer
                 } catch (const std::exception& failure) {
-                  reply.send(500, kJson, error_body(failure.what()));
+                  fmt::print(stderr, "kvcast: a request failed: {}\n", failure.what());
+                  reply.send(500, kJson, error_body("the server failed; its terminal says why"));
                 }
                 reply.end();
                 --unfinished_;
@@ -288,19 +313,22 @@ class Server::Impl {
     running_.erase(exchange);
   }
 
-  // Detects that the client has disconnected while its answer is still being computed.
+  // Detects that the client has disconnected while its answer is still being computed. Bytes beyond its request are
+  // dropped: they must not hide that it leaves.
   void watch(const Connection& connection, const std::shared_ptr<Exchange>& exchange) {
-    connection->socket().async_wait(tcp::socket::wait_read, [connection, exchange](boost::system::error_code error) {
-      char byte = 0;
-      std::size_t read = 0;
-      if (!error) {
-        connection->socket().non_blocking(true, error);
-        read = connection->socket().receive(net::buffer(&byte, 1), net::socket_base::message_peek, error);
-      }
-      if (error == net::error::would_block || read > 0) return;  // more bytes than the request had: ignored
-      exchange->stop.request_stop();
-      exchange->wake.cancel();
-    });
+    connection->socket().async_wait(tcp::socket::wait_read,
+                                    [this, connection, exchange](boost::system::error_code error) {
+                                      if (exchange->ended) return;  // the end of the connection is read by close()
+                                      std::array<char, 4096> bytes;
+                                      if (!error) connection->socket().non_blocking(true, error);
+                                      if (!error)
+                                        exchange->dropped += connection->socket().receive(net::buffer(bytes), 0, error);
+                                      if (error == net::error::would_block) error = {};
+                                      if (!error && exchange->dropped <= limits_.header_bytes)
+                                        return watch(connection, exchange);
+                                      exchange->stop.request_stop();
+                                      exchange->wake.cancel();
+                                    });
   }
 
   // Sends the parts as they come. Ends when the handler does, or when nobody waits for more.
@@ -361,13 +389,12 @@ class Server::Impl {
 
   // Drains for a while what the client still sends: a connection that is closed with bytes unread is reset, and the
   // client would lose the answer.
-  static awaitable<void> close(Connection connection) {
-    constexpr std::size_t kMost = 1 << 20;
+  awaitable<void> close(Connection connection) {
     boost::system::error_code error;
     connection->socket().shutdown(tcp::socket::shutdown_send, error);
-    connection->expires_after(std::chrono::seconds(2));
-    std::array<char, 4096> bytes;
-    for (std::size_t read = 0; !error && read < kMost;) {
+    connection->expires_after(connections_ > limits_.connections ? std::chrono::milliseconds(500) : limits_.reading);
+    std::array<char, 65536> bytes;
+    for (std::size_t read = 0; !error && read < limits_.drained_bytes;) {
       read += co_await connection->async_read_some(net::buffer(bytes), net::redirect_error(net::use_awaitable, error));
     }
   }
@@ -377,15 +404,15 @@ class Server::Impl {
   Handler handler_;
   net::io_context network_{1};
   tcp::acceptor acceptor_;
-  net::signal_set signals_;
   net::thread_pool workers_;
   std::string shown_host_;
-  std::set<std::string> names_;  // by which a request may address this server
-  bool any_name_ = false, stopping_ = false;
+  std::optional<Hosts> hosts_;
+  bool stopping_ = false;
   int connections_ = 0;
   // calls of the handler that wait or run, including those whose clients have disconnected
   std::atomic<int> unfinished_{0};
   std::set<Connection> open_;
+  std::deque<Connection> reading_;  // whose requests have not arrived, in order of their beginning
   std::set<std::shared_ptr<Exchange>> running_;
 };
 
@@ -393,7 +420,6 @@ Server::Server(const Address& address, const Limits& limits, std::map<std::strin
     : impl_(std::make_unique<Impl>(address, limits, std::move(documents), std::move(handler))) {}
 Server::~Server() = default;
 std::string Server::url() const { return impl_->url(); }
-void Server::stop_on_signals() { impl_->stop_on_signals(); }
 void Server::run() { impl_->run(); }
 void Server::stop() { impl_->stop(); }
 

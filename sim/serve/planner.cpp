@@ -8,8 +8,10 @@
 #include <set>
 
 #include "base/error.hpp"
-#include "config/run.hpp"
+#include "config/find.hpp"
+#include "config/sweep.hpp"
 #include "report/answers.hpp"
+#include "serve/client_text.hpp"
 #include "serve/recent_replays.hpp"
 #include "serve/results.hpp"
 #include "study/scoring.hpp"
@@ -19,31 +21,17 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kReplays = 512;     // replays kept: a hundred policies on a handful of traces
-constexpr std::size_t kMostPoints = 256;  // of a sweep: larger ones are for `kvcast sweep`
+constexpr std::size_t kReplayBytes = std::size_t{256} << 20;  // of the replays kept: thousands, unless they are long
 constexpr const char* kJsonType = "application/json";
 
-bool names_file(const std::string& text) {
-  if (text.starts_with('/') || text.starts_with('.') || text.starts_with('~')) return true;
-  for (const char* ending : {".yaml", ".yml", ".json", ".jsonl", ".csv", ".safetensors"}) {
-    if (text.ends_with(ending)) return true;
-  }
-  return false;
-}
-
-// A page that anyone may have written must not choose which files are read.
+// Keys that take files. Wherever a name is looked up it may be that of a listed file only (config/find.hpp).
 void refuse_files(const config::Node& node) {
-  const auto refuse = [](const SourceLocation& where) {
-    throw UserError(
-        where, "requests cannot name files; known: the names that `kvcast models`, `hardware` and `policies` list");
-  };
-  if (node.kind() == config::Node::Kind::kScalar && names_file(node.text())) refuse(node.where());
   if (node.kind() == config::Node::Kind::kList) {
     for (const config::Node& item : node.items()) refuse_files(item);
   }
   if (node.kind() != config::Node::Kind::kMap) return;
   for (const auto& [key, value] : node.entries()) {
-    if (key == "file" || key.ends_with(".file")) refuse(node.key_where(key));
+    if (key == "file" || key.ends_with(".file")) config::refuse_request_for_file(node.key_where(key));
     refuse_files(value);
   }
 }
@@ -62,7 +50,7 @@ config::Node read_body(const Request& request) {
       throw UserError({"request", 0, 0}, fmt::format("not valid JSON at byte {}", error.byte));
     }
   }
-  config::Node config = config::parse_yaml(request.body, "request");  // JSON is YAML, and has locations this way
+  config::Node config = config::parse_request(request.body);  // JSON is YAML, and has locations this way
   refuse_files(config);
   return config;
 }
@@ -84,28 +72,39 @@ std::optional<std::size_t> timeline_of(const std::string& query) {
 
 class Planner::Impl {
  public:
-  Impl(int threads, const report::Assets& assets) : threads_(threads), assets_(assets) {
+  Impl(int threads, const report::Assets& assets, const study::Budget& budget)
+      : threads_(threads), assets_(assets), budget_(budget) {
     std::string ignored;
     score_replays_ = study::score_cache_file(ignored);
   }
 
   void answer(const Request& request, Reply& reply) {
-    bool begun = false;
     try {
       const config::Node config = read_body(request);
       if (request.path == "/api/run") return run(config, request.query, reply);
-      if (request.path == "/api/sweep") return sweep(config, request.query, reply, begun);
-      if (request.path == "/api/plan") return plan(config, reply, begun);
+      if (request.path == "/api/sweep") return sweep(config, request.query, reply);
+      if (request.path == "/api/plan") return plan(config, reply);
       reply.send(404, kJsonType, error_text(fmt::format("nothing at {}", request.path)));
+    } catch (const Cancelled&) {  // nobody waits for an answer
     } catch (const UserError& error) {
-      if (reply.stop().stop_requested()) return;
-      if (begun) return reply.line(json{{"error", error.what()}}.dump());
-      reply.send(400, kJsonType, error_text(error.what()));
+      const std::string text = client_text(error);
+      if (text != error.what()) fmt::print(stderr, "kvcast: {}\n", error.what());
+      refuse(400, text, reply);
+    } catch (const std::bad_alloc&) {
+      refuse(503, "this machine has too little memory for that request", reply);
     }
   }
 
  private:
-  static std::string error_text(const std::string& what) { return json{{"error", what}}.dump() + "\n"; }
+  static std::string error_text(const std::string& what) {
+    return json{{"error", what}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  }
+
+  // The whole answer, or the last line of one that has begun.
+  static void refuse(int status, const std::string& why, Reply& reply) {
+    reply.send(status, kJsonType, error_text(why));
+    reply.line(json{{"error", why}}.dump(-1, ' ', false, json::error_handler_t::replace));
+  }
 
   study::StudyOptions study_options(const Reply& reply) {
     study::StudyOptions options;
@@ -113,7 +112,12 @@ class Planner::Impl {
     options.replays = &replays_;
     options.scores = study::Scores::kAtHand;
     options.score_replays = score_replays_;
-    options.stop = reply.stop();
+    options.cancel = reply.stop();
+    options.admit = [this, spent = 0.0](const study::Plan& plan) mutable {
+      const study::Needs needs = study::needs_of(plan, threads_);
+      study::check_budget(needs, budget_, spent);
+      spent += needs.seconds;
+    };
     return options;
   }
 
@@ -122,44 +126,37 @@ class Planner::Impl {
     const auto timeline = timeline_of(query);
     if (timeline && *timeline != 1) throw UserError("timeline= in the query of a run can only be 1");
     point.ask.timeline = timeline.has_value();
-    const study::Plan plan({std::move(point)});
+    const study::StudyOptions options = study_options(reply);
+    const study::Plan plan({std::move(point)}, options.cancel);
     std::string text;
-    study::run(plan, study_options(reply), [&](const study::Task& task, result::Result&& result) {
+    study::run(plan, options, [&](const study::Task& task, result::Result&& result) {
       if (result.status == result::Status::kFailed) throw UserError(result.error);
       text = run_json(task, result).dump();
     });
-    if (!text.empty()) reply.send(200, kJsonType, text + "\n");
+    reply.send(200, kJsonType, text + "\n");
   }
 
-  void sweep(const config::Node& config, const std::string& query, Reply& reply, bool& begun) {
+  void sweep(const config::Node& config, const std::string& query, Reply& reply) {
     const auto timeline = timeline_of(query);
     std::vector<study::Point> points;
-    auto expanded = config::expand_sweep(config);
-    if (expanded.size() > kMostPoints) {
-      throw UserError(config.key_where("sweep"),
-                      fmt::format("{} experiments are more than the {} of a request; `kvcast sweep` runs them",
-                                  expanded.size(), kMostPoints));
-    }
-    for (config::SweepPoint& point : expanded) {
+    for (config::SweepPoint& point : config::expand_sweep(config)) {
       points.push_back({std::move(point.config), std::move(point.values), {}});
       points.back().ask.timeline = timeline == points.size() - 1;
     }
     const std::size_t count = points.size();
-    const study::Plan plan(std::move(points));
-    begun = true;
     study::StudyOptions options = study_options(reply);
+    const study::Plan plan(std::move(points), options.cancel);
     options.score_advance = progress(reply);
     study::run(plan, options, [&](const study::Task& task, result::Result&& result) {
       json swept = json::object();
       for (const auto& [key, value] : task.point.swept) swept[key] = value;
       reply.line(json{{"index", task.index}, {"swept", std::move(swept)}, {"result", run_json(task, result)}}.dump());
     });
-    if (!options.stop.stop_requested()) reply.line(json{{"done", count}}.dump());
+    reply.line(json{{"done", count}}.dump());
   }
 
-  void plan(const config::Node& config, Reply& reply, bool& begun) {
+  void plan(const config::Node& config, Reply& reply) {
     const auto questions = plan::read_plan(config);
-    begun = true;
     study::StudyOptions options = study_options(reply);
     options.score_advance = progress(reply);
     report::Machines machines;
@@ -187,11 +184,13 @@ class Planner::Impl {
 
   int threads_;
   const report::Assets& assets_;
+  study::Budget budget_;
   std::string score_replays_;
-  RecentReplays replays_{kReplays};
+  RecentReplays replays_{kReplayBytes};
 };
 
-Planner::Planner(int threads, const report::Assets& assets) : impl_(std::make_unique<Impl>(threads, assets)) {}
+Planner::Planner(int threads, const report::Assets& assets, const study::Budget& budget)
+    : impl_(std::make_unique<Impl>(threads, assets, budget)) {}
 Planner::~Planner() = default;
 void Planner::answer(const Request& request, Reply& reply) { impl_->answer(request, reply); }
 

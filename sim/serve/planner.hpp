@@ -8,20 +8,23 @@
 //
 // The body is YAML or JSON; ?timeline=1 of a run, or the number of a sweep's point, keeps the spans of a decode step.
 // Other lines are {progress: {what, done, of}} and, as the last one, {error}. Errors that the user can correct are
-// answered with 400 and {error}: "request:3:5: unknown key ...". Only names under configs/ are accepted, no files.
+// answered with 400 and {error}: "request:3:5: unknown key ...". Only names under configs/ are accepted, no files. What
+// a request would take is estimated before it is begun.
 #pragma once
 
 #include <memory>
 
 #include "report/assets.hpp"
 #include "serve/http.hpp"
+#include "study/needs.hpp"
 
 namespace kvcast::serve {
 
 class Planner {
  public:
-  // Simulates with this many threads per request. The assets must outlive it.
-  Planner(int threads, const report::Assets& assets);
+  // Simulates with this many threads per request, which is refused if it would take more than the budget. The assets
+  // must outlive it.
+  Planner(int threads, const report::Assets& assets, const study::Budget& budget);
   ~Planner();
 
   // Answers a request; a Handler.

@@ -116,7 +116,7 @@ std::array<bool, kShifts> grows_backlog(const Timeline& run, const Schedule::Tim
 void add_rerun(const RecordedBlocks& as_is, const hardware::Shift& shift, bool attributed, ShiftedTime& sum) {
   const hardware::CostModel model = as_is.source->costs().model().shifted(shift);
   CostTable costs(as_is.source->costs().works(), model);
-  TimedSource source(as_is.source->stream(), costs, {}, last_of(as_is) + 1);
+  TimedSource source(as_is.source->stream(), costs, {}, last_of(as_is) + 1, as_is.source->cancel());
   Recorder recorder(source, attributed ? as_is.recorder->detailed_from() : last_of(as_is) + 1);
   engine::run(*as_is.system, source, &recorder);
   RecordedBlocks again = as_is;
@@ -147,6 +147,7 @@ std::vector<TimeEffect> time_effects(std::span<const RecordedBlocks> blocks, dou
     }
     std::vector<ShiftedTime> sums(shifts.size());
     for (const Timeline& run : runs) {
+      run.blocks.source->cancel().check();
       const Schedule::Times times = run.schedule.shifted(run.used, shifts);
       const std::array<bool, kShifts> backlog = grows_backlog(run, times);
       for (std::size_t s = 0; s < shifts.size(); ++s) {

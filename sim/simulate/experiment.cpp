@@ -44,8 +44,9 @@ std::vector<OwnedBytes> name_owners(const std::vector<engine::OwnerBytes>& owner
 struct Run {
   TimedSource source;
   Recorder recorder;
-  Run(const lower::FlatStream& stream, CostTable& costs, std::size_t detailed_from, std::span<const double> scales)
-      : source(stream, costs, scales), recorder(source, detailed_from) {}
+  Run(const lower::FlatStream& stream, CostTable& costs, std::size_t detailed_from, std::span<const double> scales,
+      const Cancel& cancel)
+      : source(stream, costs, scales, stream.blocks.size(), cancel), recorder(source, detailed_from) {}
 };
 
 // Seconds of a window's measured steps.
@@ -62,10 +63,10 @@ struct Window {
   const DecodeSteps* steps = nullptr;
   std::size_t attributed = 0;  // steps
   Run run;
-  Window(const DecodeSteps& of, CostTable& costs, std::span<const double> scales)
+  Window(const DecodeSteps& of, CostTable& costs, std::span<const double> scales, const Cancel& cancel)
       : steps(&of),
         attributed(std::min(kAttributedSteps, of.measured())),
-        run(of.stream, costs, before(of.stream.blocks.size() - attributed), scales) {}
+        run(of.stream, costs, before(of.stream.blocks.size() - attributed), scales, cancel) {}
 
   RecordedBlocks recorded(const engine::System& system) const {
     return {&system, &run.source, &run.recorder, steps->stream.blocks.size() - attributed, attributed, steps->weight};
@@ -193,7 +194,7 @@ class Simulation {
   }
 
   bool prefill_on(Machine& machine) {
-    prefill_.emplace(*lowered_.prefill, machine.costs, 0, scales_);
+    prefill_.emplace(*lowered_.prefill, machine.costs, 0, scales_, options_.cancel);
     if (!simulate(machine.system, *prefill_, "prefill")) return false;
     const lower::Repetition& groups = lowered_.prompt_groups;
     const double left_out = static_cast<double>(groups.times) * group_seconds(groups.first);
@@ -230,7 +231,7 @@ class Simulation {
     decoding_ = true;
     for (std::size_t i = 0; i < lowered_.contexts.size(); ++i) {
       const DecodeSteps& steps = lowered_.contexts[i];
-      Window& window = windows_.emplace_back(steps, usual_.costs, scales_);
+      Window& window = windows_.emplace_back(steps, usual_.costs, scales_, options_.cancel);
       std::ostream* const trace = i == lowered_.middle ? options_.chrome_trace : nullptr;
       if (!simulate(usual_.system, window.run, fmt::format("decode at {} tokens", steps.held), trace)) return;
       add_scaled(result_.step, attribute_blocks(window.recorded(usual_.system)), steps.weight);
@@ -361,7 +362,7 @@ class Simulation {
   double sampling_factor() {
     std::vector<double> logarithms;
     for (const DecodeSteps& part : lowered_.parts) {
-      Run run(part.stream, usual_.costs, part.stream.blocks.size(), scales_);
+      Run run(part.stream, usual_.costs, part.stream.blocks.size(), scales_, options_.cancel);
       engine::run(usual_.system, run.source, &run.recorder);
       logarithms.push_back(std::log(mean(step_seconds(part, run.recorder))));
     }
@@ -391,7 +392,7 @@ Experiment simulate(const Lowered& lowered, const config::Hardware& hardware, co
 }
 
 Experiment run_experiment(const ExperimentInput& input, const ExperimentOptions& options) {
-  LoweringOptions what{options.prefill, options.decode, options.effects == Effects::kTimes, false};
+  LoweringOptions what{options.prefill, options.decode, options.effects == Effects::kTimes, false, options.cancel};
   Experiment experiment = simulate(lower_experiment(input, what), input.run->hardware, options);
   if (!experiment.unsettled) return experiment;
   what.all_warmup = true;

@@ -4,6 +4,7 @@
 
 #include <ostream>
 
+#include "base/cancel.hpp"
 #include "config/hardware.hpp"
 #include "hardware/terms.hpp"
 #include "result/experiment.hpp"
@@ -27,10 +28,11 @@ struct ExperimentOptions {
   hardware::Shift shift;                 // shift of the costs of one source
   bool prefill = true, decode = true;    // phases to simulate; the times of the other stay 0
   Effects effects = Effects::kNone;
+  Cancel cancel = {};
 };
 
 // Times lowered work on a machine. Several threads may share `lowered`, which must contain the requested phases, and
-// the parts of the sample if effects on times are requested.
+// the parts of the sample if effects on times are requested. Throws Cancelled.
 Experiment simulate(const Lowered& lowered, const config::Hardware& hardware, const ExperimentOptions& options);
 
 // Lowers the input and times it on the machine of its run; repeats this with all warm-up steps if the result is

@@ -92,10 +92,28 @@ class HeadsOfRank {
   std::vector<policy::HeadCounts> busiest_;
 };
 
+// Blocks of another source, until a stop is requested.
+class UntilCancelled final : public graph::WorkSource {
+ public:
+  UntilCancelled(graph::WorkSource& blocks, const Cancel& cancel) : blocks_(blocks), cancel_(cancel) {}
+  bool next_block(std::vector<graph::Op>& out) override {
+    cancel_.check();
+    return blocks_.next_block(out);
+  }
+
+ private:
+  graph::WorkSource& blocks_;
+  const Cancel& cancel_;
+};
+
 class Lowering {
  public:
-  explicit Lowering(const ExperimentInput& input)
-      : input_(input), run_(*input.run), draw_(draw_counts(input)), setting_(decode_setting(input, draw_)) {
+  Lowering(const ExperimentInput& input, const Cancel& cancel)
+      : input_(input),
+        cancel_(cancel),
+        run_(*input.run),
+        draw_(draw_counts(input)),
+        setting_(decode_setting(input, draw_)) {
     out_.framework = run_.framework, out_.batch = run_.workload.batch;
     out_.gpus = run_.deployment.gpus();
     out_.full_attention = run_.policy.name == "full";
@@ -108,7 +126,7 @@ class Lowering {
   Lowered run(const LoweringOptions& options) {
     if (options.prefill) {
       lower::Prefill work(setting_, out_.owners, options.all_warmup);
-      out_.prefill = lower::flatten(work, out_.works);
+      out_.prefill = flatten(work);
       out_.prompt_groups = work.repetition();
     }
     if (!options.decode) return std::move(out_);
@@ -119,6 +137,11 @@ class Lowering {
   }
 
  private:
+  lower::FlatStream flatten(graph::WorkSource& blocks) {
+    UntilCancelled until(blocks, cancel_);
+    return lower::flatten(until, out_.works);
+  }
+
   int warmup_steps(bool all) {
     lower::Owners owners;
     lower::DecodeWindow window(setting_, run_.workload.prompt_tokens + 1, 1, owners);
@@ -150,7 +173,7 @@ class Lowering {
         to_end ? setting.lengths.bound() : std::max(start, std::min(first_measured + all - 1, setting.lengths.bound()));
     out.held = sampled.held;
     lower::DecodeWindow window(setting, sampled, out_.owners);
-    out.stream = lower::flatten(window, out_.works);
+    out.stream = flatten(window);
     return out;
   }
 
@@ -189,6 +212,7 @@ class Lowering {
   }
 
   ExperimentInput input_;
+  const Cancel& cancel_;
   const config::Run& run_;
   replay::Draw draw_;
   lower::DecodeSetting setting_;
@@ -218,7 +242,7 @@ lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& 
 }
 
 Lowered lower_experiment(const ExperimentInput& input, const LoweringOptions& options) {
-  return Lowering(input).run(options);
+  return Lowering(input, options.cancel).run(options);
 }
 
 }  // namespace kvcast::simulate

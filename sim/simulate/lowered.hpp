@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/cancel.hpp"
 #include "config/run.hpp"
 #include "lower/block.hpp"
 #include "lower/decode.hpp"
@@ -67,8 +68,10 @@ struct LoweringOptions {
   // Use all warm-up steps that the framework allows, and lower all groups of prompts. Two steps and four groups are
   // enough unless work is left over from one to the next.
   bool all_warmup = false;
+  Cancel cancel = {};
 };
 
+// Throws Cancelled.
 Lowered lower_experiment(const ExperimentInput& input, const LoweringOptions& options = {});
 
 // Returns whether two lowerings of one run, on different replays, are the same work and so take the same time on every

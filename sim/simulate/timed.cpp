@@ -9,11 +9,12 @@ namespace kvcast::simulate {
 using hardware::Resource;
 
 TimedSource::TimedSource(const lower::FlatStream& stream, CostTable& costs, std::span<const double> memory_scales,
-                         std::size_t blocks)
+                         std::size_t blocks, Cancel cancel)
     : stream_(stream),
       costs_(costs),
       memory_scales_(memory_scales),
       end_(std::min(blocks, stream.blocks.size())),
+      cancel_(std::move(cancel)),
       works_(costs.works().size(), kNotYet) {
   ids_.reserve(stream.ops.size());
   blocks_.reserve(end_);
@@ -96,6 +97,7 @@ void TimedSource::add(std::uint32_t index, engine::Block& out) {
 }
 
 bool TimedSource::next_block(engine::Block& out) {
+  cancel_.check();
   out.clear();
   if (blocks_.size() == end_) return false;
   const std::uint32_t end = stream_.blocks[blocks_.size()].end;

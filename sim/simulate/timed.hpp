@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cancel.hpp"
 #include "engine/engine.hpp"
 #include "graph/op.hpp"
 #include "lower/flat.hpp"
@@ -42,7 +43,8 @@ class TimedSource final : public engine::OpSource {
   // All arguments must outlive the source. memory_scales: factors on the bytes of each owner; empty: none. blocks:
   // largest number of blocks to hand over.
   TimedSource(const lower::FlatStream& stream, CostTable& costs, std::span<const double> memory_scales = {},
-              std::size_t blocks = static_cast<std::size_t>(-1));
+              std::size_t blocks = static_cast<std::size_t>(-1), Cancel cancel = {});
+  // Throws Cancelled.
   bool next_block(engine::Block& out) override;
 
   // Engine ids of the first and the last op of each block handed over so far.
@@ -53,6 +55,7 @@ class TimedSource final : public engine::OpSource {
   OpNote note(std::uint64_t tag) const;
   const lower::FlatStream& stream() const { return stream_; }
   CostTable& costs() const { return costs_; }
+  const Cancel& cancel() const { return cancel_; }
   // Engine id of an op that has been handed over; for a copy that of the copy, not of its calls.
   engine::OpId engine_id(std::uint32_t op) const { return ids_[op]; }
 
@@ -71,6 +74,7 @@ class TimedSource final : public engine::OpSource {
   CostTable& costs_;
   std::span<const double> memory_scales_;
   std::size_t end_;  // blocks to hand over
+  Cancel cancel_;
   std::vector<BlockIds> blocks_;
   std::vector<engine::OpId> ids_;      // by op
   std::vector<engine::WorkId> works_;  // engine's number of a work

@@ -2,12 +2,14 @@
 #include "store/sqlite.hpp"
 
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <stdexcept>
 
 #include "base/error.hpp"
+#include "base/failure.hpp"
 
 namespace kvcast::store {
 
@@ -153,6 +155,24 @@ Transaction::~Transaction() {
 void Transaction::commit() {
   database_.execute("COMMIT");
   open_ = false;
+  database_.check_place();
+}
+
+namespace {
+
+std::optional<std::pair<std::uint64_t, std::uint64_t>> place_of(const std::string& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  return std::pair<std::uint64_t, std::uint64_t>(status.st_dev, status.st_ino);
+}
+
+}  // namespace
+
+void Database::hold_place() { place_ = place_of(path_); }
+
+void Database::check_place() const {
+  if (!place_ || place_of(path_) == place_) return;
+  throw OutputError(path_ + ": was deleted or replaced while results were written to it; they are lost");
 }
 
 int Database::changes() const { return sqlite3_changes(connection_.get()); }

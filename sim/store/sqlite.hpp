@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "store/row.hpp"
@@ -66,6 +68,11 @@ class Database {
 
   bool is_read_only() const;
 
+  // Remembers which file this is; transactions that are committed afterwards throw OutputError if it is no longer the
+  // one at its path: SQLite writes on to a file that has been deleted, and the rows would be lost without a word.
+  void hold_place();
+  void check_place() const;
+
   const std::string& path() const { return path_; }
 
   // Returns whether the last statement failed because others hold a lock.
@@ -80,6 +87,7 @@ class Database {
     void operator()(sqlite3* connection) const;
   };
   std::string path_;
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> place_;  // device and inode
   std::unique_ptr<sqlite3, Close> connection_;
 };
 

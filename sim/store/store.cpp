@@ -123,10 +123,16 @@ Store Store::open(const std::string& dir, Open mode) {
   } else if (!fs::exists(path, error)) {
     throw UserError({path, 0, 0}, "there is no such store; `kvcast sweep CONFIG -o DIR` makes one");
   }
+  if (fs::is_fifo(path, error) || fs::is_character_file(path, error) || fs::is_block_file(path, error)) {
+    throw UserError({path, 0, 0}, "not a file");
+  }
   auto database = std::make_unique<Database>(path, mode == Open::kCreate, kBusyMs);
   if (mode == Open::kCreate) create_schema(*database);
   verify_schema(*database);
-  if (mode == Open::kCreate) use_write_ahead_log(*database);
+  if (mode == Open::kCreate) {
+    use_write_ahead_log(*database);
+    database->hold_place();
+  }
   database->execute("PRAGMA synchronous = NORMAL");
   return Store(std::move(database));
 }
@@ -260,6 +266,7 @@ bool Store::put_replay(const std::string& key, std::string_view bytes) {
   Statement insert(*database_, "INSERT INTO replays VALUES (?1, ?2, ?3) ON CONFLICT (key) DO NOTHING");
   insert.bind(1, key).bind(2, content_hash(bytes)).bind_blob(3, bytes);
   insert.step();
+  database_->check_place();
   return database_->changes() > 0;
 }
 
@@ -279,6 +286,7 @@ std::optional<std::string> Store::get_replay(const std::string& key) const {
 void Store::set_metadata(const std::string& name, std::string_view value) {
   const std::lock_guard lock(*mutex_);
   put_metadata(*database_, name, value);
+  database_->check_place();
 }
 
 std::optional<std::string> Store::metadata(const std::string& name) const {

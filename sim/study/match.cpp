@@ -43,8 +43,12 @@ std::string cost_text(const MatchChoice& request, double cost) {
 // The traces of a run, made when the first replay over them is missing.
 class Traces {
  public:
-  Traces(const config::Run& run, int threads)
-      : run_(run), threads_(threads), traces_(run.traces.size()), layers_(run.traces.size()) {}
+  Traces(const config::Run& run, const StudyOptions& options)
+      : run_(run),
+        threads_(options.threads),
+        cancel_(options.cancel),
+        traces_(run.traces.size()),
+        layers_(run.traces.size()) {}
 
   replay::ReplayResult replay(std::size_t i, policy::Policy& policy) { return replay::replay(layers(i), policy, {}); }
 
@@ -53,13 +57,14 @@ class Traces {
     const std::lock_guard lock(mutex_);
     if (traces_[i] == nullptr) {
       traces_[i] = make_trace(run_, run_.traces[i]);
-      layers_[i] = replay::prepare(*traces_[i], threads_, run_.model.cache);
+      layers_[i] = replay::prepare(*traces_[i], threads_, run_.model.cache, cancel_);
     }
     return layers_[i];
   }
 
   const config::Run& run_;
   int threads_;
+  Cancel cancel_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<trace::Trace>> traces_;
   std::vector<std::vector<std::unique_ptr<replay::Oracle>>> layers_;
@@ -134,8 +139,7 @@ class Request {
     try {
       return traces.replay(i, policy);
     } catch (const UserError& why) {
-      const std::string on = run.traces.size() > 1 ? "on " + trace_name(run.traces[i]) + ": " : "";
-      throw UserError(run.policy.where, on + why.what());
+      throw refusal_of(run.policy, why, run.traces.size() > 1 ? trace_name(run.traces[i]) : "");
     }
   }
 
@@ -175,10 +179,10 @@ class TraceRequests {
   void solve(const StudyOptions& options, Preparer& preparer) {
     std::vector<char> done(requests_.size());
     {
-      Traces traces(*run_, options.threads);
+      Traces traces(*run_, options);
       const int threads = options.threads / static_cast<int>(std::min<std::size_t>(requests_.size(), 1024));
       parallel_for(requests_.size(), options.threads, [&](std::size_t i) {
-        if (options.stop.stop_requested()) return;
+        options.cancel.check();
         requests_[i].solve(traces, options.replays, threads);
         done[i] = 1;
       });
@@ -241,9 +245,9 @@ void solve(std::vector<Task>& tasks, const StudyOptions& options) {
     for (const TraceKeys& keys : task.prepared.traces) traces += keys.trace;
     by_traces[traces].add(task);
   }
-  Preparer preparer;
+  Preparer preparer(options.cancel);
   for (auto& [traces, requests] : by_traces) {
-    if (!options.stop.stop_requested()) requests.solve(options, preparer);
+    requests.solve(options, preparer);
   }
 }
 

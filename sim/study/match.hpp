@@ -16,7 +16,7 @@
 namespace kvcast::study {
 
 // Solves the tasks that have an unsolved request. A request that no budget meets, or that a trace refuses, leaves the
-// task with a reason (Task::refused). Once a stop is requested the rest is left unsolved.
+// task with a reason (Task::refused). Throws Cancelled.
 void solve(std::vector<Task>& tasks, const StudyOptions& options);
 
 // Bytes that the policy's work of a decode step reads for one sequence, mean over all layers of the model: by kernels

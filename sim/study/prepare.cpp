@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "base/build.hpp"
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/whole_file.hpp"
 #include "config/find.hpp"
 #include "config/text.hpp"
 #include "policies/all.hpp"
@@ -21,12 +20,7 @@
 namespace kvcast::study {
 namespace {
 
-std::string read_bytes(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream bytes;
-  bytes << in.rdbuf();
-  return std::move(bytes).str();
-}
+std::string read_bytes(const std::string& path) { return is_regular(path) ? read_whole_file(path, "the file") : ""; }
 
 std::string hash_of(std::initializer_list<std::string> parts) {
   std::string text;
@@ -134,6 +128,12 @@ std::unique_ptr<trace::Trace> make_trace(const config::Run& run, const config::T
   return at_location(where_is(run.source, "workload.prompt_tokens"), [&] { return trace::synthesize(recipe, shape); });
 }
 
+UserError refusal_of(const config::PolicyChoice& policy, const UserError& why, const std::string& on) {
+  const bool in_file = !policy.named_at.file.empty() && policy.named_at.file != policy.where.file;
+  return UserError(policy.where, fmt::format("{}{}{}", in_file ? policy.named_at.file + ": " : "",
+                                             on.empty() ? "" : "on " + on + ": ", why.what()));
+}
+
 namespace {
 
 // kvcast-mpi is linked from the same libraries as the kvcast next to it, and each continues from the other's results.
@@ -219,6 +219,7 @@ void check_match(const config::Node& config, const Prepared& p) {
 }  // namespace
 
 Prepared Preparer::prepare(const config::Node& config) {
+  cancel_.check();
   if (prediction_files_.empty()) prediction_files_ = files_of_predictions();
   Prepared p;
   p.run = config::read_run(config);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cancel.hpp"
 #include "config/run.hpp"
 #include "policy/policy.hpp"
 #include "result/result.hpp"
@@ -44,8 +45,9 @@ struct Prepared {
 // Prepares the points of a study; work shared by several of them is done once. One preparer per thread.
 class Preparer {
  public:
-  // Reads and checks a run down to the policy's parameters. Throws UserError for anything that would fail later. A
-  // `match:` is not solved: the policy's budget is its default.
+  explicit Preparer(Cancel cancel = {}) : cancel_(std::move(cancel)) {}
+  // Reads and checks a run down to the policy's parameters. Throws UserError for anything that would fail later, and
+  // Cancelled. A `match:` is not solved: the policy's budget is its default.
   Prepared prepare(const config::Node& config);
   // Prepares a run whose `match:` is solved. Its replays and lowered work are those of the same run with that budget
   // written; its own key differs, because its result states the request.
@@ -55,6 +57,7 @@ class Preparer {
   std::string trace_identity(const config::Run& run, const config::TraceChoice& choice);
   const std::string& policy_text(const config::PolicyChoice& policy);
   const std::string& score_text(const config::ScoreChoice& choice);
+  Cancel cancel_;
   std::map<std::string, std::string> identities_;  // of traces, by the text that determines them
   std::map<std::string, std::string> policies_;    // texts of policies, by name and parameters
   std::optional<score::Catalogue> catalogue_;
@@ -84,6 +87,9 @@ BudgetRange valid_budgets(const config::Node& config, const Prepared& prepared);
 std::unique_ptr<trace::Trace> open_trace_of(const config::TraceChoice& choice);
 // Opens the file, or sets up the recipe at the run's context. Throws UserError if the trace does not fit the model.
 std::unique_ptr<trace::Trace> make_trace(const config::Run& run, const config::TraceChoice& choice);
+// The error of a policy that could not be replayed or simulated, at its place in the run; names its file, and `on`, the
+// trace, if they are given.
+UserError refusal_of(const config::PolicyChoice& policy, const UserError& why, const std::string& on = "");
 // "recipe needle, seed 1", or the path of the file.
 std::string trace_name(const config::TraceChoice& choice);
 

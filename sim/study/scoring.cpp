@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/whole_file.hpp"
 #include "config/find.hpp"
 #include "config/section.hpp"
 
@@ -40,7 +41,7 @@ Scoring::Scoring(const score::ScoreModel& model, const Plan& plan, const StudyOp
     scores_->request(request);
     requests_.emplace(task.index, std::move(request));
   }
-  scores_->run(options.score_advance, options.stop);
+  scores_->run(options.score_advance, options.cancel);
 }
 
 void Scoring::fill(const Task& task, result::Result& result) const {
@@ -71,7 +72,8 @@ std::string score_cache_file(std::string& failure) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   const std::string path = (folder / fmt::format("replays-{}.jsonl", code_version())).string();
-  if (std::ofstream(path, std::ios::app)) return path;
+  const bool other = std::filesystem::exists(path, error) && !is_regular(path);
+  if (!other && std::ofstream(path, std::ios::app)) return path;
   failure = fmt::format("{} cannot be written", path);
   return "";
 }

@@ -109,7 +109,7 @@ Result Replayed::simulate(const Task& task, std::size_t trace, const Variation& 
   config::Run run = task.prepared.run;
   run.workload.batch = variation.batch;
   simulate::ExperimentOptions options;
-  options.shift = variation.shift;
+  options.shift = variation.shift, options.cancel = variation.cancel;
   if (variation.fits_only) {
     // The prefill and the ends of decoding decide whether it fits; step times are not needed.
     run.framework.warmup_steps = 0, run.framework.measured_steps = 1, run.framework.sampled_contexts = 2;
@@ -120,6 +120,7 @@ Result Replayed::simulate(const Task& task, std::size_t trace, const Variation& 
   Result result = begin_result(task);
   set_batch(result.subject, variation.batch);
   simulate::LoweringOptions what;
+  what.cancel = variation.cancel;
   what.parts = options.effects == simulate::Effects::kTimes;
   const auto run_it = [&] {
     const std::string key = fmt::format("{} {}{}{}{}", task.prepared.traces[trace].lowered, variation.batch,
@@ -150,7 +151,8 @@ namespace {
 // Simulates a point on all of its traces.
 class PointSimulation {
  public:
-  PointSimulation(const Task& task, const Replays& replays) : task_(task), ask_(task.point.ask), replays_(replays) {}
+  PointSimulation(const Task& task, const Replays& replays, const Cancel& cancel)
+      : task_(task), ask_(task.point.ask), replays_(replays), cancel_(cancel) {}
 
   Result run() const {
     if (ask_.largest_batch > 0) return at_largest_batch();
@@ -160,7 +162,8 @@ class PointSimulation {
   }
 
  private:
-  Result simulate(const Variation& variation) const {
+  Result simulate(Variation variation) const {
+    variation.cancel = cancel_;
     std::vector<Result> on_traces;
     std::vector<Replayed::Timed> timed;
     for (std::size_t i = 0; i < replays_.size(); ++i) {
@@ -173,7 +176,7 @@ class PointSimulation {
   bool fits(int batch, const hardware::Shift& shift) const {
     std::vector<Replayed::Timed> timed;
     for (std::size_t i = 0; i < replays_.size(); ++i) {
-      if (replays_[i]->simulate(task_, i, {batch, true, shift}, timed).status != Status::kOk) return false;
+      if (replays_[i]->simulate(task_, i, {batch, true, shift, cancel_}, timed).status != Status::kOk) return false;
     }
     return true;
   }
@@ -265,13 +268,14 @@ class PointSimulation {
   const Task& task_;
   const Ask& ask_;
   const Replays& replays_;
+  const Cancel& cancel_;
 };
 
 }  // namespace
 
-Result simulate(const Task& task, const Replays& replays) {
+Result simulate(const Task& task, const Replays& replays, const Cancel& cancel) {
   KVCAST_CHECK(replays.size() == task.prepared.traces.size());
-  return PointSimulation(task, replays).run();
+  return PointSimulation(task, replays, cancel).run();
 }
 
 Result build_index(const Task& task) {

@@ -24,6 +24,7 @@ struct Variation {
   int batch = 1;
   bool fits_only = false;  // only whether it fits is requested, no times
   hardware::Shift shift;   // of memory
+  Cancel cancel = {};
 };
 
 // One policy over one trace. `scores` is read at construction only; a policy that `rounds` the cache has no task score;
@@ -59,8 +60,8 @@ class Replayed {
 using Replays = std::vector<std::shared_ptr<const Replayed>>;
 
 // Simulates the outputs requested by the task's Ask, as configured or at the largest batch that fits, on all traces of
-// its run together. May be called from several threads with the same replays.
-result::Result simulate(const Task& task, const Replays& replays);
+// its run together. May be called from several threads with the same replays. Throws Cancelled.
+result::Result simulate(const Task& task, const Replays& replays, const Cancel& cancel = {});
 
 // Simulates the index build that the task requests; needs no replay. Throws UserError if the model has fewer KV heads.
 result::Result build_index(const Task& task);

@@ -81,7 +81,7 @@ class TraceGroup final : public replay::TraceWork {
     const auto& [group, trace] = groups_.front().waiting.front();
     const config::Run& run = group->prepared().run;
     trace_ = make_trace(run, run.traces[trace]);
-    layers_ = replay::prepare(*trace_, threads, run.model.cache);
+    layers_ = replay::prepare(*trace_, threads, run.model.cache, options_.cancel);
   }
 
   void replay(std::size_t i, int threads) override {
@@ -99,9 +99,9 @@ class TraceGroup final : public replay::TraceWork {
       group->refused = true;
       group->replays.clear();
       const config::Run& run = group->prepared().run;
-      const std::string on = run.traces.size() > 1 ? "on " + trace_name(run.traces[trace]) + ": " : "";
+      const std::string on = run.traces.size() > 1 ? trace_name(run.traces[trace]) : "";
       for (const Task* task : group->tasks) {
-        finished_(*task, refused(*task, UserError(task->prepared.run.policy.where, on + why.what()).what()));
+        finished_(*task, refused(*task, refusal_of(task->prepared.run.policy, why, on).what()));
       }
     }
   }
@@ -131,16 +131,15 @@ class TraceGroup final : public replay::TraceWork {
     if (group.refused || group.replays.empty() || !group.is_complete()) return;
     const Replays replays = std::move(group.replays);
     group.replays.clear();
-    parallel_for(group.tasks.size(), threads, [&](std::size_t t) {
-      if (!options_.stop.stop_requested()) finished_(*group.tasks[t], simulated(*group.tasks[t], replays));
-    });
+    parallel_for(group.tasks.size(), threads,
+                 [&](std::size_t t) { finished_(*group.tasks[t], simulated(*group.tasks[t], replays)); });
   }
 
-  static result::Result simulated(const Task& task, const Replays& replays) {
+  result::Result simulated(const Task& task, const Replays& replays) const {
     try {
-      return simulate(task, replays);
+      return simulate(task, replays, options_.cancel);
     } catch (const UserError& why) {
-      return refused(task, UserError(task.prepared.run.policy.where, why.what()).what());
+      return refused(task, refusal_of(task.prepared.run.policy, why).what());
     }
   }
 
@@ -199,8 +198,8 @@ std::vector<std::size_t> numbers_below(std::size_t n) {
 
 }  // namespace
 
-Plan::Plan(std::vector<Point> points) {
-  Preparer preparer;
+Plan::Plan(std::vector<Point> points, const Cancel& cancel) {
+  Preparer preparer(cancel);
   const std::vector<std::size_t> numbers = numbers_below(points.size());
   *this = Plan(std::move(points), numbers, preparer);
 }
@@ -235,7 +234,7 @@ void run_solved(const Plan& plan, const StudyOptions& options, const Finished& h
   };
   TraceList traces(options, scores, finished);
   for (const Task& task : plan.tasks()) {
-    if (!task.is_solved()) continue;  // a stop was requested
+    KVCAST_CHECK(task.is_solved());
     if (!task.refused.empty()) {
       finished(task, refused(task, task.refused));
     } else if (task.point.ask.index_heads > 0) {
@@ -244,12 +243,13 @@ void run_solved(const Plan& plan, const StudyOptions& options, const Finished& h
       traces.add(task);
     }
   }
-  replay::run_replays(traces.work(), replay::Spread::kReplays, options.threads, options.stop);
+  replay::run_replays(traces.work(), replay::Spread::kReplays, options.threads, options.cancel);
 }
 
 }  // namespace
 
 void run(const Plan& plan, const StudyOptions& options, const Finished& hand_over) {
+  options.admit(plan);
   if (plan.is_solved()) return run_solved(plan, options, hand_over);
   Plan solved = plan;
   ReplaysInMemory replays;  // otherwise the replays of the solutions would be made twice
@@ -261,7 +261,7 @@ void run(const Plan& plan, const StudyOptions& options, const Finished& hand_ove
 
 std::vector<result::Result> run_all(std::vector<Point> points, const StudyOptions& options,
                                     const std::function<void(const Task&)>& advance) {
-  const Plan plan(std::move(points));
+  const Plan plan(std::move(points), options.cancel);
   std::vector<result::Result> results(plan.tasks().size());
   run(plan, options, [&](const Task& task, result::Result&& result) {
     if (result.status == result::Status::kFailed) throw UserError(result.error);

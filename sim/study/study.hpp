@@ -10,10 +10,10 @@
 
 #include <functional>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <vector>
 
+#include "base/cancel.hpp"
 #include "replay/replay.hpp"
 #include "result/result.hpp"
 #include "study/point.hpp"
@@ -36,8 +36,9 @@ struct StudyOptions;
 
 class Plan {
  public:
-  // Prepares every point: a mistake anywhere is found before any work is done. Throws UserError as Preparer::prepare().
-  explicit Plan(std::vector<Point> points);
+  // Prepares every point: a mistake anywhere is found before any work is done. Throws UserError and Cancelled as
+  // Preparer::prepare().
+  explicit Plan(std::vector<Point> points, const Cancel& cancel = {});
   // Prepares part of a larger plan: indices[i] is the number of points[i] there. Parts may share a preparer.
   Plan(std::vector<Point> points, const std::vector<std::size_t>& indices, Preparer& preparer);
 
@@ -78,12 +79,15 @@ struct StudyOptions {
   std::string score_replays;  // the cache file of their replays; empty: none
   std::function<void(std::int64_t done, std::int64_t total)> score_advance = [](std::int64_t, std::int64_t) {};
   ReplayCache* replays = nullptr;  // none: replays are made anew
-  std::stop_token stop;            // once requested, no further experiment is begun
+  Cancel cancel;
+  // Called with each plan before any of its work is done; what it throws ends the study (study/needs.hpp).
+  std::function<void(const Plan&)> admit = [](const Plan&) {};
 };
 
 // Called from several threads, in any order. The task is solved.
 using Finished = std::function<void(const Task&, result::Result&&)>;
 
+// Runs all tasks. Throws Cancelled within a second of the request; results that were handed over before are valid.
 void run(const Plan& plan, const StudyOptions& options, const Finished& finished);
 
 // Returns the results in the order of the points. A refused experiment throws UserError here.

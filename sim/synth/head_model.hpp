@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/cancel.hpp"
 #include "base/random.hpp"
 #include "synth/channels.hpp"
 #include "synth/codes.hpp"
@@ -35,8 +36,8 @@ class HeadModel {
   // Keys after RoPE and values of positions first .. first + n − 1, [n × head_dim]; first is a multiple of kBlock.
   void keys(std::int64_t first, std::int64_t n, float* out) const;
   void values(std::int64_t first, std::int64_t n, float* out) const;
-  // All captured queries after RoPE of one query head of the group, [n_queries × head_dim].
-  void queries(int q, float* out) const;
+  // All captured queries after RoPE of one query head of the group, [n_queries × head_dim]. Throws Cancelled.
+  void queries(int q, float* out, const Cancel& cancel = {}) const;
 
   HeadKind kind() const { return kind_; }
   bool retrieves(int q) const { return kind_ == HeadKind::kRetrieval && q_retrieves_[static_cast<std::size_t>(q)]; }

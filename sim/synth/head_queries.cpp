@@ -125,7 +125,7 @@ Code HeadModel::recalled(const Sought& what, const Code& drift) const {
   return code;
 }
 
-void HeadModel::queries(int q, float* out) const {
+void HeadModel::queries(int q, float* out, const Cancel& cancel) const {
   const QueryModel& model = sequence_.recipe.queries;
   const QueryHead head = query_head(q);
   const std::size_t window = sequence_.document.window.size();
@@ -135,6 +135,7 @@ void HeadModel::queries(int q, float* out) const {
   Code drift(n), noise(n), jitter(d_);
   RotationTable rotation(sequence_.roles.frequencies);
   for (std::size_t i = 0; i < sequence_.query_positions.size(); ++i) {
+    cancel.check();
     head.stream.child({kDrift, i}).normals(0, n, noise.data());
     for (std::size_t c = 0; c < n; ++c) drift[c] = i == 0 ? noise[c] : memory * drift[c] + fresh * noise[c];
     const Code code = i < window ? asked(i, head.stream) : recalled(sequence_.document.steps[i - window], drift);

@@ -277,10 +277,13 @@ std::vector<std::string> recipe_names() {
 std::string find_recipe(const std::string& name, const SourceLocation& asked_at) {
   namespace fs = std::filesystem;
   const bool is_path = config::is_path(name);
+  if (is_path && asked_at.from_request) config::refuse_request_for_file(asked_at, recipe_names());
   const fs::path below = is_path ? fs::path(name) : fs::path("traces/recipes") / (name + ".yaml");
   for (const fs::path& root : {fs::path("."), fs::path(data_dir())}) {
     std::error_code failure;
-    if (fs::is_regular_file(root / below, failure)) return (root / below).lexically_normal().string();
+    const bool found = asked_at.from_request ? config::is_own_file(root.string(), below.string())
+                                             : fs::is_regular_file(root / below, failure);
+    if (found) return (root / below).lexically_normal().string();
   }
   if (is_path) throw UserError(asked_at, fmt::format("no such file: {}", config::shorten(name)));
   const std::vector<std::string> known = recipe_names();

@@ -77,25 +77,31 @@ class SyntheticTrace final : public Trace {
     info_.optional["provenance"] = fmt::format("kvcast {}, {}", version(), info_.identity());
   }
 
-  std::unique_ptr<Layer> load(std::size_t layer_index, int threads) const override {
+  std::unique_ptr<Layer> make_layer(std::size_t layer_index, int threads, const Cancel& cancel) const override {
     KVCAST_CHECK(layer_index < info_.layers.size());
-    auto layer = std::make_unique<Layer>(info_, info_.layers[layer_index]);
-    const auto models = std::make_shared<const Heads>(make_heads(layer->id(), threads));
+    auto layer = std::make_unique<Layer>(info_, info_.layers[layer_index], cancel);
+    const auto models = std::make_shared<const Heads>(make_heads(layer->id(), threads, cancel));
     const Heads& heads = *models;
     const auto chunks = static_cast<std::size_t>((info_.positions() + kChunk - 1) / kChunk);
     parallel_for(heads.size() * chunks, threads, [&](std::size_t i) {
+      cancel.check();
       const auto head = static_cast<int>(i / chunks);
       const std::int64_t first = static_cast<std::int64_t>(i % chunks) * kChunk;
       const std::int64_t n = std::min(kChunk, info_.positions() - first);
       const std::size_t offset = static_cast<std::size_t>(first) * static_cast<std::size_t>(info_.head_dim);
       heads[static_cast<std::size_t>(head)]->keys(first, n, layer->mutable_keys(head) + offset);
     });
-    layer->make_values_by([models, sequence = shared_sequence_, n = info_.positions()](int head, float* out) {
-      (*models)[static_cast<std::size_t>(head)]->values(0, n, out);
-    });
+    layer->make_values_by(
+        [models, sequence = shared_sequence_, n = info_.positions(), d = info_.head_dim, cancel](int head, float* out) {
+          for (std::int64_t first = 0; first < n; first += kChunk) {
+            cancel.check();
+            (*models)[static_cast<std::size_t>(head)]->values(first, std::min(kChunk, n - first), out + first * d);
+          }
+        });
     parallel_for(static_cast<std::size_t>(info_.n_q_heads), threads, [&](std::size_t q) {
       const auto head = static_cast<int>(q);
-      heads[q / static_cast<std::size_t>(info_.group())]->queries(head % info_.group(), layer->mutable_queries(head));
+      heads[q / static_cast<std::size_t>(info_.group())]->queries(head % info_.group(), layer->mutable_queries(head),
+                                                                  cancel);
     });
     return layer;
   }
@@ -126,10 +132,11 @@ class SyntheticTrace final : public Trace {
   }
 
   using Heads = std::vector<std::unique_ptr<const HeadModel>>;
-  Heads make_heads(int layer, int threads) const {
+  Heads make_heads(int layer, int threads, const Cancel& cancel) const {
     const std::vector<HeadKind> kinds = head_kinds(sequence_.recipe.heads, layer, info_.n_kv_heads, shape_.seed);
     Heads heads(kinds.size());
     parallel_for(heads.size(), threads, [&](std::size_t h) {
+      cancel.check();
       const Stream stream = root_.child({kHead, static_cast<std::uint64_t>(layer), h});
       heads[h] = std::make_unique<HeadModel>(sequence_, kinds[h], stream);
     });

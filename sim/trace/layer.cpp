@@ -15,9 +15,10 @@ std::int64_t TraceInfo::longest_window() const {
   return n;
 }
 
-Layer::Layer(const TraceInfo& info, int layer_id)
+Layer::Layer(const TraceInfo& info, int layer_id, Cancel cancel)
     : info_(std::make_shared<const TraceInfo>(info)),
       id_(layer_id),
+      cancel_(std::move(cancel)),
       keys_(uninitialised_floats(index(info.n_kv_heads * info.positions() * info.head_dim))),
       values_(uninitialised_floats(index(info.n_kv_heads * info.positions() * info.head_dim))),
       queries_(uninitialised_floats(index(info.n_q_heads * info.n_queries() * info.head_dim))),
@@ -51,12 +52,14 @@ void Layer::make_values(int threads) const {
 }
 
 MatrixView Layer::keys(int kv_head) const {
+  cancel_.check();
   KVCAST_CHECK(kv_head >= 0 && kv_head < info_->n_kv_heads);
   const std::size_t d = index(info_->head_dim);
   return {keys_.get() + index(kv_head * info_->positions()) * d, index(info_->positions()), d, d};
 }
 
 MatrixView Layer::values(int kv_head) const {
+  cancel_.check();
   KVCAST_CHECK(kv_head >= 0 && kv_head < info_->n_kv_heads);
   if (value_maker_) {
     std::call_once(values_made_[index(kv_head)], [&] {
@@ -68,6 +71,7 @@ MatrixView Layer::values(int kv_head) const {
 }
 
 MatrixView Layer::queries(int q_head) const {
+  cancel_.check();
   KVCAST_CHECK(q_head >= 0 && q_head < info_->n_q_heads);
   const std::size_t d = index(info_->head_dim);
   return {queries_.get() + index(q_head * info_->n_queries()) * d, index(info_->n_queries()), d, d};
@@ -112,11 +116,12 @@ void Layer::compute_head_scores(int kv_head) const {
     std::copy_n(first, steps * d, together.get() + index(g) * steps * d);
   }
   auto made = uninitialised_floats(rows * index(info_->positions()));
-  multiply_transposed({together.get(), rows, d, d}, keys(kv_head), made.get(), index(info_->positions()));
+  multiply_transposed({together.get(), rows, d, d}, keys(kv_head), made.get(), index(info_->positions()), cancel_);
   scores = std::move(made);
 }
 
 MatrixView Layer::decode_scores(int q_head) const {
+  cancel_.check();
   KVCAST_CHECK(q_head >= 0 && q_head < info_->n_q_heads);
   const int kv_head = q_head / info_->group();
   compute_head_scores(kv_head);

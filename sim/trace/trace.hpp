@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cancel.hpp"
 #include "base/matrix.hpp"
 
 namespace kvcast::trace {
@@ -41,13 +42,17 @@ struct TraceInfo {
 
 // One captured layer in single precision. Immutable after construction, except scores made on first use by one thread
 // at a time (replay computes them before it shares a layer between threads), and values if its maker deferred them.
+//
+// Belongs to one piece of work, whose `cancel` it carries: its rows throw Cancelled once that is requested. Loops that
+// do more than a moment's work between two looks at a layer check it themselves.
 class Layer {
  public:
   // Uninitialised storage; its maker fills all of it. Keeps a copy of the description.
-  Layer(const TraceInfo& info, int layer_id);
+  Layer(const TraceInfo& info, int layer_id, Cancel cancel = {});
 
   const TraceInfo& info() const { return *info_; }
   int id() const { return id_; }
+  const Cancel& cancel() const { return cancel_; }
   // [positions × head_dim] of one KV head. Values may be made on first use, on any thread.
   MatrixView keys(int kv_head) const;
   MatrixView values(int kv_head) const;
@@ -84,6 +89,7 @@ class Layer {
   void compute_head_scores(int kv_head) const;
   std::shared_ptr<const TraceInfo> info_;
   int id_;
+  Cancel cancel_;
   Floats keys_, values_, queries_, hidden_;
   ValueMaker value_maker_;
   std::unique_ptr<std::once_flag[]> values_made_;  // by KV head, if there is a maker
@@ -95,13 +101,18 @@ class Trace {
   virtual ~Trace() = default;
   const TraceInfo& info() const { return info_; }
   // layer_index counts the captured layers from 0. Throws UserError with the location if the data is broken (non-finite
-  // numbers).
-  virtual std::unique_ptr<Layer> load(std::size_t layer_index, int threads) const = 0;
+  // numbers), and Cancelled.
+  std::unique_ptr<Layer> load(std::size_t layer_index, int threads, const Cancel& cancel = {}) const {
+    return make_layer(layer_index, threads, cancel);
+  }
   // Determines its layers, for keys of experiments: content hash of a file, or recipe with seed and shape.
   virtual std::string identity() const = 0;
 
  protected:
   TraceInfo info_;
+
+ private:
+  virtual std::unique_ptr<Layer> make_layer(std::size_t layer_index, int threads, const Cancel& cancel) const = 0;
 };
 
 // Opens and validates a file; throws UserError naming the file and the tensor or metadata key that is wrong.

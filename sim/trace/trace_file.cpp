@@ -34,14 +34,18 @@ class FileTrace final : public Trace {
     for (const int layer : info_.layers) check_layer(layer);
   }
 
-  std::unique_ptr<Layer> load(std::size_t layer_index, int threads) const override {
+  std::string identity() const override { return info_.identity(); }
+
+ private:
+  std::unique_ptr<Layer> make_layer(std::size_t layer_index, int threads, const Cancel& cancel) const override {
     KVCAST_CHECK(layer_index < info_.layers.size());
     const int id = info_.layers[layer_index];
-    auto layer = std::make_unique<Layer>(info_, id);
+    auto layer = std::make_unique<Layer>(info_, id, cancel);
     const auto kv_rows = static_cast<std::size_t>(info_.positions());
     const auto query_rows = static_cast<std::size_t>(info_.n_queries());
     const auto kv_heads = static_cast<std::size_t>(info_.n_kv_heads);
     parallel_for(2 * kv_heads + static_cast<std::size_t>(info_.n_q_heads), threads, [&](std::size_t i) {
+      cancel.check();
       if (i < kv_heads) {
         load_head(tensor_name(id, "keys"), i, kv_rows, layer->mutable_keys(static_cast<int>(i)));
       } else if (i < 2 * kv_heads) {
@@ -59,9 +63,6 @@ class FileTrace final : public Trace {
     return layer;
   }
 
-  std::string identity() const override { return info_.identity(); }
-
- private:
   [[noreturn]] void refuse(const std::string& tensor, const std::string& what) const {
     throw UserError({file_.name()}, fmt::format("tensor {}: {}", quote(tensor), what));
   }

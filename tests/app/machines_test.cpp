@@ -191,7 +191,7 @@ TEST_CASE("a list names a broken file and still shows the others") {
        {std::pair{"hardware", "v100-32gb"}, {"models", "yi-9b-200k"}, {"frameworks", "vllm-eager"}}) {
     const Output o = here({command});
     CHECK(o.code == 2);
-    CHECK(o.err == fmt::format("kvcast: configs/{}/broken.yaml: the document is empty\n", command));
+    CHECK(o.err == fmt::format("kvcast: configs/{}/broken.yaml:1:1: the document is empty\n", command));
     CHECK_THAT(o.out, Contains(fmt::format("\n  {} ", last)));
   }
   CHECK_THAT(here({"hardware", "h200-sxm"}).out, StartsWith("h200: "));  // an alias, for which files are searched

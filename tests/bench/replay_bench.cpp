@@ -47,7 +47,10 @@ class NormalTrace final : public trace::Trace {
     for (std::int64_t i = std::max<std::int64_t>(0, prompt - kWindow); i < prompt + kSteps; ++i)
       info_.query_positions.push_back(i);
   }
-  std::unique_ptr<trace::Layer> load(std::size_t index, int) const override {
+  std::string identity() const override { return "bench"; }
+
+ private:
+  std::unique_ptr<trace::Layer> make_layer(std::size_t index, int, const Cancel&) const override {
     auto layer = std::make_unique<trace::Layer>(info_, static_cast<int>(index));
     const auto fill = [&](float* out, std::int64_t rows, std::uint64_t kind, int head) {
       const Stream stream = Stream(index + 1).child({kind, static_cast<std::uint64_t>(head)});
@@ -58,7 +61,6 @@ class NormalTrace final : public trace::Trace {
     for (int h = 0; h < info_.n_q_heads; ++h) fill(layer->mutable_queries(h), info_.n_queries(), 3, h);
     return layer;
   }
-  std::string identity() const override { return "bench"; }
 };
 
 struct Machine {

@@ -45,14 +45,15 @@ class MemoryTrace final : public trace::Trace {
     std::iota(info_.query_positions.begin(), info_.query_positions.end(), shape.prompt - window);
   }
 
-  std::unique_ptr<trace::Layer> load(std::size_t layer_index, int) const override {
-    auto layer = std::make_unique<trace::Layer>(info_, info_.layers.at(layer_index));
-    fill_(*layer);
-    return layer;
-  }
   std::string identity() const override { return "memory"; }
 
  private:
+  std::unique_ptr<trace::Layer> make_layer(std::size_t layer_index, int, const Cancel& cancel) const override {
+    auto layer = std::make_unique<trace::Layer>(info_, info_.layers.at(layer_index), cancel);
+    fill_(*layer);
+    return layer;
+  }
+
   Fill fill_;
 };
 

@@ -87,7 +87,7 @@ class Owner {
     std::ranges::stable_sort(groups, [](const auto& a, const auto& b) { return expected_cost(a) > expected_cost(b); });
     std::size_t next = 0;
     for (;;) {
-      const bool more = next < groups.size() && !study.stop.stop_requested();
+      const bool more = next < groups.size() && !study.cancel.requested();
       if (more && !idle_.empty()) {
         hand_out(groups[next++]);
       } else if (more || busy_ > 0) {

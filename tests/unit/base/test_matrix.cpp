@@ -152,3 +152,23 @@ TEST_CASE("softmax of equal scores is uniform", "[matrix]") {
   softmax(x);
   for (const float p : x) CHECK(p == Approx(1e-3f).epsilon(1e-5));
 }
+
+TEST_CASE("a large product is computed in parts, and stops between them", "[matrix]") {
+  // 1024 · 1100 · 4096 multiply-adds are more than 2^32, so that the rows are cut after 896 of them.
+  const std::size_t rows = 1024, columns = 1100, n = 4096;
+  const std::vector<float> a = random_floats(Stream(1), rows * n), b = random_floats(Stream(2), columns * n);
+  std::vector<float> out(rows * columns, -77.0f);
+  const MatrixView left{a.data(), rows, n, n}, right{b.data(), columns, n, n};
+  multiply_transposed(left, right, out.data(), columns);
+  for (const std::size_t i : {0, 895, 896, 1023}) {
+    for (const std::size_t j : {0, 1099}) {
+      const double expected = naive_dot(left.row(i), right.row(j), n);
+      CHECK(std::abs(static_cast<double>(out[i * columns + j]) - expected) < allowed_error(n));
+    }
+  }
+  std::stop_source stop;
+  stop.request_stop();
+  std::vector<float> untouched(rows * columns, -77.0f);
+  CHECK_THROWS_AS(multiply_transposed(left, right, untouched.data(), columns, stop.get_token()), Cancelled);
+  CHECK(untouched.front() == -77.0f);
+}

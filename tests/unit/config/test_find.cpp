@@ -115,7 +115,7 @@ TEST_CASE("an unreadable file hides no other file, and a search that skips it re
   own.write("configs/toys/empty.yaml", "");
   CHECK(find_config("toys", "fruit", {}) == "configs/toys/apple.yaml");
   CHECK(error_of([] { find_config("toys", "pear", {}); }) ==
-        "nothing named \"pear\" under configs/toys (not read: configs/toys/empty.yaml: the document is empty); known: "
+        "nothing named \"pear\" under configs/toys (not read: configs/toys/empty.yaml:1:1: the document is empty); known: "
         "apple, empty");
 }
 
@@ -157,4 +157,71 @@ TEST_CASE("an alias that is the name of another file is rejected", "[find]") {
   const std::string shipped = std::string(KVCAST_SOURCE_DIR) + "/configs/models/llama-3.1-8b.yaml";
   CHECK(error(shipped, {"a"}) == "no error");
   CHECK_THAT(error(shipped, {"qwen2.5-7b"}), Catch::Contains("qwen2.5-7b.yaml"));
+}
+
+namespace {
+
+SourceLocation requested() {
+  SourceLocation where{"request", 1, 1};
+  where.from_request = true;
+  return where;
+}
+
+}  // namespace
+
+TEST_CASE("a request names listed files only: no path, no link, no folder above", "[find]") {
+  const OwnConfigs own;
+  own.write("secret.yaml", "password: hunter2\n");
+  own.write("configs/models/mine.yaml", "title: Mine\naliases: [Org/Mine]\n");
+  own.write("configs/models/sub/deep.yaml", "title: Deep\n");
+  fs::create_symlink("../../secret.yaml", "configs/models/linked.yaml");
+  fs::create_symlink("/dev/zero", "configs/models/endless.yaml");
+  fs::create_directory_symlink(".", "configs/models/loop");
+  const SourceLocation request = requested();
+  CHECK(find_config("models", "mine", request) == "configs/models/mine.yaml");
+  CHECK(find_config("models", "Org/Mine", request) == "configs/models/mine.yaml");  // a listed name, although with '/'
+  CHECK(find_config("models", "llama-3.1-8b", request) ==
+        std::string(KVCAST_SOURCE_DIR) + "/configs/models/llama-3.1-8b.yaml");
+  for (const char* name :
+       {"configs/models/mine.yaml", "configs/models/../../secret", "./secret.yaml", "secret.yaml", "../../secret",
+        "/etc/passwd", "sub/deep", "loop/mine", "/dev/zero", "..", "mine.yaml", "~/x.yaml"}) {
+    INFO(name);
+    const std::string error = error_of([&] { find_config("models", name, request); });
+    CHECK(error.starts_with("request:1:1: "));
+    CHECK(error.find("hunter2") == std::string::npos);
+    CHECK_THAT(error, Catch::Contains("requests cannot name files") || Catch::Contains("nothing named"));
+  }
+  for (const char* name : {"linked", "endless"}) {
+    INFO(name);
+    CHECK_THAT(error_of([&] { find_config("models", name, request); }), Catch::Contains("nothing named"));
+  }
+  CHECK_THAT(error_of([&] { find_config_if_any("policies", "a/b", request); }),
+             Catch::Contains("requests cannot name files"));
+  const std::vector<std::string> listed = names_in("models", request), all = names_in("models");
+  CHECK(std::ranges::count(listed, "linked") == 0);
+  CHECK(std::ranges::count(listed, "mine") == 1);
+  CHECK(std::ranges::count(all, "linked") == 1);
+  // A command of the user's own may still name any of them.
+  CHECK(find_config("models", "configs/models/../../secret.yaml", {}) == "secret.yaml");
+  CHECK(find_config("models", "linked", {}) == "configs/models/linked.yaml");
+}
+
+TEST_CASE("what is wrong with other files is for the user, not for requests", "[find]") {
+  const OwnConfigs own;
+  own.write("configs/models/broken.yaml", "hunter2: [\n");
+  CHECK_THAT(error_of([] { find_config("models", "no such model", {}); }), Catch::Contains("not read"));
+  const std::string error = error_of([] { find_config("models", "no such model", requested()); });
+  CHECK_THAT(error, Catch::Contains("nothing named") && !Catch::Contains("not read") && !Catch::Contains("hunter2"));
+}
+
+TEST_CASE("a request's text is marked as such, whatever is made of it", "[find]") {
+  const Node root = parse_request("policy: {name: quest}\nhardware: h100-sxm\n");
+  CHECK(root.where().from_request);
+  CHECK(root.find("policy")->find("name")->where().from_request);
+  CHECK(root.key_where("hardware").from_request);
+  CHECK(root.with("hardware.gpu.clock", *root.find("hardware")).find("hardware")->find("like")->where().from_request);
+  CHECK_FALSE(parse_yaml("a: 1\n", "request").where().from_request);
+  CHECK(error_of([] { parse_request("a: ["); }).starts_with("request:1:"));
+  CHECK(error_of([] { parse_request(""); }) == "request:1:1: the document is empty");
+  CHECK(error_of([] { parse_yaml("# nothing\n", "f.yaml"); }).starts_with("f.yaml:1:1: the document is empty"));
 }

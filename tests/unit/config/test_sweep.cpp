@@ -1,11 +1,12 @@
 // Sweeps: points, their order and their names; counts worked out by hand.
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
 
 #include <set>
 #include <string>
 #include <vector>
 
-#include "config/run.hpp"
+#include "config/sweep.hpp"
 #include "support/error_of.hpp"
 
 using namespace kvcast;
@@ -276,4 +277,25 @@ TEST_CASE("more than a million points are rejected before expansion", "[sweep]")
     return sweep;
   };
   CHECK(error_of_sweep(cases(4)) == "sweep.yaml:5:5: sweep: more than 1000000 points");
+}
+
+TEST_CASE("the points of a request are counted before any is made") {
+  // Half of 2 · 5^8 points are in a case of their own, so that only the product of its axes shows how many there are.
+  std::string axes;
+  for (const char* key : {"a", "b", "c", "d", "e", "f", "g", "h"}) axes += fmt::format("{}: [1, 2, 3, 4, 5], ", key);
+  const std::string sweep = "sweep: {cases: [{" + axes + "x: 1}, {" + axes + "x: 2}]}\n";
+  CHECK_THAT(error_of([&] { SweepGrid(parse_request(sweep)); }),
+             Catch::Contains("request:1:") && Catch::Contains("more than the 256 points of a request"));
+  const std::string most = "sweep: {a: [" + [] {
+    std::string list = "0";
+    for (int i = 1; i < 256; ++i) list += fmt::format(", {}", i);
+    return list;
+  }() + "]}\n";
+  CHECK(SweepGrid(parse_request(most)).size() == 256);
+  CHECK_THAT(error_of([&] { SweepGrid(parse_request("sweep: {b: [1, 2], " + most.substr(8))); }),
+             Catch::Contains("more than the 256 points"));
+  CHECK(SweepGrid(parse_yaml("sweep: {b: [1, 2], " + most.substr(8), "s.yaml")).size() == 512);
+  std::stop_source stop;
+  stop.request_stop();
+  CHECK_THROWS_AS(SweepGrid(parse_request(most), stop.get_token()), Cancelled);
 }

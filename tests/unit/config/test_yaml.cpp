@@ -98,11 +98,11 @@ TEST_CASE("a document may have a start marker, a directive, comments, CRLF and a
 
 TEST_CASE("valid YAML that kvcast does not allow is rejected with its location", "[yaml]") {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"", "f.yaml: the document is empty"},
-      {"  \n\n", "f.yaml: the document is empty"},
-      {"# only a comment\n", "f.yaml: the document is empty"},
-      {"---\n", "f.yaml: the document is empty"},
-      {"~", "f.yaml: the document is empty"},
+      {"", "f.yaml:1:1: the document is empty"},
+      {"  \n\n", "f.yaml:1:1: the document is empty"},
+      {"# only a comment\n", "f.yaml:1:1: the document is empty"},
+      {"---\n", "f.yaml:2:1: the document is empty"},
+      {"~", "f.yaml:1:1: the document is empty"},
       {"a: 1\nb: 2\na: 3\n", "f.yaml:3:1: duplicate key \"a\", first given in line 1"},
       {"x: {b: 2,\n  b: 3}", "f.yaml:2:3: duplicate key \"b\", first given in line 1"},
       {"a: 1\n\"a\": 2", "f.yaml:2:1: duplicate key \"a\", first given in line 1"},
@@ -207,7 +207,7 @@ TEST_CASE("the reason is reported if a file cannot be read", "[yaml]") {
   std::ofstream(path + "/large.yaml") << std::string((1u << 20) + 1, '#');
   CHECK(error_of([&] { load_yaml(path + "/large.yaml"); }) == path + "/large.yaml: larger than 1 MiB");
   std::ofstream(path + "/empty.yaml") << "";
-  CHECK(error_of([&] { load_yaml(path + "/empty.yaml"); }) == path + "/empty.yaml: the document is empty");
+  CHECK(error_of([&] { load_yaml(path + "/empty.yaml"); }) == path + "/empty.yaml:1:1: the document is empty");
   std::ofstream(path + "/good.yaml") << "a: 1\n";
   CHECK(load_yaml(path + "/good.yaml").find("a")->text() == "1");
 }

@@ -159,6 +159,16 @@ TEST_CASE("invalid plans are rejected before any run, with the location and the 
                  "map: {x: workload.batch, y: workload.prompt_tokens, from: [1], to: [4, 4], policies: [full, quest]}"),
              Contains("expected [x, y]"));
 }
+TEST_CASE("a plan stops on request, and says nothing about what it did not run") {
+  std::stop_source stop;
+  study::StudyOptions options;
+  options.cancel = stop.get_token();
+  int done = 0;
+  Experiments experiments(options, [&](const study::Task&, const result::Result&) { ++done, stop.request_stop(); });
+  const Node run = node(kRun);
+  CHECK_THROWS_AS(experiments.run({run, run.with("policy.budget", Node::scalar("128", {}))}), Cancelled);
+  CHECK(done == 1);
+}
 
 }  // namespace
 }  // namespace kvcast::tests

@@ -194,6 +194,37 @@ TEST_CASE("a result is unchanged by a round trip through JSON") {
   CHECK(read.layers[1].at(0)[0].corrected);
   CHECK(read.proxies.recall_mass_mean == got.proxies.recall_mass_mean);
 }
+TEST_CASE("a replay stops on request in the middle of a layer") {
+  const TraceShape shape{.kv_heads = 4, .group = 2, .head_dim = 8, .prompt = 64, .steps = 8, .window = 64};
+  std::stop_source stop;
+  int made = 0;
+  // Values are made on first use; the first head's maker requests the stop.
+  const MemoryTrace trace(shape, [&](trace::Layer& layer) {
+    const auto all = random_trace(shape, 3).load(0, 1);
+    const auto copy = [&](const MatrixView& from, float* to) { std::copy_n(from.data, from.rows * from.cols, to); };
+    for (int h = 0; h < shape.kv_heads; ++h) copy(all->keys(h), layer.mutable_keys(h));
+    for (int h = 0; h < shape.kv_heads * shape.group; ++h) copy(all->queries(h), layer.mutable_queries(h));
+    layer.make_values_by([&](int, float* out) {
+      std::fill_n(out, (shape.prompt + shape.steps) * shape.head_dim, 1.0f);
+      ++made;
+      stop.request_stop();
+    });
+  });
+  CHECK_THROWS_AS(prepare(trace, 1, config::Precision::kBf16, stop.get_token()), Cancelled);
+  CHECK(made == 1);
+  // Once the layers are there, the policy's own work stops as well.
+  std::stop_source later;
+  const auto layers = prepare(random_trace(shape, 3), 1, config::Precision::kBf16, later.get_token());
+  for (const char* name : {"full", "h2o", "quest", "snapkv"}) {
+    const auto policy = tests::make(name, name == std::string("full") ? "" : "budget: 32", {shape.prompt, shape.steps});
+    CHECK_NOTHROW(replay(layers, *policy));
+  }
+  later.request_stop();
+  for (const char* name : {"full", "h2o", "quest", "snapkv"}) {
+    const auto policy = tests::make(name, name == std::string("full") ? "" : "budget: 32", {shape.prompt, shape.steps});
+    CHECK_THROWS_AS(replay(layers, *policy), Cancelled);
+  }
+}
 
 }  // namespace
 }  // namespace kvcast::replay

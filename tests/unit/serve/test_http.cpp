@@ -8,7 +8,9 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "base/error.hpp"
 #include "serve/http.hpp"
@@ -222,7 +224,7 @@ TEST_CASE("a failing handler is answered with an error, and the server continues
   const Running server([](const Request& request, Reply&) { throw std::runtime_error("broken " + request.body); });
   const std::string failed = server.ask(server.post("x"));
   CHECK(is(failed, 500));
-  CHECK(failed.find("broken x") != std::string::npos);
+  CHECK(failed.find("broken x") == std::string::npos);  // for the server's own terminal
   CHECK(is(server.ask(server.head("GET /")), 200));
 }
 
@@ -244,4 +246,123 @@ TEST_CASE("an unusable address is named") {
   const Running server(echo);
   const auto port = static_cast<unsigned short>(std::stoi(server.url().substr(server.url().rfind(':') + 1)));
   CHECK_THROWS_WITH(Server({"127.0.0.1", port}, {}, {}, {}), Catch::Contains("cannot listen"));
+}
+
+TEST_CASE("a client that leaves is noticed although it has sent more than its request") {
+  std::atomic<bool> begun{false}, stopped{false};
+  const Running server([&](const Request&, Reply& reply) {
+    begun = true;
+    while (!reply.stop().stop_requested()) std::this_thread::sleep_for(1ms);
+    stopped = true;
+  });
+  Client client(server.url());
+  client.write(server.post("") + "GET / HTTP/1.1\r\n");
+  wait_for(begun);
+  client.write("more");
+  client.close();
+  wait_for(stopped);
+  CHECK(stopped);
+}
+
+TEST_CASE("a client that floods its connection while it waits is dropped") {
+  std::atomic<bool> begun{false}, stopped{false};
+  Limits limits;
+  limits.header_bytes = 4096;
+  const Running server(
+      [&](const Request&, Reply& reply) {
+        begun = true;
+        while (!reply.stop().stop_requested()) std::this_thread::sleep_for(1ms);
+        stopped = true;
+      },
+      limits);
+  Client client(server.url());
+  client.write(server.post(""));
+  wait_for(begun);
+  for (int i = 0; i < 200 && !stopped; ++i) client.write(std::string(1000, 'x'));
+  wait_for(stopped);
+  CHECK(stopped);
+}
+
+TEST_CASE("slow clients cannot keep others out") {
+  Limits limits;
+  limits.connections = 3;
+  const Running server(echo, limits);
+  std::vector<std::unique_ptr<Client>> slow;
+  for (int i = 0; i < 6; ++i) {
+    slow.push_back(std::make_unique<Client>(server.url()));
+    slow.back()->write("GET / HTT");
+  }
+  for (int i = 0; i < 10; ++i) CHECK(is(server.ask(server.head("GET /")), 200));
+  CHECK(slow.front()->read().empty());
+}
+
+TEST_CASE("requests that two readers could understand differently are rejected") {
+  const Running server(echo);
+  const std::string host = "Host: " + server.host() + "\r\n";
+  CHECK(is(server.ask("GET / HTTP/1.1\r\n" + host + host + "\r\n"), 400));
+  CHECK(is(server.ask("GET / HTTP/1.1\r\n" + host + "Host: evil.example\r\n\r\n"), 400));
+  const std::string post = "POST /api/x HTTP/1.1\r\n" + host;
+  CHECK(is(server.ask(post + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /evil"), 400));
+  CHECK(is(server.ask(post + "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd"), 400));
+  CHECK(is(server.ask(post + "Content-Length: 3\r\nX: a\nb\r\n\r\nabc"), 400));
+  // What follows a request on its connection is no second one.
+  const std::string two = server.ask(server.post("ab") + server.post("cd"));
+  CHECK(two.find("/api/x|ab") != std::string::npos);
+  CHECK(two.find("/api/x|cd") == std::string::npos);
+}
+
+TEST_CASE("a media type in upper case is the same one") {
+  const Running server(
+      [](const Request& request, Reply& reply) { reply.send(200, "text/plain", request.content_type); });
+  const auto type_of = [&](const std::string& type) {
+    const std::string answer =
+        server.ask(server.head("POST /x", "Content-Type: " + type + "\r\nContent-Length: 0\r\n"));
+    return answer.substr(answer.rfind("\r\n") + 2);
+  };
+  CHECK(type_of("Application/JSON; charset=UTF-8") == "application/json");
+  CHECK(type_of("TEXT/YAML ;x=y") == "text/yaml");
+}
+
+TEST_CASE("the answer to a body that is far too large is not lost") {
+  const Running server(echo);
+  const std::string answer = server.ask(server.post(std::string(10 << 20, 'x')));
+  CHECK(is(answer, 413));
+  CHECK(answer.find("a request has at most 262144 bytes") != std::string::npos);
+}
+
+TEST_CASE("whatever bytes a request has, its answer is text, and the server goes on") {
+  const Running server(echo);
+  for (const std::string path : {"/\xff\xfe", "/\xc3", "/%ff"}) {
+    const std::string answer = server.ask(server.head("GET " + path));
+    CHECK((is(answer, 404) || is(answer, 400)));
+  }
+  CHECK(is(server.ask("GET / HTTP/1.1\r\nHost: \xff\r\n\r\n"), 403));
+  CHECK(is(server.ask(server.head("GET /")), 200));
+}
+
+TEST_CASE("a server on all addresses answers to the one that was reached and to names that are allowed") {
+  Server server({"0.0.0.0", 0, {"Planner.example", "proxy.example:443"}}, {}, {{"/", {"text/html", "the page"}}}, echo);
+  const std::jthread thread([&server] { server.run(); });
+  const std::string port =
+      server.url().substr(server.url().rfind(':'), server.url().size() - server.url().rfind(':') - 1);
+  const auto status = [&](const std::string& host, const std::string& origin = "") {
+    Client client("http://127.0.0.1" + port);
+    client.write("GET / HTTP/1.1\r\nHost: " + host + "\r\n" + (origin.empty() ? "" : "Origin: " + origin + "\r\n") +
+                 "\r\n");
+    return std::stoi(client.read().substr(9, 3));
+  };
+  CHECK(status("127.0.0.1" + port) == 200);
+  CHECK(status("LocalHost" + port) == 200);
+  CHECK(status("planner.example") == 200);
+  CHECK(status("planner.example" + port) == 200);
+  CHECK(status("proxy.example:443", "https://proxy.example:443") == 200);
+  CHECK(status("planner.example", "https://planner.example") == 200);
+  CHECK(status("evil.example" + port) == 403);
+  CHECK(status("127.0.0.1.evil.example" + port) == 403);
+  CHECK(status("proxy.example") == 403);
+  CHECK(status("10.0.0.1" + port) == 403);  // not the address that the client connected to
+  CHECK(status("127.0.0.1") == 403);
+  CHECK(status("127.0.0.1" + port, "https://127.0.0.1" + port) == 403);
+  CHECK(status("planner.example", "http://evil.example") == 403);
+  server.stop();
 }

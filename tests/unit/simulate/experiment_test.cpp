@@ -161,3 +161,20 @@ TEST_CASE("an allocation that fails during decoding is named and leaves no times
     CHECK(one.step.total() == 0);
   }
 }
+
+TEST_CASE("lowering and timing stop on request") {
+  const config::Run run = run_of(990, 10, 3);
+  const replay::ReplayResult replay = full_replay();
+  const auto policy = tests::make("full", "", {990, 10});
+  const simulate::ExperimentInput input{&run, policy.get(), &replay};
+  std::stop_source stop;
+  stop.request_stop();
+  simulate::LoweringOptions lowering;
+  lowering.cancel = stop.get_token();
+  CHECK_THROWS_AS(simulate::lower_experiment(input, lowering), Cancelled);
+  const simulate::Lowered lowered = simulate::lower_experiment(input);
+  simulate::ExperimentOptions options;
+  CHECK_NOTHROW(simulate::simulate(lowered, run.hardware, options));
+  options.cancel = stop.get_token();
+  CHECK_THROWS_AS(simulate::simulate(lowered, run.hardware, options), Cancelled);
+}

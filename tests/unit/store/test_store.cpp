@@ -1,5 +1,7 @@
 // The contract of Store: results are stored once and come back in order; files that are not kvcast's are rejected by
 // name.
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -7,6 +9,7 @@
 #include <limits>
 
 #include "base/error.hpp"
+#include "base/failure.hpp"
 #include "store/sqlite.hpp"
 #include "store/store.hpp"
 #include "support/small_result.hpp"
@@ -278,4 +281,32 @@ TEST_CASE("a damaged index is rebuilt from the rows") {
     CHECK(check("PRAGMA integrity_check(1)") == "ok");
   }
   CHECK(mended > 0);
+}
+
+TEST_CASE("rows for a store that has been deleted or replaced are an error, not lost") {
+  namespace fs = std::filesystem;
+  const kvcast::TemporaryDirectory dir;
+  for (const bool whole_folder : {true, false}) {
+    const std::string folder = dir.path() + (whole_folder ? "/a" : "/b");
+    Store store = Store::open(folder, Store::Open::kCreate);
+    REQUIRE(store.put(1, result("k"), "v1"));
+    if (whole_folder) {
+      fs::remove_all(folder);
+    } else {  // another process has made a new one
+      for (const char* file : {"/results.sqlite", "/results.sqlite-wal", "/results.sqlite-shm"})
+        fs::remove(folder + file);
+      Store::open(folder, Store::Open::kCreate);
+    }
+    CHECK_THROWS_WITH(store.put(2, result("l"), "v1"), Catch::Contains("was deleted or replaced"));
+    CHECK_THROWS_AS(store.set_findings({}), kvcast::OutputError);  // the end of a sweep
+    CHECK_THROWS_AS(store.set_metadata("name", "x"), kvcast::OutputError);
+  }
+}
+
+TEST_CASE("a store that is a pipe or a device is rejected at once") {
+  const kvcast::TemporaryDirectory dir;
+  REQUIRE(mkfifo((dir.path() + "/results.sqlite").c_str(), 0600) == 0);
+  for (const auto mode : {Store::Open::kCreate, Store::Open::kExisting}) {
+    require_message([&] { Store::open(dir.path(), mode); }, "results.sqlite", "not a file");
+  }
 }

@@ -162,16 +162,17 @@ TEST_CASE("a stopped study of several policies at equal tokens resumes with equa
   CountedReplays cache;
   std::stop_source stop;
   study::StudyOptions options;
-  options.replays = &cache, options.stop = stop.get_token();
+  options.replays = &cache, options.cancel = stop.get_token();
   std::map<std::string, double> done;
   study::Plan first(points());
   first.solve(options);
-  study::run(first, options, [&](const study::Task& task, Result&& r) {
+  const study::Finished finished = [&](const study::Task& task, Result&& r) {
     done[task.prepared.key] = r.experiment.tpot_mean_s;
     stop.request_stop();
-  });
+  };
+  CHECK_THROWS_AS(study::run(first, options, finished), Cancelled);
   REQUIRE(done.size() == 1);
-  options.stop = {};
+  options.cancel = {};
   study::Plan rest(points());
   rest.solve(options);
   CHECK(rest.drop([&](const study::Task& task) { return done.contains(task.prepared.key); }) == 1);

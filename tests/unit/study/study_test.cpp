@@ -152,16 +152,14 @@ TEST_CASE("a part of a plan has the tasks of the whole, with their numbers") {
   CHECK(whole.tasks()[1].index == 3);  // it keeps the number of its point
 }
 
-TEST_CASE("a stop leaves the remaining tasks undone") {
+TEST_CASE("a request to stop leaves the remaining tasks undone") {
   std::stop_source stop;
   study::StudyOptions options;
-  options.stop = stop.get_token();
+  options.cancel = stop.get_token();
   int done = 0;
   const study::Plan plan({studied_point("policy: full\n"), studied_point("policy: {name: quest, budget: 64}\n")});
-  study::run(plan, options, [&](const study::Task&, Result&&) {
-    ++done;
-    stop.request_stop();
-  });
+  const study::Finished finished = [&](const study::Task&, Result&&) { ++done, stop.request_stop(); };
+  CHECK_THROWS_AS(study::run(plan, options, finished), Cancelled);
   CHECK(done == 1);
 }
 
@@ -190,6 +188,25 @@ TEST_CASE("the largest batch is the last one that fits, and shifted memory may c
   CHECK(most.subject.batch < 64);
   CHECK(fits_at(most.subject.batch));
   CHECK_FALSE(fits_at(most.subject.batch + 1));
+}
+TEST_CASE("preparing, solving and simulating stop on request") {
+  std::stop_source stop;
+  stop.request_stop();
+  const Cancel cancel(stop.get_token());
+  CHECK_THROWS_AS(study::Plan({studied_point("policy: full\n")}, cancel), Cancelled);
+  study::StudyOptions options;
+  options.cancel = cancel;
+  study::Plan open({studied_point("policy: quest\nmatch: {tokens_attended: 128}\n")});
+  CHECK_THROWS_AS(open.solve(options), Cancelled);
+  CHECK_FALSE(open.is_solved());
+  // With the replay at hand, what is left is the simulation.
+  Kept kept;
+  study::StudyOptions with_replay;
+  with_replay.replays = &kept;
+  const auto ignore = [](const study::Task&, Result&&) {};
+  study::run(study::Plan({studied_point("policy: full\n")}), with_replay, ignore);
+  with_replay.cancel = cancel;
+  CHECK_THROWS_AS(study::run(study::Plan({studied_point("policy: full\n")}), with_replay, ignore), Cancelled);
 }
 
 }  // namespace

@@ -132,15 +132,16 @@ TEST_CASE("a stopped study resumes from the replays that it made") {
   std::stop_source stop;
   study::StudyOptions options;
   options.replays = &cache;
-  options.stop = stop.get_token();
+  options.cancel = stop.get_token();
   const auto points = [] {
     return std::vector{point_of(kFreeKv, kNeedle), point_of(kFreeKv, list_of({kNeedle, kDocument}))};
   };
   int done = 0;
-  study::run(study::Plan(points()), options, [&](const study::Task&, Result&&) { ++done, stop.request_stop(); });
+  const study::Finished finished = [&](const study::Task&, Result&&) { ++done, stop.request_stop(); };
+  CHECK_THROWS_AS(study::run(study::Plan(points()), options, finished), Cancelled);
   CHECK(done == 1);
   CHECK(cache.puts == 1);
-  options.stop = {};
+  options.cancel = {};
   const auto resumed = results_of(study::Plan(points()), options);
   CHECK(cache.puts == 2);
   const auto afresh = results_of(study::Plan(points()), {});

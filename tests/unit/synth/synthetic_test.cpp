@@ -252,3 +252,17 @@ TEST_CASE("the smallest head and odd lengths work") {
   CHECK(std::isfinite(square));
   CHECK(square > 0);
 }
+
+TEST_CASE("making a layer stops on request, and so do its values, which are made later") {
+  const auto trace = synthesize(rich_recipe(false), small_shape());
+  std::stop_source stop;
+  const auto layer = trace->load(0, 2, stop.get_token());
+  CHECK_NOTHROW(layer->values(0));
+  stop.request_stop();
+  CHECK_THROWS_AS(trace->load(0, 2, stop.get_token()), kvcast::Cancelled);
+  CHECK_THROWS_AS(layer->values(1), kvcast::Cancelled);  // not made yet
+  CHECK_THROWS_AS(layer->values(0), kvcast::Cancelled);  // the rows of a layer belong to the work that was stopped
+  CHECK_THROWS_AS(layer->keys(0), kvcast::Cancelled);
+  CHECK_THROWS_AS(layer->queries(0), kvcast::Cancelled);
+  CHECK_THROWS_AS(layer->decode_scores(0), kvcast::Cancelled);
+}

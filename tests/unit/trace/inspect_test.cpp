@@ -39,14 +39,15 @@ class Spoilt final : public Trace {
   Spoilt(std::unique_ptr<Trace> whole, Spoil spoil) : whole_(std::move(whole)), spoil_(spoil) {
     info_ = whole_->info();
   }
-  std::unique_ptr<Layer> load(std::size_t index, int threads) const override {
-    auto layer = whole_->load(index, threads);
-    spoil_(*layer);
-    return layer;
-  }
   std::string identity() const override { return "spoilt"; }
 
  private:
+  std::unique_ptr<Layer> make_layer(std::size_t index, int threads, const kvcast::Cancel& cancel) const override {
+    auto layer = whole_->load(index, threads, cancel);
+    spoil_(*layer);
+    return layer;
+  }
+
   std::unique_ptr<Trace> whole_;
   Spoil spoil_;
 };
@@ -153,10 +154,12 @@ TEST_CASE("targets to which no head attends are found") {
       info_ = whole_->info();
       info_.optional["targets"] = "[[1],[1],[1],[1]]";
     }
-    std::unique_ptr<Layer> load(std::size_t index, int threads) const override { return whole_->load(index, threads); }
     std::string identity() const override { return "other targets"; }
 
    private:
+    std::unique_ptr<Layer> make_layer(std::size_t index, int threads, const kvcast::Cancel& cancel) const override {
+      return whole_->load(index, threads, cancel);
+    }
     std::unique_ptr<Trace> whole_;
   };
   CHECK(found(check_trace(OtherTargets(), 1)).find("warning: targets: no captured query head attends to them") !=

@@ -50,8 +50,12 @@ class RandomTrace final : public kvcast::trace::Trace {
  public:
   explicit RandomTrace(const kvcast::trace::TraceInfo& info) { info_ = info; }
 
-  std::unique_ptr<kvcast::trace::Layer> load(std::size_t index, int) const override {
-    auto layer = std::make_unique<kvcast::trace::Layer>(info_, info_.layers[index]);
+  std::string identity() const override { return "random"; }
+
+ private:
+  std::unique_ptr<kvcast::trace::Layer> make_layer(std::size_t index, int,
+                                                   const kvcast::Cancel& cancel) const override {
+    auto layer = std::make_unique<kvcast::trace::Layer>(info_, info_.layers[index], cancel);
     const kvcast::Stream root = kvcast::Stream(7).child({index});
     const auto kv = static_cast<std::uint64_t>(info_.positions() * info_.head_dim);
     const auto q = static_cast<std::uint64_t>(info_.n_queries() * info_.head_dim);
@@ -65,7 +69,6 @@ class RandomTrace final : public kvcast::trace::Trace {
     root.child({3}).normals(0, static_cast<std::uint64_t>(info_.n_queries() * info_.hidden), layer->mutable_hidden());
     return layer;
   }
-  std::string identity() const override { return "random"; }
 };
 
 // Two layers of 4, 4 query heads on 2 KV heads of 8 channels, 19 prompt tokens, 3 decode steps, the last 4 prompt
