@@ -80,8 +80,7 @@ struct ShownSteps {
 ShownSteps lower_steps(const lower::DecodeSetting& setting, const ExplainOptions& options) {
   const int before = std::min(options.step, 1);
   const std::int64_t context = setting.run->workload.prompt_tokens + options.step - before + 1;
-  lower::Owners owners;
-  lower::DecodeWindow window(setting, context, before + 1, owners);
+  lower::DecodeWindow window(setting, context, before + 1);
   ShownSteps steps;
   steps.layer = options.layer;
   for (std::vector<graph::Op> block; window.next_block(block);) {

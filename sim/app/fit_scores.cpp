@@ -54,7 +54,7 @@ class Choices {
     const policy::Descriptor& descriptor = policy::find_policy(choice);
     const policy::ReplayNeeds needs = policy::replay_needs(descriptor, choice.parameters, {16384, 16});
     // Replaying all queries of a prompt takes minutes per task, and unpredictable policies have no score to store.
-    if (choice.name == "full" || needs.whole_prompt || !needs.unseen.empty()) return;
+    if (descriptor.uncompressed() || needs.whole_prompt || !needs.unseen.empty()) return;
     if (seen_.insert(score::policy_text(choice)).second) choices_.push_back(choice);
   }
 

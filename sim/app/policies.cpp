@@ -33,9 +33,9 @@ void print_lines(const char* title, const std::vector<std::string>& lines) {
 }
 
 void print_one(const policy::Descriptor& d) {
-  fmt::print("{} ({})\n{}\n", d.name, d.category, d.sentence);
+  fmt::print("{} ({})\n{}\n", d.name, policy::name(d.category), d.sentence);
   if (!d.paper.empty()) fmt::print("Source: {}\n", d.paper);
-  if (!d.budget_convention.empty()) fmt::print("budget counts: {}\n", d.budget_convention);
+  if (!d.budget_convention.empty()) fmt::print("budget counts: {}\n", d.budget_text());
   if (!d.parameters.empty()) fmt::print("\nParameters\n");
   for (const policy::Parameter& p : d.parameters) {
     fmt::print("  {:<20} {:<12} {}{}\n", p.key, value_text(p.fallback), p.unit.empty() ? "" : "[" + p.unit + "] ",
@@ -110,7 +110,7 @@ void print_files() {
 
 // Lists the policies by category, in the order in which categories first occur.
 void print_all() {
-  std::vector<std::pair<std::string, std::string>> groups;  // category, lines
+  std::vector<std::pair<policy::Category, std::string>> groups;  // category, lines
   const auto add = [&](const policy::Descriptor& d) {
     auto group = std::ranges::find_if(groups, [&](const auto& other) { return other.first == d.category; });
     if (group == groups.end()) group = groups.insert(group, {d.category, ""});
@@ -119,7 +119,7 @@ void print_all() {
   for (const policy::Descriptor& d : policy::all_policies()) add(d);
   add(policy::replayed_policy());
   for (const auto& [category, lines] : groups)
-    fmt::print("{}\n{}\n", category == "none" ? "reference" : category, lines);
+    fmt::print("{}\n{}\n", category == policy::Category::kNone ? "reference" : policy::name(category), lines);
   print_files();
   fmt::print("kvcast policies NAME tells more about a policy or a file.\n");
 }

@@ -119,7 +119,7 @@ int run(const ReplayOptions& options) {
   const auto trace = trace::open_trace(options.trace);
   const policy::Lengths lengths{trace->info().prompt_tokens, trace->info().decode_steps};
   const bool captured = trace->info().source == "captured";
-  const auto policy = policy::make_policy(descriptor, choice.parameters, lengths,
+  const auto policy = policy::make_policy(descriptor, choice.parameters,
                                           captured ? study::profile_of_model(trace->info().model, choice) : nullptr);
   const replay::ReplayResult result = replayed(options, choice, *trace, *policy);
   if (!options.selections.empty()) {

@@ -140,7 +140,7 @@ void print_unfilled_budget(const study::Prepared& prepared, const result::Accura
       "The replay ends before the policy's budget is full, at {} tokens. Later steps are assumed to attend to\n"
       "as many tokens as the budget allows; accuracy and the transfers of a step are those of the replay.\n"
       "A run with a longer prompt shows those of later steps.\n\n",
-      study::make_policy(prepared)->growth().fill);
+      study::make_policy(prepared)->growth(study::lengths_of(prepared.run)).fill);
 }
 
 // Returns what else decides the speed of the run: "; under vllm; tensor_parallel 2".

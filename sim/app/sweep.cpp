@@ -56,9 +56,8 @@ constexpr std::size_t kPart = 8192;
 void solve(study::Plan& plan, const study::StudyOptions& study) {
   const auto is_open = [](const study::Task& task) { return !task.is_solved(); };
   if (std::ranges::none_of(plan.tasks(), is_open)) return;
-  const auto budgets = std::ranges::count_if(plan.tasks(), [&](const study::Task& task) {
-    return is_open(task) && !study::compresses_nothing(*task.prepared.policy);
-  });
+  const auto budgets = std::ranges::count_if(
+      plan.tasks(), [&](const study::Task& task) { return is_open(task) && !task.prepared.policy->uncompressed(); });
   fmt::print(stderr, "solving for the budgets of {}\n", experiments_text(budgets));
   plan.solve(study);
   std::set<std::string> as_they_are;

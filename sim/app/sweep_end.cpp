@@ -36,7 +36,8 @@ std::string misfits_text(const std::vector<result::Result>& results) {
     if (!r.experiment.oom) continue;
     const std::string& owner = r.experiment.oom->requested_for;
     for (const char* key : {"workload.prefill_chunk", "workload.prefill_batch"}) {
-      if (owner == "activations" && r.subject.number(key).value_or(1) == 0) unset.insert(key);
+      if (graph::find_owner(owner) == graph::Owner::kActivations && r.subject.number(key).value_or(1) == 0)
+        unset.insert(key);
     }
     ++owners[owner];
   }

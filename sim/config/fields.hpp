@@ -57,6 +57,8 @@ inline constexpr ValueField<Gpu> kGpuValues[] = {
     {"prefill_efficiency", &Gpu::prefill_efficiency, Dimension::kFraction, 1e-3, 1},
     {"flash2_efficiency", &Gpu::flash2_efficiency, Dimension::kFraction, 1e-3, 1},
     {"sustained_rate", &Gpu::sustained_rate, Dimension::kFraction, 0.1, 1, 1},
+    {"unequal_contexts", &Gpu::unequal_contexts, Dimension::kNone, 1, 10, 1.04},
+    {"mixed_pass_rereads", &Gpu::mixed_pass_rereads, Dimension::kFraction, 0, 1, 0},
     {"gemm_overlap", &Gpu::gemm_overlap, Dimension::kNone, 1, 100},
     {"gemm_row_loss", &Gpu::gemm_row_loss, Dimension::kFraction, 0, 0.9},
     {"gemm_rows", &Gpu::gemm_rows, Dimension::kNone, 1, 1e4, 16},

@@ -70,6 +70,11 @@ struct Gpu {
   Value flash2_efficiency;   // the same for FlashAttention-2, whose products are mma.sync
   // Share of tensor_flops that remains over prompts of four seconds and more (hardware/sustained.hpp).
   Value sustained_rate{1, Origin::kAssumed, 0, ""};
+  // Factor on decode attention whose sequences have different contexts, for the same sum.
+  Value unequal_contexts{1, Origin::kAssumed, 0, ""};
+  // Share of a group's query heads, beyond the first, that read the keys and values again in a pass which also reads
+  // prompts: FlashAttention-2's kernel for unequal lengths packs no heads; Hopper's does.
+  Value mixed_pass_rereads{0, Origin::kAssumed, 0, ""};
   Value gemm_overlap;  // exponent p of the overlap of a GEMM's memory traffic and products
   // share of gemm_memory_efficiency lost at 64 rows and more; fewer rows lose in proportion to their logarithm
   Value gemm_row_loss;

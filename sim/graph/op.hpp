@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "graph/owner.hpp"
+
 namespace kvcast::graph {
 
 // Number of an op in its stream of ops, from 0, in the order of creation. An op depends only on earlier ones.
@@ -85,6 +87,8 @@ struct DecodeAttention {
   bool warm = false;  // the same KV pairs were just read: those that fit are in the L2
   // A kernel for one query head at a time: the other heads of a group find their KV pairs in the L2.
   bool separate_heads = false;
+  bool unequal = false;         // rows of sequences of different contexts
+  bool beside_prompts = false;  // of a pass that also reads prompts
   bool operator==(const DecodeAttention&) const = default;
 };
 
@@ -211,8 +215,9 @@ using Work =
 enum class Pool : std::uint8_t { kHbm, kDram };
 struct MemoryDelta {
   Pool pool = Pool::kHbm;
-  std::uint16_t owner = 0;  // index into the owner names of the graph's builder
+  Owner owner = Owner::kWeights;
   double bytes = 0;
+  bool operator==(const MemoryDelta&) const = default;
 };
 
 struct Op {

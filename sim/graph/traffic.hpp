@@ -14,6 +14,7 @@ struct Traffic {
 
   Traffic& operator+=(const Traffic& other);
   Traffic scaled(double factor) const;
+  bool operator==(const Traffic&) const = default;
 };
 
 Traffic traffic_of(const Work& work);

@@ -144,6 +144,15 @@ const Value& separate_heads_rate() {
   return kRate;
 }
 
+// Reads of the KV pairs in a pass that also reads prompts, over those of a decode step.
+Number rereads(const config::Gpu& gpu, double group) {
+  Number factor = number(gpu.mixed_pass_rereads);
+  const double more = factor.value * (group - 1);
+  factor.value = 1 + more;
+  factor.uncertainty *= more / factor.value;
+  return factor;
+}
+
 // The share of the KV pairs that a call finds in the L2 if the call before has read the same ones: it falls from all at
 // 0.75 of the L2 size to none at 1.25, as under least-recently-used replacement.
 double found_in_l2(const config::Gpu& gpu, const graph::DecodeAttention& work) {
@@ -236,6 +245,8 @@ void add_attention_terms(Terms& terms, const config::Gpu& gpu, const graph::Deco
     const Number again = exact(bytes * work.group) / (number(separate_heads_rate()) * (gpu.sm_count * gpu.clock));
     if (again.value > read.value) read = again;
   }
+  if (work.unequal) read = read * number(gpu.unequal_contexts);
+  if (work.beside_prompts && work.group > 1) read = read * rereads(gpu, work.group);
   terms.work("keys and values", Resource::kHbm, read);
   const graph::Traffic traffic = graph::traffic_of(work);
   const double others = traffic.hbm_read - traffic.kv_read + traffic.hbm_write;

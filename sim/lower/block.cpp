@@ -23,13 +23,6 @@ using graph::Kind;
 using graph::Lane;
 using graph::OpId;
 
-std::uint16_t Owners::id(const std::string& name) {
-  const auto found = std::find(names_.begin(), names_.end(), name);
-  if (found != names_.end()) return static_cast<std::uint16_t>(found - names_.begin());
-  names_.push_back(name);
-  return static_cast<std::uint16_t>(names_.size() - 1);
-}
-
 void Events::note(std::string_view event, int layer, OpId op) {
   auto found = std::ranges::find_if(events_, [&](const Event& e) { return e.name == event; });
   if (found == events_.end()) found = events_.insert(events_.end(), {std::string(event), {}});
@@ -240,6 +233,7 @@ OpId Block::fused_attention(const graph::DecodeAttention& work, After after) {
   }
   if (framework_.reread_kv_heads) scaled.kv_reads = std::max(work.kv_reads, work.group);
   scaled.separate_heads = framework_.separate_query_heads && work.group > 1;
+  scaled.beside_prompts = beside_prompts_;
   scaled.converted *= scaled.separate_heads ? work.group : scaled.kv_reads, scaled.fp8 = work.fp8 && multiplies_fp8();
   if (!framework_.expand_kv_heads || work.group <= 1) {
     return kernel(Lane::kCompute, Kind::kAttention, "attention", scaled, after);
@@ -258,7 +252,7 @@ void Block::note(std::string_view event, OpId op) { events_.note(event, layer_, 
 
 OpId Block::noted(std::string_view event) const { return events_.noted(event, layer_); }
 
-void Block::memory(OpId op, graph::Pool pool, std::uint16_t owner, double bytes) {
+void Block::memory(OpId op, graph::Pool pool, graph::Owner owner, double bytes) {
   KVCAST_CHECK(op >= first_ && op < next_);
   if (bytes != 0) out_[static_cast<std::size_t>(op - first_)].memory.push_back({pool, owner, bytes});
 }

@@ -13,16 +13,6 @@ namespace kvcast::lower {
 
 inline constexpr double kHalfBytes = 2, kSingleBytes = 4;  // bytes of a number in half and single precision
 
-// Names of memory owners; a name's index is the owner's number in memory deltas.
-class Owners {
- public:
-  std::uint16_t id(const std::string& name);
-  const std::vector<std::string>& names() const { return names_; }
-
- private:
-  std::vector<std::string> names_;
-};
-
 // Ops that later blocks wait for, by event and layer. Policies name a handful of events, so a linear scan is fastest.
 class Events {
  public:
@@ -54,6 +44,8 @@ class Block final : public policy::LayerOps {
   void enter_layer(int layer);
   // Adds the framework's planning of an attention kernel, if it plans.
   void plan_attention();
+  // States that attention of decode steps shares the pass with chunks of prompts.
+  void set_beside_prompts() { beside_prompts_ = true; }
   void set_ready(graph::OpId op) {
     ready_before_ = ready_ < 0 ? op : ready_;
     ready_ = op;
@@ -78,7 +70,7 @@ class Block final : public policy::LayerOps {
   // a policy. Returns the last op.
   graph::OpId between_steps(double sequences, bool of_policy, graph::OpId after);
   // Adds memory that the op allocates when it starts (bytes > 0) or frees when it finishes (bytes < 0).
-  void memory(graph::OpId op, graph::Pool pool, std::uint16_t owner, double bytes);
+  void memory(graph::OpId op, graph::Pool pool, graph::Owner owner, double bytes);
   // Adds a marker on the backup thread's lane after ops first .. last of this block and `also`. It waits without
   // delaying others.
   graph::OpId join_all(graph::OpId first, graph::OpId last, graph::OpId also);
@@ -114,6 +106,7 @@ class Block final : public policy::LayerOps {
   graph::OpId ready_ = -1, ready_before_ = -1, done_ = -1;
   graph::OpId graph_launch_ = -1;  // launch of the stretch of kernels in progress
   bool lane_used_[graph::kLaneCount] = {};
+  bool beside_prompts_ = false;
 };
 
 }  // namespace kvcast::lower

@@ -7,7 +7,7 @@
 
 #include "config/run.hpp"
 #include "graph/source.hpp"
-#include "lower/block.hpp"
+#include "lower/pass.hpp"
 #include "policy/policy.hpp"
 
 namespace kvcast::lower {
@@ -32,6 +32,7 @@ struct DecodeSetting {
   // Number of sequences in a step: under pipeline stages the batch is split into as many micro-batches.
   int step_batch() const;
   int stage_layers() const;  // layers of one GPU
+  PassSetting pass() const;  // the part that is independent of the workload
 };
 
 // Steps drawn from the replay: first_draw, first_draw + 1, … of CountSource. They either represent the steps around one
@@ -51,8 +52,8 @@ class DecodeWindow final : public graph::WorkSource {
  public:
   // Consecutive steps, the first with `context` tokens cached (the new one included). Memory is that of the last of
   // them, or of the run's end if the window extends beyond it.
-  DecodeWindow(const DecodeSetting& setting, std::int64_t context, int steps, Owners& owners);
-  DecodeWindow(const DecodeSetting& setting, const SampledSteps& sampled, Owners& owners);
+  DecodeWindow(const DecodeSetting& setting, std::int64_t context, int steps);
+  DecodeWindow(const DecodeSetting& setting, const SampledSteps& sampled);
   bool next_block(std::vector<graph::Op>& out) override;
   // Returns whether steps so far have noted ops for later ones to wait for.
   bool has_notes() const { return !events_.empty(); }
@@ -64,13 +65,10 @@ class DecodeWindow final : public graph::WorkSource {
   std::int64_t tokens() const { return sampled_.context + (sampled_.consecutive ? step_ : 0); }  // of this step
   // Returns whether attention covers more tokens than in the step before.
   bool attends_to_more() const;
-  graph::OpId decode_layer(Block& block, int layer, graph::OpId after);
-  std::span<const policy::HeadCounts> counts_at(int layer, std::int64_t tokens);
 
   DecodeSetting setting_;
   SampledSteps sampled_;
   int step_ = 0;
-  Owners& owners_;
   Events events_;
   std::vector<policy::HeadCounts> scratch_;
   std::vector<graph::OpId> step_ends_;

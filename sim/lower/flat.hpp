@@ -20,13 +20,14 @@ class Works {
     graph::Work work;
     graph::Lane lane = graph::Lane::kCompute;
     graph::Traffic traffic;
-    bool operator==(const Entry& other) const { return lane == other.lane && work == other.work; }
+    bool operator==(const Entry&) const = default;
   };
 
   // Returns the id of the entry that equals this work; appends one if there is none.
   WorkId add(const graph::Work& work, graph::Lane lane);
   const Entry& operator[](WorkId id) const { return entries_[id]; }
   std::size_t size() const { return entries_.size(); }
+  bool operator==(const Works&) const = default;
 
  private:
   static constexpr WorkId kEmpty = 0xFFFFFFFFu;
@@ -45,6 +46,7 @@ struct FlatOp {
   std::int16_t layer = -1;                         // -1: belongs to no layer
   graph::Kind kind = graph::Kind::kMarker;
   graph::Lane lane = graph::Lane::kCompute;
+  bool operator==(const FlatOp&) const = default;
 };
 
 // Ops are numbered from 0 over all blocks; each waits for earlier ones only.
@@ -52,6 +54,7 @@ struct FlatStream {
   struct Block {
     std::uint32_t end = 0;  // one past the block's last op, which is the next block's gate
     graph::Traffic traffic;
+    bool operator==(const Block&) const = default;
   };
   std::vector<FlatOp> ops;
   std::vector<std::uint32_t> after;
@@ -64,6 +67,7 @@ struct FlatStream {
   std::span<const graph::MemoryDelta> memory_of(const FlatOp& op) const {
     return std::span(memory).subspan(op.memory_begin, op.memory_end - op.memory_begin);
   }
+  bool operator==(const FlatStream&) const = default;
   std::uint32_t begin_of(std::size_t block) const { return block == 0 ? 0 : blocks[block - 1].end; }
 };
 

@@ -15,8 +15,8 @@ using graph::Kind;
 using graph::Lane;
 using graph::OpId;
 
-OpId run(Block& block, std::initializer_list<Pass> passes, OpId after) {
-  for (const Pass& pass : passes) {
+OpId run(Block& block, std::initializer_list<MemoryPass> passes, OpId after) {
+  for (const MemoryPass& pass : passes) {
     const graph::Kernel work{graph::KernelClass::kElementwise, pass.read_bytes, pass.write_bytes};
     after = block.kernel(Lane::kCompute, Kind::kSmall, pass.label, work, {after});
   }
@@ -147,9 +147,9 @@ OpId unfused_choice(Block& block, double rows, double logits, OpId after) {
 OpId unfused_group_softmax(Block& block, Kind kind, const graph::Kernel& fused, OpId after) {
   const double scores = fused.read_bytes, maxima = fused.write_bytes;
   const bool again = fused.blocks > 0 && scores / fused.blocks > kSharedMemory && scores > kSmallestL2;
-  for (const Pass& pass :
-       {Pass{"scale scores", scores, scores}, Pass{"softmax of scores", (again ? 3 : 1) * scores, scores},
-        Pass{"maximum over group", scores, maxima}, Pass{"copy candidates", maxima, maxima}}) {
+  for (const MemoryPass& pass :
+       {MemoryPass{"scale scores", scores, scores}, MemoryPass{"softmax of scores", (again ? 3 : 1) * scores, scores},
+        MemoryPass{"maximum over group", scores, maxima}, MemoryPass{"copy candidates", maxima, maxima}}) {
     const graph::Kernel work{graph::KernelClass::kElementwise, pass.read_bytes, pass.write_bytes};
     after = block.kernel(Lane::kCompute, kind, pass.label, work, {after});
   }

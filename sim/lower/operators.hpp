@@ -9,7 +9,7 @@
 namespace kvcast::lower {
 
 // A pass over memory that a fused kernel avoids: an elementwise kernel with its own launch.
-struct Pass {
+struct MemoryPass {
   const char* label = "";
   double read_bytes = 0, write_bytes = 0;
 };

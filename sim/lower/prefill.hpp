@@ -4,8 +4,17 @@
 #include <vector>
 
 #include "lower/decode.hpp"
+#include "lower/pass.hpp"
 
 namespace kvcast::lower {
+
+// The groups of prompts in the blocks of a prefill.
+struct Repetition {
+  std::size_t group = 0;   // blocks of a group
+  std::size_t first = 0;   // first block of the group that is repeated
+  std::int64_t times = 0;  // groups that are left out after it
+  bool operator==(const Repetition&) const = default;
+};
 
 // Workload::prefill_batch sequences are prefilled together (0: the whole batch), one group after another, in chunks of
 // Workload::prefill_chunk tokens (0: the whole prompt at once). A policy that reads the prompt in blocks
@@ -21,45 +30,25 @@ namespace kvcast::lower {
 // Memory: a layer's KV pairs are allocated when its chunk starts. The policy's hook runs after each block, and once its
 // work has finished the evicted pairs are freed. After the last block all KV pairs of the layer are freed, and the
 // policy's own storage of that layer is allocated. Activations are held from the first op of a chunk to its last.
-// The groups of prompts in the blocks of a prefill.
-struct Repetition {
-  std::size_t group = 0;   // blocks of a group
-  std::size_t first = 0;   // first block of the group that is repeated
-  std::int64_t times = 0;  // groups that are left out after it
-  bool operator==(const Repetition&) const = default;
-};
-
-class Prefill final : public graph::WorkSource {
+class Prefill final : public graph::WorkSource, PromptMemory {
  public:
-  Prefill(const DecodeSetting& setting, Owners& owners, bool all_groups = false);
+  explicit Prefill(const DecodeSetting& setting, bool all_groups = false);
   bool next_block(std::vector<graph::Op>& out) override;
   // Of the blocks so far.
   const Repetition& repetition() const { return repetition_; }
 
  private:
-  // Tokens [start, start + length) of the group's prompts, in the block that starts at `block`.
-  struct Chunk {
-    int sequences = 0;
-    std::int64_t start = 0, length = 0, block = 0;
-    bool acts = false;  // the policy acts after this chunk
-    bool last = false;
-    std::int64_t end() const { return start + length; }
-    double rows() const { return static_cast<double>(length) * sequences; }
-  };
-  Chunk next_chunk() const;
+  PromptPart next_chunk() const;
   int sequences() const { return setting_.step_batch(); }
   // Returns whether the layer's cache is on the GPU whose memory is counted, and grows with the prompt.
   bool holds(int layer) const { return layer < setting_.stage_layers() && !setting_.rank.slides(layer); }
-  graph::OpId prefill_layer(Block& block, int layer, graph::OpId after, const Chunk& chunk);
-  const policy::PromptBlocks& layer_blocks(int layer) const { return blocks_[static_cast<std::size_t>(layer)]; }
-  graph::OpId attend_eagerly(Block& block, const policy::PrefillChunk& part, graph::OpId ready);
-  void settle_layer(Block& block, int layer, graph::OpId attention, const Chunk& chunk);
+  void begins(Block& block, int layer, graph::OpId at, const PromptPart& part) override;
+  void settles(Block& block, int layer, graph::OpId before, graph::OpId attention, const PromptPart& part) override;
   void take_fixed(Block& block);
   void leave_out_groups();
   void take_left_out(Block& block);
 
   DecodeSetting setting_;
-  Owners& owners_;
   Events events_;
   std::vector<policy::MemoryItem> storage_;
   std::vector<policy::PromptBlocks> blocks_;  // by layer

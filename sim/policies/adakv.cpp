@@ -44,11 +44,12 @@ Descriptor describe_adakv() {
   Descriptor d;
   d.name = "adakv";
   d.sentence = "SnapKV with budgets that are moved, within a layer, to the heads with the most spread attention.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Feng et al., Ada-KV, 2024 (arXiv 2407.11550)";
   describe_prompt_eviction(d, adakv_fields(), {.heads = HeadBudgets::kAdaptive});
+  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
-      "retained: prompt tokens, including the window, on average over the heads of a layer; generated tokens are kept "
+      "prompt tokens, including the window, on average over the heads of a layer; generated tokens are kept "
       "in addition";
   d.formulas = {"traffic: 2·Σ_h (cap_h + w + T)·d·b per step", "storage: the same number of bytes"};
   d.differences = {"the released kernel copies the flattened cache at each step; here appending is free",

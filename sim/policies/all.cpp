@@ -67,33 +67,33 @@ void add_page_cache(Descriptor& d) {
   d.parameters.push_back(whole(
       "page_cache", 0, "tokens",
       "tokens of each head that stay on the GPU after leaving the selection, in an LRU cache; 0: none, as published"));
-  d.make = [inner = std::move(d.make), page = d.recall_page](const ParameterValues& values, const Lengths& lengths) {
+  d.make = [inner = std::move(d.make), page = d.recall_page](const ParameterValues& values) {
     const KeptPages kept{values.integer("page_cache"), page(values)};
-    if (kept.tokens == 0) return inner(values, lengths);
+    if (kept.tokens == 0) return inner(values);
     if (kept.page == 0) throw UserError(values.where("page_cache"), "page_cache: nothing is in host memory");
     if (kept.tokens < kept.page) {
       throw UserError(values.where("page_cache"),
                       fmt::format("page_cache ({} tokens) is smaller than one page ({} tokens); 0 disables it",
                                   kept.tokens, kept.page));
     }
-    return keep_recalled(kept, inner(values, lengths));
+    return keep_recalled(kept, inner(values));
   };
 }
 
 // Adds what every policy has: how it is made from its stages, a cache of recalled pages, uncompressed first layers.
 Descriptor finished(Descriptor d) {
   if (!d.make) {
-    d.make = [stages = d.stages](const ParameterValues& values, const Lengths& lengths) {
-      Stages both = stages(values, lengths);
+    d.make = [stages = d.stages](const ParameterValues& values) {
+      Stages both = stages(values);
       return two_stages(std::move(both.first), std::move(both.second));
     };
   }
   if (d.recall_page) add_page_cache(d);
-  if (d.name == "full") return d;  // it compresses no layer
+  if (d.uncompressed()) return d;  // it compresses no layer
   d.parameters.push_back(whole("first_dense_layers", 0, "layers", "first layers that are left uncompressed", 0, 1000));
   d.uncompressed_layers.emplace_back("first_dense_layers");
-  d.make = [inner = std::move(d.make)](const ParameterValues& values, const Lengths& lengths) {
-    return dense_first(static_cast<int>(values.integer("first_dense_layers")), inner(values, lengths));
+  d.make = [inner = std::move(d.make)](const ParameterValues& values) {
+    return dense_first(static_cast<int>(values.integer("first_dense_layers")), inner(values));
   };
   return d;
 }

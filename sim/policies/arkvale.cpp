@@ -211,9 +211,9 @@ class ArkValeSelector final : public Selector {
 
 class ArkVale final : public Policy {
  public:
-  ArkVale(const ArkvaleSetting& setting, bool covers_all) : s_(setting), covers_all_(covers_all) {}
+  explicit ArkVale(const ArkvaleSetting& setting) : s_(setting) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return std::make_unique<ArkValeSelector>(layer, s_);
   }
 
@@ -249,15 +249,13 @@ class ArkVale final : public Policy {
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
-    const std::int64_t held = covers_all_ ? shape.tokens : std::min(shape.tokens, s_.pages * s_.page);
-    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))},
-            {graph::Pool::kHbm, "page summaries", summary_bytes(shape, shape.tokens, s_.page)},
+    const std::int64_t held = shape.tokens <= s_.budget ? shape.tokens : s_.pages * s_.page;
+    return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(held))},
+            {graph::Pool::kHbm, graph::Owner::kPageSummaries, summary_bytes(shape, shape.tokens, s_.page)},
             host_copy(shape)};
   }
 
-  Growth growth() const override {
-    return covers_all_ ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page, .fill = s_.budget};
-  }
+  Growth growth(const Lengths&) const override { return {.scored = 1.0 / s_.page, .fill = s_.budget}; }
 
  private:
   // Recalls missing pages one after the other, before attention.
@@ -284,7 +282,6 @@ class ArkVale final : public Policy {
   }
 
   ArkvaleSetting s_;
-  bool covers_all_;
 };
 
 const Fields<ArkvaleSetting>& arkvale_fields() {
@@ -308,20 +305,19 @@ const Fields<ArkvaleSetting>& arkvale_fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make_arkvale(const ParameterValues& values, const Lengths& lengths) {
+std::unique_ptr<Policy> make_arkvale(const ParameterValues& values) {
   ArkvaleSetting s = arkvale_fields().read(values);
   s.pages = s.budget / s.page;
   s.sink_pages = (values.integer("sink") + s.page - 1) / s.page;
   s.window_pages = std::max<std::int64_t>(1, (values.integer("recent") + s.page - 1) / s.page);
   s.chosen = std::max<std::int64_t>(0, values.integer("topk") - s.sink_pages - (s.window_pages - 1));
-  const bool covers_all = s.budget >= lengths.bound();
-  if (!covers_all && s.slots() < 1) {
+  if (s.slots() < 1) {
     throw UserError(
         values.where("budget"),
         fmt::format("budget ({} tokens) is smaller than {} pages of {}: {} of sink, {} of window, and one more",
                     s.budget, s.sink_pages + s.window_pages + 1, s.page, s.sink_pages, s.window_pages));
   }
-  return std::make_unique<ArkVale>(s, covers_all);
+  return std::make_unique<ArkVale>(s);
 }
 
 }  // namespace
@@ -330,11 +326,12 @@ Descriptor describe_arkvale() {
   Descriptor d;
   d.name = "arkvale";
   d.sentence = "Keeps everything in host memory and some pages on the GPU; each step waits for missing pages.";
-  d.category = "retrieval (host)";
+  d.category = Category::kHostRetrieval;
   d.paper = "Chen et al., ArkVale, NeurIPS 2024";
   d.parameters = arkvale_fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
-  d.budget_convention = "attended: ⌊budget / page⌋ resident pages, including sink and window";
+  d.budget_counts = BudgetRule::Counts::kAttended;
+  d.budget_convention = "⌊budget / page⌋ resident pages, including sink and window";
   d.formulas = {
       "traffic: 2·n_kv·⌊L/p⌋·d·b + 2·n_kv·budget·d·b per step; host to device 2·p·d·b per missing page and KV head",
       "storage: HBM 2·n_kv·(budget + ⌈L/p⌉)·d·b, pinned DRAM 2·n_kv·L·d·b"};

@@ -38,12 +38,13 @@ Descriptor describe_cake() {
   d.name = "cake";
   d.sentence =
       "SnapKV with scores that reward varying attention, and layer budgets by the spread and shift of their attention.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Qin et al., CAKE, ICLR 2025 (arXiv 2503.12491)";
   const PromptEviction start = {.scores = TokenScores::kVariance};
   describe_prompt_eviction(d, cake_fields(), start);
+  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
-      "retained: prompt tokens, including the window, on average over layers; in addition generated tokens or, with "
+      "prompt tokens, including the window, on average over layers; in addition generated tokens or, with "
       "decode_eviction, the current token";
   d.formulas = {"traffic: 2·n_kv·(B_l + T)·d·b per step in layer l, Σ B_l = layers·budget",
                 "storage: 2·n_kv·Σ_l (B_l + T)·d·b; with decode_eviction T is at most 1"};

@@ -45,14 +45,14 @@ Parameter policy_parameter(std::string key, std::string fallback, std::string me
           .names = std::move(names)};
 }
 
-std::unique_ptr<Policy> read_policy(const ParameterValues& values, const std::string& key, const Lengths& lengths) {
+std::unique_ptr<Policy> read_policy(const ParameterValues& values, const std::string& key) {
   const config::PolicyChoice choice = config::read_policy(values.node(key));
   const Inside inside(choice);
-  return make_policy(find_policy(choice), choice.parameters, lengths, values.profile());
+  return make_policy(find_policy(choice), choice.parameters, values.profile());
 }
 
-Stages read_stages(const ParameterValues& values, const std::string& key, const Lengths& lengths,
-                   std::optional<std::int64_t> budget, bool traffic) {
+Stages read_stages(const ParameterValues& values, const std::string& key, std::optional<std::int64_t> budget,
+                   bool traffic) {
   const config::PolicyChoice choice = config::read_policy(values.node(key));
   const Inside inside(choice);
   const Descriptor& d = find_policy(choice);
@@ -85,7 +85,7 @@ Stages read_stages(const ParameterValues& values, const std::string& key, const 
   }
   ParameterValues inner(d, parameters);
   inner.set_profile(values.profile());
-  return d.stages(inner, lengths);
+  return d.stages(inner);
 }
 
 }  // namespace kvcast::policy

@@ -15,12 +15,12 @@ Parameter policy_parameter(std::string key, std::string fallback, std::string me
                            std::vector<std::string> names = {});
 
 // Makes the policy that is the value of `key`.
-std::unique_ptr<Policy> read_policy(const ParameterValues& values, const std::string& key, const Lengths& lengths);
+std::unique_ptr<Policy> read_policy(const ParameterValues& values, const std::string& key);
 
 // Makes the same as two stages. Throws UserError if the policy has no stages or sets `first_dense_layers`, which
 // belongs to the outer policy. budget: granted by the outer policy, under the traffic convention if `traffic` and if
 // the policy has that convention. Throws UserError if the policy has no budget, or sets one itself.
-Stages read_stages(const ParameterValues& values, const std::string& key, const Lengths& lengths,
-                   std::optional<std::int64_t> budget = {}, bool traffic = false);
+Stages read_stages(const ParameterValues& values, const std::string& key, std::optional<std::int64_t> budget = {},
+                   bool traffic = false);
 
 }  // namespace kvcast::policy

@@ -37,11 +37,12 @@ Descriptor describe_compresskv() {
   d.sentence =
       "The heads that find answers select the tokens of all heads; layers that suffer more from compression keep more "
       "tokens.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Lin et al., CompressKV, 2025 (arXiv 2508.02401)";
   describe_prompt_eviction(d, compresskv_fields(), {.scores = TokenScores::kRetrievalHeads});
+  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
-      "retained: prompt tokens, including the window, on average over layers; generated tokens are kept in addition";
+      "prompt tokens, including the window, on average over layers; generated tokens are kept in addition";
   d.formulas = {"traffic: 2·n_kv·(B_l + T)·d·b per step in layer l, Σ B_l = layers·budget",
                 "prompt: 2·retrieval_heads·w·S·d FLOP and min(retrieval_heads, n_kv)·S·d·b read",
                 "storage: 2·n_kv·Σ_l (B_l + T)·d·b"};
@@ -54,8 +55,8 @@ Descriptor describe_compresskv() {
     if (values.text("quantisation") == "kivi") all.rounds = true, all.unseen = kRoundingUnseen;
     return all;
   };
-  d.stages = [stages = d.stages](const ParameterValues& values, const Lengths& lengths) {
-    return Stages{stages(values, lengths).first, read_as_stored(values)};
+  d.stages = [stages = d.stages](const ParameterValues& values) {
+    return Stages{stages(values).first, read_as_stored(values)};
   };
   return d;
 }

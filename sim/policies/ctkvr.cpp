@@ -34,12 +34,18 @@ namespace {
 constexpr const char* kUpdated = "centroids updated";  // the next step's recall waits for it
 
 struct CtkvrSetting {
-  std::int64_t budget = 0, lists = 0;      // ρ', ρ
-  std::int64_t centroids = 0, looked = 0;  // C, C'
+  std::int64_t budget = 0, lists = 0;          // ρ', ρ
+  std::optional<std::int64_t> centroids = {};  // C; none: by the prompt
+  std::int64_t looked = 0;                     // C', at most C
   CentroidQueries positions = CentroidQueries::kLast;
   std::uint64_t seed = 0;
   bool rerank = true, update = true, departed = false, pairwise = false;
   StaticTokens fixed;
+
+  std::int64_t centroids_of(std::int64_t prompt) const {
+    return centroids ? std::min(*centroids, prompt) : std::clamp<std::int64_t>(prompt / 16, 1, 2048);
+  }
+  std::int64_t looked_of(std::int64_t prompt) const { return std::min(looked, centroids_of(prompt)); }
 };
 
 class CentroidSearch final : public HostSearch {
@@ -86,7 +92,7 @@ class CentroidSearch final : public HostSearch {
       const std::size_t oldest = s_.update ? t : 0;
       std::vector<std::int32_t>& nearest = nearest_.emplace_back();
       ranking_.select(std::span(similarity).subspan(t * columns + oldest, centroids_),
-                      static_cast<std::size_t>(s_.looked), nearest);
+                      static_cast<std::size_t>(s_.looked_of(layer_.info().prompt_tokens)), nearest);
       for (std::int32_t& centroid : nearest) {
         centroid += static_cast<std::int32_t>(oldest);
         if (static_cast<std::size_t>(centroid) < centroids_) slots_[static_cast<std::size_t>(centroid)] = 0;
@@ -153,10 +159,14 @@ class Ctkvr final : public Policy {
  public:
   explicit Ctkvr(const CtkvrSetting& setting) : s_(setting) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  bool covers(const Lengths& request) const override {
+    return std::max(s_.budget, s_.fixed.sink + s_.fixed.recent) >= request.bound();
+  }
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     const trace::TraceInfo& info = layer.info();
     const std::vector<std::int64_t> positions =
-        centroid_positions(s_.positions, s_.centroids, info.prompt_tokens, Stream(s_.seed));
+        centroid_positions(s_.positions, s_.centroids_of(info.prompt_tokens), info.prompt_tokens, Stream(s_.seed));
     const std::vector<std::size_t> rows = query_rows(info, positions);
     return search_host(layer, s_.fixed, false, [&](const LayerInput& input, int kv_head) {
       return std::make_unique<CentroidSearch>(input, kv_head, rows, s_);
@@ -166,7 +176,8 @@ class Ctkvr final : public Policy {
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     offload_prompt(shape, s_.fixed, ops);
-    const auto prompt = static_cast<double>(shape.prompt_tokens), queries = static_cast<double>(s_.centroids);
+    const auto prompt = static_cast<double>(shape.prompt_tokens);
+    const auto queries = static_cast<double>(s_.centroids_of(shape.prompt_tokens));
     const double host = static_cast<double>(s_.fixed.host(shape.prompt_tokens, shape.prompt_tokens).size());
     const double rows = shape.batch * m.q_heads * queries, shared = shape.batch * m.kv_heads * queries;
     // Copies the prompt's last queries into one piece for the product with the keys, and normalises them for the steps'
@@ -189,8 +200,8 @@ class Ctkvr final : public Policy {
     offload_token(shape, ops);
     const double centroids = shape.sum(&HeadCounts::scored), recalled = shape.sum(&HeadCounts::candidates);
     const OpId start = ops.join(Lane::kCompute, {ops.ready(), ops.noted(kUpdated)});
-    const OpId nearest = score_and_rank(shape, centroids * m.group * m.row(), 2 * centroids * m.group * m.d,
-                                        static_cast<double>(s_.looked), ops, start);
+    const OpId nearest =
+        score_and_rank(shape, centroids * m.group * m.row(), 2 * centroids * m.group * m.d, looked(shape), ops, start);
     const OpId united = unite(shape, recalled, ops, nearest);
     const double queries = shape.batch * m.q_heads * m.row();
     const OpId sent = send_to_host("recalled positions and queries", recalled * kIndexBytes + queries, ops, united);
@@ -200,12 +211,12 @@ class Ctkvr final : public Policy {
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const Dims m(*shape.model);
-    const double copies = shape.batch * shape.model->layers * static_cast<double>(s_.centroids);
     const std::int64_t prompt = shape.lengths.prompt_tokens;
+    const double copies = shape.batch * shape.model->layers * static_cast<double>(s_.centroids_of(prompt));
     const auto listed = static_cast<double>(std::min(s_.lists, s_.fixed.host(prompt, prompt).size()));
     std::vector<MemoryItem> items = split_cache(shape, s_.fixed.on_gpu(prompt, shape.tokens));
-    items.push_back({graph::Pool::kHbm, "centroid lists", copies * m.kv_heads * listed * kIndexBytes});
-    items.push_back({graph::Pool::kHbm, "centroids", copies * m.q_heads * m.row()});
+    items.push_back({graph::Pool::kHbm, graph::Owner::kCentroidLists, copies * m.kv_heads * listed * kIndexBytes});
+    items.push_back({graph::Pool::kHbm, graph::Owner::kCentroids, copies * m.q_heads * m.row()});
     return items;
   }
 
@@ -214,7 +225,7 @@ class Ctkvr final : public Policy {
   // those before it, entry by entry, in one thread block per KV head.
   OpId unite(const DecodeLayer& shape, double recalled, LayerOps& ops, OpId after) const {
     const auto heads = static_cast<double>(shape.heads.size());
-    const auto lists = static_cast<double>(s_.looked), entries = static_cast<double>(s_.lists);
+    const double lists = looked(shape), entries = static_cast<double>(s_.lists);
     Kernel work{KernelClass::kGather, heads * lists * entries * kIndexBytes, recalled * kIndexBytes};
     if (s_.pairwise) {
       work.flops = heads * lists * (lists - 1) / 2 * entries * entries * 2;  // comparison, then the mark
@@ -233,7 +244,7 @@ class Ctkvr final : public Policy {
             .flops_per_item = 2 * m.group * recalled * m.d,
             .unit_bytes = m.row(),
             .places_per_item = recalled,
-            .region_bytes = static_cast<double>(shape.tokens) * m.row()};
+            .region_bytes = shape.mean_tokens() * m.row()};
   }
 
   OpId rerank_and_attend(const DecodeLayer& shape, LayerOps& ops, OpId sent) const {
@@ -288,13 +299,13 @@ class Ctkvr final : public Policy {
                                   Kernel{KernelClass::kElementwise, queries, queries}, {lists}));
   }
 
+  // Lists that a head looks up, mean over sequences.
+  double looked(const DecodeLayer& shape) const {
+    return shape.mean_over([this](const Sequence& s) { return s_.looked_of(s.request.prompt_tokens); });
+  }
+
   CtkvrSetting s_;
 };
-
-std::int64_t centroids_of(const ParameterValues& values, std::int64_t prompt) {
-  return values.is_text("centroids") ? std::clamp<std::int64_t>(prompt / 16, 1, 2048)
-                                     : std::min(values.integer("centroids"), prompt);
-}
 
 const Fields<CtkvrSetting>& ctkvr_fields() {
   using S = CtkvrSetting;
@@ -302,7 +313,8 @@ const Fields<CtkvrSetting>& ctkvr_fields() {
       Fields<S>()
           .add(budget_parameter("recalled tokens that are left after reranking, per KV head", 1024), &S::budget)
           .add(whole_or("centroids", "adaptive", "queries",
-                        "prompt queries used as centroids; adaptive: min(2048, prompt/16)", 1, 1e6))
+                        "prompt queries used as centroids; adaptive: min(2048, prompt/16)", 1, 1e6),
+               &S::centroids)
           .add(whole("retrieved_centroids", 4, "centroids", "nearest centroids whose lists are recalled", 1, 1e6),
                &S::looked)
           .add(real("recall_factor", 2.5, "length of a centroid's list, as a multiple of the budget", 1, 1000))
@@ -320,15 +332,10 @@ const Fields<CtkvrSetting>& ctkvr_fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make_ctkvr(const ParameterValues& values, const Lengths& lengths) {
+std::unique_ptr<Policy> make_ctkvr(const ParameterValues& values) {
   CtkvrSetting s = ctkvr_fields().read(values);
-  if (s.budget >= lengths.bound() || s.fixed.sink + s.fixed.recent >= lengths.bound()) {
-    return two_stages(keep_all(), read_all());
-  }
   s.lists = static_cast<std::int64_t>(values.number("recall_factor") * static_cast<double>(s.budget));
-  s.centroids = centroids_of(values, lengths.prompt_tokens);
-  s.looked = std::min(s.looked, s.centroids);
-  return std::make_unique<Ctkvr>(s);
+  return full_when_covered(std::make_unique<Ctkvr>(s));
 }
 
 }  // namespace
@@ -339,11 +346,12 @@ Descriptor describe_ctkvr() {
   d.sentence =
       "Looks up the keys that the most similar prompt queries scored high, reranks them and attends to them on the "
       "CPU.";
-  d.category = "retrieval (CPU)";
+  d.category = Category::kCpuRetrieval;
   d.paper = "Lu et al., CTKVR: Efficient KV Cache Retrieval via Centroid-then-Token Indexing, 2025";
   d.parameters = ctkvr_fields().parameters();
+  d.budget_counts = BudgetRule::Counts::kSelected;
   d.budget_convention =
-      "selected: tokens attended to on the CPU, per KV head, in addition to sink and recent (rerank: false: all "
+      "tokens attended to on the CPU, per KV head, in addition to sink and recent (rerank: false: all "
       "recalled tokens)";
   d.formulas = {
       "traffic: GPU n_q·C·d·b + 2·n_kv·(sink + recent)·d·b; CPU n_kv·(L_rec + 2·budget)·d·b + n_q·L_rec·4; to the host "
@@ -364,7 +372,8 @@ Descriptor describe_ctkvr() {
   };
   d.needs = [](const ParameterValues& values, const Lengths& lengths) {
     const bool last = values.text("positions") == "last";
-    return ReplayNeeds{.whole_prompt = !last, .window = centroids_of(values, lengths.prompt_tokens)};
+    return ReplayNeeds{.whole_prompt = !last,
+                       .window = ctkvr_fields().read(values).centroids_of(lengths.prompt_tokens)};
   };
   d.make = make_ctkvr;
   return d;

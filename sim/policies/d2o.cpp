@@ -29,6 +29,7 @@
 #include "policy_parts/heavy_hitters.hpp"
 #include "policy_parts/merging_cache.hpp"
 #include "policy_parts/shared_parameters.hpp"
+#include "policy_parts/stages.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -180,19 +181,21 @@ class D2oRule final : public EvictionRule {
 
 class D2o final : public Policy {
  public:
-  D2o(const D2oSetting& setting, const Lengths& lengths) : s_(setting), covers_all_(s_.budget >= lengths.bound()) {}
+  explicit D2o(const D2oSetting& setting) : s_(setting) {}
 
-  void survey(std::span<const LayerInput* const> layers) override {
+  bool covers(const Lengths& request) const override { return s_.budget >= request.bound(); }
+
+  void survey(std::span<const LayerInput* const> layers, const Lengths&) override {
     surveyed_.clear();
-    if (covers_all_ || s_.block > 0) return;
+    if (s_.block > 0) return;
     for (const LayerInput* layer : layers) surveyed_[layer->layer().id()] = survey_layer(*layer);
   }
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     const trace::TraceInfo& info = layer.info();
     const int id = layer.layer().id();
     std::unique_ptr<EvictionRule> rule;
-    if (covers_all_ || exempt(s_, id, info.n_layers)) {
+    if (exempt(s_, id, info.n_layers)) {
       rule = std::make_unique<D2oRule>(layer, s_, 1, nullptr);
     } else if (s_.block > 0) {
       require_prompt_queries(info, 0, "d2o sums the weights of all prompt queries");
@@ -207,7 +210,7 @@ class D2o final : public Policy {
   }
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    if (covers_all_ || exempt(s_, shape.layer, shape.model->layers)) return;
+    if (exempt(s_, shape.layer, shape.model->layers)) return;
     sum_prompt_columns(shape, std::min(shape.start, s_.budget), s_.materialise, ops);
     const Dims m(*shape.model);
     const auto kept = static_cast<double>(s_.budget);
@@ -225,13 +228,12 @@ class D2o final : public Policy {
     rank_and_compact(*shape.model, lists, evicted + kept, s_.budget, ops, op);
   }
 
-  PromptBlocks prompt_blocks(const config::Model& model, int layer) const override {
-    if (covers_all_) return {};
+  PromptBlocks prompt_blocks(const config::Model& model, int layer, const Lengths&) const override {
     return {s_.block, s_.budget, exempt(s_, layer, model.layers) ? 1.0 : 0.0};
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
-    if (covers_all_ || exempt(s_, shape.layer, shape.model->layers)) {
+    if (exempt(s_, shape.layer, shape.model->layers)) {
       ops.done(ops.attention(attention_over(shape, 0), {ops.ready()}));
       return;
     }
@@ -253,12 +255,12 @@ class D2o final : public Policy {
     const auto tokens = static_cast<double>(shape.tokens);
     const double held = std::min(tokens, static_cast<double>(s_.budget + 1));
     const double mean = spared * tokens + (1 - spared) * held;
-    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, mean)},
-            {graph::Pool::kHbm, "attention totals",
+    return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, mean)},
+            {graph::Pool::kHbm, graph::Owner::kAttentionTotals,
              shape.batch * layers * (1 - spared) * shape.model->n_kv_heads * held * kScoreBytes}};
   }
 
-  Growth growth() const override { return covers_all_ ? Growth{.attended = 1} : Growth{.fill = s_.budget}; }
+  Growth growth(const Lengths&) const override { return {.fill = s_.budget}; }
 
  private:
   double budget(const std::map<int, Surveyed>& known, int layer, const trace::TraceInfo& info) const {
@@ -272,7 +274,6 @@ class D2o final : public Policy {
   }
 
   D2oSetting s_;
-  bool covers_all_;
   std::map<int, Surveyed> surveyed_;
 };
 
@@ -303,11 +304,12 @@ Descriptor describe_d2o() {
   Descriptor d;
   d.name = "d2o";
   d.sentence = "H2O that merges evicted tokens into the most similar kept ones, with budgets by layer.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Wan et al., D2O, ICLR 2025 (arXiv 2406.13035)";
   d.parameters = d2o_fields().parameters();
+  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
-      "retained, on average over layers: the first step attends to everything, later ones to one token more than the "
+      "on average over layers: the first step attends to everything, later ones to one token more than the "
       "layer keeps, including the current one";
   d.formulas = {"traffic: 2·n_kv·(N_l + 1)·d·b per step, n_kv·(N_l + 1)·d·b for cosines, weights and totals as h2o",
                 "prompt: n_q·S·(S + 1)·d FLOP for the column sums, 2·n_kv·E·N·d for the first merge",
@@ -326,13 +328,13 @@ Descriptor describe_d2o() {
   };
   d.uncompressed_layers = {"exempt"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.whole_prompt = true}; };
-  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
     const D2oSetting setting = d2o_fields().read(values);
     if (setting.block > 0 && setting.adaptive) {
       throw UserError(values.where("block"),
                       "block requires layers: uniform, because other layer budgets depend on the whole prompt");
     }
-    return std::make_unique<D2o>(setting, lengths);
+    return full_when_covered(std::make_unique<D2o>(setting));
   };
   return d;
 }

@@ -30,7 +30,6 @@ struct DoubleSetting {
   int label_bits = kUnrounded, window = 0;
   std::string calibrate_on;
   Group group = Group::kPerHead;
-  bool covers_all = false;
 
   std::int64_t channels_of(int head_dim) const { return std::min<std::int64_t>(channels, head_dim); }
   bool uses_queries() const { return calibrate_on != "k"; }
@@ -133,12 +132,10 @@ class DoubleSparsity final : public RetrievalBy<DoubleHead, DoubleSetting> {
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
     const Dims m(*shape.model);
     const double heads = shape.batch * shape.model->layers * m.kv_heads;
-    return {{graph::Pool::kHbm, "labels of keys", heads * static_cast<double>(tokens) * s_.label_bytes(m)}};
+    return {{graph::Pool::kHbm, graph::Owner::kKeyLabels, heads * static_cast<double>(tokens) * s_.label_bytes(m)}};
   }
 
-  Growth growth() const override {
-    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1, .fill = s_.budget};
-  }
+  Growth growth(const Lengths&) const override { return {.scored = 1, .fill = s_.budget}; }
 
  private:
   // Channels are not adjacent in the vectors from which they are taken.
@@ -178,10 +175,11 @@ Descriptor describe_double_sparsity() {
   Descriptor d;
   d.name = "double_sparsity";
   d.sentence = "Keeps everything on the GPU and finds tokens by a few channels of their keys, stored in few bits.";
-  d.category = "retrieval (GPU)";
+  d.category = Category::kGpuRetrieval;
   d.paper = "Yang et al., Double Sparsity, 2024 (arXiv 2408.07092)";
   d.parameters = double_sparsity_fields().parameters();
-  d.budget_convention = "attended: per query head with group: per_head, otherwise per KV head";
+  d.budget_counts = BudgetRule::Counts::kAttended;
+  d.budget_convention = "per query head with group: per_head, otherwise per KV head";
   d.formulas = {"traffic: n_kv·L·(r·bits/8 + 4) + 2·n·budget·d·b per step, n = n_q per head, otherwise n_kv",
                 "storage: 2·n_kv·L·d·b + n_kv·L·(r·bits/8 + 4)"};
   d.differences = {
@@ -193,10 +191,8 @@ Descriptor describe_double_sparsity() {
     const DoubleSetting s = double_sparsity_fields().read(values);
     return ReplayNeeds{.window = s.uses_queries() ? s.window_of(lengths.prompt_tokens) : 0};
   };
-  d.stages = [](const ParameterValues& values, const Lengths& lengths) {
-    DoubleSetting s = double_sparsity_fields().read(values);
-    s.covers_all = s.budget >= lengths.bound();
-    return Stages{keep_all(), std::make_unique<DoubleSparsity>(s)};
+  d.stages = [](const ParameterValues& values) {
+    return Stages{keep_all(), std::make_unique<DoubleSparsity>(double_sparsity_fields().read(values))};
   };
   return d;
 }

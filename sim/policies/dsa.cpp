@@ -31,7 +31,6 @@ struct DsaSetting {
   std::int64_t budget = 2048;
   double index_heads = 64, index_dim = 128;
   std::int64_t buffer = 0;  // tokens on the GPU; 0: all
-  bool covers_all = false;
 };
 
 // The tokens of a head on the GPU, and the step in which each was last used.
@@ -90,7 +89,7 @@ class DsaSelector final : public Selector {
 
   void prefill(LayerSelection& resident) override {
     const std::int64_t prompt = layer_.info().prompt_tokens;
-    const std::int64_t held = s_.buffer > 0 && !s_.covers_all ? std::min(prompt, s_.buffer) : prompt;
+    const std::int64_t held = s_.buffer > 0 ? std::min(prompt, s_.buffer) : prompt;
     resident.reset(buffers_.size(), false);
     for (std::size_t h = 0; h < buffers_.size(); ++h) {
       buffers_[h].start(prompt, held);
@@ -110,7 +109,7 @@ class DsaSelector final : public Selector {
         ranking_.select(scores_, static_cast<std::size_t>(s_.budget), head.attended);
         head.counts.scored = n;
       }
-      if (s_.buffer == 0 || s_.covers_all) continue;
+      if (s_.buffer == 0) continue;
       buffers_[h].use(t, n, s_.buffer, head);
       head.counts.fetched_runs = static_cast<std::int64_t>(head.fetched.size());
       head.counts.corrected = !head.fetched.empty();
@@ -141,14 +140,14 @@ class Dsa final : public Policy {
  public:
   explicit Dsa(const DsaSetting& setting) : s_(setting) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return std::make_unique<DsaSelector>(layer, s_);
   }
 
   OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
     const OpId projected = project(*chunk.model, chunk.batch * chunk.length(), ops);
     const double chosen = chunk.length() * static_cast<double>(s_.budget);
-    if (s_.covers_all || chosen >= chunk.pairs()) return attend(causal_attention(chunk), ops, projected);
+    if (chosen >= chunk.pairs()) return attend(causal_attention(chunk), ops, projected);
     const double seen = chunk.held + chunk.length(), sets = chunk.batch * index_sets(*chunk.model);
     PrefillAttention index;
     index.flops = 2 * sets * chunk.pairs() * s_.index_heads * s_.index_dim;
@@ -191,15 +190,13 @@ class Dsa final : public Policy {
     const auto all = static_cast<double>(shape.tokens);
     const double held = s_.buffer > 0 ? std::min(all, static_cast<double>(s_.buffer)) : all;
     const double index = shape.batch * shape.model->layers * index_sets(*shape.model) * all * index_key();
-    std::vector<MemoryItem> items = {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, held)},
-                                     {graph::Pool::kHbm, "index keys", index}};
+    std::vector<MemoryItem> items = {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, held)},
+                                     {graph::Pool::kHbm, graph::Owner::kIndexKeys, index}};
     if (s_.buffer > 0) items.push_back(host_copy(shape));
     return items;
   }
 
-  Growth growth() const override {
-    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1, .fill = s_.budget};
-  }
+  Growth growth(const Lengths&) const override { return {.scored = 1, .fill = s_.budget}; }
 
  private:
   double index_key() const { return s_.index_dim + kIndexScale; }
@@ -249,10 +246,9 @@ Fields<DsaSetting> indexer() {
       .add(whole("index_dim", 128, "", "dimensions of an index key", 1, 1e5), &S::index_dim);
 }
 
-std::unique_ptr<Policy> make_dsa(const ParameterValues& values, const Lengths& lengths, std::int64_t spare) {
+std::unique_ptr<Policy> make_dsa(const ParameterValues& values, std::int64_t spare) {
   DsaSetting s = indexer().read(values);
   s.buffer = spare > 0 ? s.budget + spare : 0;
-  s.covers_all = s.budget >= lengths.bound();
   return std::make_unique<Dsa>(s);
 }
 
@@ -266,15 +262,16 @@ Descriptor describe_dsa() {
   Descriptor d;
   d.name = "dsa";
   d.sentence = "Keeps everything on the GPU; a small indexer selects one set of tokens for all heads of a layer.";
-  d.category = "retrieval (GPU)";
+  d.category = Category::kGpuRetrieval;
   d.paper = "DeepSeek-AI, DeepSeek-V3.2-Exp, technical report, 2025";
   d.for_latent = true;
   d.parameters = indexer().parameters();
-  d.budget_convention = "attended: tokens per layer (per KV head, if attention is not latent)";
+  d.budget_counts = BudgetRule::Counts::kAttended;
+  d.budget_convention = "tokens per layer (per KV head, if attention is not latent)";
   d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b per step", "storage: L·(r + d_R)·b + L·(d_I + 4)"};
   d.differences = {kStandIn, "the prompt's own attention is timed as sparse and replayed as full",
                    "scores in single precision; the released kernel multiplies FP8 numbers"};
-  d.make = [](const ParameterValues& values, const Lengths& lengths) { return make_dsa(values, lengths, 0); };
+  d.make = [](const ParameterValues& values) { return make_dsa(values, 0); };
   return d;
 }
 
@@ -282,20 +279,19 @@ Descriptor describe_hisparse() {
   Descriptor d;
   d.name = "hisparse";
   d.sentence = "DSA with all pairs in host memory and an LRU buffer of tokens on the GPU; misses are fetched.";
-  d.category = "retrieval (host)";
+  d.category = Category::kHostRetrieval;
   d.paper = "SGLang, HiSparse, 2026 (sgl-project/sglang), over DeepSeek-V3.2-Exp";
   d.for_latent = true;
   d.parameters = indexer().parameters();
   d.parameters.push_back(
       whole("spare", 2048, "tokens", "tokens of a sequence's buffer in each layer in addition to the budget", 1));
-  d.budget_convention = "attended: tokens per layer (per KV head, if attention is not latent)";
+  d.budget_counts = BudgetRule::Counts::kAttended;
+  d.budget_convention = "tokens per layer (per KV head, if attention is not latent)";
   d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b per step; host to device (r + d_R)·b per miss",
                 "storage: HBM (budget + spare)·(r + d_R)·b + L·(d_I + 4), pinned DRAM L·(r + d_R)·b"};
   d.differences = {kStandIn, "the buffer starts with the prompt's last tokens",
                    "the prompt's own attention is timed as sparse and replayed as full"};
-  d.make = [](const ParameterValues& values, const Lengths& lengths) {
-    return make_dsa(values, lengths, values.integer("spare"));
-  };
+  d.make = [](const ParameterValues& values) { return make_dsa(values, values.integer("spare")); };
   return d;
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/error.hpp"
 #include "policy_parts/head_split.hpp"
+#include "policy_parts/pass_parts.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
@@ -59,9 +60,9 @@ std::int64_t fit_budget(std::int64_t budget, std::int64_t heads, std::int64_t bo
   return 0;
 }
 
-std::unique_ptr<Policy> make_duo_attention(const ParameterValues& values, const Lengths& lengths) {
-  DuoSetting s = duo_attention_fields().read(values);
-  HeadSplit& split = s.split;
+std::unique_ptr<Policy> make_duo_attention(const ParameterValues& values) {
+  const DuoSetting s = duo_attention_fields().read(values);
+  HeadSplit split = s.split;
   split.profile = load_profile(values, {"retrieval"});
   const auto scores = kv_head_scores(*split.profile, "retrieval", HeadReduce::kMean);
   const std::int64_t heads = split.profile->n_layers * split.profile->n_kv_heads;
@@ -70,7 +71,13 @@ std::unique_ptr<Policy> make_duo_attention(const ParameterValues& values, const 
                     "set only one of sparsity, threshold and budget: each determines the streaming heads");
   }
   std::int64_t full = heads - std::llround(s.sparsity * static_cast<double>(heads));
-  if (s.budget) full = fit_budget(*s.budget, heads, lengths.bound(), split);
+  if (s.budget) {
+    return made_by_request([budget = *s.budget, heads, split, scores](const Lengths& request) {
+      HeadSplit fitted = split;
+      fitted.full = best_heads(scores, fit_budget(budget, heads, request.bound(), fitted));
+      return split_heads(std::move(fitted));
+    });
+  }
   if (s.threshold) {
     full = 0;
     for (const auto& layer : scores) {
@@ -87,10 +94,11 @@ Descriptor describe_duo_attention() {
   Descriptor d;
   d.name = "duo_attention";
   d.sentence = "Some heads keep the whole context, the others only the first tokens and a sliding window.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Xiao et al., DuoAttention, ICLR 2025 (arXiv 2410.10819)";
   d.parameters = duo_attention_fields().parameters();
-  d.budget_convention = "retained: on average over all KV heads, at the last decode step";
+  d.budget_counts = BudgetRule::Counts::kRetained;
+  d.budget_convention = "on average over all KV heads, at the last decode step";
   d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·min(L, sink + recent)) per step",
                 "storage: the same number of bytes"};
   d.differences = {

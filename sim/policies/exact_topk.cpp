@@ -23,8 +23,7 @@ namespace {
 struct ExactSetting {
   std::int64_t budget = 0, sink = 0, recent = 0;
   Group group = Group::kPerHead;
-  bool free = false;        // finding the tokens has no cost
-  bool covers_all = false;  // the budget covers every token of the sequence
+  bool free = false;  // finding the tokens has no cost
 };
 
 class ExactHead final : public HeadRetrievalBy<ExactSetting> {
@@ -115,9 +114,7 @@ class ExactTopK final : public RetrievalBy<ExactHead, ExactSetting> {
     ops.done(ops.attention(attention_over(shape, gathered_unit(shape)), {chosen}));
   }
 
-  Growth growth() const override {
-    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = s_.free ? 0.0 : 1.0, .fill = s_.budget};
-  }
+  Growth growth(const Lengths&) const override { return {.scored = s_.free ? 0.0 : 1.0, .fill = s_.budget}; }
 };
 
 const Fields<ExactSetting>& exact_topk_fields() {
@@ -135,10 +132,9 @@ const Fields<ExactSetting>& exact_topk_fields() {
   return all;
 }
 
-Stages make_exact_topk(const ParameterValues& values, const Lengths& lengths) {
-  ExactSetting s = exact_topk_fields().read(values);
-  s.covers_all = s.budget >= lengths.bound();
-  if (!s.covers_all) check_quota(values, {s.budget, s.sink, s.recent});
+Stages make_exact_topk(const ParameterValues& values) {
+  const ExactSetting s = exact_topk_fields().read(values);
+  check_quota(values, {s.budget, s.sink, s.recent});
   return {keep_all(), std::make_unique<ExactTopK>(s)};
 }
 
@@ -148,11 +144,11 @@ Descriptor describe_exact_topk() {
   Descriptor d;
   d.name = "exact_topk";
   d.sentence = "Attends to the tokens with the largest true scores: an upper bound for retrieval, not a fast method.";
-  d.category = "retrieval (oracle)";
+  d.category = Category::kOracle;
   d.paper = "the oracle of Behnam et al., RocketKV, 2025 (arXiv 2502.14051), appendix A";
   d.parameters = exact_topk_fields().parameters();
-  d.budget_convention =
-      "attended: per query head with group: per_head, otherwise per KV head; includes sink and recent";
+  d.budget_counts = BudgetRule::Counts::kAttended;
+  d.budget_convention = "per query head with group: per_head, otherwise per KV head; includes sink and recent";
   d.formulas = {"traffic: n_kv·L·d·b (scan) + 2·n·budget·d·b, n = n_q per head, otherwise n_kv",
                 "storage: 2·n_kv·L·d·b"};
   d.differences = {"papers count only the gather: identification: free"};

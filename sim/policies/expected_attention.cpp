@@ -128,7 +128,7 @@ class ExpectedAttention final : public Retention {
  public:
   explicit ExpectedAttention(const ExpectedSetting& setting) : s_(setting) {}
 
-  std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override {
+  std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer, const Lengths&) const override {
     if (layer.info().prompt_tokens <= s_.budget) return {};
     const ExpectedScores scores(layer.layer(), s_);
     std::vector<Held> held;
@@ -139,7 +139,7 @@ class ExpectedAttention final : public Retention {
     return held;
   }
 
-  std::int64_t kept(std::int64_t prompt) const override { return std::min(prompt, s_.budget); }
+  std::int64_t kept(const Lengths& request) const override { return std::min(request.prompt_tokens, s_.budget); }
 
   void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const override {
     const double n = tokens_to_rank(shape, s_.budget);
@@ -191,10 +191,11 @@ Descriptor describe_expected_attention() {
   Descriptor d;
   d.name = "expected_attention";
   d.sentence = "Keeps the prompt tokens to which future queries are expected to attend, and all generated tokens.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Devoto et al., Expected Attention, 2025 (arXiv 2510.00636)";
   d.parameters = expected_attention_fields().parameters();
-  d.budget_convention = "retained: prompt tokens, including the sink; generated tokens are kept in addition";
+  d.budget_counts = BudgetRule::Counts::kRetained;
+  d.budget_convention = "prompt tokens, including the sink; generated tokens are kept in addition";
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step", "prompt: 4·n_q·S·d² FLOP",
                 "storage: 2·n_kv·(min(S, budget) + T)·d·b"};
   d.differences = {
@@ -207,7 +208,7 @@ Descriptor describe_expected_attention() {
     const ExpectedSetting s = expected_attention_fields().read(values);
     return ReplayNeeds{.whole_prompt = s.queries == 0, .window = s.queries};
   };
-  d.stages = [](const ParameterValues& values, const Lengths&) {
+  d.stages = [](const ParameterValues& values) {
     const ExpectedSetting s = expected_attention_fields().read(values);
     check_quota(values, s.quota());
     return Stages{std::make_unique<ExpectedAttention>(s), read_all()};

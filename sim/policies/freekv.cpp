@@ -164,9 +164,9 @@ class FreeKvSelector final : public Selector {
 
 class FreeKv final : public Policy {
  public:
-  FreeKv(const FreekvSetting& setting, bool covers_all) : s_(setting), covers_all_(covers_all) {}
+  explicit FreeKv(const FreekvSetting& setting) : s_(setting) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return std::make_unique<FreeKvSelector>(layer, s_);
   }
 
@@ -191,25 +191,24 @@ class FreeKv final : public Policy {
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const Dims m(*shape.model);
-    const std::int64_t held = covers_all_ ? shape.tokens : std::min(shape.tokens, s_.budget);
+    const std::int64_t held = std::min(shape.tokens, s_.budget);
     std::vector<MemoryItem> items = {
-        {graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))},
-        {graph::Pool::kHbm, "page summaries", summary_bytes(shape, shape.tokens, s_.page)}};
+        {graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(held))},
+        {graph::Pool::kHbm, graph::Owner::kPageSummaries, summary_bytes(shape, shape.tokens, s_.page)}};
     if (s_.speculation && s_.correction) {
-      items.push_back({graph::Pool::kHbm, "last queries", shape.batch * shape.model->layers * m.q_heads * m.row()});
+      items.push_back(
+          {graph::Pool::kHbm, graph::Owner::kLastQueries, shape.batch * shape.model->layers * m.q_heads * m.row()});
     }
     if (s_.layout == HostLayout::kHnd) {
       // A buffer has space for the pages of one head of one sequence: at most those of a selection.
       const double buffer = static_cast<double>(s_.budget / s_.page) * 2 * s_.page * m.row();
-      items.push_back({graph::Pool::kHbm, "staging buffers", (s_.double_buffering ? 2 : 1) * buffer});
+      items.push_back({graph::Pool::kHbm, graph::Owner::kStagingBuffers, (s_.double_buffering ? 2 : 1) * buffer, true});
     }
     items.push_back(host_copy(shape));
     return items;
   }
 
-  Growth growth() const override {
-    return covers_all_ ? Growth{.attended = 1} : Growth{.scored = 1.0 / s_.page, .fill = s_.budget};
-  }
+  Growth growth(const Lengths&) const override { return {.scored = 1.0 / s_.page, .fill = s_.budget}; }
 
  private:
   OpId attend(const DecodeLayer& shape, OpId after, LayerOps& ops) const {
@@ -267,7 +266,6 @@ class FreeKv final : public Policy {
   }
 
   FreekvSetting s_;
-  bool covers_all_;
 };
 
 const Fields<FreekvSetting>& freekv_fields() {
@@ -313,15 +311,14 @@ FreekvSetting read_freekv(const ParameterValues& values) {
   return s;
 }
 
-std::unique_ptr<Policy> make_freekv(const ParameterValues& values, const Lengths& lengths) {
+std::unique_ptr<Policy> make_freekv(const ParameterValues& values) {
   const FreekvSetting s = read_freekv(values);
-  const bool covers_all = s.budget >= lengths.bound();
-  if (!covers_all && s.chosen() < 1) {
+  if (s.chosen() < 1) {
     throw UserError(values.where("budget"),
                     fmt::format("budget ({} tokens) is smaller than sink ({}), recent ({}) and one page ({})", s.budget,
                                 s.sink, s.recent, s.page));
   }
-  return std::make_unique<FreeKv>(s, covers_all);
+  return std::make_unique<FreeKv>(s);
 }
 
 }  // namespace
@@ -331,12 +328,13 @@ Descriptor describe_freekv() {
   d.name = "freekv";
   d.sentence =
       "Keeps pages in host memory and attends to those selected by the last step's query, recalled concurrently.";
-  d.category = "retrieval (host)";
+  d.category = Category::kHostRetrieval;
   d.paper = "Liu et al., FreeKV, 2025 (arXiv 2505.13109)";
   d.parameters = freekv_fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
+  d.budget_counts = BudgetRule::Counts::kAttended;
   d.budget_convention =
-      "attended: sink, window and selected pages (up to one page more while the last one is not full); selected: the "
+      "sink, window and selected pages (up to one page more while the last one is not full); selected: the "
       "selected pages only";
   d.formulas = {
       "traffic: 2·n_kv·budget·d·b per step; in addition 2·n_kv·⌈L/p⌉·d·b of summaries and 2·p·d·b per missing page and "

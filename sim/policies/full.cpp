@@ -42,7 +42,7 @@ class AllOnHost final : public Selector {
 
 class FullOnCpu final : public Policy {
  public:
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return std::make_unique<AllOnHost>(layer.info());
   }
 
@@ -59,8 +59,10 @@ class FullOnCpu final : public Policy {
     const double products = on_gpu.product_dims > 0 ? on_gpu.product_dims : 2 * on_gpu.head_dim;
     const double query = model.latent ? model.latent->cached() : m.d, output = model.latent ? model.latent->rank : m.d;
     const double rows = shape.batch * m.q_heads * config::Model::kElementBytes;
-    const auto tokens = static_cast<double>(shape.tokens);
-    const double parts = std::ceil(tokens / kPart), each = tokens / parts;
+    const double tokens = shape.mean_tokens();
+    const double parts =
+        shape.mean_over([](const Sequence& s) { return std::ceil(static_cast<double>(s.tokens) / kPart); });
+    const double each = tokens / parts;
     const OpId there =
         send_to_host("queries and new pairs", rows * query + shape.batch * m.kv_heads * pair, ops, ops.ready());
     const CpuWork work{.items = shape.batch * m.kv_heads * parts,
@@ -98,16 +100,16 @@ Descriptor describe_full() {
   d.name = "full";
   d.sentence = "Keeps all tokens and attends to all of them: the reference for accuracy, memory and time.";
   d.for_latent = true;
-  d.category = "none";
+  d.category = Category::kNone;
   d.paper = "Vaswani et al., Attention Is All You Need, 2017 (arXiv 1706.03762)";
   d.parameters = {choice("attention", {"gpu", "cpu"}, "location of the cache and of attention")};
   d.formulas = {"traffic: 2·n_kv·L·d·b per step", "storage: 2·n_kv·L·d·b"};
-  d.stages = [](const ParameterValues& values, const Lengths&) {
+  d.stages = [](const ParameterValues& values) {
     if (on_cpu(values))
       throw UserError(values.where("attention"), "attention: cpu cannot be a stage of another policy");
     return Stages{keep_all(), read_all()};
   };
-  d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
+  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
     if (on_cpu(values)) return std::make_unique<FullOnCpu>();
     return two_stages(keep_all(), read_all());
   };

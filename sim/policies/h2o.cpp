@@ -147,8 +147,8 @@ class H2oRule final : public EvictionRule {
 
 class H2o final : public StepEviction {
  public:
-  H2o(const H2oSetting& setting, const Lengths& lengths)
-      : StepEviction(setting.quota.budget, setting.block, lengths, setting.group == Group::kPerHead), s_(setting) {}
+  explicit H2o(const H2oSetting& setting)
+      : StepEviction(setting.quota.budget, setting.block, setting.group == Group::kPerHead), s_(setting) {}
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     if (!s_.every_step && shape.prompt_tokens <= budget_) return;
@@ -167,15 +167,17 @@ class H2o final : public StepEviction {
     const std::int64_t held =
         s_.every_step ? std::min(shape.tokens, budget_ + 1) : prompt + shape.tokens - shape.lengths.prompt_tokens;
     std::vector<MemoryItem> items = {
-        {graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held), per_query_head_)}};
+        {graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(held), per_query_head_)}};
     if (s_.every_step) {
       const double totals = shape.batch * shape.model->layers * lists(*shape.model) * static_cast<double>(held);
-      items.push_back({graph::Pool::kHbm, "attention totals", totals * kScoreBytes});
+      items.push_back({graph::Pool::kHbm, graph::Owner::kAttentionTotals, totals * kScoreBytes});
     }
     return items;
   }
 
-  Growth growth() const override { return s_.every_step ? StepEviction::growth() : Growth{.attended = 1}; }
+  Growth growth(const Lengths& request) const override {
+    return s_.every_step ? StepEviction::growth(request) : Growth{.attended = 1};
+  }
 
  private:
   std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const override {
@@ -204,11 +206,11 @@ const Fields<H2oSetting>& h2o_fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make_h2o(const ParameterValues& values, const Lengths& lengths) {
+std::unique_ptr<Policy> make_h2o(const ParameterValues& values) {
   H2oSetting s = h2o_fields().read(values);
   if (values.is_text("recent")) s.quota.recent = s.quota.budget / 2;
   check_quota(values, s.quota);
-  return std::make_unique<H2o>(s, lengths);
+  return std::make_unique<H2o>(s);
 }
 
 }  // namespace
@@ -222,10 +224,11 @@ Descriptor describe_h2o() {
   Descriptor d;
   d.name = "h2o";
   d.sentence = "Keeps the last tokens and those that have received the most attention so far.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Zhang et al., H2O, NeurIPS 2023 (arXiv 2306.14048)";
   d.parameters = h2o_fields().parameters();
-  d.budget_convention = "retained: a step attends to budget + 1 tokens, including the current one, then evicts one";
+  d.budget_counts = BudgetRule::Counts::kRetained;
+  d.budget_convention = "a step attends to budget + 1 tokens, including the current one, then evicts one";
   d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b per step, n_q·(budget + 1)·4 of weights written and read, totals",
                 "prompt: n_q·S·(S + 1)·d FLOP for the column sums",
                 "storage: 2·n_kv·(budget + 1)·d·b + 4·n_kv·(budget + 1) (n_q instead of n_kv per head)"};

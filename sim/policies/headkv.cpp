@@ -40,11 +40,12 @@ Descriptor describe_headkv() {
   Descriptor d;
   d.name = "headkv";
   d.sentence = "SnapKV with a budget for each head by its measured retrieval score.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Fu et al., HeadKV, 2024 (arXiv 2410.19258)";
   describe_prompt_eviction(d, headkv_fields(), {.heads = HeadBudgets::kImportance});
+  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
-      "retained: prompt tokens, including the window, on average over all heads of the model; generated tokens are "
+      "prompt tokens, including the window, on average over all heads of the model; generated tokens are "
       "kept in addition";
   d.formulas = {"traffic: 2·Σ_h (cap_h + w + T)·d·b per step", "storage: the sum of this over layers"};
   d.differences = {

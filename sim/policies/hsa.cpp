@@ -243,27 +243,33 @@ class HsaHead final : public HeadRetrievalBy<HsaSetting> {
   std::vector<std::pair<std::int32_t, std::int64_t>> takes_;  // page, and number of its tokens that are taken
 };
 
-class Hsa final : public RetrievalBy<HsaHead, HsaSetting> {
+class Hsa final : public RetrievalByRequest<HsaHead, HsaSetting> {
  public:
-  using RetrievalBy::RetrievalBy;
+  using RetrievalByRequest::RetrievalByRequest;
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
-    summarise_pages(shape, kept, s_.page(), ops, ops.ready(), s_.format);
+    summarise_pages(shape, kept, at(shape.request()).page(), ops, ops.ready(), s_.format);
   }
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     OpId op = update_page_summary(shape, ops, s_.format);
-    const double pages = shape.sum(&HeadCounts::scored);
-    if (pages > 0) {
-      const double dims = s_.dims(shape.model->head_dim), heads = shape.batch * m.kv_heads;
+    double read = 0, dims = 0, best = 0;  // dimensions of all pages scored; means over sequences
+    for (std::size_t i = 0; i < shape.sequences.size(); ++i) {
+      const HsaSetting s = at(shape.sequences[i].request);
+      const double each = s.dims(shape.model->head_dim);
+      read += shape.sum_of(i, &HeadCounts::scored) * each;
+      dims += each / shape.batch;
+      best += std::ceil(static_cast<double>(s.tokens()) / s.page()) / shape.batch;
+    }
+    if (read > 0) {
+      const double heads = shape.batch * m.kv_heads;
       Kernel sum{KernelClass::kReduce, shape.batch * m.q_heads * m.row(), heads * 2 * m.d * kScoreBytes};
       sum.flops = 2 * shape.batch * m.q_heads * m.d;
       op = ops.compute(Kind::kScore, "sum of |q|", sum, {op});
       op = ops.compute(Kind::kTopK, "top-k1 dimensions", TopK{heads, m.d, dims, kScoreBytes}, {op});
-      const double best = std::ceil(static_cast<double>(s_.tokens()) / s_.page());
-      op = score_and_rank(shape, pages * dims * summary_element(*shape.model, s_.format), 2 * pages * m.group * dims,
-                          best, ops, op, Lane::kCompute, by_weights(s_.group) ? Reduction::kSoftmax : Reduction::kPlain,
+      op = score_and_rank(shape, read * summary_element(*shape.model, s_.format), 2 * read * m.group, best, ops, op,
+                          Lane::kCompute, by_weights(s_.group) ? Reduction::kSoftmax : Reduction::kPlain,
                           Index::kByDimension);
     }
     ops.done(ops.attention(attention_over(shape, gathered_unit(shape)), {op}));
@@ -271,13 +277,15 @@ class Hsa final : public RetrievalBy<HsaHead, HsaSetting> {
 
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
     const std::int64_t generated = shape.tokens - shape.lengths.prompt_tokens;
-    const std::int64_t room = tokens + std::max<std::int64_t>(0, s_.reserved - generated);
-    return {{graph::Pool::kHbm, "page summaries", summary_bytes(shape, room, s_.page(), s_.format)}};
+    const HsaSetting s = at(shape.lengths);
+    const std::int64_t room = tokens + std::max<std::int64_t>(0, s.reserved - generated);
+    return {{graph::Pool::kHbm, graph::Owner::kPageSummaries, summary_bytes(shape, room, s.page(), s.format)}};
   }
 
-  Growth growth() const override {
-    if (s_.budget >= s_.length) return {.attended = 1};
-    return {.scored = 1.0 / s_.page(), .fill = s_.budget, .when_full = s_.budget / 2};
+  Growth growth(const Lengths& request) const override {
+    const HsaSetting s = at(request);
+    if (s.budget >= s.length) return {.attended = 1};
+    return {.scored = 1.0 / s.page(), .fill = s.budget, .when_full = s.tokens()};
   }
 };
 
@@ -290,13 +298,10 @@ int HsaSetting::dims(int head_dim) const {
   return static_cast<int>(std::clamp(nearest_dims ? std::nearbyint(exact) : std::floor(exact), 1.0, double(head_dim)));
 }
 
-std::unique_ptr<Retrieval> retrieve_hsa(const HsaSetting& setting) {
-  KVCAST_CHECK(setting.ratio >= 1 && setting.group != Group::kPerHead && !combines_queries(setting.group));
-  return std::make_unique<Hsa>(setting);
-}
-
-std::int64_t max_new_tokens(const ParameterValues& values, const Lengths& lengths) {
-  return values.is_text("max_new_tokens") ? lengths.decode_steps : values.integer("max_new_tokens");
+std::unique_ptr<Retrieval> retrieve_hsa(const HsaSetting& setting,
+                                        std::function<HsaSetting(const HsaSetting&, const Lengths&)> at) {
+  KVCAST_CHECK(setting.group != Group::kPerHead && !combines_queries(setting.group));
+  return std::make_unique<Hsa>(setting, std::move(at));
 }
 
 const Fields<HsaSetting>& hsa_fields() {
@@ -306,7 +311,8 @@ const Fields<HsaSetting>& hsa_fields() {
           .add(whole_or("max_new_tokens", "decode_steps", "tokens",
                         "T_max: planned number of generated tokens, for which page summaries are allocated (RocketKV: "
                         "also subtracted from the prompt's budget); 0: the paper's formula without it",
-                        0, 1e9))
+                        0, 1e9),
+               &S::planned)
           .add(group_parameter(
                    {"mean_weights", "sum_weights", "max_weights", "sum_scores", "mean_scores", "max_scores"}),
                &S::group)
@@ -333,12 +339,16 @@ const Fields<HsaSetting>& own_hsa_fields() {
   return all;
 }
 
-Stages make_hsa(const ParameterValues& values, const Lengths& lengths) {
-  HsaSetting s = own_hsa_fields().read(values);
-  s.reserved = max_new_tokens(values, lengths);
-  s.length = lengths.bound();
+HsaSetting hsa_at(const HsaSetting& setting, const Lengths& request) {
+  HsaSetting s = setting;
+  s.reserved = s.reserved_for(request);
+  s.length = request.bound();
   s.ratio = std::max(1.0, static_cast<double>(s.length) / static_cast<double>(s.budget));
-  return {keep_all(), retrieve_hsa(s)};
+  return s;
+}
+
+Stages make_hsa(const ParameterValues& values) {
+  return {keep_all(), retrieve_hsa(own_hsa_fields().read(values), hsa_at)};
 }
 
 }  // namespace
@@ -348,11 +358,12 @@ Descriptor describe_hsa() {
   d.name = "hsa";
   d.sentence =
       "Keeps everything on the GPU and finds tokens by a few dimensions of page bounds (RocketKV's second stage).";
-  d.category = "retrieval (GPU)";
+  d.category = Category::kGpuRetrieval;
   d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051), algorithm 1";
   d.parameters = own_hsa_fields().parameters();
+  d.budget_counts = BudgetRule::Counts::kTraffic;
   d.budget_convention =
-      "traffic: all KV-equivalent bytes of a step in units of one token's keys and values; ⌊budget / 2⌋ "
+      "all KV-equivalent bytes of a step in units of one token's keys and values; ⌊budget / 2⌋ "
       "tokens are attended to";
   d.formulas = {"traffic: n_kv·⌈L/p⌉·k1·b + 2·n_kv·⌊t/2⌋·d·b per step, about 2·n_kv·t·d·b",
                 "storage: 2·n_kv·(L + ⌈L/p⌉)·d·b"};

@@ -199,7 +199,7 @@ class InfiniGen final : public Policy {
  public:
   explicit InfiniGen(const InfinigenSetting& setting) : s_(setting) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return std::make_unique<InfiniGenSelector>(layer, s_);
   }
 
@@ -239,15 +239,16 @@ class InfiniGen final : public Policy {
     const Dims m(*shape.model);
     const double dims = s_.dims_of(shape.model->head_dim), layers = shape.model->layers;
     const double pairs = 2 * shape.batch * m.kv_heads * m.row();
-    return {{graph::Pool::kHbm, "fetched pairs", 2 * pairs * shape.attended},  // of this layer and the next
-            {graph::Pool::kHbm, "partial keys",
+    return {{graph::Pool::kHbm, graph::Owner::kFetchedPairs, 2 * pairs * shape.attended},  // of this layer and the next
+            {graph::Pool::kHbm, graph::Owner::kPartialKeys,
              shape.batch * layers * m.kv_heads * static_cast<double>(shape.tokens) * dims * m.element},
-            {graph::Pool::kHbm, "partial query weights", layers * m.q_heads * dims * shape.model->hidden * m.element},
+            {graph::Pool::kHbm, graph::Owner::kPartialQueryWeights,
+             layers * m.q_heads * dims * shape.model->hidden * m.element, true},
             host_copy(shape)};
   }
 
   // The number above the threshold is that of the replay; the pool grows with the context.
-  Growth growth() const override { return {.scored = 1}; }
+  Growth growth(const Lengths&) const override { return {.scored = 1}; }
 
  private:
   // Prediction, gathering and copy, starting from the input of the layer before or, without overlap, from this layer's
@@ -268,7 +269,7 @@ class InfiniGen final : public Policy {
     gather.unit_bytes = m.row();
     gather.places_per_item = 2;
     const double of_a_head = tokens / static_cast<double>(shape.heads.size());
-    gather.region_bytes = 2 * static_cast<double>(shape.tokens) * m.row() / of_a_head;
+    gather.region_bytes = 2 * shape.mean_tokens() * m.row() / of_a_head;
     op = ops.cpu("gather pairs", gather, {op});
     const Copy pairs{.runs = 1, .run_bytes = tokens * 2 * m.row(), .issuer = Lane::kRecallThread};
     return ops.copy(Lane::kCopyA, "fetch pairs", pairs, {op});
@@ -308,7 +309,7 @@ Descriptor describe_infinigen() {
   d.name = "infinigen";
   d.sentence =
       "Keeps pairs in host memory and, during each layer, fetches those that it predicts the next layer needs.";
-  d.category = "retrieval (host)";
+  d.category = Category::kHostRetrieval;
   d.paper = "Lee et al., InfiniGen, OSDI 2024 (arXiv 2406.19707)";
   d.parameters = infinigen_fields().parameters();
   d.recall_page = [](const ParameterValues&) { return 1; };
@@ -326,7 +327,7 @@ Descriptor describe_infinigen() {
       "first_dense_layers: 2 (kept on the GPU)",
       "the released loop synchronises the device every layer: overlap: false",
       "host memory contains all tokens; eviction from it is not modelled"};
-  d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
+  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
     InfinigenSetting s = infinigen_fields().read(values);
     s.basis = load_basis(values, "queries");
     if (s.basis != nullptr && !s.skew) {

@@ -26,7 +26,6 @@ namespace {
 
 struct InfLlmSetting {
   std::int64_t budget = 0, page = 1, sink = 0, recent = 0, kernel = 1, stride = 1, dense_below = 0;
-  bool covers_all = false;
 
   // Number of mean keys of n tokens.
   std::int64_t means(std::int64_t n) const { return n < kernel ? 0 : (n - kernel) / stride + 1; }
@@ -115,7 +114,13 @@ class InfLlmHead final : public HeadRetrieval {
 
 class InfLlm final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
  public:
-  using RetrievalBy::RetrievalBy;
+  InfLlm(const InfLlmSetting& setting, SourceLocation where) : RetrievalBy(setting), where_(std::move(where)) {}
+
+  void check(const Lengths& request) const override {
+    if (s_.chosen() >= 1 || std::max(s_.budget, s_.dense_below) >= request.bound()) return;
+    throw UserError(where_, fmt::format("a budget of {} blocks leaves none to select after {} first and {} last ones",
+                                        s_.budget / s_.page, s_.blocks(s_.sink), s_.blocks(s_.recent)));
+  }
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     const Dims m(*shape.model);
@@ -132,13 +137,11 @@ class InfLlm final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
-    return {{graph::Pool::kHbm, "mean keys", kv_bytes(shape, static_cast<double>(s_.means(tokens))) / 2}};
+    return {{graph::Pool::kHbm, graph::Owner::kMeanKeys, kv_bytes(shape, static_cast<double>(s_.means(tokens))) / 2}};
   }
 
-  Growth growth() const override {
-    return s_.covers_all
-               ? Growth{.attended = 1}
-               : Growth{.scored = 1.0 / static_cast<double>(s_.stride), .fill = std::max(s_.budget, s_.dense_below)};
+  Growth growth(const Lengths&) const override {
+    return {.scored = 1.0 / static_cast<double>(s_.stride), .fill = std::max(s_.budget, s_.dense_below)};
   }
 
  private:
@@ -148,6 +151,8 @@ class InfLlm final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
     work.flops = means * run * m.d;
     return ops.compute(Kind::kIndex, "mean keys", work, {ops.ready()});
   }
+
+  SourceLocation where_;
 };
 
 const Fields<InfLlmSetting>& infllm_v2_fields() {
@@ -167,15 +172,8 @@ const Fields<InfLlmSetting>& infllm_v2_fields() {
   return all;
 }
 
-Stages make_infllm_v2(const ParameterValues& values, const Lengths& lengths) {
-  InfLlmSetting s = infllm_v2_fields().read(values);
-  s.covers_all = std::max(s.budget, s.dense_below) >= lengths.bound();
-  if (s.chosen() < 1 && !s.covers_all) {
-    throw UserError(values.where("budget"),
-                    fmt::format("a budget of {} blocks leaves none to select after {} first and {} last ones",
-                                s.budget / s.page, s.blocks(s.sink), s.blocks(s.recent)));
-  }
-  return {keep_all(), std::make_unique<InfLlm>(s)};
+Stages make_infllm_v2(const ParameterValues& values) {
+  return {keep_all(), std::make_unique<InfLlm>(infllm_v2_fields().read(values), values.where("budget"))};
 }
 
 }  // namespace
@@ -184,10 +182,11 @@ Descriptor describe_infllm_v2() {
   Descriptor d;
   d.name = "infllm_v2";
   d.sentence = "Keeps everything on the GPU and reads the blocks with the best means of short runs of keys.";
-  d.category = "retrieval (GPU)";
+  d.category = Category::kGpuRetrieval;
   d.paper = "Zhao et al., InfLLM-V2, 2025 (arXiv 2509.24663)";
   d.parameters = infllm_v2_fields().parameters();
-  d.budget_convention = "attended: ⌊budget / page⌋ blocks per KV head, including first and last ones";
+  d.budget_counts = BudgetRule::Counts::kAttended;
+  d.budget_convention = "⌊budget / page⌋ blocks per KV head, including first and last ones";
   d.formulas = {"traffic: n_kv·(L/stride)·d·b + 2·n_kv·budget·d·b per step",
                 "storage: 2·n_kv·L·d·b + n_kv·(L/stride)·d·b"};
   d.differences = {

@@ -164,8 +164,7 @@ class KeyDiffRule final : public EvictionRule {
 
 class KeyDiff final : public StepEviction {
  public:
-  KeyDiff(const KeyDiffSetting& setting, const Lengths& lengths)
-      : StepEviction(setting.quota.budget, setting.block, lengths), s_(setting) {}
+  explicit KeyDiff(const KeyDiffSetting& setting) : StepEviction(setting.quota.budget, setting.block), s_(setting) {}
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     const double n = tokens_to_rank(shape, budget_);
@@ -224,7 +223,7 @@ const Fields<KeyDiffSetting>& keydiff_fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make_keydiff(const ParameterValues& values, const Lengths& lengths) {
+std::unique_ptr<Policy> make_keydiff(const ParameterValues& values) {
   KeyDiffSetting s = keydiff_fields().read(values);
   check_quota(values, s.quota);
   if (s.recent_fraction > 0) {
@@ -239,7 +238,7 @@ std::unique_ptr<Policy> make_keydiff(const ParameterValues& values, const Length
       throw UserError(values.where("recent_fraction"), "sink and the recent fraction together exceed the budget");
     }
   }
-  return std::make_unique<KeyDiff>(s, lengths);
+  return std::make_unique<KeyDiff>(s);
 }
 
 }  // namespace
@@ -341,10 +340,11 @@ Descriptor describe_keydiff() {
   Descriptor d;
   d.name = "keydiff";
   d.sentence = "Keeps the keys that are least similar to the mean key, independent of queries.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Park et al., KeyDiff, 2025 (arXiv 2504.15364)";
   d.parameters = keydiff_fields().parameters();
-  d.budget_convention = "retained: a step attends to budget + 1 tokens, including the current one, then evicts one";
+  d.budget_counts = BudgetRule::Counts::kRetained;
+  d.budget_convention = "a step attends to budget + 1 tokens, including the current one, then evicts one";
   d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b per step, and n_kv·(budget + 1)·d·b to rank the keys",
                 "ranking n keys: 3nd + n + d multiplications, 3nd − n − 1 additions, 2n + 1 divisions, n + 1 roots",
                 "storage: 2·n_kv·(budget + 1)·d·b"};

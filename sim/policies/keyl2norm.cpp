@@ -67,12 +67,13 @@ class NormRetention final : public Retention {
  public:
   explicit NormRetention(const NormSetting& setting) : s_(setting), kept_(setting.quota.budget) {}
 
-  std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override {
+  std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer, const Lengths&) const override {
     NormRule rule(layer.layer(), s_);
     return evict_prompt(rule, prompt_ends(layer.info(), s_.block), layer.info().n_kv_heads);
   }
 
-  std::int64_t kept(std::int64_t prompt) const override {
+  std::int64_t kept(const Lengths& request) const override {
+    const std::int64_t prompt = request.prompt_tokens;
     return prompt < s_.prune_after ? prompt : std::min(prompt, s_.quota.budget);
   }
 
@@ -86,7 +87,7 @@ class NormRetention final : public Retention {
     rank_and_compact(*shape.model, lists, n, kept_, ops, op);
   }
 
-  PromptBlocks prompt_blocks(const config::Model&, int) const override {
+  PromptBlocks prompt_blocks(const config::Model&, int, const Lengths&) const override {
     return {.tokens = s_.block, .held = kept_, .from = s_.prune_after};
   }
 
@@ -98,8 +99,8 @@ class NormRetention final : public Retention {
 // Also evicts at every step.
 class NormEviction final : public StepEviction {
  public:
-  NormEviction(const NormSetting& setting, const Lengths& lengths)
-      : StepEviction(setting.quota.budget, setting.block, lengths), s_(setting), prompt_(setting) {}
+  explicit NormEviction(const NormSetting& setting)
+      : StepEviction(setting.quota.budget, setting.block), s_(setting), prompt_(setting) {}
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override { prompt_.prefill_cost(shape, ops); }
 
@@ -146,7 +147,7 @@ NormSetting read_keyl2norm(const ParameterValues& values) {
   return s;
 }
 
-Stages keyl2norm_stages(const ParameterValues& values, const Lengths&) {
+Stages keyl2norm_stages(const ParameterValues& values) {
   const NormSetting s = read_keyl2norm(values);
   if (s.every_step) {
     throw UserError(values.where("decode_eviction"), "keyl2norm is a first stage only without decode_eviction");
@@ -154,9 +155,9 @@ Stages keyl2norm_stages(const ParameterValues& values, const Lengths&) {
   return {std::make_unique<NormRetention>(s), read_all()};
 }
 
-std::unique_ptr<Policy> make_keyl2norm(const ParameterValues& values, const Lengths& lengths) {
+std::unique_ptr<Policy> make_keyl2norm(const ParameterValues& values) {
   const NormSetting s = read_keyl2norm(values);
-  if (s.every_step) return std::make_unique<NormEviction>(s, lengths);
+  if (s.every_step) return std::make_unique<NormEviction>(s);
   return two_stages(std::make_unique<NormRetention>(s), read_all());
 }
 
@@ -166,11 +167,11 @@ Descriptor describe_keyl2norm() {
   Descriptor d;
   d.name = "keyl2norm";
   d.sentence = "Keeps the prompt tokens whose keys have the smallest norm, and all generated tokens.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Devoto et al., L2 Norm-Based KV Cache Compression, EMNLP 2024 (arXiv 2406.11430)";
   d.parameters = keyl2norm_fields().parameters();
-  d.budget_convention =
-      "retained: prompt tokens; in addition generated tokens or, with decode_eviction, the current token";
+  d.budget_counts = BudgetRule::Counts::kRetained;
+  d.budget_convention = "prompt tokens; in addition generated tokens or, with decode_eviction, the current token";
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step", "prompt: n_kv·S·d·b to read the keys",
                 "storage: 2·n_kv·(min(S, budget) + T)·d·b; with decode_eviction T is at most 1"};
   d.differences = {"the released code keeps a ratio of the prompt, and only from 2048 tokens on: prune_after: 2048",

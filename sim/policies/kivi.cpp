@@ -179,9 +179,10 @@ class Kivi final : public Retrieval {
 
   bool per_query_head() const override { return inner().per_query_head(); }
 
-  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
+  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens,
+                                       const Lengths& request) const override {
     return std::make_unique<KiviHead>(layer, kv_head, tokens, s_,
-                                      selector_ ? selector_->begin(layer, kv_head, tokens) : nullptr);
+                                      selector_ ? selector_->begin(layer, kv_head, tokens, request) : nullptr);
   }
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
@@ -216,7 +217,8 @@ class Kivi final : public Retrieval {
     return s_.bytes(tokens, model.head_dim) / (2 * tokens * Dims(model).row());
   }
 
-  Growth growth() const override { return inner().growth(); }
+  Growth growth(const Lengths& request) const override { return inner().growth(request); }
+  void check(const Lengths& request) const override { inner().check(request); }
 
  private:
   // Reads keys and values of `pairs` tokens and writes them packed.
@@ -311,7 +313,7 @@ Descriptor describe_kivi() {
   d.name = "kivi";
   d.sentence = "Keeps and reads all pairs, most of them in few bits: keys by channel, values by token.";
   d.packs_cache = true;
-  d.category = "quantisation";
+  d.category = Category::kQuantisation;
   d.paper = "Liu et al., KIVI, ICML 2024 (arXiv 2402.02750)";
   d.parameters = kivi_fields().parameters();
   d.parameters.push_back(policy_parameter("selector", "full", "policy that keeps and selects the packed pairs"));
@@ -330,10 +332,10 @@ Descriptor describe_kivi() {
   d.needs = [](const ParameterValues&, const Lengths&) {
     return ReplayNeeds{.rounds = true, .unseen = kRoundingUnseen};
   };
-  d.stages = [](const ParameterValues& values, const Lengths& lengths) {
+  d.stages = [](const ParameterValues& values) {
     const KiviSetting setting = read_kivi(values);
     if (values.text("selector") == "full") return Stages{keep_all(), read_quantised(setting)};
-    Stages inner = read_stages(values, "selector", lengths);
+    Stages inner = read_stages(values, "selector");
     if (inner.first->per_query_head()) {
       throw UserError(values.where("selector"), "pairs are packed by KV head: group must not be per_head");
     }

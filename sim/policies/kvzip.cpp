@@ -97,7 +97,7 @@ class Kvzip final : public Retention {
  public:
   explicit Kvzip(const KvzipSetting& setting) : s_(setting) {}
 
-  std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override {
+  std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer, const Lengths&) const override {
     const trace::TraceInfo& info = layer.info();
     const auto prompt = static_cast<std::size_t>(info.prompt_tokens), heads = static_cast<std::size_t>(info.n_kv_heads);
     if (info.prompt_tokens <= s_.budget) return {};
@@ -125,7 +125,7 @@ class Kvzip final : public Retention {
     return kept;
   }
 
-  std::int64_t kept(std::int64_t prompt) const override { return std::min(prompt, s_.budget); }
+  std::int64_t kept(const Lengths& request) const override { return std::min(request.prompt_tokens, s_.budget); }
 
   void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const override {
     const double n = tokens_to_rank(shape, s_.budget);
@@ -181,11 +181,12 @@ Descriptor describe_kvzip() {
   d.name = "kvzip";
   d.sentence =
       "Keeps the prompt tokens to which the model attends while it repeats its prompt, and all generated tokens.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Kim et al., KVzip, NeurIPS 2025 (arXiv 2505.23416)";
   d.parameters = kvzip_fields().parameters();
+  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
-      "retained: prompt tokens, including the sink, on average over the heads of a layer; generated tokens are kept in "
+      "prompt tokens, including the sink, on average over the heads of a layer; generated tokens are kept in "
       "addition";
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step",
                 "prompt: a second forward pass, 4·n_q·S²·d FLOP of attention in it, and 4·n_q·S·chunk·d FLOP of scores",
@@ -203,7 +204,7 @@ Descriptor describe_kvzip() {
   d.needs = [](const ParameterValues& values, const Lengths&) {
     return ReplayNeeds{.coupled = !kvzip_fields().read(values).by_head, .whole_prompt = true};
   };
-  d.stages = [](const ParameterValues& values, const Lengths&) {
+  d.stages = [](const ParameterValues& values) {
     const KvzipSetting s = kvzip_fields().read(values);
     check_quota(values, s.quota());
     return Stages{std::make_unique<Kvzip>(s), read_all()};

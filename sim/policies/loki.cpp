@@ -34,7 +34,6 @@ struct LokiSetting {
   bool before_rope = false;
   std::shared_ptr<const Bases> basis;  // null: the prompt's own components
   Group group = Group::kSumScores;
-  bool covers_all = false;
   std::int64_t dims_of(int head_dim) const { return std::min<std::int64_t>(dims, head_dim); }
   TokenTopK::Shape ranks(const trace::TraceInfo& info) const {
     return {budget, recent, group, 1.0f / std::sqrt(static_cast<float>(info.head_dim))};
@@ -116,12 +115,11 @@ class Loki final : public RetrievalBy<LokiHead, LokiSetting> {
 
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t) const override {
     const Dims m(*shape.model);
-    return {{graph::Pool::kHbm, "principal components", shape.model->layers * m.kv_heads * m.d * m.row()}};
+    return {{graph::Pool::kHbm, graph::Owner::kPrincipalComponents, shape.model->layers * m.kv_heads * m.d * m.row(),
+             true}};
   }
 
-  Growth growth() const override {
-    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1, .fill = s_.budget};
-  }
+  Growth growth(const Lengths&) const override { return {.scored = 1, .fill = s_.budget}; }
 
  private:
   // Rotates to all d components, because attention needs the whole key.
@@ -154,13 +152,12 @@ const Fields<LokiSetting>& loki_fields() {
   return all;
 }
 
-Stages make_loki(const ParameterValues& values, const Lengths& lengths) {
+Stages make_loki(const ParameterValues& values) {
   LokiSetting s = loki_fields().read(values);
   s.basis = load_basis(values, basis_kind(s.before_rope));
   if (s.basis != nullptr && values.given("calibration_tokens")) {
     throw UserError(values.where("calibration_tokens"), "the components are those of `basis`, not of prompt tokens");
   }
-  s.covers_all = s.budget >= lengths.bound();
   if (s.recent > s.budget) {
     throw UserError(values.where("recent"), fmt::format("recent ({}) exceeds the budget ({})", s.recent, s.budget));
   }
@@ -173,10 +170,11 @@ Descriptor describe_loki() {
   Descriptor d;
   d.name = "loki";
   d.sentence = "Keeps everything on the GPU and finds tokens by the leading principal components of the keys.";
-  d.category = "retrieval (GPU)";
+  d.category = Category::kGpuRetrieval;
   d.paper = "Singhania et al., Loki, NeurIPS 2024 (arXiv 2406.02542)";
   d.parameters = loki_fields().parameters();
-  d.budget_convention = "attended: per KV head, or per query head with group: per_head";
+  d.budget_counts = BudgetRule::Counts::kAttended;
+  d.budget_convention = "per KV head, or per query head with group: per_head";
   d.formulas = {"traffic: n_kv·L·r·b + n_kv·d²·b + 2·n·budget·d·b per step, n = n_q per head, otherwise n_kv",
                 "storage: 2·n_kv·L·d·b + n_kv·d²·b"};
   d.differences = {

@@ -231,7 +231,7 @@ class MagicPig final : public Policy {
  public:
   explicit MagicPig(const MagicpigSetting& setting) : s_(setting) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     const std::size_t n = index(s_.bits * s_.tables * layer.info().head_dim);
     std::vector<float> planes(n);
     for (std::size_t i = 0; i < n; ++i) planes[i] = static_cast<float>(Stream(s_.seed).normal(i));
@@ -260,7 +260,7 @@ class MagicPig final : public Policy {
     const OpId sent = send_to_host("codes and queries", queries * (s_.tables * 4 + m.row()), ops, hashed);
     const auto rows = static_cast<double>(shape.heads.size());
     const double looked = shape.sum(&HeadCounts::candidates) / rows;
-    const double mask = host_tokens(shape.tokens);
+    const double mask = shape.mean_over([this](const Sequence& s) { return host_tokens(s.tokens); });
     // Clears one byte per token, contiguously.
     CpuWork look_up{rows, mask, 0, mask, 0, looked, static_cast<double>(s_.tables)};
     look_up.places_per_item = s_.tables;
@@ -276,14 +276,14 @@ class MagicPig final : public Policy {
     const std::int64_t prompt = shape.lengths.prompt_tokens;
     const double heads = shape.batch * shape.model->layers * m.kv_heads, keys = host_tokens(prompt);
     std::vector<MemoryItem> items = split_cache(shape, s_.fixed.on_gpu(prompt, shape.tokens));
-    items.push_back({graph::Pool::kDram, "hash tables",
+    items.push_back({graph::Pool::kDram, graph::Owner::kHashTables,
                      heads * s_.tables * (4 * keys + 8 * std::exp2(static_cast<double>(s_.bits)))});
-    items.push_back({graph::Pool::kDram, "norms of keys", heads * 4 * keys});
-    items.push_back({graph::Pool::kHbm, "hash planes", planes() * m.row()});
+    items.push_back({graph::Pool::kDram, graph::Owner::kKeyNorms, heads * 4 * keys});
+    items.push_back({graph::Pool::kHbm, graph::Owner::kHashPlanes, planes() * m.row(), true});
     return items;
   }
 
-  Growth growth() const override { return {.attended = 1}; }  // generated tokens stay on the GPU
+  Growth growth(const Lengths&) const override { return {.attended = 1}; }  // generated tokens stay on the GPU
 
  private:
   double planes() const { return static_cast<double>(s_.bits) * s_.tables; }
@@ -306,7 +306,7 @@ const Fields<MagicpigSetting>& magicpig_fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make_magicpig(const ParameterValues& values, const Lengths&) {
+std::unique_ptr<Policy> make_magicpig(const ParameterValues& values) {
   MagicpigSetting s = magicpig_fields().read(values);
   s.fixed.generated_stay = true;
   return std::make_unique<MagicPig>(s);
@@ -318,7 +318,7 @@ Descriptor describe_magicpig() {
   Descriptor d;
   d.name = "magicpig";
   d.sentence = "Samples keys by hashing, attends to the sample on the CPU and corrects for the sampling probabilities.";
-  d.category = "retrieval (CPU)";
+  d.category = Category::kCpuRetrieval;
   d.paper = "Chen et al., MagicPIG, ICLR 2025 (arXiv 2410.16179)";
   d.parameters = magicpig_fields().parameters();
   d.formulas = {

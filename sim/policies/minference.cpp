@@ -200,7 +200,7 @@ Descriptor describe_minference() {
   Descriptor d;
   d.name = "minference";
   d.sentence = "Computes the prompt's attention on a few vertical and slash lines; another policy handles decoding.";
-  d.category = "sparse prefill";
+  d.category = Category::kSparsePrefill;
   d.paper = "Jiang et al., MInference 1.0, NeurIPS 2024 (arXiv 2407.02490)";
   d.parameters = minference_fields().parameters();
   d.formulas = {"prompt, per query head: 2·64·S·d FLOP and S·d·b read for the pattern, 4·d FLOP per remaining pair",
@@ -211,9 +211,8 @@ Descriptor describe_minference() {
       "block-sparse heads, of which that configuration has none, are not modelled",
       "keys and values of later layers are those of the trace, without the effect of sparse attention on them"};
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.unseen = kSparsePromptUnseen}; };
-  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    return std::make_unique<MInference>(minference_fields().read(values), read_then(values, lengths),
-                                        values.where("then"));
+  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
+    return std::make_unique<MInference>(minference_fields().read(values), read_then(values), values.where("then"));
   };
   return d;
 }

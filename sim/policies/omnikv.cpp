@@ -21,8 +21,10 @@
 #include "policy/fields.hpp"
 #include "policy_parts/host_attention.hpp"
 #include "policy_parts/host_pages.hpp"
+#include "policy_parts/pass_parts.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
+#include "policy_parts/stages.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -31,9 +33,7 @@ struct OmniSetting {
   std::int64_t budget = 0;
   int first_filter = 0, filter_layers = 1;
   Group scores = Group::kMaxWeights;
-  bool on_gpu = false;      // nothing is offloaded
-  bool covers_all = false;  // the budget covers every token of the sequence
-  std::int64_t prompt = 0;
+  bool on_gpu = false;  // nothing is offloaded
 
   // Ascending filter layers of a model; none if it has too few layers.
   std::vector<int> filters(int layers) const {
@@ -44,7 +44,7 @@ struct OmniSetting {
     }
     return out;
   }
-  std::int64_t chosen() const { return std::min(budget, prompt); }
+  std::int64_t chosen(std::int64_t prompt) const { return std::min(budget, prompt); }
 };
 
 enum class Role { kDense, kFilter, kFollows };
@@ -56,22 +56,18 @@ class OmniSelector final : public Selector {
 
   void prefill(LayerSelection& resident) override {
     resident.reset(static_cast<std::size_t>(info_.n_kv_heads), false);
-    if (!s_.covers_all && !s_.on_gpu) return;
+    if (!s_.on_gpu) return;
     for (HeadSelection& head : resident.heads) append_range(0, info_.prompt_tokens, head.attended);
   }
 
   void step(int t, LayerSelection& out) override {
     out.reset(static_cast<std::size_t>(info_.n_kv_heads), false);
     std::vector<std::int32_t> chosen;
-    if (s_.covers_all) {
-      append_range(0, info_.prompt_tokens, chosen);
-    } else {
-      choose(t, chosen);
-    }
+    choose(t, chosen);
     for (HeadSelection& head : out.heads) {
       head.attended = chosen;
       append_range(info_.prompt_tokens, info_.prompt_tokens + t + 1, head.attended);
-      if (s_.covers_all || s_.on_gpu) continue;
+      if (s_.on_gpu) continue;
       head.fetched = head.evicted = chosen;  // fetched pairs are replaced by those of the next layer
       head.counts.fetched_runs = static_cast<std::int64_t>(chosen.size());
     }
@@ -101,11 +97,15 @@ class OmniKv final : public Policy {
  public:
   explicit OmniKv(const OmniSetting& setting) : s_(setting) {}
 
-  void survey(std::span<const LayerInput* const> layers) override { layers_.assign(layers.begin(), layers.end()); }
+  bool covers(const Lengths& request) const override { return s_.budget >= request.bound(); }
+
+  void survey(std::span<const LayerInput* const> layers, const Lengths&) override {
+    layers_.assign(layers.begin(), layers.end());
+  }
 
   // Every captured layer is replayed as one that uses the selection of its filter layer or, if the trace lacks that
   // layer, of the captured layer nearest to it.
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     const int id = layer.layer().id();
     int filter = -1;
     for (const int f : s_.filters(layer.info().n_layers)) filter = f <= id || filter < 0 ? f : filter;
@@ -133,46 +133,46 @@ class OmniKv final : public Policy {
   // The tokens that each role reads follow from the setting, whichever captured layer the counts are from.
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     const Role here = role(shape.layer, shape.model->layers);
-    const std::int64_t read = here == Role::kFollows ? s_.chosen() + shape.tokens - s_.prompt : shape.tokens;
-    const std::vector<HeadCounts> heads(static_cast<std::size_t>(shape.batch * shape.model->n_kv_heads),
-                                        HeadCounts{.attended = read});
-    DecodeLayer own = shape;
-    own.heads = heads, own.per_query_head = false;
+    const OtherCounts own(shape, [&](const Sequence& s) {
+      const std::int64_t prompt = s.request.prompt_tokens;
+      return here == Role::kFollows ? s_.chosen(prompt) + s.tokens - prompt : s.tokens;
+    });
     OpId op = ops.ready();
     if (here == Role::kFilter) op = choose(shape, ops);
     if (here == Role::kFollows && !s_.on_gpu) op = ops.join(Lane::kCompute, {op, fetch(shape, ops)});
     const double unit = here == Role::kFollows && s_.on_gpu ? Dims(*shape.model).row() : 0;
-    ops.done(ops.attention(attention_over(own, unit), {op}));
+    ops.done(ops.attention(attention_over(own.shape(), unit), {op}));
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const int layers = shape.model->layers;
-    const auto all = static_cast<double>(shape.tokens), prompt = static_cast<double>(s_.prompt);
+    const auto all = static_cast<double>(shape.tokens), prompt = static_cast<double>(shape.lengths.prompt_tokens);
     int longest = 0, run = 0;
     for (int l = 0; l < layers; ++l) {
       run = role(l, layers) == Role::kFollows ? run + 1 : 0;
       longest = std::max(longest, run);
     }
-    if (s_.on_gpu) return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, all)}};
+    if (s_.on_gpu) return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, all)}};
     const double share = recalling_share(*shape.model);
-    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, all - share * prompt)},
-            {graph::Pool::kHbm, "fetched pairs", kv_bytes(shape, static_cast<double>(s_.chosen())) * longest / layers},
-            {graph::Pool::kDram, "KV cache in host memory", share * kv_bytes(shape, prompt)}};
+    return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, all - share * prompt)},
+            {graph::Pool::kHbm, graph::Owner::kFetchedPairs,
+             kv_bytes(shape, static_cast<double>(s_.chosen(shape.lengths.prompt_tokens))) * longest / layers},
+            {graph::Pool::kDram, graph::Owner::kHostCache, share * kv_bytes(shape, prompt)}};
   }
 
-  Growth growth() const override { return {.attended = 1}; }
+  Growth growth(const Lengths&) const override { return {.attended = 1}; }
 
  private:
   Role role(int layer, int layers) const {
     const std::vector<int> filters = s_.filters(layers);
-    if (s_.covers_all || layer < s_.first_filter) return Role::kDense;
+    if (layer < s_.first_filter) return Role::kDense;
     return std::find(filters.begin(), filters.end(), layer) != filters.end() ? Role::kFilter : Role::kFollows;
   }
 
   // Computes weights of the prompt's tokens, selects the best, and copies their numbers to the host.
   OpId choose(const DecodeLayer& shape, LayerOps& ops) const {
     const Dims m(*shape.model);
-    const double prompt = static_cast<double>(s_.prompt), weights = shape.batch * m.q_heads * prompt;
+    const double prompt = mean_prompt(shape), weights = shape.batch * m.q_heads * prompt;
     Kernel score{KernelClass::kScore, shape.batch * m.kv_heads * prompt * m.row(), weights * kScoreBytes};
     score.flops = 2 * weights * m.d;
     OpId op = ops.compute(Kind::kScore, "scores of the prompt", score, {ops.ready()});
@@ -180,7 +180,7 @@ class OmniKv final : public Policy {
     Kernel largest{KernelClass::kReduce, passes * weights * kScoreBytes, shape.batch * prompt * kScoreBytes};
     largest.flops = weights * (passes == 2 ? 5 : 1);
     op = ops.compute(Kind::kScore, "largest over heads", largest, {op});
-    const auto chosen = static_cast<double>(s_.chosen());
+    const double chosen = mean_chosen(shape);
     op = ops.compute(Kind::kTopK, "top-k", TopK{static_cast<double>(shape.batch), prompt, chosen, kScoreBytes}, {op});
     if (!s_.on_gpu) fetch_ids(shape.batch * chosen, {Lane::kCompute, Lane::kRecallThread}, ops, op);
     return op;
@@ -194,11 +194,18 @@ class OmniKv final : public Policy {
     gather.bytes_per_item = 2 * 2 * m.row();  // key and value, read and written
     gather.unit_bytes = m.row();
     gather.places_per_item = 2;
-    gather.region_bytes = 2 * static_cast<double>(s_.prompt) * m.row() / static_cast<double>(s_.chosen());
+    gather.region_bytes = 2 * mean_prompt(shape) * m.row() / mean_chosen(shape);
     if (gather.items <= 0) return ops.ready();
     const OpId free = ops.join(Lane::kRecallThread, {ops.ready_before()});
     const Copy pairs{.runs = 1, .run_bytes = gather.items * 2 * m.row(), .issuer = Lane::kRecallThread};
     return ops.copy(Lane::kCopyA, "fetch pairs", pairs, {ops.cpu("gather pairs", gather, {free})});
+  }
+
+  static double mean_prompt(const DecodeLayer& shape) {
+    return shape.mean_over([](const Sequence& s) { return s.request.prompt_tokens; });
+  }
+  double mean_chosen(const DecodeLayer& shape) const {
+    return shape.mean_over([this](const Sequence& s) { return s_.chosen(s.request.prompt_tokens); });
   }
 
   OmniSetting s_;
@@ -225,11 +232,12 @@ Descriptor describe_omnikv() {
   Descriptor d;
   d.name = "omnikv";
   d.sentence = "A few layers that attend to everything select the tokens that the layers after them fetch and read.";
-  d.category = "retrieval (host)";
+  d.category = Category::kHostRetrieval;
   d.paper = "Hao et al., OmniKV, ICLR 2025 (openreview ulCAPXYXfa)";
   d.parameters = omnikv_fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.text("place") == "host" ? 1 : 0; };
-  d.budget_convention = "attended: prompt tokens, in the layers after filter layers; generated tokens in addition";
+  d.budget_counts = BudgetRule::Counts::kAttended;
+  d.budget_convention = "prompt tokens, in the layers after filter layers; generated tokens in addition";
   d.formulas = {
       "traffic per step: n_kv·S·d·b + 2·n_kv·L·d·b in a filter layer, 2·n_kv·(budget + T)·d·b in others, of which "
       "2·n_kv·budget·d·b from the host",
@@ -247,11 +255,8 @@ Descriptor describe_omnikv() {
   };
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
   d.uncompressed_layers = {"first_filter", "filter_layers"};
-  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    OmniSetting s = omnikv_fields().read(values);
-    s.prompt = lengths.prompt_tokens;
-    s.covers_all = s.budget >= lengths.bound();
-    return std::make_unique<OmniKv>(s);
+  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
+    return full_when_covered(std::make_unique<OmniKv>(omnikv_fields().read(values)));
   };
   return d;
 }

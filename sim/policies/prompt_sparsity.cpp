@@ -9,21 +9,25 @@
 
 namespace kvcast::policy {
 
-SparsePrompt::SparsePrompt(std::unique_ptr<Policy> inner, const SourceLocation& where) : inner_(std::move(inner)) {
+SparsePrompt::SparsePrompt(std::unique_ptr<Policy> inner, const SourceLocation& where)
+    : inner_(std::move(inner)), where_(where) {
   if (dynamic_cast<const SparsePrompt*>(inner_.get()) != nullptr) {
     throw UserError(where, "then: the prompt has a sparse pattern already, and a second one would not be applied");
   }
-  if (inner_->prompt_blocks({}, 0).tokens == 0) return;
-  throw UserError(where, "then: the sparse pattern needs the whole prompt, but this policy reads the prompt in blocks");
+}
+
+void SparsePrompt::check(const Lengths& request) const {
+  inner_->check(request);
+  if (inner_->prompt_blocks({}, 0, request).tokens == 0) return;
+  throw UserError(where_,
+                  "then: the sparse pattern needs the whole prompt, but this policy reads the prompt in blocks");
 }
 
 Parameter then_parameter() {
   return policy_parameter("then", "full", "policy that handles the cache after the prompt");
 }
 
-std::unique_ptr<Policy> read_then(const ParameterValues& values, const Lengths& lengths) {
-  return read_policy(values, "then", lengths);
-}
+std::unique_ptr<Policy> read_then(const ParameterValues& values) { return read_policy(values, "then"); }
 
 double causal_pairs(std::int64_t tokens) { return static_cast<double>(tokens) * (static_cast<double>(tokens) + 1) / 2; }
 

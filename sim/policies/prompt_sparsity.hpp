@@ -17,17 +17,23 @@ class SparsePrompt : public Policy {
   // prompt) or has a sparse pattern of its own.
   SparsePrompt(std::unique_ptr<Policy> inner, const SourceLocation& where);
 
-  void survey(std::span<const LayerInput* const> layers) override { inner_->survey(layers); }
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override { return inner_->selector(layer); }
+  void check(const Lengths& request) const override;
+  void survey(std::span<const LayerInput* const> layers, const Lengths& request) override {
+    inner_->survey(layers, request);
+  }
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths& request) const override {
+    return inner_->selector(layer, request);
+  }
   int dense_layers() const override { return inner_->dense_layers(); }
   double recalling_share(const config::Model& model) const override { return inner_->recalling_share(model); }
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override { inner_->prefill_layer(shape, ops); }
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override { inner_->decode_layer(shape, ops); }
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override { return inner_->memory(shape); }
-  Growth growth() const override { return inner_->growth(); }
+  Growth growth(const Lengths& request) const override { return inner_->growth(request); }
 
  private:
   std::unique_ptr<Policy> inner_;
+  SourceLocation where_;
 };
 
 // The reason why a replay over given keys and values does not show such a policy's loss.
@@ -37,7 +43,7 @@ inline constexpr const char* kSparsePromptUnseen =
 
 // Declares the parameter `then`, and makes the policy that it names.
 Parameter then_parameter();
-std::unique_ptr<Policy> read_then(const ParameterValues& values, const Lengths& lengths);
+std::unique_ptr<Policy> read_then(const ParameterValues& values);
 
 // Causal pairs of a prompt: a query sees all keys up to its own.
 double causal_pairs(std::int64_t tokens);

@@ -15,7 +15,7 @@ Descriptor describe_pyramidkv() {
   Descriptor d;
   d.name = "pyramidkv";
   d.sentence = "SnapKV with more tokens in lower layers and fewer in upper ones, by a fixed schedule.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Cai et al., PyramidKV, 2024 (arXiv 2406.02069)";
   using S = PromptEviction;
   Fields<S> fields = prompt_eviction_fields(32, "max", 7);
@@ -25,8 +25,9 @@ Descriptor describe_pyramidkv() {
                   "rounded at the end, budgets include the window (kvpress)"),
            &S::layers, {LayerBudgets::kPyramid, LayerBudgets::kSmoothPyramid});
   describe_prompt_eviction(d, fields);
+  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
-      "retained: prompt tokens, including the window, on average over layers; generated tokens are kept in addition";
+      "prompt tokens, including the window, on average over layers; generated tokens are kept in addition";
   d.formulas = {
       "traffic: 2·n_kv·(keep_l + w + T)·d·b per step in layer l",
       "storage: the sum of this over layers; rounding the step down adds up to (layers − 1)/2 tokens per layer"};

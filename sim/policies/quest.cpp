@@ -91,12 +91,12 @@ class QuestHead final : public HeadRetrieval {
   std::vector<std::int32_t> chosen_;
 };
 
-class Quest final : public RetrievalBy<QuestHead, QuestPages> {
+class Quest final : public RetrievalByRequest<QuestHead, QuestPages> {
  public:
-  using RetrievalBy::RetrievalBy;
+  using RetrievalByRequest::RetrievalByRequest;
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
-    summarise_pages(shape, kept, s_.page, ops, ops.ready(), s_.format);
+    summarise_pages(shape, kept, at(shape.request()).page, ops, ops.ready(), s_.format);
   }
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -105,20 +105,20 @@ class Quest final : public RetrievalBy<QuestHead, QuestPages> {
     // Heads that select separately share the pages' bounds: a KV head's index is read once.
     const double pages = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
     const double read = pages * (s_.one_bound ? 1 : 2) * m.d * summary_element(*shape.model, s_.format);
-    const OpId chosen =
-        score_and_rank(shape, read, 4 * pages * m.group * m.d, static_cast<double>(s_.pages), ops, updated);
-    ops.done(ops.attention(attention_over(shape, s_.page * m.row()), {chosen}));
+    const double chosen_pages = shape.mean_over([this](const Sequence& s) { return at(s.request).pages; });
+    const double page = shape.mean_over([this](const Sequence& s) { return at(s.request).page; });
+    const OpId chosen = score_and_rank(shape, read, 4 * pages * m.group * m.d, chosen_pages, ops, updated);
+    ops.done(ops.attention(attention_over(shape, page * m.row()), {chosen}));
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
-    return {{graph::Pool::kHbm, "page summaries", summary_bytes(shape, tokens, s_.page, s_.format)}};
+    return {{graph::Pool::kHbm, graph::Owner::kPageSummaries,
+             summary_bytes(shape, tokens, at(shape.lengths).page, s_.format)}};
   }
 
-  Growth growth() const override {
-    if (s_.covers_all) return {.attended = 1};
-    return {.scored = 1.0 / s_.page,
-            .fill = s_.budget,
-            .when_full = s_.tokens > 0 ? s_.tokens : std::int64_t{s_.pages} * s_.page};
+  Growth growth(const Lengths& request) const override {
+    const QuestPages s = at(request);
+    return {.scored = 1.0 / s.page, .fill = s.budget, .when_full = s.tokens > 0 ? s.tokens : s.pages * s.page};
   }
 };
 
@@ -141,50 +141,67 @@ const Fields<QuestPages>& quest_fields() {
   return all;
 }
 
-QuestPages read_pages(const ParameterValues& values, const Lengths& lengths) {
-  QuestPages s = quest_fields().read(values);
-  s.pages = s.budget / s.page;
-  s.covers_all = s.budget >= lengths.bound();
-  if (values.flag("force_last_page")) s.recent = std::max<std::int64_t>(s.recent, 1);
-  if (const std::string& convention = values.text("budget_convention"); convention != "attended") {
-    if (values.given("page")) {
-      throw UserError(values.where("page"), "under the traffic convention the budget determines the page");
-    }
-    s.page = static_cast<int>(std::max<std::int64_t>(1, (lengths.bound() + s.budget - 1) / s.budget));
-    s.one_bound = true;
-    if (convention == "traffic") {
-      spend_half(s);
-    } else {
-      s.tokens = s.budget / 2;
-      s.pages = (s.tokens + s.page - 1) / s.page;
-    }
-  }
-  return s;
-}
-
-Stages make_quest(const ParameterValues& values, const Lengths& lengths) {
-  const QuestPages s = read_pages(values, lengths);
-  if (s.covers_all) return {keep_all(), retrieve_quest_pages(s)};
+// Throws UserError if the pages leave no choice. `budget` and `fixed`: locations of the budget, of sink or recent.
+void check_quest(const QuestPages& s, const SourceLocation& budget_at, const SourceLocation& fixed_at) {
   if (s.pages < 1) {
-    throw UserError(values.where("budget"),
+    throw UserError(budget_at,
                     fmt::format("budget ({} tokens) is smaller than one page ({} tokens)", s.budget, s.page));
   }
   // A window covers one more page than it fills unless it ends at a page boundary.
   const std::int64_t page = s.page, room = s.tokens > 0 ? std::max<std::int64_t>(1, s.tokens / page) : s.pages;
   const std::int64_t fixed = (s.sink + page - 1) / page + (s.recent > 0 ? (s.recent + page - 2) / page + 1 : 0);
   if (fixed > room) {
-    throw UserError(values.where(values.given("sink") ? "sink" : "recent"),
+    throw UserError(fixed_at,
                     fmt::format("sink ({}) and recent ({}) tokens are in up to {} pages of {}, but {} are read", s.sink,
                                 s.recent, fixed, page, room));
   }
-  return {keep_all(), retrieve_quest_pages(s)};
 }
 
-BudgetRule quest_rule(const ParameterValues& values, const Lengths& lengths) {
-  const QuestPages s = read_pages(values, lengths);
-  BudgetRule rule = s.tokens > 0 ? chooses(s.budget, s.tokens, 0, lengths.prompt_tokens)
-                                 : chooses(s.budget, s.pages * s.page, s.page - 1, lengths.prompt_tokens);
-  if (values.text("budget_convention") != "attended") rule.counts = BudgetRule::Counts::kTraffic;
+// Under a traffic convention the budget determines the page, by the request's length.
+QuestPages spend_traffic(QuestPages s, const Lengths& request) {
+  s.page = static_cast<int>(std::max<std::int64_t>(1, (request.bound() + s.budget - 1) / s.budget));
+  if (s.cut) {
+    s.tokens = s.budget / 2;
+    s.pages = (s.tokens + s.page - 1) / s.page;
+  } else {
+    spend_half(s);
+  }
+  return s;
+}
+
+QuestPages read_pages(const ParameterValues& values) {
+  QuestPages s = quest_fields().read(values);
+  s.pages = s.budget / s.page;
+  if (values.flag("force_last_page")) s.recent = std::max<std::int64_t>(s.recent, 1);
+  const std::string& convention = values.text("budget_convention");
+  s.one_bound = convention != "attended", s.cut = convention == "traffic_tokens";
+  if (s.one_bound && values.given("page")) {
+    throw UserError(values.where("page"), "under the traffic convention the budget determines the page");
+  }
+  return s;
+}
+
+Stages make_quest(const ParameterValues& values) {
+  const QuestPages s = read_pages(values);
+  const SourceLocation budget_at = values.where("budget");
+  const SourceLocation fixed_at = values.where(values.given("sink") ? "sink" : "recent");
+  if (!s.one_bound) {
+    check_quest(s, budget_at, fixed_at);
+    return {keep_all(), retrieve_quest_pages(s, [](const QuestPages& same, const Lengths&) { return same; })};
+  }
+  return {keep_all(), retrieve_quest_pages(s, [=](const QuestPages& setting, const Lengths& request) {
+            const QuestPages spent = spend_traffic(setting, request);
+            if (setting.budget < request.bound()) check_quest(spent, budget_at, fixed_at);
+            return spent;
+          })};
+}
+
+BudgetRule quest_rule(const ParameterValues& values, const Lengths& request) {
+  const bool traffic = values.text("budget_convention") != "attended";
+  const QuestPages s = traffic ? spend_traffic(read_pages(values), request) : read_pages(values);
+  BudgetRule rule = s.tokens > 0 ? chooses(s.budget, s.tokens, 0, request.prompt_tokens)
+                                 : chooses(s.budget, s.pages * s.page, s.page - 1, request.prompt_tokens);
+  if (traffic) rule.counts = BudgetRule::Counts::kTraffic;
   return rule;
 }
 
@@ -198,17 +215,21 @@ void spend_half(QuestPages& setting) {
   setting.tokens = half;
 }
 
-std::unique_ptr<Retrieval> retrieve_quest_pages(const QuestPages& setting) { return std::make_unique<Quest>(setting); }
+std::unique_ptr<Retrieval> retrieve_quest_pages(const QuestPages& setting,
+                                                std::function<QuestPages(const QuestPages&, const Lengths&)> at) {
+  return std::make_unique<Quest>(setting, std::move(at));
+}
 
 Descriptor describe_quest() {
   Descriptor d;
   d.name = "quest";
   d.sentence = "Keeps everything on the GPU and reads the pages whose keys have the highest bounds on scores.";
-  d.category = "retrieval (GPU)";
+  d.category = Category::kGpuRetrieval;
   d.paper = "Tang et al., Quest, ICML 2024 (arXiv 2406.10774)";
   d.parameters = quest_fields().parameters();
+  d.budget_counts = BudgetRule::Counts::kAttended;
   d.budget_convention =
-      "attended: ⌊budget / page⌋ pages per KV head (per query head with group: per_head); traffic: half for "
+      "⌊budget / page⌋ pages per KV head (per query head with group: per_head); traffic: half for "
       "estimation, half for attention (⌊budget / 2 / page⌋ pages, or ⌊budget / 2⌋ tokens if a page is larger)";
   d.formulas = {"traffic: 2·n_kv·⌈L/p⌉·d·b + 2·n_kv·budget·d·b per step", "storage: 2·n_kv·(L + ⌈L/p⌉)·d·b"};
   d.differences = {"the original selects per query head (its models have no grouped queries): group: per_head",

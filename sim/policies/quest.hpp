@@ -1,6 +1,7 @@
 // Quest's page retrieval as a second stage.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "policy_parts/stages.hpp"
@@ -13,15 +14,17 @@ struct QuestPages {
   std::int64_t tokens = 0;  // if set, the largest number of tokens; the last of the pages in order of bounds is cut
   int page = 1;
   Group group = Group::kSumScores;
-  bool covers_all = false;  // the budget covers every token of the sequence
   // The pages with the first `sink` and the last `recent` tokens are always among those attended to.
   std::int64_t sink = 0, recent = 0;
   SummaryFormat format = SummaryFormat::kCache;
+  bool cut = false;        // a traffic budget pays for tokens rather than whole pages
   bool one_bound = false;  // the index layout lets a query read only the bound that its sign selects
 };
 // Sets the whole pages of `setting.page` that half of a traffic budget pays for, or the first tokens of one page if a
 // page is larger than half.
 void spend_half(QuestPages& setting);
-std::unique_ptr<Retrieval> retrieve_quest_pages(const QuestPages& setting);
+// at: the setting for a request.
+std::unique_ptr<Retrieval> retrieve_quest_pages(const QuestPages& setting,
+                                                std::function<QuestPages(const QuestPages&, const Lengths&)> at);
 
 }  // namespace kvcast::policy

@@ -31,7 +31,6 @@ struct RaasSetting {
   int page = 0;
   double alpha = 0;
   Group group = Group::kMeanWeights;
-  bool covers_all = false;  // the budget covers every token of the sequence
 };
 
 struct CachedPage {
@@ -206,7 +205,7 @@ class Raas final : public Policy {
  public:
   explicit Raas(const RaasSetting& setting) : s_(setting) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return std::make_unique<RaasSelector>(layer, s_);
   }
 
@@ -231,11 +230,11 @@ class Raas final : public Policy {
     const std::int64_t held = std::min(shape.tokens, s_.sink + s_.recent + (s_.pages + 1) * s_.page);
     const double pages = static_cast<double>(s_.pages);
     const double stamps = shape.batch * shape.model->layers * Dims(*shape.model).kv_heads * pages;
-    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))},
-            {graph::Pool::kHbm, "page summaries", kv_bytes(shape, pages) + stamps * kIndexBytes}};
+    return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(held))},
+            {graph::Pool::kHbm, graph::Owner::kPageSummaries, kv_bytes(shape, pages) + stamps * kIndexBytes}};
   }
 
-  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.fill = s_.budget}; }
+  Growth growth(const Lengths&) const override { return {.fill = s_.budget}; }
 
  private:
   RaasSetting s_;
@@ -264,10 +263,11 @@ Descriptor describe_raas() {
   Descriptor d;
   d.name = "raas";
   d.sentence = "Keeps pages that recent steps attended to and evicts the least recently used one.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Hu et al., RaaS, 2025 (arXiv 2502.11147)";
   d.parameters = raas_fields().parameters();
-  d.budget_convention = "retained: tokens in pages, in addition to sink and recent (up to recent + page − 1 tokens)";
+  d.budget_counts = BudgetRule::Counts::kRetained;
+  d.budget_convention = "tokens in pages, in addition to sink and recent (up to recent + page − 1 tokens)";
   d.formulas = {"traffic: 2·n_kv·(sink + budget + recent)·d·b per step and 2·n_kv·(budget/page)·d·b of bounds",
                 "storage: 2·n_kv·(sink + budget + recent + page)·d·b, 2·n_kv·(budget/page)·d·b, 4·n_kv·budget/page"};
   d.differences = {
@@ -283,10 +283,9 @@ Descriptor describe_raas() {
                       .slack = BudgetRule::kAny,
                       .counts = BudgetRule::Counts::kRetained};
   };
-  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
     RaasSetting setting = raas_fields().read(values);
     setting.pages = setting.budget / setting.page;
-    setting.covers_all = setting.budget >= lengths.bound();
     if (setting.pages < 1) {
       throw UserError(values.where("budget"), fmt::format("budget ({} tokens) is smaller than one page ({} tokens)",
                                                           setting.budget, setting.page));

@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "policy_parts/head_split.hpp"
+#include "policy_parts/pass_parts.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
@@ -46,12 +47,10 @@ const Fields<RazorSetting>& razor_attention_fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make_razor_attention(const ParameterValues& values, const Lengths& lengths) {
+std::unique_ptr<Policy> make_razor_attention(const ParameterValues& values) {
   RazorSetting s = razor_attention_fields().read(values);
   HeadSplit& split = s.split;
   split.profile = load_profile(values, {"echo", "induction"});
-  const double scaled = static_cast<double>(lengths.prompt_tokens) / s.divisor;
-  split.recent = std::max(s.least_buffer, static_cast<std::int64_t>(scaled));
   const auto heads = static_cast<double>(split.profile->n_layers * split.profile->n_kv_heads);
   for (const auto& [kind, share] : {std::pair("echo", s.echo_share), std::pair("induction", s.induction_share)}) {
     // Rounds up, with a tolerance: 0.14 · 100 is 14, although the floating-point product may be larger.
@@ -65,7 +64,12 @@ std::unique_ptr<Policy> make_razor_attention(const ParameterValues& values, cons
       }
     }
   }
-  return split_heads(std::move(split));
+  return made_by_request([s](const Lengths& request) {
+    HeadSplit of_prompt = s.split;
+    const double scaled = static_cast<double>(request.prompt_tokens) / s.divisor;
+    of_prompt.recent = std::max(s.least_buffer, static_cast<std::int64_t>(scaled));
+    return split_heads(std::move(of_prompt));
+  });
 }
 
 }  // namespace
@@ -74,7 +78,7 @@ Descriptor describe_razor_attention() {
   Descriptor d;
   d.name = "razor_attention";
   d.sentence = "Retrieval heads keep everything; in the others one averaged token replaces all dropped ones.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Tang et al., RazorAttention, ICLR 2025 (arXiv 2407.15891)";
   d.parameters = razor_attention_fields().parameters();
   d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·(min(L, sink + buffer) + 1)) per step",

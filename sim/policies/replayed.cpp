@@ -29,6 +29,7 @@
 #include "policy/costs.hpp"
 #include "policy/fields.hpp"
 #include "policy_parts/host_pages.hpp"
+#include "policy_parts/pass_parts.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -99,7 +100,7 @@ class Replayed final : public Policy {
  public:
   Replayed(RecordedSelections record, const ReplayedSetting& setting) : record_(std::move(record)), s_(setting) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return std::make_unique<RecordedSelector>(record_, s_, layer);
   }
 
@@ -109,7 +110,7 @@ class Replayed final : public Policy {
     if (record_.fetches) back_up_token(shape, 1, HostLayout::kNhd, ops);
     OpId op = ops.ready();
     if (s_.index_bytes > 0) {
-      const double read = s_.index_bytes * static_cast<double>(shape.tokens) * shape.batch * m.kv_heads;
+      const double read = s_.index_bytes * shape.mean_tokens() * shape.batch * m.kv_heads;
       const double chosen = shape.sum(&HeadCounts::attended) / static_cast<double>(shape.heads.size());
       op = score_and_rank(shape, read, 2 * m.group * read / m.element,
                           std::ceil(chosen / static_cast<double>(s_.index_tokens)), ops, op);
@@ -125,18 +126,18 @@ class Replayed final : public Policy {
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     std::vector<MemoryItem> items = {
-        {graph::Pool::kHbm, "KV cache",
+        {graph::Pool::kHbm, graph::Owner::kKvCache,
          kv_bytes(shape, held(shape), record_.partial && record_.per_query_head && !record_.same_tokens)}};
     if (record_.fetches) items.push_back(host_copy(shape));
     if (s_.index_bytes > 0) {
-      items.push_back({graph::Pool::kHbm, "index",
+      items.push_back({graph::Pool::kHbm, graph::Owner::kIndex,
                        s_.index_bytes * static_cast<double>(shape.tokens) * shape.batch * shape.model->n_kv_heads *
                            shape.model->layers});
     }
     return items;
   }
 
-  Growth growth() const override {
+  Growth growth(const Lengths&) const override {
     return {.attended = attended_growth(),
             .scored = s_.index_bytes > 0 ? 1.0 / static_cast<double>(s_.index_tokens) : 0};
   }
@@ -188,7 +189,7 @@ Descriptor describe_replayed() {
   Descriptor d;
   d.name = "replayed";
   d.sentence = "Replays the selections of a file, so that a method can be timed without being written in C++.";
-  d.category = "recorded";
+  d.category = Category::kRecorded;
   d.paper = "none: the record's own";
   d.parameters = replayed_fields().parameters();
   d.formulas = {
@@ -205,7 +206,7 @@ Descriptor describe_replayed() {
   d.needs = [](const ParameterValues&, const Lengths&) {
     return ReplayNeeds{.unseen = "the recorded selections belong to one trace, which is no sample of a benchmark"};
   };
-  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
     const ReplayedSetting s = replayed_fields().read(values);
     if (s.selections == "none") {
       throw UserError(values.where("selections"), "replayed needs the file of selections: `selections: FILE.jsonl`");
@@ -217,7 +218,10 @@ Descriptor describe_replayed() {
                                   "working directory",
                                   s.selections));
     }
-    return std::make_unique<Replayed>(read_selections(s.selections, lengths.prompt_tokens), s);
+    // A record belongs to one prompt.
+    return made_by_request([s](const Lengths& request) -> std::unique_ptr<Policy> {
+      return std::make_unique<Replayed>(read_selections(s.selections, request.prompt_tokens), s);
+    });
   };
   return d;
 }

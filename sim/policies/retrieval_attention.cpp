@@ -104,7 +104,11 @@ class RetrievalAttention final : public Policy {
  public:
   explicit RetrievalAttention(const RetrievalAttentionSetting& setting) : s_(setting) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  bool covers(const Lengths& request) const override {
+    return std::max(s_.budget, s_.fixed.sink + s_.fixed.recent) >= request.bound();
+  }
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return search_host(layer, s_.fixed, true, [&](const LayerInput& input, int kv_head) {
       return std::make_unique<VectorSearch>(input, kv_head, s_);
     });
@@ -162,7 +166,7 @@ class RetrievalAttention final : public Policy {
     const double read = shape.sum(&HeadCounts::candidates) / rows, vector = m.d * kIndexElement;
     const double edges = s_.follows_edges() ? kIndexBytes : 0;
     CpuWork search{rows, read * (vector + edges), 2 * read * m.d, vector};
-    const auto context = static_cast<double>(shape.tokens);
+    const double context = shape.mean_tokens();
     // Edges lead to arbitrary addresses; the keys of a list are contiguous.
     if (s_.follows_edges()) search.places_per_item = read, search.region_bytes = context * vector;
     const OpId found = ops.cpu("search index", search, {sent});
@@ -179,18 +183,20 @@ class RetrievalAttention final : public Policy {
     const std::int64_t prompt = shape.lengths.prompt_tokens;
     const double keys = shape.batch * shape.model->layers * m.kv_heads * host_tokens(prompt, shape.tokens);
     std::vector<MemoryItem> items = split_cache(shape, s_.fixed.on_gpu(prompt, shape.tokens));
-    items.push_back({graph::Pool::kDram, "keys of the index", keys * m.d * kIndexElement});
+    items.push_back({graph::Pool::kDram, graph::Owner::kIndexedKeys, keys * m.d * kIndexElement});
     const double edges = static_cast<double>(s_.degree) * (s_.index == IndexKind::kHnsw ? 2 : 1);
-    if (s_.follows_edges()) items.push_back({graph::Pool::kDram, "index graph", keys * edges * kIndexBytes});
+    if (s_.follows_edges())
+      items.push_back({graph::Pool::kDram, graph::Owner::kIndexGraph, keys * edges * kIndexBytes});
     if (s_.index == IndexKind::kIvf) {
       const double heads = shape.batch * shape.model->layers * m.kv_heads;
       const auto lists = static_cast<double>(s_.lists_of(s_.fixed.host(prompt, prompt).size()));
-      items.push_back({graph::Pool::kDram, "index lists", keys * kListedKey + heads * lists * m.d * kIndexElement});
+      items.push_back(
+          {graph::Pool::kDram, graph::Owner::kIndexLists, keys * kListedKey + heads * lists * m.d * kIndexElement});
     }
     return items;
   }
 
-  Growth growth() const override { return {.attended = s_.fixed.generated_stay ? 1.0 : 0.0}; }
+  Growth growth(const Lengths&) const override { return {.attended = s_.fixed.generated_stay ? 1.0 : 0.0}; }
 
  private:
   double host_tokens(std::int64_t prompt, std::int64_t tokens) const {
@@ -236,13 +242,10 @@ const Fields<RetrievalAttentionSetting>& retrieval_attention_fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make_retrieval_attention(const ParameterValues& values, const Lengths& lengths) {
+std::unique_ptr<Policy> make_retrieval_attention(const ParameterValues& values) {
   RetrievalAttentionSetting s = retrieval_attention_fields().read(values);
-  if (s.budget >= lengths.bound() || s.fixed.sink + s.fixed.recent >= lengths.bound()) {
-    return two_stages(keep_all(), read_all());
-  }
   if (values.is_text("build_scored")) s.build_scored = -1;
-  return std::make_unique<RetrievalAttention>(s);
+  return full_when_covered(std::make_unique<RetrievalAttention>(s));
 }
 
 }  // namespace
@@ -252,10 +255,11 @@ Descriptor describe_retrieval_attention() {
   d.name = "retrieval_attention";
   d.sentence =
       "Each query head searches a vector index of the keys in host memory and attends to the results on the CPU.";
-  d.category = "retrieval (CPU)";
+  d.category = Category::kCpuRetrieval;
   d.paper = "Liu et al., RetrievalAttention, 2024 (arXiv 2409.10516)";
   d.parameters = retrieval_attention_fields().parameters();
-  d.budget_convention = "selected: tokens attended to on the CPU, per query head, in addition to sink and recent";
+  d.budget_counts = BudgetRule::Counts::kSelected;
+  d.budget_convention = "tokens attended to on the CPU, per query head, in addition to sink and recent";
   d.formulas = {
       "traffic: GPU 2·n_kv·(sink + recent)·d·b; CPU n_q·(max(scanned·(L − sink − recent), budget)·(4·d + 4) + "
       "budget·d·b); to the host n_q·d·b, back n_q·(d·b + 4) per step",

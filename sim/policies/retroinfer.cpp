@@ -240,7 +240,7 @@ class RetroInfer final : public Policy {
  public:
   explicit RetroInfer(const RetroSetting& setting) : s_(setting) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return std::make_unique<RetroSelector>(layer, s_);
   }
 
@@ -299,16 +299,17 @@ class RetroInfer final : public Policy {
                clusters = static_cast<double>(s_.clusters(prompt));
     const double steady = static_cast<double>(shape.tokens) - indexed;
     return {
-        {graph::Pool::kHbm, "KV cache", kv_bytes(shape, steady)},
-        {graph::Pool::kHbm, "centroids and mean values", kv_bytes(shape, clusters)},
-        {graph::Pool::kHbm, "cache of clusters", kv_bytes(shape, std::max(s_.cache, s_.retrieved) * indexed)},
+        {graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, steady)},
+        {graph::Pool::kHbm, graph::Owner::kCentroidsAndMeans, kv_bytes(shape, clusters)},
+        {graph::Pool::kHbm, graph::Owner::kClusterCache, kv_bytes(shape, std::max(s_.cache, s_.retrieved) * indexed)},
         // Used by all layers in turn.
-        {graph::Pool::kHbm, "execution buffer", kv_bytes(shape, s_.retrieved * indexed + steady) / shape.model->layers},
-        {graph::Pool::kDram, "KV cache in host memory", kv_bytes(shape, indexed)}};
+        {graph::Pool::kHbm, graph::Owner::kExecutionBuffer,
+         kv_bytes(shape, s_.retrieved * indexed + steady) / shape.model->layers},
+        {graph::Pool::kDram, graph::Owner::kHostCache, kv_bytes(shape, indexed)}};
   }
 
   // Generated tokens are always read.
-  Growth growth() const override { return {.attended = 1}; }
+  Growth growth(const Lengths&) const override { return {.attended = 1}; }
 
  private:
   RetroSetting s_;
@@ -341,7 +342,7 @@ Descriptor describe_retroinfer() {
   d.name = "retroinfer";
   d.sentence =
       "Fetches the most important clusters of keys from host memory, and represents the next ones by their centroids.";
-  d.category = "retrieval (host)";
+  d.category = Category::kHostRetrieval;
   d.paper = "Chen et al., RetroInfer, 2025 (arXiv 2505.02922)";
   d.parameters = retroinfer_fields().parameters();
   d.formulas = {"traffic: n_kv·C·d·b + 2·n_kv·(estimated·C + read)·d·b per step, misses·2·d·b from the host",
@@ -351,7 +352,7 @@ Descriptor describe_retroinfer() {
                    "clusters are selected by the sum of softmax weights over the group; a cluster is estimated by its "
                    "mean value alone",
                    "look-ups in the mapping table on the CPU are part of the wait for the selected numbers"};
-  d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
+  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
     return std::make_unique<RetroInfer>(retroinfer_fields().read(values));
   };
   return d;

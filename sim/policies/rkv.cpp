@@ -121,9 +121,9 @@ class RkvRule final : public EvictionRule {
 
 class Rkv final : public Policy {
  public:
-  Rkv(const RkvSetting& setting, bool covers_all) : s_(setting), covers_all_(covers_all) {}
+  explicit Rkv(const RkvSetting& setting) : s_(setting) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return evicting_selector(layer, std::make_unique<RkvRule>(layer.layer(), s_), s_.block, false);
   }
 
@@ -135,15 +135,17 @@ class Rkv final : public Policy {
     rank_and_compact(*shape.model, lists, static_cast<double>(n), s_.budget, ops, op);
   }
 
-  PromptBlocks prompt_blocks(const config::Model&, int) const override {
+  PromptBlocks prompt_blocks(const config::Model&, int, const Lengths&) const override {
     return {.tokens = s_.block, .held = s_.budget, .from = s_.full()};
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
     ops.done(op);
-    if (covers_all_) return;
-    const double lists = static_cast<double>(shape.heads.size()) / static_cast<double>(s_.buffer);
+    // Only caches that become full are ever compressed.
+    const double full = shape.sum_over([this](const Sequence& s) { return s.request.bound() >= s_.full() ? 1 : 0; });
+    if (full == 0) return;
+    const double lists = full * shape.heads_per_sequence() / static_cast<double>(s_.buffer);
     op = score(*shape.model, lists, static_cast<double>(s_.full()), ops, op);
     rank_and_compact(*shape.model, lists, static_cast<double>(s_.full()), s_.budget, ops, op);
   }
@@ -151,14 +153,15 @@ class Rkv final : public Policy {
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const Dims m(*shape.model);
     const std::int64_t held = std::min(shape.tokens, s_.full());
-    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))},
-            {graph::Pool::kHbm, "last queries",
+    return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(held))},
+            {graph::Pool::kHbm, graph::Owner::kLastQueries,
              shape.batch * shape.model->layers * m.q_heads * static_cast<double>(s_.window) * m.row()}};
   }
 
   // A full cache has between budget and budget + buffer tokens.
-  Growth growth() const override {
-    return covers_all_ ? Growth{.attended = 1} : Growth{.fill = s_.budget + s_.buffer / 2};
+  Growth growth(const Lengths& request) const override {
+    if (request.bound() < s_.full()) return {.attended = 1};
+    return {.fill = s_.budget + s_.buffer / 2};
   }
 
  private:
@@ -177,7 +180,6 @@ class Rkv final : public Policy {
   }
 
   RkvSetting s_;
-  bool covers_all_;  // the cache is never full
 };
 
 const Fields<RkvSetting>& rkv_fields() {
@@ -197,14 +199,14 @@ const Fields<RkvSetting>& rkv_fields() {
   return all;
 }
 
-std::unique_ptr<Policy> make_rkv(const ParameterValues& values, const Lengths& lengths) {
+std::unique_ptr<Policy> make_rkv(const ParameterValues& values) {
   const RkvSetting s = rkv_fields().read(values);
   if (s.pool_kernel % 2 == 0) throw UserError(values.where("pool_kernel"), "pool_kernel must be odd");
   if (s.window >= s.budget) {
     throw UserError(values.where(values.given("window") ? "window" : "budget"),
                     fmt::format("rkv: window ({}) must be smaller than the budget ({})", s.window, s.budget));
   }
-  return std::make_unique<Rkv>(s, s.full() > lengths.bound());
+  return std::make_unique<Rkv>(s);
 }
 
 }  // namespace
@@ -214,10 +216,11 @@ Descriptor describe_rkv() {
   d.name = "rkv";
   d.sentence =
       "Whenever a buffer is full, keeps tokens that recent queries attend to and whose keys are not redundant.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Cai et al., R-KV, 2025 (arXiv 2505.24133)";
   d.parameters = rkv_fields().parameters();
-  d.budget_convention = "retained by a compression; a step attends to up to budget + buffer tokens";
+  d.budget_counts = BudgetRule::Counts::kRetained;
+  d.budget_convention = "those left by a compression; a step attends to up to budget + buffer tokens";
   d.formulas = {"traffic: 2·n_kv·N·d·b per step, budget < N ≤ budget + buffer",
                 "compression of n tokens: 2·n_kv·n²·d FLOP and 12·n_kv·n² bytes, every buffer-th step",
                 "storage: 2·n_kv·(budget + buffer)·d·b + n_q·window·d·b"};

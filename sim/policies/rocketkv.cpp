@@ -16,6 +16,8 @@
 // nothing had been filtered before (section 3.5); RocketKV evicts after each turn, and evicted tokens are lost.
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <mutex>
 
 #include "base/error.hpp"
 #include "policies/composition.hpp"
@@ -40,33 +42,6 @@ RocketSplit split_rocket(std::int64_t bound, std::int64_t budget, std::int64_t r
 }
 
 namespace {
-
-// Keeps the selection of a first stage as a copy in addition to the whole cache.
-class Filtered final : public Retention {
- public:
-  // again: the inner stage selects from everything at each turn.
-  Filtered(std::unique_ptr<Retention> inner, bool again) : inner_(std::move(inner)), again_(again) {}
-  bool per_query_head() const override { return inner_->per_query_head(); }
-  void survey(std::span<const LayerInput* const> layers) override { inner_->survey(layers); }
-  std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override {
-    if (!again_ && prompt_ends(layer.info(), 0).size() > 1) {
-      throw UserError(
-          "rocketkv_mt filters the whole prompt again at each turn, which only the first stage snapkv supports: leave "
-          "first_stage at snapkv for a trace of several turns");
-    }
-    return inner_->keep(layer);
-  }
-  std::int64_t kept(std::int64_t prompt) const override { return inner_->kept(prompt); }
-  double mean_kept(const config::Model& model, std::int64_t prompt) const override {
-    return inner_->mean_kept(model, prompt);
-  }
-  bool frees() const override { return false; }
-  void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const override { inner_->prefill_cost(shape, ops); }
-
- private:
-  std::unique_ptr<Retention> inner_;
-  bool again_;
-};
 
 struct RocketSetting {
   HsaSetting hsa;  // including the budget
@@ -108,84 +83,175 @@ const Fields<RocketSetting>& rocketkv_fields() {
   return all;
 }
 
-// Reads the setting, with the budgets of both stages.
-RocketSetting read_rocket(const ParameterValues& values, const Lengths& lengths) {
-  RocketSetting s = rocketkv_fields().read(values);
-  s.hsa.reserved = max_new_tokens(values, lengths);
-  const RocketSplit split = split_rocket(lengths.bound(), s.hsa.budget, s.hsa.reserved, s.split_factor.value_or(-1));
+// The setting for a request, with the budgets of both stages.
+RocketSetting rocket_at(const RocketSetting& setting, const Lengths& request) {
+  RocketSetting s = setting;
+  s.hsa.reserved = s.hsa.reserved_for(request);
+  const RocketSplit split = split_rocket(request.bound(), s.hsa.budget, s.hsa.reserved, s.split_factor.value_or(-1));
   s.hsa.length = split.length;
   s.hsa.ratio = split.second_ratio;
   // A budget that covers every token evicts nothing, whatever number of generated tokens is planned for.
   s.eviction.budget =
-      s.hsa.budget >= lengths.bound() ? std::max(split.prompt_budget, lengths.prompt_tokens) : split.prompt_budget;
+      s.hsa.budget >= request.bound() ? std::max(split.prompt_budget, request.prompt_tokens) : split.prompt_budget;
   return s;
 }
 
-std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const RocketSetting& s) {
-  const std::int64_t budget = s.hsa.budget;
-  if (s.second_stage == "hsa") return retrieve_hsa(s.hsa);
-  if (s.second_stage != "quest") {
-    // Any other second stage sees the N tokens as the whole context.
-    const Lengths kept{std::max<std::int64_t>(1, s.hsa.length - s.hsa.reserved), s.hsa.reserved};
-    auto stage = read_stages(values, "second_stage", kept, budget, true).second;
-    if (!stage->reads_all() || budget >= s.hsa.length) return stage;
-    throw UserError(values.where("second_stage"),
-                    fmt::format("second_stage: {} attends to all tokens that the first stage kept and selects none",
-                                s.second_stage));
+// The first stage: what it keeps depends on the request, and without `frees` it is a copy in addition to the whole
+// cache.
+class RocketFirst final : public Retention {
+ public:
+  RocketFirst(ParameterValues values, const RocketSetting& setting, bool frees)
+      : values_(std::move(values)), s_(setting), frees_(frees) {}
+
+  void check(const Lengths& request) const override { of(request); }
+  bool frees() const override { return frees_; }
+  void survey(std::span<const LayerInput* const> layers, const Lengths& request) override {
+    of(request).survey(layers, request);
   }
+  std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer, const Lengths& request) const override {
+    const Retention& stage = of(request);
+    if (!frees_ && !own() && !stage.keeps_all() && prompt_ends(layer.info(), 0).size() > 1) {
+      throw UserError(
+          "rocketkv_mt filters the whole prompt again at each turn, which only the first stage snapkv supports: leave "
+          "first_stage at snapkv for a trace of several turns");
+    }
+    return stage.keep(layer, request);
+  }
+  std::int64_t kept(const Lengths& request) const override { return of(request).kept(request); }
+  double mean_kept(const config::Model& model, const Lengths& request) const override {
+    return of(request).mean_kept(model, request);
+  }
+  void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const override {
+    of(shape.request()).prefill_cost(shape, ops);
+  }
+  PromptBlocks prompt_blocks(const config::Model& model, int layer, const Lengths& request) const override {
+    return of(request).prompt_blocks(model, layer, request);
+  }
+
+ private:
+  bool own() const { return s_.first_stage == "snapkv"; }
+
+  Retention& of(const Lengths& request) const {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<Retention>& stage = stages_[request];
+    if (!stage) stage = make(request);
+    return *stage;
+  }
+
+  std::unique_ptr<Retention> make(const Lengths& request) const {
+    PromptEviction eviction = rocket_at(s_, request).eviction;
+    eviction.each_turn = !frees_;
+    const std::int64_t stay = eviction.budget;
+    const bool whole = stay >= request.prompt_tokens;
+    if (!whole && own()) check_window(values_, eviction);
+    if (stay < 1) throw UserError(values_.where("max_new_tokens"), "max_new_tokens leaves no tokens for the prompt");
+    if (own()) return whole ? keep_all() : evict_after_prompt(eviction);
+    // A configured first stage is read, and thereby checked, even if nothing is left for it to do.
+    std::unique_ptr<Retention> stage = read_stages(values_, "first_stage", stay).first;
+    if (stage->keeps_all() && !whole) {
+      throw UserError(values_.where("first_stage"),
+                      fmt::format("first_stage: {} evicts nothing from the prompt", s_.first_stage));
+    }
+    if (stage->per_query_head()) {
+      throw UserError(values_.where("first_stage"),
+                      "the second stage selects for KV heads: group must not be per_head");
+    }
+    if (!frees_ && stage->prompt_blocks({}, 0, request).tokens > 0) {
+      throw UserError(values_.where("first_stage"),
+                      "block: rocketkv_mt keeps the whole prompt, so it is not evicted in blocks");
+    }
+    return whole ? keep_all() : std::move(stage);
+  }
+
+  ParameterValues values_;
+  RocketSetting s_;
+  bool frees_;
+  mutable std::mutex mutex_;
+  mutable std::map<Lengths, std::unique_ptr<Retention>> stages_;
+};
+
+// Any other second stage, which sees the N tokens as the whole context.
+class RocketSecond final : public Retrieval {
+ public:
+  RocketSecond(const ParameterValues& values, const RocketSetting& setting)
+      : inner_(read_stages(values, "second_stage", setting.hsa.budget, true).second),
+        s_(setting),
+        where_(values.where("second_stage")) {}
+
+  bool per_query_head() const override { return inner_->per_query_head(); }
+  void check(const Lengths& request) const override {
+    inner_->check(kept(request));
+    if (!inner_->reads_all() || s_.hsa.budget >= rocket_at(s_, request).hsa.length) return;
+    throw UserError(where_, fmt::format("second_stage: {} attends to all tokens that the first stage kept and selects "
+                                        "none",
+                                        s_.second_stage));
+  }
+  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens,
+                                       const Lengths& request) const override {
+    return inner_->begin(layer, kv_head, tokens, kept(request));
+  }
+  void build_cost(const PrefillLayer& shape, std::int64_t tokens, LayerOps& ops) const override {
+    PrefillLayer listed = shape;
+    const Lengths request = kept(shape.request());
+    listed.prompt_tokens = request.prompt_tokens, listed.decode_steps = request.decode_steps;
+    inner_->build_cost(listed, tokens, ops);
+  }
+  void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
+    std::vector<Sequence> listed(shape.sequences.begin(), shape.sequences.end());
+    for (Sequence& sequence : listed) sequence.request = kept(sequence.request);
+    inner_->decode_cost({*shape.model, shape.layer, listed, shape.heads, shape.per_query_head}, ops);
+  }
+  std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
+    MemoryShape listed = shape;
+    listed.lengths = kept(shape.lengths);
+    listed.tokens += listed.lengths.prompt_tokens - shape.lengths.prompt_tokens;
+    return inner_->memory(listed, tokens);
+  }
+  double stored_share(const config::Model& model, double tokens) const override {
+    return inner_->stored_share(model, tokens);
+  }
+  Growth growth(const Lengths& request) const override { return inner_->growth(kept(request)); }
+
+ private:
+  Lengths kept(const Lengths& request) const {
+    const HsaSetting s = rocket_at(s_, request).hsa;
+    return {std::max<std::int64_t>(1, s.length - s.reserved), s.reserved};
+  }
+
+  std::unique_ptr<Retrieval> inner_;
+  RocketSetting s_;
+  SourceLocation where_;
+};
+
+std::unique_ptr<Retrieval> second_stage(const ParameterValues& values, const RocketSetting& s) {
+  if (s.second_stage == "hsa") {
+    return retrieve_hsa(s.hsa, [s](const HsaSetting&, const Lengths& request) { return rocket_at(s, request).hsa; });
+  }
+  if (s.second_stage != "quest") return std::make_unique<RocketSecond>(values, s);
   QuestPages setting;
-  setting.budget = budget;
-  setting.covers_all = budget >= s.hsa.length;
-  setting.page = static_cast<int>(std::ceil(s.hsa.ratio));
-  spend_half(setting);
+  setting.budget = s.hsa.budget;
   setting.group = s.hsa.group;
   setting.format = s.hsa.format;
   setting.one_bound = true;
-  if (setting.pages < 1 && !setting.covers_all) {
-    throw UserError(values.where("budget"),
-                    fmt::format("half of the budget ({} tokens) is less than one token", budget));
-  }
-  return retrieve_quest_pages(setting);
+  return retrieve_quest_pages(setting, [s](const QuestPages& pages, const Lengths& request) {
+    QuestPages spent = pages;
+    spent.page = static_cast<int>(std::ceil(rocket_at(s, request).hsa.ratio));
+    spend_half(spent);
+    return spent;
+  });
 }
 
-std::unique_ptr<Retention> first_stage(const ParameterValues& values, const Lengths& lengths, const RocketSetting& s) {
-  if (s.first_stage == "snapkv") return evict_after_prompt(s.eviction);
-  auto stage = read_stages(values, "first_stage", lengths, s.eviction.budget).first;
-  if (stage->keeps_all() && s.eviction.budget < lengths.prompt_tokens) {
-    throw UserError(values.where("first_stage"),
-                    fmt::format("first_stage: {} evicts nothing from the prompt", s.first_stage));
-  }
-  if (!stage->per_query_head()) return stage;
-  throw UserError(values.where("first_stage"), "the second stage selects for KV heads: group must not be per_head");
-}
-
-std::unique_ptr<Policy> make_rocketkv(const ParameterValues& values, const Lengths& lengths, bool frees) {
-  RocketSetting s = read_rocket(values, lengths);
-  s.eviction.each_turn = !frees;
-  const std::int64_t stay = s.eviction.budget;
-  const bool own = s.first_stage == "snapkv", whole = stay >= lengths.prompt_tokens;
+std::unique_ptr<Policy> make_rocketkv(const ParameterValues& values, bool frees) {
+  const RocketSetting s = rocketkv_fields().read(values);
   check_pool(values, s.eviction);
-  if (!whole && own) check_window(values, s.eviction);
-  if (stay < 1) throw UserError(values.where("max_new_tokens"), "max_new_tokens leaves no tokens for the prompt");
-  // A configured first stage is read, and thereby checked, even if nothing is left for it to do.
-  std::unique_ptr<Retention> first = own && whole ? keep_all() : first_stage(values, lengths, s);
-  if (!frees && first->prompt_blocks({}, 0).tokens > 0) {
-    throw UserError(values.where("first_stage"),
-                    "block: rocketkv_mt keeps the whole prompt, so it is not evicted in blocks");
-  }
-  if (whole) {
-    first = keep_all();
-  } else if (!frees) {
-    first = std::make_unique<Filtered>(std::move(first), own);
-  }
-  return two_stages(std::move(first), second_stage(values, s));
+  return two_stages(std::make_unique<RocketFirst>(values, s, frees), second_stage(values, s));
 }
 
-BudgetRule rocket_rule(const ParameterValues& values, const Lengths& lengths) {
-  const RocketSetting s = read_rocket(values, lengths);
+BudgetRule rocket_rule(const ParameterValues& values, const Lengths& request) {
+  const RocketSetting s = rocketkv_fields().read(values);
   // Other second stages may spend a larger part of it on attention.
   const bool known = s.second_stage == "hsa" || s.second_stage == "quest";
-  BudgetRule rule = chooses(s.hsa.budget, known ? s.hsa.budget / 2 : s.hsa.budget, 0, lengths.prompt_tokens);
+  BudgetRule rule = chooses(s.hsa.budget, known ? s.hsa.budget / 2 : s.hsa.budget, 0, request.prompt_tokens);
   rule.slack = BudgetRule::kAny;
   rule.counts = BudgetRule::Counts::kTraffic;
   return rule;
@@ -198,11 +264,11 @@ Descriptor describe(bool frees) {
       frees
           ? "Evicts part of the prompt for good, then retrieves from the rest by cheap estimates."
           : "Like rocketkv, but keeps filtered tokens for later turns: the same speed, without the savings of memory.";
-  d.category = frees ? "drop and retrieval (GPU)" : "retrieval (GPU)";
+  d.category = frees ? Category::kDropAndRetrieval : Category::kGpuRetrieval;
   d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051)";
   d.parameters = rocketkv_fields().parameters();
-  d.budget_convention =
-      "traffic: all KV-equivalent bytes of a step in units of one token's keys and values, per KV head";
+  d.budget_counts = BudgetRule::Counts::kTraffic;
+  d.budget_convention = "all KV-equivalent bytes of a step in units of one token's keys and values, per KV head";
   d.formulas = {"traffic: n_kv·⌈N/p⌉·k1·b + 2·n_kv·⌊t/2⌋·d·b per step, about 1/c of full",
                 frees ? "storage: 1/c^r + 1/c^((1+r)/2) of full, byte-true"
                       : "storage: 1 + 1/c^r + 1/c^((1+r)/2) of full, byte-true",
@@ -222,9 +288,7 @@ Descriptor describe(bool frees) {
   d.needs = [frees](const ParameterValues& values, const Lengths&) {
     return ReplayNeeds{.each_turn = !frees, .window = values.integer("window")};
   };
-  d.make = [frees](const ParameterValues& values, const Lengths& lengths) {
-    return make_rocketkv(values, lengths, frees);
-  };
+  d.make = [frees](const ParameterValues& values) { return make_rocketkv(values, frees); };
   return d;
 }
 

@@ -27,7 +27,6 @@ namespace {
 struct SeerSetting {
   std::int64_t budget = 0, page = 1, gate_dim = 1;
   double threshold = 0;
-  bool covers_all = false;
 };
 
 class SeerHead final : public HeadRetrievalBy<SeerSetting> {
@@ -105,14 +104,12 @@ class Seer final : public RetrievalBy<SeerHead, SeerSetting> {
     const Dims m(*shape.model);
     const double numbers = shape.model->layers * m.kv_heads * static_cast<double>(s_.gate_dim) * m.element;
     const double blocks = static_cast<double>((tokens + s_.page - 1) / s_.page);
-    return {{graph::Pool::kHbm, "gate keys", shape.batch * numbers * blocks},
-            {graph::Pool::kHbm, "gate weights", numbers * (m.group + 3) * m.d}};
+    return {{graph::Pool::kHbm, graph::Owner::kGateKeys, shape.batch * numbers * blocks},
+            {graph::Pool::kHbm, graph::Owner::kGateWeights, numbers * (m.group + 3) * m.d, true}};
   }
 
-  Growth growth() const override {
-    return s_.covers_all
-               ? Growth{.attended = 1}
-               : Growth{.scored = 1.0 / static_cast<double>(s_.page), .fill = s_.threshold == 0 ? s_.budget : 0};
+  Growth growth(const Lengths&) const override {
+    return {.scored = 1.0 / static_cast<double>(s_.page), .fill = s_.threshold == 0 ? s_.budget : 0};
   }
 
  private:
@@ -143,10 +140,9 @@ const Fields<SeerSetting>& seer_attention_fields() {
   return all;
 }
 
-Stages make_seer_attention(const ParameterValues& values, const Lengths& lengths) {
-  SeerSetting s = seer_attention_fields().read(values);
-  s.covers_all = s.threshold == 0 && s.budget >= lengths.bound();
-  if (s.budget < s.page && !s.covers_all) {
+Stages make_seer_attention(const ParameterValues& values) {
+  const SeerSetting s = seer_attention_fields().read(values);
+  if (s.budget < s.page) {
     throw UserError(values.where("budget"),
                     fmt::format("budget ({} tokens) is smaller than one page ({} tokens)", s.budget, s.page));
   }
@@ -160,10 +156,11 @@ Descriptor describe_seer_attention() {
   d.name = "seer_attention";
   d.sentence =
       "Keeps everything on the GPU and reads the blocks selected by a gate that is trained on the model's attention.";
-  d.category = "retrieval (GPU)";
+  d.category = Category::kGpuRetrieval;
   d.paper = "Gao et al., SeerAttention-R, 2025 (arXiv 2506.08889)";
   d.parameters = seer_attention_fields().parameters();
-  d.budget_convention = "attended: at most ⌊budget / page⌋ blocks per KV head, including the last one";
+  d.budget_counts = BudgetRule::Counts::kAttended;
+  d.budget_convention = "at most ⌊budget / page⌋ blocks per KV head, including the last one";
   d.formulas = {"traffic: n_kv·(L/page)·g·b + n_q·d·g·b + 2·n_kv·budget·d·b per step, g = gate_dim",
                 "storage: 2·n_kv·L·d·b + n_kv·(L/page)·g·b + n_kv·(group + 3)·d·g·b"};
   d.differences = {

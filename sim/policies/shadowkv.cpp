@@ -26,6 +26,7 @@
 #include "policy_parts/low_rank_keys.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
+#include "policy_parts/stages.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -201,7 +202,9 @@ class ShadowKv final : public Policy {
  public:
   explicit ShadowKv(const Setting& setting) : s_(setting) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  bool covers(const Lengths& request) const override { return s_.budget >= request.bound(); }
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return std::make_unique<ShadowSelector>(layer, s_);
   }
 
@@ -239,7 +242,7 @@ class ShadowKv final : public Policy {
     const Dims m(*shape.model);
     const std::int64_t prompt = shape.lengths.prompt_tokens;
     if (s_.chunks(prompt) == 0) {
-      return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(shape.tokens))}};
+      return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(shape.tokens))}};
     }
     const double layers = shape.batch * shape.model->layers, heads = layers * m.kv_heads;
     const double tokens = factorised(prompt, shape.tokens), rank = s_.rank_of(m);
@@ -250,14 +253,14 @@ class ShadowKv final : public Policy {
     const double there = s_.staged && shape.tokens <= prompt ? 0 : 1;
     const double factors = layers * tokens * rank * m.element + heads * rank * m.row();
     const double landmarks = heads * static_cast<double>(s_.landmarks(prompt)) * (m.row() + kIndexBytes);
-    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, held)},
-            {graph::Pool::kHbm, "low-rank keys", there * factors},
-            {graph::Pool::kHbm, "landmarks", there * landmarks},
-            {graph::Pool::kDram, "values in host memory", heads * (static_cast<double>(prompt) + moved) * m.row()}};
+    return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, held)},
+            {graph::Pool::kHbm, graph::Owner::kLowRankKeys, there * factors},
+            {graph::Pool::kHbm, graph::Owner::kLandmarks, there * landmarks},
+            {graph::Pool::kDram, graph::Owner::kHostValues, heads * (static_cast<double>(prompt) + moved) * m.row()}};
   }
 
   // Generated tokens are always read, up to those that were factorised; chunks are those of the prompt.
-  Growth growth() const override { return {.attended = s_.refactorised > 0 ? 0.0 : 1.0}; }
+  Growth growth(const Lengths&) const override { return {.attended = s_.refactorised > 0 ? 0.0 : 1.0}; }
 
  private:
   // Tokens with factorised keys at a context of `tokens`: the prompt's chunks, and whole rounds of generated tokens.
@@ -269,7 +272,7 @@ class ShadowKv final : public Policy {
   // A step's share of periodic work: all keys are factorised again, and the new ones' values are copied to the host.
   void refactorise(const DecodeLayer& shape, const Dims& m, LayerOps& ops) const {
     const double share = 1 / static_cast<double>(s_.refactorised);
-    factorise_keys(s_, m, shape.batch, static_cast<double>(shape.tokens), share, ops, ops.ready());
+    factorise_keys(s_, m, shape.batch, shape.mean_tokens(), share, ops, ops.ready());
     Copy values;
     values.direction = Direction::kDeviceToHost;
     values.runs = share * shape.batch;
@@ -324,12 +327,13 @@ Descriptor describe_shadowkv() {
   d.sentence =
       "Keeps a low-rank factor of the keys on the GPU and the values in host memory; reconstructs keys and fetches "
       "values of the chunks that each step selects.";
-  d.category = "retrieval (host)";
+  d.category = Category::kHostRetrieval;
   d.paper = "Sun et al., ShadowKV, ICML 2025 (arXiv 2410.21465)";
   d.parameters = shadowkv_fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
+  d.budget_counts = BudgetRule::Counts::kSelected;
   d.budget_convention =
-      "selected: tokens of the selected chunks, in addition to the outlier chunks, the local part of the prompt and "
+      "tokens of the selected chunks, in addition to the outlier chunks, the local part of the prompt and "
       "all generated tokens";
   d.formulas = {
       "traffic: n_kv·(S/c)·d·b + 2·n_kv·(budget + outliers + local + generated)·d·b per step; m missing tokens per KV "
@@ -347,18 +351,17 @@ Descriptor describe_shadowkv() {
       "tokens factorised later are not candidates: the replay selects among the prompt's chunks",
       "a budget that covers all tokens keeps the uncompressed cache on the GPU"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
-    Setting s = shadowkv_fields().read(values);
-    s.covers_all = s.budget >= lengths.bound();
-    return BudgetRule{.tokens = s.chosen(lengths.prompt_tokens) * s.page,
-                      .extra = s.exact(lengths.prompt_tokens),
+    const Setting s = shadowkv_fields().read(values);
+    const std::int64_t prompt = lengths.prompt_tokens;
+    const bool all = s.budget >= lengths.bound();
+    return BudgetRule{.tokens = all ? 0 : s.chosen(prompt) * s.page,
+                      .extra = all ? prompt : s.exact(prompt),
                       .generated_on_top = true,
                       .counts = BudgetRule::Counts::kSelected};
   };
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
-  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    Setting s = shadowkv_fields().read(values);
-    s.covers_all = s.budget >= lengths.bound();
-    return std::make_unique<ShadowKv>(s);
+  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
+    return full_when_covered(std::make_unique<ShadowKv>(shadowkv_fields().read(values)));
   };
   return d;
 }

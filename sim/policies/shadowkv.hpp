@@ -13,15 +13,12 @@ struct ShadowSetting {
   std::int64_t budget = 0, recent = 0, outliers = 0, rank = 0;  // outliers: chunks
   int page = 1;
   Group group = Group::kMaxWeights;
-  bool covers_all = false;
   bool operators = false;         // the released class of PyTorch operators rather than the one with custom kernels
   bool library = false;           // keys are factorised by a library's SVD rather than by second moments
   bool staged = false;            // factors and landmarks are in host memory until all prompts have been read
   std::int64_t refactorised = 0;  // generated tokens after which keys are factorised again; 0: never
 
-  std::int64_t chunks(std::int64_t prompt) const {
-    return covers_all ? 0 : std::max<std::int64_t>(0, (prompt - recent) / page);
-  }
+  std::int64_t chunks(std::int64_t prompt) const { return std::max<std::int64_t>(0, (prompt - recent) / page); }
   std::int64_t outlier_chunks(std::int64_t prompt) const { return std::min(outliers, chunks(prompt)); }
   std::int64_t chosen(std::int64_t prompt) const {
     return std::min(budget / page, chunks(prompt) - outlier_chunks(prompt));

@@ -78,7 +78,7 @@ OpId bring_by_operators(const ShadowSetting& s, const DecodeLayer& shape, LayerO
   gather.bytes_per_item = 2 * bytes / heads;
   gather.unit_bytes = static_cast<double>(s.page) * m.row();
   gather.places_per_item = bytes / heads / gather.unit_bytes;
-  gather.region_bytes = static_cast<double>(shape.tokens) * m.row();
+  gather.region_bytes = shape.mean_tokens() * m.row();
   const OpId gathered = ops.cpu("gather values", gather, {sent});
   const Copy values{.kind = CopyKind::kPageable, .runs = 1, .run_bytes = bytes, .issuer = Lane::kHost};
   const OpId copied = ops.copy(Lane::kCopyA, "values", values, {gathered});

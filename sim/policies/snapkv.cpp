@@ -29,12 +29,13 @@ Descriptor describe_snapkv() {
   Descriptor d;
   d.name = "snapkv";
   d.sentence = "Keeps the prompt tokens to which the last prompt queries attend, and all generated tokens.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Li et al., SnapKV, 2024 (arXiv 2404.14469)";
   describe_prompt_eviction(d, snapkv_fields(), {}, false);
   describe_decode_eviction(d, snapkv_fields());
+  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
-      "retained: prompt tokens, including the window; in addition generated tokens or, with decode_eviction, the "
+      "prompt tokens, including the window; in addition generated tokens or, with decode_eviction, the "
       "current token";
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step (n_q instead of n_kv per head)",
                 "storage: the same number of bytes; with decode_eviction T is at most 1"};

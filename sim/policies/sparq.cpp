@@ -17,6 +17,7 @@
 // budget_convention traffic (RocketKV's comparison, arXiv 2502.14051, section 3.6): r = d·t / S_max, k = ⌊t / 2⌋.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
@@ -34,8 +35,9 @@ struct SparqSetting {
   std::int64_t recent = 0;
   std::int64_t dims = 0;   // r, if it is given; at most the head dimension
   std::int64_t bound = 0;  // otherwise S_max: r / d is the budget's share of it
+  bool traffic = false;    // the budget counts traffic: r follows from S_max
   Group group = Group::kSumScores;
-  bool mean_value = true, second_copy = true, covers_all = false;
+  bool mean_value = true, second_copy = true;
 
   std::int64_t dims_of(int head_dim) const {
     if (bound == 0) return std::min<std::int64_t>(dims, head_dim);
@@ -44,6 +46,12 @@ struct SparqSetting {
     return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::nearbyint(share)), 1, head_dim);
   }
 };
+
+SparqSetting sparq_at(const SparqSetting& setting, const Lengths& request) {
+  SparqSetting s = setting;
+  if (s.traffic) s.bound = request.bound();
+  return s;
+}
 
 class SparqHead final : public HeadRetrievalBy<SparqSetting> {
  public:
@@ -150,9 +158,9 @@ class SparqHead final : public HeadRetrievalBy<SparqSetting> {
   bool replaced_ = false;
 };
 
-class Sparq final : public RetrievalBy<SparqHead, SparqSetting> {
+class Sparq final : public RetrievalByRequest<SparqHead, SparqSetting> {
  public:
-  using RetrievalBy::RetrievalBy;
+  using RetrievalByRequest::RetrievalByRequest;
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     const Dims m(*shape.model);
@@ -175,13 +183,19 @@ class Sparq final : public RetrievalBy<SparqHead, SparqSetting> {
       ops.done(ops.attention(attention_over(shape, 0), {appended}));
       return;
     }
-    const auto dims = static_cast<double>(s_.dims_of(shape.model->head_dim));
+    std::vector<double> dims;  // by sequence
+    double read = 0;           // dimensions of all tokens scored
+    for (std::size_t i = 0; i < shape.sequences.size(); ++i) {
+      dims.push_back(static_cast<double>(at(shape.sequences[i].request).dims_of(shape.model->head_dim)));
+      read += shape.sum_of(i, &HeadCounts::scored) * dims.back();
+    }
+    const double mean = std::accumulate(dims.begin(), dims.end(), 0.0) / shape.batch;
     const double heads = shape.batch * m.kv_heads;
     Kernel sum{KernelClass::kReduce, shape.batch * m.q_heads * m.row(), heads * m.d * kScoreBytes};
     sum.flops = shape.batch * m.q_heads * m.d;
     OpId op = ops.compute(Kind::kScore, "sum of |q|", sum, {appended});
-    op = ops.compute(Kind::kTopK, "top-r dimensions", TopK{heads, m.d, dims, kScoreBytes}, {op});
-    op = estimate(shape, scored, dims, ops, op);
+    op = ops.compute(Kind::kTopK, "top-r dimensions", TopK{heads, m.d, mean, kScoreBytes}, {op});
+    op = estimate(shape, read, ops, op);
     op = ops.attention(attention_over(shape, gathered_unit(shape)), {op});
     ops.done(s_.mean_value ? blend(shape, scored, ops, op) : op);
   }
@@ -191,15 +205,13 @@ class Sparq final : public RetrievalBy<SparqHead, SparqSetting> {
     const double heads = shape.batch * shape.model->layers * m.kv_heads;
     std::vector<MemoryItem> items;
     if (s_.second_copy) {
-      items.push_back({graph::Pool::kHbm, "second copy of keys", heads * static_cast<double>(tokens) * m.row()});
+      items.push_back({graph::Pool::kHbm, graph::Owner::kSecondKeyCopy, heads * static_cast<double>(tokens) * m.row()});
     }
-    if (s_.mean_value) items.push_back({graph::Pool::kHbm, "mean values", heads * m.row()});
+    if (s_.mean_value) items.push_back({graph::Pool::kHbm, graph::Owner::kMeanValues, heads * m.row()});
     return items;
   }
 
-  Growth growth() const override {
-    return s_.covers_all ? Growth{.attended = 1} : Growth{.scored = 1, .fill = s_.tokens};
-  }
+  Growth growth(const Lengths&) const override { return {.scored = 1, .fill = s_.budget, .when_full = s_.tokens}; }
 
  private:
   // Adds the new key to the second copy and the new value to the mean.
@@ -214,16 +226,15 @@ class Sparq final : public RetrievalBy<SparqHead, SparqSetting> {
   }
 
   // Without the second copy a row's r elements are gathered one at a time.
-  OpId estimate(const DecodeLayer& shape, double scored, double dims, LayerOps& ops, OpId after) const {
+  OpId estimate(const DecodeLayer& shape, double read, LayerOps& ops, OpId after) const {
     const Dims m(*shape.model);
     if (!s_.second_copy) {
-      Kernel gather{KernelClass::kGather, scored * dims * m.element, scored * dims * m.element};
+      Kernel gather{KernelClass::kGather, read * m.element, read * m.element};
       gather.unit_bytes = m.element;
       after = ops.compute(Kind::kScore, "gather dimensions", gather, {after});
     }
-    return score_and_rank(shape, scored * dims * m.element, 2 * scored * m.group * dims,
-                          static_cast<double>(s_.tokens + 1), ops, after, Lane::kCompute, Reduction::kPlain,
-                          s_.second_copy ? Index::kByDimension : Index::kByUnit);
+    return score_and_rank(shape, read * m.element, 2 * read * m.group, static_cast<double>(s_.tokens + 1), ops, after,
+                          Lane::kCompute, Reduction::kPlain, s_.second_copy ? Index::kByDimension : Index::kByUnit);
   }
 
   // α reads the logits once more.
@@ -262,22 +273,21 @@ const Fields<SparqSetting>& sparq_fields() {
   return all;
 }
 
-Stages make_sparq(const ParameterValues& values, const Lengths& lengths) {
+Stages make_sparq(const ParameterValues& values) {
   SparqSetting s = sparq_fields().read(values);
   s.tokens = s.budget;
-  s.covers_all = s.budget >= lengths.bound();
   if (values.text("budget_convention") == "traffic") {
     if (values.given("dims")) {
       throw UserError(values.where("dims"), "under the traffic convention the budget determines dims");
     }
     s.tokens = s.budget / 2;
-    s.bound = lengths.bound();
+    s.traffic = true;
   }
-  if (s.recent > s.tokens + 1 && !s.covers_all) {
+  if (s.recent > s.tokens + 1) {
     throw UserError(values.where("recent"),
                     fmt::format("recent ({}) exceeds the {} tokens attended to", s.recent, s.tokens + 1));
   }
-  return {keep_all(), std::make_unique<Sparq>(s)};
+  return {keep_all(), std::make_unique<Sparq>(s, sparq_at)};
 }
 
 }  // namespace
@@ -288,11 +298,12 @@ Descriptor describe_sparq() {
   d.sentence =
       "Keeps everything on the GPU, finds tokens by the few dimensions in which the query is large, and uses the mean "
       "value for the others.";
-  d.category = "retrieval (GPU)";
+  d.category = Category::kGpuRetrieval;
   d.paper = "Ribar et al., SparQ Attention, ICML 2024 (arXiv 2312.04985)";
   d.parameters = sparq_fields().parameters();
+  d.budget_counts = BudgetRule::Counts::kAttended;
   d.budget_convention =
-      "attended: budget + 1 tokens, the current one among them for certain only if recent is at least 1; traffic: r = "
+      "budget + 1 tokens, the current one among them for certain only if recent is at least 1; traffic: r = "
       "d·budget / S_max dimensions and ⌊budget / 2⌋ + 1 tokens";
   d.formulas = {"traffic: n_kv·L·r·b + 2·n_kv·(k + 1)·d·b per step", "storage: 3·n_kv·L·d·b + n_kv·d·b"};
   d.differences = {"the local window is 0 by default; in the paper's runs it is a part of k: recent",

@@ -189,7 +189,7 @@ class SqueezedAttention final : public Policy {
  public:
   explicit SqueezedAttention(const SqueezedAttentionSetting& setting) : s_(setting) {}
 
-  void survey(std::span<const LayerInput* const> layers) override {
+  void survey(std::span<const LayerInput* const> layers, const Lengths&) override {
     std::vector<const Index*> all;
     indices_.clear();
     if (s_.sparsity == 0) return;
@@ -202,7 +202,7 @@ class SqueezedAttention final : public Policy {
   }
 
   // Without a survey the layer's own keys determine the threshold.
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     if (s_.sparsity == 0) return std::make_unique<SqueezedSelector>(layer, std::make_shared<Index>(), s_, 0.0f);
     const auto found = indices_.find(layer.layer().id());
     if (found != indices_.end()) return std::make_unique<SqueezedSelector>(layer, found->second, s_, threshold_);
@@ -254,17 +254,18 @@ class SqueezedAttention final : public Policy {
     const Dims m(*shape.model);
     const double heads = shape.batch * shape.model->layers * m.kv_heads;
     std::vector<MemoryItem> items = {
-        {graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(shape.tokens))}};
+        {graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(shape.tokens))}};
     if (s_.sparsity == 0) return items;
     const std::int64_t prompt = shape.lengths.prompt_tokens;
-    items.push_back({graph::Pool::kHbm, "centroids", heads * static_cast<double>(s_.clusters(prompt)) * m.row()});
     items.push_back(
-        {graph::Pool::kHbm, "labels of keys", heads * static_cast<double>(s_.clustered(prompt)) * kIndexBytes});
+        {graph::Pool::kHbm, graph::Owner::kCentroids, heads * static_cast<double>(s_.clusters(prompt)) * m.row()});
+    items.push_back(
+        {graph::Pool::kHbm, graph::Owner::kKeyLabels, heads * static_cast<double>(s_.clustered(prompt)) * kIndexBytes});
     return items;
   }
 
   // Generated tokens are always read.
-  Growth growth() const override { return {.attended = 1}; }
+  Growth growth(const Lengths&) const override { return {.attended = 1}; }
 
  private:
   SqueezedAttentionSetting s_;
@@ -301,7 +302,7 @@ Descriptor describe_squeezed_attention() {
   d.sentence =
       "Keeps everything on the GPU and reads all clusters of the prompt's keys whose estimated attention exceeds a "
       "threshold.";
-  d.category = "retrieval (GPU)";
+  d.category = Category::kGpuRetrieval;
   d.paper = "Hooper et al., Squeezed Attention, 2024 (arXiv 2411.09688)";
   d.parameters = squeezed_attention_fields().parameters();
   d.formulas = {"traffic: 2·n_kv·N_c·d·b + 4·n_kv·F + 2·n_kv·kept·d·b per step",
@@ -313,7 +314,7 @@ Descriptor describe_squeezed_attention() {
       "to 300",
       "one level of clusters; the paper's second, coarser level is not modelled",
       "the whole prompt is the fixed context"};
-  d.make = [](const ParameterValues& values, const Lengths&) -> std::unique_ptr<Policy> {
+  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
     return std::make_unique<SqueezedAttention>(squeezed_attention_fields().read(values));
   };
   return d;

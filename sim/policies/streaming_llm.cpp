@@ -19,7 +19,6 @@ namespace {
 
 struct StreamingSetting {
   std::int64_t budget = 0, sink = 0, recent = 0, block = 0;
-  bool covers_all = false;  // the budget covers every token of the sequence
 };
 
 class StreamingSelector final : public Selector {
@@ -55,7 +54,7 @@ class StreamingLlm final : public Policy {
  public:
   explicit StreamingLlm(const StreamingSetting& setting) : s_(setting) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return std::make_unique<StreamingSelector>(layer, s_.sink, s_.recent);
   }
 
@@ -64,14 +63,14 @@ class StreamingLlm final : public Policy {
   }
 
   // In blocks, tokens that left the window are evicted before the next block.
-  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.budget}; }
+  PromptBlocks prompt_blocks(const config::Model&, int, const Lengths&) const override { return {s_.block, s_.budget}; }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const std::int64_t held = std::min(shape.tokens, s_.budget);
-    return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))}};
+    return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(held))}};
   }
 
-  Growth growth() const override { return s_.covers_all ? Growth{.attended = 1} : Growth{.fill = s_.budget}; }
+  Growth growth(const Lengths&) const override { return {.fill = s_.budget}; }
 
  private:
   StreamingSetting s_;
@@ -109,19 +108,18 @@ Descriptor describe_streaming_llm() {
   Descriptor d;
   d.name = "streaming_llm";
   d.sentence = "Keeps the first tokens and a sliding window, and drops all others for good.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Xiao et al., StreamingLLM, ICLR 2024 (arXiv 2309.17453)";
   d.parameters = streaming_llm_fields().parameters();
-  d.budget_convention = "retained: sink + recent, including the current token";
+  d.budget_counts = BudgetRule::Counts::kRetained;
+  d.budget_convention = "sink + recent, including the current token";
   d.formulas = {"traffic: 2·n_kv·min(L, sink + recent)·d·b per step", "storage: 2·n_kv·min(L, sink + recent)·d·b"};
   d.differences = {"keys stay at their own positions; the original re-rotates them to positions within the cache"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     return BudgetRule{.tokens = read_streaming(values).budget, .counts = BudgetRule::Counts::kRetained};
   };
-  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
-    StreamingSetting s = read_streaming(values);
-    s.covers_all = s.budget >= lengths.bound();
-    return std::make_unique<StreamingLlm>(s);
+  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
+    return std::make_unique<StreamingLlm>(read_streaming(values));
   };
   return d;
 }

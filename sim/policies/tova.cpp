@@ -76,8 +76,7 @@ class TovaRule final : public EvictionRule {
 
 class Tova final : public StepEviction {
  public:
-  Tova(const TovaSetting& setting, const Lengths& lengths)
-      : StepEviction(setting.quota.budget, setting.block, lengths), s_(setting) {}
+  explicit Tova(const TovaSetting& setting) : StepEviction(setting.quota.budget, setting.block), s_(setting) {}
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     const double n = tokens_to_rank(shape, budget_), times = shape.batch;
@@ -127,10 +126,11 @@ Descriptor describe_tova() {
   Descriptor d;
   d.name = "tova";
   d.sentence = "Drops the tokens to which the latest query attends least, the same ones in all heads of a layer.";
-  d.category = "drop";
+  d.category = Category::kDrop;
   d.paper = "Oren et al., Transformers are Multi-State RNNs, 2024 (arXiv 2401.06104)";
   d.parameters = tova_fields().parameters();
-  d.budget_convention = "retained: a step attends to budget + 1 tokens, including the current one, then evicts one";
+  d.budget_counts = BudgetRule::Counts::kRetained;
+  d.budget_convention = "a step attends to budget + 1 tokens, including the current one, then evicts one";
   d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b per step, and n_q·(budget + 1)·4 of weights written and read",
                 "storage: 2·n_kv·(budget + 1)·d·b"};
   d.differences = {"the released code compacts the cache at every step; here the free slot is overwritten",
@@ -140,10 +140,10 @@ Descriptor describe_tova() {
   d.needs = [](const ParameterValues& values, const Lengths&) {
     return ReplayNeeds{.whole_prompt = tova_fields().read(values).block > 0};
   };
-  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
     const TovaSetting s = tova_fields().read(values);
     check_quota(values, s.quota);
-    return std::make_unique<Tova>(s, lengths);
+    return std::make_unique<Tova>(s);
   };
   return d;
 }

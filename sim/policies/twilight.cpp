@@ -126,8 +126,9 @@ class Twilight final : public Retrieval {
 
   bool per_query_head() const override { return selector_->per_query_head(); }
 
-  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
-    return std::make_unique<TwilightHead>(layer, kv_head, s_, selector_->begin(layer, kv_head, tokens));
+  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens,
+                                       const Lengths& request) const override {
+    return std::make_unique<TwilightHead>(layer, kv_head, s_, selector_->begin(layer, kv_head, tokens, request));
   }
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
@@ -145,12 +146,13 @@ class Twilight final : public Retrieval {
     const Dims m(*shape.model);
     std::vector<MemoryItem> items = selector_->memory(shape, tokens);
     const double keys = shape.batch * shape.model->layers * m.kv_heads * static_cast<double>(tokens);
-    items.push_back({graph::Pool::kHbm, "packed keys", keys * s_.key_bytes(m)});
+    items.push_back({graph::Pool::kHbm, graph::Owner::kPackedKeys, keys * s_.key_bytes(m)});
     return items;
   }
 
   // The number of tokens that reach the share is that of the replay.
-  Growth growth() const override { return {.scored = selector_->growth().scored}; }
+  Growth growth(const Lengths& request) const override { return {.scored = selector_->growth(request).scored}; }
+  void check(const Lengths& request) const override { selector_->check(request); }
 
  private:
   void pack(double keys, const config::Model& model, LayerOps& ops) const {
@@ -179,7 +181,7 @@ Descriptor describe_twilight() {
   Descriptor d;
   d.name = "twilight";
   d.sentence = "Reads the fewest tokens of another policy's selection that make up a share of the attention.";
-  d.category = "retrieval (GPU)";
+  d.category = Category::kGpuRetrieval;
   d.paper = "Lin et al., Twilight, NeurIPS 2025 (arXiv 2502.02770)";
   d.parameters = twilight_fields().parameters();
   d.parameters.push_back(policy_parameter("selector", "quest", "policy whose selection is pruned"));
@@ -188,8 +190,8 @@ Descriptor describe_twilight() {
   d.differences = {
       "the search for the threshold weight ends at the exact token; the released kernel stops at a tolerance",
       "attention with different numbers of tokens per head is charged by their sum and the longest row"};
-  d.stages = [](const ParameterValues& values, const Lengths& lengths) {
-    Stages inner = read_stages(values, "selector", lengths);
+  d.stages = [](const ParameterValues& values) {
+    Stages inner = read_stages(values, "selector");
     if (inner.first->per_query_head()) {
       throw UserError(values.where("selector"), "keys are packed by KV head: group must not be per_head");
     }

@@ -184,7 +184,7 @@ Descriptor describe_xattention() {
   d.sentence =
       "Computes the blocks of the prompt's attention whose antidiagonals have the largest sums; another policy handles "
       "decoding.";
-  d.category = "sparse prefill";
+  d.category = Category::kSparsePrefill;
   d.paper = "Xu et al., XAttention, ICML 2025 (arXiv 2503.16428)";
   d.parameters = xattention_fields().parameters();
   d.formulas = {"prompt, per query head: S²·d/σ FLOP for the estimate, S²/(2·σ²) scores, 4·d FLOP per remaining pair",
@@ -196,13 +196,13 @@ Descriptor describe_xattention() {
   d.needs = [](const ParameterValues& values, const Lengths&) {
     return ReplayNeeds{.whole_prompt = !xattention_fields().read(values).density, .unseen = kSparsePromptUnseen};
   };
-  d.make = [](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
     const XattentionSetting s = xattention_fields().read(values);
     if (s.block % s.stride != 0) {
       throw UserError(values.where("tile"),
                       fmt::format("tile ({}) must be a multiple of stride ({})", s.block, s.stride));
     }
-    return std::make_unique<XAttention>(s, read_then(values, lengths), values.where("then"));
+    return std::make_unique<XAttention>(s, read_then(values), values.where("then"));
   };
   return d;
 }

@@ -32,6 +32,7 @@ DecodeAttention attention_over(const DecodeLayer& shape, double unit_bytes) {
   work.head_dim = m.d;
   work.tokens = shape.sum(&HeadCounts::attended);
   work.longest = shape.largest(&HeadCounts::attended);
+  work.unequal = shape.unequal();
   work.element_bytes = m.element;
   work.unit_bytes = unit_bytes;
   double numbers = 2 * m.d;

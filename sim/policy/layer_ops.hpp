@@ -2,9 +2,11 @@
 // done".
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "config/model.hpp"
 #include "graph/op.hpp"
@@ -28,7 +30,15 @@ using graph::OpId;
 using graph::PrefillAttention;
 using graph::TopK;
 
-// One layer's prefill of the whole batch, after its attention over [start, stop()).
+// Lengths of one request: what is known of it when its prompt has been read, on which a policy's work may depend.
+struct Lengths {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t decode_steps = 0;                                       // tokens expected
+  std::int64_t bound() const { return prompt_tokens + decode_steps; }  // S_max
+  auto operator<=>(const Lengths&) const = default;
+};
+
+// One layer's prefill of `batch` equal prompts, after its attention over [start, stop()).
 struct PrefillLayer {
   const config::Model* model = nullptr;
   int layer = 0;
@@ -37,6 +47,8 @@ struct PrefillLayer {
   // A block of the prompt, for policies that read it in blocks (Policy::prompt_blocks); all others act once, after the
   // prompt.
   std::int64_t start = 0, end = 0;  // end 0: the end of the prompt
+  std::int64_t decode_steps = 0;    // tokens expected of each request
+  Lengths request() const { return {prompt_tokens, decode_steps}; }
   std::int64_t stop() const { return end > 0 ? end : prompt_tokens; }
   bool last() const { return stop() == prompt_tokens; }
   std::int64_t length() const { return stop() - start; }
@@ -55,21 +67,79 @@ struct PrefillChunk {
   double pairs() const { return length() * held + length() * (length() + 1) / 2; }
 };
 
-// One layer of one decode step of the whole batch.
+// A sequence in a decode step.
+struct Sequence {
+  std::int64_t tokens = 0;  // context L, the new token included
+  Lengths request;
+  bool operator==(const Sequence&) const = default;
+};
+
+// One layer of one decode step of sequences of any lengths.
 struct DecodeLayer {
+  DecodeLayer() = default;
+  DecodeLayer(const config::Model& of, int number, std::span<const Sequence> all, std::span<const HeadCounts> counts,
+              bool by_query)
+      : model(&of),
+        layer(number),
+        batch(static_cast<int>(all.size())),
+        sequences(all),
+        heads(counts),
+        per_query_head(by_query) {}
+
   const config::Model* model = nullptr;
   int layer = 0;
-  int batch = 1;
-  std::int64_t tokens = 0;  // context L of each sequence, the new token included
+  int batch = 0;  // number of sequences
+  std::span<const Sequence> sequences;
   // [batch × heads]: counts of the replay, drawn for each sequence; heads are KV heads, or query heads
   // (per_query_head).
   std::span<const HeadCounts> heads;
   bool per_query_head = false;
 
   int heads_per_sequence() const { return static_cast<int>(heads.size()) / batch; }
-  // Sum and maximum over sequences and heads.
-  double sum(std::int64_t HeadCounts::*field) const;
+  std::span<const HeadCounts> heads_of(std::size_t sequence) const {
+    const auto each = static_cast<std::size_t>(heads_per_sequence());
+    return heads.subspan(sequence * each, each);
+  }
+  // Sum and maximum over sequences and heads; the sum over the heads of one sequence.
+  double sum(std::int64_t HeadCounts::*field) const { return sum(heads, field); }
+  double sum_of(std::size_t sequence, std::int64_t HeadCounts::*field) const { return sum(heads_of(sequence), field); }
   double largest(std::int64_t HeadCounts::*field) const;
+  // Sum and mean over sequences of `of(sequence)`.
+  template <typename Of>
+  double sum_over(const Of& of) const {
+    double total = 0;
+    for (const Sequence& sequence : sequences) total += static_cast<double>(of(sequence));
+    return total;
+  }
+  template <typename Of>
+  double mean_over(const Of& of) const {
+    return sum_over(of) / batch;
+  }
+  // Returns whether contexts differ.
+  bool unequal() const {
+    return std::ranges::any_of(sequences, [&](const Sequence& s) { return s.tokens != sequences.front().tokens; });
+  }
+  double mean_tokens() const {
+    return mean_over([](const Sequence& s) { return s.tokens; });
+  }
+
+ private:
+  static double sum(std::span<const HeadCounts> heads, std::int64_t HeadCounts::*field);
+};
+
+// Sequences of equal lengths.
+class EqualBatch {
+ public:
+  EqualBatch(const config::Model& model, int layer, int batch, const Sequence& sequence,
+             std::span<const HeadCounts> heads, bool per_query_head)
+      : sequences_(static_cast<std::size_t>(batch), sequence),
+        shape_(model, layer, sequences_, heads, per_query_head) {}
+  EqualBatch(const EqualBatch&) = delete;  // the shape refers to the sequences
+  operator const DecodeLayer&() const { return shape_; }
+
+ private:
+  std::vector<Sequence> sequences_;
+  DecodeLayer shape_;
 };
 
 // Adds ops to the graph of one layer. Lowering adds the launches of kernels on the host and the framework's overhead.

@@ -15,14 +15,32 @@ const char* name(BudgetRule::Counts counts) {
   return kNames[static_cast<std::size_t>(counts)];
 }
 
+const char* name(Category category) {
+  constexpr const char* kNames[] = {"none",
+                                    "drop",
+                                    "drop and retrieval (GPU)",
+                                    "retrieval (GPU)",
+                                    "retrieval (host)",
+                                    "retrieval (CPU)",
+                                    "retrieval (oracle)",
+                                    "quantisation",
+                                    "sparse prefill",
+                                    "recorded"};
+  return kNames[static_cast<std::size_t>(category)];
+}
+
+std::string Descriptor::budget_text() const {
+  return budget_convention.empty() ? "" : fmt::format("{}: {}", policy::name(budget_counts), budget_convention);
+}
+
 std::optional<BudgetRule> budget_rule(const Descriptor& descriptor, const ParameterValues& values,
-                                      const Lengths& lengths) {
+                                      const Lengths& request) {
   if (!values.all().contains("budget") || values.is_text("budget")) return std::nullopt;
-  if (descriptor.budget_rule) return descriptor.budget_rule(values, lengths);
+  if (descriptor.budget_rule) return descriptor.budget_rule(values, request);
   return BudgetRule{.tokens = values.integer("budget")};
 }
 
-double DecodeLayer::sum(std::int64_t HeadCounts::*field) const {
+double DecodeLayer::sum(std::span<const HeadCounts> heads, std::int64_t HeadCounts::*field) {
   double total = 0;
   for (const HeadCounts& head : heads) total += static_cast<double>(head.*field);
   return total;
@@ -42,7 +60,13 @@ double PromptBlocks::held_at(std::int64_t end) const {
          (1 - whole_share) * static_cast<double>(kept);
 }
 
-void Policy::survey(std::span<const LayerInput* const>) {}
+void Policy::survey(std::span<const LayerInput* const>, const Lengths&) {}
+
+void Policy::check(const Lengths&) const {}
+
+std::unique_ptr<Selector> Policy::selector(const LayerInput& layer) const {
+  return selector(layer, {layer.info().prompt_tokens, layer.info().decode_steps});
+}
 
 void Policy::prefill_layer(const PrefillLayer&, LayerOps&) const {}
 
@@ -51,11 +75,12 @@ OpId Policy::prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const {
 }
 
 std::unique_ptr<Policy> make_policy(const Descriptor& descriptor, const config::Node& parameters,
-                                    const Lengths& lengths, std::shared_ptr<const Profile> profile) {
-  KVCAST_CHECK(lengths.prompt_tokens >= 1 && lengths.decode_steps >= 0);
+                                    std::shared_ptr<const Profile> profile) {
   ParameterValues values(descriptor, parameters);
   values.set_profile(std::move(profile));
-  return descriptor.make(values, lengths);
+  std::unique_ptr<Policy> made = descriptor.make(values);
+  made->uncompressed_ = descriptor.uncompressed();
+  return made;
 }
 
 }  // namespace kvcast::policy

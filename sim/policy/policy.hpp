@@ -22,13 +22,6 @@
 
 namespace kvcast::policy {
 
-// Lengths known at the end of the prompt, on which parameters may depend.
-struct Lengths {
-  std::int64_t prompt_tokens = 0;
-  std::int64_t decode_steps = 0;
-  std::int64_t bound() const { return prompt_tokens + decode_steps; }  // S_max
-};
-
 // Selection in one layer of one sequence during decoding.
 class Selector {
  public:
@@ -79,8 +72,9 @@ struct Growth {
 // Memory while decoding, for all layers and sequences together.
 struct MemoryItem {
   graph::Pool pool = graph::Pool::kHbm;
-  std::string owner;  // "KV cache", "page summaries", ...
-  double bytes = 0;   // at a context of `tokens`
+  graph::Owner owner = graph::Owner::kKvCache;
+  double bytes = 0;     // at a context of `tokens`
+  bool shared = false;  // once a machine, whatever it serves
 };
 struct MemoryShape {
   const config::Model* model = nullptr;
@@ -90,17 +84,31 @@ struct MemoryShape {
   double attended = 0;  // mean KV pairs that a head attends to, from the replay
 };
 
+struct Descriptor;
+struct Stages;  // policy_parts/stages.hpp
+
 class Policy {
  public:
   virtual ~Policy() = default;
+
+  // A policy is made from its parameters alone. What depends on the lengths of a request is resolved for that request,
+  // so that one policy serves requests of any lengths.
+  //
+  // Throws UserError if the parameters contradict each other for a request of these lengths.
+  virtual void check(const Lengths& request) const;
+  // Returns whether the budget covers all tokens of the request, which is then served as by the uncompressed cache
+  // (full_when_covered). False for policies whose own work continues.
+  virtual bool covers(const Lengths& /*request*/) const { return false; }
 
   // ---- selection
   //
   // Sees all captured layers before any selection, for policies that split a budget over layers. Does nothing by
   // default.
-  virtual void survey(std::span<const LayerInput* const> layers);
+  virtual void survey(std::span<const LayerInput* const> layers, const Lengths& request);
   // The layer must outlive the selector. Throws UserError if the trace lacks data that the policy needs.
-  virtual std::unique_ptr<Selector> selector(const LayerInput& layer) const = 0;
+  virtual std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths& request) const = 0;
+  // The same for a request as long as the trace.
+  std::unique_ptr<Selector> selector(const LayerInput& layer) const;
   // First layers that this policy leaves uncompressed: a captured layer among them represents only these.
   virtual int dense_layers() const { return 0; }
   // Share of a model's layers that recall from the host, for policies that recall.
@@ -108,10 +116,12 @@ class Policy {
   // For policies with sparse attention over the prompt. Throws UserError if the trace lacks data that they need.
   virtual PromptAttention prompt_attention(const LayerInput&) const { return {}; }
 
-  // ---- cost of a batch of sequences
+  // ---- cost
   //
   // `tokens` is the same in all layers.
-  virtual PromptBlocks prompt_blocks(const config::Model&, int /*layer*/) const { return {}; }
+  virtual PromptBlocks prompt_blocks(const config::Model&, int /*layer*/, const Lengths& /*request*/) const {
+    return {};
+  }
   // Attention over a chunk of the prompt, from ops.ready() on. Returns the op that produces its output. By default all
   // pairs.
   virtual OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const;
@@ -121,10 +131,15 @@ class Policy {
   // Work from the appended keys to the attention output of one layer of one decode step.
   virtual void decode_layer(const DecodeLayer& shape, LayerOps& ops) const = 0;
   virtual std::vector<MemoryItem> memory(const MemoryShape& shape) const = 0;
-  virtual Growth growth() const { return {}; }
-};
+  virtual Growth growth(const Lengths& /*request*/) const { return {}; }
 
-struct Stages;  // policy_parts/stages.hpp
+  // Returns whether this is the uncompressed cache (Descriptor::uncompressed).
+  bool uncompressed() const { return uncompressed_; }
+
+ private:
+  friend std::unique_ptr<Policy> make_policy(const Descriptor&, const config::Node&, std::shared_ptr<const Profile>);
+  bool uncompressed_ = false;
+};
 
 // Requirements on a sample trace so that a replay over it represents the whole model (policies/replay_needs.hpp).
 struct ReplayNeeds {
@@ -138,23 +153,40 @@ struct ReplayNeeds {
   std::string unseen = {};    // reason why a replay does not show the policy's loss; empty if it does
 };
 
+// What a policy does with the cache. A selection that cannot be computed in practice is an oracle: a yardstick.
+enum class Category {
+  kNone,
+  kDrop,
+  kDropAndRetrieval,
+  kGpuRetrieval,
+  kHostRetrieval,
+  kCpuRetrieval,
+  kOracle,
+  kQuantisation,
+  kSparsePrefill,
+  kRecorded
+};
+// "none", "drop", "retrieval (GPU)", ...
+const char* name(Category category);
+
 // A registered policy: the text of `kvcast policies`, and how to make one.
 struct Descriptor {
   std::string name;
   std::string sentence;  // description in one sentence
-  std::string category;  // none, drop, retrieval (GPU), retrieval (host), ...
+  Category category = Category::kNone;
   std::string paper;
   std::vector<Parameter> parameters;
-  std::string budget_convention;  // the quantity that `budget` counts; empty without a budget
-  // The convention as a rule; empty: exactly `budget` tokens. Called only if a budget is given.
+  BudgetRule::Counts budget_counts = BudgetRule::Counts::kAttended;  // what `budget` counts
+  std::string budget_convention;                                     // which of these; empty without a budget
+  // The convention as a rule for a request; empty: exactly `budget` tokens. Called only if a budget is given.
   std::function<BudgetRule(const ParameterValues&, const Lengths&)> budget_rule;
   std::vector<std::string> formulas;     // traffic and storage, per layer and sequence
   std::vector<std::string> differences;  // from the paper or its released code
-  std::function<std::unique_ptr<Policy>(const ParameterValues&, const Lengths&)> make;
+  std::function<std::unique_ptr<Policy>(const ParameterValues&)> make;
   // The policy as two stages that other policies can use; empty if it has none. `make` follows from it if it is not
   // given.
-  std::function<Stages(const ParameterValues&, const Lengths&)> stages;
-  // Needs by the policy's own parameters; empty: none. Nested policies add theirs.
+  std::function<Stages(const ParameterValues&)> stages;
+  // Needs for a request by the policy's own parameters; empty: none. Nested policies add theirs.
   std::function<ReplayNeeds(const ParameterValues&, const Lengths&)> needs;
   std::vector<std::string_view> uncompressed_layers;  // parameters that leave layers of the model uncompressed
   // Tokens that one recall from the host fetches, 0 if the parameters leave nothing to recall; empty: the policy never
@@ -162,14 +194,19 @@ struct Descriptor {
   std::function<std::int64_t(const ParameterValues&)> recall_page;
   bool for_latent = false;   // defined for latent attention, where all heads share one cached vector
   bool packs_cache = false;  // stores the cache in its own format
+
+  // Returns whether it is the uncompressed cache, whose kernels every engine has.
+  bool uncompressed() const { return category == Category::kNone; }
+  // "attended: ...": what the budget counts; empty without a budget.
+  std::string budget_text() const;
 };
 
-// The policy's rule; nothing if the parameters give no budget.
+// The policy's rule for a request; nothing if the parameters give no budget.
 std::optional<BudgetRule> budget_rule(const Descriptor& descriptor, const ParameterValues& values,
-                                      const Lengths& lengths);
+                                      const Lengths& request);
 // Checks the parameters against the descriptor and makes the policy. `profile`: head profile to use instead of the
 // file's, for policies that need one.
 std::unique_ptr<Policy> make_policy(const Descriptor& descriptor, const config::Node& parameters,
-                                    const Lengths& lengths, std::shared_ptr<const Profile> profile = {});
+                                    std::shared_ptr<const Profile> profile = {});
 
 }  // namespace kvcast::policy

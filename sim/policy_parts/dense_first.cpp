@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "policy_parts/pass_parts.hpp"
 #include "policy_parts/stages.hpp"
 
 namespace kvcast::policy {
@@ -12,16 +13,18 @@ class DenseFirst final : public Policy {
   DenseFirst(int layers, std::unique_ptr<Policy> inner)
       : layers_(layers), full_(two_stages(keep_all(), read_all())), inner_(std::move(inner)) {}
 
-  void survey(std::span<const LayerInput* const> layers) override {
+  void survey(std::span<const LayerInput* const> layers, const Lengths& request) override {
     std::vector<const LayerInput*> others;
     for (const LayerInput* layer : layers) {
       if (layer->layer().id() >= layers_) others.push_back(layer);
     }
-    inner_->survey(others);
+    inner_->survey(others, request);
   }
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
-    return layer.layer().id() < layers_ ? full_->selector(layer) : inner_->selector(layer);
+  void check(const Lengths& request) const override { inner_->check(request); }
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths& request) const override {
+    return (layer.layer().id() < layers_ ? *full_ : *inner_).selector(layer, request);
   }
 
   int dense_layers() const override { return layers_; }
@@ -31,8 +34,8 @@ class DenseFirst final : public Policy {
   }
 
   // Dense layers keep all that they have read.
-  PromptBlocks prompt_blocks(const config::Model& model, int layer) const override {
-    PromptBlocks blocks = inner_->prompt_blocks(model, std::max(layer, std::min(layers_, model.layers - 1)));
+  PromptBlocks prompt_blocks(const config::Model& model, int layer, const Lengths& request) const override {
+    PromptBlocks blocks = inner_->prompt_blocks(model, std::max(layer, std::min(layers_, model.layers - 1)), request);
     if (layer < layers_) blocks.whole_share = 1;
     return blocks;
   }
@@ -48,12 +51,8 @@ class DenseFirst final : public Policy {
   // Counts are those of the nearest captured layer, which may be a compressed one; a dense layer attends to all tokens.
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     if (shape.layer >= layers_) return inner_->decode_layer(shape, ops);
-    const std::vector<HeadCounts> all(static_cast<std::size_t>(shape.batch * shape.model->n_kv_heads),
-                                      HeadCounts{.attended = shape.tokens, .attended_runs = 1});
-    DecodeLayer dense = shape;
-    dense.heads = all;
-    dense.per_query_head = false;
-    full_->decode_layer(dense, ops);
+    const auto all = [](const Sequence& sequence) { return sequence.tokens; };
+    full_->decode_layer(OtherCounts(shape, all).shape(), ops);
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
@@ -63,13 +62,13 @@ class DenseFirst final : public Policy {
     of_part.model = &part;
     part.layers = dense;
     std::vector<MemoryItem> items = full_->memory(of_part);
-    items.front().owner = "KV cache of uncompressed layers";
+    items.front().owner = graph::Owner::kUncompressedLayers;
     part.layers = shape.model->layers - dense;
     for (MemoryItem& item : inner_->memory(of_part)) items.push_back(std::move(item));
     return items;
   }
 
-  Growth growth() const override { return inner_->growth(); }
+  Growth growth(const Lengths& request) const override { return inner_->growth(request); }
 
  private:
   int layers_;

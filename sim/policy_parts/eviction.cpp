@@ -118,7 +118,7 @@ void check_quota(const ParameterValues& values, const Quota& quota) {
 
 std::vector<MemoryItem> StepEviction::memory(const MemoryShape& shape) const {
   const auto held = static_cast<double>(std::min(shape.tokens, budget_ + 1));
-  return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, held, per_query_head_)}};
+  return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, held, per_query_head_)}};
 }
 
 double tokens_to_rank(const PrefillLayer& shape, std::int64_t budget) {

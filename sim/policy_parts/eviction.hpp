@@ -56,21 +56,20 @@ void check_quota(const ParameterValues& values, const Quota& quota);
 // and one token after each step.
 class StepEviction : public Policy {
  public:
-  StepEviction(std::int64_t budget, std::int64_t block, const Lengths& lengths, bool per_query_head = false)
-      : budget_(budget), block_(block), covers_all_(budget >= lengths.bound()), per_query_head_(per_query_head) {}
+  StepEviction(std::int64_t budget, std::int64_t block, bool per_query_head = false)
+      : budget_(budget), block_(block), per_query_head_(per_query_head) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return evicting_selector(layer, rule(layer), block_, per_query_head_);
   }
-  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {block_, budget_}; }
+  PromptBlocks prompt_blocks(const config::Model&, int, const Lengths&) const override { return {block_, budget_}; }
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override;  // the KV cache
-  Growth growth() const override { return covers_all_ ? Growth{.attended = 1} : Growth{.fill = budget_}; }
+  Growth growth(const Lengths&) const override { return {.fill = budget_}; }
 
  protected:
   virtual std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const = 0;
 
   const std::int64_t budget_, block_;
-  const bool covers_all_;  // the budget covers every token of the sequence
   const bool per_query_head_;
 };
 

@@ -109,7 +109,7 @@ class SplitPolicy final : public Policy {
  public:
   explicit SplitPolicy(HeadSplit split) : split_(std::move(split)) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     split_.profile->check_shape(layer.info());
     return std::make_unique<SplitSelector>(layer, split_);
   }
@@ -124,7 +124,7 @@ class SplitPolicy final : public Policy {
     sum_up(m, lists * gone, 2 * lists * gone * m.row(), 2 * lists * m.row(), ops, ops.ready());
   }
 
-  PromptBlocks prompt_blocks(const config::Model&, int layer) const override {
+  PromptBlocks prompt_blocks(const config::Model&, int layer, const Lengths&) const override {
     const std::vector<bool>& full = split_.full[std::min(index(layer), split_.full.size() - 1)];
     const auto whole = static_cast<double>(std::count(full.begin(), full.end(), true));
     return {split_.block, split_.sink + split_.recent, whole / static_cast<double>(full.size())};
@@ -150,23 +150,26 @@ class SplitPolicy final : public Policy {
     const auto tokens = static_cast<double>(shape.tokens);
     const double held = std::min(tokens, static_cast<double>(split_.sink + split_.recent));
     std::vector<MemoryItem> items = {
-        {graph::Pool::kHbm, "KV cache", kv_bytes(shape, (1 - streaming) * tokens + streaming * held)}};
-    if (split_.compensate) items.push_back({graph::Pool::kHbm, "means of dropped pairs", kv_bytes(shape, streaming)});
+        {graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, (1 - streaming) * tokens + streaming * held)}};
+    if (split_.compensate)
+      items.push_back({graph::Pool::kHbm, graph::Owner::kDroppedMeans, kv_bytes(shape, streaming)});
     return items;
   }
 
-  Growth growth() const override { return {.attended = 1 - streaming_share()}; }
+  Growth growth(const Lengths&) const override { return {.attended = 1 - streaming_share()}; }
 
  private:
   // A head's tokens follow from its kind; the layer whose replay represents this one may have other kinds of heads.
   std::vector<HeadCounts> own_heads(const DecodeLayer& drawn) const {
     const std::vector<bool>& full = split_.full[std::min(index(drawn.layer), split_.full.size() - 1)];
-    const std::int64_t held = std::min(drawn.tokens, split_.sink + split_.recent);
+    const auto each = static_cast<std::size_t>(drawn.heads_per_sequence());
     std::vector<HeadCounts> heads(drawn.heads.begin(), drawn.heads.end());
     for (std::size_t i = 0; i < heads.size(); ++i) {
+      const std::int64_t tokens = drawn.sequences[i / each].tokens,
+                         held = std::min(tokens, split_.sink + split_.recent);
       const bool whole = full[i % full.size()];
-      heads[i].attended = whole ? drawn.tokens : held;
-      heads[i].evicted = !whole && drawn.tokens > held ? 1 : 0;
+      heads[i].attended = whole ? tokens : held;
+      heads[i].evicted = !whole && tokens > held ? 1 : 0;
     }
     return heads;
   }

@@ -120,7 +120,7 @@ CpuWork cpu_attention(const DecodeLayer& shape) {
           .flops_per_item = 4 * (shape.per_query_head ? 1 : m.group) * found * m.d,
           .unit_bytes = m.row(),
           .places_per_item = 2 * found,
-          .region_bytes = 2 * static_cast<double>(shape.tokens) * m.row()};
+          .region_bytes = 2 * shape.mean_tokens() * m.row()};
 }
 
 void attend_and_merge(const DecodeLayer& shape, LayerOps& ops, OpId queries_left, OpId cpu_done) {
@@ -143,8 +143,8 @@ void attend_and_merge(const DecodeLayer& shape, LayerOps& ops, OpId queries_left
 
 std::vector<MemoryItem> split_cache(const MemoryShape& shape, std::int64_t on_gpu) {
   const std::int64_t held = std::min(on_gpu, shape.tokens);
-  return {{graph::Pool::kHbm, "KV cache", kv_bytes(shape, static_cast<double>(held))},
-          {graph::Pool::kDram, "KV cache in host memory", kv_bytes(shape, static_cast<double>(shape.tokens - held))}};
+  return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(held))},
+          {graph::Pool::kDram, graph::Owner::kHostCache, kv_bytes(shape, static_cast<double>(shape.tokens - held))}};
 }
 
 Fields<StaticTokens> static_fields(std::int64_t sink, std::int64_t recent) {

@@ -111,7 +111,7 @@ Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const He
 }
 
 MemoryItem host_copy(const MemoryShape& shape) {
-  return {graph::Pool::kDram, "KV cache in host memory", kv_bytes(shape, static_cast<double>(shape.tokens))};
+  return {graph::Pool::kDram, graph::Owner::kHostCache, kv_bytes(shape, static_cast<double>(shape.tokens))};
 }
 
 Parameter runtime_parameter() {

@@ -83,15 +83,18 @@ class Kept final : public Policy {
  public:
   Kept(const KeptPages& kept, std::unique_ptr<Policy> inner) : kept_(kept), inner_(std::move(inner)) {}
 
-  void survey(std::span<const LayerInput* const> layers) override { inner_->survey(layers); }
-  std::unique_ptr<Selector> selector(const LayerInput& layer) const override {
-    return std::make_unique<KeptSelector>(kept_, inner_->selector(layer));
+  void survey(std::span<const LayerInput* const> layers, const Lengths& request) override {
+    inner_->survey(layers, request);
+  }
+  void check(const Lengths& request) const override { inner_->check(request); }
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths& request) const override {
+    return std::make_unique<KeptSelector>(kept_, inner_->selector(layer, request));
   }
   int dense_layers() const override { return inner_->dense_layers(); }
   double recalling_share(const config::Model& model) const override { return inner_->recalling_share(model); }
   PromptAttention prompt_attention(const LayerInput& layer) const override { return inner_->prompt_attention(layer); }
-  PromptBlocks prompt_blocks(const config::Model& model, int layer) const override {
-    return inner_->prompt_blocks(model, layer);
+  PromptBlocks prompt_blocks(const config::Model& model, int layer, const Lengths& request) const override {
+    return inner_->prompt_blocks(model, layer, request);
   }
   OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
     return inner_->prefill_attention(chunk, ops);
@@ -110,11 +113,12 @@ class Kept final : public Policy {
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     std::vector<MemoryItem> items = inner_->memory(shape);
     const double held = static_cast<double>(std::min(kept_.tokens / kept_.page * kept_.page, shape.tokens));
-    items.push_back({graph::Pool::kHbm, "recalled pages kept", recalling_share(*shape.model) * kv_bytes(shape, held)});
+    items.push_back(
+        {graph::Pool::kHbm, graph::Owner::kRecalledPages, recalling_share(*shape.model) * kv_bytes(shape, held)});
     return items;
   }
 
-  Growth growth() const override { return inner_->growth(); }
+  Growth growth(const Lengths& request) const override { return inner_->growth(request); }
 
  private:
   KeptPages kept_;

@@ -26,36 +26,39 @@ class PromptRetention final : public Retention {
   explicit PromptRetention(const PromptEviction& setting) : s_(setting) {}
 
   bool per_query_head() const override { return s_.group == Group::kPerHead; }
-  void survey(std::span<const LayerInput* const> layers) override { preferences_ = survey_preferences(s_, layers); }
+  void survey(std::span<const LayerInput* const> layers, const Lengths&) override {
+    preferences_ = survey_preferences(s_, layers);
+  }
 
-  std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const override {
+  std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer, const Lengths&) const override {
     const trace::TraceInfo& info = layer.info();
     const auto rule = rule_of(s_, layer, preferences_);
     return evict_prompt(*rule, s_.ends(info), per_query_head() ? info.n_q_heads : info.n_kv_heads);
   }
 
-  std::int64_t kept(std::int64_t prompt) const override { return std::min(prompt, s_.budget); }
+  std::int64_t kept(const Lengths& request) const override { return std::min(request.prompt_tokens, s_.budget); }
 
-  double mean_kept(const config::Model& model, std::int64_t prompt) const override {
+  double mean_kept(const config::Model& model, const Lengths& request) const override {
     const int layers = s_.profile ? s_.profile->n_layers : model.layers;
-    if (layers == 0) return static_cast<double>(kept(prompt));
+    if (layers == 0) return static_cast<double>(kept(request));
     double sum = 0;
-    for (int l = 0; l < layers; ++l) sum += layer_kept(l, layers, prompt);
+    for (int l = 0; l < layers; ++l) sum += layer_kept(l, layers, request);
     return sum / layers;
   }
 
   void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const override {
     const int layers = s_.profile ? s_.profile->n_layers : shape.model->layers;
-    prompt_eviction_cost(s_, shape, layer_kept(std::min(shape.layer, layers - 1), layers, shape.prompt_tokens), ops);
+    prompt_eviction_cost(s_, shape, layer_kept(std::min(shape.layer, layers - 1), layers, shape.request()), ops);
   }
 
   // Mean over layers and heads, if these have different budgets.
-  PromptBlocks prompt_blocks(const config::Model&, int) const override { return {s_.block, s_.budget}; }
+  PromptBlocks prompt_blocks(const config::Model&, int, const Lengths&) const override { return {s_.block, s_.budget}; }
 
  private:
   // CAKE's layers differ by their attention; together they keep the requested number.
-  double layer_kept(int layer, int layers, std::int64_t prompt) const {
-    if (s_.layers == LayerBudgets::kPreference) return static_cast<double>(kept(prompt));
+  double layer_kept(int layer, int layers, const Lengths& request) const {
+    if (s_.layers == LayerBudgets::kPreference) return static_cast<double>(kept(request));
+    const std::int64_t prompt = request.prompt_tokens;
     return static_cast<double>(std::min(prompt, layer_budget(s_, layer, layers, prompt, {})));
   }
 
@@ -66,10 +69,12 @@ class PromptRetention final : public Retention {
 // A member that also evicts at every step.
 class DecodeEviction final : public StepEviction {
  public:
-  DecodeEviction(const PromptEviction& setting, const Lengths& lengths)
-      : StepEviction(setting.budget, setting.block, lengths, setting.group == Group::kPerHead), s_(setting) {}
+  explicit DecodeEviction(const PromptEviction& setting)
+      : StepEviction(setting.budget, setting.block, setting.group == Group::kPerHead), s_(setting) {}
 
-  void survey(std::span<const LayerInput* const> layers) override { preferences_ = survey_preferences(s_, layers); }
+  void survey(std::span<const LayerInput* const> layers, const Lengths&) override {
+    preferences_ = survey_preferences(s_, layers);
+  }
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     prompt_eviction_cost(s_, shape, static_cast<double>(budget_), ops);
@@ -223,23 +228,23 @@ void describe_prompt_eviction(Descriptor& d, const Fields<PromptEviction>& field
     const PromptEviction s = fields.read(values, start);
     return ReplayNeeds{.coupled = coupled, .whole_prompt = s.block > 0, .window = s.window};
   };
-  d.stages = [fields, start](const ParameterValues& values, const Lengths&) {
+  d.stages = [fields, start](const ParameterValues& values) {
     return Stages{evict_after_prompt(read_prompt_eviction(fields, values, start)), read_all()};
   };
 }
 
 void describe_decode_eviction(Descriptor& d, const Fields<PromptEviction>& fields, const PromptEviction& start) {
-  d.make = [fields, start](const ParameterValues& values, const Lengths& lengths) -> std::unique_ptr<Policy> {
+  d.make = [fields, start](const ParameterValues& values) -> std::unique_ptr<Policy> {
     const PromptEviction s = read_prompt_eviction(fields, values, start);
-    if (s.decode_eviction) return std::make_unique<DecodeEviction>(s, lengths);
+    if (s.decode_eviction) return std::make_unique<DecodeEviction>(s);
     return two_stages(evict_after_prompt(s), read_all());
   };
-  d.stages = [name = d.name, stages = d.stages](const ParameterValues& values, const Lengths& lengths) {
+  d.stages = [name = d.name, stages = d.stages](const ParameterValues& values) {
     if (values.flag("decode_eviction")) {
       throw UserError(values.where("decode_eviction"),
                       fmt::format("{} is a first stage only without decode_eviction", name));
     }
-    return stages(values, lengths);
+    return stages(values);
   };
 }
 

@@ -5,6 +5,7 @@
 // × HSA.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,24 +21,28 @@ class Retention {
  public:
   virtual ~Retention() = default;
   virtual bool per_query_head() const { return false; }
+  // Like Policy::check.
+  virtual void check(const Lengths& /*request*/) const {}
   // Like Policy::survey.
-  virtual void survey(std::span<const LayerInput* const>) {}
+  virtual void survey(std::span<const LayerInput* const>, const Lengths& /*request*/) {}
   // Ascending positions of the prompt tokens that are kept: one list per KV head or per query head; no lists if all are
   // kept.
-  virtual std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer) const = 0;
+  virtual std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer, const Lengths& request) const = 0;
   virtual bool keeps_all() const { return false; }  // whatever the prompt's length
-  // Number of tokens that each head keeps of a prompt of this length.
-  virtual std::int64_t kept(std::int64_t prompt) const = 0;
+  // Number of tokens that each head keeps of the request's prompt.
+  virtual std::int64_t kept(const Lengths& request) const = 0;
   // The mean over a model's layers and heads, if they differ.
-  virtual double mean_kept(const config::Model&, std::int64_t prompt) const {
-    return static_cast<double>(kept(prompt));
+  virtual double mean_kept(const config::Model&, const Lengths& request) const {
+    return static_cast<double>(kept(request));
   }
   // Returns whether tokens that are not kept are freed; false: the whole cache stays, in addition to a compact copy of
   // the kept tokens.
   virtual bool frees() const { return true; }
   virtual void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const = 0;
   // Like Policy::prompt_blocks.
-  virtual PromptBlocks prompt_blocks(const config::Model&, int /*layer*/) const { return {}; }
+  virtual PromptBlocks prompt_blocks(const config::Model&, int /*layer*/, const Lengths& /*request*/) const {
+    return {};
+  }
 };
 
 // Second stage of one KV head.
@@ -77,8 +82,11 @@ class Retrieval {
   // Returns whether each query head of a group selects separately. Not after a first stage that already does.
   virtual bool per_query_head() const { return false; }
   virtual bool reads_all() const { return false; }  // selects nothing
+  // Like Policy::check.
+  virtual void check(const Lengths& /*request*/) const {}
   // `tokens` is copied. The layer, and the list that `tokens` refers to, must outlive the result.
-  virtual std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const = 0;
+  virtual std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens,
+                                               const Lengths& request) const = 0;
   // Adds the work of building the index over the `kept` tokens of a head that the first stage left; none by default.
   virtual void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const;
   virtual void decode_cost(const DecodeLayer& shape, LayerOps& ops) const = 0;
@@ -86,7 +94,7 @@ class Retrieval {
   virtual std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const;
   // Bytes of the pairs of a head with `tokens`, as a share of those in half precision.
   virtual double stored_share(const config::Model&, double /*tokens*/) const { return 1; }
-  virtual Growth growth() const = 0;
+  virtual Growth growth(const Lengths& request) const = 0;
 };
 
 // A second stage whose heads are Head(layer, kv_head, tokens, setting), and which may select by query head (`group`).
@@ -98,12 +106,32 @@ class RetrievalBy : public Retrieval {
     if constexpr (requires { s_.group; }) return s_.group == Group::kPerHead;
     return false;
   }
-  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens) const override {
+  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens,
+                                       const Lengths&) const override {
     return std::make_unique<Head>(layer, kv_head, tokens, s_);
   }
 
  protected:
   Setting s_;
+};
+
+// A second stage whose setting depends on the request: at(setting of the parameters, request).
+template <typename Head, typename Setting>
+class RetrievalByRequest : public RetrievalBy<Head, Setting> {
+ public:
+  using At = std::function<Setting(const Setting&, const Lengths&)>;
+  RetrievalByRequest(const Setting& setting, At at) : RetrievalBy<Head, Setting>(setting), at_(std::move(at)) {}
+  std::unique_ptr<HeadRetrieval> begin(const LayerInput& layer, int kv_head, const TokenList& tokens,
+                                       const Lengths& request) const override {
+    return std::make_unique<Head>(layer, kv_head, tokens, at(request));
+  }
+  void check(const Lengths& request) const override { at(request); }
+
+ protected:
+  Setting at(const Lengths& request) const { return at_(this->s_, request); }
+
+ private:
+  At at_;
 };
 
 // Keeps all tokens.
@@ -117,6 +145,9 @@ struct Stages {
 };
 
 std::unique_ptr<Policy> two_stages(std::unique_ptr<Retention> first, std::unique_ptr<Retrieval> second);
+
+// Serves requests that the budget covers (Policy::covers) as `full` does; `inner` handles the others.
+std::unique_ptr<Policy> full_when_covered(std::unique_ptr<Policy> inner);
 
 // Leaves the first `layers` layers uncompressed, as `full` does; `inner` handles the others.
 std::unique_ptr<Policy> dense_first(int layers, std::unique_ptr<Policy> inner);

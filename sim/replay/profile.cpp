@@ -153,7 +153,7 @@ policy::Profile make_profile(std::span<const trace::Trace* const> traces, std::i
   for (const trace::Trace* trace : traces) {
     check_alike(first, trace->info());
     profile.source += (profile.source.empty() ? "" : ", ") + source_text(*trace);
-    const auto policy = policy::make_policy(snapkv, setting, {trace->info().prompt_tokens, trace->info().decode_steps});
+    const auto policy = policy::make_policy(snapkv, setting);
     const trace::Targets targets = trace::read_targets(trace->info());
     std::vector<double>& set = errors.emplace_back();
     for (std::size_t i = 0; i < first.layers.size(); ++i) {

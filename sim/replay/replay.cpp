@@ -20,10 +20,11 @@ struct LayerResult {
   std::vector<StepSelection> selections;
 };
 
-LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, bool keep) {
+LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, const policy::Lengths& request,
+                         bool keep) {
   LayerResult result;
   const int id = oracle.layer().id();
-  const auto selector = policy.selector(oracle.input());
+  const auto selector = policy.selector(oracle.input(), request);
   AccuracyMeter meter(oracle);
   std::optional<TargetMeter> targets;
   if (oracle.targets() != nullptr) targets.emplace(*oracle.targets());
@@ -77,7 +78,7 @@ Proxies proxies_of(const std::vector<LayerResult>& layers, int q_heads) {
 
 // The bytes of the policy's own work, as its cost model states them for the selection.
 graph::Traffic traffic_of(const std::vector<LayerResult>& layers, const policy::Policy& policy,
-                          const trace::TraceInfo& info) {
+                          const trace::TraceInfo& info, const policy::Lengths& request) {
   config::Model model;
   model.layers = info.n_layers;
   model.n_q_heads = info.n_q_heads;
@@ -88,13 +89,9 @@ graph::Traffic traffic_of(const std::vector<LayerResult>& layers, const policy::
     policy::Recorder recorder;
     for (int t = 0; t < info.decode_steps; ++t) {
       if (t > 0) recorder.next_step();
-      policy::DecodeLayer shape;
-      shape.model = &model;
-      shape.layer = layer.counts.layer;
-      shape.tokens = info.prompt_tokens + t + 1;
-      shape.heads = layer.counts.at(t);
-      shape.per_query_head = layer.counts.per_query_head;
-      policy.decode_layer(shape, recorder);
+      const policy::Sequence sequence{info.prompt_tokens + t + 1, request};
+      policy.decode_layer({model, layer.counts.layer, {&sequence, 1}, layer.counts.at(t), layer.counts.per_query_head},
+                          recorder);
     }
     total += recorder.traffic();
   }
@@ -127,19 +124,21 @@ ReplayResult replay(std::span<const std::unique_ptr<Oracle>> layers, policy::Pol
   KVCAST_CHECK(!layers.empty());
   std::vector<const policy::LayerInput*> inputs;
   for (const auto& layer : layers) inputs.push_back(&layer->input());
-  policy.survey(inputs);
+  const trace::TraceInfo& info = layers[0]->info();
+  const policy::Lengths request = options.request.value_or(policy::Lengths{info.prompt_tokens, info.decode_steps});
+  policy.check(request);
+  policy.survey(inputs, request);
   std::vector<LayerResult> done(layers.size());
   parallel_for(layers.size(), options.threads,
-               [&](std::size_t i) { done[i] = replay_layer(*layers[i], policy, options.keep_selections); });
-  const trace::TraceInfo& info = layers[0]->info();
+               [&](std::size_t i) { done[i] = replay_layer(*layers[i], policy, request, options.keep_selections); });
   ReplayResult result;
   result.trace_source = info.source;
   result.prompt_tokens = info.prompt_tokens;
   result.decode_steps = info.decode_steps;
   result.dense_layers = policy.dense_layers();
-  result.growth = policy.growth();
+  result.growth = policy.growth(request);
   result.proxies = proxies_of(done, info.n_q_heads);
-  result.traffic = traffic_of(done, policy, info);
+  result.traffic = traffic_of(done, policy, info, request);
   if (const auto task = info.optional.find("task"); task != info.optional.end()) result.task = task->second;
   for (const LayerResult& layer : done) {
     if (layer.targets.steps.empty() || (layer.counts.layer < result.dense_layers && done.size() > 1)) continue;

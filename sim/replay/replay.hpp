@@ -54,6 +54,8 @@ struct StepSelection {
 struct ReplayOptions {
   int threads = 1;               // layers run in parallel
   bool keep_selections = false;  // costs memory: all positions of all steps
+  // Lengths of the request that the trace is a sample of; none: as long as the trace.
+  std::optional<policy::Lengths> request = {};
 };
 
 struct ReplayResult {

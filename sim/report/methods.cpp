@@ -38,7 +38,7 @@ std::string policy_html(const policy::Descriptor& d) {
   return fmt::format(
       "<details id=\"policy-{0}\"><summary>{0}: {1}</summary>\n<p>Source: {2}</p>\n<p>Budget: "
       "{3}</p>\n{4}{5}</details>\n",
-      escape_html(d.name), escape_html(d.sentence), escape_html(d.paper), escape_html(d.budget_convention),
+      escape_html(d.name), escape_html(d.sentence), escape_html(d.paper), escape_html(d.budget_text()),
       list_html("Formulas", d.formulas), list_html("Differences from the paper", d.differences));
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "graph/owner.hpp"
 #include "result/metric_rows.hpp"
 
 namespace kvcast::result {
@@ -274,7 +275,10 @@ Origin origin_of(const metrics::Attribution& time) {
   return worst;
 }
 
-bool is_temporary(const std::string& owner) { return owner == "activations" || owner == "attention scores"; }
+bool is_temporary(const std::string& owner) {
+  const auto known = graph::find_owner(owner);
+  return known && graph::is_temporary(*known);
+}
 
 double temporary_bytes(const PoolUse& use) {
   double bytes = 0;

@@ -216,7 +216,7 @@ std::optional<result::BenchmarkScore> BenchmarkScores::known_score(const Request
   std::vector<result::BenchmarkTask> tasks;
   std::string rests_on;
   const bool whole = r.whole.size() == r.benchmark.tasks.size();
-  if (r.request.policy.name == "full" || whole) {
+  if (policy::find_policy(r.request.policy).uncompressed() || whole) {
     for (const auto& [name, task] : r.benchmark.tasks) tasks.push_back({name, 1, {1, 1}, 100});
     rests_on = whole ? "the budget, which covers all tokens: the score is that of the uncompressed model"
                      : "the uncompressed model itself, of whose score all others are shares";
@@ -271,7 +271,8 @@ void BenchmarkScores::run(const std::function<void(std::int64_t done, std::int64
   }
   for (const auto& [key, requested] : requested_) {
     const auto* const simulated = std::get_if<result::BenchmarkScore>(&scores_.at(key));
-    const bool wanted = requested.request.choice.evidence && requested.request.policy.name != "full";
+    const bool wanted =
+        requested.request.choice.evidence && !policy::find_policy(requested.request.policy).uncompressed();
     if (simulated != nullptr && wanted && !estimated_.contains(key))
       estimated_.emplace(key, with_evidence(requested, *simulated));
   }
@@ -302,7 +303,7 @@ result::BenchmarkScore BenchmarkScores::score(const BenchmarkRequest& request) c
   KVCAST_CHECK(at != scores_.end());
   if (const auto* refused = std::get_if<UserError>(&at->second)) throw UserError(*refused);
   const auto& simulated = std::get<result::BenchmarkScore>(at->second);
-  if (!request.choice.evidence || request.policy.name == "full") return simulated;
+  if (!request.choice.evidence || policy::find_policy(request.policy).uncompressed()) return simulated;
   return estimated_.at(key);
 }
 
@@ -350,7 +351,7 @@ std::optional<ScoreRow> BenchmarkScores::row_of(const BenchmarkRequest& request)
   const auto at = scores_.find(key_of(request));
   KVCAST_CHECK(at != scores_.end());
   const auto* const score = std::get_if<result::BenchmarkScore>(&at->second);
-  if (score == nullptr || r.request.policy.name == "full") return {};
+  if (score == nullptr || policy::find_policy(r.request.policy).uncompressed()) return {};
   ScoreRow row{made_with(r.benchmark, r.model), r.model.name, policy_text(r.request.policy), r.context, score->tasks};
   std::sort(row.tasks.begin(), row.tasks.end(), [](const auto& a, const auto& b) { return a.task < b.task; });
   return row;

@@ -197,7 +197,7 @@ Catalogue::Catalogue() {
     const bool there = std::ranges::any_of(methods_, [&](const MethodSpec& m) {
       return m.papers.empty() && m.benchmarks.empty() && fits_bare(m.methods, policy.name);
     });
-    if (!there && policy.name != "full") methods_.push_back(method_of(policy));
+    if (!there && !policy.uncompressed()) methods_.push_back(method_of(policy));
   }
 }
 

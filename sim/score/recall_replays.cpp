@@ -88,8 +88,9 @@ class SampleWork final : public replay::TraceWork {
     const policy::Descriptor& descriptor = policy::find_policy(*choice);
     if (wants_profile(descriptor) && !profile_) profile_ = profile_of(masses_);
     const policy::Lengths lengths{trace_.prompt_tokens, trace_.steps};
-    const auto policy = policy::make_policy(descriptor, choice->parameters, lengths, profile_);
-    policy->survey(views_);
+    const auto policy = policy::make_policy(descriptor, choice->parameters, profile_);
+    policy->check(lengths);
+    policy->survey(views_, lengths);
     replay::TargetRecall recall = layer_recall(0, *policy);
     for (std::size_t layer = 1; layer < layers_.size(); ++layer) recall += layer_recall(layer, *policy);
     owner_.keep(key, {std::move(recall), ""});

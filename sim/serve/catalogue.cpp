@@ -130,8 +130,8 @@ json to_json(const policy::Descriptor& d) {
     if (p.names.empty() && !std::holds_alternative<bool>(p.fallback)) entry["range"] = {p.low, p.high};
     parameters.push_back(entry);
   }
-  return {{"name", d.name},         {"sentence", d.sentence},       {"category", d.category},
-          {"paper", d.paper},       {"parameters", parameters},     {"budget_convention", d.budget_convention},
+  return {{"name", d.name},         {"sentence", d.sentence},       {"category", policy::name(d.category)},
+          {"paper", d.paper},       {"parameters", parameters},     {"budget_convention", d.budget_text()},
           {"formulas", d.formulas}, {"differences", d.differences}, {"stages", d.stages != nullptr}};
 }
 

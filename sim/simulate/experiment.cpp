@@ -93,7 +93,7 @@ struct Machine {
   Machine(const Lowered& lowered, const config::Hardware& hardware, const ExperimentOptions& options)
       : model(hardware, lowered.framework, options.shift, lowered.gpus),
         costs(lowered.works, model),
-        system(make_system(model, lowered.owners.names())) {}
+        system(make_system(model)) {}
   Machine(const Machine&) = delete;  // costs refer to the model
 };
 
@@ -104,7 +104,8 @@ class Simulation {
     const bool more_or_fewer = options.shift.source == result::kTemporaries;
     const double factor = more_or_fewer ? 1 + options.shift.sign * result::kTemporarySpread : 1;
     if (factor == 1) return;
-    for (const std::string& owner : lowered.owners.names()) scales_.push_back(result::is_temporary(owner) ? factor : 1);
+    for (std::size_t i = 0; i < graph::owner_names().size(); ++i)
+      scales_.push_back(graph::is_temporary(static_cast<graph::Owner>(i)) ? factor : 1);
   }
 
   Experiment run() {
@@ -129,7 +130,7 @@ class Simulation {
     result_.engine_wall_s += std::chrono::duration<double>(Clock::now() - begin).count();
     result_.engine_ops += outcome.ops;
     result_.engine_events += outcome.events;
-    const std::vector<std::string>& names = lowered_.owners.names();
+    const std::vector<std::string>& names = graph::owner_names();
     for (const engine::PoolPeak& peak : outcome.peaks) {
       const double capacity = system.pools[peak.pool].capacity_bytes;
       const auto raise = [&](result::PoolUse& use) {

@@ -24,7 +24,11 @@ class OneLayer final : public graph::WorkSource {
     if (std::exchange(done_, true)) return false;
     lower::Block block(run_.framework, 0, -1, events_, out);
     block.set_ready(block.join(Lane::kCompute, {}));
-    policy_.prefill_layer({&model_, 0, run_.workload.batch, run_.workload.prompt_tokens}, block);
+    policy_.prefill_layer({.model = &model_,
+                           .batch = run_.workload.batch,
+                           .prompt_tokens = run_.workload.prompt_tokens,
+                           .decode_steps = run_.workload.decode_tokens},
+                          block);
     OpId gpu = -1, cpu = -1;
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (out[i].lane == Lane::kCompute) gpu = static_cast<OpId>(i);
@@ -62,7 +66,7 @@ IndexBuild build_index(const config::Run& run, const policy::Policy& policy, int
   CostTable costs(works, machine);
   TimedSource source(stream, costs);
   Recorder recorder(source, 0);
-  const engine::System system = make_system(machine, {});
+  const engine::System system = make_system(machine);
   engine::run(system, source, &recorder);
   const RecordedBlocks built{&system, &source, &recorder};
   IndexBuild build;

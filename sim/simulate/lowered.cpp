@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "replay/parts.hpp"
 
@@ -116,7 +117,7 @@ class Lowering {
         setting_(decode_setting(input, draw_)) {
     out_.framework = run_.framework, out_.batch = run_.workload.batch;
     out_.gpus = run_.deployment.gpus();
-    out_.full_attention = run_.policy.name == "full";
+    out_.full_attention = input.policy->uncompressed();
     const double stages = run_.deployment.pipeline_parallel;
     const double parts = std::ceil(static_cast<double>(run_.workload.batch) / setting_.step_batch());
     out_.micro_batches_behind = 1 + (parts - 1) / stages;
@@ -125,7 +126,7 @@ class Lowering {
 
   Lowered run(const LoweringOptions& options) {
     if (options.prefill) {
-      lower::Prefill work(setting_, out_.owners, options.all_warmup);
+      lower::Prefill work(setting_, options.all_warmup);
       out_.prefill = flatten(work);
       out_.prompt_groups = work.repetition();
     }
@@ -143,8 +144,7 @@ class Lowering {
   }
 
   int warmup_steps(bool all) {
-    lower::Owners owners;
-    lower::DecodeWindow window(setting_, run_.workload.prompt_tokens + 1, 1, owners);
+    lower::DecodeWindow window(setting_, run_.workload.prompt_tokens + 1, 1);
     std::vector<graph::Op> step;
     window.next_block(step);
     const int asked = run_.framework.warmup_steps;
@@ -172,7 +172,7 @@ class Lowering {
     sampled.held =
         to_end ? setting.lengths.bound() : std::max(start, std::min(first_measured + all - 1, setting.lengths.bound()));
     out.held = sampled.held;
-    lower::DecodeWindow window(setting, sampled, out_.owners);
+    lower::DecodeWindow window(setting, sampled);
     out.stream = flatten(window);
     return out;
   }
@@ -239,6 +239,13 @@ lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& 
   setting.prompt_density = [&draw](int layer) { return draw.prompt_density(layer); };
   setting.attended_mean = input.replay->proxies.attended_mean;
   return setting;
+}
+
+bool same_work(const Lowered& a, const Lowered& b) {
+  const auto work = [](const Lowered& l) {
+    return std::tie(l.batch, l.replayed_layers, l.middle, l.works, l.prefill, l.prompt_groups, l.contexts, l.parts);
+  };
+  return work(a) == work(b);
 }
 
 Lowered lower_experiment(const ExperimentInput& input, const LoweringOptions& options) {

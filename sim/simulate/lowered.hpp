@@ -39,6 +39,7 @@ struct DecodeSteps {
   std::size_t warmup = 0;    // steps
   double weight = 1;         // weight in the mean over the decode length
   std::size_t measured() const { return stream.blocks.size() - warmup; }
+  bool operator==(const DecodeSteps&) const = default;
 };
 
 struct Lowered {
@@ -49,7 +50,6 @@ struct Lowered {
   // finishes one stage's time later.
   double micro_batches_behind = 1;
   lower::Works works;  // of all streams
-  lower::Owners owners;
   std::optional<lower::FlatStream> prefill;
   lower::Repetition prompt_groups;  // in the blocks of `prefill`
   // In ascending order of context. The middle one has all measured steps; the others repeat its last ones, or all.

@@ -65,8 +65,8 @@ void TimedSource::wait_for_predecessors(const lower::FlatOp& op, engine::Block& 
 
 void TimedSource::add_memory(const lower::FlatOp& op, engine::Block& out) const {
   for (const graph::MemoryDelta& m : stream_.memory_of(op)) {
-    const double scale = memory_scales_.empty() ? 1 : memory_scales_[m.owner];
-    out.add_memory({static_cast<std::uint16_t>(m.pool), m.owner, scale * m.bytes});
+    const double scale = memory_scales_.empty() ? 1 : memory_scales_[static_cast<std::size_t>(m.owner)];
+    out.add_memory({static_cast<std::uint16_t>(m.pool), static_cast<std::uint16_t>(m.owner), scale * m.bytes});
   }
 }
 
@@ -141,7 +141,7 @@ std::vector<metrics::Span> Recorder::spans(Picoseconds begin, Picoseconds end) c
   return spans;
 }
 
-engine::System make_system(const hardware::CostModel& costs, const std::vector<std::string>& owners) {
+engine::System make_system(const hardware::CostModel& costs) {
   engine::System system;
   for (int r = 0; r < hardware::kResourceCount; ++r) {
     const auto resource = static_cast<Resource>(r);
@@ -152,7 +152,7 @@ engine::System make_system(const hardware::CostModel& costs, const std::vector<s
     system.lanes.emplace_back(graph::lane_name(static_cast<graph::Lane>(l)));
   }
   system.pools = {{"hbm", costs.capacity(graph::Pool::kHbm)}, {"dram", costs.capacity(graph::Pool::kDram)}};
-  system.owners = owners;
+  system.owners = graph::owner_names();
   return system;
 }
 

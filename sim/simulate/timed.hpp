@@ -110,6 +110,6 @@ class Recorder final : public engine::Observer {
 };
 
 // The engine's system for a machine: its resources, the lanes of the graph, its memory pools.
-engine::System make_system(const hardware::CostModel& costs, const std::vector<std::string>& owners);
+engine::System make_system(const hardware::CostModel& costs);
 
 }  // namespace kvcast::simulate

@@ -18,18 +18,13 @@ namespace {
 using config::MatchChoice;
 
 // Bytes read by one layer at the replayed steps, mean over these. Dense layers ignore the counts.
-double read_by_layer(const config::Model& model, const policy::Policy& policy, const replay::ReplayResult& replayed,
+double read_by_layer(const config::Run& run, const policy::Policy& policy, const replay::ReplayResult& replayed,
                      const replay::LayerCounts& counts, int layer) {
   policy::Recorder recorder;
   for (int t = 0; t < replayed.decode_steps; ++t) {
     if (t > 0) recorder.next_step();
-    policy::DecodeLayer shape;
-    shape.model = &model;
-    shape.layer = layer;
-    shape.tokens = replayed.prompt_tokens + t + 1;
-    shape.heads = counts.at(t);
-    shape.per_query_head = counts.per_query_head;
-    policy.decode_layer(shape, recorder);
+    const policy::Sequence sequence{replayed.prompt_tokens + t + 1, lengths_of(run)};
+    policy.decode_layer({run.model, layer, {&sequence, 1}, counts.at(t), counts.per_query_head}, recorder);
   }
   const auto traffic = recorder.traffic();
   return (traffic.hbm_read + traffic.cpu_dram) / replayed.decode_steps;
@@ -50,7 +45,9 @@ class Traces {
         traces_(run.traces.size()),
         layers_(run.traces.size()) {}
 
-  replay::ReplayResult replay(std::size_t i, policy::Policy& policy) { return replay::replay(layers(i), policy, {}); }
+  replay::ReplayResult replay(std::size_t i, policy::Policy& policy) {
+    return replay::replay(layers(i), policy, {.request = lengths_of(run_)});
+  }
 
  private:
   std::span<const std::unique_ptr<replay::Oracle>> layers(std::size_t i) {
@@ -100,7 +97,7 @@ class Request {
     const config::Node& config = tasks_.front()->point.config;
     const auto cost = [&](const config::Node& run) { return cost_of_run(run, traces, cache, threads); };
     matched.solved = true;
-    if (compresses_nothing(*prepared().policy)) {
+    if (prepared().policy->uncompressed()) {
       matched.reached = cost(config.without({"match"}));
       return matched;
     }
@@ -200,16 +197,17 @@ class TraceRequests {
 
 }  // namespace
 
-double bytes_read(const config::Model& model, const policy::Policy& policy, const replay::ReplayResult& replayed) {
+double bytes_read(const config::Run& run, const policy::Policy& policy, const replay::ReplayResult& replayed) {
   double compressed = 0;
   int captured = 0;
   for (const replay::LayerCounts& layer : replayed.layers) {
     if (layer.layer < replayed.dense_layers) continue;
-    compressed += read_by_layer(model, policy, replayed, layer, layer.layer);
+    compressed += read_by_layer(run, policy, replayed, layer, layer.layer);
     ++captured;
   }
+  const config::Model& model = run.model;
   const int dense = captured == 0 ? model.layers : std::min(replayed.dense_layers, model.layers);
-  const double of_dense = dense > 0 ? read_by_layer(model, policy, replayed, replayed.layers.front(), 0) : 0;
+  const double of_dense = dense > 0 ? read_by_layer(run, policy, replayed, replayed.layers.front(), 0) : 0;
   const double of_compressed = captured > 0 ? compressed / captured : 0;
   return (dense * of_dense + (model.layers - dense) * of_compressed) / model.layers;
 }
@@ -228,7 +226,7 @@ double cost_of(const MatchChoice& request, const config::Run& run, const policy:
                const replay::ReplayResult& replayed) {
   switch (request.quantity) {
     case MatchChoice::Quantity::kBytesRead:
-      return bytes_read(run.model, policy, replayed);
+      return bytes_read(run, policy, replayed);
     case MatchChoice::Quantity::kTokensAttended:
       return replayed.proxies.attended_mean;
     case MatchChoice::Quantity::kBytesResident:

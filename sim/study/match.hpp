@@ -21,7 +21,7 @@ void solve(std::vector<Task>& tasks, const StudyOptions& options);
 
 // Bytes that the policy's work of a decode step reads for one sequence, mean over all layers of the model: by kernels
 // from HBM, and by CPU workers from host memory. The replayed layers represent all compressed ones.
-double bytes_read(const config::Model& model, const policy::Policy& policy, const replay::ReplayResult& replayed);
+double bytes_read(const config::Run& run, const policy::Policy& policy, const replay::ReplayResult& replayed);
 // Bytes of HBM that the policy holds for each sequence of the run's batch at the end of decoding, all layers together.
 double bytes_resident(const config::Run& run, const policy::Policy& policy, const replay::ReplayResult& replayed);
 

@@ -76,11 +76,11 @@ std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, std::size_
 
 std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, const config::PolicyChoice& choice,
                                             std::size_t trace) {
-  return policy::make_policy(*prepared.policy, choice.parameters, lengths_of(prepared.run),
-                             default_profile(prepared.run, choice, prepared.run.traces.at(trace)));
+  auto made = policy::make_policy(*prepared.policy, choice.parameters,
+                                  default_profile(prepared.run, choice, prepared.run.traces.at(trace)));
+  made->check(lengths_of(prepared.run));
+  return made;
 }
-
-bool compresses_nothing(const policy::Descriptor& descriptor) { return descriptor.category == "none"; }
 
 BudgetRange valid_budgets(const config::Node& config, const Prepared& prepared) {
   const auto make = [&](std::int64_t budget) {
@@ -203,7 +203,7 @@ namespace {
 
 // Checks that the policy accepts some budget, or needs none.
 void check_match(const config::Node& config, const Prepared& p) {
-  if (compresses_nothing(*p.policy)) {
+  if (p.policy->uncompressed()) {
     make_policy(p);
     return;
   }

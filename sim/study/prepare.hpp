@@ -77,8 +77,6 @@ std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, const conf
 std::string replay_key(const std::string& trace_key, const config::PolicyChoice& policy,
                        const config::Workload& workload);
 
-// Returns whether the policy is the uncompressed cache, whose costs do not depend on a budget.
-bool compresses_nothing(const policy::Descriptor& descriptor);
 // Returns the budgets that the policy accepts in this run, which has a `match:`; those beyond a few contexts change
 // nothing. Throws UserError if it accepts none.
 BudgetRange valid_budgets(const config::Node& config, const Prepared& prepared);

@@ -132,7 +132,7 @@ result::Subject subject_of(const Prepared& prepared) {
   result::Subject subject;
   subject.name = run.name;
   subject.model = run.model.name, subject.hardware = run.hardware.name, subject.host = run.hardware.host.name;
-  subject.policy = run.policy.name, subject.policy_category = prepared.policy->category;
+  subject.policy = run.policy.name, subject.policy_category = policy::name(prepared.policy->category);
   subject.trace = run.traces.size() == 1 ? trace_name(run.trace) : names_of(run.traces);
   subject.prompt_tokens = w.prompt_tokens, subject.decode_tokens = w.decode_tokens, subject.batch = w.batch;
   SettingList list;

@@ -145,8 +145,7 @@ GpuStep gpu_step(const Row& row, const config::Hardware& machine) {
   step.run.framework.launch = graph ? config::Framework::Launch::kCudaGraph : config::Framework::Launch::kCompiled;
   step.steps = static_cast<int>(axis(row, "steps"));
   step.lengths = {step.run.workload.prompt_tokens, 0};
-  step.policy = policy::make_policy(policy::find_policy(row.bench), config::parse_yaml(scheme->second(row), row.id()),
-                                    step.lengths);
+  step.policy = policy::make_policy(policy::find_policy(row.bench), config::parse_yaml(scheme->second(row), row.id()));
   const auto kv_heads = static_cast<std::size_t>(step.run.model.n_kv_heads);
   step.heads.assign(static_cast<std::size_t>(step.run.workload.batch) * kv_heads, counts_of(row));
   step.at_first = step.heads;
@@ -172,14 +171,13 @@ StepPrediction predict_step(const GpuStep& step) {
   setting.counted_tokens = step.lengths.prompt_tokens;
   setting.attended_mean = static_cast<double>(step.heads.front().attended);
   const hardware::CostModel costs(step.run.hardware, step.run.framework);
-  lower::Owners owners;
-  lower::DecodeWindow window(setting, step.lengths.prompt_tokens, kCalls * step.steps, owners);
+  lower::DecodeWindow window(setting, step.lengths.prompt_tokens, kCalls * step.steps);
   lower::Works works;
   const lower::FlatStream stream = lower::flatten(window, works);
   simulate::CostTable table(works, costs);
   simulate::TimedSource source(stream, table);
   simulate::Recorder recorder(source, static_cast<std::size_t>((kCalls - 1) * step.steps - 1));
-  const engine::System system = simulate::make_system(costs, owners.names());
+  const engine::System system = simulate::make_system(costs);
   const engine::Outcome outcome = engine::run(system, source, &recorder);
   StepPrediction out;
   if (outcome.out_of_memory) {

@@ -205,7 +205,7 @@ Case run_together(const Row& row, const char* quantity, engine::Block block, con
                   std::initializer_list<const hardware::Cost*> costs) {
   Case c = measured(row, quantity, row.seconds);
   engine::OneBlock source(std::move(block));
-  const double seconds = to_seconds(engine::run(simulate::make_system(model, {}), source, nullptr).makespan);
+  const double seconds = to_seconds(engine::run(simulate::make_system(model), source, nullptr).makespan);
   c.predicted = 1e6 * seconds;
   double spread = 0;
   for (const hardware::Cost* cost : costs) {

@@ -60,7 +60,7 @@ const Kind kKinds[] = {
 // Counts that differ from head to head and step to step as fetches do; corrections are one in sixteen.
 replay::ReplayResult replay_of(const Kind& kind, const policy::Policy& policy, const config::Model& model) {
   replay::ReplayResult replay;
-  replay.prompt_tokens = kPrompt, replay.decode_steps = 16, replay.growth = policy.growth();
+  replay.prompt_tokens = kPrompt, replay.decode_steps = 16, replay.growth = policy.growth({kPrompt, kGenerated});
   replay.proxies.attended_mean = static_cast<double>(kind.counts.attended);
   const Stream stream(1);
   std::uint64_t next = 0;
@@ -96,8 +96,7 @@ const Input& input_of(const Kind& kind) {
   input.run.hardware = config::read_hardware(config::find_config("hardware", "a100-80gb-sxm", {}));
   input.run.workload.prompt_tokens = kPrompt, input.run.workload.decode_tokens = kGenerated;
   input.run.workload.batch = kind.batch;
-  input.policy = policy::make_policy(policy::find_policy(kind.name), config::parse_yaml(kind.parameters, "bench"),
-                                     {kPrompt, kGenerated});
+  input.policy = policy::make_policy(policy::find_policy(kind.name), config::parse_yaml(kind.parameters, "bench"));
   input.replay = replay_of(kind, *input.policy, input.run.model);
   return input;
 }

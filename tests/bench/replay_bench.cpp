@@ -133,8 +133,7 @@ bool asked(const Case& c, int argc, char** argv) {
 // Begin and steps of the layer.
 std::pair<double, double> time_of(const Case& c, const replay::Oracle& oracle) {
   const trace::TraceInfo& info = oracle.info();
-  const auto policy = policy::make_policy(policy::find_policy(c.name), config::parse_yaml(c.parameters, c.name),
-                                          {info.prompt_tokens, info.decode_steps});
+  const auto policy = policy::make_policy(policy::find_policy(c.name), config::parse_yaml(c.parameters, c.name));
   double begin = now();
   const policy::LayerInput fresh(oracle.layer());
   const auto selector = policy->selector(fresh);

@@ -11,10 +11,12 @@
 
 namespace kvcast::tests {
 
-// parameters: YAML inside braces, "budget: 8, page: 2". Lengths as the trace's.
+// parameters: YAML inside braces, "budget: 8, page: 2". They are checked for a request of these lengths.
 inline std::unique_ptr<policy::Policy> make(const std::string& name, const std::string& parameters,
                                             const policy::Lengths& lengths) {
-  return policy::make_policy(policy::find_policy(name), config::parse_yaml("{" + parameters + "}", name), lengths);
+  auto made = policy::make_policy(policy::find_policy(name), config::parse_yaml("{" + parameters + "}", name));
+  made->check(lengths);
+  return made;
 }
 
 // A policy's selections in one layer: resident after prefill, then every step, with counts completed.
@@ -26,7 +28,7 @@ struct Selected {
 inline Selected select(policy::Policy& policy, const trace::Layer& layer) {
   const policy::LayerInput input(layer);
   const policy::LayerInput* const all[] = {&input};
-  policy.survey(all);
+  policy.survey(all, {layer.info().prompt_tokens, layer.info().decode_steps});
   const auto selector = policy.selector(input);
   Selected out;
   selector->prefill(out.resident);

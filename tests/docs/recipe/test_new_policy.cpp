@@ -17,7 +17,7 @@ TEST_CASE("the policy of the recipe selects the tokens that its page describes")
   const policy::Descriptor d = policy::describe_strided();
   const auto policy = [&](const std::string& settings) {
     const policy::ParameterValues values(d, config::parse_yaml("{" + settings + "}", "test"));
-    policy::Stages stages = d.stages(values, {10, 2});
+    policy::Stages stages = d.stages(values);
     return policy::two_stages(std::move(stages.first), std::move(stages.second));
   };
   const MemoryTrace trace = random_trace({.kv_heads = 1, .prompt = 10, .steps = 2}, 1);
@@ -27,7 +27,7 @@ TEST_CASE("the policy of the recipe selects the tokens that its page describes")
   const Selected got = select(*strided, *layer);
   CHECK(got.steps.at(0).heads.at(0).attended == std::vector<std::int32_t>{0, 4, 8, 9, 10});
   CHECK(got.steps.at(1).heads.at(0).attended == std::vector<std::int32_t>{0, 4, 8, 10, 11});
-  CHECK(strided->growth().attended == 0.25);
+  CHECK(strided->growth({}).attended == 0.25);
   CHECK(select(*policy("stride: 1"), *layer).steps.at(0).heads.at(0).attended.size() == 11);
 }
 

@@ -276,7 +276,7 @@ TEST_CASE("duo_attention reads the tokens kept by a layer's own heads, whichever
     whole.attended = 7;
     const std::vector<policy::HeadCounts> heads(2, whole);  // of two sequences
     policy::Recorder ops;
-    policy->decode_layer({&model, layer, 2, 7, heads, false}, ops);
+    policy->decode_layer(policy::EqualBatch(model, layer, 2, {7, {}}, heads, false), ops);
     return std::get<graph::DecodeAttention>(only(ops.ops(), "attention").work).tokens;
   };
   CHECK(read(0) == 14);

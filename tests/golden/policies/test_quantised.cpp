@@ -94,7 +94,7 @@ TEST_CASE("kivi's attention reads packed bytes, by hand") {
   const auto policy = make("kivi", "", {90, 10});
   const std::vector<policy::HeadCounts> heads = {{.attended = 100, .attended_runs = 1}};
   policy::Recorder ops;
-  policy->decode_layer({&model, 0, 1, 100, heads, false}, ops);
+  policy->decode_layer(policy::EqualBatch(model, 0, 1, {100, {90, 10}}, heads, false), ops);
   CHECK(ops.traffic().kv_read == Approx(1081));
   // Its memory is the same.
   CHECK(policy->memory({&model, 1, 100, {90, 10}, 100})[0].bytes == Approx(1081));

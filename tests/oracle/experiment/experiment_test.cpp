@@ -50,15 +50,13 @@ LongWindows long_windows(const Case& one) {
   std::vector<double> all;
   for (const auto& [at, weight] :
        {std::pair(first, 1.0 / 6), std::pair((first + last + 1) / 2, 4.0 / 6), std::pair(last, 1.0 / 6)}) {
-    lower::Owners owners;
-    lower::DecodeWindow window(setting, std::max(first, at - kWarmup - (kMeasured - 1) / 2), kWarmup + kMeasured,
-                               owners);
+    lower::DecodeWindow window(setting, std::max(first, at - kWarmup - (kMeasured - 1) / 2), kWarmup + kMeasured);
     lower::Works works;
     const lower::FlatStream stream = lower::flatten(window, works);
     simulate::CostTable costs(works, model);
     simulate::TimedSource source(stream, costs);
     simulate::Recorder recorder(source, stream.blocks.size());
-    engine::run(simulate::make_system(model, owners.names()), source, &recorder);
+    engine::run(simulate::make_system(model), source, &recorder);
     std::vector<double> steps;
     for (std::size_t s = kWarmup; s < stream.blocks.size(); ++s) {
       steps.push_back(to_seconds(recorder.block_ends()[s] - recorder.start_of(s)));
@@ -116,7 +114,7 @@ TEST_CASE("a schedule without shifts equals the recorded one") {
     const simulate::Lowered lowered = simulate::lower_experiment(one.input(), {});
     const hardware::CostModel model(one.run.hardware, one.run.framework);
     simulate::CostTable costs(lowered.works, model);
-    const engine::System system = simulate::make_system(model, lowered.owners.names());
+    const engine::System system = simulate::make_system(model);
     const lower::FlatStream& steps = lowered.contexts[lowered.middle].stream;
     // All blocks are recorded, then all from the second on, so that some ops wait for ops that are not recorded.
     for (const auto& [stream, from] : {std::pair(&*lowered.prefill, 0), {&steps, 0}, {&steps, 1}}) {

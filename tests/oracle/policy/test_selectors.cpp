@@ -253,7 +253,7 @@ TEST_CASE("omnikv's layers read the tokens that their filter layer chose") {
       views.push_back(inputs.emplace_back(std::make_unique<policy::LayerInput>(*layers.back())).get());
     }
     const auto policy = make("omnikv", "budget: 9, first_filter: 1, group: " + group, {shape.prompt, shape.steps});
-    policy->survey(views);
+    policy->survey(views, {shape.prompt, shape.steps});
     for (const auto& [layer, source] : sources) {
       CAPTURE(group, layer);
       const auto selector = policy->selector(*views[layer]);

@@ -99,7 +99,7 @@ TEST_CASE("the cache takes the memory of whole pages, and looks up the chosen on
     const auto policy = make("freekv", "budget: 24, page: 4, page_cache: " + tokens, lengths);
     double bytes = 0;
     for (const policy::MemoryItem& item : policy->memory({&model, 2, 110, lengths, 24})) {
-      if (item.owner == "recalled pages kept") bytes += item.bytes;
+      if (graph::owner_name(item.owner) == "recalled pages kept") bytes += item.bytes;
     }
     return bytes;
   };
@@ -111,7 +111,8 @@ TEST_CASE("the cache takes the memory of whole pages, and looks up the chosen on
 
   const std::vector<policy::HeadCounts> heads(4, {.attended = 24, .scored = 25, .fetched = 4, .fetched_runs = 1});
   policy::Recorder ops;
-  make("freekv", "budget: 24, page: 4, page_cache: 8", lengths)->decode_layer({&model, 0, 2, 101, heads, false}, ops);
+  make("freekv", "budget: 24, page: 4, page_cache: 8", lengths)
+      ->decode_layer(policy::EqualBatch(model, 0, 2, {101, lengths}, heads, false), ops);
   // Four heads with 6 pages each, a slot and a time of 4 bytes, read and written.
   const graph::Kernel& table = kernel(only(ops.ops(), "page table"));
   CHECK(table.read_bytes == 4 * 6 * 8);

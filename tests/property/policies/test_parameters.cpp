@@ -60,7 +60,9 @@ std::string seen_at_step(const policy::Policy& policy, const policy::LayerSelect
                         fmt::join(head.evicted, " "));
   }
   policy::Recorder ops;
-  policy.decode_layer({&model, layer.id(), 1, layer.info().prompt_tokens + 1, counts, step.per_query_head}, ops);
+  const policy::Sequence sequence{layer.info().prompt_tokens + 1,
+                                  {layer.info().prompt_tokens, layer.info().decode_steps}};
+  policy.decode_layer({model, layer.id(), {&sequence, 1}, counts, step.per_query_head}, ops);
   return text + text_of(ops);
 }
 
@@ -74,7 +76,7 @@ std::string seen(const policy::Descriptor& d, const std::string& setting, const 
   std::vector<const policy::LayerInput*> all;
   for (const auto& layer : layers)
     all.push_back(inputs.emplace_back(std::make_unique<policy::LayerInput>(*layer)).get());
-  policy->survey(all);
+  policy->survey(all, lengths);
   config::Model model;
   model.layers = info.n_layers, model.n_q_heads = info.n_q_heads, model.n_kv_heads = info.n_kv_heads;
   model.head_dim = info.head_dim;
@@ -82,12 +84,14 @@ std::string seen(const policy::Descriptor& d, const std::string& setting, const 
   for (const policy::LayerInput* input : all) {
     policy::Recorder prefill;
     const int id = input->layer().id();
-    const policy::PromptBlocks blocks = policy->prompt_blocks(model, id);
+    const policy::PromptBlocks blocks = policy->prompt_blocks(model, id, lengths);
     text += fmt::format("blocks {} {}\n", blocks.tokens, blocks.held_at(info.prompt_tokens));
     const policy::PromptAttention sparse = policy->prompt_attention(*input);
     text += fmt::format("prompt {} {}\n", sparse.density, sparse.recall_mass);
     policy->prefill_attention({&model, id, 1, 0, info.prompt_tokens, 0, sparse.density}, prefill);
-    policy->prefill_layer({&model, id, 1, info.prompt_tokens}, prefill);
+    policy->prefill_layer(
+        {.model = &model, .layer = id, .prompt_tokens = info.prompt_tokens, .decode_steps = info.decode_steps},
+        prefill);
     text += text_of(prefill);
     const auto selector = policy->selector(*input);
     policy::LayerSelection step;
@@ -100,7 +104,7 @@ std::string seen(const policy::Descriptor& d, const std::string& setting, const 
   }
   for (const std::int64_t tokens : {info.prompt_tokens + 1, info.positions()}) {
     for (const policy::MemoryItem& item : policy->memory({&model, 1, tokens, lengths, 0})) {
-      text += fmt::format("{} {}\n", item.owner, item.bytes);
+      text += fmt::format("{} {}\n", graph::owner_name(item.owner), item.bytes);
     }
   }
   return text;

@@ -63,7 +63,7 @@ void for_all(std::int64_t budget, const Body& body) {
 }
 
 bool reads_on_cpu(const policy::Descriptor& d, const std::string& setting) {
-  return d.category == "retrieval (CPU)" || setting.find("attention: cpu") != std::string::npos;
+  return d.category == policy::Category::kCpuRetrieval || setting.find("attention: cpu") != std::string::npos;
 }
 
 bool ascending_below(const Positions& list, std::int64_t end) {
@@ -172,7 +172,11 @@ TEST_CASE("a budget that covers all tokens is full attention") {
               CHECK(got.steps[t].heads[h].fetched.empty());
             }
           }
-          if (setting == small_settings(d, budget, profiles.of(shape))) CHECK(policy->growth().attended == 1);
+          if (setting != small_settings(d, budget, profiles.of(shape))) continue;
+          const auto growth = policy->growth({shape.prompt, shape.steps});
+          const policy::HeadCounts later = policy::grown({}, growth, shape.prompt + 1, shape.prompt + shape.steps);
+          CHECK(later.attended == shape.steps - 1);
+          CHECK(later.scored == 0);
         }
       }
     }
@@ -220,14 +224,14 @@ TEST_CASE("a first stage keeps as many tokens as its memory counts") {
     const policy::ParameterValues values(d, config::parse_yaml("{" + setting + "}", d.name));
     const auto rule = policy::budget_rule(d, values, lengths);
     if (rule && rule->over != policy::BudgetRule::Over::kHead) return;  // heads differ, and mean_kept() counts them
-    const policy::Stages stages = d.stages(values, lengths);
+    const policy::Stages stages = d.stages(values);
     const policy::LayerInput input(layer);
     const policy::LayerInput* const all[] = {&input};
-    stages.first->survey(all);
-    const auto lists = stages.first->keep(input);
+    stages.first->survey(all, lengths);
+    const auto lists = stages.first->keep(input, lengths);
     double kept = lists.empty() ? static_cast<double>(lengths.prompt_tokens) : 0;
     for (const auto& list : lists) kept += static_cast<double>(list.size()) / static_cast<double>(lists.size());
-    CHECK(std::abs(kept - static_cast<double>(stages.first->kept(lengths.prompt_tokens))) <= 1);
+    CHECK(std::abs(kept - static_cast<double>(stages.first->kept(lengths))) <= 1);
   });
 }
 
@@ -265,7 +269,8 @@ TEST_CASE("counts grow with the context as each policy states") {
       const Selected got = select(*policy, *layer);
       const MeanCounts first = mean_counts(got.steps.front()),
                        last = mean_counts(got.steps.at(static_cast<std::size_t>(later)));
-      const policy::HeadCounts more = policy::grown({}, policy->growth(), prompt + 1, prompt + 1 + later);
+      const policy::HeadCounts more =
+          policy::grown({}, policy->growth({prompt, shape.steps}), prompt + 1, prompt + 1 + later);
       CHECK(std::abs(last.attended - first.attended - static_cast<double>(more.attended)) <= 8);
       if (budget > prompt) continue;  // some policies score no token until the budget is full
       CHECK(std::abs(last.scored - first.scored - static_cast<double>(more.scored)) <= 8);
@@ -289,9 +294,9 @@ TEST_CASE("the bytes that the cost states are those that the selection implies")
             attended += static_cast<double>(head.attended.size()), fetched += static_cast<double>(head.fetched.size());
           }
           policy::Recorder ops;
-          policy->decode_layer({&model, layer.id(), 1, info.prompt_tokens + static_cast<std::int64_t>(t) + 1, counts,
-                                got.steps[t].per_query_head},
-                               ops);
+          const policy::Sequence sequence{info.prompt_tokens + static_cast<std::int64_t>(t) + 1,
+                                          {info.prompt_tokens, info.decode_steps}};
+          policy->decode_layer({model, layer.id(), {&sequence, 1}, counts, got.steps[t].per_query_head}, ops);
           CAPTURE(t);
           const double pair = 2 * 2.0 * info.head_dim;  // key and value of one head, 2 bytes each
           if (reads_on_cpu(d, setting)) {

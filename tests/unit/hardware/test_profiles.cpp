@@ -93,6 +93,12 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
   DecodeAttention converted{8, 4, 128, 8 * 300, 300, 1};
   converted.converted = 1e12;
   add(converted, Lane::kCompute);
+  // Sequences of different contexts, beside prompts.
+  DecodeAttention mixed{256, 4, 128, 256 * 32768.0, 65536};
+  mixed.unequal = true;
+  add(mixed, Lane::kCompute);
+  mixed.beside_prompts = true;
+  add(mixed, Lane::kCompute);
   add(PrefillAttention{1e12, 1e6, 1e6}, Lane::kCompute);
   for (int cls = 0; cls < 5; ++cls) add(Kernel{static_cast<KernelClass>(cls), 1e8, 1e8, 1e6, 0}, Lane::kCompute);
   add(Kernel{KernelClass::kScore, 1e3, 1e3, 1e12, 0}, Lane::kCopyA);

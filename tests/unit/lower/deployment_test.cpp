@@ -22,14 +22,13 @@ struct DeployedStep {
   std::unique_ptr<policy::Policy> policy;
   std::vector<policy::HeadCounts> counts;
   DecodeSetting setting;
-  Owners owners;
 
   explicit DeployedStep(int batch = 3) {
     run.model.layers = 4, run.model.hidden = 64, run.model.n_q_heads = 4, run.model.n_kv_heads = 2;
     run.model.head_dim = 16, run.model.ffn = 128, run.model.vocab = 1000;
     run.workload = {100, 8, batch, 0};
     const policy::Lengths lengths{100, 8};
-    policy = policy::make_policy(policy::find_policy("full"), config::Node::map({}, {}), lengths);
+    policy = policy::make_policy(policy::find_policy("full"), config::Node::map({}, {}));
     setting.run = &run, setting.policy = policy.get();
     setting.lengths = lengths, setting.counted_tokens = 101;
     setting.counts = [this](int, std::int64_t) { return std::span<const policy::HeadCounts>(counts); };
@@ -37,7 +36,7 @@ struct DeployedStep {
   std::vector<graph::Op> step() {
     setting.rank = config::rank_model(run.deployment, run.model);
     counts.assign(static_cast<std::size_t>(setting.step_batch() * setting.rank.n_kv_heads), {.attended = 101});
-    DecodeWindow window(setting, 101, 1, owners);
+    DecodeWindow window(setting, 101, 1);
     std::vector<graph::Op> ops;
     window.next_block(ops);
     return ops;
@@ -45,7 +44,8 @@ struct DeployedStep {
   double held(const std::string& owner, std::int64_t tokens = 101) {
     setting.rank = config::rank_model(run.deployment, run.model);
     double bytes = 0;
-    for (const policy::MemoryItem& item : decode_memory(setting, tokens)) bytes += item.owner == owner ? item.bytes : 0;
+    for (const policy::MemoryItem& item : decode_memory(setting, tokens))
+      bytes += graph::owner_name(item.owner) == owner ? item.bytes : 0;
     return bytes;
   }
 };
@@ -203,7 +203,7 @@ TEST_CASE("latent attention caches one vector and computes in its space") {
   CHECK(first<graph::Gemm>(ops, "values out of latent space") == graph::Gemm{3, 12, 24, 2, 0, 4});
   CHECK(first<graph::Gemm>(ops, "output projection") == graph::Gemm{3, 64, 48, 2});
   // Reading a prompt expands the keys and values of all its tokens instead.
-  Prefill prefill(f.setting, f.owners);
+  Prefill prefill(f.setting);
   std::vector<graph::Op> block;
   prefill.next_block(block);
   CHECK(first<graph::Gemm>(block, "expand keys and values") == graph::Gemm{300, 112, 24, 2});

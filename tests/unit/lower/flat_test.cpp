@@ -23,7 +23,7 @@ class TwoBlocks final : public graph::WorkSource {
     copy.kind = Kind::kCopyIn, copy.lane = Lane::kCopyA, copy.label = "copy";
     copy.work = graph::Copy{.runs = 2, .run_bytes = 10.0 + block_};
     copy.after.push_back(2 * block_);
-    copy.memory.push_back({graph::Pool::kDram, 7, 64});
+    copy.memory.push_back({graph::Pool::kDram, graph::Owner::kIndex, 64});
     ++block_;
     return true;
   }
@@ -68,7 +68,7 @@ TEST_CASE("a flat stream has the blocks, predecessors, memory and traffic of its
   CHECK(flat.after_of(flat.ops[2])[0] == 1);
   CHECK(flat.after_of(flat.ops[3])[0] == 2);
   REQUIRE(flat.memory_of(flat.ops[3]).size() == 1);
-  CHECK(flat.memory_of(flat.ops[3])[0].owner == 7);
+  CHECK(flat.memory_of(flat.ops[3])[0].owner == graph::Owner::kIndex);
   CHECK(flat.memory_of(flat.ops[2]).empty());
   CHECK(flat.ops[2].layer == 3);
   CHECK(flat.ops[3].lane == Lane::kCopyA);

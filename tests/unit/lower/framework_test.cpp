@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "lower/decode.hpp"
+#include "policies/all.hpp"
 
 using namespace kvcast;
 using namespace kvcast::lower;
@@ -17,12 +18,14 @@ namespace {
 // Attends to 600 pairs of two query heads each a layer.
 class Attending final : public policy::Policy {
  public:
-  std::unique_ptr<policy::Selector> selector(const policy::LayerInput&) const override { return nullptr; }
+  std::unique_ptr<policy::Selector> selector(const policy::LayerInput&, const policy::Lengths&) const override {
+    return nullptr;
+  }
   void decode_layer(const policy::DecodeLayer&, policy::LayerOps& ops) const override {
     ops.done(ops.attention({.rows = 6, .group = 2, .tokens = 600}, {ops.ready()}));
   }
   std::vector<policy::MemoryItem> memory(const policy::MemoryShape&) const override { return {}; }
-  policy::Growth growth() const override { return growing; }
+  policy::Growth growth(const policy::Lengths&) const override { return growing; }
   policy::Growth growing;
 };
 
@@ -32,7 +35,6 @@ struct FrameworkStep {
   Attending policy;
   std::vector<policy::HeadCounts> counts = std::vector<policy::HeadCounts>(6);
   DecodeSetting setting;
-  Owners owners;
   FrameworkStep() {
     run.model.layers = 2, run.model.hidden = 64, run.model.n_q_heads = 4, run.model.n_kv_heads = 2;
     run.model.head_dim = 16, run.model.ffn = 128, run.model.vocab = 1000;
@@ -54,7 +56,7 @@ struct FrameworkStep {
 TEST_CASE("expanded KV heads cost two copies and attention with separate heads") {
   FrameworkStep f;
   f.run.framework.expand_kv_heads = true;
-  DecodeWindow window(f.setting, 101, 1, f.owners);
+  DecodeWindow window(f.setting, 101, 1);
   const auto blocks = f.blocks(window);
   int copies = 0, kernels = 0;
   for (const graph::Op& op : blocks[0]) {
@@ -80,7 +82,7 @@ TEST_CASE("an engine's host work follows the token, once per step and once per s
   FrameworkStep f;
   const auto calls = [&f] {
     std::map<graph::HostCall, double> counts;
-    DecodeWindow window(f.setting, 101, 1, f.owners);
+    DecodeWindow window(f.setting, 101, 1);
     const auto blocks = f.blocks(window);
     for (const graph::Op& op : blocks[0]) {
       if (const auto* host = std::get_if<graph::Host>(&op.work)) counts[host->call] += host->count;
@@ -100,10 +102,10 @@ TEST_CASE("an engine's host work follows the token, once per step and once per s
 
   // It has no work for a policy under full attention, and once per step under any other.
   f.run.framework.policy_step.value = 1e-3;
-  f.run.policy.name = "full";
-  CHECK(calls().count(graph::HostCall::kPolicyStep) == 0);
-  f.run.policy.name = "quest";
   CHECK(calls()[graph::HostCall::kPolicyStep] == 1);
+  const auto full = policy::make_policy(policy::find_policy("full"), config::Node::map({}, {}));
+  f.setting.policy = full.get();
+  CHECK(calls().count(graph::HostCall::kPolicyStep) == 0);
 }
 
 TEST_CASE("attention is planned once a step, and only if it covers more tokens than in the step before") {
@@ -111,7 +113,7 @@ TEST_CASE("attention is planned once a step, and only if it covers more tokens t
   f.run.framework.attention_plan.value = 33e-3;
   const auto plans = [&f](const policy::Growth& growth) {
     f.policy.growing = growth;
-    DecodeWindow window(f.setting, 101, 3, f.owners);
+    DecodeWindow window(f.setting, 101, 3);
     std::vector<int> found;
     for (const std::vector<graph::Op>& step : f.blocks(window)) {
       found.push_back(static_cast<int>(std::count_if(step.begin(), step.end(), [](const graph::Op& op) {
@@ -135,7 +137,7 @@ TEST_CASE("a paged cache allocates its last page in full") {
     f.run.framework.page = page;
     double bytes = 0;
     for (const policy::MemoryItem& item : decode_memory(f.setting, tokens)) {
-      if (item.owner == "part-filled pages") bytes += item.bytes;
+      if (graph::owner_name(item.owner) == "part-filled pages") bytes += item.bytes;
     }
     return bytes;
   };
@@ -149,7 +151,7 @@ TEST_CASE("a layer's scalar is read back after attention, and the host launches 
   FrameworkStep f;
   f.run.framework.launch = config::Framework::Launch::kEager;
   const auto syncs = [&] {
-    DecodeWindow window(f.setting, 101, 1, f.owners);
+    DecodeWindow window(f.setting, 101, 1);
     std::vector<graph::OpId> ids;
     const auto blocks = f.blocks(window);
     for (std::size_t i = 0; i < blocks[0].size(); ++i) {
@@ -173,7 +175,7 @@ TEST_CASE("a layer's scalar is read back after attention, and the host launches 
 TEST_CASE("norms of queries and keys are operators in eager mode") {
   FrameworkStep f;
   const auto kernels = [&] {
-    DecodeWindow window(f.setting, 101, 1, f.owners);
+    DecodeWindow window(f.setting, 101, 1);
     std::size_t count = 0;
     const auto blocks = f.blocks(window);
     for (const graph::Op& op : blocks[0]) count += op.kind == Kind::kSmall ? 1 : 0;

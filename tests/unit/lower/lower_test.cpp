@@ -33,9 +33,11 @@ config::Run tiny_run() {
 // Attends to all, and copies something in the background that the next step waits for.
 class Background final : public policy::Policy {
  public:
-  std::unique_ptr<policy::Selector> selector(const policy::LayerInput&) const override { return nullptr; }
+  std::unique_ptr<policy::Selector> selector(const policy::LayerInput&, const policy::Lengths&) const override {
+    return nullptr;
+  }
   void decode_layer(const policy::DecodeLayer& shape, policy::LayerOps& ops) const override {
-    seen_tokens.push_back(shape.tokens);
+    seen_tokens.push_back(shape.sequences[0].tokens);
     seen_attended.push_back(shape.heads[0].attended);
     const graph::OpId before = ops.noted("recall");
     const graph::OpId attended = ops.attention({.rows = 6, .group = 2, .tokens = 600}, {ops.ready(), before});
@@ -46,9 +48,9 @@ class Background final : public policy::Policy {
     ops.done(attended);
   }
   std::vector<policy::MemoryItem> memory(const policy::MemoryShape& shape) const override {
-    return {{graph::Pool::kHbm, "KV cache", 10.0 * static_cast<double>(shape.tokens)}};
+    return {{graph::Pool::kHbm, graph::Owner::kKvCache, 10.0 * static_cast<double>(shape.tokens)}};
   }
-  policy::Growth growth() const override { return {1.0, 0}; }
+  policy::Growth growth(const policy::Lengths&) const override { return {1.0, 0}; }
   mutable std::vector<std::int64_t> seen_tokens, seen_attended;
 };
 
@@ -57,7 +59,6 @@ struct LoweredStep {
   Background policy;
   std::vector<policy::HeadCounts> counts = std::vector<policy::HeadCounts>(6);
   DecodeSetting setting;
-  Owners owners;
   LoweredStep() {
     for (auto& c : counts) c.attended = 101;
     setting.rank = run.model;
@@ -84,7 +85,7 @@ std::map<Kind, int> count_kinds(const std::vector<graph::Op>& ops) {
 
 TEST_CASE("a decode step consists of nine kernels per layer and a head") {
   LoweredStep f;
-  DecodeWindow window(f.setting, 101, 1, f.owners);
+  DecodeWindow window(f.setting, 101, 1);
   const auto blocks = f.blocks(window);
   REQUIRE(blocks.size() == 1);
   const auto kinds = count_kinds(blocks[0]);
@@ -107,7 +108,7 @@ TEST_CASE("launch modes differ in the host's work only") {
   LoweredStep f;
   const auto launches = [&f](config::Framework::Launch mode) {
     f.run.framework.launch = mode;
-    DecodeWindow window(f.setting, 101, 1, f.owners);
+    DecodeWindow window(f.setting, 101, 1);
     return count_kinds(f.blocks(window)[0])[Kind::kLaunch];
   };
   // 9 kernels a layer and 3 at the end, plus a recall task a layer.
@@ -118,7 +119,7 @@ TEST_CASE("launch modes differ in the host's work only") {
 
 TEST_CASE("a step waits for the recall of the step before, across blocks") {
   LoweredStep f;
-  DecodeWindow window(f.setting, 101, 2, f.owners);
+  DecodeWindow window(f.setting, 101, 2);
   const auto blocks = f.blocks(window);
   std::vector<graph::OpId> recalls;
   for (std::size_t i = 0; i < blocks[0].size(); ++i) {
@@ -135,7 +136,7 @@ TEST_CASE("a step waits for the recall of the step before, across blocks") {
 
 TEST_CASE("every op of a later block waits for the gate, through deps or the order of its lane") {
   LoweredStep f;
-  DecodeWindow window(f.setting, 101, 3, f.owners);
+  DecodeWindow window(f.setting, 101, 3);
   graph::OpId first = 0, gate = -1;
   for (const auto& block : f.blocks(window)) {
     std::vector<bool> waits(block.size());
@@ -159,7 +160,7 @@ TEST_CASE("every op of a later block waits for the gate, through deps or the ord
 
 TEST_CASE("counts grow with the context as the policy states") {
   LoweredStep f;
-  DecodeWindow window(f.setting, 105, 2, f.owners);
+  DecodeWindow window(f.setting, 105, 2);
   f.blocks(window);
   // 101 pairs were counted at 101 tokens; one more for each token since.
   CHECK(f.policy.seen_tokens == std::vector<std::int64_t>{105, 105, 106, 106});
@@ -218,7 +219,7 @@ TEST_CASE("attention by operators moves 24 bytes per score and the repeated head
 TEST_CASE("a cache that is concatenated is read and written once more a step") {
   LoweredStep f;
   const auto bytes = [&f] {
-    DecodeWindow window(f.setting, 101, 1, f.owners);
+    DecodeWindow window(f.setting, 101, 1);
     const auto blocks = f.blocks(window);
     double sum = 0;
     for (const graph::Op& op : blocks[0]) {
@@ -243,7 +244,7 @@ TEST_CASE("chunked prefill does the same attention work as one-shot prefill") {
   LoweredStep f;
   const auto flops = [&f](std::int64_t chunk) {
     f.run.workload.prefill_chunk = chunk;
-    Prefill prefill(f.setting, f.owners);
+    Prefill prefill(f.setting);
     double sum = 0;
     for (const auto& block : f.blocks(prefill)) {
       for (const graph::Op& op : block) {
@@ -262,13 +263,13 @@ TEST_CASE("prefill releases its temporary memory and keeps the policy's storage"
   LoweredStep f;
   for (const std::int64_t chunk : {0, 32}) {
     f.run.workload.prefill_chunk = chunk;
-    Prefill prefill(f.setting, f.owners);
+    Prefill prefill(f.setting);
     std::map<std::string, double> held;
     double peak_activations = 0;
     for (const auto& block : f.blocks(prefill)) {
       for (const graph::Op& op : block) {
         for (const graph::MemoryDelta& m : op.memory) {
-          held[f.owners.names()[m.owner]] += m.bytes;
+          held[std::string(graph::owner_name(m.owner))] += m.bytes;
           peak_activations = std::max(peak_activations, held["activations"]);
         }
       }
@@ -286,11 +287,11 @@ TEST_CASE("prefill releases its temporary memory and keeps the policy's storage"
 TEST_CASE("a window of decode steps needs the memory of its last step, and at most that of the whole run") {
   LoweredStep f;
   const auto held = [&f](std::int64_t context, int steps) {
-    DecodeWindow window(f.setting, context, steps, f.owners);
+    DecodeWindow window(f.setting, context, steps);
     double bytes = 0;
     for (const auto& block : f.blocks(window)) {
       for (const graph::Op& op : block) {
-        for (const graph::MemoryDelta& m : op.memory) bytes += f.owners.names()[m.owner] == "KV cache" ? m.bytes : 0;
+        for (const graph::MemoryDelta& m : op.memory) bytes += graph::owner_name(m.owner) == "KV cache" ? m.bytes : 0;
       }
     }
     return bytes;
@@ -303,11 +304,11 @@ TEST_CASE("a window of decode steps needs the memory of its last step, and at mo
 TEST_CASE("a framework's mask has one byte for each pair of positions") {
   LoweredStep f;
   f.run.framework.quadratic_mask = true;
-  DecodeWindow window(f.setting, 101, 1, f.owners);
+  DecodeWindow window(f.setting, 101, 1);
   const auto blocks = f.blocks(window);
   double bytes = 0;
   for (const graph::Op& op : blocks[0]) {
-    for (const graph::MemoryDelta& m : op.memory) bytes += f.owners.names()[m.owner] == "causal mask" ? m.bytes : 0;
+    for (const graph::MemoryDelta& m : op.memory) bytes += graph::owner_name(m.owner) == "causal mask" ? m.bytes : 0;
   }
   CHECK(bytes == 108 * 108);
 }
@@ -315,11 +316,11 @@ TEST_CASE("a framework's mask has one byte for each pair of positions") {
 TEST_CASE("a scheduler that reserves the full cache also allocates memory for tokens that a policy does not keep") {
   LoweredStep f;
   const auto held = [&](const std::string& owner) {
-    DecodeWindow window(f.setting, 101, 1, f.owners);
+    DecodeWindow window(f.setting, 101, 1);
     const auto blocks = f.blocks(window);
     double bytes = 0;
     for (const graph::Op& op : blocks[0]) {
-      for (const graph::MemoryDelta& m : op.memory) bytes += f.owners.names()[m.owner] == owner ? m.bytes : 0;
+      for (const graph::MemoryDelta& m : op.memory) bytes += graph::owner_name(m.owner) == owner ? m.bytes : 0;
     }
     return bytes;
   };
@@ -334,7 +335,7 @@ TEST_CASE("a scheduler that reserves the full cache also allocates memory for to
 TEST_CASE("no head attends to more tokens than exist") {
   LoweredStep f;
   for (auto& c : f.counts) c.attended = 200;  // counted at 101 tokens
-  DecodeWindow window(f.setting, 105, 1, f.owners);
+  DecodeWindow window(f.setting, 105, 1);
   f.blocks(window);
   CHECK(f.policy.seen_attended == std::vector<std::int64_t>{105, 105});
 }
@@ -342,7 +343,7 @@ TEST_CASE("no head attends to more tokens than exist") {
 TEST_CASE("operators repeat a prompt's keys for the query heads of a group") {
   LoweredStep f;
   f.run.framework.eager_attention = true;
-  Prefill prefill(f.setting, f.owners);
+  Prefill prefill(f.setting);
   const auto blocks = f.blocks(prefill);
   int seen = 0;
   for (const graph::Op& op : blocks[0]) {
@@ -358,7 +359,7 @@ TEST_CASE("operators repeat a prompt's keys for the query heads of a group") {
 TEST_CASE("prefill in groups does the same work with the activations of the largest group") {
   LoweredStep f;
   f.run.workload.prefill_batch = 2;  // of a batch of 3: groups of 2 and 1
-  Prefill prefill(f.setting, f.owners);
+  Prefill prefill(f.setting);
   double flops = 0, activations = 0, kv = 0, peak_kv = 0;
   int blocks = 0;
   for (const auto& block : f.blocks(prefill)) {
@@ -366,7 +367,7 @@ TEST_CASE("prefill in groups does the same work with the activations of the larg
     for (const graph::Op& op : block) {
       if (op.kind == Kind::kAttention) flops += std::get<graph::PrefillAttention>(op.work).flops;
       for (const graph::MemoryDelta& m : op.memory) {
-        const std::string& owner = f.owners.names()[m.owner];
+        const std::string_view owner = graph::owner_name(m.owner);
         if (owner == "activations") activations = std::max(activations, m.bytes);
         if (owner == "KV cache") peak_kv = std::max(peak_kv, kv += m.bytes);
       }
@@ -385,13 +386,13 @@ TEST_CASE("equal groups of prompts between the third and the last are not lowere
   LoweredStep f;
   f.run.workload.batch = 8, f.run.workload.prefill_batch = 1, f.run.workload.prefill_chunk = 50;
   const auto held = [&](bool all) {
-    Prefill prefill(f.setting, f.owners, all);
+    Prefill prefill(f.setting, all);
     double kv = 0;
     const auto blocks = f.blocks(prefill);
     for (const auto& block : blocks) {
       for (const graph::Op& op : block) {
         for (const graph::MemoryDelta& m : op.memory) {
-          if (f.owners.names()[m.owner] == "KV cache") kv += m.bytes;
+          if (graph::owner_name(m.owner) == "KV cache") kv += m.bytes;
         }
       }
     }

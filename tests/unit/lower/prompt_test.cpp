@@ -27,14 +27,12 @@ Seen prefill(const std::string& name, const std::string& parameters, std::int64_
   config::Run run = tiny_run();
   run.workload.prefill_chunk = chunk;
   const policy::Lengths lengths{100, 8};
-  const auto policy =
-      policy::make_policy(policy::find_policy(name), config::parse_yaml("{" + parameters + "}", name), lengths);
+  const auto policy = policy::make_policy(policy::find_policy(name), config::parse_yaml("{" + parameters + "}", name));
   DecodeSetting setting;
   setting.rank = run.model;
   setting.run = &run, setting.policy = policy.get(), setting.lengths = lengths;
   setting.prompt_density = [density](int) { return density; };
-  Owners owners;
-  Prefill source(setting, owners);
+  Prefill source(setting);
   Seen seen;
   for (std::vector<graph::Op> block; source.next_block(block);) {
     ++seen.chunks;
@@ -42,7 +40,7 @@ Seen prefill(const std::string& name, const std::string& parameters, std::int64_
       if (op.kind == Kind::kAttention) seen.flops += std::get<graph::PrefillAttention>(op.work).flops;
       if (op.kind == Kind::kTopK) ++seen.evictions;
       for (const graph::MemoryDelta& m : op.memory) {
-        if (owners.names()[m.owner] != "KV cache") continue;
+        if (graph::owner_name(m.owner) != "KV cache") continue;
         seen.last_kv += m.bytes;
         seen.peak_kv = std::max(seen.peak_kv, seen.last_kv);
       }

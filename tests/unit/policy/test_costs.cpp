@@ -1,6 +1,7 @@
 // Work stated by policies: bytes, flops and order, for shapes small enough to count by hand.
 #include <catch2/catch.hpp>
 
+#include "policy/growth.hpp"
 #include "support/ops.hpp"
 #include "support/select.hpp"
 #include "unit/policy/small_model.hpp"
@@ -24,8 +25,7 @@ Recorder decode(const Policy& policy, const HeadCounts& head, bool per_query_hea
   Recorder ops;
   for (int t = 0; t < steps; ++t) {
     if (t > 0) ops.next_step();
-    DecodeLayer shape{&model, 0, 2, 101 + t, heads, per_query_head};
-    policy.decode_layer(shape, ops);
+    policy.decode_layer(EqualBatch(model, 0, 2, {101 + t, kLengths}, heads, per_query_head), ops);
     REQUIRE(ops.done_op() >= 0);
   }
   return ops;
@@ -34,14 +34,19 @@ Recorder decode(const Policy& policy, const HeadCounts& head, bool per_query_hea
 Recorder prefill(const Policy& policy) {
   static const config::Model model = small_model();
   Recorder ops;
-  policy.prefill_layer({&model, 0, 2, kLengths.prompt_tokens}, ops);
+  policy.prefill_layer({.model = &model,
+                        .layer = 0,
+                        .batch = 2,
+                        .prompt_tokens = kLengths.prompt_tokens,
+                        .decode_steps = kLengths.decode_steps},
+                       ops);
   return ops;
 }
 
 double bytes_held(const Policy& policy, const std::string& owner, std::int64_t tokens = 110) {
   static const config::Model model = small_model();
   for (const MemoryItem& item : policy.memory({&model, 2, tokens, kLengths, 0})) {
-    if (item.owner == owner) return item.bytes;
+    if (graph::owner_name(item.owner) == owner) return item.bytes;
   }
   return -1;
 }
@@ -140,8 +145,10 @@ TEST_CASE("a step that reads everything estimates nothing") {
   const Recorder ops = decode(*policy, {.attended = 101});
   CHECK(labelled(ops.ops(), "estimate").empty());
   CHECK(labelled(ops.ops(), "top-k").empty());
-  CHECK(policy->growth().attended == 1);
-  CHECK(policy->growth().scored == 0);
+  // Nothing is chosen while the budget covers the context: each token adds one to attend to, and none to score.
+  const HeadCounts later = grown({.attended = 101}, policy->growth(kLengths), 101, 115);
+  CHECK(later.attended == 115);
+  CHECK(later.scored == 0);
 }
 
 TEST_CASE("the traffic convention reads one bound per element") {
@@ -249,11 +256,11 @@ TEST_CASE("FreeKV forgets a recall once it has waited for it") {
   const config::Model model = small_model();
   const std::vector<HeadCounts> moved(4, kMoved), still(4, HeadCounts{.attended = 40, .scored = 25});
   Recorder ops;
-  policy->decode_layer({&model, 0, 2, 101, moved, false}, ops);
+  policy->decode_layer(EqualBatch(model, 0, 2, {101, kLengths}, moved, false), ops);
   CHECK(ops.noted("recalled a") == labelled(ops.ops(), "convert layout")[0]);
   CHECK(ops.noted("recalled b") == labelled(ops.ops(), "convert layout")[1]);
   ops.next_step();  // waits for both and recalls no page: later steps do not depend on them
-  policy->decode_layer({&model, 0, 2, 102, still, false}, ops);
+  policy->decode_layer(EqualBatch(model, 0, 2, {102, kLengths}, still, false), ops);
   CHECK(ops.noted("recalled a") == -1);
   CHECK(ops.noted("recalled b") == -1);
 }
@@ -264,7 +271,7 @@ TEST_CASE("attention waits only for the recalls of corrected heads") {
   heads[2].corrected = true;  // the second sequence's first head
   const config::Model model = small_model();
   Recorder ops;
-  policy->decode_layer({&model, 0, 2, 101, heads, false}, ops);
+  policy->decode_layer(EqualBatch(model, 0, 2, {101, kLengths}, heads, false), ops);
   const std::vector<graph::Op>& list = ops.ops();
   const auto recalls = labelled(list, "recall pages");
   const graph::OpId attention = labelled(list, "attention")[0];

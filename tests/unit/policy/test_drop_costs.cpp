@@ -111,12 +111,17 @@ TEST_CASE("a pair evicted from a streaming head is added to its means") {
   const config::Model model = small_model();
   const std::vector<policy::HeadCounts> heads(4, policy::HeadCounts{.attended = 12});
   policy::Recorder ops;
-  policy->decode_layer({&model, 0, 2, 101, heads, false}, ops);
+  policy->decode_layer(policy::EqualBatch(model, 0, 2, {101, kHundred}, heads, false), ops);
   check_kernel(ops.ops(), "means of dropped pairs", 2 * (2 + 2) * 16, 2 * 2 * 16, 2 * 2 * 8);
   CHECK(std::get<graph::DecodeAttention>(only(ops.ops(), "attention").work).tokens == 2 * (101 + 12));
   // After the prompt 88 of 100 have left.
   policy::Recorder prompt;
-  policy->prefill_layer({&model, 0, 2, 100}, prompt);
+  policy->prefill_layer({.model = &model,
+                         .layer = 0,
+                         .batch = 2,
+                         .prompt_tokens = kHundred.prompt_tokens,
+                         .decode_steps = kHundred.decode_steps},
+                        prompt);
   check_kernel(prompt.ops(), "means of dropped pairs", 2 * 2 * 88 * 16, 2 * 2 * 16, 2 * 2 * 88 * 8);
 }
 

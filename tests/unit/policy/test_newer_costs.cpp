@@ -34,7 +34,13 @@ TEST_CASE("KVzip reads its prompt twice") {
   config::Model model = small_model();
   model.hidden = 32, model.ffn = 64;
   policy::Recorder recorded;
-  make("kvzip", "budget: 40, chunk: 25", kHundred)->prefill_layer({&model, 0, 2, 100}, recorded);
+  make("kvzip", "budget: 40, chunk: 25", kHundred)
+      ->prefill_layer({.model = &model,
+                       .layer = 0,
+                       .batch = 2,
+                       .prompt_tokens = kHundred.prompt_tokens,
+                       .decode_steps = kHundred.decode_steps},
+                      recorded);
   const auto& ops = recorded.ops();
   CHECK(gemm(ops, "repeat: queries, keys and values") == graph::Gemm{200, 64, 32});
   CHECK(gemm(ops, "repeat: output") == graph::Gemm{200, 32, 32});
@@ -118,7 +124,8 @@ TEST_CASE("OmniKV's filter layer scores the prompt, and the layer after it fetch
   const std::vector<policy::HeadCounts> heads(4, {.attended = 7, .fetched = 30});
   const auto step = [&](int layer, const std::string& more) {
     policy::Recorder ops;
-    make("omnikv", setting + more, kHundred)->decode_layer({&model, layer, 2, 105, heads, false}, ops);
+    make("omnikv", setting + more, kHundred)
+        ->decode_layer(policy::EqualBatch(model, layer, 2, {105, kHundred}, heads, false), ops);
     return ops;
   };
   CHECK(attended(step(0, "").ops()) == 4 * 105);

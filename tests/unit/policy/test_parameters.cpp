@@ -78,7 +78,7 @@ TEST_CASE("undeclared, mistyped and out-of-range values are rejected with their 
 }
 
 std::string refused_policy(const std::string& name, const std::string& yaml) {
-  return error_of([&] { make_policy(find_policy(name), config::parse_yaml(yaml, "p.yaml"), {1000, 10}); });
+  return error_of([&] { make_policy(find_policy(name), config::parse_yaml(yaml, "p.yaml"))->check({1000, 10}); });
 }
 
 TEST_CASE("contradictory parameters are rejected") {
@@ -116,9 +116,7 @@ TEST_CASE("every policy accepts sink, recent and budget_convention, at least wit
       CHECK_THAT(refusal("{" + key + ": 4}"),
                  Catch::StartsWith("p.yaml:1:") && Catch::Contains(d.name) && Catch::Contains("known: 0"));
     }
-    const std::string convention = d.budget_convention.empty()
-                                       ? "attended"
-                                       : d.budget_convention.substr(0, d.budget_convention.find_first_of(":, "));
+    const std::string convention = name(d.budget_counts);
     CHECK(refusal("{budget_convention: " + convention + "}") == "no error");
     if (const auto rule = budget_rule(d, ParameterValues(d, config::parse_yaml("{}", "p.yaml")), {4096, 16}))
       CHECK(convention == name(rule->counts));
@@ -134,7 +132,7 @@ TEST_CASE("every policy describes itself") {
   for (const Descriptor& d : all_policies()) {
     CAPTURE(d.name);
     CHECK(d.sentence.ends_with('.'));
-    CHECK_FALSE(d.category.empty());
+    CHECK(d.uncompressed() == (d.name == "full"));
     CHECK_FALSE(d.paper.empty());
     CHECK_FALSE(d.formulas.empty());
     const bool has_budget =

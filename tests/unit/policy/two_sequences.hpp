@@ -15,7 +15,7 @@ inline std::vector<graph::Op> first_step(const std::string& name, const std::str
   const config::Model model = small_model();
   const std::vector<policy::HeadCounts> heads(4, head);
   policy::Recorder ops;
-  make(name, setting, kHundred)->decode_layer({&model, 0, 2, 101, heads, false}, ops);
+  make(name, setting, kHundred)->decode_layer(policy::EqualBatch(model, 0, 2, {101, kHundred}, heads, false), ops);
   REQUIRE(ops.done_op() >= 0);
   return ops.ops();
 }
@@ -23,7 +23,13 @@ inline std::vector<graph::Op> first_step(const std::string& name, const std::str
 inline std::vector<graph::Op> after_prompt(const std::string& name, const std::string& setting) {
   const config::Model model = small_model();
   policy::Recorder ops;
-  make(name, setting, kHundred)->prefill_layer({&model, 0, 2, 100}, ops);
+  make(name, setting, kHundred)
+      ->prefill_layer({.model = &model,
+                       .layer = 0,
+                       .batch = 2,
+                       .prompt_tokens = kHundred.prompt_tokens,
+                       .decode_steps = kHundred.decode_steps},
+                      ops);
   return ops.ops();
 }
 
@@ -32,7 +38,7 @@ inline double held_by(const std::string& name, const std::string& setting, const
                       double attended = 0) {
   const config::Model model = small_model();
   for (const policy::MemoryItem& item : make(name, setting, kHundred)->memory({&model, 2, 110, kHundred, attended})) {
-    if (item.owner == owner) return item.bytes;
+    if (graph::owner_name(item.owner) == owner) return item.bytes;
   }
   return -1;
 }

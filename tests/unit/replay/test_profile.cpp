@@ -52,8 +52,8 @@ TEST_CASE("a layer's error equals the one worked out by hand") {
                                    std::fill_n(layer.mutable_queries(0), 2, 1.0f);
                                  });
   const Oracle oracle(trace.load(0, 1), 1);
-  const auto policy = policy::make_policy(policy::find_policy("streaming_llm"),
-                                          config::parse_yaml("{budget: 2, sink: 1}", "test"), {3, 1});
+  const auto policy =
+      policy::make_policy(policy::find_policy("streaming_llm"), config::parse_yaml("{budget: 2, sink: 1}", "test"));
   CHECK(layer_error(oracle, *policy) == Approx(0.5).epsilon(1e-5));
 }
 

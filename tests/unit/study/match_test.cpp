@@ -191,7 +191,7 @@ TEST_CASE("bytes read and bytes resident of the uncompressed cache follow from t
   const auto replayed = replay_of(p);
   const auto policy = study::make_policy(p);
   // Keys and values of 1026.5 tokens, the mean over the four steps, and the queries.
-  CHECK(study::bytes_read(p.run.model, *policy, replayed) == Approx(2 * 1026.5 * 8 * 64 * 2 + 32 * 64 * 2));
+  CHECK(study::bytes_read(p.run, *policy, replayed) == Approx(2 * 1026.5 * 8 * 64 * 2 + 32 * 64 * 2));
   // Keys and values of 1024 + 16 tokens in all layers, for each of the two sequences.
   CHECK(study::bytes_resident(p.run, *policy, replayed) == Approx(16.0 * 2 * 1040 * 8 * 64 * 2));
 }
@@ -201,7 +201,7 @@ TEST_CASE("bytes read are a mean over all layers, including the uncompressed one
   const study::Prepared p = study::prepare(matched_point(policy).config);
   const double queries = 32 * 64 * 2, token = 2 * 8 * 64 * 2;
   const double dense = 1026.5 * token + queries, window = 128 * token + queries;
-  CHECK(study::bytes_read(p.run.model, *study::make_policy(p), replay_of(p)) == Approx((4 * dense + 12 * window) / 16));
+  CHECK(study::bytes_read(p.run, *study::make_policy(p), replay_of(p)) == Approx((4 * dense + 12 * window) / 16));
 }
 
 TEST_CASE("bytes that CPU workers read count like those of kernels") {
@@ -209,7 +209,7 @@ TEST_CASE("bytes that CPU workers read count like those of kernels") {
       study::prepare(matched_point("policy: {name: retrieval_attention, budget: 128, sink: 16, recent: 32}\n").config);
   const auto replayed = replay_of(p);
   REQUIRE(replayed.traffic.cpu_dram > 0);
-  CHECK(study::bytes_read(p.run.model, *study::make_policy(p), replayed) ==
+  CHECK(study::bytes_read(p.run, *study::make_policy(p), replayed) ==
         Approx(replayed.traffic.hbm_read + replayed.traffic.cpu_dram));  // of the one layer that was replayed
 }
 

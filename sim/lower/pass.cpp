@@ -1,0 +1,205 @@
+#include "lower/pass.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.hpp"
+#include "lower/dense.hpp"
+#include "lower/eager.hpp"
+#include "policy/costs.hpp"
+#include "policy/growth.hpp"
+
+namespace kvcast::lower {
+
+using graph::Kind;
+using graph::Lane;
+using graph::OpId;
+using graph::Owner;
+using graph::Pool;
+
+int Pass::sequences() const {
+  int all = static_cast<int>(decodes.size());
+  for (const PromptPart& part : prompts) all += part.sequences;
+  return all;
+}
+
+double Pass::rows() const {
+  auto all = static_cast<double>(decodes.size());
+  for (const PromptPart& part : prompts) all += part.rows();
+  return all;
+}
+
+int Pass::sampled() const {
+  int all = static_cast<int>(decodes.size());
+  for (const PromptPart& part : prompts) all += part.last() ? part.sequences : 0;
+  return all;
+}
+
+Pass pass_of(std::span<const PassSequence> sequences, const policy::Policy& policy, const config::Model& rank) {
+  Pass pass;
+  for (const PassSequence& s : sequences) {
+    if (s.decodes()) {
+      KVCAST_CHECK(s.added == 1);
+      pass.decodes.push_back({s.cached + 1, s.request});
+      continue;
+    }
+    PromptPart part{.request = s.request, .start = s.cached, .end = s.cached + s.added};
+    const auto same = [&](const PromptPart& other) {
+      return other.request == part.request && other.start == part.start && other.end == part.end;
+    };
+    if (const auto at = std::ranges::find_if(pass.prompts, same); at != pass.prompts.end()) {
+      ++at->sequences;
+      continue;
+    }
+    const std::int64_t prompt = s.request.prompt_tokens;
+    const std::int64_t tokens = policy.prompt_blocks(rank, 0, s.request).tokens, block = tokens > 0 ? tokens : prompt;
+    part.block = part.start / block * block;
+    const std::int64_t block_end = std::min(prompt, part.block + block);
+    KVCAST_CHECK(s.added >= 1 && part.end <= block_end);
+    part.acts = part.end == block_end;
+    pass.prompts.push_back(part);
+  }
+  return pass;
+}
+
+void grow_counts(const policy::Policy& policy, std::span<const policy::Sequence> sequences,
+                 std::span<const policy::HeadCounts> counts, std::int64_t counted_tokens,
+                 std::vector<policy::HeadCounts>& out) {
+  const std::size_t heads = counts.size() / sequences.size();
+  out.clear();
+  std::optional<policy::GrowthBy> growth;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const policy::Sequence& s = sequences[i];
+    if (i == 0 || !(s == sequences[i - 1])) growth.emplace(policy.growth(s.request), counted_tokens, s.tokens);
+    for (const policy::HeadCounts& head : counts.subspan(i * heads, heads)) {
+      out.push_back((*growth)(head));
+      // Counts from a longer context are limited to this one.
+      out.back().attended = std::min(out.back().attended, s.tokens);
+    }
+  }
+}
+
+namespace {
+
+class Lowered {
+ public:
+  Lowered(Block& block, const PassSetting& setting, const Pass& pass, PromptMemory& memory)
+      : block_(block), s_(setting), model_(setting.rank), pass_(pass), memory_(memory), rows_(pass.rows()) {}
+
+  OpId layer(int layer, OpId after) {
+    block_.enter_layer(layer);
+    double expanded = 0;
+    if (!pass_.prompts.empty()) {
+      after = block_.join(Lane::kCompute, {after});
+      for (const PromptPart& part : pass_.prompts) {
+        memory_.begins(block_, layer, after, part);
+        if (model_.latent)
+          expanded += part.sequences * (held(layer, part) + static_cast<double>(part.end - part.start));
+      }
+    }
+    const OpId ready = before_attention(block_, model_, rows_, after, expanded);
+    OpId attended = -1;
+    if (!pass_.decodes.empty()) attended = decode(layer, ready);
+    for (const PromptPart& part : pass_.prompts) attended = both(attended, read_prompt(layer, part, ready));
+    ready_before_ = ready;
+    const bool from_latent = pass_.prompts.empty() && !model_.slides(layer);
+    return after_attention(block_, model_, layer, rows_, attended, from_latent);
+  }
+
+ private:
+  OpId both(OpId a, OpId b) { return a < 0 ? b : block_.join(Lane::kCompute, {a, b}); }
+
+  double held(int layer, const PromptPart& part) const {
+    return s_.policy->prompt_blocks(model_, layer, part.request).held_at(part.start);
+  }
+
+  OpId read_prompt(int layer, const PromptPart& part, OpId ready) {
+    policy::PrefillChunk chunk{&model_, layer, part.sequences, part.start, part.end, held(layer, part), 1};
+    if (model_.slides(layer)) {
+      chunk.held = std::min<double>(chunk.held, model_.sliding_window);
+      chunk.density = std::min(1.0, chunk.length() * model_.sliding_window / chunk.pairs());
+      return block_.kernel(Lane::kCompute, Kind::kAttention, "sliding-window attention",
+                           policy::causal_attention(chunk), {ready});
+    }
+    if (s_.prompt_density) chunk.density = s_.prompt_density(layer);
+    block_.set_ready(ready);
+    const OpId attention =
+        s_.framework->eager_attention ? attend_eagerly(chunk, ready) : s_.policy->prefill_attention(chunk, block_);
+    if (!part.acts) return attention;
+    block_.set_ready(attention);
+    const OpId before = block_.last();
+    s_.policy->prefill_layer(
+        {&model_, layer, part.sequences, part.request.prompt_tokens, part.block, part.end, part.request.decode_steps},
+        block_);
+    memory_.settles(block_, layer, before, attention, part);
+    return attention;
+  }
+
+  OpId attend_eagerly(const policy::PrefillChunk& chunk, OpId ready) {
+    const double rows = chunk.length() * chunk.batch, seen = chunk.held + chunk.length();
+    EagerAttention work;
+    work.scores = rows * seen * model_.n_q_heads;
+    work.kv_bytes = seen * chunk.batch * model_.kv_bytes_per_token_layer();
+    work.q_bytes = rows * model_.n_q_heads * model_.head_dim * config::Model::kElementBytes;
+    work.group = model_.group();
+    work.head_dim = model_.head_dim;
+    const OpId begin = block_.join(Lane::kCompute, {ready});
+    const double bytes = s_.temporaries * eager_score_bytes(work);
+    block_.memory(begin, Pool::kHbm, Owner::kAttentionScores, bytes);
+    const OpId attended = eager_attention(block_, work, begin);
+    block_.memory(attended, Pool::kHbm, Owner::kAttentionScores, -bytes);
+    return attended;
+  }
+
+  OpId decode(int layer, OpId ready) {
+    if (ready_before_ >= 0) block_.set_ready(ready_before_);  // prompts have set others since
+    block_.set_ready(ready);
+    if (model_.slides(layer)) {
+      seen_.clear();
+      for (const policy::Sequence& s : pass_.decodes) {
+        seen_.resize(seen_.size() + static_cast<std::size_t>(model_.n_kv_heads),
+                     {.attended = std::min<std::int64_t>(s.tokens, model_.sliding_window)});
+      }
+      const policy::DecodeLayer shape(model_, layer, pass_.decodes, seen_, false);
+      return block_.attention(policy::attention_over(shape, 0), {block_.ready()});
+    }
+    s_.policy->decode_layer({model_, layer, pass_.decodes, pass_.counts(layer), pass_.per_query_head}, block_);
+    const OpId attended = block_.taken_done();
+    if (!s_.framework->layer_sync) return attended;
+    return block_.host(Lane::kHost, Kind::kSync, "scalar of the layer", graph::HostCall::kItemSync, 1, {attended});
+  }
+
+  Block& block_;
+  const PassSetting& s_;
+  const config::Model& model_;
+  const Pass& pass_;
+  PromptMemory& memory_;
+  double rows_;
+  OpId ready_before_ = -1;
+  std::vector<policy::HeadCounts> seen_;
+};
+
+}  // namespace
+
+OpId add_pass(Block& block, const PassSetting& setting, const Pass& pass, PromptMemory& memory, OpId after) {
+  const config::Model& model = setting.rank;
+  const double rows = pass.rows();
+  if (!pass.decodes.empty() && !pass.prompts.empty()) block.set_beside_prompts();
+  OpId op = enter_layers(block, model, rows, after);
+  // One plan serves all layers, because their attention has the same shape.
+  if (pass.plans_attention) block.plan_attention();
+  Lowered lowered(block, setting, pass, memory);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    if (layer > 0 && layer % setting.stage_layers() == 0) op = hand_over(block, model, rows, op);
+    op = lowered.layer(layer, op);
+  }
+  const bool selects = !pass.decodes.empty() && !setting.policy->uncompressed();
+  if (pass.sampled() > 0) {
+    return block.between_steps(pass.sequences(), selects, head_and_sample(block, model, pass.sampled(), op));
+  }
+  block.enter_layer(-1);
+  op = block.host(Lane::kHost, Kind::kSync, "chunk done", graph::HostCall::kStreamSync, 1, {op});
+  return block.between_steps(pass.sequences(), selects, op);
+}
+
+}  // namespace kvcast::lower

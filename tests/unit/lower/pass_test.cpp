@@ -1,0 +1,267 @@
+// Passes over unequal sequences: the work of each kind of policy by hand, and what must hold for every policy.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <numeric>
+
+#include "lower/pass.hpp"
+#include "policies/all.hpp"
+#include "support/ops.hpp"
+#include "support/select.hpp"
+
+namespace kvcast::lower {
+namespace {
+
+using graph::Kind;
+using graph::OpId;
+using policy::HeadCounts;
+using policy::Lengths;
+using policy::Sequence;
+
+// 4 query heads on 2 KV heads of 16 dimensions: a key of one head has 32 bytes, a pair of all heads in a layer 128.
+config::Model tiny_model() {
+  config::Model m;
+  m.layers = 2, m.hidden = 64, m.ffn = 128, m.vocab = 1000;
+  m.n_q_heads = 4, m.n_kv_heads = 2, m.head_dim = 16;
+  return m;
+}
+
+// Requests of 100, 400 and 100 prompt tokens with 20, 20 and 60 expected ones, at contexts of 101, 410 and 150 tokens.
+const std::vector<PassSequence> kThree = {{100, 1, {100, 20}}, {409, 1, {400, 20}}, {149, 1, {100, 60}}};
+
+struct Work {
+  std::vector<graph::Op> ops;
+  std::vector<const graph::Op*> labelled(const std::string& label, int layer) const {
+    std::vector<const graph::Op*> all;
+    for (const graph::Op& op : ops) {
+      if (op.layer == layer && label == op.label) all.push_back(&op);
+    }
+    return all;
+  }
+  template <typename W>
+  const W& only(const std::string& label) const {
+    const auto all = labelled(label, 0);
+    REQUIRE(all.size() == 1);
+    return std::get<W>(all[0]->work);
+  }
+  const graph::DecodeAttention& attention() const { return only<graph::DecodeAttention>("attention"); }
+  double sum(Kind kind) const {  // bytes and FLOP of kernels of a kind
+    double total = 0;
+    for (const graph::Op& op : ops) {
+      const graph::Traffic t = graph::traffic_of(op.work);
+      if (op.kind == kind) total += t.hbm_read + t.hbm_write;
+    }
+    return total;
+  }
+};
+
+Work lower_pass(const policy::Policy& policy, std::span<const PassSequence> sequences, std::vector<HeadCounts> counts) {
+  const config::Framework framework;
+  const PassSetting setting{.framework = &framework, .policy = &policy, .rank = tiny_model()};
+  Pass pass = pass_of(sequences, policy, setting.rank);
+  pass.counts = [&](int) { return std::span<const HeadCounts>(counts); };
+  Work work;
+  Events events;
+  Block block(framework, 0, -1, events, work.ops);
+  PromptMemory none;
+  add_pass(block, setting, pass, none, -1);
+  return work;
+}
+
+// The same counts for both KV heads of each sequence.
+std::vector<HeadCounts> twice(std::initializer_list<HeadCounts> sequences) {
+  std::vector<HeadCounts> all;
+  for (const HeadCounts& one : sequences) all.insert(all.end(), 2, one);
+  return all;
+}
+
+TEST_CASE("products see the sum of rows and attention each sequence's own context") {
+  const auto full = tests::make("full", "", {100, 20});
+  const Work work = lower_pass(*full, kThree, twice({{.attended = 101}, {.attended = 410}, {.attended = 150}}));
+  // 2 KV heads · (101 + 410 + 150) tokens; the longest row has 410.
+  CHECK(work.attention().rows == 6);
+  CHECK(work.attention().tokens == 2 * 661);
+  CHECK(work.attention().longest == 410);
+  CHECK(work.attention().unequal);
+  CHECK_FALSE(work.attention().beside_prompts);
+  CHECK(work.only<graph::Gemm>("qkv projection").m == 3);
+  CHECK(std::get<graph::Gemm>(work.labelled("head", -1).at(0)->work).m == 3);
+}
+
+TEST_CASE("quest scores the pages of each sequence") {
+  const auto quest = tests::make("quest", "budget: 40, page: 4", {100, 20});
+  // 101, 410 and 150 tokens are 26, 103 and 38 pages: 334 of both KV heads, [min | max] of 16 numbers of 2 bytes each.
+  const Work work = lower_pass(
+      *quest, kThree,
+      twice({{.attended = 40, .scored = 26}, {.attended = 40, .scored = 103}, {.attended = 40, .scored = 38}}));
+  CHECK(work.only<graph::Kernel>("estimate").read_bytes == 334 * 64);
+  const auto& best = work.only<graph::TopK>("top-k");
+  CHECK(best.rows == 6);
+  CHECK(best.columns == Approx(334.0 / 6));
+  CHECK(best.k == 10);
+  CHECK(work.attention().tokens == 6 * 40);
+}
+
+TEST_CASE("snapkv attends to what is left of each prompt and to the tokens generated since") {
+  const auto snapkv = tests::make("snapkv", "budget: 60, window: 8", {100, 20});
+  const Lengths lengths[] = {{100, 20}, {400, 20}, {100, 60}};
+  const std::int64_t contexts[] = {101, 410, 150};
+  // Counts of a replay at 101 tokens: 60 of the prompt and the new one. Each token generated since adds one.
+  std::vector<Sequence> sequences;
+  for (int i = 0; i < 3; ++i) sequences.push_back({contexts[i], lengths[i]});
+  std::vector<HeadCounts> grown;
+  grow_counts(*snapkv, sequences, twice({{.attended = 61}, {.attended = 61}, {.attended = 61}}), 101, grown);
+  CHECK(grown[0].attended == 61);
+  CHECK(grown[5].attended == 61 + 49);
+  // A sequence of 400 prompt tokens has its own replay: 60 + 10 tokens at a context of 410.
+  grown[2] = grown[3] = {.attended = 70};
+  const Work work = lower_pass(*snapkv, kThree, grown);
+  CHECK(work.attention().tokens == 2 * (61 + 70 + 110));
+  CHECK(work.attention().longest == 110);
+}
+
+TEST_CASE("rocketkv reads the pages and dimensions of each sequence's own ratio") {
+  const auto rocket = tests::make("rocketkv", "budget: 30, window: 8, max_new_tokens: 0, split_factor: 0", {100, 20});
+  // Nothing is evicted, N = S_max: 120, 420 and 160 tokens. c2 = 4, 14 and 5.33: pages of 2, 4 and 3 tokens and
+  // ⌊16·p / c2⌋ = 8, 4 and 9 dimensions. Scored: 51, 103 and 50 pages of both KV heads.
+  const Work work = lower_pass(
+      *rocket, kThree,
+      twice({{.attended = 15, .scored = 51}, {.attended = 15, .scored = 103}, {.attended = 15, .scored = 50}}));
+  const double read = 2 * (51 * 8 + 103 * 4 + 50 * 9);
+  CHECK(work.only<graph::Kernel>("estimate").read_bytes == read * 2);
+  CHECK(work.only<graph::TopK>("top-k1 dimensions").k == Approx((8 + 4 + 9) / 3.0));
+  // ⌈15 / 2⌉, ⌈15 / 4⌉ and ⌈15 / 3⌉ pages hold the 15 tokens.
+  CHECK(work.only<graph::TopK>("top-k").k == Approx((8 + 4 + 5) / 3.0));
+  CHECK(work.attention().tokens == 6 * 15);
+}
+
+TEST_CASE("freekv recalls the pages that each sequence misses") {
+  const auto freekv = tests::make("freekv", "budget: 40, page: 4, speculation: false", {100, 20});
+  const Work work = lower_pass(*freekv, kThree,
+                               twice({{.attended = 40, .scored = 26, .fetched = 8, .fetched_runs = 2},
+                                      {.attended = 40, .scored = 103, .fetched = 0, .fetched_runs = 0},
+                                      {.attended = 40, .scored = 38, .fetched = 20, .fetched_runs = 5}}));
+  CHECK(work.only<graph::Kernel>("estimate").read_bytes == 334 * 64);
+  // 2 KV heads · (8 + 20) tokens · 2 · 32 bytes from the host.
+  double h2d = 0;
+  for (const graph::Op& op : work.ops) h2d += op.layer == 0 ? graph::traffic_of(op.work).h2d : 0;
+  CHECK(h2d == 2 * 28 * 64);
+}
+
+TEST_CASE("a mixed pass has the rows of its decodes and of its chunk, and samples where a prompt ends") {
+  const auto full = tests::make("full", "", {100, 20});
+  std::vector<PassSequence> mixed = {kThree[0], {0, 60, {100, 20}}, kThree[1]};
+  const std::vector<HeadCounts> counts = twice({{.attended = 101}, {.attended = 410}});
+  const Work work = lower_pass(*full, mixed, counts);
+  CHECK(work.only<graph::Gemm>("qkv projection").m == 62);
+  CHECK(work.attention().tokens == 2 * 511);
+  CHECK(work.attention().beside_prompts);
+  // 60·61 / 2 pairs of 4 query heads, both products of 16 dimensions.
+  CHECK(work.only<graph::PrefillAttention>("prefill attention").flops == 2.0 * 4 * 2 * 16 * 1830);
+  CHECK(std::get<graph::Gemm>(work.labelled("head", -1).at(0)->work).m == 2);
+  // The rest of the prompt ends it: the chunk's sequence samples as well.
+  mixed[1] = {60, 40, {100, 20}};
+  const Work last = lower_pass(*full, mixed, counts);
+  CHECK(std::get<graph::Gemm>(last.labelled("head", -1).at(0)->work).m == 3);
+  // 40 queries see 60 tokens before the chunk and 40·41 / 2 pairs within it.
+  CHECK(last.only<graph::PrefillAttention>("prefill attention").flops == 2.0 * 4 * 2 * 16 * (40 * 60 + 820));
+}
+
+// Policies with the settings of `configs`: small budgets, so that all of them choose among 100 tokens.
+std::vector<std::pair<std::string, std::string>> policies() {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const policy::Descriptor& d : policy::all_policies()) {
+    if (d.parameters.empty()) continue;
+    const auto has = [&](const char* key) {
+      return std::ranges::any_of(d.parameters, [&](const policy::Parameter& p) { return p.key == key; });
+    };
+    if (has("profile")) continue;  // needs scores of a model's heads
+    std::string setting = has("budget") ? "budget: 48" : "";
+    if (has("page") && has("budget")) setting += ", page: 4";
+    if (has("window") && has("budget")) setting += ", window: 8";
+    if (has("dense_below")) setting += ", sink: 4, recent: 8, dense_below: 0";
+    all.emplace_back(d.name, setting);
+  }
+  return all;
+}
+
+// Counts that depend on the sequence, so that an exchange of sequences would show.
+std::vector<HeadCounts> counts_of(std::span<const PassSequence> sequences) {
+  std::vector<HeadCounts> all;
+  for (const PassSequence& s : sequences) {
+    const std::int64_t n = s.cached + 1;
+    const HeadCounts counts{.attended = n / 2,
+                            .cpu_attended = n / 5,
+                            .scored = n / 4,
+                            .candidates = n / 3,
+                            .fetched = n / 6,
+                            .fetched_runs = n / 12,
+                            .attended_runs = n / 8};
+    all.insert(all.end(), 2, counts);
+  }
+  return all;
+}
+
+TEST_CASE("the order of sequences changes no work") {
+  std::vector<PassSequence> turned = {kThree[1], kThree[2], kThree[0]};
+  for (const auto& [name, setting] : policies()) {
+    CAPTURE(name, setting);
+    const auto policy = tests::make(name, setting, {100, 20});
+    const Work one = lower_pass(*policy, kThree, counts_of(kThree)),
+               other = lower_pass(*policy, turned, counts_of(turned));
+    REQUIRE(one.ops.size() == other.ops.size());
+    for (std::size_t i = 0; i < one.ops.size(); ++i) {
+      CHECK(one.ops[i].label == other.ops[i].label);
+      const graph::Traffic a = graph::traffic_of(one.ops[i].work), b = graph::traffic_of(other.ops[i].work);
+      CHECK(a.hbm_read == Approx(b.hbm_read));
+      CHECK(a.hbm_write == Approx(b.hbm_write));
+      CHECK(a.h2d == Approx(b.h2d));
+      CHECK(a.cpu_dram == Approx(b.cpu_dram));
+    }
+  }
+}
+
+TEST_CASE("unequal sequences cause the traffic of the sum of each alone, apart from what all share") {
+  for (const auto& [name, setting] : policies()) {
+    CAPTURE(name, setting);
+    const auto policy = tests::make(name, setting, {100, 20});
+    const auto kv_of = [&](std::span<const PassSequence> sequences) {
+      double read = 0, h2d = 0;
+      for (const graph::Op& op : lower_pass(*policy, sequences, counts_of(sequences)).ops) {
+        read += graph::traffic_of(op.work).kv_read, h2d += graph::traffic_of(op.work).h2d;
+      }
+      return std::pair(read, h2d);
+    };
+    double read = 0, h2d = 0;
+    for (const PassSequence& s : kThree) {
+      const auto one = kv_of({&s, 1});
+      read += one.first, h2d += one.second;
+    }
+    const auto all = kv_of(kThree);
+    CHECK(all.first == Approx(read));
+    CHECK(all.second == Approx(h2d));
+  }
+}
+
+TEST_CASE("a mixed pass has the attention of both of its parts") {
+  const std::vector<PassSequence> chunk = {{0, 100, {100, 20}}};
+  std::vector<PassSequence> mixed(kThree);
+  mixed.push_back(chunk[0]);
+  for (const auto& [name, setting] : policies()) {
+    CAPTURE(name, setting);
+    const auto policy = tests::make(name, setting, {100, 20});
+    if (policy->prompt_blocks(tiny_model(), 0, {100, 20}).tokens > 0) continue;
+    const auto of_policy = [](const Work& work) {
+      double bytes = 0;
+      for (const Kind kind : {Kind::kAttention, Kind::kScore, Kind::kTopK, Kind::kIndex, Kind::kConvert})
+        bytes += work.sum(kind);
+      return bytes;
+    };
+    const double decodes = of_policy(lower_pass(*policy, kThree, counts_of(kThree)));
+    const double prompts = of_policy(lower_pass(*policy, chunk, {}));
+    CHECK(of_policy(lower_pass(*policy, mixed, counts_of(kThree))) == Approx(decodes + prompts));
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::lower
