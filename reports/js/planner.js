@@ -41,7 +41,7 @@ function summarise() {
   const against = rows[state.policies.indexOf(rival())];
   const other = against && against.result && against.result.status === 'ok' ? against.result.decode.tokens_per_s : null;
   document.getElementById('summary').textContent = row.note ? row.label + ': ' + row.note + '.'
-    : row.label + ': ' + metricText(result, 'decode.tokens_per_s', 1, ',.4~r', ' tokens/s') + (other ? ', ' + formatNumber(result.decode.tokens_per_s / other, ',.3~r') + ' times ' + against.label : '') + '. The bottleneck is ' + result.bottleneck + '.';
+    : row.label + ': ' + metricText(result, 'request.requests_per_s', 1, ',.3~r', ' requests/s') + ', first token after ' + formatNumber(result.request.ttft_s, ',.3~r') + ' s, all after ' + formatNumber(result.request.latency_s, ',.3~r') + ' s' + (result.fit === 'borderline' ? ' (borderline in memory)' : '') + '. Decoding: ' + metricText(result, 'decode.tokens_per_s', 1, ',.4~r', ' tokens/s') + (other ? ', ' + formatNumber(result.decode.tokens_per_s / other, ',.3~r') + ' times ' + against.label : '') + '. The bottleneck is ' + result.bottleneck + '.';
 }
 
 function freshRows() {
@@ -53,24 +53,38 @@ function freshRows() {
 async function simulate(signal) {
   const fresh = freshRows();
   const slow = setTimeout(() => showWorking('Replaying traces for settings that were not simulated before …'), 400);
+  let open = fresh.length;
+  const show = () => {
+    clearTimeout(slow);
+    showWorking('');
+    rows = fresh;
+    showRefusal('');
+    drawBars();
+    drawTimeline();
+    drawTable();
+    summarise();
+    performance.measure('kvcast-sweep', { start: lastChange, end: performance.now() });
+  };
   try {
     await postLines('/api/sweep?timeline=' + state.focus, sweepYaml(), signal, (line) => {
       if (line.progress) showWorking('Replays for benchmark scores: ' + line.progress.done + ' of ' + line.progress.of);
+      if (line.nearest) {
+        fresh[line.index].note += '; ' + line.nearest;
+        if (rows === fresh) {
+          drawTable();
+          summarise();
+        }
+      }
       if (!line.result) return;
       fresh[line.index].result = line.result;
       fresh[line.index].note = noteOf(line.result);
+      open -= 1;
+      if (open === 0) show();
     });
   } finally {
     clearTimeout(slow);
     showWorking('');
   }
-  rows = fresh;
-  showRefusal('');
-  drawBars();
-  drawTimeline();
-  drawTable();
-  summarise();
-  performance.measure('kvcast-sweep', { start: lastChange, end: performance.now() });
 }
 
 const questions = ['why', 'break_even'];

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -10,6 +11,7 @@
 #include "base/error.hpp"
 #include "config/find.hpp"
 #include "config/sweep.hpp"
+#include "plan/admit.hpp"
 #include "report/answers.hpp"
 #include "serve/client_text.hpp"
 #include "serve/recent_replays.hpp"
@@ -136,6 +138,19 @@ class Planner::Impl {
     reply.send(200, kJsonType, text + "\n");
   }
 
+  // Says for the first points that do not fit what would fit; the replays are those of the points.
+  static void add_nearest(const std::map<std::size_t, config::Node>& unfit, study::StudyOptions options, Reply& reply) {
+    constexpr std::size_t kMost = 12;
+    options.scores = study::Scores::kNone;
+    plan::Experiments experiments(options);
+    std::size_t answered = 0;
+    for (const auto& [index, run] : unfit) {
+      if (++answered > kMost) return;
+      const auto nearest = plan::nearest_that_fits(run, experiments);
+      reply.line(json{{"index", index}, {"nearest", plan::admission_text(nearest)}}.dump());
+    }
+  }
+
   void sweep(const config::Node& config, const std::string& query, Reply& reply) {
     const auto timeline = timeline_of(query);
     std::vector<study::Point> points;
@@ -147,11 +162,18 @@ class Planner::Impl {
     study::StudyOptions options = study_options(reply);
     const study::Plan plan(std::move(points), options.cancel);
     options.score_advance = progress(reply);
+    std::map<std::size_t, config::Node> unfit;
+    std::mutex mutex;
     study::run(plan, options, [&](const study::Task& task, result::Result&& result) {
+      if (result.experiment.oom) {
+        const std::lock_guard lock(mutex);
+        unfit.emplace(task.index, task.point.config);
+      }
       json swept = json::object();
       for (const auto& [key, value] : task.point.swept) swept[key] = value;
       reply.line(json{{"index", task.index}, {"swept", std::move(swept)}, {"result", run_json(task, result)}}.dump());
     });
+    add_nearest(unfit, options, reply);
     reply.line(json{{"done", count}}.dump());
   }
 

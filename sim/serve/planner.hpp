@@ -2,7 +2,8 @@
 //
 //   POST /api/run     a run           → the JSON of `kvcast run --json`
 //   POST /api/sweep   a sweep         → lines {index, swept, result}, in order of completion, the result being that
-//                                       JSON; {done: experiments}
+//                                       JSON; {index, nearest} for those that do not fit, a sentence on what would;
+//                                       {done: experiments}
 //   POST /api/plan    a run with plan → lines {index, answer, spec}, the answer as `kvcast plan --json` prints it and
 //                                       `spec` a Vega specification or null; {done: answers}
 //

@@ -115,7 +115,8 @@ TEST_CASE("a broken file of a machine is named, and the others are validated", "
   });
   CHECK(o.code == 0);
   CHECK(o.err.empty());
-  CHECK_THAT(o.out, Contains("configs/hardware/broken.yaml:1:1: the document is empty") && Contains("held-out numbers"));
+  CHECK_THAT(o.out,
+             Contains("configs/hardware/broken.yaml:1:1: the document is empty") && Contains("held-out numbers"));
 }
 
 TEST_CASE("each claim of a paper is answered by its own runs") {
