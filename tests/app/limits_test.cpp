@@ -16,10 +16,10 @@ namespace {
 
 constexpr unsigned kAlarm = 120;  // seconds
 
-constexpr const char* kRun =
+constexpr const char* kLimitedRun =
     "model: llama-3.2-1b\nhardware: h100-sxm\nscore: none\nworkload: {prompt_tokens: 512, decode_tokens: 8}\n";
 
-std::string with(const std::string& more) { return kRun + more; }
+std::string with(const std::string& more) { return kLimitedRun + more; }
 
 Output bounded(const std::vector<std::string>& arguments, const std::function<void()>& prepare = {}) {
   return kvcast::test::kvcast(arguments, [&] {
