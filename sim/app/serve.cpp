@@ -1,5 +1,6 @@
 // kvcast serve: the planner's page and its JSON API, on this machine.
 #include <fmt/format.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,11 +53,13 @@ int serve_page(const ServeOptions& options) {
     if (text != error.what()) fmt::print(stderr, "kvcast: {}; the page leaves it out\n", error.what());
     return text;
   });
-  serve::Server server(
-      options.address, limits,
-      {{"/", {"text/html; charset=utf-8", serve::planner_page(assets)}},
-       {"/api/catalogue", {"application/json", catalogue.dump()}}},
-      [&planner](const serve::Request& request, serve::Reply& reply) { planner.answer(request, reply); });
+  serve::Server server(options.address, limits,
+                       {{"/", {"text/html; charset=utf-8", serve::planner_page(assets)}},
+                        {"/api/catalogue", {"application/json", catalogue.dump()}}},
+                       [&planner](const serve::Request& request, serve::Reply& reply) {
+                         planner.answer(request, reply);
+                         ::malloc_trim(0);  // what one large request has taken is not kept from other programs
+                       });
   const Stop stop("");
   const std::stop_callback on_signal(stop.cancel().token(), [&server] { server.stop(); });
   fmt::print("{}\n", server.url());

@@ -268,6 +268,7 @@ class AbuseCase(unittest.TestCase):
                 while connection.recv(65536):
                     pass
         self.assertTrue(patient(self.is_idle, 30), f'{path} goes on after its client has left')
+        self.assertTrue(patient(lambda: self.status('VmRSS') < 500_000), 'its memory is kept')
 
     def test_work_ends_when_its_client_leaves(self):
         for path, text in (('/api/run', LONG), ('/api/sweep', LONG_SWEEP), ('/api/plan', LONG_PLAN), ('/api/run', LONG_MATCH), ('/api/run', LONG_SCORE)):
