@@ -13,7 +13,7 @@
 
 namespace kvcast::lower {
 
-// What lowering needs to know of an engine and its model, whatever they serve; refers to objects that must outlive it.
+// The engine and its model, whatever requests they serve; refers to objects that must outlive it.
 struct PassSetting {
   const config::Framework* framework = nullptr;
   const policy::Policy* policy = nullptr;

@@ -22,7 +22,7 @@ struct Repetition {
 // it held then. The time of the first token is when the last group has its own.
 //
 // Groups between the third and the last one do the work of the third again. They are not lowered unless all groups are
-// wanted: the last group follows the third, beside the memory that all groups before it hold (Repetition).
+// wanted: the last group follows the third, in addition to the memory that all groups before it hold (Repetition).
 //
 // Under pipeline stages the first micro-batch of the batch is followed through all of them, and memory is that of the
 // first stage.
@@ -34,7 +34,7 @@ class Prefill final : public graph::WorkSource, PromptMemory {
  public:
   explicit Prefill(const DecodeSetting& setting, bool all_groups = false);
   bool next_block(std::vector<graph::Op>& out) override;
-  // Of the blocks so far.
+  // The groups of the blocks so far.
   const Repetition& repetition() const { return repetition_; }
 
  private:

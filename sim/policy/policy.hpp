@@ -153,7 +153,7 @@ struct ReplayNeeds {
   std::string unseen = {};    // reason why a replay does not show the policy's loss; empty if it does
 };
 
-// What a policy does with the cache. A selection that cannot be computed in practice is an oracle: a yardstick.
+// Kinds of policies. A selection that cannot be computed in practice is an oracle: a yardstick.
 enum class Category {
   kNone,
   kDrop,

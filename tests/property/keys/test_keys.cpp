@@ -46,8 +46,8 @@ TEST_CASE("every number of a machine changes a prediction") {
     // Has an effect only while both directions of the link are saturated, which these small experiments never reach;
     // tested in unit/hardware.
     if (knob.key == "link.both_h2d_share") continue;
-    // Passes over unequal sequences, and prompts beside decodes, which a run of equal sequences lacks; tested in
-    // unit/hardware and unit/lower.
+    // Have an effect on passes of unequal sequences or with prompts and decodes, which a run of equal ones lacks;
+    // tested in unit/hardware and unit/lower.
     if (knob.key == "gpu.unequal_contexts" || knob.key == "gpu.mixed_pass_rereads") continue;
     turn(knob);
     bool moved = false;

@@ -48,22 +48,6 @@ graph::DecodeAttention attention_of(double context) {
 
 }  // namespace
 
-TEST_CASE("unequal contexts and prompts in the pass make attention read its pairs for longer") {
-  config::Hardware machine = round_machine();
-  machine.gpu.unequal_contexts.value = 1.1, machine.gpu.mixed_pass_rereads.value = 0.5;
-  const hardware::CostModel model(machine, {});
-  graph::DecodeAttention work = attention_of(100);
-  // 10 MB of pairs and 0.4 MB of queries and outputs at 0.8 of the bandwidth.
-  CHECK(amount(model.cost(op_of(work)), Resource::kHbm) == Approx((10e6 + 0.4e6) / 0.8));
-  work.unequal = true;
-  CHECK(amount(model.cost(op_of(work)), Resource::kHbm) == Approx((1.1 * 10e6 + 0.4e6) / 0.8));
-  // Half of the three other query heads of a group read the pairs again: 1 + 0.5 · 3 times.
-  work.unequal = false, work.beside_prompts = true;
-  CHECK(amount(model.cost(op_of(work)), Resource::kHbm) == Approx((2.5 * 10e6 + 0.4e6) / 0.8));
-  machine.gpu.mixed_pass_rereads.value = 0;
-  CHECK(amount(hardware::CostModel(machine, {}).cost(op_of(work)), Resource::kHbm) == Approx((10e6 + 0.4e6) / 0.8));
-}
-
 TEST_CASE("decode attention runs parts of rows in rounds over the SMs, and the tiles of a part in sequence") {
   // 200 rows of 100 tokens, one part each: 2 rounds over 100 SMs of 2 us, and one tile of 0.5 us: 4.5 us.
   // 20000 tokens · 500 B / 0.8 TB/s = 12.5 us, queries and outputs 2 · 200 · 4 · 125 · 2 B = 0.4 MB / 0.8 TB/s = 0.5
