@@ -217,7 +217,7 @@ class PointSimulation {
     // What would be allocated later is not known; what is there already must at least fit.
     const result::PoolUse& pool = e.oom->pool == "hbm" ? e.hbm : e.dram;
     const double bytes = e.oom->in_use + e.oom->requested;
-    const double temporary = (result::temporary_bytes({0, 0, e.oom->owners}) +
+    const double temporary = (result::temporary_bytes({.owners = e.oom->owners}) +
                               (result::is_temporary(e.oom->requested_for) ? e.oom->requested : 0)) *
                              result::kTemporarySpread;
     return bytes - std::max(pool.capacity_spread, temporary) <= pool.capacity;
