@@ -44,16 +44,22 @@ std::vector<graph::Work> recorded(const Layer& layer) {
   model.ffn = model.vocab = model.hidden;
   const policy::Lengths lengths{whole(layer.tokens), kLater};
   const auto policy = policy::make_policy(policy::find_policy(layer.policy),
-                                          config::parse_yaml("{" + layer.parameters + "}", layer.policy), lengths);
+                                          config::parse_yaml("{" + layer.parameters + "}", layer.policy));
   const int batch = static_cast<int>(layer.batch);
   policy::Recorder recorder;
   if (layer.of_prompt) {
-    policy->prefill_layer({&model, 0, batch, lengths.prompt_tokens}, recorder);
+    policy->prefill_layer({.model = &model,
+                           .layer = 0,
+                           .batch = batch,
+                           .prompt_tokens = lengths.prompt_tokens,
+                           .decode_steps = lengths.decode_steps},
+                          recorder);
   } else {
     const int heads = layer.per_query_head ? model.n_q_heads : model.n_kv_heads;
     const std::vector<HeadCounts> counts(static_cast<std::size_t>(batch * heads), layer.counts);
     policy->decode_layer(
-        policy::EqualBatch(model, 0, batch, {lengths.prompt_tokens + 1, lengths}, counts, layer.per_query_head), recorder);
+        policy::EqualBatch(model, 0, batch, {lengths.prompt_tokens + 1, lengths}, counts, layer.per_query_head),
+        recorder);
   }
   std::vector<graph::Work> works;
   for (const graph::Op& op : recorder.ops()) {

@@ -84,7 +84,7 @@ TEST_CASE("a quantised cache is unpacked whole before attention, which then read
   FrameworkStep f;
   f.policy.attends.element_bytes = 1.25, f.policy.attends.converted = 600 * 2 * 128;
   f.run.framework.unpack_operators = 3;
-  DecodeWindow window(f.setting, 101, 1, f.owners);
+  DecodeWindow window(f.setting, 101, 1);
   std::vector<graph::Kernel> unpacking;
   const auto step = f.blocks(window);
   for (const graph::Op& op : step[0]) {
@@ -105,7 +105,7 @@ TEST_CASE("a quantised cache is unpacked whole before attention, which then read
   // One layer's 16-bit copy of 101 tokens: three sequences, two KV heads, keys and values of 16 numbers.
   const auto unpacked = [&f] {
     for (const policy::MemoryItem& item : decode_memory(f.setting, 101)) {
-      if (item.owner == "unpacked layer") return item.bytes;
+      if (item.owner == graph::Owner::kUnpackedLayer) return item.bytes;
     }
     return 0.0;
   };
@@ -115,7 +115,7 @@ TEST_CASE("a quantised cache is unpacked whole before attention, which then read
 
   // In 16 bits there is nothing to unpack.
   f.policy.attends.converted = 0;
-  DecodeWindow plain(f.setting, 101, 1, f.owners);
+  DecodeWindow plain(f.setting, 101, 1);
   const auto others = f.blocks(plain);
   for (const graph::Op& op : others[0]) CHECK(op.label != std::string_view("unpack cache"));
 }
@@ -123,7 +123,7 @@ TEST_CASE("a quantised cache is unpacked whole before attention, which then read
 TEST_CASE("the head computes logits of a whole prompt, in 16 bits and in single precision") {
   FrameworkStep f;
   f.run.framework.prompt_logits = true;
-  Prefill prefill(f.setting, f.owners);
+  Prefill prefill(f.setting);
   const auto ops = f.blocks(prefill)[0];
   // 3 prompts of 100 tokens, 1000 entries: 2 and 4 bytes each, and 64 numbers of the hidden state.
   const double bytes = 300 * 1000 * (2 + 4) + 300 * 64 * 2;
@@ -131,9 +131,8 @@ TEST_CASE("the head computes logits of a whole prompt, in 16 bits and in single 
   bool computed = false;
   for (const graph::Op& op : ops) {
     for (const graph::MemoryDelta& change : op.memory) {
-      const std::string& owner = f.owners.names()[change.owner];
-      if (owner == "activations") activations += change.bytes;
-      if (owner != "prompt logits") continue;
+      if (change.owner == graph::Owner::kActivations) activations += change.bytes;
+      if (change.owner != graph::Owner::kPromptLogits) continue;
       CHECK(activations == 0);
       held += change.bytes, most = std::max(most, held);
     }
@@ -151,7 +150,7 @@ TEST_CASE("a prompt's chunk unpacks the cache that it attends to in one kernel")
   f.run.framework.flatten_prompt = true;
   f.run.workload.prefill_chunk = 60;
   const auto flattened = [&f] {
-    Prefill prefill(f.setting, f.owners);
+    Prefill prefill(f.setting);
     std::vector<graph::Kernel> found;
     for (const auto& block : f.blocks(prefill)) {
       for (const graph::Op& op : block) {

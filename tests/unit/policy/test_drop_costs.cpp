@@ -168,7 +168,7 @@ TEST_CASE("Python code drops a token by copying all others, and H2O's waits for 
     const std::vector<policy::HeadCounts> heads(4, head);
     policy::Recorder recorded;
     Operators ops(recorded);
-    make(name, setting, kHundred)->decode_layer({&model, 0, 2, 101, heads, false}, ops);
+    make(name, setting, kHundred)->decode_layer(policy::EqualBatch(model, 0, 2, {101, kHundred}, heads, false), ops);
     return recorded.ops();
   };
   const auto count = [](const std::vector<graph::Op>& ops, std::string_view label) {
