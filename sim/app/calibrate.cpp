@@ -206,9 +206,10 @@ void add_machine(CLI::App& calibrate, const Target& target, int& result) {
   if (std::string_view(target.name) == "cuda") {
     command->add_option("--host", options->host,
                         "the host, as calibrate cpu wrote it (YAML), instead of the profile's");
-    command->add_flag("--own-kernels", options->own_kernels,
-                      "fit kvcast's own kernels even where the profile has faster numbers with a source, for "
-                      "comparisons with kvcast-pipeline");
+    command->add_flag(
+        "--own-kernels", options->own_kernels,
+        "fit kvcast's own kernels of decode attention and top-k even where the profile or libraries have faster "
+        "ones, for comparisons with kvcast-pipeline, which runs them");
   }
   command
       ->add_option("--seconds", options->seconds,

@@ -97,7 +97,8 @@ bool same_chip(const config::Gpu& base, const config::Gpu& measured) {
 std::string only_a_bound(const Stage& stage, Cases cases, const config::Hardware& machine,
                          const MachineRequest& request) {
   constexpr double kClearly = 1.05;
-  if (!stage.libraries || request.own_kernels || !same_chip(request.base.gpu, machine.gpu)) return "";
+  if (!stage.libraries || (request.own_kernels && stage.in_pipelines) || !same_chip(request.base.gpu, machine.gpu))
+    return "";
   std::vector<double> ratios;
   const std::vector<double> predicted = predict(machine, cases);
   for (std::size_t i = 0; i < cases.size(); ++i) {

@@ -34,6 +34,9 @@ struct Stage {
   // Libraries have faster kernels of this class than kvcast's: where those were not measured, the cases bound the
   // machine's speed from below, and never replace numbers of a source that make it faster.
   bool libraries = false;
+  // kvcast-pipeline runs kvcast's own kernels of this class, so that profiles for it are fitted to these
+  // (MachineRequest::own_kernels).
+  bool in_pipelines = false;
 };
 
 // Fits the stages one after the other, each with the results of the earlier ones, marks the numbers as fitted, and adds

@@ -100,6 +100,7 @@ std::vector<Stage> kernel_stages() {
        {"gpu.floor_topk", "gpu.topk_pick", "gpu.topk_row"},
        nodes_of(&Gpu::topk_row, columns),
        nullptr,
+       true,
        true},
       {"attention",
        {"decode_attention"},
@@ -108,6 +109,7 @@ std::vector<Stage> kernel_stages() {
         "gpu.attention_overlap", "gpu.attention_efficiency"},
        nullptr,
        attention_stage(),
+       true,
        true},
       {"prefill attention", {"prefill_attention"}, {"gpu.prefill_efficiency"}, nullptr, nullptr, true},
       {"GEMM",
@@ -199,6 +201,17 @@ void set_link(const Results& results, config::Link& link) {
                            Origin::kExact, 0, fmt::format("{} lanes of PCIe {}, read under load", lanes, generation)};
 }
 
+// The results without those of libraries for kernels of which kvcast-pipeline runs kvcast's own.
+Results of_pipelines(Results results) {
+  for (const Stage& stage : kernel_stages()) {
+    if (!stage.in_pipelines) continue;
+    std::erase_if(results.rows, [&](const Row& row) {
+      return row.words.contains("by") && std::ranges::find(stage.benches, row.bench) != stage.benches.end();
+    });
+  }
+  return results;
+}
+
 }  // namespace
 
 std::vector<Stage> gpu_stages() {
@@ -210,7 +223,7 @@ std::vector<Stage> gpu_stages() {
 
 MachineResult fit_gpu(const Results& results, const MachineRequest& request) {
   check_program(results, "kvcast-kernels");
-  const std::vector<MeasuredOp> cases = gpu_cases(results);
+  const std::vector<MeasuredOp> cases = gpu_cases(request.own_kernels ? of_pipelines(results) : results);
   if (cases.empty())
     throw UserError({results.file, 0, 0}, "no usable case of a GPU: results of kvcast-kernels are needed");
   MachineResult result;

@@ -16,7 +16,8 @@ struct MachineRequest {
   std::string name;       // name of the results, as the profile names its points
   // limits for the held-out cases of each stage, in addition to their own noise
   double budget_median = 0, budget_p90 = 0;
-  // Fits kvcast's own kernels even where the base has faster numbers from a source: for predictions of its pipelines.
+  // Fits kvcast's own kernels where kvcast-pipeline runs them, even if libraries or the base have faster ones: for
+  // predictions of its pipelines. Of all others they remain a lower bound on the speed.
   bool own_kernels = false;
 };
 

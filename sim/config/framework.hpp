@@ -48,6 +48,15 @@ struct Framework {
   // A step copies the layer's cache to append to it (torch.cat in transformers' DynamicCache); applies to policies that
   // attend to everything they keep.
   bool concatenate_cache = false;
+  // Operators that unpack the whole of a quantised cache into 16-bit numbers in each step, before attention: 4 in
+  // transformers, 1 in exllamav2; 0: the attention kernel unpacks what it reads.
+  int unpack_operators = 0;
+  // Before the attention of each prompt chunk, one kernel unpacks a quantised cache, the chunk's own tokens included
+  // (LMDeploy).
+  bool flatten_prompt = false;
+  // The head computes logits of every token of the prompt, and converts them to single precision (transformers before
+  // 4.45).
+  bool prompt_logits = false;
   // A scalar is read back from the device in each layer of a step, after attention, so that the host launches nothing
   // ahead (kvpress: its hooks compare a position on the device).
   bool layer_sync = false;

@@ -37,6 +37,15 @@ constexpr FrameworkKey kFrameworkKeys[] = {
      "`attn_implementation=\"eager\"`)"},
     {"concatenate_cache", &Framework::concatenate_cache,
      "a step copies the cache to append to it (transformers' DynamicCache)"},
+    {"unpack_operators", &Framework::unpack_operators,
+     "operators that unpack the whole of a quantised cache into 16-bit numbers in each step, before attention "
+     "(transformers' QuantizedCache: 4, exllamav2: 1); 0: attention kernels unpack what they read"},
+    {"flatten_prompt", &Framework::flatten_prompt,
+     "before the attention of each prompt chunk one kernel unpacks a quantised cache, the chunk's own tokens included "
+     "(LMDeploy)"},
+    {"prompt_logits", &Framework::prompt_logits,
+     "the head computes logits of every token of the prompt, in 16 bits and again in single precision (transformers "
+     "before 4.45)"},
     {"layer_sync", &Framework::layer_sync,
      "a scalar is read back in each layer of a step, so that the host launches no layer ahead (kvpress, whose hooks "
      "compare a position on the device)"},

@@ -104,9 +104,11 @@ struct Link {
   Value both_bandwidth;                // B/s in total with both directions busy
   // Share of both_bandwidth that goes to the device; 0: each direction keeps the same share of its own rate.
   Value both_h2d_share;
-  Value pageable_bandwidth;    // B/s at which the driver stages pageable memory
-  Value peer_bandwidth;        // B/s that a GPU receives from another one while all of them exchange
-  Value peer_latency;          // minimum seconds of an exchange between GPUs, in addition to a kernel's
+  Value pageable_bandwidth;  // B/s at which the driver stages pageable memory
+  // B/s that a GPU receives from others over their own link while all of them exchange; 0: they have none.
+  Value peer_bandwidth;
+  Value peer_share;            // fraction of h2d_bandwidth that it receives over the host link while all exchange
+  Value peer_latency;          // minimum seconds of a round of an exchange between GPUs, in addition to a kernel's
   Value copy_latency;          // seconds from the start of the first of several copies to its first byte
   Value load_latency;          // seconds from a kernel's first load of host memory to its data
   Value issue_2d;              // additional seconds of host time of a 2D copy's call

@@ -34,6 +34,12 @@ std::optional<Contradiction> contradiction(const Gpu& gpu) {
 }
 
 std::optional<Contradiction> contradiction(const Link& link) {
+  constexpr double kLeastPeer = 1e6;  // B/s, as of any other link
+  if (link.peer_bandwidth > 0 && link.peer_bandwidth < kLeastPeer) {
+    return Contradiction{"link.peer_bandwidth", "link.peer_bandwidth",
+                         fmt::format("{} is less than {}; 0 if the GPUs have no link of their own",
+                                     rate(link.peer_bandwidth), rate(kLeastPeer))};
+  }
   const double h2d = link.h2d_bandwidth, d2h = link.d2h_bandwidth, both = link.both_bandwidth;
   const auto above = [](const char* key, double value, const char* bound, double limit, std::string_view what) {
     if (value <= limit) return std::optional<Contradiction>();

@@ -97,6 +97,7 @@ struct PrefillAttention {
   double flops = 0;
   double read_bytes = 0, write_bytes = 0;
   double kv_bytes = 0;  // part of read_bytes: KV pairs, if this is a product of a decode step
+  Products products = Products::kHalf;
   bool operator==(const PrefillAttention&) const = default;
 };
 

@@ -16,6 +16,8 @@ namespace kvcast::graph {
   X(kActivations, "activations")                            \
   X(kAttentionScores, "attention scores")                   \
   X(kCausalMask, "causal mask")                             \
+  X(kPromptLogits, "prompt logits")                         \
+  X(kUnpackedLayer, "unpacked layer")                       \
   X(kKvCache, "KV cache")                                   \
   X(kUncompressedLayers, "KV cache of uncompressed layers") \
   X(kSlidingCache, "sliding-window cache")                  \

@@ -90,7 +90,7 @@ CostModel::CostModel(const config::Hardware& hardware, const config::Framework& 
   set(Resource::kLinkIn, hardware_->link.h2d_bandwidth);
   set(Resource::kLinkOut, hardware_->link.d2h_bandwidth);
   set(Resource::kLink, hardware_->link.both_bandwidth);
-  set(Resource::kPeer, hardware_->link.peer_bandwidth);
+  set(Resource::kPeer, peer_rate(hardware_->link).value);
   set(Resource::kDram, hardware_->host.dram_bandwidth);
   set(Resource::kCores, hardware_->host.cores);
 }

@@ -291,8 +291,10 @@ void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const config::F
                            const graph::PrefillAttention& work) {
   add_floor(terms, gpu, "attention floor", gpu.attention.floor);
   const bool flash_2 = framework.attention_kernels == config::Framework::AttentionKernels::kFlash2;
-  const Value& efficiency = flash_2 ? gpu.flash2_efficiency : gpu.prefill_efficiency;
-  const Number products = exact(work.flops) / reached(gpu.tensor_flops, number(efficiency));
+  const Value& efficiency =
+      flash_2 && work.products == graph::Products::kHalf ? gpu.flash2_efficiency : gpu.prefill_efficiency;
+  const Number products =
+      exact(work.flops) / (reached(gpu.tensor_flops, number(efficiency)) * number(products_rate(gpu, work.products)));
   terms.work("attention products", Resource::kTensor, products);
   terms.wait("SMs idle in the last round", products * (rounds_of_prompt(work, gpu) - 1));
   terms.work("queries, keys, values, outputs", Resource::kHbm, exact(hbm_bytes(work)) / stream_rate(gpu));

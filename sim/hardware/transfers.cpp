@@ -125,31 +125,6 @@ void add_dma(Terms& terms, const config::Hardware& machine, const Copy& work, co
 
 }  // namespace
 
-void add_collective(Terms& terms, const config::Hardware& machine, const graph::Collective& work) {
-  if (work.ranks <= 1 || work.bytes <= 0) return;
-  const config::Link& link = machine.link;
-  terms.wait("kernel floor", at_clock(machine.gpu, number(machine.gpu.floor_small)));
-  const Number latency = number(link.peer_latency), bandwidth = number(link.peer_bandwidth);
-  const double others = work.ranks - 1;
-  double rounds = 1, received = work.bytes;
-  if (work.exchange == graph::Exchange::kAllGather) received = work.bytes * others;
-  if (work.exchange == graph::Exchange::kAllReduce) {
-    // Either one round in which each GPU reads all others' numbers, or two in which it sums its part and distributes
-    // the result.
-    const double once = work.bytes * others, twice = 2 * work.bytes * others / work.ranks;
-    const bool two = 2 * latency.value + twice / bandwidth.value < latency.value + once / bandwidth.value;
-    rounds = two ? 2 : 1, received = two ? twice : once;
-  }
-  terms.wait("rounds of the exchange", latency * rounds);
-  const Number wire = exact(received) / bandwidth;
-  terms.work("from other GPUs", Resource::kPeer, wire);
-  terms.work("device memory", Resource::kHbm, exact(work.bytes + received) / number(machine.gpu.hbm_bandwidth));
-  if (link.peer_bandwidth > link.theory_bandwidth) return;
-  // Without peer links, GPUs exchange over the host link, which copies of the cache also use.
-  terms.work("host link", Resource::kLinkIn, exact(received) / number(link.h2d_bandwidth));
-  terms.work("host link, both ways", Resource::kLink, exact(2 * received) / number(link.both_bandwidth));
-}
-
 void add_copy(Terms& terms, const config::Hardware& machine, const Copy& work) {
   if (work.runs <= 0 || work.run_bytes <= 0) return;
   const Path path = path_of(machine.link, work.direction);

@@ -32,8 +32,11 @@ double attention_bytes(const graph::DecodeAttention& work, const config::Gpu& gp
 // the axes; beyond the lattice the value at its end, fading to 1 within an octave.
 double attention_factor(const config::AttentionCorrection& correction, const graph::DecodeAttention& work);
 
-// An exchange between GPUs (transfers.cpp), by the fastest of its algorithms.
+// An exchange between GPUs (collectives.cpp): over their own link by the faster of two algorithms, or over the link to
+// the host.
 void add_collective(Terms& terms, const config::Hardware& machine, const graph::Collective& work);
+// B/s that a GPU receives from others while all of them exchange.
+Number peer_rate(const config::Link& link);
 // Host-device copies (transfers.cpp); a zero-copy transfer is also a kernel.
 void add_copy(Terms& terms, const config::Hardware& machine, const graph::Copy& work);
 

@@ -16,6 +16,16 @@ namespace {
 constexpr int kPageOfFits = 16;
 constexpr double kConvertFlops = 2;  // FLOP to convert a cached number and multiply it by its scale
 
+double pair_bytes(const graph::DecodeAttention& work) { return 2 * work.tokens * work.head_dim * work.element_bytes; }
+
+// The same attention over unquantised numbers.
+graph::DecodeAttention in_half(graph::DecodeAttention work) {
+  work.unit_bytes *= config::Model::kElementBytes / work.element_bytes;
+  work.element_bytes = config::Model::kElementBytes;
+  work.converted = 0, work.fp8 = false;
+  return work;
+}
+
 }  // namespace
 
 using graph::HostCall;
@@ -205,15 +215,18 @@ OpId Block::between_steps(double sequences, bool of_policy, OpId after) {
 }
 
 OpId Block::attention(const graph::DecodeAttention& work, After after) {
-  if (!framework_.concatenate_cache && !framework_.eager_attention) return fused_attention(work, after);
-  double pairs = 2 * work.tokens * work.head_dim * work.element_bytes;
+  if (framework_.unpack_operators > 0 && work.converted > 0) return attention(in_half(work), {unpack(work, after)});
+  // Libraries' kernels do not return the weights that a policy sums.
+  const bool by_operators = framework_.eager_attention || (framework_.unfused && work.score_bytes > 0);
+  if (!framework_.concatenate_cache && !by_operators) return fused_attention(work, after);
+  double pairs = pair_bytes(work);
   OpId op = join(Lane::kCompute, after);
   if (framework_.concatenate_cache) {
     const graph::Kernel copied{graph::KernelClass::kConcatenate, pairs / 2, pairs / 2};
     op = kernel(Lane::kCompute, Kind::kIndex, "concatenate keys", copied, {op});
     op = kernel(Lane::kCompute, Kind::kIndex, "concatenate values", copied, {op});
   }
-  if (!framework_.eager_attention) return fused_attention(work, {op});
+  if (!by_operators) return fused_attention(work, {op});
   if (work.unpack_flops > 0 || work.converted > 0) {  // operators multiply unquantised numbers
     const double plain = 2 * work.tokens * work.head_dim * config::Model::kElementBytes;
     op = kernel(
@@ -224,6 +237,18 @@ OpId Block::attention(const graph::DecodeAttention& work, After after) {
   }
   const double q_bytes = work.rows * work.group * work.head_dim * config::Model::kElementBytes;
   return eager_attention(*this, {work.tokens * work.group, pairs, q_bytes, work.group, work.head_dim, true}, op);
+}
+
+OpId Block::unpack(const graph::DecodeAttention& work, After after) {
+  const double bytes = pair_bytes(in_half(work));
+  OpId op = kernel(Lane::kCompute, Kind::kAttention, "unpack cache",
+                   graph::Kernel{graph::KernelClass::kConvert, pair_bytes(work), bytes, kConvertFlops * work.converted},
+                   after);
+  for (int i = 1; i < framework_.unpack_operators; ++i) {
+    const graph::Kernel further{graph::KernelClass::kElementwise, bytes, bytes};
+    op = kernel(Lane::kCompute, Kind::kAttention, "unpack cache", further, {op});
+  }
+  return op;
 }
 
 OpId Block::fused_attention(const graph::DecodeAttention& work, After after) {

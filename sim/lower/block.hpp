@@ -75,7 +75,7 @@ class Block final : public policy::LayerOps {
   // delaying others.
   graph::OpId join_all(graph::OpId first, graph::OpId last, graph::OpId also);
   // Returns whether the framework runs separate operators where others fuse them.
-  bool unfused() const { return framework_.unfused; }
+  bool unfused() const override { return framework_.unfused; }
   // Returns whether every kernel is launched by a Python operator.
   const config::Framework& framework() const { return framework_; }
   bool eager() const { return framework_.launch == config::Framework::Launch::kEager; }
@@ -93,6 +93,8 @@ class Block final : public policy::LayerOps {
   // A policy's kernel as the framework writes it: fused, or as a chain of operators.
   graph::OpId as_written(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work, After after);
   graph::OpId selected_by_torch(graph::Kind kind, const char* label, const graph::TopK& work, graph::OpId after);
+  // Unpacks the cached pairs of a step to 16-bit numbers, in the operators of the framework.
+  graph::OpId unpack(const graph::DecodeAttention& work, After after);
   // Adds attention as one kernel, after copies of keys and values if the framework repeats KV heads.
   graph::OpId fused_attention(const graph::DecodeAttention& work, After after);
   // Adds the host op that launches a kernel on this lane; returns −1 if the launch in progress covers it.

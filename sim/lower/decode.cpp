@@ -51,6 +51,12 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
     const auto bound = static_cast<double>(setting.lengths.bound());
     items.push_back({graph::Pool::kHbm, graph::Owner::kCausalMask, bound * bound});
   }
+  if (run.framework.unpack_operators > 0 && model.cache != config::Precision::kBf16) {
+    config::Model plain = model;
+    plain.cache = config::Precision::kBf16;
+    const double layer = static_cast<double>(tokens) * plain.kv_bytes_per_token_layer();
+    items.push_back({graph::Pool::kHbm, graph::Owner::kUnpackedLayer, run.workload.batch * layer});
+  }
   if (const std::int64_t page = run.framework.page; page > 0) {
     const auto lacking = static_cast<double>((page - tokens % page) % page);
     items.push_back(

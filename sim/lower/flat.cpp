@@ -42,7 +42,7 @@ struct HashOfWork {
     return Hash().of(w.rows, w.group, w.tokens, w.longest, w.unit_bytes, w.kv_reads, w.score_bytes, w.warm);
   }
   Result operator()(const graph::PrefillAttention& w) const {
-    return Hash().of(w.flops, w.read_bytes, w.write_bytes, w.kv_bytes);
+    return Hash().of(w.flops, w.read_bytes, w.write_bytes, w.kv_bytes, w.products);
   }
   Result operator()(const graph::Kernel& w) const {
     return Hash().of(w.cls, w.read_bytes, w.write_bytes, w.flops, w.unit_bytes, w.blocks, w.threads, w.per_sm,

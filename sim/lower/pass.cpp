@@ -122,6 +122,7 @@ class Lowered {
                            policy::causal_attention(chunk), {ready});
     }
     if (s_.prompt_density) chunk.density = s_.prompt_density(layer);
+    if (s_.framework->flatten_prompt && model_.cache != config::Precision::kBf16) ready = flatten(chunk, ready);
     block_.set_ready(ready);
     const OpId attention =
         s_.framework->eager_attention ? attend_eagerly(chunk, ready) : s_.policy->prefill_attention(chunk, block_);
@@ -133,6 +134,16 @@ class Lowered {
         block_);
     memory_.settles(block_, layer, before, attention, part);
     return attention;
+  }
+
+  // Unpacks the cache that the chunk attends to, its own tokens included, to 16-bit numbers.
+  OpId flatten(const policy::PrefillChunk& chunk, OpId ready) {
+    config::Model plain = model_;
+    plain.cache = config::Precision::kBf16;
+    const double tokens = chunk.batch * (chunk.held + chunk.length());
+    const graph::Kernel work{graph::KernelClass::kConvert, tokens * model_.kv_bytes_per_token_layer(),
+                             tokens * plain.kv_bytes_per_token_layer()};
+    return block_.kernel(Lane::kCompute, Kind::kAttention, "flatten cache", work, {ready});
   }
 
   OpId attend_eagerly(const policy::PrefillChunk& chunk, OpId ready) {
@@ -193,6 +204,7 @@ OpId add_pass(Block& block, const PassSetting& setting, const Pass& pass, Prompt
     if (layer > 0 && layer % setting.stage_layers() == 0) op = hand_over(block, model, rows, op);
     op = lowered.layer(layer, op);
   }
+  if (!pass.prompts.empty()) op = memory.after_layers(block, rows - static_cast<double>(pass.decodes.size()), op);
   const bool selects = !pass.decodes.empty() && !setting.policy->uncompressed();
   if (pass.sampled() > 0) {
     return block.between_steps(pass.sequences(), selects, head_and_sample(block, model, pass.sampled(), op));

@@ -75,6 +75,8 @@ class PromptMemory {
   virtual ~PromptMemory() = default;
   // Called before a layer appends keys and values of the part.
   virtual void begins(Block& /*block*/, int /*layer*/, graph::OpId /*at*/, const PromptPart&) {}
+  // Called after all layers of a pass that reads `rows` tokens of prompts; the head waits for the result.
+  virtual graph::OpId after_layers(Block& /*block*/, double /*rows*/, graph::OpId op) { return op; }
   // Called after the policy acted on a layer: its ops are those after `before`, and attention is done at `attention`.
   virtual void settles(Block& /*block*/, int /*layer*/, graph::OpId /*before*/, graph::OpId /*attention*/,
                        const PromptPart&) {}

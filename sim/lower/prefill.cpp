@@ -1,6 +1,7 @@
 #include "lower/prefill.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "lower/dense.hpp"
@@ -70,15 +71,15 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   if (gate_ < 0) take_fixed(block);
   if (left_out_sequences_ > 0) take_left_out(block);
 
-  const double activations =
+  activations_ =
       setting_.temporaries * activation_bytes(setting_.rank, chunk.rows(), chunk.last() ? chunk.sequences : 0,
                                               static_cast<double>(run.framework.mlp_slice));
   const OpId begin = block.join(Lane::kCompute, {});
-  block.memory(begin, Pool::kHbm, Owner::kActivations, activations);
+  block.memory(begin, Pool::kHbm, Owner::kActivations, activations_);
   Pass pass;
   pass.prompts = {chunk};
   gate_ = add_pass(block, setting_.pass(), pass, *this, begin);
-  block.memory(gate_, Pool::kHbm, Owner::kActivations, -activations);
+  block.memory(gate_, Pool::kHbm, Owner::kActivations, -activations_);
   next_id_ = block.next();
   done_tokens_ = chunk.last() ? 0 : chunk.end;
   ++done_blocks_;
@@ -109,6 +110,26 @@ void Prefill::take_left_out(Block& block) {
     block.memory(held, item.pool, item.owner, item.bytes * share);
   }
   left_out_sequences_ = 0;
+}
+
+// Transformers before 4.45: the head over all rows of a chunk. Both copies of its logits are held until the next token
+// is chosen; the layers' activations are gone by then.
+OpId Prefill::after_layers(Block& block, double rows, OpId op) {
+  if (!setting_.run->framework.prompt_logits) return op;
+  constexpr double kHalf = 2, kSingle = 4;  // bytes
+  op = block.join(Lane::kCompute, {op});
+  block.memory(op, Pool::kHbm, Owner::kActivations, -std::exchange(activations_, 0));
+  const double hidden = setting_.rank.hidden, vocab = setting_.rank.vocab, logits = rows * vocab;
+  const double held = logits * (kHalf + kSingle) + rows * hidden * kHalf;
+  block.enter_layer(-1);
+  const graph::Gemm head{rows, vocab, hidden, kHalf};
+  op = block.kernel(Lane::kCompute, graph::Kind::kGemm, "head of the prompt", head, {op});
+  block.memory(op, Pool::kHbm, Owner::kPromptLogits, held);
+  const graph::Kernel single{graph::KernelClass::kElementwise, logits * kHalf, logits * kSingle};
+  op = block.kernel(Lane::kCompute, graph::Kind::kSmall, "prompt logits to single", single, {op});
+  const OpId freed = block.join(Lane::kCompute, {op});
+  block.memory(freed, Pool::kHbm, Owner::kPromptLogits, -held);
+  return freed;
 }
 
 void Prefill::begins(Block& block, int layer, OpId at, const PromptPart& part) {

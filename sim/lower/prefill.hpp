@@ -43,6 +43,7 @@ class Prefill final : public graph::WorkSource, PromptMemory {
   // Returns whether the layer's cache is on the GPU whose memory is counted, and grows with the prompt.
   bool holds(int layer) const { return layer < setting_.stage_layers() && !setting_.rank.slides(layer); }
   void begins(Block& block, int layer, graph::OpId at, const PromptPart& part) override;
+  graph::OpId after_layers(Block& block, double rows, graph::OpId op) override;
   void settles(Block& block, int layer, graph::OpId before, graph::OpId attention, const PromptPart& part) override;
   void take_fixed(Block& block);
   void leave_out_groups();
@@ -58,6 +59,7 @@ class Prefill final : public graph::WorkSource, PromptMemory {
   int left_out_sequences_ = 0;  // whose memory the next block takes
   std::size_t done_blocks_ = 0;
   Repetition repetition_;
+  double activations_ = 0;       // bytes held by the chunk in progress
   std::int64_t done_tokens_ = 0;  // in the group in progress
   graph::OpId next_id_ = 0, gate_ = -1;
 };

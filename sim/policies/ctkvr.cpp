@@ -222,14 +222,16 @@ class Ctkvr final : public Policy {
 
  private:
   // Computes the union of the lists looked up. Hashed: marks each entry in a table. Pairwise: compares each list with
-  // those before it, entry by entry, in one thread block per KV head.
+  // those before it, entry by entry. One thread block per KV head.
   OpId unite(const DecodeLayer& shape, double recalled, LayerOps& ops, OpId after) const {
     const auto heads = static_cast<double>(shape.heads.size());
     const double lists = looked(shape), entries = static_cast<double>(s_.lists);
     Kernel work{KernelClass::kGather, heads * lists * entries * kIndexBytes, recalled * kIndexBytes};
+    work.blocks = heads;
     if (s_.pairwise) {
       work.flops = heads * lists * (lists - 1) / 2 * entries * entries * 2;  // comparison, then the mark
-      work.blocks = heads;
+    } else {
+      work.threads = 256;
     }
     return ops.compute(Kind::kScore, "unite lists", work, {after});
   }

@@ -3,13 +3,12 @@
 //
 // Idea: the channels that decide the scores of a head hardly depend on the input, so that a small copy of these
 // channels in few bits finds the important tokens.
-// Offline, for every KV head: the `channels` heaviest channels by mean |k|, mean |q| or their product (`calibrate_on`),
-// q summed over the group. The prompt replaces the calibration text: all of its keys and its last `window` queries.
-// Selection in each step: q and k of these channels, each rounded to `label_bits` between its smallest and largest
-// channel; score = their product, for each query head or reduced over the group; the best `budget` tokens.
-// Cost: n_kv·L·(r·bits/8 + 4) bytes of labels read; top-k over L; attention 2·n·budget·d·b; a label appended. All in
-// sequence.
-// Storage: 2·n_kv·L·d·b + the labels.
+// Offline, for every KV head: the `channels` heaviest channels by mean |q·k| of a token with itself, mean |k| or mean
+// |q| (`calibrate_on`), summed over the group. The prompt replaces the calibration text: its last `window` queries,
+// with the keys of the same tokens, or all of its keys. Selection in each step: q and k of these channels, each rounded
+// to `label_bits` between its smallest and largest channel; score = their product, for each query head or reduced over
+// the group; the best `budget` tokens. Cost: n_kv·L·(r·bits/8 + 4) bytes of labels read; top-k over L; attention
+// 2·n·budget·d·b; a label appended. All in sequence. Storage: 2·n_kv·L·d·b + the labels.
 #include <algorithm>
 #include <cmath>
 
@@ -69,20 +68,32 @@ class DoubleHead final : public HeadRetrieval {
     }
   }
 
+  // Adds Σ |q·k| of each channel over the queries and the keys of the same tokens, the first one at `first`.
+  static void add_products(const MatrixView& queries, const MatrixView& keys, std::size_t first,
+                           std::vector<double>& sum) {
+    for (std::size_t i = 0; i < queries.rows; ++i) {
+      const float *const q = queries.row(i), *const k = keys.row(first + i);
+      for (std::size_t j = 0; j < queries.cols; ++j) sum[j] += std::abs(static_cast<double>(q[j]) * k[j]);
+    }
+  }
+
   std::vector<std::int32_t> heaviest(int kv_head) const {
     const trace::TraceInfo& info = layer_.info();
-    std::vector<double> keys(static_cast<std::size_t>(info.head_dim)), queries(keys.size());
-    MatrixView prompt = layer_.keys(kv_head);
-    prompt.rows = static_cast<std::size_t>(info.prompt_tokens);
-    add_magnitudes(prompt, keys);
+    std::vector<double> sum(static_cast<std::size_t>(info.head_dim));
+    MatrixView keys = layer_.keys(kv_head);
+    keys.rows = static_cast<std::size_t>(info.prompt_tokens);
+    if (!s_.uses_queries()) add_magnitudes(keys, sum);
+    const int window = s_.window_of(info.prompt_tokens);
+    const auto first = static_cast<std::size_t>(info.prompt_tokens - window);
     for (int g = 0; g < info.group() && s_.uses_queries(); ++g) {
-      add_magnitudes(layer_.window_queries(first_q_ + g, s_.window_of(info.prompt_tokens)), queries);
+      const MatrixView queries = layer_.window_queries(first_q_ + g, window);
+      if (s_.calibrate_on == "q") {
+        add_magnitudes(queries, sum);
+      } else {
+        add_products(queries, keys, first, sum);
+      }
     }
-    std::vector<float> weight;
-    for (std::size_t j = 0; j < keys.size(); ++j) {
-      const double k = s_.calibrate_on == "q" ? 1 : keys[j], q = s_.uses_queries() ? queries[j] : 1;
-      weight.push_back(static_cast<float>(k * q));
-    }
+    const std::vector<float> weight(sum.begin(), sum.end());
     std::vector<std::int32_t> best;
     Ranking().select(weight, r_, best);
     return best;
@@ -126,7 +137,7 @@ class DoubleSparsity final : public RetrievalBy<DoubleHead, DoubleSetting> {
     const auto r = static_cast<double>(s_.channels_of(shape.model->head_dim));
     const OpId chosen = score_and_rank(shape, keys * s_.label_bytes(m), 2 * keys * m.group * r,
                                        static_cast<double>(s_.budget), ops, labelled);
-    ops.done(ops.attention(attention_over(shape, gathered_unit(shape)), {chosen}));
+    ops.done(ops.attention(attention_to_selected(shape, gathered_unit(shape)), {chosen}));
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
@@ -159,8 +170,8 @@ const Fields<DoubleSetting>& double_sparsity_fields() {
           .add(whole("label_bits", 4, "bits", "bits of a channel in a label; 16: as in the key", 1, kUnrounded),
                &S::label_bits)
           .add(choice("calibrate_on", {"qk", "q", "k"},
-                      "mean magnitudes that define heavy channels: the product of those of queries and keys, or those "
-                      "of one"),
+                      "mean magnitudes that define heavy channels: of the products of a token's query and key, or of "
+                      "one of them"),
                &S::calibrate_on)
           .add(whole("window", 32, "queries", "last prompt queries used for calibration", 1, 65536), &S::window)
           .add(group_parameter({"per_head", "sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights",
@@ -185,7 +196,10 @@ Descriptor describe_double_sparsity() {
   d.differences = {
       "channels are computed from the prompt itself; the released code calibrates once on other text, which fits less "
       "well",
-      "the query heads of a KV head share one set of channels; the released code repeats keys for each query head",
+      "the query heads of a KV head share one set of channels; the released code repeats keys for each query head and "
+      "chooses its channels separately",
+      "magnitudes of queries or keys alone are those after the rotary embedding; the released files of this kind hold "
+      "those before it",
       "Double Sparsity-Offload, which fetches the tokens of the next layer from host memory, is not modelled"};
   d.needs = [](const ParameterValues& values, const Lengths& lengths) {
     const DoubleSetting s = double_sparsity_fields().read(values);

@@ -4,12 +4,13 @@
 //
 // Idea: a small indexer with its own heads and keys scores every token for all heads of a layer at once; attention
 // reads only the best ones, from HBM, or from a buffer into which misses are fetched.
-// Selection in each step: index(s) = Σ over index heads of w_h·ReLU(q_h·k_s); the `budget` best tokens, one set per KV
-// head (with latent attention one per layer). Traces do not contain the trained queries, keys and weights. These are
-// trained to match the sum of the attention weights of all heads, which represents their scores here. hisparse:
-// selected tokens must be in the buffer, from which the least recently used tokens are evicted (ties: lower positions
-// first); it starts with the prompt's last tokens.
-// Cost: index keys read L·(d_I + 4) bytes of FP8 numbers and a scale, scores 2·L·H_I·d_I operations, top-k over L,
+// Selection in each step: index(s) = Σ over index heads of w_h·ReLU(q_h·k_s); the `budget` best tokens, one set for all
+// heads of a layer. Traces do not contain the trained queries, keys and weights. These are trained to match the sum of
+// the attention weights of all heads, which represents their scores here. hisparse: selected tokens must be in the
+// buffer, from which the least recently used tokens are evicted (ties: lower positions first). It starts with the
+// prompt's first tokens. Once the sequence is longer than the buffer, the newest token has a slot of its own, which the
+// next one overwrites.
+// Cost: index keys read L·(d_I + 4) bytes of FP8 numbers and a scale, scores 2·L·H_I·d_I FP8 operations, top-k over L,
 // attention over `budget` single tokens. hisparse: a kernel reads the misses from host memory before attention.
 // Storage: HBM as full and L·(d_I + 4) per layer; hisparse: HBM budget + spare tokens and the index, pinned DRAM as
 // full.
@@ -33,25 +34,36 @@ struct DsaSetting {
   std::int64_t buffer = 0;  // tokens on the GPU; 0: all
 };
 
-// The tokens of a head on the GPU, and the step in which each was last used.
+// The tokens of a layer on the GPU, and the step in which each was last used.
 class TokenBuffer {
  public:
-  // Starts with the last `size` of `tokens` tokens.
+  // Starts with the first `size` of `tokens` tokens.
   void start(std::int64_t tokens, std::int64_t size) {
     used_.assign(static_cast<std::size_t>(tokens), kAbsent);
     held_ = std::min(tokens, size);
-    std::fill(used_.end() - held_, used_.end(), -1);
+    std::fill(used_.begin(), used_.begin() + held_, -1);
   }
 
   // Updates the buffer for step t, which selected `chosen` (ascending) after appending the newest token, the last of
   // `tokens`.
   void use(int t, std::int64_t tokens, std::int64_t size, HeadSelection& out) {
     used_.resize(static_cast<std::size_t>(tokens), kAbsent);
-    take(static_cast<std::int32_t>(tokens) - 1, t);
+    const auto newest = static_cast<std::int32_t>(tokens) - 1;
+    const bool own_slot = tokens > size;
+    if (!own_slot) take(newest, t);
     for (const std::int32_t i : out.attended) {
+      if (own_slot && i == newest) continue;
       if (take(i, t)) out.fetched.push_back(i);
     }
-    const std::int64_t surplus = held_ - size;
+    if (own_slot) out.evicted.push_back(newest);
+    evict(t, held_ - size, out);
+  }
+
+ private:
+  static constexpr int kAbsent = -2;
+
+  // Evicts `surplus` tokens that step t did not use.
+  void evict(int t, std::int64_t surplus, HeadSelection& out) {
     if (surplus <= 0) return;
     std::vector<std::pair<int, std::int32_t>> oldest;
     for (std::size_t i = 0; i < used_.size(); ++i) {
@@ -63,12 +75,9 @@ class TokenBuffer {
       used_[static_cast<std::size_t>(gone)] = kAbsent;
       out.evicted.push_back(gone);
     }
-    held_ = size;
+    held_ -= surplus;
     std::sort(out.evicted.begin(), out.evicted.end());
   }
-
- private:
-  static constexpr int kAbsent = -2;
 
   bool take(std::int32_t token, int t) {
     int& last = used_[static_cast<std::size_t>(token)];
@@ -85,44 +94,41 @@ class TokenBuffer {
 class DsaSelector final : public Selector {
  public:
   DsaSelector(const LayerInput& layer, const DsaSetting& setting)
-      : layer_(layer.layer()), s_(setting), buffers_(static_cast<std::size_t>(layer.info().n_kv_heads)) {}
+      : layer_(layer.layer()), s_(setting), heads_(static_cast<std::size_t>(layer.info().n_kv_heads)) {}
 
   void prefill(LayerSelection& resident) override {
     const std::int64_t prompt = layer_.info().prompt_tokens;
     const std::int64_t held = s_.buffer > 0 ? std::min(prompt, s_.buffer) : prompt;
-    resident.reset(buffers_.size(), false);
-    for (std::size_t h = 0; h < buffers_.size(); ++h) {
-      buffers_[h].start(prompt, held);
-      append_range(prompt - held, prompt, resident.heads[h].attended);
-    }
+    resident.reset(heads_, false);
+    buffer_.start(prompt, held);
+    for (HeadSelection& head : resident.heads) append_range(0, held, head.attended);
   }
 
   void step(int t, LayerSelection& out) override {
     const std::int64_t n = layer_.info().prompt_tokens + t + 1;
-    out.reset(buffers_.size(), false);
-    for (std::size_t h = 0; h < buffers_.size(); ++h) {
-      HeadSelection& head = out.heads[h];
-      if (s_.budget >= n) {
-        append_range(0, n, head.attended);
-      } else {
-        score(static_cast<int>(h), t, n);
-        ranking_.select(scores_, static_cast<std::size_t>(s_.budget), head.attended);
-        head.counts.scored = n;
-      }
-      if (s_.buffer == 0) continue;
-      buffers_[h].use(t, n, s_.buffer, head);
+    out.reset(heads_, false);
+    HeadSelection& head = out.heads[0];
+    if (s_.budget >= n) {
+      append_range(0, n, head.attended);
+    } else {
+      score(t, n);
+      ranking_.select(scores_, static_cast<std::size_t>(s_.budget), head.attended);
+      head.counts.scored = n;
+    }
+    if (s_.buffer > 0) {
+      buffer_.use(t, n, s_.buffer, head);
       head.counts.fetched_runs = static_cast<std::int64_t>(head.fetched.size());
       head.counts.corrected = !head.fetched.empty();
     }
+    for (std::size_t h = 1; h < heads_; ++h) out.heads[h] = head;
   }
 
  private:
-  void score(int kv_head, int t, std::int64_t n) {
+  void score(int t, std::int64_t n) {
     scores_.assign(static_cast<std::size_t>(n), 0.0f);
-    const int members = layer_.info().group();
     const float scale = 1.0f / std::sqrt(static_cast<float>(layer_.info().head_dim));
-    for (int g = 0; g < members; ++g) {
-      const float* const row = layer_.decode_scores(kv_head * members + g).row(static_cast<std::size_t>(t));
+    for (int q = 0; q < layer_.info().n_q_heads; ++q) {
+      const float* const row = layer_.decode_scores(q).row(static_cast<std::size_t>(t));
       weights_.assign(row, row + n);
       softmax(weights_, scale);
       for (std::size_t i = 0; i < scores_.size(); ++i) scores_[i] += weights_[i];
@@ -131,7 +137,8 @@ class DsaSelector final : public Selector {
 
   const trace::Layer& layer_;
   DsaSetting s_;
-  std::vector<TokenBuffer> buffers_;  // by KV head
+  std::size_t heads_;  // KV heads, which share one set of tokens
+  TokenBuffer buffer_;
   Ranking ranking_;
   std::vector<float> scores_, weights_;
 };
@@ -148,13 +155,10 @@ class Dsa final : public Policy {
     const OpId projected = project(*chunk.model, chunk.batch * chunk.length(), ops);
     const double chosen = chunk.length() * static_cast<double>(s_.budget);
     if (chosen >= chunk.pairs()) return attend(causal_attention(chunk), ops, projected);
-    const double seen = chunk.held + chunk.length(), sets = chunk.batch * index_sets(*chunk.model);
-    PrefillAttention index;
-    index.flops = 2 * sets * chunk.pairs() * s_.index_heads * s_.index_dim;
-    index.read_bytes = sets * seen * index_key();
-    index.write_bytes = sets * chunk.pairs() * kScoreBytes;
-    OpId op = ops.compute(Kind::kScore, "index scores", index, {projected});
-    const TopK best{sets * chunk.length(), chunk.pairs() / chunk.length(), static_cast<double>(s_.budget), kScoreBytes};
+    const double seen = chunk.held + chunk.length(), sequences = chunk.batch;
+    OpId op = index_scores(sequences * chunk.pairs(), sequences * seen, ops, projected);
+    const TopK best{sequences * chunk.length(), chunk.pairs() / chunk.length(), static_cast<double>(s_.budget),
+                    kScoreBytes};
     op = ops.compute(Kind::kTopK, "top-k", best, {op});
     PrefillChunk sparse = chunk;
     sparse.density = chosen / chunk.pairs();
@@ -170,14 +174,12 @@ class Dsa final : public Policy {
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     OpId op = project(*shape.model, shape.batch, ops);
     if (s_.buffer > 0) back_up(shape.batch * shape.model->kv_bytes_per_token_layer(), shape.batch, ops);
-    const double scored = shape.sum(&HeadCounts::scored);
+    // One set of tokens for all KV heads. Every GPU that shares the layer computes the same one.
+    const double scored = shape.sum(&HeadCounts::scored) / shape.model->n_kv_heads;
     const double token = shape.model->kv_bytes_per_token_layer() / shape.model->n_kv_heads;
     if (scored > 0) {
-      // The product of all index heads with one key per token, on tensor cores.
-      const PrefillAttention index{2 * scored * s_.index_heads * s_.index_dim, scored * index_key(),
-                                   scored * kScoreBytes};
-      op = ops.compute(Kind::kScore, "index scores", index, {op});
-      const auto rows = static_cast<double>(shape.heads.size());
+      op = index_scores(scored, scored, ops, op);
+      const double rows = shape.batch;
       const TopK best{rows, scored / rows, static_cast<double>(s_.budget), kScoreBytes};
       op = ops.compute(Kind::kTopK, "top-k", best, {op});
       op = fetch(shape, token, ops, op);
@@ -189,7 +191,7 @@ class Dsa final : public Policy {
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const auto all = static_cast<double>(shape.tokens);
     const double held = s_.buffer > 0 ? std::min(all, static_cast<double>(s_.buffer)) : all;
-    const double index = shape.batch * shape.model->layers * index_sets(*shape.model) * all * index_key();
+    const double index = shape.batch * shape.model->layers * all * index_key();
     std::vector<MemoryItem> items = {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, held)},
                                      {graph::Pool::kHbm, graph::Owner::kIndexKeys, index}};
     if (s_.buffer > 0) items.push_back(host_copy(shape));
@@ -200,8 +202,15 @@ class Dsa final : public Policy {
 
  private:
   double index_key() const { return s_.index_dim + kIndexScale; }
-  // Number of token sets: one per KV head. Every GPU that shares the layer computes the same ones.
-  static double index_sets(const config::Model& model) { return model.n_kv_heads; }
+
+  // The FP8 products of all index heads with one key per token, on tensor cores. pairs: queries times keys.
+  OpId index_scores(double pairs, double keys, LayerOps& ops, OpId after) const {
+    PrefillAttention index;
+    index.flops = 2 * pairs * s_.index_heads * s_.index_dim;
+    index.read_bytes = keys * index_key(), index.write_bytes = pairs * kScoreBytes;
+    index.products = graph::Products::kFp8;
+    return ops.compute(Kind::kScore, "index scores", index, {after});
+  }
 
   // Mean length of a contiguous piece of the attended tokens.
   static double gathered_run(const DecodeLayer& shape) {
@@ -267,7 +276,7 @@ Descriptor describe_dsa() {
   d.for_latent = true;
   d.parameters = indexer().parameters();
   d.budget_counts = BudgetRule::Counts::kAttended;
-  d.budget_convention = "tokens per layer (per KV head, if attention is not latent)";
+  d.budget_convention = "tokens per layer, the same ones in all heads";
   d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b per step", "storage: L·(r + d_R)·b + L·(d_I + 4)"};
   d.differences = {kStandIn, "the prompt's own attention is timed as sparse and replayed as full",
                    "scores in single precision; the released kernel multiplies FP8 numbers"};
@@ -286,11 +295,10 @@ Descriptor describe_hisparse() {
   d.parameters.push_back(
       whole("spare", 2048, "tokens", "tokens of a sequence's buffer in each layer in addition to the budget", 1));
   d.budget_counts = BudgetRule::Counts::kAttended;
-  d.budget_convention = "tokens per layer (per KV head, if attention is not latent)";
+  d.budget_convention = "tokens per layer, the same ones in all heads";
   d.formulas = {"traffic: L·(d_I + 4) + budget·(r + d_R)·b per step; host to device (r + d_R)·b per miss",
                 "storage: HBM (budget + spare)·(r + d_R)·b + L·(d_I + 4), pinned DRAM L·(r + d_R)·b"};
-  d.differences = {kStandIn, "the buffer starts with the prompt's last tokens",
-                   "the prompt's own attention is timed as sparse and replayed as full"};
+  d.differences = {kStandIn, "the prompt's own attention is timed as sparse and replayed as full"};
   d.make = [](const ParameterValues& values) { return make_dsa(values, values.integer("spare")); };
   return d;
 }

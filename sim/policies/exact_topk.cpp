@@ -111,7 +111,7 @@ class ExactTopK final : public RetrievalBy<ExactHead, ExactSetting> {
     const double keys = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
     const OpId chosen = score_and_rank(shape, keys * m.row(), 2 * keys * m.group * m.d, static_cast<double>(s_.budget),
                                        ops, ops.ready());
-    ops.done(ops.attention(attention_over(shape, gathered_unit(shape)), {chosen}));
+    ops.done(ops.attention(attention_to_selected(shape, gathered_unit(shape)), {chosen}));
   }
 
   Growth growth(const Lengths&) const override { return {.scored = s_.free ? 0.0 : 1.0, .fill = s_.budget}; }

@@ -4,11 +4,11 @@
 // Idea: means of short, overlapping windows of keys show which blocks matter, without additional weights.
 // Selection in each step, per KV head: the mean key of every complete run of `kernel` tokens, one every `stride`
 // tokens; softmax over them of q·k̄/√d for every query head, summed over the group. A block of `page` tokens has the
-// largest score of the runs that overlap it. The first blocks (`sink` tokens), the last ones (`recent`) and the best
-// others are attended to, ⌊budget/page⌋ in all. A context of at most `dense_below` tokens is attended to in full.
-// Cost: mean keys read n_kv·(L/stride)·d·b; scores n_q·(L/stride)·4 written, summed over the group; top-k; attention
-// 2·n_kv·budget·d·b. All in sequence. A new token is added to the mean keys that it completes.
-// Storage: 2·n_kv·L·d·b + n_kv·(L/stride)·d·b.
+// largest score of the runs that overlap it. The first blocks (`sink` tokens), the block in progress with those before
+// it that `recent` tokens fill, and the best others are attended to, ⌊budget/page⌋ in all. A context of at most
+// `dense_below` tokens is attended to in full. Cost: mean keys read n_kv·(L/stride)·d·b; scores n_q·(L/stride)·4
+// written, summed over the group; top-k; attention 2·n_kv·budget·d·b. All in sequence. A new token is added to the mean
+// keys that it completes. Storage: 2·n_kv·L·d·b + n_kv·(L/stride)·d·b.
 #include <algorithm>
 #include <cmath>
 
@@ -30,8 +30,10 @@ struct InfLlmSetting {
   // Number of mean keys of n tokens.
   std::int64_t means(std::int64_t n) const { return n < kernel ? 0 : (n - kernel) / stride + 1; }
   std::int64_t blocks(std::int64_t tokens) const { return (tokens + page - 1) / page; }
+  // Number of last blocks, which are read always: the one in progress, and those of the local window before it.
+  std::int64_t last() const { return blocks(recent) + 1; }
   // Number of blocks that are selected by score.
-  std::int64_t chosen() const { return budget / page - blocks(sink) - blocks(recent); }
+  std::int64_t chosen() const { return budget / page - blocks(sink) - last(); }
 };
 
 class InfLlmHead final : public HeadRetrieval {
@@ -83,7 +85,7 @@ class InfLlmHead final : public HeadRetrieval {
   }
 
   void choose(std::int64_t n, const std::vector<float>& scores, std::vector<std::int32_t>& out) {
-    const std::int64_t all = s_.blocks(n), begin = s_.blocks(s_.sink), end = all - s_.blocks(s_.recent);
+    const std::int64_t all = s_.blocks(n), begin = s_.blocks(s_.sink), end = all - s_.last();
     std::vector<float> of_blocks;
     for (std::int64_t b = begin; b < end; ++b) {
       // Runs from the first that ends after the block's start to the last that starts before its end.
@@ -163,7 +165,7 @@ const Fields<InfLlmSetting>& infllm_v2_fields() {
           .add(page_parameter(64), &S::page)
           .add(whole("sink", 64, "tokens", "first tokens, read always, as ⌈sink / page⌉ blocks"), &S::sink)
           .add(whole("recent", 2048, "tokens",
-                     "last tokens, read always, as ⌈recent / page⌉ blocks, the unfinished one included"),
+                     "last tokens, read always, as ⌈recent / page⌉ blocks, in addition to the block in progress"),
                &S::recent)
           .add(whole("kernel", 32, "tokens", "tokens per mean key", 1, 65536), &S::kernel)
           .add(whole("stride", 16, "tokens", "distance between the starts of two runs", 1, 65536), &S::stride)

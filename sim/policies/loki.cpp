@@ -110,7 +110,7 @@ class Loki final : public RetrievalBy<LokiHead, LokiSetting> {
     const auto dims = static_cast<double>(s_.dims_of(shape.model->head_dim));
     op = score_and_rank(shape, keys * dims * m.element, 2 * keys * m.group * dims, static_cast<double>(s_.budget), ops,
                         op);
-    ops.done(ops.attention(attention_over(shape, gathered_unit(shape)), {op}));
+    ops.done(ops.attention(attention_to_selected(shape, gathered_unit(shape)), {op}));
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t) const override {

@@ -254,8 +254,13 @@ class MagicPig final : public Policy {
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     const double queries = shape.batch * m.q_heads;
-    Kernel project{KernelClass::kScore, planes() * m.row() + queries * m.row(), queries * s_.tables * 4};
-    project.flops = 2 * queries * planes() * m.d;
+    // Products on tensor cores, whose signs become codes in the same kernel: a block has 64 vectors and 8 tables, and
+    // reads the directions of these again.
+    constexpr double kVectors = 64, kTables = 8;
+    const double blocks = std::ceil(queries / kVectors) * std::ceil(s_.tables / kTables);
+    const double rows_read = std::min(queries, kVectors) + std::min<double>(s_.tables, kTables) * s_.bits;
+    Kernel project{KernelClass::kReduce, blocks * rows_read * m.row(), queries * s_.tables * 4};
+    project.blocks = blocks, project.threads = 128, project.per_sm = 7;
     const OpId hashed = ops.compute(Kind::kScore, "hash queries", project, {ops.ready()});
     const OpId sent = send_to_host("codes and queries", queries * (s_.tables * 4 + m.row()), ops, hashed);
     const auto rows = static_cast<double>(shape.heads.size());

@@ -3,16 +3,16 @@
 //
 // Idea: neighbouring layers attend to the same tokens, so that a few filter layers, which attend to everything, can
 // select for the layers after them.
-// Layers: those before `first_filter` and the `filter_layers` filter layers, evenly spaced from it on, are dense; every
-// other layer uses the selection of the last filter layer before it.
-// Selection in each step: the filter layer's query weighs the prompt (softmax over the prompt alone; max_scores: none).
-// The maximum over all query heads ranks its tokens. Every head of the following layers attends to the best `budget` of
-// the prompt and to all generated tokens.
-// Cost of a filter layer: prompt keys read once more, n_kv·S·d·b, weights n_q·S·4 written and read, top-k; attention
-// over everything. In the following layers the CPU gathers the selected tokens' pairs, 2·n_kv·budget·d·b, which are
-// fetched while the layer before is computed; attention over them and the generated tokens.
-// Storage: HBM: the whole cache of dense and filter layers, generated tokens of the others, and the selected pairs of
-// one run of layers; DRAM: the prompt's pairs of the other layers.
+// Layers: those before `first_filter`, the `filter_layers` filter layers, evenly spaced from it on, and the
+// `wait_layers` after each of them, behind which the first fetch is hidden, are dense; every other layer uses the
+// selection of the last filter layer before it. Selection in each step: the filter layer's query weighs the prompt
+// (softmax over the prompt alone; max_scores: none). The maximum over all query heads ranks its tokens. Every head of
+// the following layers attends to the best `budget` of the prompt and to all generated tokens. Cost of a filter layer:
+// prompt keys read once more, n_kv·S·d·b, weights n_q·S·4 written and read, top-k; attention over everything. In the
+// following layers the CPU gathers the selected tokens' pairs, 2·n_kv·budget·d·b, which are fetched while the layer
+// before is computed; attention over them and the generated tokens. Storage: HBM: the whole cache of dense and filter
+// layers, generated tokens of the others, and the selected pairs of one run of layers; DRAM: the prompt's pairs of the
+// other layers.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -31,7 +31,7 @@ namespace {
 
 struct OmniSetting {
   std::int64_t budget = 0;
-  int first_filter = 0, filter_layers = 1;
+  int first_filter = 0, filter_layers = 1, wait_layers = 0;
   Group scores = Group::kMaxWeights;
   bool on_gpu = false;  // nothing is offloaded
 
@@ -166,7 +166,9 @@ class OmniKv final : public Policy {
   Role role(int layer, int layers) const {
     const std::vector<int> filters = s_.filters(layers);
     if (layer < s_.first_filter) return Role::kDense;
-    return std::find(filters.begin(), filters.end(), layer) != filters.end() ? Role::kFilter : Role::kFollows;
+    const auto next = std::upper_bound(filters.begin(), filters.end(), layer);
+    const int since = next == filters.begin() ? layer : layer - *(next - 1);  // layers since the last filter layer
+    return since == 0 ? Role::kFilter : since <= s_.wait_layers ? Role::kDense : Role::kFollows;
   }
 
   // Computes weights of the prompt's tokens, selects the best, and copies their numbers to the host.
@@ -220,7 +222,10 @@ const Fields<OmniSetting>& omnikv_fields() {
           .add(whole("first_filter", 2, "layers", "layers before the first filter layer, which are dense", 0, 1000),
                &S::first_filter)
           .add(whole("filter_layers", 3, "layers", "filter layers, evenly spaced", 1, 1000), &S::filter_layers)
-          .add(group_parameter({"max_weights", "max_scores"}), &S::scores)
+          .add(whole("wait_layers", 1, "layers", "dense layers after each filter layer", 0, 1000), &S::wait_layers)
+          .add(choice("group", {"max_weights", "max_scores"},
+                      "largest of all query heads of the layer: softmax weights, or scores"),
+               &S::scores)
           .add(choice("place", {"host", "gpu"}, "location of the prompt's pairs of the layers after filter layers"),
                &S::on_gpu);
   return all;
@@ -241,10 +246,12 @@ Descriptor describe_omnikv() {
   d.formulas = {
       "traffic per step: n_kv·S·d·b + 2·n_kv·L·d·b in a filter layer, 2·n_kv·(budget + T)·d·b in others, of which "
       "2·n_kv·budget·d·b from the host",
-      "storage: HBM 2·n_kv·L·d·b of dense and filter layers, 2·n_kv·(T + budget)·d·b of others, DRAM 2·n_kv·S·d·b"};
+      "storage: HBM 2·n_kv·L·d·b of dense, filter and wait layers, 2·n_kv·(T + budget)·d·b of others, DRAM "
+      "2·n_kv·S·d·b"};
   d.differences = {
       "filter layers are evenly spaced; the released ones are chosen by hand for each model (2, 8 and 18 of the 32 of "
       "Llama-3-8B)",
+      "one layer waits after each filter layer, as in the released examples; the released class waits for two",
       "a replay shows the layers after filter layers; if the trace lacks their filter layer, the captured layer "
       "nearest to it selects, and in a trace of one layer that layer itself, which is better than any other layer's "
       "selection",
@@ -254,7 +261,7 @@ Descriptor describe_omnikv() {
     return BudgetRule{.tokens = values.integer("budget"), .generated_on_top = true};
   };
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
-  d.uncompressed_layers = {"first_filter", "filter_layers"};
+  d.uncompressed_layers = {"first_filter", "filter_layers", "wait_layers"};
   d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
     return full_when_covered(std::make_unique<OmniKv>(omnikv_fields().read(values)));
   };

@@ -6,8 +6,9 @@
 // Index, for every KV head: the prompt between the first `sink` and last `recent` tokens in segments of `segment`
 // tokens, each clustered by direction into one cluster per `cluster_tokens` tokens; centroid c = mean key, v̄ = mean
 // value, n = size.
-// Selection in each step: softmax of q·c/√d over the clusters, summed over the group. The best ⌈retrieved·clusters⌉ are
-// read in full, with the sink, the recent tokens and all generated tokens; the next ⌈estimated·clusters⌉ are estimated.
+// Selection in each step: softmax of q·c/√d over the clusters, summed over the group. The best retrieved·clusters,
+// rounded and at least one, are read in full, with the sink, the recent tokens and all generated tokens; the next
+// estimated·clusters, rounded, are estimated.
 // Output: each estimated cluster counts as n tokens of key c and value v̄ in the softmax with the tokens that are read.
 // Pairs are in host memory; a GPU cache of the share `cache` of the clusters keeps the most recently used ones; missing
 // ones are fetched.
@@ -49,7 +50,7 @@ struct RetroSetting {
 };
 
 std::size_t share_of(double share, std::size_t clusters) {
-  return std::min(clusters, static_cast<std::size_t>(std::ceil(share * static_cast<double>(clusters) - 1e-9)));
+  return std::min(clusters, static_cast<std::size_t>(std::llround(share * static_cast<double>(clusters))));
 }
 
 // The clusters of one KV head.
@@ -134,7 +135,7 @@ class RetroHead {
     std::vector<float> scores(n);
     const std::vector<std::span<float>> views(rows.begin(), rows.end());
     reduce_group(Group::kSumWeights, views, scale(), scores);
-    const std::size_t read = share_of(s_.retrieved, n);
+    const std::size_t read = std::max<std::size_t>(1, share_of(s_.retrieved, n));
     std::vector<std::int32_t> order;
     ranking_.rank(scores, std::min(n, read + share_of(s_.estimated, n)), order);
     const auto end = order.begin() + static_cast<std::ptrdiff_t>(read);
@@ -347,11 +348,16 @@ Descriptor describe_retroinfer() {
   d.parameters = retroinfer_fields().parameters();
   d.formulas = {"traffic: n_kv·C·d·b + 2·n_kv·(estimated·C + read)·d·b per step, misses·2·d·b from the host",
                 "storage: HBM 2·n_kv·(C + cache·S + sink + recent + T)·d·b, DRAM 2·n_kv·S·d·b, C = S / cluster_tokens"};
-  d.differences = {"generated tokens stay in the steady zone; the released code clusters them 1024 at a time",
-                   "the cache is counted in clusters; the released one consists of blocks of equal size",
-                   "clusters are selected by the sum of softmax weights over the group; a cluster is estimated by its "
-                   "mean value alone",
-                   "look-ups in the mapping table on the CPU are part of the wait for the selected numbers"};
+  d.differences = {
+      "clusters start from keys drawn at random, are computed from the keys themselves, and each segment "
+      "is assigned alone; the released code starts from evenly spaced keys, subtracts the mean key first, "
+      "assigns all tokens anew at the end, and rounds the number of clusters to a multiple of 8 and of the "
+      "number of segments",
+      "generated tokens stay in the steady zone; the released code clusters them 1024 at a time",
+      "the cache is counted in clusters; the released one consists of blocks of equal size",
+      "clusters are selected by the sum of softmax weights over the group; a cluster is estimated by its "
+      "mean value alone",
+      "look-ups in the mapping table on the CPU are part of the wait for the selected numbers"};
   d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
     return std::make_unique<RetroInfer>(retroinfer_fields().read(values));
   };

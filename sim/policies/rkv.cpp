@@ -224,11 +224,13 @@ Descriptor describe_rkv() {
   d.formulas = {"traffic: 2·n_kv·N·d·b per step, budget < N ≤ budget + buffer",
                 "compression of n tokens: 2·n_kv·n²·d FLOP and 12·n_kv·n² bytes, every buffer-th step",
                 "storage: 2·n_kv·(budget + buffer)·d·b + n_q·window·d·b"};
-  d.differences = {"lambda is the released code's 0.07; the paper's experiments use 0.1",
-                   "a long prompt is compressed as soon as it has been read; the released code waits until a buffer of "
-                   "generated tokens is full, then also compares all tokens with each other",
-                   "a compression is charged in equal parts to the steps between two compressions, so that short "
-                   "replays include its share"};
+  d.differences = {
+      "lambda is the released code's 0.07; the paper's experiments use 0.1",
+      "a long prompt is compressed as soon as it has been read; the released code does so for its first sample "
+      "alone, and for later ones waits until a buffer of generated tokens is full, then also compares all "
+      "tokens with each other",
+      "a compression is charged in equal parts to the steps between two compressions, so that short "
+      "replays include its share"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     const RkvSetting s = rkv_fields().read(values);
     return BudgetRule{

@@ -4,8 +4,8 @@
 // Idea: a small gate, distilled from the model's own attention, predicts the blocks of keys that a query needs.
 // Selection in each step, per KV head: score of a block of `page` tokens = the largest softmax weight that a query head
 // of the group gives one of its tokens. The gate is trained to predict this weight, which represents the trained gate
-// here. The last block, and the best of the others, ⌊budget/page⌋ in all; if `threshold` is not 0, only those whose
-// share of the scores' sum is above it.
+// here. The best ⌊budget/page⌋ blocks, if `threshold` is not 0 only those whose share of the scores' sum is above it;
+// and the last block, which counts towards the budget only if it is among them.
 // Cost: the gate alone: queries of a group through one matrix of (group·d)·gate_dim; gate keys read,
 // n_kv·(L/page)·gate_dim·b; top-k; attention 2·n_kv·attended·d·b. A block that becomes full is pooled in three ways and
 // multiplied by a matrix of 3·d·gate_dim. All in sequence.
@@ -39,14 +39,13 @@ class SeerHead final : public HeadRetrievalBy<SeerSetting> {
     const std::vector<float> scores = score(t, n);
     const auto last = static_cast<std::int32_t>(scores.size()) - 1;
     std::vector<std::int32_t> blocks;
-    ranking_.select(std::span(scores).first(scores.size() - 1), static_cast<std::size_t>(s_.budget / s_.page - 1),
-                    blocks);
+    ranking_.select(scores, static_cast<std::size_t>(s_.budget / s_.page), blocks);
     double sum = 0;
     for (const float x : scores) sum += static_cast<double>(x);
     std::erase_if(blocks, [&](std::int32_t b) {
       return s_.threshold > 0 && static_cast<double>(scores[static_cast<std::size_t>(b)]) <= s_.threshold * sum;
     });
-    blocks.push_back(last);
+    if (blocks.empty() || blocks.back() != last) blocks.push_back(last);
     out[0].counts.scored = static_cast<std::int64_t>(scores.size());
     append_page_tokens(blocks, static_cast<int>(s_.page), 0, n, out[0].attended);
     for (std::int32_t& i : out[0].attended) i = tokens_.position(i);
@@ -129,7 +128,9 @@ const Fields<SeerSetting>& seer_attention_fields() {
   using S = SeerSetting;
   static const Fields<S> all =
       Fields<S>()
-          .add(budget_parameter("largest number of tokens attended to per KV head", 4096), &S::budget)
+          .add(
+              budget_parameter("largest number of tokens selected per KV head, to which the last block is added", 4096),
+              &S::budget)
           .add(page_parameter(64), &S::page)
           .add(real("threshold", 0,
                     "share of the scores' sum that a block must exceed to be read, even if the budget covers all; 0: "
@@ -160,7 +161,7 @@ Descriptor describe_seer_attention() {
   d.paper = "Gao et al., SeerAttention-R, 2025 (arXiv 2506.08889)";
   d.parameters = seer_attention_fields().parameters();
   d.budget_counts = BudgetRule::Counts::kAttended;
-  d.budget_convention = "at most ⌊budget / page⌋ blocks per KV head, including the last one";
+  d.budget_convention = "at most ⌊budget / page⌋ blocks per KV head, and the last one";
   d.formulas = {"traffic: n_kv·(L/page)·g·b + n_q·d·g·b + 2·n_kv·budget·d·b per step, g = gate_dim",
                 "storage: 2·n_kv·L·d·b + n_kv·(L/page)·g·b + n_kv·(group + 3)·d·g·b"};
   d.differences = {
@@ -171,7 +172,9 @@ Descriptor describe_seer_attention() {
       "rotary embedding of the gate's queries and keys is not charged"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     const SeerSetting s = seer_attention_fields().read(values);
+    // The last block, of any length, comes on top unless it is selected.
     BudgetRule rule = chooses(s.budget, s.budget / s.page * s.page, s.page - 1, lengths.prompt_tokens);
+    rule.extra = s.page, rule.slack += s.page;
     if (s.threshold > 0) rule.slack = BudgetRule::kAny;
     return rule;
   };

@@ -59,7 +59,10 @@ class StreamingLlm final : public Policy {
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
-    ops.done(ops.attention(attention_over(shape, 0), {ops.ready()}));
+    const bool drops = ops.unfused() && std::ranges::any_of(shape.sequences, [this](const Sequence& sequence) {
+                         return sequence.tokens > s_.budget;
+                       });
+    ops.done(ops.attention(attention_over(shape, 0), {drops ? rebuild(shape, ops) : ops.ready()}));
   }
 
   // In blocks, tokens that left the window are evicted before the next block.
@@ -73,6 +76,24 @@ class StreamingLlm final : public Policy {
   Growth growth(const Lengths&) const override { return {.fill = s_.budget}; }
 
  private:
+  // mit-han-lab/streaming-llm: kv_cache.py joins the sink and the window to a new tensor in every step, and
+  // pos_shift/modify_llama.py rotates all keys to their positions within it.
+  static OpId rebuild(const DecodeLayer& shape, LayerOps& ops) {
+    const double keys = shape.sum(&HeadCounts::attended) * Dims(*shape.model).row();
+    OpId op = ops.ready();
+    const auto pass = [&](const char* label, double read, double write, KernelClass cls = KernelClass::kElementwise) {
+      op = ops.compute(Kind::kIndex, label, Kernel{cls, read, write}, {op});
+    };
+    pass("join sink and window", keys, keys, KernelClass::kConcatenate);  // of keys, then of values
+    pass("join sink and window", keys, keys, KernelClass::kConcatenate);
+    pass("keys x cos", keys, keys);
+    pass("negate half", keys / 2, keys / 2);
+    pass("join halves", keys, keys, KernelClass::kConcatenate);
+    pass("rotated x sin", keys, keys);
+    pass("sum of both", 2 * keys, keys);
+    return op;
+  }
+
   StreamingSetting s_;
 };
 
@@ -114,7 +135,10 @@ Descriptor describe_streaming_llm() {
   d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention = "sink + recent, including the current token";
   d.formulas = {"traffic: 2·n_kv·min(L, sink + recent)·d·b per step", "storage: 2·n_kv·min(L, sink + recent)·d·b"};
-  d.differences = {"keys stay at their own positions; the original re-rotates them to positions within the cache"};
+  d.differences = {
+      "keys stay at their own positions; the original re-rotates them to positions within the cache, which is charged "
+      "in "
+      "frameworks that launch operators one by one"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     return BudgetRule{.tokens = read_streaming(values).budget, .counts = BudgetRule::Counts::kRetained};
   };

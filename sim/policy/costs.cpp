@@ -48,6 +48,18 @@ DecodeAttention attention_over(const DecodeLayer& shape, double unit_bytes) {
   return work;
 }
 
+DecodeAttention attention_to_selected(const DecodeLayer& shape, double unit_bytes) {
+  DecodeAttention work = attention_over(shape, unit_bytes);
+  if (!shape.per_query_head) return work;
+  for (std::size_t i = 0; i < shape.sequences.size(); ++i) {
+    const auto reads_all = [&](const HeadCounts& head) { return head.attended >= shape.sequences[i].tokens; };
+    if (!std::ranges::all_of(shape.heads_of(i), reads_all)) return work;
+  }
+  work.group = Dims(*shape.model).group;
+  work.rows /= work.group, work.tokens /= work.group, work.converted /= work.group;
+  return work;
+}
+
 double gathered_unit(const DecodeLayer& shape) {
   const double runs = shape.sum(&HeadCounts::attended_runs);
   const double tokens = shape.sum(&HeadCounts::attended);
@@ -77,7 +89,9 @@ OpId score_and_rank(const DecodeLayer& shape, double read_bytes, double flops, d
     if (reduction == Reduction::kSoftmax) {
       // One block holds the group's rows of a KV head, since a weight depends on the whole row.
       reduce.flops *= kSoftmaxReads;
+      constexpr double kShort = 512, kThreads = 256;  // a short row occupies half a block's threads
       reduce.blocks = rows, reduce.passes = kSoftmaxReads;
+      if (scored / rows <= kShort) reduce.threads = kThreads;
     }
     op = ops.kernel(lane, Kind::kScore, "reduce over group", reduce, {op});
   }
@@ -97,6 +111,9 @@ OpId summarise_pages(const PrefillLayer& shape, std::int64_t tokens, int page, L
   const double written = shape.batch * m.kv_heads * pages * 2 * m.d * summary_element(*shape.model, format);
   Kernel work{KernelClass::kReduce, read, written};
   work.flops = 2 * read / m.element;  // a comparison for the minimum and one for the maximum
+  // A warp for each page of a KV head, eight in a block; registers allow an SM six of these.
+  constexpr double kWarps = 8;
+  work.blocks = std::ceil(shape.batch * m.kv_heads * pages / kWarps), work.threads = 32 * kWarps, work.per_sm = 6;
   return ops.compute(Kind::kIndex, "page summaries", work, {after});
 }
 

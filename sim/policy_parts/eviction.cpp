@@ -143,6 +143,35 @@ void rank_and_compact(const config::Model& model, double lists, double ranked, s
   rank_and_compact(model, lists, lists, ranked, stay, stay, ops, after);
 }
 
+namespace {
+
+// Python code drops a token by copying all others. FMInference/H2O, utils_real_drop/modify_llama.py: top-k and sort of
+// the totals, positions of the window joined to them, and a mask, whose sum the host needs for each tensor indexed with
+// it: keys, values and totals. schwartz-lab-NLP/TOVA gathers keys and values by the indices of a top-k.
+void drop_by_operators(const DecodeLayer& shape, bool by_mask, double lists, LayerOps& ops, OpId after) {
+  constexpr int kMaskOperators = 6;  // range, repetition, join, zeros, scatter, conversion
+  const Dims m(*shape.model);
+  const double held = shape.sum(&HeadCounts::attended), rows = shape.batch * lists;
+  const double each = held / static_cast<double>(shape.heads.size());
+  OpId op = ops.compute(Kind::kTopK, "tokens to keep", TopK{rows, each, each - 1, kScoreBytes}, {after});
+  const double ids = rows * each * kIndexBytes;
+  for (int i = 0; by_mask && i < kMaskOperators; ++i) {
+    op = ops.compute(Kind::kIndex, "mask of kept tokens", Kernel{KernelClass::kElementwise, ids, ids}, {op});
+  }
+  const double keys = held * m.row();
+  const auto copy = [&](const char* label, double bytes) {
+    if (by_mask) op = ops.host(Lane::kHost, Kind::kSync, "sum of the mask", HostCall::kItemSync, 1, {op});
+    Kernel kept{KernelClass::kGather, bytes, bytes};
+    kept.unit_bytes = m.row();
+    op = ops.compute(Kind::kIndex, label, kept, {op});
+  };
+  copy("kept keys", keys);
+  copy("kept values", keys);
+  if (by_mask) copy("kept totals", held * kScoreBytes);
+}
+
+}  // namespace
+
 void attend_and_evict(const DecodeLayer& shape, bool accumulates, double lists, LayerOps& ops) {
   const Dims m(*shape.model);
   const double held = shape.sum(&HeadCounts::attended), evicted = shape.sum(&HeadCounts::evicted);
@@ -155,7 +184,9 @@ void attend_and_evict(const DecodeLayer& shape, bool accumulates, double lists, 
   Kernel reduce{KernelClass::kReduce, weights + (accumulates ? totals : 0), totals};
   reduce.flops = weights / kScoreBytes;
   op = ops.compute(Kind::kScore, accumulates ? "add weights" : "reduce weights", reduce, {op});
-  if (evicted > 0) evict_least(shape, shape.batch * lists, ops, op);
+  if (evicted <= 0) return;
+  if (ops.unfused()) return drop_by_operators(shape, accumulates, lists, ops, op);
+  evict_least(shape, shape.batch * lists, ops, op);
 }
 
 void evict_least(const DecodeLayer& shape, double rows, LayerOps& ops, OpId after) {

@@ -10,6 +10,7 @@ class ForwardedOps : public LayerOps {
   explicit ForwardedOps(LayerOps& ops) : ops_(ops) {}
   OpId ready() const override { return ops_.ready(); }
   OpId ready_before() const override { return ops_.ready_before(); }
+  bool unfused() const override { return ops_.unfused(); }
   OpId kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) override {
     return ops_.kernel(lane, kind, label, work, after);
   }

@@ -138,6 +138,8 @@ void attend_and_merge(const DecodeLayer& shape, LayerOps& ops, OpId queries_left
                              copy_of(Direction::kHostToDevice, 1, outputs, Lane::kHost), {cpu_done});
   Kernel merge{KernelClass::kElementwise, 2 * outputs, shape.batch * m.q_heads * m.row()};
   merge.flops = 4 * shape.batch * m.q_heads * m.d;
+  // A block for each query head, a thread for each dimension; registers allow an SM twelve of these.
+  merge.blocks = shape.batch * m.q_heads, merge.threads = m.d, merge.per_sm = 12;
   ops.done(ops.compute(Kind::kAttention, "merge", merge, {on_gpu, back}));
 }
 

@@ -100,13 +100,15 @@ graph::Traffic traffic_of(const std::vector<LayerResult>& layers, const policy::
 
 }  // namespace
 
-std::optional<policy::PromptAttention> prompt_attention(std::span<const LayerCounts> layers) {
+std::optional<policy::PromptAttention> prompt_attention(std::span<const LayerCounts> layers, int first) {
   std::vector<double> density, mass;
+  bool sparse = false;
   for (const LayerCounts& layer : layers) {
-    if (!layer.prompt.sparse) continue;
+    if (layer.layer < first) continue;
     density.push_back(layer.prompt.density), mass.push_back(layer.prompt.recall_mass);
+    sparse = sparse || layer.prompt.sparse;
   }
-  if (density.empty()) return {};
+  if (!sparse) return {};
   return policy::PromptAttention{true, mean(density), mean(mass)};
 }
 

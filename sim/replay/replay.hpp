@@ -41,8 +41,9 @@ struct LayerCounts {
   }
 };
 
-// Sparse attention over the prompt: means over the layers that are sparse; none if no layer is.
-std::optional<policy::PromptAttention> prompt_attention(std::span<const LayerCounts> layers);
+// Sparse attention over the prompt: means over the captured layers from `first` of the model on, of which dense ones
+// compute everything; none if no layer is sparse.
+std::optional<policy::PromptAttention> prompt_attention(std::span<const LayerCounts> layers, int first = 0);
 
 // One step's selection; step −1 contains what is resident after prefill.
 struct StepSelection {

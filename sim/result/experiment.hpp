@@ -29,6 +29,7 @@ struct OutOfMemory {
 
 struct PoolUse {
   double capacity = 0, peak = 0;   // bytes
+  double uncounted = 0;            // largest number of bytes that may be in use in addition
   std::vector<OwnedBytes> owners;  // bytes at the peak, largest first
   double capacity_spread = 0;      // half-width of the capacity's interval, bytes
   Origin capacity_origin = Origin::kExact;
@@ -64,6 +65,10 @@ inline constexpr const char* kTemporaries = "activations";
 // Half-width of the uncertainty of activations and attention scores, as a share. An assumption for lack of
 // measurements: which operands are live at once depends on the framework, and its allocator keeps freed blocks.
 inline constexpr double kTemporarySpread = 0.4;
+// Share of a peak by which frameworks that launch operators one by one may use more: results of operators that are live
+// together for a moment, and blocks of PyTorch's allocator that are larger than what they hold. Published peaks of
+// transformers are up to 12 % above the tensors that are counted.
+inline constexpr double kUncountedUnfused = 0.12;
 
 // The times on one of several traces, in their order, used to compare experiments on the same traces text by text.
 struct TraceTimes {

@@ -21,7 +21,9 @@ constexpr double kEstimatedShare = 0.05;
 // An origin counts from this share of the time on.
 constexpr double kOriginShare = 0.05;
 
-bool is_estimate(const PoolUse& use) { return use.peak > 0 && temporary_bytes(use) >= kEstimatedShare * use.peak; }
+bool is_estimate(const PoolUse& use) {
+  return use.peak > 0 && (use.uncounted > 0 || temporary_bytes(use) >= kEstimatedShare * use.peak);
+}
 
 // Converts the name of an owner for formulas: "low-rank keys" is low_rank_keys.
 std::string as_name(std::string text) {
@@ -295,7 +297,7 @@ double peak_shifted(const PoolUse& use, Direction direction) {
 
 Interval peak_interval(const PoolUse& use) {
   if (!is_estimate(use)) return {use.peak, use.peak};
-  return {peak_shifted(use, Direction::kShorter), peak_shifted(use, Direction::kLonger)};
+  return {peak_shifted(use, Direction::kShorter), peak_shifted(use, Direction::kLonger) + use.uncounted};
 }
 
 }  // namespace kvcast::result

@@ -41,7 +41,7 @@ const evidence::Predictor& ScoreModel::evidence() const {
 }
 
 std::optional<result::TaskScore> task_score(const ScoreModel& model, const replay::ReplayResult& replay) {
-  const auto prompt = replay::prompt_attention(replay.layers);
+  const auto prompt = replay::prompt_attention(replay.layers, replay.dense_layers);
   const replay::TargetRecall targets = after_sparse_prompt(replay.targets, prompt ? prompt->recall_mass : 1);
   double recall = 0, least = 1;
   int steps = 0;

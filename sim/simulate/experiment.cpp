@@ -140,6 +140,7 @@ class Simulation {
         use.capacity_origin = usual_.model.capacity_origin(pool);
         if (peak.peak_bytes <= use.peak) return;
         use.peak = peak.peak_bytes, use.owners = name_owners(peak.owners, names);
+        use.uncounted = lowered_.framework.unfused && peak.pool == 0 ? result::kUncountedUnfused * use.peak : 0;
       };
       raise(peak.pool == 0 ? result_.hbm : result_.dram);
       if (peak.pool == 0 && decoding_) raise(result_.decode_hbm);

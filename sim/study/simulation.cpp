@@ -51,7 +51,7 @@ result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::
   accuracy.recall_mass_mean = p.recall_mass_mean, accuracy.recall_mass_p10 = p.recall_mass_p10;
   accuracy.output_error_mean = p.output_error_mean, accuracy.topk_overlap_mean = p.topk_overlap_mean;
   accuracy.attended_mean = p.attended_mean;
-  if (const auto prompt = replay::prompt_attention(replayed.layers)) {
+  if (const auto prompt = replay::prompt_attention(replayed.layers, replayed.dense_layers)) {
     accuracy.prompt_density = prompt->density;
     accuracy.prompt_recall_mass_mean = std::min(1.0, prompt->recall_mass);  // rounding
   }
@@ -217,7 +217,7 @@ class PointSimulation {
     // What would be allocated later is not known; what is there already must at least fit.
     const result::PoolUse& pool = e.oom->pool == "hbm" ? e.hbm : e.dram;
     const double bytes = e.oom->in_use + e.oom->requested;
-    const double temporary = (result::temporary_bytes({0, 0, e.oom->owners}) +
+    const double temporary = (result::temporary_bytes({.owners = e.oom->owners}) +
                               (result::is_temporary(e.oom->requested_for) ? e.oom->requested : 0)) *
                              result::kTemporarySpread;
     return bytes - std::max(pool.capacity_spread, temporary) <= pool.capacity;

@@ -63,6 +63,11 @@ Case judge(const Claim& claim, const Records& records) {
     if (!c.cost_low) c.cost_low = interval->low, c.cost_high = interval->high;
     raise(c, interval->low), raise(c, interval->high);
   }
+  const bool bracketed = c.verdict == Verdict::kBracketed && !is_telling(c);
+  if (bracketed || c.verdict == Verdict::kUnanswered) {
+    c.verdict = Verdict::kUnanswered;
+    append(c.note, "The bounds contain the value, but are more than a factor of four apart");
+  }
   return c;
 }
 

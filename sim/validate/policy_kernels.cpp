@@ -1,6 +1,6 @@
-// No number of a profile is fitted to these kernels, but for the softmax over pages: they are priced by class, bytes,
-// operations and the blocks that they are launched with, so their errors show how accurate a policy's time is if its
-// kernel was not measured. Blocks that an SM holds follow from registers per thread, as nvcc 13.0 reports for sm_90a.
+// No number of a profile is fitted to these kernels, but for the softmax over pages: the work that the policies
+// themselves state (policy_works.hpp) is priced by class, bytes, operations and blocks, so the errors show how accurate
+// a policy's time is if its kernel was not measured.
 #include "validate/policy_kernels.hpp"
 
 #include <fmt/format.h>
@@ -16,8 +16,8 @@
 #include "config/find.hpp"
 #include "engine/engine.hpp"
 #include "hardware/cost_model.hpp"
-#include "policy/costs.hpp"
 #include "simulate/timed.hpp"
+#include "validate/policy_works.hpp"
 #include "validate/transfer.hpp"
 
 namespace kvcast::validate {
@@ -27,145 +27,8 @@ using calibrate::Row;
 using graph::Kernel;
 using graph::KernelClass;
 
-constexpr double kHalf = 2, kId = 4, kSingle = 4;  // bytes of a number
-constexpr double kDim = 128;                       // head dimension of benchmarks without such an axis
 constexpr const char* kKernelsProgram = "kvcast-kernels";
-constexpr double kKernelMedian = 10, kKernelP90 = 30;
-
-// A kernel whose blocks and their threads are those that its benchmark launches.
-Kernel with_blocks(Kernel kernel, double blocks, double threads, double per_sm = 0, double passes = 1) {
-  kernel.blocks = blocks, kernel.threads = threads, kernel.per_sm = per_sm, kernel.passes = passes;
-  return kernel;
-}
-
-graph::DecodeAttention attention(double rows, double group, double tokens, double dim, double unit) {
-  graph::DecodeAttention work;
-  work.rows = rows, work.group = group, work.head_dim = dim;
-  work.tokens = rows * tokens, work.longest = tokens, work.unit_bytes = unit;
-  return work;
-}
-
-std::vector<graph::Work> sparse_attention(const Row& row) {
-  const double dim = row.number("dim");
-  graph::DecodeAttention work = attention(row.number("batch") * row.number("kv_heads"), row.number("group"),
-                                          row.number("tokens"), dim, row.number("page") * dim * kHalf);
-  if (!row.flag("consistent")) work.kv_reads = work.group;
-  return {work};
-}
-
-// Codes of 2 bits, plus a scale and a minimum in half precision for every 32 numbers.
-std::vector<graph::Work> kivi_attention(const Row& row) {
-  constexpr double kBytes = 2.0 / 8 + 2 * kHalf / 32, kUnpack = 4;
-  graph::DecodeAttention work =
-      attention(row.number("batch") * row.number("kv_heads"), row.number("group"), row.number("context"), kDim, 0);
-  work.element_bytes = kBytes, work.unpack_flops = kUnpack * 2 * work.tokens * kDim;
-  return {work};
-}
-
-// Scores over a few dimensions, for each query head.
-std::vector<graph::Work> dim_score(const Row& row) {
-  const double n = row.number("n"), heads = row.number("kv_heads"), columns = n * heads;
-  const double r = row.number("r"), group = row.number("group");
-  Kernel score{KernelClass::kScore, columns * r * kHalf, columns * group * kSingle, 2 * columns * group * r};
-  policy::score_by_dimension(score, heads, n);
-  return {score};
-}
-
-std::vector<graph::Work> keydiff(const Row& row) {
-  const double keys = row.number("tokens") * row.number("kv_heads"), bytes = keys * kDim * kHalf;
-  return {Kernel{KernelClass::kReduce, bytes, 0, 3 * keys * kDim},
-          Kernel{KernelClass::kScore, bytes, keys * kSingle, 4 * keys * kDim}};
-}
-
-// Logits of the window's queries are written with their maximum and sum in each block of 64 tokens; these are joined
-// for each row; weights are summed over window, group and the pooling kernel's columns.
-std::vector<graph::Work> snapkv_score(const Row& row) {
-  constexpr double kTile = 64, kColumns = 256;
-  const double heads = row.number("kv_heads"), tokens = row.number("tokens"), keys = heads * tokens;
-  const double rows = row.number("window") * row.number("group"), logits = keys * rows;
-  const double inner = kColumns - 2 * std::floor(row.number("pool") / 2), tiles = std::ceil(tokens / kTile);
-  return {with_blocks({KernelClass::kScore, keys * kDim * kHalf, logits * kSingle}, heads * tiles, 128, 7),
-          with_blocks({KernelClass::kReduce, heads * rows * tiles * 2 * kSingle, heads * rows * 2 * kSingle},
-                      heads * rows, 32, 32),
-          with_blocks({KernelClass::kReduce, logits * kSingle, keys * kSingle, 5 * logits},
-                      heads * std::ceil(tokens / inner), 256)};
-}
-
-std::vector<graph::Work> page_summary(const Row& row) {
-  constexpr double kWarps = 8;  // of a block, one for a page of a KV head
-  const double heads = row.number("kv_heads"), page = row.number("page"), tokens = row.number("tokens");
-  const double read = tokens * heads * row.number("dim") * kHalf;
-  return {with_blocks({KernelClass::kReduce, read, 2 * read / page, read},
-                      std::ceil(std::floor(tokens / page) * heads / kWarps), 32 * kWarps, 6)};
-}
-
-std::vector<graph::Work> query_similarity(const Row& row) {
-  const double rows = row.number("batch") * row.number("kv_heads");
-  const double numbers = 2 * rows * row.number("group") * row.number("dim");
-  return {Kernel{KernelClass::kReduce, numbers * kHalf, 2 * rows * kSingle, 3 * numbers}};
-}
-
-std::vector<graph::Work> lse_merge(const Row& row) {
-  const double rows = row.number("rows"), dim = row.number("dim"), parts = rows * row.number("parts");
-  return {with_blocks({KernelClass::kReduce, parts * (dim + 1) * kSingle, rows * dim * kHalf, 3 * parts * dim}, rows,
-                      dim, 12)};
-}
-
-// Scores of pages, then for each query head the softmax over them, then the mean over the group: three passes.
-std::vector<graph::Work> page_softmax(const Row& row) {
-  constexpr double kPasses = 3;
-  const double pages = row.number("pages") * row.number("kv_heads"), scores = pages * row.number("group");
-  return {Kernel{KernelClass::kScore, pages * 2 * row.number("dim") * kHalf, scores * kSingle, row.of_work("flops")},
-          with_blocks({KernelClass::kReduce, scores * kSingle, pages * kSingle, kPasses * scores},
-                      row.number("kv_heads"), row.number("pages") <= 512 ? 256 : 512, 0, kPasses)};
-}
-
-// Projections onto random directions on tensor cores, whose signs become codes in the same kernel: a block has 64
-// vectors and 8 tables, and reads the directions of these again from the L2.
-std::vector<graph::Work> lsh_hash(const Row& row) {
-  constexpr double kVectors = 64, kTables = 8;
-  const double vectors = row.number("vectors"), tables = row.number("tables"), bits = row.number("bits");
-  const double blocks = std::ceil(vectors / kVectors) * std::ceil(tables / kTables);
-  const double rows = std::min(vectors, kVectors) + kTables * bits;
-  return {
-      with_blocks({KernelClass::kReduce, blocks * rows * kDim * kHalf, vectors * tables * kSingle}, blocks, 128, 7)};
-}
-
-std::vector<graph::Work> centroid_recall(const Row& row) {
-  const double heads = row.number("kv_heads"), scored = heads * row.number("group") * row.number("centroids");
-  return {Kernel{KernelClass::kScore, scored * kDim * kHalf, scored * kSingle, 2 * scored * kDim},
-          graph::TopK{heads, row.number("centroids"), row.number("probes"), kSingle},
-          with_blocks({KernelClass::kGather, row.of_work("ids") * kId, row.of_work("ids") * kId}, heads, 256)};
-}
-
-// A block rebuilds 64 tokens: it gathers their rows of one factor, multiplies them by a head's other factor, which each
-// block reads, and applies the rotation.
-std::vector<graph::Work> key_rebuild(const Row& row) {
-  constexpr double kTokens = 64;
-  const double heads = row.number("kv_heads"), selected = row.number("selected"), rank = row.number("rank");
-  const double blocks = heads * std::ceil(selected / kTokens), tokens = heads * selected;
-  const double factors = (tokens + blocks * kDim) * rank * kHalf, angles = tokens * kDim * kSingle;
-  return {
-      with_blocks({KernelClass::kReduce, factors + angles, tokens * kDim * kHalf, 3 * tokens * kDim}, blocks, 128, 4)};
-}
-
-struct Known {
-  const char* bench;
-  std::vector<graph::Work> (*works)(const Row&);
-  const char* used_by;
-};
-constexpr Known kKnown[] = {{"sparse_attention", sparse_attention, "every policy that attends to a selection"},
-                            {"kivi_attention", kivi_attention, "KIVI"},
-                            {"dim_score", dim_score, "SparQ, Loki, RocketKV"},
-                            {"keydiff", keydiff, "KeyDiff"},
-                            {"snapkv_score", snapkv_score, "SnapKV and its relatives"},
-                            {"page_summary", page_summary, "Quest, ArkVale, FreeKV"},
-                            {"query_similarity", query_similarity, "FreeKV"},
-                            {"lse_merge", lse_merge, "MagicPIG, CTkvr, RetrievalAttention"},
-                            {"lsh_hash", lsh_hash, "MagicPIG"},
-                            {"page_score", page_softmax, "FreeKV, ShadowKV"},
-                            {"centroid_recall", centroid_recall, "CTkvr"},
-                            {"key_rebuild", key_rebuild, "ShadowKV"}};
+constexpr double kKernelMedian = 10, kKernelP90 = 40;
 
 Case measured(const Row& row, const std::string& quantity, double seconds) {
   Case c;
@@ -177,12 +40,12 @@ Case measured(const Row& row, const std::string& quantity, double seconds) {
   return c;
 }
 
-Case case_of(const Row& row, const Known& known, const hardware::CostModel& model, double between_events) {
+Case case_of(const Row& row, const PolicyWork& work, const hardware::CostModel& model, double between_events) {
   Case c = measured(row, "kernel time", std::max(0.1 * row.seconds, row.seconds - between_events));
-  c.rests_on = fmt::format("the class, bytes, operations and blocks of the work that {} states", known.used_by);
+  c.rests_on = fmt::format("the class, bytes, operations and blocks of the work that {} states", work.used_by);
   double seconds = 0, spread = 0;
-  for (const graph::Work& work : known.works(row)) {
-    const hardware::Cost cost = model.cost(work, graph::Lane::kCompute);
+  for (const graph::Work& part : work.works) {
+    const hardware::Cost cost = model.cost(part, graph::Lane::kCompute);
     seconds += cost.alone, spread += cost.alone * static_cast<double>(cost.uncertainty);
     c.origin = std::max(c.origin.value_or(cost.origin), cost.origin);
   }
@@ -271,10 +134,11 @@ void add(const Measured& from, Suite& suite) {
       continue;
     }
     const bool fitted = row.bench == "page_score" && row.word("reduce") == "group_max";
-    const auto known = std::ranges::find_if(kKnown, [&](const Known& one) { return row.bench == one.bench; });
     // Small kernels are only measured back to back.
-    if (fitted || known == std::end(kKnown) || (row.mode != "cold" && row.bench != "query_similarity")) continue;
-    Case& c = suite.cases.emplace_back(case_of(row, *known, model, between_events));
+    if (fitted || (row.mode != "cold" && row.bench != "query_similarity")) continue;
+    const auto work = policy_work(row);
+    if (!work) continue;
+    Case& c = suite.cases.emplace_back(case_of(row, *work, model, between_events));
     c.source = source;
     // gpu.block_bandwidth was chosen from the H200's rows of the softmax over pages.
     judge(c, from.in_view && row.bench == "page_score");

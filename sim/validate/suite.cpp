@@ -172,13 +172,19 @@ std::optional<double> relative_error(const Case& c) {
   return *c.predicted / *c.expected - 1;
 }
 
+bool is_telling(const Case& c) {
+  constexpr double kWidest = 4;
+  return c.low && c.high && *c.low > 0 && *c.high <= kWidest * *c.low;
+}
+
 Verdict verdict_of(const Case& c, bool readings) {
   if (!c.predicted) return Verdict::kUnanswered;
   if (!c.expected) return Verdict::kUnmeasured;
   const double slack = (c.tolerance + kRounding) * std::abs(*c.expected);
   if (std::abs(*c.predicted - *c.expected) <= slack) return c.held_out ? Verdict::kAgrees : Verdict::kFitted;
   const bool spanned = c.low && c.high && *c.low - slack <= *c.expected && *c.expected <= *c.high + slack;
-  return readings && spanned ? Verdict::kBracketed : Verdict::kOff;
+  if (!readings || !spanned) return Verdict::kOff;
+  return is_telling(c) ? Verdict::kBracketed : Verdict::kUnanswered;
 }
 
 void judge(Case& c, bool chosen_from) {

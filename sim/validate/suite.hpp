@@ -17,10 +17,10 @@ namespace kvcast::validate {
 
 enum class Verdict : unsigned char {
   kAgrees,      // within the case's tolerance
-  kBracketed,   // the setting is under-specified; its readings span the expected value
+  kBracketed,   // the setting is under-specified; its readings span the expected value, within a factor of four
   kFitted,      // within tolerance, with a parameter that was fitted to this value
   kOff,         // none of the above
-  kUnanswered,  // no model here can answer; the note says why
+  kUnanswered,  // no model here can answer, and the note says why; or the bounds are too wide to say anything
   kUnmeasured,  // to be measured on a machine that is not available
 };
 std::string_view verdict_name(Verdict verdict);
@@ -53,9 +53,12 @@ struct Case {
 // predicted / expected − 1; empty if either is missing or the expected value is zero.
 std::optional<double> relative_error(const Case& c);
 
+// Returns whether the bounds are narrow enough to say something: high is at most four times low.
+bool is_telling(const Case& c);
+
 // The verdict by the numbers: agrees within tolerance; otherwise bracketed if low ≤ expected ≤ high, with bounds
-// widened by the tolerance, and `readings` says that the bounds are readings of an under-specified setting; fitted
-// instead of agrees if the case is not held out.
+// widened by the tolerance, and `readings` says that the bounds are readings of an under-specified setting, or
+// unanswered if these bounds are not telling; fitted instead of agrees if the case is not held out.
 Verdict verdict_of(const Case& c, bool readings);
 
 // Marks a case from which a parameter was chosen, which is then not held out, and sets its verdict by the numbers.

@@ -142,7 +142,7 @@ def infllm_v2(t: Trace, p: dict) -> Log:
         weights = softmax(queries @ means.T / np.sqrt(t.d)).sum(axis=0) if len(starts) else np.array([])
         blocks = range(-(-length // page))
         scores = np.array([weights[(starts < (c + 1) * page) & (starts + kernel > c * page)].max(initial=0) for c in blocks])
-        always = [c for c in blocks if c * page < p['sink'] or min(length, (c + 1) * page) > length - p['recent']]
+        always = [c for c in blocks if c * page < p['sink'] or c >= len(blocks) - 1 - -(-p['recent'] // page)]
         log.add(layer, step, name, tokens_of(among(always, scores, p['budget'] // page), page, length))
     return log
 
@@ -159,11 +159,11 @@ def seer_attention(t: Trace, p: dict) -> Log:
         scores = np.array([weights[i:i + page].max() for i in range(0, length, page)])
         last = len(scores) - 1
         everything = p['budget'] >= length and not p['threshold']
-        chosen = among([last], scores, len(scores) if everything else p['budget'] // page)
+        chosen = best(scores, len(scores) if everything else p['budget'] // page)
         if p['threshold']:
             see_near(scores, p['threshold'] * scores.sum())
-            chosen = [c for c in chosen if c == last or scores[c] > p['threshold'] * scores.sum()]
-        log.add(layer, step, name, tokens_of(chosen, page, length))
+            chosen = [c for c in chosen if scores[c] > p['threshold'] * scores.sum()]
+        log.add(layer, step, name, tokens_of(sorted({*chosen, last}), page, length))
     return log
 
 
@@ -201,10 +201,10 @@ def fewest(weights: np.ndarray, share: float) -> list:
     return best(weights, min(int((sums < share).sum()) + 1, len(weights)))
 
 
-def indexed(t: Trace, p: dict, layer: int, head: int, length: int) -> list:
-    """Selects by the sum of the weights of the KV head's queries, which an indexer is trained to match."""
-    keys = t.keys[layer][head][:length]
-    return best(softmax(t.q(layer, head, length - 1) @ keys.T / np.sqrt(t.d)).sum(axis=0), p['budget'])
+def indexed(t: Trace, p: dict, layer: int, length: int) -> list:
+    """Selects by the sum of the weights of all queries of the layer, which an indexer is trained to match."""
+    weights = [softmax(t.q(layer, head, length - 1) @ t.keys[layer][head][:length].T / np.sqrt(t.d)) for head in range(t.n_kv)]
+    return best(np.concatenate(weights).sum(axis=0), p['budget'])
 
 
 def dsa(t: Trace, p: dict) -> Log:
@@ -213,7 +213,7 @@ def dsa(t: Trace, p: dict) -> Log:
         for head in range(t.n_kv):
             log.add(layer, -1, head, range(t.prompt))
             for step in range(t.steps):
-                log.add(layer, step, head, indexed(t, p, layer, head, t.prompt + step + 1))
+                log.add(layer, step, head, indexed(t, p, layer, t.prompt + step + 1))
     return log
 
 
@@ -238,13 +238,14 @@ def hisparse(t: Trace, p: dict) -> Log:
     log, room = Log(), p['budget'] + p['spare']
     for layer in sorted(t.keys):
         for head in range(t.n_kv):
-            held = Lru(room, range(max(0, t.prompt - room), t.prompt))
+            held = Lru(room, range(min(room, t.prompt)))
             log.add(layer, -1, head, held.used)
             for step in range(t.steps):
                 now = t.prompt + step
-                chosen = indexed(t, p, layer, head, now + 1)
-                missing, gone = held.use({*chosen, now}, step)
-                log.add(layer, step, head, chosen, fetched=set(missing) - {now}, evicted=gone)
+                chosen = indexed(t, p, layer, now + 1)
+                fits = now < room  # otherwise the newest token is in a slot that the next one overwrites
+                missing, gone = held.use({*chosen, now} if fits else set(chosen) - {now}, step)
+                log.add(layer, step, head, chosen, fetched=set(missing) - {now}, evicted=[*gone, *([] if fits else [now])])
     return log
 
 
@@ -254,7 +255,7 @@ def double_sparsity(t: Trace, p: dict) -> Log:
     for layer, step, kind, name, keys, queries in steps_of(t, p['group'], log):
         head = name // t.group if kind == 'q_head' else name
         large = {'q': np.abs(t.q_rows(layer, head, first, t.prompt)).sum(axis=(0, 1)), 'k': np.abs(keys[:t.prompt]).sum(axis=0)}
-        large['qk'] = large['q'] * large['k']
+        large['qk'] = np.abs(t.q_rows(layer, head, first, t.prompt) * keys[first:t.prompt]).sum(axis=(0, 1))
         chosen = best(large[p['calibrate_on']], p['channels'])
         labels, asked = (in_bits(x[:, chosen], p['label_bits']) for x in (keys, queries))  # both, as in the released code
         scores = reduced(reduction(p), asked, lambda q: labels @ q, 1 / np.sqrt(len(chosen)))

@@ -164,9 +164,8 @@ def newer_settings(d: Draw) -> dict:
     window = d.r.randint(1, max(1, min(8, d.t.prompt - 1)))
     expected, half = max(b, sink + 1), d.t.prompt // 2
     kernel = d.one(1, 2, 4, 7)
-    # InfLLM-V2's last tokens: for other numbers kvcast reads as many blocks, but not always the one that contains the first token.
-    recent = d.one(0, 1 + p * d.r.randint(0, 3))
-    certain = -(-sink // p) + -(-recent // p) + 1
+    recent = d.r.randint(0, 3 * p)
+    certain = -(-sink // p) + -(-recent // p) + 2
     double = {'budget': b, 'channels': d.r.randint(1, d.t.d), 'label_bits': d.one(4, 2, 8, 16), 'window': d.r.randint(1, d.t.prompt),
               'calibrate_on': d.one('qk', 'q', 'k'), 'group': d.one('per_head', *SCORES, *WEIGHTS)}
     quest = {'budget': d.budget(2 * p), 'page': p, 'sink': 0, 'recent': 0, 'force_last_page': d.one(False, True),

@@ -17,24 +17,29 @@ using Positions = std::vector<std::int32_t>;
 struct Paper {
   std::int64_t prompt = 0;
   int head_dim = 1;
-  std::vector<float> keys;                         // of the one KV head: positions × head_dim
+  std::vector<float> keys;                         // KV heads × positions × head_dim
   std::vector<std::vector<float>> prompt_queries;  // by query head: the last prompt queries, one after the other
   std::vector<std::vector<float>> queries;         // by query head: the decode queries
   std::vector<float> values = {};                  // as keys; none: all 0
+  int kv_heads = 1;                                // a group has the same number of query heads each
 };
 
 inline MemoryTrace write_down(const Paper& paper) {
   TraceShape shape;
-  shape.kv_heads = 1;
-  shape.group = static_cast<int>(paper.queries.size());
+  shape.kv_heads = paper.kv_heads;
+  shape.group = static_cast<int>(paper.queries.size()) / paper.kv_heads;
   shape.head_dim = paper.head_dim;
   shape.prompt = paper.prompt;
   shape.steps = static_cast<int>(paper.queries[0].size()) / paper.head_dim;
   shape.window = paper.prompt_queries.empty() ? 0 : static_cast<int>(paper.prompt_queries[0].size()) / paper.head_dim;
   return {shape, [paper](trace::Layer& layer) {
-            std::copy(paper.keys.begin(), paper.keys.end(), layer.mutable_keys(0));
-            std::fill_n(layer.mutable_values(0), paper.keys.size(), 0.0f);
-            std::copy(paper.values.begin(), paper.values.end(), layer.mutable_values(0));
+            const std::size_t each = paper.keys.size() / static_cast<std::size_t>(paper.kv_heads);
+            for (int h = 0; h < paper.kv_heads; ++h) {
+              const std::size_t first = static_cast<std::size_t>(h) * each;
+              std::copy_n(paper.keys.data() + first, each, layer.mutable_keys(h));
+              std::fill_n(layer.mutable_values(h), each, 0.0f);
+              if (!paper.values.empty()) std::copy_n(paper.values.data() + first, each, layer.mutable_values(h));
+            }
             for (std::size_t h = 0; h < paper.queries.size(); ++h) {
               float* out = layer.mutable_queries(static_cast<int>(h));
               if (!paper.prompt_queries.empty()) {

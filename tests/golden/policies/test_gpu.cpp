@@ -70,18 +70,39 @@ TEST_CASE("dsa, by hand") {
 }
 
 TEST_CASE("hisparse fetches misses into a buffer with LRU replacement, by hand") {
-  // A buffer of 4 starts with tokens 2 to 5. Step 0 (query 1) chooses 9 at 5 and 5 at 4, which are resident, and token
-  // 6 is appended: 2 goes. Step 1 (query -1) chooses the ones at 1 and 3: 1 is fetched, 7 appended. Of 4, 5 and 6, all
-  // used last at step 0, two go: 4 and 5.
+  // A buffer of 4 starts with tokens 0 to 3. Step 0 (query 1) chooses 9 at 5 and 5 at 4, for which 0 and 1 go. Step 1
+  // (query -1) chooses the ones at 1 and 3: 1 is fetched, and 2, which no step has used, goes. The newest tokens, 6 and
+  // 7, leave their slot at the end of their step.
   const Selected got = select("hisparse", "budget: 2, spare: 2", digits({{1, -1}}));
-  CHECK(got.resident.heads[0].attended == Positions{2, 3, 4, 5});
+  CHECK(got.resident.heads[0].attended == Positions{0, 1, 2, 3});
   CHECK(got.steps[0].heads[0].attended == Positions{4, 5});
-  CHECK(got.steps[0].heads[0].fetched.empty());
-  CHECK(got.steps[0].heads[0].evicted == Positions{2});
+  CHECK(got.steps[0].heads[0].fetched == Positions{4, 5});
+  CHECK(got.steps[0].heads[0].evicted == Positions{0, 1, 6});
   CHECK(got.steps[1].heads[0].attended == Positions{1, 3});
   CHECK(got.steps[1].heads[0].fetched == Positions{1});
   CHECK(got.steps[1].heads[0].counts.fetched_runs == 1);
-  CHECK(got.steps[1].heads[0].evicted == Positions{4, 5});
+  CHECK(got.steps[1].heads[0].evicted == Positions{2, 7});
+  // Token 4 is the best of all, read from its own slot as the newest and fetched a step later.
+  const Paper last{.prompt = 4, .head_dim = 1, .keys = {0, 1, 0, 0, 9, 0}, .prompt_queries = {}, .queries = {{1, 1}}};
+  const Selected newest = select("hisparse", "budget: 1, spare: 1", last);
+  CHECK(newest.steps[0].heads[0].attended == Positions{4});
+  CHECK(newest.steps[0].heads[0].fetched.empty());
+  CHECK(newest.steps[1].heads[0].attended == Positions{4});
+  CHECK(newest.steps[1].heads[0].fetched == Positions{4});
+  // While the sequence fits, every token stays.
+  const Selected all = select("hisparse", "budget: 1, spare: 5", last);
+  CHECK(all.steps[1].heads[0].fetched.empty());
+  CHECK(all.steps[1].heads[0].evicted.empty());
+}
+
+TEST_CASE("dsa's heads share one set of tokens, by hand") {
+  // Weights of head 0: 8 1 1 of 10, of head 1: 1 1 4 of 6; sums .97 .27 .77, so that both read 0.
+  Paper paper{.prompt = 2, .keys = {3, 0, 0, 0, 0, 2}, .prompt_queries = {}, .queries = {{1}, {1}}, .kv_heads = 2};
+  for (float& key : paper.keys) key *= kLn2;
+  const Selected got = select("dsa", "budget: 1", paper);
+  REQUIRE(got.steps[0].heads.size() == 2);
+  CHECK(got.steps[0].heads[0].attended == Positions{0});
+  CHECK(got.steps[0].heads[1].attended == Positions{0});
 }
 
 TEST_CASE("streaming_llm, by hand") {

@@ -91,9 +91,10 @@ TEST_CASE("double_sparsity, by hand") {
   const Selected got = select("double_sparsity", setting + "k", paper);
   CHECK(got.steps[0].heads[0].attended == Positions{0, 4});
   CHECK(got.steps[0].heads[0].counts.scored == 5);
-  // The query is larger in channel 1, and 11·1 < 9·5: scores 0 45 0 0 0; of equal ones the first.
+  // The query is larger in channel 1: scores 0 45 0 0 0; of equal ones the first.
   CHECK(select("double_sparsity", setting + "q", paper).steps[0].heads[0].attended == Positions{0, 1});
-  CHECK(select("double_sparsity", setting + "qk", paper).steps[0].heads[0].attended == Positions{0, 1});
+  // It is that of the last prompt token, whose key is (1, 0): products 1 and 0, although 11·1 < 9·5.
+  CHECK(select("double_sparsity", setting + "qk", paper).steps[0].heads[0].attended == Positions{0, 4});
   // A prompt shorter than the window is used in full.
   Paper whole = paper;
   whole.prompt_queries = {{1, 5, 1, 5, 1, 5, 1, 5}};
@@ -106,12 +107,15 @@ TEST_CASE("infllm_v2, by hand") {
   // although 2 holds the largest key.
   const Paper paper{
       .prompt = 8, .head_dim = 1, .keys = {0, 0, 8, 0, -9, 9, 1, 1, 0}, .prompt_queries = {}, .queries = {{1}}};
-  const std::string setting = "budget: 4, page: 2, kernel: 2, sink: 0, recent: 1, dense_below: 0, stride: ";
+  const std::string setting = "budget: 4, page: 2, kernel: 2, sink: 0, recent: 0, dense_below: 0, stride: ";
   const Selected got = select("infllm_v2", setting + "2", paper);
   CHECK(got.steps[0].heads[0].attended == Positions{2, 3, 8});
   CHECK(got.steps[0].heads[0].counts.scored == 4);
   // A mean from every token on: 0 4 4 −4.5 0 5 1 .5; tokens 5 and 6 have 5, and lie in blocks 2 and 3: the first.
   CHECK(select("infllm_v2", setting + "1", paper).steps[0].heads[0].attended == Positions{4, 5, 8});
+  // A local window of one block comes on top of the block in progress, both within the budget.
+  const char* const local = "budget: 6, page: 2, kernel: 2, stride: 2, sink: 0, recent: 2, dense_below: 0";
+  CHECK(select("infllm_v2", local, paper).steps[0].heads[0].attended == Positions{2, 3, 6, 7, 8});
   CHECK(select("infllm_v2", "budget: 4, page: 2, sink: 0, recent: 1", paper).steps[0].heads[0].attended.size() == 9);
   CHECK_THAT(error_of([&] { select("infllm_v2", "budget: 2, page: 2, sink: 2, recent: 2, dense_below: 0", paper); }),
              Catch::Contains("leaves none to select"));
@@ -127,13 +131,18 @@ Paper powers(std::vector<float> keys, std::vector<std::vector<float>> queries) {
 }
 
 TEST_CASE("seer_attention, by hand") {
-  // Weights 4 1 2 2 8 of 17: blocks of two have 4 2 8, the last is always read. Without its share, block 0 has 4 of 14.
+  // Weights 4 1 2 2 8 of 17: blocks of two have 4 2 8. Block 0 has 4 of 14.
   const Paper paper = powers({2, 0, 1, 1, 3}, {{1}});
   CHECK(select("seer_attention", "budget: 4, page: 2", paper).steps[0].heads[0].attended == Positions{0, 1, 4});
   CHECK(select("seer_attention", "budget: 4, page: 2, threshold: 0.3", paper).steps[0].heads[0].attended ==
         Positions{4});
   CHECK(select("seer_attention", "budget: 4, page: 2, threshold: 0.28", paper).steps[0].heads[0].attended ==
         Positions{0, 1, 4});
+  // Weights 4 1 2 2 and a half: the last block is read on top of the best two.
+  const Paper low = powers({2, 0, 1, 1, -1}, {{1}});
+  CHECK(select("seer_attention", "budget: 4, page: 2, threshold: 0.001", low).steps[0].heads[0].attended ==
+        Positions{0, 1, 2, 3, 4});
+  CHECK(select("seer_attention", "budget: 2, page: 2", low).steps[0].heads[0].attended == Positions{0, 1, 4});
 }
 
 TEST_CASE("twilight, by hand") {

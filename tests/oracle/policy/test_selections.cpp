@@ -6,6 +6,7 @@
 
 #include "compare.hpp"
 #include "naive.hpp"
+#include "naive_parts.hpp"
 #include "support/memory_trace.hpp"
 #include "support/select.hpp"
 
@@ -82,38 +83,62 @@ TEST_CASE("exact_topk selects the same tokens as a full sort") {
   });
 }
 
-TEST_CASE("dsa selects by the heads' summed weights, and hisparse fetches the tokens that its buffer lacks") {
+// By step: the best tokens by the sum of the weights of all query heads.
+std::vector<naive::Positions> indexed(const trace::Layer& layer, std::int64_t budget) {
+  const trace::TraceInfo& info = layer.info();
+  std::vector<naive::Positions> out;
+  for (int t = 0; t < info.decode_steps; ++t) {
+    naive::Vector sum(static_cast<std::size_t>(info.prompt_tokens + t + 1));
+    for (int h = 0; h < info.n_kv_heads; ++h) {
+      for (const naive::Vector& q : naive::queries(layer, h, t)) {
+        naive::Vector x;
+        for (std::size_t i = 0; i < sum.size(); ++i) {
+          x.push_back(naive::product(q, naive::key(layer, h, static_cast<std::int64_t>(i))));
+        }
+        const naive::Vector weights = naive::softmax_of(x, naive::root(layer));
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += weights[i];
+      }
+    }
+    out.push_back(naive::best(sum, budget));
+  }
+  return out;
+}
+
+TEST_CASE("dsa selects by all heads' summed weights, and hisparse fetches the tokens that its buffer lacks") {
   for_cases([](const trace::Layer& layer, const Case& c) {
     if (!settles_ties(c, "sum_weights")) return;
     const auto& info = layer.info();
     for (const std::int64_t budget : {1, 24}) {
       CAPTURE(budget);
-      const naive::Steps wanted = naive::exact_topk(layer, budget, "sum_weights");
-      compare(select("dsa", fmt::format("budget: {}", budget), layer), wanted);
+      const std::vector<naive::Positions> wanted = indexed(layer, budget);
       const std::int64_t size = budget + 5;
+      const Selected dsa = select("dsa", fmt::format("budget: {}", budget), layer);
       const Selected got = select("hisparse", fmt::format("budget: {}, spare: 5", budget), layer);
+      for (std::size_t t = 0; t < wanted.size(); ++t) {
+        for (const auto& head : dsa.steps[t].heads) CHECK(head.attended == wanted[t]);
+      }
       if (budget >= info.positions()) continue;
       for (int h = 0; h < info.n_kv_heads; ++h) {
         const auto head = static_cast<std::size_t>(h);
         std::list<std::int32_t> buffer;  // least recently used in front
-        for (std::int64_t i = std::max<std::int64_t>(0, info.prompt_tokens - size); i < info.prompt_tokens; ++i) {
+        for (std::int64_t i = 0; i < std::min(info.prompt_tokens, size); ++i) {
           buffer.push_back(static_cast<std::int32_t>(i));
         }
         CHECK(got.resident.heads[head].attended == naive::Positions(buffer.begin(), buffer.end()));
         for (std::size_t t = 0; t < got.steps.size(); ++t) {
           CAPTURE(h, t);
-          const naive::Positions& chosen = wanted.attended[t][head];
-          std::set<std::int32_t> used(chosen.begin(), chosen.end());
+          const auto newest = static_cast<std::int32_t>(info.prompt_tokens) + static_cast<std::int32_t>(t);
+          std::set<std::int32_t> used(wanted[t].begin(), wanted[t].end());
           naive::Positions fetched;
-          for (const std::int32_t i : chosen) {
-            const bool newest = i == info.prompt_tokens + static_cast<std::int64_t>(t);
-            if (!newest && std::find(buffer.begin(), buffer.end(), i) == buffer.end()) fetched.push_back(i);
+          for (const std::int32_t i : wanted[t]) {
+            if (i != newest && std::find(buffer.begin(), buffer.end(), i) == buffer.end()) fetched.push_back(i);
           }
-          used.insert(static_cast<std::int32_t>(info.prompt_tokens + static_cast<std::int64_t>(t)));
+          // The newest token joins the buffer only as long as every token fits into it.
+          newest < size ? void(used.insert(newest)) : void(used.erase(newest));
           buffer.remove_if([&](std::int32_t i) { return used.contains(i); });
           buffer.insert(buffer.end(), used.begin(), used.end());  // in order of position among those of one step
           while (static_cast<std::int64_t>(buffer.size()) > size) buffer.pop_front();
-          CHECK(got.steps[t].heads[head].attended == chosen);
+          CHECK(got.steps[t].heads[head].attended == wanted[t]);
           CHECK(got.steps[t].heads[head].fetched == fetched);
         }
       }

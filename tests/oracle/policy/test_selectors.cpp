@@ -61,15 +61,16 @@ TEST_CASE("double sparsity ranks by a few channels in few bits") {
           const auto channels = [&](int head) {
             Vector heavy(at(info.head_dim));
             for (std::size_t j = 0; j < heavy.size(); ++j) {
-              double k = 0, q = 0;
+              double k = 0, q = 0, both = 0;
               for (std::int64_t i = 0; i < info.prompt_tokens; ++i) k += std::abs(naive::key(layer, head, i)[j]);
               for (int g = 0; g < info.group(); ++g) {
                 const MatrixView rows = layer.queries(head * info.group() + g);
                 for (std::int64_t i = 1; i <= 4; ++i) {
-                  q += std::abs(static_cast<double>(rows.row(at(info.prompt_queries() - i))[j]));
+                  const double x = rows.row(at(info.prompt_queries() - i))[j];
+                  q += std::abs(x), both += std::abs(x * naive::key(layer, head, info.prompt_tokens - i)[j]);
                 }
               }
-              heavy[j] = on == "qk" ? q * k : on == "q" ? q : k;
+              heavy[j] = on == "qk" ? both : on == "q" ? q : k;
             }
             return naive::best(heavy, 3);
           };
@@ -140,7 +141,7 @@ Positions infllm(const trace::Layer& layer, int head, int t, std::int64_t n, con
     }
     // A page that is not full has its end where a full one would.
     if (static_cast<std::int64_t>(b) * s.page < s.sink) of_pages[b] = 1e30;
-    if (static_cast<std::int64_t>(b) >= all - (s.recent + s.page - 1) / s.page) of_pages[b] = 1e30;
+    if (static_cast<std::int64_t>(b) >= all - (s.recent + s.page - 1) / s.page - 1) of_pages[b] = 1e30;
   }
   Positions out;
   for (const auto b : naive::best(of_pages, 24 / s.page)) naive::add(out, pages[at(b)]);
@@ -183,12 +184,12 @@ TEST_CASE("seer_attention reads the blocks of the largest weights") {
             }
             double sum = 0;
             for (const double x : scores) sum += x;
-            Vector ranked = scores;
-            ranked.back() = 1e30;
+            const auto last = static_cast<std::int32_t>(pages.size()) - 1;
             Positions tokens;
-            for (const auto b : naive::best(ranked, 20 / page)) {
-              if (ranked[at(b)] > threshold * sum) naive::add(tokens, pages[at(b)]);
+            for (const auto b : naive::best(scores, 20 / page)) {
+              if (b != last && scores[at(b)] > threshold * sum) naive::add(tokens, pages[at(b)]);
             }
+            naive::add(tokens, pages.back());
             out.push_back(tokens);
           });
       compare(select("seer_attention", fmt::format("budget: 20, page: {}, threshold: {}", page, threshold), layer),
@@ -298,9 +299,7 @@ TEST_CASE("with clusters of one token, retroinfer's estimates are exact and its 
   for_random_layers(6, 51, [](const trace::Layer& layer) {
     const auto& info = layer.info();
     const std::int64_t end = info.prompt_tokens - 5, n = end - 2;  // 2 first and 5 last tokens stay
-    const auto share = [&](double x) {
-      return static_cast<std::int64_t>(std::ceil(x * static_cast<double>(n) - 1e-9));
-    };
+    const auto share = [&](double x) { return std::int64_t{std::llround(x * static_cast<double>(n))}; };
     const auto policy =
         make("retroinfer", "sink: 2, recent: 5, cluster_tokens: 1, retrieved: 0.15, estimated: 0.3, cache: 0.4",
              {info.prompt_tokens, info.decode_steps});

@@ -32,6 +32,7 @@ TEST_CASE("every key of a run changes a prediction") {
       {"framework.eager_attention", "true"},
       {"framework.concatenate_cache", "true"},
       {"framework.layer_sync", "true"},
+      {"framework.prompt_logits", "true"},
       {"framework.quadratic_mask", "true"},
       {"framework.mlp_slice", "256"},
       {"framework.page", "500"},
@@ -58,6 +59,8 @@ TEST_CASE("every key of a run changes a prediction") {
       {"framework.concatenate_cache", "true", "framework.concatenate_bytes", "0.1 B"},
       {"framework.expand_kv_heads", "true", "framework.repeat_bytes", "0.1 B"},
       {"framework.prefill_chunk", "256", "framework.chunks_beyond", "8192"},
+      {"deployment.kv_cache", "int8", "framework.unpack_operators", "4"},
+      {"deployment.kv_cache", "int8", "framework.flatten_prompt", "true"},
   };
   for (const auto& [with, as, key, value] : together) {
     INFO(key << " = " << value << " with " << with);
@@ -73,6 +76,8 @@ TEST_CASE("every key of a run changes a prediction") {
                                            "framework.engine_layer",
                                            "framework.attention_plan",
                                            "framework.attention_kernels",
+                                           "framework.unpack_operators",
+                                           "framework.flatten_prompt",
                                            "framework.concatenate_bytes",
                                            "framework.repeat_bytes",
                                            "framework.expert_sort",

@@ -89,11 +89,12 @@ class Timed {
     run.hardware = hardware;
     return prediction(run, *policy_, replayed_);
   }
-  simulate::Experiment predicted_on(const config::Hardware& hardware) const {
+  simulate::Experiment predicted_on(const config::Hardware& hardware,
+                                    simulate::Effects effects = simulate::Effects::kTimes) const {
     config::Run run = prepared_.run;
     run.hardware = hardware;
     simulate::ExperimentOptions options;
-    options.effects = simulate::Effects::kTimes;
+    options.effects = effects;
     return simulate::run_experiment({&run, policy_.get(), &replayed_}, options);
   }
   const config::Hardware& hardware() const { return prepared_.run.hardware; }

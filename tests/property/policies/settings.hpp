@@ -79,6 +79,7 @@ inline std::string small_settings(const policy::Descriptor& d, std::int64_t budg
     if (p.key == "recall" && std::holds_alternative<double>(p.fallback)) text = with(text, p.key, "0.9");
     if (p.key == "alpha") text = with(text, p.key, "0.2");
     if (p.key == "filter_layers") text = with(text, p.key, "1");
+    if (p.key == "wait_layers") text = with(text, p.key, "0");
     if (p.key == "channels") text = with(text, p.key, "3");
     if (p.key == "cluster_tokens" || p.key == "kernel") text = with(text, p.key, "4");
     if (p.key == "stride") text = with(text, p.key, "2");

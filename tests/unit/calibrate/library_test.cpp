@@ -16,7 +16,7 @@ namespace {
 
 // The chip of the base, on which kvcast's prefill reaches half of the speed that the base's source states. `library`:
 // an efficiency of a library's kernel in the same cases, a row a case; 0 if none was measured.
-calibrate::MachineResult fitted(const config::Hardware& base, double own, double library) {
+calibrate::MachineResult fitted(const config::Hardware& base, double own, double library, bool own_kernels = false) {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   config::Hardware truth = base;
@@ -38,7 +38,9 @@ calibrate::MachineResult fitted(const config::Hardware& base, double own, double
     }
     write(doc, path);
   }
-  return calibrate::fit_gpu(calibrate::read_results(path), made_up_request(base));
+  calibrate::MachineRequest request = made_up_request(base);
+  request.own_kernels = own_kernels;
+  return calibrate::fit_gpu(calibrate::read_results(path), request);
 }
 
 }  // namespace
@@ -89,6 +91,10 @@ TEST_CASE("a slower kernel of kvcast's own does not replace a number that has a 
   CHECK_THAT(slow.bounds_below.front(), Contains("prefill attention: kvcast's own kernels take 1.9"));
   CHECK(slow.hardware.gpu.prefill_efficiency == 0.62);
   CHECK(slow.hardware.gpu.prefill_efficiency.source == "a paper");
+
+  // No pipeline reads a prompt, so that --own-kernels makes no difference to it.
+  CHECK(fitted(base, 0.31, 0, true).hardware.gpu.prefill_efficiency == 0.62);
+  CHECK(fitted(base, 0.31, 0.58, true).hardware.gpu.prefill_efficiency == Approx(0.58).epsilon(0.02));
 
   // It does replace a smaller number, and an assumed one.
   const auto fast = fitted(base, 0.7, 0);

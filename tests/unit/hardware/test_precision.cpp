@@ -60,16 +60,27 @@ TEST_CASE("an all-reduce takes one round if it is small, two if it is large") {
   CHECK(round_model().cost(op_of(graph::Collective{Exchange::kAllReduce, 1e6, 1})).alone == us(1));
 }
 
-TEST_CASE("GPUs without a peer link exchange data over the host link") {
+TEST_CASE("GPUs without a link of their own exchange data in a ring over the host link") {
   config::Hardware machine = round_machine();
-  const graph::Op op = op_of(graph::Collective{Exchange::kAllReduce, 1e6, 4});
-  CHECK(amount(hardware::CostModel(machine, {}).cost(op), Resource::kLinkIn) == 0);
-  machine.link.peer_bandwidth = known(5e9);
-  // 1.5 MB in at 5 GB/s; the wire would carry 10 GB/s, so that copies get the rest.
-  const Cost slow = hardware::CostModel(machine, {}).cost(op);
-  CHECK(slow.alone == us(2 + 8 + 300));
-  CHECK(amount(slow, Resource::kLinkIn) == Approx(1.5e6));
-  CHECK(amount(slow, Resource::kLink) == Approx(3e6));
+  const auto op = [](Exchange exchange, double ranks) { return op_of(graph::Collective{exchange, 1e6, ranks}); };
+  CHECK(amount(hardware::CostModel(machine, {}).cost(op(Exchange::kAllReduce, 4)), Resource::kLinkIn) == 0);
+  machine.link.peer_bandwidth = known(0);
+  machine.link.peer_share = known(0.5);
+  // Half of the wire's 10 GB/s. Gap and floor take 2 us. An all-reduce of four takes 2 · 3 rounds of 4 us, in which a
+  // GPU receives 6 quarters of 1 MB, in 300 us; both directions carry them, so that copies get the rest.
+  const hardware::CostModel model(machine, {});
+  const Cost reduce = model.cost(op(Exchange::kAllReduce, 4));
+  CHECK(reduce.alone == us(2 + 24 + 300));
+  CHECK(amount(reduce, Resource::kPeer) == Approx(1.5e6));
+  CHECK(amount(reduce, Resource::kLinkIn) == Approx(1.5e6));
+  CHECK(amount(reduce, Resource::kLink) == Approx(3e6));
+  // Two rounds of half of it; three rounds of all others' parts; one round to the next GPU.
+  CHECK(model.cost(op(Exchange::kAllReduce, 2)).alone == us(2 + 8 + 200));
+  CHECK(model.cost(op(Exchange::kAllGather, 4)).alone == us(2 + 12 + 600));
+  CHECK(model.cost(op(Exchange::kNext, 4)).alone == us(2 + 4 + 200));
+  // A quarter of the lanes: a quarter of the rate.
+  machine.link.h2d_bandwidth = known(2.5e9);
+  CHECK(hardware::CostModel(machine, {}).cost(op(Exchange::kNext, 4)).alone == us(2 + 4 + 800));
 }
 
 TEST_CASE("GPUs of one host have equal shares of its memory and cores") {

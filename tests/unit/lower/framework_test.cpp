@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "lower/decode.hpp"
+#include "lower/prefill.hpp"
 #include "policies/all.hpp"
 
 using namespace kvcast;
@@ -22,11 +23,12 @@ class Attending final : public policy::Policy {
     return nullptr;
   }
   void decode_layer(const policy::DecodeLayer&, policy::LayerOps& ops) const override {
-    ops.done(ops.attention({.rows = 6, .group = 2, .tokens = 600}, {ops.ready()}));
+    ops.done(ops.attention(attends, {ops.ready()}));
   }
   std::vector<policy::MemoryItem> memory(const policy::MemoryShape&) const override { return {}; }
   policy::Growth growth(const policy::Lengths&) const override { return growing; }
   policy::Growth growing;
+  graph::DecodeAttention attends{.rows = 6, .group = 2, .tokens = 600};
 };
 
 // Two layers of two KV heads and four query heads of 16 numbers, three sequences.
@@ -76,6 +78,95 @@ TEST_CASE("expanded KV heads cost two copies and attention with separate heads")
   }
   CHECK(copies == 2 * 2);  // of keys and of values, in two layers
   CHECK(kernels == 2);
+}
+
+TEST_CASE("a quantised cache is unpacked whole before attention, which then reads 16-bit numbers") {
+  FrameworkStep f;
+  f.policy.attends.element_bytes = 1.25, f.policy.attends.converted = 600 * 2 * 128;
+  f.run.framework.unpack_operators = 3;
+  DecodeWindow window(f.setting, 101, 1);
+  std::vector<graph::Kernel> unpacking;
+  const auto step = f.blocks(window);
+  for (const graph::Op& op : step[0]) {
+    if (op.label == std::string_view("unpack cache")) unpacking.push_back(std::get<graph::Kernel>(op.work));
+    if (op.label != std::string_view("attention")) continue;
+    const auto& attention = std::get<graph::DecodeAttention>(op.work);
+    CHECK(attention.element_bytes == 2);
+    CHECK(attention.converted == 0);
+  }
+  // Keys and values of 600 tokens, 128 numbers each: 1.25 bytes read, 2 written, and twice 2 of both in two layers.
+  REQUIRE(unpacking.size() == 2 * 3);
+  CHECK(unpacking[0].read_bytes == 600 * 2 * 128 * 1.25);
+  CHECK(unpacking[0].write_bytes == 600 * 2 * 128 * 2);
+  CHECK(unpacking[0].flops == 2 * 600 * 2 * 128);
+  CHECK(unpacking[2].read_bytes == 600 * 2 * 128 * 2);
+  CHECK(unpacking[2].write_bytes == 600 * 2 * 128 * 2);
+
+  // One layer's 16-bit copy of 101 tokens: three sequences, two KV heads, keys and values of 16 numbers.
+  const auto unpacked = [&f] {
+    for (const policy::MemoryItem& item : decode_memory(f.setting, 101)) {
+      if (item.owner == graph::Owner::kUnpackedLayer) return item.bytes;
+    }
+    return 0.0;
+  };
+  CHECK(unpacked() == 0);
+  f.setting.rank.cache = config::Precision::kInt8;
+  CHECK(unpacked() == 3 * 101 * 2 * 2 * 16 * 2);
+
+  // In 16 bits there is nothing to unpack.
+  f.policy.attends.converted = 0;
+  DecodeWindow plain(f.setting, 101, 1);
+  const auto others = f.blocks(plain);
+  for (const graph::Op& op : others[0]) CHECK(op.label != std::string_view("unpack cache"));
+}
+
+TEST_CASE("the head computes logits of a whole prompt, in 16 bits and in single precision") {
+  FrameworkStep f;
+  f.run.framework.prompt_logits = true;
+  Prefill prefill(f.setting);
+  const auto ops = f.blocks(prefill)[0];
+  // 3 prompts of 100 tokens, 1000 entries: 2 and 4 bytes each, and 64 numbers of the hidden state.
+  const double bytes = 300 * 1000 * (2 + 4) + 300 * 64 * 2;
+  double held = 0, most = 0, activations = 0;
+  bool computed = false;
+  for (const graph::Op& op : ops) {
+    for (const graph::MemoryDelta& change : op.memory) {
+      if (change.owner == graph::Owner::kActivations) activations += change.bytes;
+      if (change.owner != graph::Owner::kPromptLogits) continue;
+      CHECK(activations == 0);
+      held += change.bytes, most = std::max(most, held);
+    }
+    if (op.label != std::string_view("head of the prompt")) continue;
+    CHECK(std::get<graph::Gemm>(op.work) == graph::Gemm{300, 1000, 64, 2});
+    computed = true;
+  }
+  CHECK(computed);
+  CHECK(most == bytes);
+  CHECK(held == 0);
+}
+
+TEST_CASE("a prompt's chunk unpacks the cache that it attends to in one kernel") {
+  FrameworkStep f;
+  f.run.framework.flatten_prompt = true;
+  f.run.workload.prefill_chunk = 60;
+  const auto flattened = [&f] {
+    Prefill prefill(f.setting);
+    std::vector<graph::Kernel> found;
+    for (const auto& block : f.blocks(prefill)) {
+      for (const graph::Op& op : block) {
+        if (op.label == std::string_view("flatten cache")) found.push_back(std::get<graph::Kernel>(op.work));
+      }
+    }
+    return found;
+  };
+  CHECK(flattened().empty());
+  f.setting.rank.cache = config::Precision::kInt8;
+  // Two layers in each of two chunks, which see 60 and 100 tokens of three sequences.
+  const auto found = flattened();
+  REQUIRE(found.size() == 4);
+  CHECK(found[0].read_bytes == 3 * 60 * f.setting.rank.kv_bytes_per_token_layer());
+  CHECK(found[0].write_bytes == 3 * 60 * 2 * 2 * 16 * 2);
+  CHECK(found[3].write_bytes == 3 * 100 * 2 * 2 * 16 * 2);
 }
 
 TEST_CASE("an engine's host work follows the token, once per step and once per sequence") {

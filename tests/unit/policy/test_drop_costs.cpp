@@ -1,8 +1,11 @@
 // Work stated by policies that evict. Two sequences, 4 query heads on 2 KV heads of 8 numbers: 4 lists, a key of 16
 // bytes, 4 bytes a score; prompts of 100 tokens, 40 stay.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <string_view>
 
+#include "policy_parts/forwarded_ops.hpp"
 #include "policy_parts/head_split.hpp"
 #include "support/temporary_directory.hpp"
 #include "unit/policy/two_sequences.hpp"
@@ -150,6 +153,44 @@ TEST_CASE("CompressKV scores with as many heads as rank, and only in layers whos
   CHECK(flops("budget: 40, layers: uniform, retrieval_heads: 1, retrieval_share: 0.025") == 4 * head);
   // The mean budget covers the prompt of 100 tokens, but layer 0 keeps 8 + 276 / 6 = 54 of it.
   CHECK(flops("budget: 100, retrieval_heads: 1, least_layer_budget: 8") == head);
+}
+
+// A framework that launches the operators of a policy's Python code.
+class Operators final : public policy::ForwardedOps {
+ public:
+  using ForwardedOps::ForwardedOps;
+  bool unfused() const override { return true; }
+};
+
+TEST_CASE("Python code drops a token by copying all others, and H2O's waits for the sums of its mask") {
+  const config::Model model = small_model();
+  const auto step = [&](const char* name, const char* setting, const policy::HeadCounts& head) {
+    const std::vector<policy::HeadCounts> heads(4, head);
+    policy::Recorder recorded;
+    Operators ops(recorded);
+    make(name, setting, kHundred)->decode_layer(policy::EqualBatch(model, 0, 2, {101, kHundred}, heads, false), ops);
+    return recorded.ops();
+  };
+  const auto count = [](const std::vector<graph::Op>& ops, std::string_view label) {
+    return std::ranges::count_if(ops, [&](const graph::Op& op) { return op.label == label; });
+  };
+  // Four lists of 41 tokens with keys of 16 bytes.
+  const auto h2o = step("h2o", "budget: 40", {.attended = 41, .evicted = 1});
+  check_kernel(h2o, "kept keys", 4 * 41 * 16, 4 * 41 * 16, 0);
+  check_kernel(h2o, "kept totals", 4 * 41 * 4, 4 * 41 * 4, 0);
+  CHECK(count(h2o, "mask of kept tokens") == 6);
+  CHECK(count(h2o, "sum of the mask") == 3);
+  CHECK(count(h2o, "free slot") == 0);
+  const auto tova = step("tova", "budget: 40", {.attended = 41, .evicted = 1});
+  check_kernel(tova, "kept values", 4 * 41 * 16, 4 * 41 * 16, 0);
+  CHECK(count(tova, "sum of the mask") == 0);
+
+  // Keys and values are joined anew, and all keys rotated: five passes.
+  const auto streaming = step("streaming_llm", "budget: 40, sink: 4", {.attended = 40, .evicted = 1});
+  CHECK(count(streaming, "join sink and window") == 2);
+  check_kernel(streaming, "sum of both", 2 * 4 * 40 * 16, 4 * 40 * 16, 0);
+  CHECK(count(first_step("streaming_llm", "budget: 40, sink: 4", {.attended = 40, .evicted = 1}),
+              "join sink and window") == 0);
 }
 
 }  // namespace

@@ -84,10 +84,10 @@ TEST_CASE("Double Sparsity reads labels of half a byte per channel") {
 
 TEST_CASE("InfLLM-V2 reads one mean key every stride") {
   const std::string setting = "budget: 40, page: 4, sink: 4, recent: 8, kernel: 8, stride: 4, dense_below: 0";
-  // 101 tokens have (101 − 8) / 4 + 1 = 24 means; of ten blocks seven are chosen.
+  // 101 tokens have (101 − 8) / 4 + 1 = 24 means; of ten blocks six are chosen: one is first, three are last.
   const auto step = first_step("infllm_v2", setting, {.attended = 40, .scored = 24});
   check_kernel(step, "estimate", 4 * 24 * 16, 8 * 24 * 4, 2 * 8 * 24 * 8);
-  CHECK(top_k(step).k == 7);
+  CHECK(top_k(step).k == 6);
   check_kernel(step, "mean keys", 8 * 16, 16, 8 * 8);  // four heads, a mean every fourth step
   CHECK(std::get<graph::DecodeAttention>(only(step, "attention").work).unit_bytes == 4 * 16);
   check_kernel(after_prompt("infllm_v2", setting), "mean keys", 4 * 24 * 8 * 16, 4 * 24 * 16, 4 * 24 * 8 * 8);
@@ -119,22 +119,22 @@ TEST_CASE("Twilight reads the packed keys of the tokens that its selector chose"
 
 TEST_CASE("OmniKV's filter layer scores the prompt, and the layer after it fetches") {
   // Filter layer 1 of three; 0 is dense, 2 takes over.
-  const std::string setting = "budget: 30, first_filter: 1, filter_layers: 1";
+  const std::string filter = "budget: 30, first_filter: 1, filter_layers: 1, wait_layers: ", setting = filter + "0";
   const config::Model model = small_model();
   const std::vector<policy::HeadCounts> heads(4, {.attended = 7, .fetched = 30});
   const auto step = [&](int layer, const std::string& more) {
     policy::Recorder ops;
-    make("omnikv", setting + more, kHundred)
+    make("omnikv", more == "waits" ? filter + "1" : setting + more, kHundred)
         ->decode_layer(policy::EqualBatch(model, layer, 2, {105, kHundred}, heads, false), ops);
     return ops;
   };
   CHECK(attended(step(0, "").ops()) == 4 * 105);
-  const auto filter = step(1, "");
-  CHECK(attended(filter.ops()) == 4 * 105);
-  check_kernel(filter.ops(), "scores of the prompt", 400 * 16, 800 * 4, 2 * 800 * 8);
-  check_kernel(filter.ops(), "largest over heads", 2 * 800 * 4, 200 * 4, 5 * 800);
-  CHECK(top_k(filter.ops()) == graph::TopK{2, 100, 30, 4});
-  CHECK(filter.traffic().d2h == 2 * 30 * 4);
+  const auto filters = step(1, "");
+  CHECK(attended(filters.ops()) == 4 * 105);
+  check_kernel(filters.ops(), "scores of the prompt", 400 * 16, 800 * 4, 2 * 800 * 8);
+  check_kernel(filters.ops(), "largest over heads", 2 * 800 * 4, 200 * 4, 5 * 800);
+  CHECK(top_k(filters.ops()) == graph::TopK{2, 100, 30, 4});
+  CHECK(filters.traffic().d2h == 2 * 30 * 4);
   // 30 chosen and 5 generated tokens a head.
   const auto follows = step(2, "");
   CHECK(attended(follows.ops()) == 4 * 35);
@@ -144,6 +144,50 @@ TEST_CASE("OmniKV's filter layer scores the prompt, and the layer after it fetch
   CHECK(held_by("omnikv", setting, "KV cache") == Approx(4 * 2 * 16 * (110 + 110 + 10)));
   CHECK(held_by("omnikv", setting, "fetched pairs") == Approx(4 * 2 * 16 * 30));
   CHECK(held_by("omnikv", setting, "KV cache in host memory") == Approx(4 * 2 * 16 * 100));
+  // A layer that waits reads and keeps everything.
+  const auto waits = step(2, "waits");
+  CHECK(attended(waits.ops()) == 4 * 105);
+  CHECK(waits.traffic().h2d == 0);
+  CHECK(held_by("omnikv", filter + "1", "KV cache") == Approx(4 * 2 * 16 * 330));
+}
+
+TEST_CASE("OmniKV's layout for Llama-3-8B has eight dense layers, one waiting after each of three filters") {
+  config::Model model = small_model();
+  model.layers = 32;
+  const auto omni = make("omnikv", "budget: 30, first_filter: 2, filter_layers: 3", kHundred);
+  CHECK(omni->recalling_share(model) == 24.0 / 32);
+}
+
+TEST_CASE("DSA has one FP8 index a layer, whatever the number of KV heads") {
+  // Two sequences of two KV heads: 64 index heads of 128 numbers with 101 keys of 128 bytes and a scale.
+  const auto step = first_step("dsa", "budget: 20", {.attended = 20, .scored = 101});
+  const auto& index = std::get<graph::PrefillAttention>(only(step, "index scores").work);
+  CHECK(index.flops == 2.0 * 2 * 101 * 64 * 128);
+  CHECK(index.read_bytes == 2 * 101 * 132);
+  CHECK(index.products == graph::Products::kFp8);
+  CHECK(top_k(step) == graph::TopK{2, 101, 20, 4});
+  CHECK(held_by("dsa", "budget: 20", "index keys") == 3 * 2 * 110 * 132);
+}
+
+TEST_CASE("query heads that attend to everything share the pairs of their KV head") {
+  // Two sequences of four query heads, two a KV head.
+  for (const char* policy : {"exact_topk", "double_sparsity"}) {
+    const config::Model model = small_model();
+    const auto attention = [&](const char* budget, const policy::HeadCounts& head) {
+      const std::vector<policy::HeadCounts> heads(8, head);
+      policy::Recorder ops;
+      make(policy, budget, kHundred)->decode_layer(policy::EqualBatch(model, 0, 2, {101, kHundred}, heads, true), ops);
+      return std::get<graph::DecodeAttention>(only(ops.ops(), "attention").work);
+    };
+    const auto apart = attention("budget: 20", {.attended = 20, .scored = 101});
+    CHECK(apart.rows == 8);
+    CHECK(apart.tokens == 8 * 20);
+    CHECK(apart.group == 1);
+    const auto together = attention("budget: 200", {.attended = 101});
+    CHECK(together.rows == 4);
+    CHECK(together.tokens == 4 * 101);
+    CHECK(together.group == 2);
+  }
 }
 
 TEST_CASE("RetroInfer fetches missing clusters with a kernel and adds estimates from centroids") {

@@ -46,7 +46,8 @@ TEST_CASE("MagicPIG sends the query and one code per table and query head to the
   // 3 bits in 5 tables: 15 planes.
   const std::string setting = "sink: 4, recent: 4, hash_bits: 3, hash_tables: 5";
   const auto step = first_step("magicpig", setting, {.attended = 8, .cpu_attended = 10, .candidates = 20});
-  check_kernel(step, "hash queries", (15 + 8) * 16, 8 * 5 * 4, 2 * 8 * 15 * 8);
+  check_kernel(step, "hash queries", (15 + 8) * 16, 8 * 5 * 4, 0);
+  CHECK(kernel(only(step, "hash queries")).blocks == 1);
   CHECK(copy(only(step, "codes and queries")).run_bytes == 8 * (5 * 4 + 16));
 }
 

@@ -42,6 +42,12 @@ TEST_CASE("readings of a setting bracket a value; the interval of one reading do
   CHECK(verdict_of(c, true) == Verdict::kBracketed);
   c.low = 4.5;
   CHECK(verdict_of(c, true) == Verdict::kOff);
+  // Bounds further apart than a factor of four say too little, and so do those that reach zero.
+  c.low = 1.9, c.high = 8;
+  CHECK(verdict_of(c, true) == Verdict::kUnanswered);
+  c.low = -1;
+  CHECK(verdict_of(c, true) == Verdict::kUnanswered);
+  CHECK(verdict_of(c, false) == Verdict::kOff);
 }
 
 TEST_CASE("without a number on one side there is no error and no agreement") {
