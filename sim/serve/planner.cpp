@@ -49,9 +49,9 @@ config::Node read_body(const Request& request) {
     try {
       [[maybe_unused]] const json parsed = json::parse(request.body);
     } catch (const json::parse_error& error) {
-      SourceLocation request{"request"};
-      request.from_request = true;
-      throw UserError(request, fmt::format("not valid JSON at byte {}", error.byte));
+      SourceLocation at{"request"};
+      at.from_request = true;
+      throw UserError(at, fmt::format("not valid JSON at byte {}", error.byte));
     }
   }
   config::Node config = config::parse_request(request.body);  // JSON is YAML, and has locations this way
