@@ -85,7 +85,7 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   ++done_blocks_;
   if (!chunk.last()) return true;
   done_sequences_ += chunk.sequences;
-  if (repetition_.group == 0) repetition_.group = done_blocks_;
+  if (repetition_.group == 0) repetition_.group = done_blocks_, together_ = chunk.sequences;
   leave_out_groups();
   return true;
 }
@@ -93,12 +93,11 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
 // Goes on with the last group if the third one is done.
 void Prefill::leave_out_groups() {
   if (all_groups_ || done_blocks_ != kGroupsBefore * repetition_.group) return;
-  const int together = done_sequences_ / static_cast<int>(kGroupsBefore);
-  const int last = (sequences() - 1) / together;  // number of the last group, from 0
+  const int last = (sequences() - 1) / together_;  // number of the last group, from 0
   const int left_out = last - static_cast<int>(kGroupsBefore);
   if (left_out <= 0) return;
   repetition_.first = done_blocks_ - repetition_.group, repetition_.times = left_out;
-  left_out_sequences_ = left_out * together;
+  left_out_sequences_ = left_out * together_;
   done_sequences_ += left_out_sequences_;
 }
 

@@ -55,6 +55,7 @@ class Prefill final : public graph::WorkSource, PromptMemory {
   std::vector<policy::PromptBlocks> blocks_;  // by layer
   int stage_full_layers_ = 1;
   bool all_groups_ = false;
+  int together_ = 0;            // sequences of the first group
   int done_sequences_ = 0;      // in finished groups, those left out included
   int left_out_sequences_ = 0;  // whose memory the next block takes
   std::size_t done_blocks_ = 0;

@@ -406,6 +406,24 @@ TEST_CASE("equal groups of prompts between the third and the last are not lowere
   CHECK(groups == Repetition{2, 4, 4});
 }
 
+TEST_CASE("a third group that is the last, smaller one stands for no other") {
+  LoweredStep f;
+  f.run.workload.batch = 5, f.run.workload.prefill_batch = 2;  // groups of 2, 2 and 1
+  Prefill prefill(f.setting);
+  double kv = 0;
+  const auto blocks = f.blocks(prefill);
+  for (const auto& block : blocks) {
+    for (const graph::Op& op : block) {
+      for (const graph::MemoryDelta& m : op.memory) {
+        if (graph::owner_name(m.owner) == "KV cache") kv += m.bytes;
+      }
+    }
+  }
+  CHECK(blocks.size() == 3);
+  CHECK(kv == Approx(1000));
+  CHECK(prefill.repetition() == Repetition{1, 0, 0});
+}
+
 TEST_CASE("a sliced network allocates activations for one slice, everything else for all rows") {
   const config::Model model = tiny_run().model;  // hidden 64, network 128, vocabulary 1000
   CHECK(activation_bytes(model, 100, 1) == 100 * (3 * 128 + 4 * 64) * 2 + 1000 * 4);
