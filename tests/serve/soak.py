@@ -34,7 +34,7 @@ class Soak:
             self.counts[kind] = self.counts.get(kind, 0) + 1
 
     def base(self, draw):
-        return BASE.format(machine=draw.choice(['h100-sxm', 'a100-40gb-pcie4', 'l40s']), prompt=draw.choice([512, 1024, 2000, 8192]), batch=draw.randrange(1, 9), steps=draw.choice([2, 4, 16]), seed=draw.randrange(1, 1000))
+        return BASE.format(machine=draw.choice(['h100-sxm', 'a100-40gb-pcie4', 'l40s']), prompt=draw.choice([512, 1024, 3000, 8192]), batch=draw.randrange(1, 9), steps=draw.choice([2, 4, 16]), seed=draw.randrange(1, 1000))
 
     def good(self, draw):
         status, body = self.server.post('/api/run', self.base(draw) + f'policy: {draw.choice(POLICIES)}\n')
