@@ -22,7 +22,7 @@ struct InitOptions {
   std::string model = "llama-3.1-8b", hardware = "h100-sxm", policy = "snapkv", question = "run", out = "kvcast.yaml";
 };
 
-// What may follow the run in the file: nothing, or a question about it.
+// A text that may follow the run in the file: nothing, or a question about it.
 struct Example {
   const char* name;
   const char* about;

@@ -162,7 +162,7 @@ std::string text_of(const Result& r, const char* name) {
   return value ? result::format_value(metric, *value) : "";
 }
 
-// What it does for a request.
+// The service that a request gets.
 std::string service_text(const Result& r) {
   const result::Subject& s = r.subject;
   const std::string at_a_time = s.batch == 1 ? "one at a time" : fmt::format("{} at a time", s.batch);

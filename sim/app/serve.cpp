@@ -43,7 +43,7 @@ int serve_page(const ServeOptions& options) {
   const serve::Limits limits;
   const report::Assets assets = report::load_assets({});
   const int threads = options.jobs > 0 ? options.jobs : hardware_threads();
-  // What takes longer would not be answered in time.
+  // Work that takes longer would not be answered in time.
   const double seconds = threads * std::chrono::duration<double>(limits.answering).count();
   serve::Planner planner(threads, assets, {memory_of_request(options, limits), seconds});
   SourceLocation request;
@@ -56,8 +56,8 @@ int serve_page(const ServeOptions& options) {
   serve::Server server(options.address, limits,
                        {{"/", {"text/html; charset=utf-8", serve::planner_page(assets)}},
                         {"/api/catalogue", {"application/json", catalogue.dump()}}},
-                       [&planner](const serve::Request& request, serve::Reply& reply) {
-                         planner.answer(request, reply);
+                       [&planner](const serve::Request& asked, serve::Reply& reply) {
+                         planner.answer(asked, reply);
                          ::malloc_trim(0);  // what one large request has taken is not kept from other programs
                        });
   const Stop stop("");

@@ -1,4 +1,4 @@
-// What would make a setting that does not fit in memory fit: found by simulation.
+// Changes that make a setting fit in memory, found by simulation.
 #pragma once
 
 #include <optional>

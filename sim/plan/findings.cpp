@@ -13,21 +13,17 @@
 #include "plan/compare.hpp"
 #include "plan/replicas.hpp"
 #include "plan/setting_text.hpp"
+#include "plan/sweep_view.hpp"
 #include "result/metric.hpp"
 
 namespace kvcast::plan {
 namespace {
 
 using result::Result;
-using Rows = std::vector<const Result*>;
 
-const result::Metric& throughput() { return *result::find_metric("request.requests_per_s"); }
-double rate_of(const Result& r) { return *result::value(r, throughput()); }
-std::string per_second_text(const Result& r) { return result::format_value(throughput(), rate_of(r)); }
-
-// Rows by group, in order of appearance.
-std::vector<Rows> by_group(const Rows& rows) {
-  std::vector<Rows> groups;
+// ResultRows by group, in order of appearance.
+std::vector<ResultRows> by_group(const ResultRows& rows) {
+  std::vector<ResultRows> groups;
   std::map<Group, std::size_t> at;
   for (const Result* r : rows) {
     const auto [found, fresh] = at.emplace(group_of(*r), groups.size());
@@ -37,10 +33,8 @@ std::vector<Rows> by_group(const Rows& rows) {
   return groups;
 }
 
-std::string benchmark_of(const Result& r) { return r.subject.text("score.benchmark"); }
-
 // Describes a group: its machine, and the other swept values that it fixes.
-std::string group_text(const Result& here, const Rows& all) {
+std::string group_text(const Result& here, const ResultRows& all) {
   const auto varies = [&](auto member) {
     return std::ranges::any_of(all, [&](const Result* r) { return r->subject.*member != here.subject.*member; });
   };
@@ -52,76 +46,6 @@ std::string group_text(const Result& here, const Rows& all) {
   const std::string score = benchmark_of(here);
   if (std::ranges::any_of(all, [&](const Result* r) { return benchmark_of(*r) != score; })) text += ", score " + score;
   return text;
-}
-
-// One group's view: its rows at the longest context at which anything fits, with those of the searched batches, and the
-// best batch of each setting that meets the floor.
-struct View {
-  const Rows& here;
-  config::ScoreChoice score;  // with the group's benchmark
-  Rows longest;
-  std::vector<BatchLine> lines;  // of the settings whose batches were searched
-  std::vector<Result> searched = {};
-  Rows ranking = {};
-  const Result& best() const { return *ranking.front(); }
-  // The line of a setting; null if it was not searched.
-  const BatchLine* line_of(const Result& r) const;
-};
-
-const BatchLine* View::line_of(const Result& r) const {
-  const auto found = std::ranges::find_if(
-      lines, [&](const BatchLine& l) { return l.best() && describe_setting(*l.best()) == describe_setting(r); });
-  return found == lines.end() ? nullptr : &*found;
-}
-
-// The best row of each setting; those whose fit is borderline only where no row fits beyond doubt.
-Rows best_of_settings(const Rows& ranked) {
-  std::map<std::string, bool> certain;
-  for (const Result* r : ranked) certain[describe_setting(*r)] |= !r->borderline;
-  std::set<std::string> seen;
-  Rows best;
-  for (const Result* r : ranked) {
-    const std::string setting = describe_setting(*r);
-    if (r->borderline && certain[setting]) continue;
-    if (seen.insert(setting).second) best.push_back(r);
-  }
-  return best;
-}
-
-// A representative row of each setting that may be recommended, and of full KV.
-Rows settings_to_search(const View& view) {
-  Rows rows = best_of_settings(recommended(view.longest, floor_target(view.score)));
-  for (const Result* r : view.longest) {
-    const bool there = std::ranges::any_of(
-        rows, [r](const Result* other) { return describe_setting(*other) == describe_setting(*r); });
-    if (r->subject.policy == "full" && r->has_times() && !there) rows.push_back(r);
-  }
-  return rows;
-}
-
-View view_of(const Rows& here, const config::ScoreChoice& score, const SearchBatches& search) {
-  View view{here, score, {}, {}};
-  if (std::string benchmark = benchmark_of(*here.front()); !benchmark.empty()) view.score.benchmark = benchmark;
-  std::int64_t context = 0;
-  for (const Result* r : here) {
-    if (r->has_times()) context = std::max(context, r->subject.prompt_tokens);
-  }
-  for (const Result* r : here) {
-    if (r->subject.prompt_tokens == context) view.longest.push_back(r);
-  }
-  const Rows rows = search ? settings_to_search(view) : Rows{};
-  if (!rows.empty()) view.lines = search(rows);
-  for (std::size_t i = 0; i < view.lines.size(); ++i) {
-    const ResultPtr best = view.lines[i].best();
-    if (!best) continue;
-    Result& added = view.searched.emplace_back(*best);
-    added.subject.swept = rows[i]->subject.swept;
-    added.benchmark = rows[i]->benchmark, added.benchmark_refused = rows[i]->benchmark_refused;  // as at any batch
-  }
-  Rows all = view.longest;
-  for (const Result& r : view.searched) all.push_back(&r);
-  view.ranking = best_of_settings(recommended(all, floor_target(view.score)));
-  return view;
 }
 
 std::string ratio_text(double times) {
@@ -141,7 +65,7 @@ struct Line {
 };
 
 Bar rate_bar(const Result& r) {
-  return {r.subject.policy == "full" ? "full KV" : r.subject.policy, per_second_text(r), 0, rate_of(r)};
+  return {r.subject.policy == "full" ? "full KV" : r.subject.policy, requests_rate_text(r), 0, requests_rate_of(r)};
 }
 
 std::string score_text(const Result& r, const config::ScoreChoice& choice) {
@@ -158,92 +82,23 @@ std::string batch_text(const Result& r, const Result& best) {
   return r.subject.batch == best.subject.batch ? "" : fmt::format(" at batch {}", r.subject.batch);
 }
 
-// A difference that uncertainty covers, or of less than a per cent, is none.
-bool is_tie(const Comparison& c) {
-  constexpr double kTie = 1.01;
-  return !c.beyond_uncertainty() || (c.times < kTie && c.times > 1 / kTie);
-}
-
-// The row of a setting at a batch, with times; null if there is none.
-const Result* row_at(const View& view, const Result& setting, std::int64_t batch) {
-  for (const Result* r : view.longest) {
-    if (r->subject.batch == batch && r->has_times() && describe_setting(*r) == describe_setting(setting)) return r;
-  }
-  if (setting.subject.batch == batch) return &setting;
-  const BatchLine* const line = view.line_of(setting);
-  if (line == nullptr) return nullptr;
-  const auto found = line->results().find(batch);
-  return found == line->results().end() || !found->second->has_times() ? nullptr : found->second.get();
-}
-
-// How one setting compares with another: at the best batch of each if both were searched, otherwise at equal batch
-// only.
-struct Lead {
-  Comparison best, equal;        // equal: unknown if there is no batch at which both were simulated
-  std::int64_t equal_batch = 0;  // the largest of these
-  bool searched = false;
-  const Comparison& headline() const { return searched ? best : equal; }
-};
-
-Lead lead_of(const View& view, const Result& a, const Result& b) {
-  Lead lead;
-  const BatchLine *const of_a = view.line_of(a), *const of_b = view.line_of(b);
-  lead.searched = of_a != nullptr && of_b != nullptr;
-  if (lead.searched) lead.best = compare_best(*of_a, *of_b, throughput());
-  for (std::int64_t batch = std::min(a.subject.batch, b.subject.batch); batch > 0; --batch) {
-    const Result *const at_a = row_at(view, a, batch), *const at_b = row_at(view, b, batch);
-    if (at_a == nullptr || at_b == nullptr) continue;
-    lead.equal = compare(*at_a, *at_b, throughput()), lead.equal_batch = batch;
-    break;
-  }
-  return lead;
-}
-
-// "2.1 (1.9 to 2.3) times full KV's requests per second, each at its own best batch (16 and 3), and 1.2 times at equal
-// batch 3"; says so if the two tie.
-std::string lead_text(const Result& best, const Result& other, const Lead& lead, const std::string& name) {
-  std::vector<std::string> parts;
-  if (lead.searched) {
-    parts.push_back(fmt::format("{}{}, each at its own best batch ({} and {})", times_text(lead.best),
-                                is_tie(lead.best) ? ", a tie" : "", best.subject.batch, other.subject.batch));
-  }
-  if (lead.equal.known()) {
-    parts.push_back(fmt::format("{}{} at equal batch {}", times_text(lead.equal), is_tie(lead.equal) ? ", a tie," : "",
-                                lead.equal_batch));
-  }
-  if (parts.empty()) parts.push_back("no batch was simulated for both: unknown");
-  return fmt::format("requests per second relative to {}: {}", name, fmt::join(parts, "; "));
-}
-
-const Result* best_full(const View& view) {
-  const Result* best = nullptr;
-  for (const Result* r : view.longest) {
-    if (r->subject.policy != "full" || !r->has_times()) continue;
-    if (best == nullptr || rate_of(*r) > rate_of(*best)) best = r;
-  }
-  for (const Result& r : view.searched) {
-    if (r.subject.policy == "full" && (best == nullptr || best->borderline || rate_of(r) > rate_of(*best))) best = &r;
-  }
-  return best;
-}
-
-bool swept_full(const Rows& rows) {
+bool swept_full(const ResultRows& rows) {
   return std::ranges::any_of(rows, [](const Result* r) { return r->subject.policy == "full"; });
 }
 
 // Describes the fastest setting that is certain to meet the floor, if the recommended one's interval reaches below it.
-std::string safe_text(const View& view) {
+std::string safe_text(const SweepView& view) {
   const auto is_safe = [&](const Result* r) { return r->benchmark && r->benchmark->interval.low >= view.score.floor; };
   const Result& best = view.best();
   if (!best.benchmark || is_safe(&best)) return "";
   const auto safe = std::ranges::find_if(view.ranking, is_safe);
   if (safe == view.ranking.end()) return "no setting's whole score interval is above the floor";
   return fmt::format("of those whose whole score interval is above the floor, {}{} serves most ({})",
-                     describe_setting(**safe), batch_text(**safe, best), per_second_text(**safe));
+                     describe_setting(**safe), batch_text(**safe, best), requests_rate_text(**safe));
 }
 
 // Describes the settings that were left out because they have no score, with a reason.
-std::string unscored_text(const View& view) {
+std::string unscored_text(const SweepView& view) {
   if (view.score.benchmark == config::ScoreChoice::kNone) return "no score was requested, so there is no floor";
   std::set<std::string> settings;
   std::string reason;
@@ -258,52 +113,14 @@ std::string unscored_text(const View& view) {
                      reason.empty() ? "" : fmt::format(" ({})", reason));
 }
 
-// The settings that tie with the best.
-Rows ties_of(const View& view) {
-  Rows tied;
-  for (const Result* r : view.ranking) {
-    if (r == &view.best()) continue;
-    const Lead lead = lead_of(view, view.best(), *r);
-    if (lead.headline().known() && is_tie(lead.headline())) tied.push_back(r);
-  }
-  return tied;
-}
-
-// Names them, and what tells them apart.
-std::string ties_text(const Result& best, Rows tied) {
-  constexpr std::size_t kNamed = 6;
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < std::min(kNamed, tied.size()); ++i) names.push_back(describe_setting(*tied[i]));
-  std::string text =
-      fmt::format("{} tie{} with it: {}{}", tied.size(), tied.size() == 1 ? "s" : "", fmt::join(names, "; "),
-                  tied.size() > kNamed ? fmt::format("; and {} more", tied.size() - kNamed) : "");
-  tied.push_back(&best);
-  std::vector<std::string> apart;
-  for (const char* path : {"score.share_of_full", "request.ttft_s", "request.latency_s", "memory.hbm_peak_bytes"}) {
-    const result::Metric& metric = *result::find_metric(path);
-    Rows known = tied;
-    std::erase_if(known, [&](const Result* r) { return !result::value(*r, metric); });
-    if (known.empty()) continue;
-    const auto [low, high] =
-        std::ranges::minmax_element(known, {}, [&](const Result* r) { return *result::value(*r, metric); });
-    const double least = *result::value(**low, metric), most = *result::value(**high, metric);
-    if (most <= 1.02 * least) continue;
-    apart.push_back(fmt::format("{} from {} ({}) to {} ({})", label_in_sentence(metric),
-                                result::format_value(metric, least), describe_setting(**low),
-                                result::format_value(metric, most), describe_setting(**high)));
-  }
-  return text +
-         (apart.empty() ? "; nothing tells them apart" : fmt::format("; they differ in {}", fmt::join(apart, ", ")));
-}
-
-Line best_line(const View& view) {
+Line best_line(const SweepView& view) {
   const Result& best = view.best();
-  const Interval rate = result::interval(best, throughput()).value();
+  const Interval rate = result::interval(best, requests_rate()).value();
   Line line;
   line.text = fmt::format("{} at {} tokens, batch {}: {}", describe_setting(best),
                           tokens_text(best.subject.prompt_tokens), best.subject.batch, request_text(best));
   if (best.borderline) line.text += "; borderline in memory";
-  const Rows tied = ties_of(view);
+  const ResultRows tied = ties_of(view);
   if (!tied.empty()) line.text += fmt::format("; {} tie{} with it", tied.size(), tied.size() == 1 ? "s" : "");
   if (best.benchmark && best.benchmark->interval.low < view.score.floor)
     line.text += fmt::format("; its score may be as low as {:.1f} %", 100 * best.benchmark->interval.low);
@@ -312,7 +129,7 @@ Line best_line(const View& view) {
     if (!text.empty()) parts.push_back(std::move(text));
   };
   add(score_text(best, view.score));
-  line.number = per_second_text(best);
+  line.number = requests_rate_text(best);
   line.bars.push_back(rate_bar(best));
   const Result* const full = best_full(view);
   if (best.subject.policy != "full") {
@@ -357,7 +174,7 @@ std::string text_of(const FirstBatch& first) {
 }
 
 // Keyed by context. A larger batch at which full KV is as fast or faster discards the one found.
-std::map<std::int64_t, FirstBatch> first_batches(const View& view, std::vector<Bar>& bars) {
+std::map<std::int64_t, FirstBatch> first_batches(const SweepView& view, std::vector<Bar>& bars) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::pair<const Result*, const Result*>> pairs;  // setting, full
   const std::string setting = describe_setting(view.best());
   for (const Result* r : view.here) {
@@ -370,7 +187,7 @@ std::map<std::int64_t, FirstBatch> first_batches(const View& view, std::vector<B
   for (const auto& [point, pair] : pairs) {
     const auto& [own, full] = pair;
     if (own == nullptr || full == nullptr || !own->has_times()) continue;
-    const Comparison c = compare(*own, *full, throughput());
+    const Comparison c = compare(*own, *full, requests_rate());
     const bool smallest = point.first != context;
     if (smallest) bars.clear();  // only those of the longest context are reported
     context = point.first;
@@ -388,7 +205,7 @@ std::map<std::int64_t, FirstBatch> first_batches(const View& view, std::vector<B
   return first;
 }
 
-Line break_even_line(const View& view) {
+Line break_even_line(const SweepView& view) {
   const Result& best = view.best();
   if (best.subject.policy == "full") {
     return {fmt::format("full KV serves most of all that {}",
@@ -417,7 +234,7 @@ Line break_even_line(const View& view) {
       fmt::format("batch {}", first.rbegin()->second.batch), bars};
 }
 
-Line bound_line(const View& view) {
+Line bound_line(const SweepView& view) {
   const Result& best = view.best();
   const Result* const full = best_full(view);
   const std::string detail =
@@ -438,7 +255,7 @@ Line bound_line(const View& view) {
 
 std::string percent_text(double factor) { return fmt::format("{} %", format_change(100 * (factor - 1), 0)); }
 
-Line uncertain_line(const View& view) {
+Line uncertain_line(const SweepView& view) {
   constexpr std::size_t kReported = 3;
   const Result& best = view.best();
   std::vector<result::Effect> effects = best.experiment.effects;
@@ -479,8 +296,8 @@ std::string details_text(const std::vector<std::pair<std::string, std::string>>&
 }
 
 // Explains why nothing is recommended: nothing fits, or nothing keeps enough.
-Line nothing_line(const View& view) {
-  Rows fits;
+Line nothing_line(const SweepView& view) {
+  ResultRows fits;
   std::ranges::copy_if(view.longest, std::back_inserter(fits), &Result::has_times);
   if (fits.empty()) return {"nothing in this sweep fits", ""};
   std::erase_if(fits, [](const Result* r) { return is_oracle(*r); });
@@ -511,20 +328,20 @@ bool FirstGroups::has(const Result& r) {
 
 std::vector<Finding> findings(std::span<const Result> results, const config::ScoreChoice& score,
                               const SearchBatches& search) {
-  using Describe = Line (*)(const View& view);
+  using Describe = Line (*)(const SweepView& view);
   static constexpr std::pair<const char*, Describe> kKinds[] = {{"Best policy at the longest context", best_line},
                                                                 {"Break-even batch", break_even_line},
                                                                 {"Bottleneck", bound_line},
                                                                 {"Largest uncertainty", uncertain_line}};
-  Rows rows;
+  ResultRows rows;
   for (const Result& r : results) {
     if (r.status != result::Status::kFailed && !r.build) rows.push_back(&r);
   }
-  std::vector<Rows> groups = by_group(middle_replicas(rows));
+  std::vector<ResultRows> groups = by_group(middle_replicas(rows));
   const std::size_t left_out = groups.size() - std::min(groups.size(), kMostGroups);
   groups.resize(groups.size() - left_out);
-  std::vector<View> views;
-  for (const Rows& here : groups) {
+  std::vector<SweepView> views;
+  for (const ResultRows& here : groups) {
     views.push_back(view_of(here, score, views.size() < kSearchedGroups ? search : SearchBatches{}));
   }
   std::vector<Finding> all;
@@ -533,7 +350,7 @@ std::vector<Finding> findings(std::span<const Result> results, const config::Sco
     Finding finding{title, "", ""};
     std::vector<std::pair<std::string, std::string>> details;  // by group
     nlohmann::json lines = nlohmann::json::array();
-    for (const View& view : views) {
+    for (const SweepView& view : views) {
       if (view.ranking.empty() && !all.empty()) continue;  // the first finding has said why
       const std::string group = group_text(*view.here.front(), rows);
       const Line line = view.ranking.empty() ? nothing_line(view) : describe(view);

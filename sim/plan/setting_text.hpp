@@ -14,7 +14,7 @@ std::string describe_setting(const result::Result& r);
 // Tokens/s with three significant digits and without an exponent: 1050, 82.3.
 std::string rate_text(double tokens_per_s);
 
-// What a user of the setting gets, prompts included: "0.31 requests/s, TTFT 2.1 s, latency 9.4 s".
+// The numbers of a request, prompts included: "0.31 requests/s, TTFT 2.1 s, latency 9.4 s".
 std::string request_text(const result::Result& r);
 
 // "9000", "13000", and from 10240 tokens multiples of 1024 in that unit: "32K".

@@ -155,8 +155,8 @@ class LayerOps {
   // The result of ready() in the layer before of the same decode step, for work that starts one layer ahead; ready() in
   // the first layer.
   virtual OpId ready_before() const { return ready(); }
-  // Whether the policy runs as the operators of its Python code (Hugging Face transformers), so that work which kernels
-  // avoid counts: copies of a cache from which tokens are dropped, masks, waits for their sums.
+  // Returns true if the policy runs as the operators of its Python code (Hugging Face transformers), so that work which
+  // kernels avoid counts: copies of a cache from which tokens are dropped, masks, waits for their sums.
   virtual bool unfused() const { return false; }
   // Adds one kernel on a stream, after the named ops and earlier work of its lane.
   virtual OpId kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) = 0;

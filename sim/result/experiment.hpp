@@ -29,10 +29,10 @@ struct OutOfMemory {
 
 struct PoolUse {
   double capacity = 0, peak = 0;   // bytes
-  double uncounted = 0;            // largest number of bytes that may be in use in addition
   std::vector<OwnedBytes> owners;  // bytes at the peak, largest first
   double capacity_spread = 0;      // half-width of the capacity's interval, bytes
   Origin capacity_origin = Origin::kExact;
+  double uncounted = 0;  // largest number of bytes that may be in use in addition
 };
 
 // One operation of a decode step, seconds from the start of the step.

@@ -16,14 +16,10 @@
 namespace kvcast::result {
 namespace {
 
-// A peak counts as an estimate from this share of estimated bytes on.
-constexpr double kEstimatedShare = 0.05;
 // An origin counts from this share of the time on.
 constexpr double kOriginShare = 0.05;
 
-bool is_estimate(const PoolUse& use) {
-  return use.peak > 0 && (use.uncounted > 0 || temporary_bytes(use) >= kEstimatedShare * use.peak);
-}
+bool is_estimate(const PoolUse& use) { return use.uncounted > 0 || temporary_bytes(use) > 0; }
 
 // Converts the name of an owner for formulas: "low-rank keys" is low_rank_keys.
 std::string as_name(std::string text) {

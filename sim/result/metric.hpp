@@ -115,8 +115,8 @@ Origin origin_of(const metrics::Attribution& time);
 bool is_temporary(const std::string& owner);
 // Bytes of such owners at the peak.
 double temporary_bytes(const PoolUse& use);
-// Low and high of a pool's peak within the uncertainty of activations and attention scores; both are the peak itself if
-// these are less than a twentieth of it.
+// Low and high of a pool's peak within the uncertainty of activations and attention scores; both are the peak itself
+// without these.
 Interval peak_interval(const PoolUse& use);
 double peak_shifted(const PoolUse& use, Direction direction);
 

@@ -72,160 +72,9 @@ std::optional<double> of_transfers(const Result& r, int) {
          seconds[static_cast<std::size_t>(graph::Kind::kCopyOut)];
 }
 
-constexpr double kMillion = 1e6;
-
-// Price of all GPUs for this long; nothing if the run states none.
-std::optional<double> price_of(const Result& r, double seconds) {
-  constexpr double kHour = 3600;
-  const auto price = r.has_times() ? r.subject.number("price_per_hour") : std::nullopt;
-  if (!price || seconds <= 0) return {};
-  return *price / kHour * seconds;
-}
-
-// ---- A service of equal requests in steady state: as many as the batch at any time, and a finished one is replaced at
-// once. The first token of a request comes from its prefill, each further one from a decode step of the batch. A GPU
-// that serves `batch` requests spends on them their prefills and one request's decode steps, and by Little's law this
-// is also the time that each of them stays.
-
-double batch_of(const Result& r) { return static_cast<double>(r.subject.batch); }
-double outputs_of(const Result& r) { return static_cast<double>(r.subject.decode_tokens); }
-double step_seconds(const Result& r) { return (outputs_of(r) - 1) * r.experiment.tpot_mean_s; }
-double latency_of(const Result& r) { return r.experiment.ttft_s + step_seconds(r); }
-double prefill_of_latency(const Result& r) { return latency_of(r) > 0 ? r.experiment.ttft_s / latency_of(r) : 0; }
-// Prefills of the others that a request waits for between its tokens.
-double prefills_between(const Result& r) { return std::max(0.0, r.experiment.ttft_s - r.experiment.first_ttft_s); }
-
-// Requests, or tokens of `tokens_of` them, a second.
-template <auto TokensOf>
-std::optional<double> rate_of(const Result& r, int) {
-  if (!r.has_times() || latency_of(r) <= 0) return {};
-  return batch_of(r) * TokensOf(r) / latency_of(r);
-}
-double one_request(const Result&) { return 1; }
-double tokens_of(const Result& r) { return static_cast<double>(r.subject.prompt_tokens) + outputs_of(r); }
-
-template <auto TokensOf>
-std::optional<double> request_cost(const Result& r, int) {
-  if (!r.has_times() || latency_of(r) <= 0) return {};
-  const auto cost = price_of(r, latency_of(r) / batch_of(r));
-  if (!cost) return {};
-  const bool whole = TokensOf(r) == 1;
-  return whole ? cost : *cost / TokensOf(r) * kMillion;
-}
-
-void add_requests(Row& rows) {
-  using E = Experiment;
-  const auto add = [&rows](Metric metric) {
-    if (metric.prefill_share == nullptr && metric.basis == kRequestTime) metric.prefill_share = prefill_of_latency;
-    rows.push_back(std::move(metric));
-  };
-  add({"request.latency_s", "latency", kSeconds, kLower, kRequestTime, "Latency of a request", "latency",
-       "Time of a request from the start of its prefill to its last token, in a service of equal requests that keeps "
-       "the "
-       "batch full: the prefills of the batch and the decode steps of one request, on the same GPU.",
-       kS, nullptr, [](const Result& r, int) -> std::optional<double> {
-         if (!r.has_times()) return {};
-         return latency_of(r);
-       }});
-  add({"request.ttft_s", "request_ttft", kSeconds, kLower, kPrefillTime, "Time to first token of a request", "TTFT",
-       "Time from the start of a request's prefill until its first token is on the host, without waiting for others; "
-       "prompts that are prefilled together have it together.",
-       kS, time_field<&E::first_ttft_s>});
-  add({"request.tpot_s", "request_tpot", kSeconds, kLower, kRequestTime, "Time per output token of a request", "",
-       "Latency less time to first token, over the further tokens: a decode step, and the prefills of other requests "
-       "that stand between two of them.",
-       kMs, nullptr,
-       [](const Result& r, int) -> std::optional<double> {
-         if (!r.has_times() || outputs_of(r) < 2) return {};
-         return (latency_of(r) - r.experiment.first_ttft_s) / (outputs_of(r) - 1);
-       },
-       0,
-       [](const Result& r) {
-         return step_seconds(r) > 0 ? prefills_between(r) / (prefills_between(r) + step_seconds(r)) : 0;
-       }});
-  add({"request.requests_per_s",
-       "rps",
-       kRequestsPerSecond,
-       kHigher,
-       kRequestTime,
-       "Requests per second",
-       "requests/s",
-       "Requests that are served per second while the batch is kept full, prompts included.",
-       {"requests/s", 1, ",.3r"},
-       nullptr,
-       rate_of<one_request>});
-  add({"request.output_tokens_per_s",
-       "output_tps",
-       kTokensPerSecond,
-       kHigher,
-       kRequestTime,
-       "Output tokens per second, prompts included",
-       "",
-       "Tokens that are generated per second while the batch is kept full, with the prompts read on the same GPU.",
-       {"tokens/s", 1, ",.4r"},
-       nullptr,
-       rate_of<outputs_of>});
-  add({"request.total_tokens_per_s",
-       "total_tps",
-       kTokensPerSecond,
-       kHigher,
-       kRequestTime,
-       "Input and output tokens per second",
-       "",
-       "Tokens that are read and generated per second while the batch is kept full.",
-       {"tokens/s", 1, ",.4r"},
-       nullptr,
-       rate_of<tokens_of>});
-  const std::string price = ", in the currency of price_per_hour; only if the run states a price.";
-  add({"request.cost",
-       "request_cost",
-       kMoney,
-       kLower,
-       kRequestTime,
-       "Cost per request",
-       "",
-       "Price of the time that a request takes of the GPUs, prompt and decode steps" + price,
-       {"", 1, ",.3r"},
-       nullptr,
-       request_cost<one_request>});
-  add({"request.cost_per_million_output_tokens",
-       "cost",
-       kMoney,
-       kLower,
-       kRequestTime,
-       "Cost per million output tokens",
-       "cost/M output",
-       "Cost of as many requests as generate a million tokens, prompts included" + price,
-       {"", 1, ",.3r"},
-       nullptr,
-       request_cost<outputs_of>});
-  add({"request.cost_per_million_tokens",
-       "total_cost",
-       kMoney,
-       kLower,
-       kRequestTime,
-       "Cost per million input and output tokens",
-       "",
-       "Cost of as many requests as have a million tokens, input and "
-       "output together" +
-           price,
-       {"", 1, ",.3r"},
-       nullptr,
-       request_cost<tokens_of>});
-}
-
-void add_times(Row& rows) {
-  using E = Experiment;
-  rows.push_back({"decode.tokens_per_s",
-                  "tps",
-                  kTokensPerSecond,
-                  kHigher,
-                  kStepTime,
-                  "Decode throughput",
-                  "tokens/s",
-                  "Tokens generated per second by the whole batch while decoding.",
-                  {"tokens/s", 1, ",.4r"},
-                  time_field<&E::tokens_per_s>});
+// Costs of input and output tokens by themselves, as providers price them.
+void add_phase_costs(Row& rows) {
+  constexpr double kMillion = 1e6;
   rows.push_back({"decode.cost_per_million_tokens",
                   "decode_cost",
                   kMoney,
@@ -253,6 +102,20 @@ void add_times(Row& rows) {
                     const double tokens = static_cast<double>(r.subject.batch * r.subject.prompt_tokens);
                     return price_of(r, r.experiment.ttft_s / tokens * kMillion);
                   }});
+}
+
+void add_times(Row& rows) {
+  using E = Experiment;
+  rows.push_back({"decode.tokens_per_s",
+                  "tps",
+                  kTokensPerSecond,
+                  kHigher,
+                  kStepTime,
+                  "Decode throughput",
+                  "tokens/s",
+                  "Tokens generated per second by the whole batch while decoding.",
+                  {"tokens/s", 1, ",.4r"},
+                  time_field<&E::tokens_per_s>});
   rows.push_back(
       {"decode.tpot_s.mean", "tpot", kSeconds, kLower, kStepTime, "Time per output token, mean", "TPOT",
        "Mean time of a decode step, integrated over the contexts from the first to the last generated token.", kMs,
@@ -426,8 +289,9 @@ void add_program(Row& rows) {
 
 std::vector<Metric> metric_rows() {
   Row rows;
-  add_requests(rows);
+  add_request_rows(rows);
   add_times(rows);
+  add_phase_costs(rows);
   add_accuracy(rows);
   add_scores(rows);
   add_memory(rows);

@@ -133,7 +133,7 @@ struct Result {
   bool has_times() const { return status == Status::kOk && !build; }
 };
 
-// Whether an experiment fits in memory. Borderline: it would be the opposite with another capacity, or other
+// The fit of an experiment in memory. Borderline: it would be the opposite with another capacity, or other
 // activations, within their uncertainty.
 enum class Fit { kFits, kBorderline, kDoesNotFit };
 Fit fit_of(const Result& result);    // of one that was not rejected

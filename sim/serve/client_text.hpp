@@ -1,4 +1,4 @@
-// What a client may read of an error: its own text, and that of files that come with kvcast.
+// Messages of errors as a client may read them: they quote its own text, and that of files that come with kvcast.
 #pragma once
 
 #include <string>

@@ -22,6 +22,7 @@
 
 #include "base/cancel.hpp"
 #include "base/error.hpp"
+#include "serve/exchange.hpp"
 #include "serve/hosts.hpp"
 
 namespace kvcast::serve {
@@ -35,70 +36,11 @@ using net::ip::tcp;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kJson = "application/json";
-constexpr const char* kLines = "application/x-ndjson";
 
-// What a client sent may be quoted in it, whatever its bytes.
+// The text may quote what a client sent, whatever its bytes.
 std::string error_body(const std::string& what) {
   return nlohmann::json{{"error", what}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
-
-// A request's answer, passed from the handler's thread, which makes it, to the network's, which sends it.
-struct Exchange {
-  explicit Exchange(const net::any_io_executor& executor) : wake(executor) {}
-
-  // All members except `stop` are used on the network's thread only.
-  std::deque<std::string> parts;
-  std::size_t unsent = 0, dropped = 0;  // bytes
-  int status = 0;                       // 0: not begun
-  std::string content_type;
-  bool streamed = false, ended = false;
-  net::steady_timer wake;
-  std::stop_source stop;
-};
-
-class PostedReply final : public Reply {
- public:
-  PostedReply(net::any_io_executor executor, std::shared_ptr<Exchange> exchange, std::size_t most_unsent)
-      : executor_(std::move(executor)), exchange_(std::move(exchange)), most_unsent_(most_unsent) {}
-
-  void send(int status, std::string content_type, std::string body) override {
-    post([=, body = std::move(body), type = std::move(content_type)](Exchange& e) mutable {
-      if (e.status != 0) return;
-      e.status = status, e.content_type = std::move(type), e.ended = true;
-      e.parts.push_back(std::move(body));
-    });
-  }
-
-  void line(std::string json) override {
-    post([=, most = most_unsent_, json = std::move(json)](Exchange& e) mutable {
-      if (e.ended || e.stop.stop_requested()) return;
-      if (e.status == 0) e.status = 200, e.content_type = kLines, e.streamed = true;
-      json += '\n';
-      e.unsent += json.size();
-      e.parts.push_back(std::move(json));
-      if (e.unsent > most) e.stop.request_stop();
-    });
-  }
-
-  std::stop_token stop() const override { return exchange_->stop.get_token(); }
-
-  void end() {
-    post([](Exchange& e) { e.ended = true; });
-  }
-
- private:
-  template <typename Change>
-  void post(Change change) {
-    net::post(executor_, [exchange = exchange_, change = std::move(change)]() mutable {
-      change(*exchange);
-      exchange->wake.cancel();
-    });
-  }
-
-  net::any_io_executor executor_;
-  std::shared_ptr<Exchange> exchange_;
-  std::size_t most_unsent_;
-};
 
 // The type and subtype of a media type, whose case does not matter (RFC 9110, section 8.3.1).
 std::string media_type(beast::string_view field) {

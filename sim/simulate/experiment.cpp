@@ -16,6 +16,7 @@
 #include "result/metric.hpp"
 #include "simulate/effects.hpp"
 #include "simulate/spans.hpp"
+#include "simulate/window.hpp"
 
 namespace kvcast::simulate {
 namespace {
@@ -23,8 +24,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using result::OwnedBytes;
 
-// Number of steps at the end of a window whose time is attributed op by op.
-constexpr std::size_t kAttributedSteps = 3;
 // A window is unsettled if the work left over by its steps grows by more than this share of a step.
 constexpr double kBacklog = 0.03;
 // A group of prompts is repeated if it takes as long as the one before it, within this share.
@@ -39,50 +38,6 @@ std::vector<OwnedBytes> name_owners(const std::vector<engine::OwnerBytes>& owner
   for (const engine::OwnerBytes& o : owners) out.push_back({names[o.owner], o.bytes});
   return out;
 }
-
-// A stream timed on the machine, and the record of its run.
-struct Run {
-  TimedSource source;
-  Recorder recorder;
-  Run(const lower::FlatStream& stream, CostTable& costs, std::size_t detailed_from, std::span<const double> scales,
-      const Cancel& cancel)
-      : source(stream, costs, scales, stream.blocks.size(), cancel), recorder(source, detailed_from) {}
-};
-
-// Seconds of a window's measured steps.
-std::vector<double> step_seconds(const DecodeSteps& steps, const Recorder& recorder) {
-  std::vector<double> seconds;
-  for (std::size_t s = steps.warmup; s < steps.stream.blocks.size(); ++s) {
-    seconds.push_back(to_seconds(recorder.block_ends()[s] - recorder.start_of(s)));
-  }
-  return seconds;
-}
-
-// Run of a window. It records the last steps and the one before them, whose ops may still be running.
-struct Window {
-  const DecodeSteps* steps = nullptr;
-  std::size_t attributed = 0;  // steps
-  Run run;
-  Window(const DecodeSteps& of, CostTable& costs, std::span<const double> scales, const Cancel& cancel)
-      : steps(&of),
-        attributed(std::min(kAttributedSteps, of.measured())),
-        run(of.stream, costs, before(of.stream.blocks.size() - attributed), scales, cancel) {}
-
-  RecordedBlocks recorded(const engine::System& system) const {
-    return {&system, &run.source, &run.recorder, steps->stream.blocks.size() - attributed, attributed, steps->weight};
-  }
-  std::vector<double> seconds() const { return step_seconds(*steps, run.recorder); }
-  // Mean over the last `last` measured steps.
-  graph::Traffic traffic(std::size_t last) const {
-    graph::Traffic sum;
-    const auto& blocks = steps->stream.blocks;
-    for (std::size_t s = blocks.size() - last; s < blocks.size(); ++s) sum += blocks[s].traffic;
-    return sum.scaled(1.0 / static_cast<double>(last));
-  }
-
- private:
-  static std::size_t before(std::size_t block) { return block == 0 ? 0 : block - 1; }
-};
 
 // A machine's costs of the work, and the resources that the work shares there.
 struct Machine {
@@ -122,7 +77,7 @@ class Simulation {
  private:
   // Runs one stream of work and stores memory peaks and counts. If an allocation does not fit, stores it and returns
   // false.
-  bool simulate(const engine::System& system, Run& run, const std::string& phase,
+  bool simulate(const engine::System& system, TimedRun& run, const std::string& phase,
                 std::ostream* chrome_trace = nullptr) {
     const auto begin = Clock::now();
     const engine::Outcome outcome =
@@ -155,7 +110,7 @@ class Simulation {
     return false;
   }
 
-  engine::Outcome run_with_trace(Run& run, std::ostream& out) const {
+  engine::Outcome run_with_trace(TimedRun& run, std::ostream& out) const {
     engine::TimelineLog log;
     engine::BothObservers both(run.recorder, log);
     const engine::Outcome outcome = engine::run(usual_.system, run.source, &both);
@@ -364,7 +319,7 @@ class Simulation {
   double sampling_factor() {
     std::vector<double> logarithms;
     for (const DecodeSteps& part : lowered_.parts) {
-      Run run(part.stream, usual_.costs, part.stream.blocks.size(), scales_, options_.cancel);
+      TimedRun run(part.stream, usual_.costs, part.stream.blocks.size(), scales_, options_.cancel);
       engine::run(usual_.system, run.source, &run.recorder);
       logarithms.push_back(std::log(mean(step_seconds(part, run.recorder))));
     }
@@ -379,7 +334,7 @@ class Simulation {
   Machine usual_;
   std::optional<Machine> slower_;  // for a prompt that takes so long that the board slows down
   std::vector<double> scales_;
-  std::optional<Run> prefill_;
+  std::optional<TimedRun> prefill_;
   std::deque<Window> windows_;
   bool decoding_ = false;
   // Only the last steps of a window are attributed. This makes their parts add up to the mean over all measured steps.

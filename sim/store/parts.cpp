@@ -183,6 +183,7 @@ void members(Io& io, Parts& p) {
   io("hbm_owners", e.hbm.owners), io("decode_hbm_owners", e.decode_hbm.owners), io("dram_owners", e.dram.owners);
   io("decode_hbm_capacity_bytes", e.decode_hbm.capacity);
   io("hbm_capacity_spread_bytes", e.hbm.capacity_spread), io("hbm_capacity_origin", e.hbm.capacity_origin);
+  io("hbm_uncounted_bytes", e.hbm.uncounted), io("decode_hbm_uncounted_bytes", e.decode_hbm.uncounted);
   io("dram_capacity_spread_bytes", e.dram.capacity_spread), io("dram_capacity_origin", e.dram.capacity_origin);
   io("borderline", r.borderline);
   io("oom", e.oom);

@@ -1,5 +1,5 @@
-// What a study will take of this machine, estimated from its configurations before any of its work is done, for
-// programs that run what others ask for. An upper bound to about a factor of two, not a prediction.
+// Memory and time that a study will take of this machine, estimated from its configurations before any of its work is
+// done, for programs that run the studies of others. An upper bound to about a factor of two, not a prediction.
 #pragma once
 
 #include <string>

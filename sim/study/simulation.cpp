@@ -214,7 +214,7 @@ class PointSimulation {
       return std::abs(bytes - pool.capacity) <= std::max(pool.capacity_spread, temporary);
     };
     if (!e.oom) return crosses(e.hbm, e.hbm.peak) || crosses(e.dram, e.dram.peak);
-    // What would be allocated later is not known; what is there already must at least fit.
+    // Later allocations are not known; what is there already must at least fit.
     const result::PoolUse& pool = e.oom->pool == "hbm" ? e.hbm : e.dram;
     const double bytes = e.oom->in_use + e.oom->requested;
     const double temporary = (result::temporary_bytes({.owners = e.oom->owners}) +

@@ -1,5 +1,5 @@
-// What the system does not grant: memory, files that are none, a folder that is deleted meanwhile. Each is an error
-// with a name. An alarm ends a program that waits for ever.
+// Requests that the system does not grant: memory, files that are none, a folder that is deleted meanwhile. Each is an
+// error with a name. An alarm ends a program that waits for ever.
 #include <sys/resource.h>
 #include <sys/stat.h>
 

@@ -1,6 +1,6 @@
 """A server under a mix of good, bad and abandoned requests for minutes: it must answer all of them, and its memory must not grow.
 
-Not a test of the suite: it takes as long as it is told.
+It is no test of the suite: it takes as long as its argument says.
 
 usage: soak.py KVCAST [SECONDS]   (default: 600)
 """

@@ -39,7 +39,7 @@ Cases::Cases(const std::string& machine, config::Framework::Launch launch) {
     one->name = d.name;
     one->run = run_on(machine, launch, shape);
     one->policy = make(d.name, small_settings(d, kBudget, profile), {kPrompt, kGenerated});
-    one->replay = replay::replay(layers, *one->policy);
+    one->replay = replay::replay(layers, *one->policy, {.request = policy::Lengths{kPrompt, kGenerated}});
     cases_.push_back(std::move(one));
   }
 }

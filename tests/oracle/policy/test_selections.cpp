@@ -83,7 +83,7 @@ TEST_CASE("exact_topk selects the same tokens as a full sort") {
   });
 }
 
-// By step: the best tokens by the sum of the weights of all query heads.
+// Returns for each step the best tokens by the sum of the weights of all query heads.
 std::vector<naive::Positions> indexed(const trace::Layer& layer, std::int64_t budget) {
   const trace::TraceInfo& info = layer.info();
   std::vector<naive::Positions> out;

@@ -9,7 +9,7 @@ class Groups {
  public:
   explicit Groups(const Node& config) : prepared_(study::prepare(config)), policy_(study::make_policy(prepared_)) {
     const auto trace = study::make_trace(prepared_.run, prepared_.run.traces.front());
-    replayed_ = replay::replay(replay::prepare(*trace, 1), *policy_, {});
+    replayed_ = replay::replay(replay::prepare(*trace, 1), *policy_, {.request = study::lengths_of(prepared_.run)});
   }
 
   simulate::Experiment at(int batch, bool all_groups) const {
@@ -48,16 +48,20 @@ TEST_CASE("a repeated group of prompts gives the times, memory and attribution o
       if (few.unsettled) continue;  // all groups are then simulated
       CHECK(few.ttft_s == Approx(all.ttft_s).epsilon(2e-3));
       CHECK(few.first_ttft_s == Approx(all.first_ttft_s));
-      CHECK(few.hbm.peak == Approx(all.hbm.peak).epsilon(1e-9));
-      CHECK(few.dram.peak == Approx(all.dram.peak).epsilon(1e-9));
+      CHECK(few.hbm.peak == Approx(all.hbm.peak).epsilon(1e-3));
+      CHECK(few.dram.peak == Approx(all.dram.peak).epsilon(1e-3));
       CHECK(few.prefill.total() == Approx(all.prefill.total()).epsilon(2e-3));
-      REQUIRE(few.effects.size() == all.effects.size());
-      for (std::size_t i = 0; i < all.effects.size(); ++i) {
-        CHECK(few.effects[i].source == all.effects[i].source);
-        CHECK(few.effects[i].longer.prefill == Approx(all.effects[i].longer.prefill).epsilon(2e-3));
+      // Sources without a noticeable effect are not listed.
+      const auto longer = [](const simulate::Experiment& e, const std::string& source) {
+        const auto found = std::ranges::find(e.effects, source, &result::Effect::source);
+        return found == e.effects.end() ? 1 : found->longer.prefill;
+      };
+      REQUIRE(!all.effects.empty());
+      for (const result::Effect& effect : all.effects) {
+        CHECK(longer(few, effect.source) == Approx(effect.longer.prefill).epsilon(5e-3));
       }
     }
-    // Three groups, one that stands for those left out, and the last one: the batch does not matter.
+    // Three groups, one that represents those left out, and the last one: the batch does not matter.
     CHECK(groups->at(64, false).engine_ops == groups->at(32, false).engine_ops);
   }
 }

@@ -59,6 +59,7 @@ TEST_CASE("every key of a run changes a prediction") {
       {"framework.concatenate_cache", "true", "framework.concatenate_bytes", "0.1 B"},
       {"framework.expand_kv_heads", "true", "framework.repeat_bytes", "0.1 B"},
       {"framework.prefill_chunk", "256", "framework.chunks_beyond", "8192"},
+      {"framework.prefill_chunk", "256", "workload.prefill", "whole"},
       {"deployment.kv_cache", "int8", "framework.unpack_operators", "4"},
       {"deployment.kv_cache", "int8", "framework.flatten_prompt", "true"},
   };
@@ -81,6 +82,7 @@ TEST_CASE("every key of a run changes a prediction") {
                                            "framework.concatenate_bytes",
                                            "framework.repeat_bytes",
                                            "framework.expert_sort",
+                                           "workload.prefill",
                                            "trace.file",
                                            "trace.window"};
   const config::Shapes shapes = config::run_shapes();
@@ -109,9 +111,9 @@ TEST_CASE("expert parallelism, the sorting time of experts and a price change a 
     const Node run = parsed("model: llama-3.2-1b\nprice_per_hour: " + price + "\n" + base);
     const result::Result r = study::run_all({{run, {}, {}}}, {}).front();
     // Dollars an hour over tokens an hour.
-    CHECK(*result::value(r, *result::find_metric("cost")) ==
+    CHECK(*result::value(r, *result::find_metric("decode_cost")) ==
           Approx(std::stod(price) / (3600 * r.experiment.tokens_per_s) * 1e6));
-    return *result::value(r, *result::find_metric("cost"));
+    return *result::value(r, *result::find_metric("decode_cost"));
   };
   CHECK(cost("4") == Approx(2 * cost("2")));
 }

@@ -27,7 +27,7 @@ class Costs {
 
   double operator()(const config::MatchChoice& request, std::int64_t budget) const {
     const study::Prepared p = plain(budget);
-    const auto replayed = replay::replay(layers_, *study::make_policy(p), {});
+    const auto replayed = replay::replay(layers_, *study::make_policy(p), {.request = study::lengths_of(p.run)});
     return study::cost_of(request, p.run, *study::make_policy(p), replayed);
   }
 

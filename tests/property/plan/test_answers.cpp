@@ -12,48 +12,14 @@
 #include "plan/pareto.hpp"
 #include "plan/question.hpp"
 #include "plan/target.hpp"
+#include "property/plan/asked.hpp"
 #include "result/metric.hpp"
 
 namespace kvcast::tests {
 namespace {
 
 using namespace kvcast::plan;
-using config::Node;
 using nlohmann::json;
-
-constexpr const char* kRun =
-    "model: llama-3.2-1b\nhardware: l40s\npolicy: {name: quest, budget: 256}\n"
-    "workload: {prompt_tokens: 2048, decode_tokens: 32, batch: 2, prefill_chunk: 1024, prefill_batch: 1}\n"
-    "trace: {recipe: needle, layers: 1, steps: 4}\nscore: none\n";
-
-Node run_with(const std::string& settings) {
-  Node run = config::parse_yaml(kRun, "run.yaml");
-  const Node map = config::parse_yaml(settings, "settings.yaml");
-  for (const auto& [key, value] : map.entries()) run = run.with(key, value);
-  return run;
-}
-
-struct Asked {
-  json data;
-  int runs;
-};
-
-Asked ask(Experiments& experiments, const std::string& question, const std::string& settings = "{}") {
-  const Node list = config::parse_yaml("- " + question, "plan.yaml");
-  const auto questions = read_plan(run_with(settings).with("plan", list));
-  experiments.take_requested();
-  const Answer answer = questions.front()->answer(experiments);
-  CHECK_FALSE(answer.text.empty());
-  return {answer.data, static_cast<int>(experiments.take_requested().size())};
-}
-
-const result::Metric& metric(const char* name) { return *result::find_metric(name); }
-
-Experiments make_experiments() {
-  study::StudyOptions options;
-  options.threads = 2;
-  return Experiments(options);
-}
 
 // Values at which the first variant becomes better or worse, found one by one.
 std::vector<int> changes(Experiments& e, const std::string& of, const std::string& against, const std::string& key,
@@ -363,47 +329,6 @@ TEST_CASE("a map has the winner of each of its cells, simulated or inferred") {
   CHECK(inferred > 0);
   CHECK(winners.size() >= 2);
   for (const json& b : asked.data["borders"]) CHECK(b["between"][0] != b["between"][1]);
-}
-
-TEST_CASE("a choice without batches finds the best of every batch, and nothing in its answer beats it") {
-  Experiments e = make_experiments();
-  const std::string settings = "{hardware.gpu.hbm_capacity: 6 GB}";
-  const std::vector<std::string> policies = {"full", "{name: quest, budget: 256}", "{name: snapkv, budget: 512}"};
-  for (const char* targets : {"{decode.tpot_s.mean: <= 1 s}", "{decode.tpot_s.mean: <= 4 ms}",
-                              "{request.latency_s: <= 0.5 s, decode.tokens_per_s: '>= 400'}"}) {
-    INFO(targets);
-    const Asked asked =
-        ask(e,
-            fmt::format("choose: {{policy: [full, {{name: quest, budget: 256}}, {{name: snapkv, budget: "
-                        "512}}], targets: {}, price_per_hour: {{l40s: 1}}}}",
-                        targets),
-            settings);
-    const auto limits = read_targets(config::parse_yaml(targets, "targets.yaml"));
-    double least = INFINITY;
-    for (const std::string& policy : policies) {
-      std::vector<ResultPtr> fits;
-      bool certain = false;
-      for (int b = 1; b <= 64; ++b) {
-        const ResultPtr r = e.run(run_with(fmt::format(
-            "{{policy: {}, workload.batch: {}, hardware.gpu.hbm_capacity: 6 GB, price_per_hour: 1}}", policy, b)));
-        if (!r->has_times()) break;
-        fits.push_back(r);
-        certain = certain || !r->borderline;
-      }
-      for (const ResultPtr& r : fits) {
-        if ((!certain || !r->borderline) && !missed(*r, limits))
-          least = std::min(least, *result::value(*r, metric("cost")));
-      }
-    }
-    REQUIRE(asked.data["best"].empty() == std::isinf(least));
-    if (std::isinf(least)) continue;
-    const auto cost = [](const json& entry) { return entry["metrics"]["cost_per_million_tokens"].get<double>(); };
-    CHECK(cost(asked.data["best"][0]) <= 1.005 * least);
-    CHECK(cost(asked.data["best"][0]) >= least * (1 - 1e-9));
-    for (const char* list : {"best", "front"}) {
-      for (const json& entry : asked.data[list]) CHECK(cost(entry) >= cost(asked.data["best"][0]));
-    }
-  }
 }
 
 }  // namespace

@@ -326,7 +326,7 @@ TEST_CASE("the bytes that the cost states are those that the selection implies")
             const auto tokens = static_cast<std::size_t>(info.prompt_tokens) + t + 1;
             const bool all = std::ranges::all_of(got.steps[t].heads,
                                                  [&](const HeadSelection& h) { return h.attended.size() == tokens; });
-            const bool shares = all && got.steps[t].per_query_head && d.category != "drop";
+            const bool shares = all && got.steps[t].per_query_head && d.category != policy::Category::kDrop;
             CHECK(ops.traffic().kv_read == attended * pair / (shares ? info.group() : 1));
           }
           const double brought = d.name == "shadowkv" ? pair / 2 : pair;  // keys are reconstructed, values are fetched

@@ -93,7 +93,7 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
   DecodeAttention converted{8, 4, 128, 8 * 300, 300, 1};
   converted.converted = 1e12;
   add(converted, Lane::kCompute);
-  // Sequences of different contexts, beside prompts.
+  // Sequences of different contexts, without and with prompts in the same step.
   DecodeAttention mixed{256, 4, 128, 256 * 32768.0, 65536};
   mixed.unequal = true;
   add(mixed, Lane::kCompute);

@@ -9,71 +9,15 @@
 #include "lower/dense.hpp"
 #include "lower/eager.hpp"
 #include "lower/prefill.hpp"
+#include "unit/lower/lowered_step.hpp"
 
 using namespace kvcast;
 using namespace kvcast::lower;
+using namespace kvcast::tests;
 using graph::Kind;
 using graph::Lane;
 
 namespace {
-
-config::Run tiny_run() {
-  config::Run run;
-  run.model.layers = 2;
-  run.model.hidden = 64;
-  run.model.n_q_heads = 4;
-  run.model.n_kv_heads = 2;
-  run.model.head_dim = 16;
-  run.model.ffn = 128;
-  run.model.vocab = 1000;
-  run.workload = {100, 8, 3, 0};
-  return run;
-}
-
-// Attends to all, and copies something in the background that the next step waits for.
-class Background final : public policy::Policy {
- public:
-  std::unique_ptr<policy::Selector> selector(const policy::LayerInput&, const policy::Lengths&) const override {
-    return nullptr;
-  }
-  void decode_layer(const policy::DecodeLayer& shape, policy::LayerOps& ops) const override {
-    seen_tokens.push_back(shape.sequences[0].tokens);
-    seen_attended.push_back(shape.heads[0].attended);
-    const graph::OpId before = ops.noted("recall");
-    const graph::OpId attended = ops.attention({.rows = 6, .group = 2, .tokens = 600}, {ops.ready(), before});
-    const graph::OpId task =
-        ops.host(Lane::kRecallThread, Kind::kLaunch, "task", graph::HostCall::kTask, 1, {attended});
-    ops.note("recall",
-             ops.copy(Lane::kCopyA, "recall", {.runs = 1, .run_bytes = 64, .issuer = Lane::kRecallThread}, {task}));
-    ops.done(attended);
-  }
-  std::vector<policy::MemoryItem> memory(const policy::MemoryShape& shape) const override {
-    return {{graph::Pool::kHbm, graph::Owner::kKvCache, 10.0 * static_cast<double>(shape.tokens)}};
-  }
-  policy::Growth growth(const policy::Lengths&) const override { return {1.0, 0}; }
-  mutable std::vector<std::int64_t> seen_tokens, seen_attended;
-};
-
-struct LoweredStep {
-  config::Run run = tiny_run();
-  Background policy;
-  std::vector<policy::HeadCounts> counts = std::vector<policy::HeadCounts>(6);
-  DecodeSetting setting;
-  LoweredStep() {
-    for (auto& c : counts) c.attended = 101;
-    setting.rank = run.model;
-    setting.run = &run;
-    setting.policy = &policy;
-    setting.lengths = {100, 8};
-    setting.counted_tokens = 101;
-    setting.counts = [this](int, std::int64_t) { return std::span<const policy::HeadCounts>(counts); };
-  }
-  std::vector<std::vector<graph::Op>> blocks(graph::WorkSource& source) const {
-    std::vector<std::vector<graph::Op>> all;
-    for (std::vector<graph::Op> block; source.next_block(block);) all.push_back(block);
-    return all;
-  }
-};
 
 std::map<Kind, int> count_kinds(const std::vector<graph::Op>& ops) {
   std::map<Kind, int> counts;
@@ -354,74 +298,6 @@ TEST_CASE("operators repeat a prompt's keys for the query heads of a group") {
     CHECK(std::get<graph::Kernel>(op.work).write_bytes == 300 * 4 * 16 * 2);
   }
   CHECK(seen == 2);  // layers
-}
-
-TEST_CASE("prefill in groups does the same work with the activations of the largest group") {
-  LoweredStep f;
-  f.run.workload.prefill_batch = 2;  // of a batch of 3: groups of 2 and 1
-  Prefill prefill(f.setting);
-  double flops = 0, activations = 0, kv = 0, peak_kv = 0;
-  int blocks = 0;
-  for (const auto& block : f.blocks(prefill)) {
-    ++blocks;
-    for (const graph::Op& op : block) {
-      if (op.kind == Kind::kAttention) flops += std::get<graph::PrefillAttention>(op.work).flops;
-      for (const graph::MemoryDelta& m : op.memory) {
-        const std::string_view owner = graph::owner_name(m.owner);
-        if (owner == "activations") activations = std::max(activations, m.bytes);
-        if (owner == "KV cache") peak_kv = std::max(peak_kv, kv += m.bytes);
-      }
-    }
-  }
-  CHECK(blocks == 2);
-  CHECK(flops == 2.0 * 4 * 3 * 4 * 16 * 5050);
-  CHECK(activations == activation_bytes(f.run.model, 200, 2));
-  // Two prompts of 100 tokens at 128 bytes in the second layer, when the first one keeps its share of two sequences:
-  // half of two thirds of what the policy keeps.
-  CHECK(peak_kv == Approx(2 * 100 * 128 + 1000.0 / 3));
-  CHECK(kv == Approx(1000));
-}
-
-TEST_CASE("equal groups of prompts between the third and the last are not lowered, but their memory is held") {
-  LoweredStep f;
-  f.run.workload.batch = 8, f.run.workload.prefill_batch = 1, f.run.workload.prefill_chunk = 50;
-  const auto held = [&](bool all) {
-    Prefill prefill(f.setting, all);
-    double kv = 0;
-    const auto blocks = f.blocks(prefill);
-    for (const auto& block : blocks) {
-      for (const graph::Op& op : block) {
-        for (const graph::MemoryDelta& m : op.memory) {
-          if (graph::owner_name(m.owner) == "KV cache") kv += m.bytes;
-        }
-      }
-    }
-    return std::tuple(blocks.size(), kv, prefill.repetition());
-  };
-  // Eight groups of two chunks; four groups are lowered, and the third, from block 4 on, stands for four more.
-  CHECK(held(true) == std::tuple(std::size_t{16}, 1000.0, Repetition{2, 0, 0}));
-  const auto [blocks, kv, groups] = held(false);
-  CHECK(blocks == 8);
-  CHECK(kv == Approx(1000));
-  CHECK(groups == Repetition{2, 4, 4});
-}
-
-TEST_CASE("a third group that is the last, smaller one stands for no other") {
-  LoweredStep f;
-  f.run.workload.batch = 5, f.run.workload.prefill_batch = 2;  // groups of 2, 2 and 1
-  Prefill prefill(f.setting);
-  double kv = 0;
-  const auto blocks = f.blocks(prefill);
-  for (const auto& block : blocks) {
-    for (const graph::Op& op : block) {
-      for (const graph::MemoryDelta& m : op.memory) {
-        if (graph::owner_name(m.owner) == "KV cache") kv += m.bytes;
-      }
-    }
-  }
-  CHECK(blocks.size() == 3);
-  CHECK(kv == Approx(1000));
-  CHECK(prefill.repetition() == Repetition{1, 0, 0});
 }
 
 TEST_CASE("a sliced network allocates activations for one slice, everything else for all rows") {

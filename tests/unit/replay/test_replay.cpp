@@ -234,7 +234,7 @@ TEST_CASE("the density of a sparse prompt is a mean over all captured layers, de
   layers[2].layer = 8, layers[2].prompt = {true, 0.35, 0.7};
   CHECK(prompt_attention(layers)->density == Approx((1 + 0.25 + 0.35) / 3));
   CHECK(prompt_attention(layers)->recall_mass == Approx((1 + 0.9 + 0.7) / 3));
-  // From the second layer on: those that the policy does not leave dense.
+  // The layers from the second on: those that the policy does not leave dense.
   CHECK(prompt_attention(layers, 1)->density == Approx(0.3));
   CHECK(prompt_attention(layers, 1)->recall_mass == Approx(0.8));
 }

@@ -56,14 +56,17 @@ TEST_CASE("an interval combines independent sources as squares of logarithms") {
   CHECK_FALSE(interval(r, metric("h2d")).has_value());
 }
 
-TEST_CASE("a peak is uncertain only if activations are at least a twentieth of it") {
+TEST_CASE("a peak is as uncertain as its activations") {
   const Result r = small_result();
-  // Activations are 20 of 50 GB, and ±40 % of 20 GB is ±8 GB; during decoding, 1 of 31 GB is below a twentieth.
+  // Activations are 20 of 50 GB, and ±40 % of 20 GB is ±8 GB; during decoding, 1 of 31 GB.
   CHECK(interval(r, metric("hbm")).value().high == Approx(58e9));
   CHECK(interval(r, metric("hbm")).value().low == Approx(42e9));
   CHECK(origin(r, metric("hbm")) == Origin::kAssumed);
-  CHECK(interval(r, metric("decode_hbm")).value().high == Approx(31e9));
-  CHECK(origin(r, metric("decode_hbm")) == Origin::kExact);
+  CHECK(interval(r, metric("decode_hbm")).value().high == Approx(31.4e9));
+  CHECK(origin(r, metric("decode_hbm")) == Origin::kAssumed);
+  Result certain = r;
+  certain.experiment.decode_hbm.owners.pop_back();  // without activations
+  CHECK(origin(certain, metric("decode_hbm")) == Origin::kExact);
 }
 
 TEST_CASE("the origin of a time is the weakest one that accounts for a twentieth of it") {

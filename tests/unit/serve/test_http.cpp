@@ -305,7 +305,7 @@ TEST_CASE("requests that two readers could understand differently are rejected")
   CHECK(is(server.ask(post + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /evil"), 400));
   CHECK(is(server.ask(post + "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd"), 400));
   CHECK(is(server.ask(post + "Content-Length: 3\r\nX: a\nb\r\n\r\nabc"), 400));
-  // What follows a request on its connection is no second one.
+  // Bytes that follow a request on its connection are no second one.
   const std::string two = server.ask(server.post("ab") + server.post("cd"));
   CHECK(two.find("/api/x|ab") != std::string::npos);
   CHECK(two.find("/api/x|cd") == std::string::npos);

@@ -1,4 +1,4 @@
-// What a request may name and read: names of listed files, texts of its own.
+// Files and texts that a request may name and read: names of listed files, texts of its own.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>

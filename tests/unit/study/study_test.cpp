@@ -199,7 +199,7 @@ TEST_CASE("preparing, solving and simulating stop on request") {
   study::Plan open({studied_point("policy: quest\nmatch: {tokens_attended: 128}\n")});
   CHECK_THROWS_AS(open.solve(options), Cancelled);
   CHECK_FALSE(open.is_solved());
-  // With the replay at hand, what is left is the simulation.
+  // If the replay is at hand, only the simulation remains.
   Kept kept;
   study::StudyOptions with_replay;
   with_replay.replays = &kept;

@@ -1,0 +1,284 @@
+// Concludes a choice among settings: the best one, those that tie with it, its lead over the next, the Pareto front,
+// and what excludes the others.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+
+#include "plan/admit.hpp"
+#include "plan/choose.hpp"
+#include "plan/findings.hpp"
+#include "plan/pareto.hpp"
+#include "plan/setting_text.hpp"
+
+namespace kvcast::plan {
+namespace {
+
+using nlohmann::json;
+
+// " (score.share_of_full 92.63 %, 78.70 % to 97.32 %)", or nothing if the target is met.
+std::string missed_text(const result::Result& result, const Target& target) {
+  const auto value = result::value(result, *target.metric);
+  const auto range = result::interval(result, *target.metric);
+  if (!value || !range || target.holds_for(*value)) return "";
+  const auto text = [&](double number) { return result::format_value(*target.metric, number); };
+  return fmt::format(" ({} {}, {} to {})", target.metric->path, text(*value), text(range->low), text(range->high));
+}
+
+}  // namespace
+
+double Choose::merit(const Setting& s) const {
+  const double value = s.number(objective_->path.c_str());
+  return cheapest() ? -value : value;
+}
+
+json Choose::entry(const Setting& s) const {
+  json config = json::object();
+  for (const auto& [key, value] : s.values) config[key] = value;
+  json metrics = json::object();
+  for (const char* path :
+       {"request.requests_per_s", "request.output_tokens_per_s", "request.latency_s", "request.ttft_s",
+        "request.tpot_s", "request.cost", "request.cost_per_million_output_tokens", "request.cost_per_million_tokens",
+        "decode.tokens_per_s", "decode.tpot_s.mean", "decode.tpot_s.p99", "decode.cost_per_million_tokens",
+        "prefill.ttft_s", "memory.hbm_peak_bytes"}) {
+    if (const auto v = result::value(*s.result, *result::find_metric(path))) metrics[path] = *v;
+  }
+  for (const Target& t : targets_) {
+    if (const auto v = result::value(*s.result, *t.metric)) metrics[t.metric->path] = *v;
+  }
+  if (const auto score = s.score()) metrics["score"] = *score;
+  // A short name that readers of earlier answers know.
+  if (const auto cost = result::value(*s.result, cost_metric())) metrics["cost_per_million_tokens"] = *cost;
+  json out = {{"config", config},
+              {"metrics", metrics},
+              {"fit", result::fit_name(result::fit_of(*s.result))},
+              {"binding_resource", result::bottleneck(s.result->experiment.step)}};
+  for (const char* path : {"request.output_tokens_per_s", "decode.tokens_per_s"}) {
+    const auto range = result::interval(*s.result, *result::find_metric(path));
+    if (range) out["intervals"][path] = {range->low, range->high};
+  }
+  return out;
+}
+
+std::string Choose::numbers_text(const Setting& s) const {
+  const result::Result& r = *s.result;
+  std::string text;
+  const auto own = result::value(r, *objective_);
+  if (own) {
+    text = objective_->unit == result::Unit::kMoney ? fmt::format("{:.3g} {}", *own, cost_unit())
+                                                    : result::format_value(*objective_, *own);
+    if (const auto range = result::interval(r, *objective_))
+      text += fmt::format(" ({:.3g} to {:.3g})", range->low, range->high);
+    text += "; ";
+  }
+  text +=
+      fmt::format("{}, TPOT {} while decoding, HBM {}", request_text(r), format_seconds(s.number("decode.tpot_s.mean")),
+                  format_quantity(s.number("memory.hbm_peak_bytes"), Dimension::kBytes));
+  if (r.borderline) text += ", borderline";
+  if (const auto score = s.score()) text += fmt::format(", score {:.1f} %", 100 * *score);
+  return text;
+}
+
+std::string Choose::cost_unit() const {
+  if (objective_ == &cost_metric()) return "per million output tokens, prompts included";
+  return label_in_sentence(*objective_);
+}
+
+std::string Choose::objective_text() const {
+  if (objective_ == &cost_metric()) return "the cheapest per output token, prompts included";
+  if (objective_ == &rate_metric()) return "the fastest, prompts included";
+  return fmt::format("the best by {}", objective_->path);
+}
+
+bool Choose::is_tie(const Setting& a, const Setting& b) const {
+  constexpr double kTie = 1.01;
+  const Comparison c = lead(a, b);
+  return !c.beyond_uncertainty() || (c.times < kTie && c.times > 1 / kTie);
+}
+
+Answer Choose::conclude(const std::vector<Setting>& grid, const std::vector<const Setting*>& good,
+                        const std::map<std::string, int>& misses, Experiments& experiments) const {
+  Answer out;
+  out.kind = "choose";
+  out.question = fmt::format("Which of {} settings is {}{}{}?", total(), objective_text(),
+                             lists_batches_ ? "" : ", each at its own best batch,",
+                             targets_.empty() ? "" : " that meets " + target_text(targets_));
+  out.data = {{"grid", total()},
+              {"objective", objective_ == &cost_metric()   ? json(kCheapest)
+                            : objective_ == &rate_metric() ? json(kFastest)
+                                                           : json(objective_->path)},
+              {"metric", objective_->path},
+              {"batches", lists_batches_ ? "listed" : "searched"},
+              {"best", json::array()},
+              {"front", json::array()}};
+  add_misses(misses, out);
+  if (!needs_scores()) out.details.push_back("No score was requested, so there is no floor.");
+  if (good.empty()) {
+    out.text = "None of the settings fits and meets the targets.";
+    return out;
+  }
+  const Setting& best = *good.front();
+  out.data["best"].push_back(entry(best));
+  std::vector<const Setting*> lines;  // the best of every other line
+  for (const Setting* s : good) {
+    const bool known =
+        same_line(*s, best) || std::ranges::any_of(lines, [s](const Setting* other) { return same_line(*s, *other); });
+    if (!known) lines.push_back(s);
+  }
+  std::vector<const Setting*> tied;
+  std::ranges::copy_if(lines, std::back_inserter(tied), [&](const Setting* s) { return is_tie(best, *s); });
+  for (const Setting* s : tied) out.data["best"].push_back(entry(*s));
+  add_front(good, std::ranges::count_if(grid, [](const Setting& s) { return s.result != nullptr; }), out);
+  out.text =
+      fmt::format("{}: {}.{}", label_of(best.values), numbers_text(best),
+                  tied.empty() ? "" : fmt::format(" {} tie{} with it.", tied.size(), tied.size() == 1 ? "s" : ""));
+  if (!tied.empty()) out.details.insert(out.details.begin(), ties_text(best, tied));
+  const auto next = std::ranges::find_if(lines, [&](const Setting* s) { return !is_tie(best, *s); });
+  if (next != lines.end()) {
+    out.details.insert(out.details.begin(), lead_text(best, **next, experiments, out.data["lead"]));
+  }
+  const std::string moved = most_sensitive(*best.result, *objective_);
+  out.details.push_back(fmt::format("Grounds: {}; bottleneck while decoding {}{}.", grounds_of(*best.result),
+                                    result::bottleneck(best.result->experiment.step),
+                                    moved.empty() ? "" : "; most sensitive to " + moved));
+  return out;
+}
+
+std::string Choose::ties_text(const Setting& best, const std::vector<const Setting*>& tied) const {
+  std::vector<std::string> names, apart;
+  for (const Setting* s : tied) names.push_back(label_of(s->values));
+  for (const char* path : {"score", "request.ttft_s", "request.latency_s", "memory.hbm_peak_bytes"}) {
+    const result::Metric& metric = *result::find_metric(path);
+    const Setting *low = &best, *high = &best;
+    for (const Setting* s : tied) {
+      if (s->number(path) < low->number(path)) low = s;
+      if (s->number(path) > high->number(path)) high = s;
+    }
+    if (!(high->number(path) > 1.02 * low->number(path))) continue;
+    apart.push_back(fmt::format("{} is {} of {} and {} of {}", label_in_sentence(metric),
+                                result::format_value(metric, low->number(path)), label_of(low->values),
+                                result::format_value(metric, high->number(path)), label_of(high->values)));
+  }
+  return fmt::format("Within its uncertainty or a per cent: {}.{}", fmt::join(names, "; "),
+                     apart.empty() ? " Nothing tells them apart."
+                                   : fmt::format(" What tells them apart: {}.", fmt::join(apart, "; ")));
+}
+
+std::string Choose::lead_text(const Setting& best, const Setting& next, Experiments& experiments, json& data) const {
+  std::vector<BatchLine> lines{line_of(best), line_of(next)};
+  search(lines, experiments);
+  const ResultPtr own = lines[0].best(), other = lines[1].best();
+  if (!own || !other) return "";
+  const Comparison c = compare_best(lines[0], lines[1], *objective_);
+  const std::int64_t equal = std::min(own->subject.batch, other->subject.batch);
+  const auto at_equal = experiments.run(std::vector{lines[0].with_batch(equal), lines[1].with_batch(equal)});
+  const Comparison e = compare(*at_equal[0], *at_equal[1], *objective_);
+  data = {{"times", c.times},
+          {"interval", {c.interval.low, c.interval.high}},
+          {"batches", {own->subject.batch, other->subject.batch}},
+          {"at_equal_batch", {{"batch", equal}, {"times", e.times}}}};
+  return fmt::format(
+      "It is {} as {} as the next, {} ({}), each at its own best batch ({} and {}); both at batch {}: {}{}.",
+      times_text(c), cheapest() ? objective_ == &cost_metric() ? "cheap" : "good" : "fast",
+      label_of(without_batch(next.values)), numbers_text(next), own->subject.batch, other->subject.batch, equal,
+      times_text(e), c.beyond_uncertainty() ? "" : "; within uncertainty");
+}
+
+void Choose::add_front(const std::vector<const Setting*>& good, std::int64_t simulated, Answer& out) const {
+  constexpr std::size_t kShown = 8;
+  std::vector<Goodness> points;
+  for (const Setting* s : good) points.push_back(s->goodness());
+  std::vector<std::string> texts;
+  std::map<Goodness, int> seen;
+  for (const std::size_t i : pareto_front(points)) {
+    out.data["front"].push_back(entry(*good[i]));
+    if (seen[points[i]]++ == 0)
+      texts.push_back(fmt::format("{}: {}", label_of(good[i]->values), numbers_text(*good[i])));
+  }
+  const std::size_t more = texts.size() - std::min(kShown, texts.size());
+  texts.resize(texts.size() - more);
+  out.details.push_back(
+      fmt::format("Pareto front over output tokens per second{}{} ({} experiments for {} settings; equal ones are "
+                  "listed once{}):",
+                  needs_scores() ? ", score" : "", priced_ ? ", memory and cost" : " and memory", simulated, total(),
+                  more > 0 ? fmt::format(", the {} best of {}", kShown, kShown + more) : ""));
+  for (std::string& text : texts) out.details.push_back("  " + std::move(text));
+}
+
+void Choose::add_misses(const std::map<std::string, int>& misses, Answer& out) const {
+  std::vector<std::string> texts;
+  for (const auto& [miss, count] : misses) {
+    const std::string memory = memory_name(miss), what = memory.empty() ? miss : memory;
+    texts.push_back(fmt::format("{} by {}", count, what));
+  }
+  if (!texts.empty()) {
+    out.details.push_back(fmt::format("Excluded among the {} that were simulated: {}.",
+                                      lists_batches_ ? "settings" : "batches", fmt::join(texts, "; ")));
+  }
+  out.data["ruled_out"] = misses;
+  if (beyond_engine_ == 0) return;
+  out.details.push_back(fmt::format(
+      "Excluded without a simulation: {} by framework.max_batch, the most sequences that the engine serves.",
+      beyond_engine_));
+  out.data["ruled_out"]["framework.max_batch"] = beyond_engine_;
+}
+
+void Choose::add_perhaps(const std::vector<const Setting*>& perhaps, Answer& out) const {
+  constexpr std::size_t kShown = 4;
+  std::vector<std::string> texts, shown;
+  out.data["uncertain"] = json::array();
+  for (const Setting* s : perhaps) {
+    out.data["uncertain"].push_back(entry(*s));
+    auto values = s->values;
+    std::erase_if(values, [](const auto& value) { return value.first == "workload.batch"; });
+    std::string name = label_of(values);
+    if (std::ranges::find(shown, name) != shown.end()) continue;
+    shown.push_back(std::move(name));
+    std::string text = label_of(s->values);
+    for (const Target& t : targets_) text += missed_text(*s->result, t);
+    texts.push_back(std::move(text));
+  }
+  if (texts.empty()) return;
+  const std::size_t more = texts.size() - std::min(kShown, texts.size());
+  texts.resize(texts.size() - more);
+  out.details.push_back(fmt::format("Excluded, though their intervals reach the limit: {}{}.", fmt::join(texts, "; "),
+                                    more > 0 ? fmt::format("; and {} more", more) : ""));
+}
+
+void Choose::add_nearest(const std::vector<Setting>& grid, const std::vector<const Setting*>& good,
+                         Experiments& experiments, Answer& out) const {
+  const Setting* nearest = nullptr;
+  const Setting* unfit = nullptr;
+  double best_margin = 0;
+  for (const Setting& s : grid) {
+    const bool admitted = std::ranges::any_of(good, [&s](const Setting* g) { return same_line(*g, s); });
+    if (!s.result || admitted || is_oracle(*s.result) || s.result->status == result::Status::kFailed) continue;
+    if (s.result->experiment.oom && (unfit == nullptr || s.batch < unfit->batch)) unfit = &s;
+    const double kept = margin(*s.result, targets_);
+    if (kept > best_margin) best_margin = kept, nearest = &s;
+  }
+  if (nearest != nullptr) {
+    std::vector<std::string> needed;
+    for (const Target& t : targets_) {
+      const auto value = result::value(*nearest->result, *t.metric);
+      if (value && !t.holds_for(*value)) {
+        needed.push_back(
+            fmt::format("{} {} {}", t.metric->path, t.at_most ? "<=" : ">=", result::format_value(*t.metric, *value)));
+      }
+    }
+    out.details.push_back(
+        fmt::format("Of the settings without a batch that meets the targets, {} comes nearest; {} "
+                    "would admit it.",
+                    label_of(nearest->values), fmt::join(needed, " and ")));
+    out.data["nearest"] = entry(*nearest);
+  }
+  const bool lacks_memory = unfit != nullptr && std::ranges::none_of(grid, [&](const Setting& s) {
+                              return same_line(s, *unfit) && s.result && s.result->has_times();
+                            });
+  if (!lacks_memory) return;
+  out.details.push_back(fmt::format("{} does not fit; {}.", label_of(unfit->values),
+                                    admission_text(nearest_that_fits(unfit->run, experiments))));
+}
+
+}  // namespace kvcast::plan
