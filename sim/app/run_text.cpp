@@ -199,9 +199,14 @@ std::string certainty_text(const Result& r, const config::Run& run) {
                               : score.share_of_full >= run.score.floor ? "probably above"
                               : score.interval.high >= run.score.floor ? "probably below"
                                                                        : "below";
-    text += fmt::format("; {} score {:.1f} % of full KV's ({:.1f} to {:.1f}), {} the floor of {:.3g} %",
-                        score.benchmark, 100 * score.share_of_full, 100 * score.interval.low, 100 * score.interval.high,
-                        floor, 100 * run.score.floor);
+    const std::string between =
+        score.interval.low < score.interval.high
+            ? fmt::format(" ({:.1f} to {:.1f})", 100 * score.interval.low, 100 * score.interval.high)
+            : "";
+    text += fmt::format("; {} score {:.1f} % of full KV's{}, {} the floor of {:.3g} %", score.benchmark,
+                        100 * score.share_of_full, between, floor, 100 * run.score.floor);
+  } else if (!r.benchmark_refused.empty()) {
+    text += fmt::format("; no score of {} is predicted for it", r.subject.text("score.benchmark"));
   } else if (r.subject.policy != "full") {
     text += "; no benchmark score is predicted (--set score=ruler predicts one)";
   }
@@ -227,8 +232,8 @@ void print_result(const study::Task& task, const Result& r) {
     fmt::print("{} has {}; the uncertainty of its times is that found for such GPUs (docs/cards.md)\n", s.hardware,
                config::fit_text(run.hardware));
   }
-  print_verdict(r, run);
   if (const std::string note = config::unpriced_text(run); !note.empty()) fmt::print("{}\n", note);
+  print_verdict(r, run);
   print_traces(run);
   print_unfilled_budget(task.prepared, r.accuracy);
   print_changes(run.hardware.changes);

@@ -168,7 +168,8 @@ TEST_CASE("every key has an effect", "[minutes]") {
 }
 
 TEST_CASE("at batch 4 and 32K with a one-shot prefill, full KV does not fit in 40 GB and FreeKV does", "[minutes]") {
-  const Output full = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--json"});
+  const Output full = kvcast::test::kvcast(
+      {"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--set", "workload.prefill=whole", "--json"});
   REQUIRE(full.code == 0);
   const json oom = json::parse(full.out)["oom"];
   CHECK(oom["pool"] == "hbm");
@@ -176,7 +177,8 @@ TEST_CASE("at batch 4 and 32K with a one-shot prefill, full KV does not fit in 4
   CHECK(oom["owners"].size() >= 3);
   CHECK(oom["requested_for"] == "KV cache");
   CHECK(oom["in_use_bytes"].get<double>() + oom["requested_bytes"].get<double>() > oom["capacity_bytes"].get<double>());
-  const Output freekv = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--json"});
+  const Output freekv =
+      kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set", "workload.prefill=whole", "--json"});
   REQUIRE(freekv.code == 0);
   CHECK(json::parse(freekv.out)["oom"].is_null());
 }

@@ -80,7 +80,8 @@ TEST_CASE("a plan answers its questions in order, as text and as JSON") {
 TEST_CASE("a break-even is open only where the other variant may be better") {
   // Steps of 8K tokens take SnapKV a ninth less time than full KV. It needs less memory as well, so that full KV never
   // fits alone.
-  const std::vector<std::string> settings = {"hardware.gpu.hbm_capacity=6 GB", "workload.prompt_tokens=8192"};
+  const std::vector<std::string> settings = {"hardware.gpu.hbm_capacity=6 GB", "workload.prompt_tokens=8192",
+                                             "workload.prefill=whole"};
   const auto question = [](const std::string& policy) {
     return fmt::format(
         "break_even: {{key: workload.batch, from: 1, to: 64, metric: decode.tokens_per_s, of: {{policy: {{name: {}, "
@@ -128,7 +129,7 @@ TEST_CASE("a question about a missing metric is refused with the key that provid
       "metric: ";
   const std::string price = "kivi has none: no price is stated: set `price_per_hour`";
   for (const auto& [question, why] : std::vector<std::pair<std::string, std::string>>{
-           {even + "cost}", "decode.cost_per_million_tokens: " + price},
+           {even + "cost}", "request.cost_per_million_output_tokens: " + price},
            {even + "score}", "the run says `score: none`: name a benchmark, such as `score: ruler`"},
            {even + "predicted}", "accuracy.task.share_of_full: kivi has none: either the trace has no task"},
            {even + "build.seconds}", "build.seconds: kivi has none: plans do not build an index by itself"},
@@ -136,7 +137,7 @@ TEST_CASE("a question about a missing metric is refused with the key that provid
            {map + "score}", "the run says `score: none`"},
            {"break_even: {key: workload.batch, from: 1, to: 4, of: {policy: kivi}, targets: {cost: <= 0.5}}", price},
            {"largest: {key: workload.batch, to: 4, targets: {cost: <= 0.5}}",
-            "decode.cost_per_million_tokens: the run has none: no price is stated: set `price_per_hour`"}}) {
+            "request.cost_per_million_output_tokens: the run has none: no price is stated: set `price_per_hour`"}}) {
     INFO(question);
     const Output out = kvcast::test::kvcast({"plan", scratch.write("plan.yaml", plan_with(question))});
     CHECK(out.code == 2);
@@ -206,11 +207,11 @@ TEST_CASE("an answer that compares scores states which loss of a rounded cache t
 TEST_CASE("settings beyond the engine's batch are counted as settings that were not simulated") {
   const json answer =
       answer_to("choose: {policy: [full, quest], workload.batch: [1, 2, 16, 32]}", {"framework={max_batch: 8}"});
-  CHECK(answer["question"] == "Which of 8 settings is the fastest?");
+  CHECK(answer["question"] == "Which of 8 settings is the fastest, prompts included?");
   CHECK(answer["ruled_out"]["framework.max_batch"] == 4);
   const std::string details = answer["details"].dump();
-  CHECK_THAT(details, Contains("Ruled out without a simulation: 4 by framework.max_batch") &&
-                          !Contains("Ruled out among those simulated") && Contains("of 8 settings simulated"));
+  CHECK_THAT(details, Contains("Excluded without a simulation: 4 by framework.max_batch") &&
+                          !Contains("Excluded among the settings") && Contains("experiments for 8 settings"));
 }
 
 TEST_CASE("bottlenecks are those of the metric's phase, and targets that only larger values meet are found") {

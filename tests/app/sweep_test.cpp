@@ -202,7 +202,7 @@ TEST_CASE("a report's findings respect the score floor, and its tables contain t
   REQUIRE(kvcast::test::kvcast({"sweep", scratch.write("a.yaml", kSweep), "-o", scratch / "s"}).code == 0);
   const Output report = kvcast::test::kvcast({"report", scratch / "s"});
   REQUIRE(report.code == 0);
-  CHECK_THAT(report.out, Catch::Contains("\n  a100-40gb-pcie4: full (") && Catch::Contains("predicted RULER score") &&
+  CHECK_THAT(report.out, Catch::Contains("\n  a100-40gb-pcie4: full at ") && Catch::Contains("predicted RULER score") &&
                              Catch::Contains("floor 95 %"));
   std::map<std::string, kvcast::result::TaskScore> by_key;
   const auto store = kvcast::store::Store::open(scratch / "s", kvcast::store::Store::Open::kExisting);

@@ -55,13 +55,13 @@ TEST_CASE("a timeline nests steps, layers and operations, and its arrows lead to
 TEST_CASE("a run that does not fit writes no timeline and leaves an existing one unchanged", "[minutes]") {
   const Scratch scratch;
   const std::string earlier = scratch.write("earlier.json", "{}");
-  const Output second =
-      kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--timeline", earlier});
+  const Output second = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--set",
+                                              "workload.batch=8", "--timeline", earlier});
   CHECK(second.code == 0);
   std::ifstream file(earlier);
   CHECK(json::parse(file) == json::object());
-  const Output o = kvcast::test::kvcast(
-      {"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--timeline", scratch / "t.json"});
+  const Output o = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--set",
+                                         "workload.batch=8", "--timeline", scratch / "t.json"});
   CHECK(o.code == 0);
   CHECK_THAT(o.err, Contains("t.json is not written: an experiment that does not fit has no decode step"));
   CHECK_THAT(o.out, !Contains("Perfetto"));
