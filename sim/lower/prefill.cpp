@@ -90,10 +90,10 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   return true;
 }
 
-// Goes on with the last group if the third one is done.
+// Goes on with the last full group if the third one is done: it may hold more memory than a smaller one after it.
 void Prefill::leave_out_groups() {
   if (all_groups_ || done_blocks_ != kGroupsBefore * repetition_.group) return;
-  const int last = (sequences() - 1) / together_;  // number of the last group, from 0
+  const int last = sequences() / together_ - 1;  // number of the last full group, from 0
   const int left_out = last - static_cast<int>(kGroupsBefore);
   if (left_out <= 0) return;
   repetition_.first = done_blocks_ - repetition_.group, repetition_.times = left_out;

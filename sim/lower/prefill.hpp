@@ -21,8 +21,8 @@ struct Repetition {
 // (Policy::prompt_blocks) has no chunk longer than a block and acts after each block; later queries see the tokens that
 // it held then. The time of the first token is when the last group has its own.
 //
-// Groups between the third and the last one do the work of the third again. They are not lowered unless all groups are
-// wanted: the last group follows the third, in addition to the memory that all groups before it hold (Repetition).
+// Groups between the third and the last full one do the work of the third again. They are not lowered unless all groups
+// are wanted: the last full group follows the third, and finds the memory of all groups before it held (Repetition).
 //
 // Under pipeline stages the first micro-batch of the batch is followed through all of them, and memory is that of the
 // first stage.
@@ -60,7 +60,7 @@ class Prefill final : public graph::WorkSource, PromptMemory {
   int left_out_sequences_ = 0;  // whose memory the next block takes
   std::size_t done_blocks_ = 0;
   Repetition repetition_;
-  double activations_ = 0;       // bytes held by the chunk in progress
+  double activations_ = 0;        // bytes held by the chunk in progress
   std::int64_t done_tokens_ = 0;  // in the group in progress
   graph::OpId next_id_ = 0, gate_ = -1;
 };

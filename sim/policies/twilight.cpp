@@ -151,7 +151,10 @@ class Twilight final : public Retrieval {
   }
 
   // The number of tokens that reach the share is that of the replay.
-  Growth growth(const Lengths& request) const override { return {.scored = selector_->growth(request).scored}; }
+  Growth growth(const Lengths& request) const override {
+    const Growth inner = selector_->growth(request);
+    return {.scored = inner.fill >= request.bound() ? 0 : inner.scored};  // a selector that covers all scores nothing
+  }
   void check(const Lengths& request) const override { selector_->check(request); }
 
  private:

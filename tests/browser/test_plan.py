@@ -283,7 +283,7 @@ class Charts(PlanCase):
         x, y = page.evaluate(f"(() => {{ const r = document.querySelector('#plot-{name} g.dots > path').getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()")
         page.call('Input.dispatchMouseEvent', type='mouseMoved', x=x, y=y)
         page.wait("!document.getElementById('tooltip').hidden")
-        for part in ('quest, batch 16', 'cost per million tokens', '0.5', '97.0 %'):
+        for part in ('quest, batch 16', 'cost per million output tokens', '0.5', '97.0 %'):
             self.assertIn(part, page.evaluate("document.getElementById('tooltip').textContent"))
 
         # The colours are those of the predicted benchmark score; a task score is another number.

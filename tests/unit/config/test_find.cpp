@@ -115,7 +115,8 @@ TEST_CASE("an unreadable file hides no other file, and a search that skips it re
   own.write("configs/toys/empty.yaml", "");
   CHECK(find_config("toys", "fruit", {}) == "configs/toys/apple.yaml");
   CHECK(error_of([] { find_config("toys", "pear", {}); }) ==
-        "nothing named \"pear\" under configs/toys (not read: configs/toys/empty.yaml:1:1: the document is empty); known: "
+        "nothing named \"pear\" under configs/toys (not read: configs/toys/empty.yaml:1:1: the document is empty); "
+        "known: "
         "apple, empty");
 }
 
