@@ -28,7 +28,7 @@ using graph::Kernel;
 using graph::KernelClass;
 
 constexpr const char* kKernelsProgram = "kvcast-kernels";
-constexpr double kKernelMedian = 10, kKernelP90 = 40;
+constexpr double kKernelMedian = 10, kKernelP90 = 35;
 
 Case measured(const Row& row, const std::string& quantity, double seconds) {
   Case c;
