@@ -68,8 +68,6 @@ class Choose final : public Question {
   bool cheapest() const { return objective_->better == result::Better::kLower; }
   // Returns the objective as a number of which higher is better.
   double merit(const Setting& s) const;
-  // Returns whether the difference between them is within its uncertainty or less than a per cent.
-  bool is_tie(const Setting& a, const Setting& b) const;
   Comparison lead(const Setting& a, const Setting& b) const { return compare(*a.result, *b.result, *objective_); }
 
   // Describes a setting for the data of the answer: its keys, metrics, fit and bottleneck.

@@ -91,12 +91,6 @@ std::string Choose::objective_text() const {
   return fmt::format("the best by {}", objective_->path);
 }
 
-bool Choose::is_tie(const Setting& a, const Setting& b) const {
-  constexpr double kTie = 1.01;
-  const Comparison c = lead(a, b);
-  return !c.beyond_uncertainty() || (c.times < kTie && c.times > 1 / kTie);
-}
-
 Answer Choose::conclude(const std::vector<Setting>& grid, const std::vector<const Setting*>& good,
                         const std::map<std::string, int>& misses, Experiments& experiments) const {
   Answer out;
@@ -127,14 +121,14 @@ Answer Choose::conclude(const std::vector<Setting>& grid, const std::vector<cons
     if (!known) lines.push_back(s);
   }
   std::vector<const Setting*> tied;
-  std::ranges::copy_if(lines, std::back_inserter(tied), [&](const Setting* s) { return is_tie(best, *s); });
+  std::ranges::copy_if(lines, std::back_inserter(tied), [&](const Setting* s) { return is_tie(lead(best, *s)); });
   for (const Setting* s : tied) out.data["best"].push_back(entry(*s));
   add_front(good, std::ranges::count_if(grid, [](const Setting& s) { return s.result != nullptr; }), out);
   out.text =
       fmt::format("{}: {}.{}", label_of(best.values), numbers_text(best),
                   tied.empty() ? "" : fmt::format(" {} tie{} with it.", tied.size(), tied.size() == 1 ? "s" : ""));
   if (!tied.empty()) out.details.insert(out.details.begin(), ties_text(best, tied));
-  const auto next = std::ranges::find_if(lines, [&](const Setting* s) { return !is_tie(best, *s); });
+  const auto next = std::ranges::find_if(lines, [&](const Setting* s) { return !is_tie(lead(best, *s)); });
   if (next != lines.end()) {
     out.details.insert(out.details.begin(), lead_text(best, **next, experiments, out.data["lead"]));
   }
@@ -230,9 +224,7 @@ void Choose::add_perhaps(const std::vector<const Setting*>& perhaps, Answer& out
   out.data["uncertain"] = json::array();
   for (const Setting* s : perhaps) {
     out.data["uncertain"].push_back(entry(*s));
-    auto values = s->values;
-    std::erase_if(values, [](const auto& value) { return value.first == "workload.batch"; });
-    std::string name = label_of(values);
+    std::string name = label_of(without_batch(s->values));
     if (std::ranges::find(shown, name) != shown.end()) continue;
     shown.push_back(std::move(name));
     std::string text = label_of(s->values);

@@ -114,6 +114,11 @@ Comparison compare(const Result& a, const Result& b, const Metric& metric) {
   return out;
 }
 
+bool is_tie(const Comparison& c) {
+  constexpr double kTie = 1.01;
+  return !c.beyond_uncertainty() || (c.times < kTie && c.times > 1 / kTie);
+}
+
 std::string times_text(const Comparison& c) {
   if (c.interval.low == c.interval.high) return fmt::format("{:.3g} times", c.times);
   return fmt::format("{:.3g} ({:.3g} to {:.3g}) times", c.times, c.interval.low, c.interval.high);

@@ -27,6 +27,9 @@ struct Comparison {
 // independent. A cost that only one of them has, because a number of its machine was changed, moves that one alone.
 Comparison compare(const result::Result& a, const result::Result& b, const result::Metric& metric);
 
+// A difference that uncertainty covers, or of less than a per cent, is none.
+bool is_tie(const Comparison& comparison);
+
 // "1.3 (1.1 to 1.5) times".
 std::string times_text(const Comparison& comparison);
 

@@ -41,13 +41,12 @@ ResultRows settings_to_search(const SweepView& view) {
   return rows;
 }
 
-// The row of a setting at a batch, with times; null if there is none.
-const Result* row_at(const SweepView& view, const Result& setting, std::int64_t batch) {
+// The row of a setting at a batch, with times; null if there is none. `line`: the setting's, or null.
+const Result* row_at(const SweepView& view, const Result& setting, const BatchLine* line, std::int64_t batch) {
   for (const Result* r : view.longest) {
     if (r->subject.batch == batch && r->has_times() && describe_setting(*r) == describe_setting(setting)) return r;
   }
   if (setting.subject.batch == batch) return &setting;
-  const BatchLine* const line = view.line_of(setting);
   if (line == nullptr) return nullptr;
   const auto found = line->results().find(batch);
   return found == line->results().end() || !found->second->has_times() ? nullptr : found->second.get();
@@ -106,18 +105,13 @@ const Result* best_full(const SweepView& view) {
   return best;
 }
 
-bool is_tie(const Comparison& c) {
-  constexpr double kTie = 1.01;
-  return !c.beyond_uncertainty() || (c.times < kTie && c.times > 1 / kTie);
-}
-
 Lead lead_of(const SweepView& view, const Result& a, const Result& b) {
   Lead lead;
   const BatchLine *const of_a = view.line_of(a), *const of_b = view.line_of(b);
   lead.searched = of_a != nullptr && of_b != nullptr;
   if (lead.searched) lead.best = compare_best(*of_a, *of_b, requests_rate());
   for (std::int64_t batch = std::min(a.subject.batch, b.subject.batch); batch > 0; --batch) {
-    const Result *const at_a = row_at(view, a, batch), *const at_b = row_at(view, b, batch);
+    const Result *const at_a = row_at(view, a, of_a, batch), *const at_b = row_at(view, b, of_b, batch);
     if (at_a == nullptr || at_b == nullptr) continue;
     lead.equal = compare(*at_a, *at_b, requests_rate()), lead.equal_batch = batch;
     break;

@@ -46,9 +46,6 @@ SweepView view_of(const ResultRows& here, const config::ScoreChoice& score, cons
 // Full KV at its best batch; null if it does not fit or was not swept.
 const result::Result* best_full(const SweepView& view);
 
-// A difference that uncertainty covers, or of less than a per cent, is none.
-bool is_tie(const Comparison& c);
-
 // The comparison of two settings: at the best batch of each if both were searched, otherwise at equal batch only.
 struct Lead {
   Comparison best, equal;        // equal: unknown if there is no batch at which both were simulated
