@@ -16,6 +16,13 @@ struct Chunk {
   bool last() const { return cached + added >= known; }
 };
 
+// A sequence that decodes. Policies that evict hold what they kept of the `known` tokens that were read, and all that
+// followed.
+struct Decoding {
+  std::int64_t known = 0;   // tokens that were read before it began to decode: the prompt, more after a preemption
+  std::int64_t tokens = 1;  // context, the new token included; more than `known`
+};
+
 // Times of consecutive passes of the same sequences. The j-th takes first + j · growth.
 struct StepTime {
   Picoseconds first = 0, growth = 0;
@@ -28,10 +35,10 @@ struct StepTime {
 class StepTimes {
  public:
   virtual ~StepTimes() = default;
-  // contexts: tokens of each sequence that decodes, the new one included, in any order; chunks: those of the sequences
-  // that are read. At least one of the two is not empty. Without chunks each context is one longer in every further
-  // pass, and the answer covers the passes until a time is no longer linear; with chunks it covers one.
-  virtual StepTime time(std::span<const std::int64_t> contexts, std::span<const Chunk> chunks) = 0;
+  // decodes: the sequences that decode, in any order; chunks: those that are read. At least one of the two is not
+  // empty. Without chunks each context is one longer in every further pass, and the answer covers the passes until a
+  // time is no longer linear; with chunks it covers one.
+  virtual StepTime time(std::span<const Decoding> decodes, std::span<const Chunk> chunks) = 0;
 };
 
 }  // namespace kvcast::serving
