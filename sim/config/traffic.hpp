@@ -104,7 +104,7 @@ const char* scheduler_name(Scheduler::Kind kind);
 Scheduler read_scheduler(Section section);
 // Throws UserError, located in the section, for a rule that this engine does not have: for runs whose framework decides
 // on the kind.
-void refuse_other_rules(const Node& scheduler, Scheduler::Kind kind);
+void refuse_other_rules(Section section, Scheduler::Kind kind);
 
 // The keys of both sections ("traffic", "scheduler") and of the maps in them.
 Shapes traffic_shapes();
