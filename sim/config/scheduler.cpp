@@ -12,14 +12,15 @@
 namespace kvcast::config {
 namespace {
 
-using Kind = Scheduler::Kind;
+using EngineKind = Scheduler::Kind;
 constexpr const char* kKinds[] = {"vllm-v1", "vllm-v0", "sglang", "trtllm", "static"};
 constexpr const char* kPrefills[] = {"chunked", "whole", "alone"};
 constexpr const char* kOrders[] = {"fcfs", "lpm"};
 
 using Kinds = unsigned;  // bit i: the i-th kind has the rule
-constexpr Kinds of(Kind kind) { return 1u << static_cast<unsigned>(kind); }
-constexpr Kinds kVllm = of(Kind::kVllmV1) | of(Kind::kVllmV0), kAll = (1u << std::size(kKinds)) - 1;
+constexpr Kinds kind_bit(EngineKind kind) { return 1u << static_cast<unsigned>(kind); }
+constexpr Kinds kVllm = kind_bit(EngineKind::kVllmV1) | kind_bit(EngineKind::kVllmV0),
+                kAllKinds = (1u << std::size(kKinds)) - 1;
 
 struct Rule {
   const char* name;
@@ -33,39 +34,40 @@ struct Rule {
 };
 
 constexpr Rule kRules[] = {
-    {"max_num_seqs", &Scheduler::max_num_seqs, kAll, "sequences that run at a time, of a replica", 1, 1'000'000},
-    {"max_num_batched_tokens", &Scheduler::max_num_batched_tokens, kAll,
+    {"max_num_seqs", &Scheduler::max_num_seqs, kAllKinds, "sequences that run at a time, of a replica", 1, 1'000'000},
+    {"max_num_batched_tokens", &Scheduler::max_num_batched_tokens, kAllKinds,
      "tokens of a pass (TensorRT-LLM's `max_num_tokens`, SGLang's `chunked_prefill_size`)"},
-    {"block", &Scheduler::block, kAll, "tokens per block of the cache", 1, 65536},
-    {"memory_utilization", &Scheduler::memory_utilization, kAll,
+    {"block", &Scheduler::block, kAllKinds, "tokens per block of the cache", 1, 65536},
+    {"memory_utilization", &Scheduler::memory_utilization, kAllKinds,
      "share of a GPU's memory that the engine takes, as it defines it"},
-    {"prefix_caching", &Scheduler::prefix_caching, kAll,
+    {"prefix_caching", &Scheduler::prefix_caching, kAllKinds,
      "blocks of earlier prompts are found again by their content and not computed again"},
-    {"host_cache", &Scheduler::host_cache, kAll,
+    {"host_cache", &Scheduler::host_cache, kAllKinds,
      "host memory for blocks that the GPU's memory has no room for, of a replica; 0: none"},
-    {"prefill", &Scheduler::prefill, kAll,
+    {"prefill", &Scheduler::prefill, kAllKinds,
      "`chunked`: chunks of prompts share passes with decodes; `whole`: a prompt is never cut; `alone`: passes read "
      "prompts or decode"},
-    {"in_flight", &Scheduler::in_flight, kAll,
+    {"in_flight", &Scheduler::in_flight, kAllKinds,
      "passes that are composed before the results of the first are known: 2 with asynchronous scheduling", 1, 2},
     {"full_prompt_gate", &Scheduler::full_prompt_gate, kVllm,
      "a prompt is admitted only if all of it fits (vLLM from 0.19), not its first chunk alone"},
     {"long_prefill_token_threshold", &Scheduler::long_prefill_token_threshold, kVllm,
      "most tokens of one prompt in a pass; 0: no limit", 0},
     {"watermark", &Scheduler::watermark, kVllm, "share of the blocks that admission leaves free"},
-    {"decode_steps", &Scheduler::decode_steps, of(Kind::kVllmV0) | of(Kind::kSglang),
+    {"decode_steps", &Scheduler::decode_steps, kind_bit(EngineKind::kVllmV0) | kind_bit(EngineKind::kSglang),
      "decode steps between two decisions of the scheduler (vLLM's multi-step scheduling)", 1, 64},
-    {"max_prefill_tokens", &Scheduler::max_prefill_tokens, of(Kind::kSglang), "tokens of prompts that a pass reads"},
-    {"new_token_ratio", &Scheduler::new_token_ratio, of(Kind::kSglang),
+    {"max_prefill_tokens", &Scheduler::max_prefill_tokens, kind_bit(EngineKind::kSglang),
+     "tokens of prompts that a pass reads"},
+    {"new_token_ratio", &Scheduler::new_token_ratio, kind_bit(EngineKind::kSglang),
      "share of the running requests' missing tokens that admission reserves, at the start"},
-    {"retract_decode_steps", &Scheduler::retract_decode_steps, of(Kind::kSglang),
+    {"retract_decode_steps", &Scheduler::retract_decode_steps, kind_bit(EngineKind::kSglang),
      "decode steps for which a retraction makes room: 20 to 0.4.9, 1 from 0.5.2", 1, 1000},
-    {"mixed_chunk", &Scheduler::mixed_chunk, of(Kind::kSglang), "decodes join passes that read prompts"},
-    {"order", &Scheduler::order, of(Kind::kSglang),
+    {"mixed_chunk", &Scheduler::mixed_chunk, kind_bit(EngineKind::kSglang), "decodes join passes that read prompts"},
+    {"order", &Scheduler::order, kind_bit(EngineKind::kSglang),
      "of the queue: `fcfs` (by arrival) or `lpm` (longest cached prefix first)"},
-    {"max_utilization", &Scheduler::max_utilization, of(Kind::kTrtllm),
+    {"max_utilization", &Scheduler::max_utilization, kind_bit(EngineKind::kTrtllm),
      "admits what fits now and pauses requests later, instead of reserving memory up to a request's last token"},
-    {"chunked_prefill", &Scheduler::chunked_prefill, of(Kind::kTrtllm), "prompts may be cut into chunks"},
+    {"chunked_prefill", &Scheduler::chunked_prefill, kind_bit(EngineKind::kTrtllm), "prompts may be cut into chunks"},
 };
 
 template <typename Names>
@@ -106,11 +108,11 @@ void read_rule(Section& section, const Rule& rule, Scheduler& scheduler) {
 
 }  // namespace
 
-const char* scheduler_name(Kind kind) { return kKinds[static_cast<int>(kind)]; }
+const char* scheduler_name(EngineKind kind) { return kKinds[static_cast<int>(kind)]; }
 
-void refuse_other_rules(Section section, Kind kind) {
+void refuse_other_rules(Section section, EngineKind kind) {
   for (const Rule& rule : kRules) {
-    if ((rule.kinds & of(kind)) != 0 || !section.has(rule.name)) continue;
+    if ((rule.kinds & kind_bit(kind)) != 0 || !section.has(rule.name)) continue;
     std::vector<std::string> having;
     for (std::size_t i = 0; i < std::size(kKinds); ++i) {
       if ((rule.kinds >> i & 1u) != 0) having.emplace_back(kKinds[i]);
@@ -127,7 +129,7 @@ Scheduler read_scheduler(Section section) {
   Scheduler scheduler;
   scheduler.where = section.where();
   if (section.has("kind")) {
-    scheduler.kind = static_cast<Kind>(
+    scheduler.kind = static_cast<EngineKind>(
         read_name_of(section, {"kind", "the engine whose rules apply; that of the framework if not written"}, kKinds));
   }
   for (const Rule& rule : kRules) read_rule(section, rule, scheduler);

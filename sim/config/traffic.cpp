@@ -121,8 +121,8 @@ Slo read_slo(Section section) {
 }
 
 constexpr const char* kProcesses[] = {"poisson", "constant", "gamma"};
-constexpr const char* kFormats[] = {"azure",      "burstgpt",      "mooncake", "bailian",
-                                    "vllm-bench", "llmservingsim", "kvcast"};
+constexpr const char* kTraceFormats[] = {"azure",      "burstgpt",      "mooncake", "bailian",
+                                         "vllm-bench", "llmservingsim", "kvcast"};
 
 template <typename Names>
 int read_name(Section& section, const KeyName& key, const Names& names, std::optional<std::string> fallback = {}) {
@@ -162,7 +162,7 @@ void read_closed(Section& section, Traffic& traffic) {
                        Dimension::kSeconds, 0, kLongestThinking, 0.0);
 }
 
-void read_file(Section& section, Traffic& traffic) {
+void read_trace_file(Section& section, Traffic& traffic) {
   if (section.has("file")) {
     traffic.arrivals = Traffic::Arrivals::kTrace;
     traffic.file = read_path(section, {"file",
@@ -171,7 +171,7 @@ void read_file(Section& section, Traffic& traffic) {
   }
   if (section.has("format")) {
     traffic.format = static_cast<Traffic::Format>(
-        1 + read_name(section, {"format", "of the trace; known from its content if not written"}, kFormats));
+        1 + read_name(section, {"format", "of the trace; known from its content if not written"}, kTraceFormats));
   }
   traffic.speedup = section.number({"speedup", "arrival times of the trace are divided by this"}, 1e-6, 1e6, 1.0);
 }
@@ -228,7 +228,7 @@ Traffic read_traffic(Section section) {
   traffic.where = section.where();
   read_rate(section, traffic);
   read_closed(section, traffic);
-  read_file(section, traffic);
+  read_trace_file(section, traffic);
   traffic.requests = section.integer({"requests", "requests that arrive, of a trace its first ones if it has more"}, 1,
                                      kMostRequests, traffic.requests);
   traffic.prompt_tokens = read_lengths(
