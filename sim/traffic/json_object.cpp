@@ -11,7 +11,7 @@
 namespace kvcast::traffic {
 namespace {
 
-// Where the parser is, and where the word, number or string began that it has read last.
+// The place that the parser has reached, and the start of the word, number or string that it has read last.
 struct Position {
   int line = 1, column = 0;
   int word_line = 1, word_column = 1;

@@ -1,4 +1,4 @@
-// What is remembered of sessions of a trace, a limited number of them.
+// Memory of the sessions of a trace, of a limited number of them.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // Limit of what is under way at a time: of requests, or of sessions.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <queue>
 #include <vector>

@@ -30,7 +30,7 @@ struct MeanLengths {
 };
 
 // Returns exact values for fixed, uniform and file lengths (largest: that may occur), and for traces, which are read
-// once. The mean of a lognormal length is that before rounding; its largest is exp(μ + σ √(2 ln n)), above which the
+// once. The mean of a lognormal length is that before rounding; its largest is exp(μ + σ √(2 ln n)), above which
 // expected maximum of n = `requests` draws does not lie.
 MeanLengths mean_lengths(const config::Traffic& traffic);
 

@@ -46,7 +46,7 @@ output_tokens: {low: 10, high: 20}
 shared_prefix: {tokens: 1024, groups: 10}
 sessions: {turns: 8, turn_tokens: 500, think_time: 10 s}
 seed: 7
-slo: {ttft: 2 s, tpot: 50 ms, e2e: 1 min}
+slo: {ttft: 2 s, tpot: 50 ms, e2e: 60 s}
 )");
   CHECK(t.process == Traffic::Process::kGamma);
   CHECK(t.cv == 2);

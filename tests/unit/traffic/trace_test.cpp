@@ -45,12 +45,17 @@ const std::string kMooncake =
 
 {"timestamp": 3000, "input_length": 10, "output_length": 1, "hash_ids": []}
 )";
+// Row of Bailian's traces.
+std::string chat(int id, int parent, double time, int prompt, int answer, int turn, const std::string& blocks) {
+  return fmt::format(
+      R"({{"chat_id": {}, "parent_chat_id": {}, "timestamp": {}, "input_length": {}, "output_length": {},)"
+      R"( "type": "text", "turn": {}, "hash_ids": [{}]}})"
+      "\n",
+      id, parent, time, prompt, answer, turn, blocks);
+}
 const std::string kBailian =
-    R"({"chat_id": 159, "parent_chat_id": -1, "timestamp": 61.114, "input_length": 40, "output_length": 132, "type": "text", "turn": 1, "hash_ids": [1089, 1090, 1091]}
-{"chat_id": 160, "parent_chat_id": -1, "timestamp": 61.5, "input_length": 16, "output_length": 3, "type": "file", "turn": 1, "hash_ids": [7]}
-{"chat_id": 161, "parent_chat_id": 159, "timestamp": 62.114, "input_length": 50, "output_length": 4, "type": "text", "turn": 2, "hash_ids": [1089, 1090, 1092, 1093]}
-{"chat_id": 162, "parent_chat_id": 161, "timestamp": 63, "input_length": 50, "output_length": 4, "turn": 3, "hash_ids": []}
-)";
+    chat(159, -1, 61.114, 40, 132, 1, "1089, 1090, 1091") + chat(160, -1, 61.5, 16, 3, 1, "7") +
+    chat(161, 159, 62.114, 50, 4, 2, "1089, 1090, 1092, 1093") + chat(162, 161, 63, 50, 4, 3, "");
 const std::string kBench =
     R"({
   "date": "20250101", "errors": ["", {"a": [1, "x"]}], "itls": [[0.1, 0.2], []],
@@ -58,11 +63,11 @@ const std::string kBench =
   "ttfts": [0.5, 0.1, 0.2], "request_rate": "inf", "generated_texts": ["\"input_lens\": [", "b"]
 })";
 const std::string kSimulator =
-    R"({"request_id": "b-0", "input_toks": 2361, "output_toks": 532, "arrival_time": 1777144890.5, "queued_ts": 481800.500, "x": null}
-{"request_id": "b-1", "input_toks": 1128, "output_toks": 772, "arrival_time": 1777144890.7, "queued_ts": 481800.9006}
-{"request_id": "b-2", "input_toks": 5, "output_toks": 6, "arrival_time": 1777144890.8, "queued_ts": 481800.9}
+    R"({"request_id": "b-0", "input_toks": 2361, "output_toks": 532, "queued_ts": 481800.500, "x": null}
+{"request_id": "b-1", "input_toks": 1128, "output_toks": 772, "arrival_time": 17771.7, "queued_ts": 481800.9006}
+{"request_id": "b-2", "input_toks": 5, "output_toks": 6, "arrival_time": 17771.8, "queued_ts": 481800.9}
 )";
-const std::string kOwn =
+const std::string kNative =
     "arrival_s,prompt_tokens,output_tokens,session,turn,prefix_group,prefix_tokens\n"
     "1,100,10,4,0,2,30\n"
     "2,50,5,,,2,30\n"
@@ -99,7 +104,7 @@ TEST_CASE("Mooncake's prompts are blocks of 512 tokens") {
   CHECK(requests[0].content == std::vector<Segment>{{46, 512}, {47, 512}, {48, 76}});
   CHECK(requests[1].content == std::vector<Segment>{{46, 512}, {47, 512}, {49, 476}});
   CHECK(requests[2].content.empty());
-  // Of six blocks, two were seen before.
+  // Two of the six blocks were seen before.
   std::set<std::uint64_t> seen;
   int again = 0;
   for (const Request& request : requests) {
@@ -148,7 +153,7 @@ TEST_CASE("LLMServingSim's requests arrive when they are queued, in that order")
 }
 
 TEST_CASE("kvcast's own traces share prefixes and continue sessions") {
-  const TraceFile file(kOwn);
+  const TraceFile file(kNative);
   const auto requests = all_of(file.in());
   check(requests, {1, 2, 3.5, 4, 5}, {100, 50, 150, 20, 9}, {10, 5, 20, 1, 1});
   const auto &first = requests[0].content, &second = requests[2].content;
@@ -167,7 +172,7 @@ TEST_CASE("kvcast's own traces share prefixes and continue sessions") {
   CHECK(requests[4].session == -1);
   const std::string header = "arrival_s,prompt_tokens,output_tokens";
   CHECK(trace_error("id," + header + ",hit_tokens\n0,1,2,3,4\n") == "no error");
-  CHECK_THAT(trace_error(header + ",sesion\n1,2,3,4\n"), Contains("trace:1:39: unknown column"));
+  CHECK_THAT(trace_error(header + ",sessions\n1,2,3,4\n"), Contains("trace:1:39: unknown column"));
   CHECK_THAT(trace_error(header + "\n1,0,3\n"), Contains("trace:2:3: prompt_tokens"));
   CHECK_THAT(trace_error(header + "\n-1,1,3\n"), Contains("trace:2:1: arrival_s"));
   CHECK_THAT(trace_error(header + ",turn\n1,1,3,0\n"), Contains("has no session"));
@@ -243,7 +248,7 @@ TEST_CASE("mutated traces are read or refused") {
   int read = 0, refused = 0;
   const std::pair<const char*, const std::string*> traces[] = {
       {"azure", &kAzure},      {"burstgpt", &kBurst},          {"mooncake", &kMooncake}, {"bailian", &kBailian},
-      {"vllm-bench", &kBench}, {"llmservingsim", &kSimulator}, {"kvcast", &kOwn}};
+      {"vllm-bench", &kBench}, {"llmservingsim", &kSimulator}, {"kvcast", &kNative}};
   for (const auto& [format, text] : traces) {
     const TraceFile file("");
     const config::Traffic traffic = traffic_of(file.in(std::string("format: ") + format));
