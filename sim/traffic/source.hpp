@@ -21,7 +21,8 @@ namespace kvcast::traffic {
 // 0, except in kvcast's own format, whose times are as written.
 //
 // Throws UserError for a file that cannot be read or is malformed; the sources of traces also do so later, when they
-// have read on. Simulated time ends at kNever / 2: what would arrive later arrives then.
+// have read on. Simulated time ends at kNever / 2: what is drawn to arrive later arrives then, a row of a trace that
+// does is an error.
 std::unique_ptr<Source> make_source(const config::Traffic& traffic);
 
 struct MeanLengths {
@@ -30,8 +31,8 @@ struct MeanLengths {
 };
 
 // Returns exact values for fixed, uniform and file lengths (largest: that may occur), and for traces, which are read
-// once. The mean of a lognormal length is that before rounding; its largest is exp(μ + σ √(2 ln n)), above which
-// expected maximum of n = `requests` draws does not lie.
+// once. The mean of a lognormal length is that before rounding; its largest is exp(μ + σ √(2 ln n)), which
+// the expected maximum of n = `requests` draws does not exceed.
 MeanLengths mean_lengths(const config::Traffic& traffic);
 
 }  // namespace kvcast::traffic
