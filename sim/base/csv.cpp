@@ -12,7 +12,7 @@ namespace {
 
 class Reader {
  public:
-  Reader(const std::string& path, std::string text) : path_(path), text_(std::move(text)) {
+  Reader(const std::string& path, std::string text, int line = 1) : path_(path), text_(std::move(text)), line_(line) {
     if (text_.starts_with("\xef\xbb\xbf")) at_ = line_begin_ = 3;
   }
 
@@ -40,7 +40,7 @@ class Reader {
     const std::size_t at = utf8_prefix(rows);
     if (at == rows.size()) return;
     const std::string_view before = rows.substr(0, at);
-    const auto line = std::ranges::count(before, '\n') + 1;
+    const auto line = std::ranges::count(before, '\n') + line_;
     const std::size_t column = at - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
     throw UserError(
         {path_, static_cast<int>(line), static_cast<int>(column)},
@@ -90,7 +90,7 @@ class Reader {
   const std::string& path_;
   std::string text_;
   std::size_t at_ = 0, line_begin_ = 0;
-  int line_ = 1;
+  int line_;
 };
 
 }  // namespace
@@ -115,6 +115,11 @@ void CsvHeader::check(const CsvRow& row) const {
 
 std::vector<CsvRow> read_csv(const std::string& path, const std::string& what) {
   return Reader(path, read_whole_file(path, what)).rows();
+}
+
+CsvRow read_csv_line(const SourceLocation& where, std::string text) {
+  std::vector<CsvRow> rows = Reader(where.file, std::move(text), where.line).rows();
+  return rows.empty() ? CsvRow{where, {}, {}} : std::move(rows.front());
 }
 
 }  // namespace kvcast

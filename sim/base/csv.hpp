@@ -40,4 +40,8 @@ class CsvHeader {
 // cannot be read, for text that is no UTF-8, and for a quote that is not closed or does not enclose its field.
 std::vector<CsvRow> read_csv(const std::string& path, const std::string& what);
 
+// Returns the row that a line without its end is; without fields if the line is blank. For files too large to hold, in
+// which quotes enclose no line ends. Throws UserError as above.
+CsvRow read_csv_line(const SourceLocation& where, std::string text);
+
 }  // namespace kvcast

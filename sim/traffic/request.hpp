@@ -25,9 +25,9 @@ struct Request {
   // The prompt from its start on; what no segment covers is the request's own. Generated tokens are always its own,
   // except that a later turn of the session has them in its prompt (answer_key).
   std::vector<Segment> content;
-  std::uint64_t answer_key = 0;    // key of the generated tokens as later prompts name them; 0: none does
-  std::int64_t session = -1;       // requests of a session follow each other; -1: none
-  std::int32_t turn = 0;           // within the session, from 0
+  std::uint64_t answer_key = 0;  // key of the generated tokens as later prompts name them; 0: none does
+  std::int64_t session = -1;     // requests of a session follow each other; -1: none
+  std::int32_t turn = 0;         // within the session, from 0
 };
 
 // Requests in the order of their arrival. Those of closed loops and sessions arrive a while after others have ended.

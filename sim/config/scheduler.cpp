@@ -1,0 +1,141 @@
+// The keys of `scheduler:`, one table.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "config/framework.hpp"
+#include "config/traffic.hpp"
+
+namespace kvcast::config {
+namespace {
+
+using EngineKind = Scheduler::Kind;
+constexpr const char* kKinds[] = {"vllm-v1", "vllm-v0", "sglang", "trtllm", "static"};
+constexpr const char* kPrefills[] = {"chunked", "whole", "alone"};
+constexpr const char* kOrders[] = {"fcfs", "lpm"};
+
+using Kinds = unsigned;  // bit i: the i-th kind has the rule
+constexpr Kinds kind_bit(EngineKind kind) { return 1u << static_cast<unsigned>(kind); }
+constexpr Kinds kVllm = kind_bit(EngineKind::kVllmV1) | kind_bit(EngineKind::kVllmV0),
+                kAllKinds = (1u << std::size(kKinds)) - 1;
+
+struct Rule {
+  const char* name;
+  std::variant<std::optional<std::int64_t> Scheduler::*, std::optional<double> Scheduler::*,
+               std::optional<bool> Scheduler::*, std::optional<Scheduler::Prefill> Scheduler::*,
+               std::optional<Scheduler::Order> Scheduler::*>
+      member;
+  Kinds kinds;
+  std::string_view about;
+  std::int64_t low = 1, high = kMaxTokens;  // of a count
+};
+
+constexpr Rule kRules[] = {
+    {"max_num_seqs", &Scheduler::max_num_seqs, kAllKinds, "sequences that run at a time, of a replica", 1, 1'000'000},
+    {"max_num_batched_tokens", &Scheduler::max_num_batched_tokens, kAllKinds,
+     "tokens of a pass (TensorRT-LLM's `max_num_tokens`, SGLang's `chunked_prefill_size`)"},
+    {"block", &Scheduler::block, kAllKinds, "tokens per block of the cache", 1, 65536},
+    {"memory_utilization", &Scheduler::memory_utilization, kAllKinds,
+     "share of a GPU's memory that the engine takes, as it defines it"},
+    {"prefix_caching", &Scheduler::prefix_caching, kAllKinds,
+     "blocks of earlier prompts are found again by their content and not computed again"},
+    {"host_cache", &Scheduler::host_cache, kAllKinds,
+     "host memory for blocks that the GPU's memory has no room for, of a replica; 0: none"},
+    {"prefill", &Scheduler::prefill, kAllKinds,
+     "`chunked`: chunks of prompts share passes with decodes; `whole`: a prompt is never cut; `alone`: passes read "
+     "prompts or decode"},
+    {"in_flight", &Scheduler::in_flight, kAllKinds,
+     "passes that are composed before the results of the first are known: 2 with asynchronous scheduling", 1, 2},
+    {"full_prompt_gate", &Scheduler::full_prompt_gate, kVllm,
+     "a prompt is admitted only if all of it fits (vLLM from 0.19), not its first chunk alone"},
+    {"long_prefill_token_threshold", &Scheduler::long_prefill_token_threshold, kVllm,
+     "most tokens of one prompt in a pass; 0: no limit", 0},
+    {"watermark", &Scheduler::watermark, kVllm, "share of the blocks that admission leaves free"},
+    {"decode_steps", &Scheduler::decode_steps, kind_bit(EngineKind::kVllmV0) | kind_bit(EngineKind::kSglang),
+     "decode steps between two decisions of the scheduler (vLLM's multi-step scheduling)", 1, 64},
+    {"max_prefill_tokens", &Scheduler::max_prefill_tokens, kind_bit(EngineKind::kSglang),
+     "tokens of prompts that a pass reads"},
+    {"new_token_ratio", &Scheduler::new_token_ratio, kind_bit(EngineKind::kSglang),
+     "share of the running requests' missing tokens that admission reserves, at the start"},
+    {"retract_decode_steps", &Scheduler::retract_decode_steps, kind_bit(EngineKind::kSglang),
+     "decode steps for which a retraction makes room: 20 to 0.4.9, 1 from 0.5.2", 1, 1000},
+    {"mixed_chunk", &Scheduler::mixed_chunk, kind_bit(EngineKind::kSglang), "decodes join passes that read prompts"},
+    {"order", &Scheduler::order, kind_bit(EngineKind::kSglang),
+     "of the queue: `fcfs` (by arrival) or `lpm` (longest cached prefix first)"},
+    {"max_utilization", &Scheduler::max_utilization, kind_bit(EngineKind::kTrtllm),
+     "admits what fits now and pauses requests later, instead of reserving memory up to a request's last token"},
+    {"chunked_prefill", &Scheduler::chunked_prefill, kind_bit(EngineKind::kTrtllm), "prompts may be cut into chunks"},
+};
+
+template <typename Names>
+int read_name_of(Section& section, const KeyName& key, const Names& names) {
+  const std::string text = section.choice(key, {std::begin(names), std::end(names)});
+  return static_cast<int>(std::ranges::find(names, text) - std::begin(names));
+}
+
+// A host cache of 0 needs no unit.
+double read_host_cache(Section& section, const KeyName& key) {
+  const std::optional<Node> node = section.optional_node(key.name);
+  if (node && node->kind() == Node::Kind::kScalar && node->text() == "0") return 0;
+  return section.quantity(key, Dimension::kBytes, 0, 1e15);
+}
+
+void read_rule(Section& section, const Rule& rule, Scheduler& scheduler) {
+  const KeyName key(rule.name, rule.about);
+  if (!section.has(key.name)) return;
+  std::visit(
+      [&](auto member) {
+        auto& value = scheduler.*member;
+        using T = typename std::remove_reference_t<decltype(value)>::value_type;
+        if constexpr (std::is_same_v<T, std::int64_t>) {
+          value = section.integer(key, rule.low, rule.high);
+        } else if constexpr (std::is_same_v<T, bool>) {
+          value = section.flag(key);
+        } else if constexpr (std::is_same_v<T, Scheduler::Prefill>) {
+          value = static_cast<T>(read_name_of(section, key, kPrefills));
+        } else if constexpr (std::is_same_v<T, Scheduler::Order>) {
+          value = static_cast<T>(read_name_of(section, key, kOrders));
+        } else {
+          const bool bytes = member == &Scheduler::host_cache;
+          value = bytes ? read_host_cache(section, key) : section.quantity(key, Dimension::kFraction, 0, 1);
+        }
+      },
+      rule.member);
+}
+
+}  // namespace
+
+const char* scheduler_name(EngineKind kind) { return kKinds[static_cast<int>(kind)]; }
+
+void refuse_other_rules(Section section, EngineKind kind) {
+  for (const Rule& rule : kRules) {
+    if ((rule.kinds & kind_bit(kind)) != 0 || !section.has(rule.name)) continue;
+    std::vector<std::string> having;
+    for (std::size_t i = 0; i < std::size(kKinds); ++i) {
+      if ((rule.kinds >> i & 1u) != 0) having.emplace_back(kKinds[i]);
+    }
+    throw UserError(section.where(rule.name), fmt::format("scheduler: {} has no rule {}, but {} has",
+                                                          scheduler_name(kind), rule.name, fmt::join(having, ", ")));
+  }
+}
+
+Scheduler read_scheduler(Section section) {
+  std::vector<KeyName> keys{"kind"};
+  for (const Rule& rule : kRules) keys.emplace_back(rule.name);
+  section.only(keys);
+  Scheduler scheduler;
+  scheduler.where = section.where();
+  if (section.has("kind")) {
+    scheduler.kind = static_cast<EngineKind>(
+        read_name_of(section, {"kind", "the engine whose rules apply; that of the framework if not written"}, kKinds));
+  }
+  for (const Rule& rule : kRules) read_rule(section, rule, scheduler);
+  section.finish();
+  if (scheduler.kind) refuse_other_rules(section, *scheduler.kind);
+  return scheduler;
+}
+
+}  // namespace kvcast::config

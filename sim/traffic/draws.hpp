@@ -1,0 +1,42 @@
+// Random properties of requests, each a function of the seed, the request's number and the purpose alone.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/random.hpp"
+#include "config/traffic.hpp"
+
+namespace kvcast::traffic {
+
+enum class Purpose : std::uint64_t { kGap = 1, kPrompt, kOutput, kGroup, kRow, kContent, kAnswer };
+
+// The stream of a purpose; its i-th number belongs to request i.
+inline Stream stream_of(std::uint64_t seed, Purpose purpose) {
+  return Stream(seed).child({static_cast<std::uint64_t>(purpose)});
+}
+
+// Time before request i, in units of the mean time: of mean 1 and this coefficient of variation. A gamma distribution
+// has the shape 1 / cv².
+double unit_gap(const Stream& stream, std::int64_t i, config::Traffic::Process process, double cv);
+
+// Prompt or output tokens of requests.
+class TokenCounts {
+ public:
+  // which: kPrompt or kOutput. Reads the file of lengths if there is one.
+  TokenCounts(const config::Traffic& traffic, Purpose which);
+
+  std::int64_t of(std::int64_t request) const;  // at least 1, at most config::kMaxTokens
+  double mean() const;
+  std::int64_t largest(std::int64_t requests) const;
+  // The column of the file of lengths; empty for other kinds.
+  const std::vector<std::int64_t>& column() const { return column_; }
+
+ private:
+  config::Lengths lengths_;
+  Stream stream_;
+  double mu_ = 0, sigma_ = 0;  // of the logarithm of a lognormal length
+  std::vector<std::int64_t> column_;
+};
+
+}  // namespace kvcast::traffic
