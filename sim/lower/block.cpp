@@ -121,7 +121,21 @@ OpId Block::launch(Lane lane, bool inside) {
   return -1;
 }
 
+// One kernel attends to the prompts of all sequences, whatever their lengths.
+bool Block::joins_last(const char* label, const graph::Work& work) {
+  const auto* const more = std::get_if<graph::PrefillAttention>(&work);
+  if (more == nullptr || out_.empty() || next_ == first_) return false;
+  graph::Op& last = out_.back();
+  auto* const there = std::get_if<graph::PrefillAttention>(&last.work);
+  if (there == nullptr || last.label != label || last.layer != layer_ || there->products != more->products)
+    return false;
+  there->flops += more->flops, there->kv_bytes += more->kv_bytes;
+  there->read_bytes += more->read_bytes, there->write_bytes += more->write_bytes;
+  return true;
+}
+
 OpId Block::kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) {
+  if (joins_last(label, work)) return last();
   const auto* const selection = std::get_if<graph::TopK>(&work);
   if (selection == nullptr || lane != Lane::kCompute || framework_.selection_operators == 0)
     return as_written(lane, kind, label, work, after);

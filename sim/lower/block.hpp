@@ -90,6 +90,8 @@ class Block final : public policy::LayerOps {
   // inside: launched by an operator that has already launched a kernel.
   graph::OpId one_kernel(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work, After after,
                          bool inside = false);
+  // Adds the work to the op before if both are attention over prompts in one layer.
+  bool joins_last(const char* label, const graph::Work& work);
   // A policy's kernel as the framework writes it: fused, or as a chain of operators.
   graph::OpId as_written(graph::Lane lane, graph::Kind kind, const char* label, const graph::Work& work, After after);
   graph::OpId selected_by_torch(graph::Kind kind, const char* label, const graph::TopK& work, graph::OpId after);

@@ -100,7 +100,13 @@ class Lowered {
     const OpId ready = before_attention(block_, model_, rows_, after, expanded);
     OpId attended = -1;
     if (!pass_.decodes.empty()) attended = decode(layer, ready);
-    for (const PromptPart& part : pass_.prompts) attended = both(attended, read_prompt(layer, part, ready));
+    // One kernel attends to all prompts, before the policy acts on any.
+    std::vector<OpId> read;
+    for (const PromptPart& part : pass_.prompts) read.push_back(attend_prompt(layer, part, ready));
+    for (std::size_t i = 0; i < read.size(); ++i) {
+      act(layer, pass_.prompts[i], read[i]);
+      if (i == 0 || read[i] != read[i - 1]) attended = both(attended, read[i]);
+    }
     ready_before_ = ready;
     const bool from_latent = pass_.prompts.empty() && !model_.slides(layer);
     return after_attention(block_, model_, layer, rows_, attended, from_latent);
@@ -113,7 +119,7 @@ class Lowered {
     return s_.policy->prompt_blocks(model_, layer, part.request).held_at(part.start);
   }
 
-  OpId read_prompt(int layer, const PromptPart& part, OpId ready) {
+  OpId attend_prompt(int layer, const PromptPart& part, OpId ready) {
     policy::PrefillChunk chunk{&model_, layer, part.sequences, part.start, part.end, held(layer, part), 1};
     if (model_.slides(layer)) {
       chunk.held = std::min<double>(chunk.held, model_.sliding_window);
@@ -124,16 +130,18 @@ class Lowered {
     if (s_.prompt_density) chunk.density = s_.prompt_density(layer);
     if (s_.framework->flatten_prompt && model_.cache != config::Precision::kBf16) ready = flatten(chunk, ready);
     block_.set_ready(ready);
-    const OpId attention =
-        s_.framework->eager_attention ? attend_eagerly(chunk, ready) : s_.policy->prefill_attention(chunk, block_);
-    if (!part.acts) return attention;
+    return s_.framework->eager_attention ? attend_eagerly(chunk, ready) : s_.policy->prefill_attention(chunk, block_);
+  }
+
+  // The policy's work on a layer after the part.
+  void act(int layer, const PromptPart& part, OpId attention) {
+    if (!part.acts || model_.slides(layer)) return;
     block_.set_ready(attention);
     const OpId before = block_.last();
     s_.policy->prefill_layer(
         {&model_, layer, part.sequences, part.request.prompt_tokens, part.block, part.end, part.request.decode_steps},
         block_);
     memory_.settles(block_, layer, before, attention, part);
-    return attention;
   }
 
   // Unpacks the cache that the chunk attends to, its own tokens included, to 16-bit numbers.

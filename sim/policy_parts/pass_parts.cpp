@@ -96,9 +96,15 @@ class MadeByRequest final : public Policy {
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     of(shape.request()).prefill_layer(shape, ops);
   }
+  // What differs between requests is in the counts: one set of kernels serves all that are not covered.
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
-    decode_in_parts(
-        shape, [this](const Lengths& request) -> const Policy& { return of(request); }, ops);
+    const auto first_of = [&](bool covered) {
+      return std::ranges::find_if(shape.sequences, [&](const Sequence& s) { return covers(s.request) == covered; });
+    };
+    const auto of_class = [&](const Lengths& request) -> const Policy& {
+      return of(first_of(covers(request))->request);
+    };
+    decode_in_parts(shape, of_class, ops);
   }
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override { return of(shape.lengths).memory(shape); }
   Growth growth(const Lengths& request) const override { return of(request).growth(request); }

@@ -1,0 +1,310 @@
+#include "simulate/pass_times.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <optional>
+
+#include "base/error.hpp"
+#include "config/deployment.hpp"
+#include "lower/dense.hpp"
+#include "lower/flat.hpp"
+#include "policy/growth.hpp"
+#include "replay/draw.hpp"
+#include "simulate/cost_table.hpp"
+#include "simulate/heads_of_rank.hpp"
+#include "simulate/lowered.hpp"
+#include "simulate/timed.hpp"
+
+namespace kvcast::simulate {
+namespace {
+
+using graph::OpId;
+using policy::HeadCounts;
+using serving::Chunk;
+using serving::Decoding;
+
+constexpr std::uint64_t kDrawSeed = 1;
+constexpr std::int64_t kFirstDraw = 10;
+// Passes that are dropped: work that outlives a pass fills the streams; a backlog takes longer to build up.
+constexpr std::size_t kStatelessWarmup = 1, kStatefulWarmup = 3, kBackloggedWarmup = 12;
+// Sequences whose drawn steps make a mean: few sequences are measured over several passes.
+constexpr int kDrawnSteps = 8, kMostSteps = 4;
+constexpr double kNoPairs = 1e-9;  // share of the query-key pairs of a prompt that are left out
+constexpr double kBacklog = 0.02;  // growth of the work left over by a pass, as a share of its time
+
+std::int64_t between(std::int64_t a, std::int64_t b, double share) {
+  return std::llround(static_cast<double>(a) + share * static_cast<double>(b - a));
+}
+
+HeadCounts between(const HeadCounts& a, const HeadCounts& b, double share) {
+  HeadCounts out = share < 0.5 ? a : b;
+  for (const auto field :
+       {&HeadCounts::attended, &HeadCounts::cpu_attended, &HeadCounts::scored, &HeadCounts::candidates,
+        &HeadCounts::fetched, &HeadCounts::fetched_runs, &HeadCounts::evicted, &HeadCounts::attended_runs}) {
+    out.*field = between(a.*field, b.*field, share);
+  }
+  return out;
+}
+
+// Counts of a replay at one length moved to a sequence of another.
+class Moved {
+ public:
+  Moved(const PassReplay& of, const policy::Lengths& request, const Decoding& sequence)
+      : whole_(of.policy->uncompressed() || of.policy->covers(request)), tokens_(sequence.tokens) {
+    const policy::Growth growth = of.policy->growth(request);
+    const std::int64_t length = of.replay->prompt_tokens, counted = length + of.replay->decode_steps;
+    // What a policy attends to grows with the tokens that follow its selection, unless a budget is still to be filled;
+    // what it scores grows with the context.
+    const std::int64_t like = growth.fill > 0 ? sequence.tokens : length + (sequence.tokens - sequence.known);
+    attended_.emplace(growth, counted, like);
+    scored_.emplace(growth, counted, sequence.tokens);
+  }
+  HeadCounts operator()(const HeadCounts& counts) const {
+    if (whole_) return {.attended = tokens_, .attended_runs = 1};
+    HeadCounts out = (*attended_)(counts);
+    out.scored = (*scored_)(counts).scored;
+    out.attended = std::min(out.attended, tokens_);
+    return out;
+  }
+
+ private:
+  bool whole_;
+  std::int64_t tokens_;
+  std::optional<policy::GrowthBy> attended_, scored_;
+};
+
+}  // namespace
+
+// The draws from one replay for a number of sequences.
+struct PassTimes::Counts {
+  PassReplay of;
+  explicit Counts(const PassReplay& replay) : of(replay) {}
+  std::int64_t length() const { return of.replay->prompt_tokens; }
+};
+
+// Passes of the same sequences, one block each.
+class PassTimes::Source final : public graph::WorkSource {
+ public:
+  Source(const PassTimes& times, const Passes& of, std::size_t passes)
+      : times_(times), setting_(times.setting_), decodes_(of.decodes), passes_(passes) {
+    const std::span<const Chunk> chunks = of.chunks;
+    const std::span<const Decoding> decodes = of.decodes;
+    if (of.without_pairs) setting_.prompt_density = [](int) { return kNoPairs; };
+    pass_ = lower::pass_of(parts(chunks), *setting_.policy, setting_.rank);
+    pass_.per_query_head = times.counts_.front()->of.replay->per_query_head;
+    pass_.plans_attention = !chunks.empty() || attends_to_more();
+    pass_.counts = [this](int layer) { return counts(layer); };
+    for (const Decoding& d : decodes) pass_.decodes.push_back({d.tokens, request_of(d.known)});
+    if (decodes.empty()) return;
+    for (const auto& replay : times.counts_) {
+      draws_.emplace_back(*replay->of.replay, times.input_.run->model, static_cast<int>(decodes.size()),
+                          Stream(kDrawSeed));
+    }
+    for (replay::Draw& draw : draws_) {
+      heads_.emplace_back(draw, times.input_.run->deployment.tensor_parallel);
+      varies_ = varies_ || draw.varies();
+    }
+    for (const Decoding& d : decodes) place(d);
+  }
+
+  bool next_block(std::vector<graph::Op>& out) override {
+    out.clear();
+    if (done_ == passes_) return false;
+    lower::Block block(*setting_.framework, next_id_, gate_, events_, out);
+    lower::PromptMemory none;
+    gate_ = lower::add_pass(block, setting_, pass_, none, -1);
+    next_id_ = block.next();
+    ++done_;
+    return true;
+  }
+  bool varies() const { return varies_; }
+  bool has_notes() const { return !events_.empty(); }
+
+ private:
+  policy::Lengths request_of(std::int64_t known) const { return {known, times_.input_.run->workload.decode_tokens}; }
+
+  // Chunks, cut where the policy acts within a prompt.
+  std::vector<lower::PassSequence> parts(std::span<const Chunk> chunks) const {
+    std::vector<lower::PassSequence> out;
+    for (const Chunk& c : chunks) {
+      const policy::Lengths request = request_of(c.known);
+      const std::int64_t block = setting_.policy->prompt_blocks(setting_.rank, 0, request).tokens;
+      const std::int64_t end = c.cached + c.added;
+      for (std::int64_t at = c.cached; at < end;) {
+        const std::int64_t stop = block > 0 ? std::min(end, (at / block + 1) * block) : end;
+        out.push_back({at, stop - at, request});
+        at = stop;
+      }
+    }
+    return out;
+  }
+
+  bool attends_to_more() const {
+    for (const Decoding& d : decodes_) {
+      const policy::Growth growth = setting_.policy->growth(request_of(d.known));
+      if (growth.attended > 0 || d.tokens <= growth.fill) return true;
+    }
+    return false;
+  }
+
+  // The two replays that a sequence lies between, and its counts moved from each.
+  void place(const Decoding& d) {
+    const auto& all = times_.counts_;
+    std::size_t high = 0;
+    while (high + 1 < all.size() && all[high]->length() < d.known) ++high;
+    const std::size_t low = high > 0 && all[high]->length() > d.known ? high - 1 : high;
+    const auto length = [&](std::size_t i) { return static_cast<double>(all[i]->length()); };
+    const double share =
+        low == high ? 0
+                    : std::clamp((static_cast<double>(d.known) - length(low)) / (length(high) - length(low)), 0., 1.);
+    const policy::Lengths request = request_of(d.known);
+    places_.push_back({low, high, share, {all[low]->of, request, d}, {all[high]->of, request, d}});
+  }
+
+  std::span<const HeadCounts> counts(int layer) {
+    const auto step = kFirstDraw + static_cast<std::int64_t>(done_);
+    drawn_.clear();
+    for (HeadsOfRank& heads : heads_) drawn_.push_back(heads(layer, step));
+    out_.clear();
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      const Place& at = places_[i];
+      const std::size_t heads = drawn_[at.low].size() / places_.size();
+      for (std::size_t h = i * heads; h < (i + 1) * heads; ++h) {
+        const HeadCounts low = at.of_low(drawn_[at.low][h]);
+        out_.push_back(at.low == at.high ? low : between(low, at.of_high(drawn_[at.high][h]), at.share));
+      }
+    }
+    return out_;
+  }
+
+  struct Place {
+    std::size_t low = 0, high = 0;
+    double share = 0;  // of the high one
+    Moved of_low, of_high;
+  };
+
+  const PassTimes& times_;
+  lower::PassSetting setting_;
+  std::span<const Decoding> decodes_;
+  std::size_t passes_, done_ = 0;
+  lower::Pass pass_;
+  std::vector<replay::Draw> draws_;
+  std::vector<HeadsOfRank> heads_;
+  std::vector<Place> places_;
+  std::vector<std::span<const HeadCounts>> drawn_;
+  std::vector<HeadCounts> out_;
+  lower::Events events_;
+  graph::OpId next_id_ = 0, gate_ = -1;
+  bool varies_ = false;
+};
+
+PassTimes::PassTimes(const PassInput& input, const config::Hardware& hardware, Cancel cancel)
+    : input_(input),
+      costs_(hardware, input.run->framework, {}, input.run->deployment.gpus()),
+      system_(make_system(costs_)),
+      cancel_(std::move(cancel)) {
+  KVCAST_CHECK(!input_.replays.empty() && input_.run->deployment.pipeline_parallel == 1);
+  const std::int64_t outputs = input_.run->workload.decode_tokens;
+  for (const PassReplay& replay : input_.replays) {
+    // A replay of a length that the budget covers says nothing of longer ones.
+    if (!replay.policy->covers({replay.replay->prompt_tokens, outputs}))
+      counts_.push_back(std::make_unique<Counts>(replay));
+  }
+  if (counts_.empty()) counts_.push_back(std::make_unique<Counts>(input_.replays.back()));
+  setting_.framework = &input_.run->framework;
+  setting_.policy = counts_.front()->of.policy;
+  setting_.rank = config::rank_model(input_.run->deployment, input_.run->model);
+}
+
+PassTimes::~PassTimes() = default;
+
+bool PassTimes::covers(std::int64_t known) const {
+  return setting_.policy->covers({known, input_.run->workload.decode_tokens});
+}
+
+const policy::Policy& PassTimes::policy() const { return *setting_.policy; }
+
+// Mean over the passes after the warm-up.
+PassTimes::Timed PassTimes::time(graph::WorkSource& source, std::size_t warmup) const {
+  cancel_.check();
+  lower::Works works;
+  const lower::FlatStream stream = lower::flatten(source, works);
+  CostTable table(works, costs_);
+  TimedSource timed(stream, table, {}, stream.blocks.size(), cancel_);
+  Recorder recorder(timed, stream.blocks.size());
+  engine::System system = system_;
+  engine::run(system, timed, &recorder);
+  const std::size_t last = stream.blocks.size() - 1;
+  const Picoseconds from = recorder.start_of(warmup);
+  const auto passes = static_cast<double>(last + 1 - warmup);
+  const Picoseconds lag_before = warmup > 0 ? recorder.lag(warmup - 1) : 0;
+  return {to_seconds(recorder.block_ends()[last] - from) / passes,
+          to_seconds(recorder.lag(last) - lag_before) / passes};
+}
+
+double PassTimes::pass(const Passes& of) const {
+  KVCAST_CHECK(!of.decodes.empty() || !of.chunks.empty());
+  Source source(*this, of, kStatelessWarmup + 1);
+  if (!source.varies() && of.chunks.empty()) {
+    const Timed timed = time(source, kStatelessWarmup);
+    if (!source.has_notes()) return timed.seconds;
+  }
+  const auto count = static_cast<int>(of.decodes.size());
+  const int drawn = source.varies() ? std::clamp(kDrawnSteps / count, 1, kMostSteps) : 1;
+  for (const std::size_t warmup : {kStatefulWarmup, kBackloggedWarmup}) {
+    Source several(*this, of, warmup + static_cast<std::size_t>(drawn));
+    const Timed timed = time(several, warmup);
+    if (timed.lag <= kBacklog * timed.seconds || warmup == kBackloggedWarmup) return timed.seconds;
+  }
+  return 0;
+}
+
+namespace {
+
+// Work by itself, one block.
+class Alone final : public graph::WorkSource {
+ public:
+  Alone(const config::Framework& framework, std::function<void(lower::Block&)> add)
+      : framework_(framework), add_(std::move(add)) {}
+  bool next_block(std::vector<graph::Op>& out) override {
+    out.clear();
+    if (done_) return false;
+    done_ = true;
+    lower::Events events;
+    lower::Block block(framework_, 0, -1, events, out);
+    block.set_ready(block.join(graph::Lane::kCompute, {}));
+    add_(block);
+    block.join_all(0, block.last(), -1);
+    return true;
+  }
+
+ private:
+  const config::Framework& framework_;
+  std::function<void(lower::Block&)> add_;
+  bool done_ = false;
+};
+
+}  // namespace
+
+double PassTimes::bare(int sequences) const {
+  const config::Model& model = setting_.rank;
+  Alone source(*setting_.framework, [&](lower::Block& block) {
+    OpId op = lower::enter_layers(block, model, sequences, block.ready());
+    for (int layer = 0; layer < model.layers; ++layer) {
+      block.enter_layer(layer);
+      op = lower::before_attention(block, model, sequences, op);
+      op = lower::after_attention(block, model, layer, sequences, op, !model.slides(layer));
+    }
+    block.between_steps(sequences, false, lower::head_and_sample(block, model, sequences, op));
+  });
+  return time(source, 0).seconds;
+}
+
+double PassTimes::head(int rows) const {
+  Alone source(*setting_.framework,
+               [&](lower::Block& block) { lower::head_and_sample(block, setting_.rank, rows, block.ready()); });
+  return time(source, 0).seconds;
+}
+
+}  // namespace kvcast::simulate

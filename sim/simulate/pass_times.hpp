@@ -1,0 +1,76 @@
+// Times of single passes of an engine, each simulated operation by operation.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/cancel.hpp"
+#include "config/run.hpp"
+#include "engine/engine.hpp"
+#include "graph/source.hpp"
+#include "hardware/cost_model.hpp"
+#include "lower/pass.hpp"
+#include "policy/policy.hpp"
+#include "replay/replay.hpp"
+#include "serving/step_times.hpp"
+
+namespace kvcast::simulate {
+
+// A policy over one text at one length of its prompt.
+struct PassReplay {
+  const policy::Policy* policy = nullptr;
+  const replay::ReplayResult* replay = nullptr;
+};
+
+// Inputs of passes, which must outlive the call that they are passed to.
+struct PassInput {
+  const config::Run* run = nullptr;  // its workload is not used
+  // One replay for each length, in ascending order. Counts of sequences of other lengths lie on the line between the
+  // two nearest.
+  std::vector<PassReplay> replays;
+};
+
+// Seconds of passes in a steady state, mean over a few steps that are drawn from the replays.
+class PassTimes {
+ public:
+  PassTimes(const PassInput& input, const config::Hardware& hardware, Cancel cancel = {});
+  ~PassTimes();
+  PassTimes(const PassTimes&) = delete;
+
+  // Passes of sequences that decode and chunks of sequences that are read.
+  struct Passes {
+    std::span<const serving::Decoding> decodes;
+    std::span<const serving::Chunk> chunks;
+    bool without_pairs = false;  // attention over prompts multiplies nothing: what a pass takes by its rows alone
+  };
+  double pass(const Passes& of) const;
+  // A pass in which this many sequences have one new token, without attention and the policy's work.
+  double bare(int sequences) const;
+  // The head and the choice of this many tokens.
+  double head(int rows) const;
+
+  const policy::Policy& policy() const;
+  const config::Model& rank() const { return setting_.rank; }
+  const config::Framework& framework() const { return *setting_.framework; }
+  // Returns whether a sequence of which so many tokens are read is served as by the uncompressed cache.
+  bool covers(std::int64_t known) const;
+
+ private:
+  class Source;
+  struct Timed {
+    double seconds = 0, lag = 0;  // lag: growth of the work that passes leave to later ones, per pass
+  };
+  Timed time(graph::WorkSource& source, std::size_t warmup) const;
+
+  const PassInput input_;
+  lower::PassSetting setting_;
+  hardware::CostModel costs_;
+  engine::System system_;
+  Cancel cancel_;
+  struct Counts;
+  std::vector<std::unique_ptr<Counts>> counts_;  // by replay
+};
+
+}  // namespace kvcast::simulate
