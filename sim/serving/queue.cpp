@@ -138,7 +138,7 @@ class Loop {
     run.reads = std::ssize(pass.reads);
     for (const Pass::Read& read : pass.reads) run.read_tokens += read.chunk.added;
     run.waiting = std::ssize(state_.waiting);
-    run.running = std::ssize(state_.running);
+    run.running = scheduler_->running();
     run.blocks = blocks;
     gaps_.clear();
     for (const Entry* entry : pass.decodes) add_gap(flight.start - entry->last_token);

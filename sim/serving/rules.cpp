@@ -73,12 +73,17 @@ void check(const Rules& rules) {
   require(rules.host_bytes >= 0, "host memory is not negative");
   require(!rules.prefix_caching || rules.engine == Engine::kVllmV1 || rules.engine == Engine::kSglang,
           "the prefix cache is modelled for vllm-v1 and sglang");
+  require(rules.engine != Engine::kSglang || rules.block <= rules.max_num_batched_tokens,
+          "a chunk of sglang has at least the tokens of one page");
   require(rules.sglang.max_prefill_tokens >= 1, "at least 1 prompt token a pass is needed");
   require(rules.sglang.ratio >= 0 && rules.sglang.ratio <= 1, "a ratio of new tokens is between 0 and 1");
   require(rules.sglang.ratio_floor >= 0 && rules.sglang.ratio_floor <= 1, "the floor of a ratio is between 0 and 1");
   require(rules.sglang.ratio_steps >= 1, "a ratio decays in at least 1 step");
   require(rules.sglang.retract_steps >= 1, "retraction makes room for at least 1 step");
   require(rules.trtllm.chunk_unit >= 0, "a unit of chunks is not negative");
+  const std::int64_t unit = rules.trtllm.chunk_unit > 0 ? rules.trtllm.chunk_unit : rules.block;
+  require(rules.engine != Engine::kTrtllm || !rules.trtllm.chunked_prefill || unit <= rules.max_num_batched_tokens,
+          "a pass of trtllm has at least the tokens of one unit of chunks");
 }
 
 }  // namespace kvcast::serving

@@ -58,8 +58,8 @@ Entry* Scheduler::head() {
 }
 
 bool Scheduler::possible_at_all(const Entry& entry) const {
-  const std::int64_t tokens = entry.prompt() + entry.outputs();
-  return tokens <= rules_.max_context && entry.footprint->host_bytes(tokens) <= rules_.host_bytes && possible(entry);
+  return entry.prompt() + entry.outputs() <= rules_.max_context && State::host_need(entry) <= rules_.host_bytes &&
+         possible(entry);
 }
 
 std::int64_t Scheduler::peak(const Entry& entry, bool again) const {

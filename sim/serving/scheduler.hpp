@@ -32,6 +32,8 @@ class Scheduler {
 
   // Blocks that requests use.
   virtual std::int64_t used() const { return pool_.total() - pool_.free(); }
+  // Requests that have been admitted and have not left.
+  virtual std::int64_t running() const { return std::ssize(state_.running); }
 
  protected:
   // Returns whether a request fits into the empty engine.
@@ -39,6 +41,8 @@ class Scheduler {
   // Blocks that must stay free in every pass.
   virtual std::int64_t spare() const { return 0; }
 
+  // The same by all limits.
+  bool possible_at_all(const Entry& entry) const;
   // The head of the queue that can fit at some time; null if there is none.
   Entry* head();
   // The most blocks that a request can need, preempted and read again at any time if `again`.
@@ -58,9 +62,6 @@ class Scheduler {
   State& state_;
   const Rules& rules_;
   Blocks& pool_;
-
- private:
-  bool possible_at_all(const Entry& entry) const;
 };
 
 std::unique_ptr<Scheduler> make_vllm_v1(State& state);

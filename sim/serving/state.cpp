@@ -32,14 +32,10 @@ bool State::grow(Entry& entry, std::int64_t tokens) {
   return true;
 }
 
-bool State::host_fits(const Entry& entry) const {
-  return host_used_ + entry.footprint->host_bytes(entry.prompt() + entry.outputs()) <= rules.host_bytes;
-}
-
 void State::start(Entry& entry, std::int64_t cached) {
   entry.computed = cached;
   entry.known = entry.target();
-  entry.host = entry.footprint->host_bytes(entry.prompt() + entry.outputs());
+  entry.host = host_need(entry);
   host_used_ += entry.host;
   if (entry.outcome.preemptions == 0) entry.outcome.hit_tokens = cached;
   entry.outcome.recomputed_tokens += std::max<std::int64_t>(0, entry.lost - cached);

@@ -82,8 +82,11 @@ class State {
   }
   // Takes the blocks that a request lacks for `tokens`; false, and nothing taken, if the pool does not have them.
   bool grow(Entry& entry, std::int64_t tokens);
-  // Returns whether the host memory of a request that waits is free.
-  bool host_fits(const Entry& entry) const;
+  static double host_need(const Entry& entry) { return entry.footprint->host_bytes(entry.prompt() + entry.outputs()); }
+  // Returns whether the host memory of a request that waits is free, once `more` is taken.
+  bool host_fits(const Entry& entry, double more = 0) const {
+    return host_used_ + more + host_need(entry) <= rules.host_bytes;
+  }
 
   // Begins to read a request whose first `cached` tokens are there. The caller moves it to where it belongs.
   void start(Entry& entry, std::int64_t cached);

@@ -1,25 +1,13 @@
-// Worked schedules of vLLM V1: every pass takes one unit of time, and a request that arrives at t is seen at t.
+// Worked schedules of vLLM V1.
 #include <catch2/catch.hpp>
 
-#include "support/serving.hpp"
+#include "worked.hpp"
 
 using namespace kvcast;
 using namespace kvcast::serving;
 using namespace kvcast::serving::testing;
 
 namespace {
-
-constexpr Picoseconds kUnit = 1000;
-
-// A, B, C, D, E of the worked schedules; `earlier` units earlier, for two passes in flight.
-std::vector<traffic::Request> set_1(Picoseconds earlier = 0) {
-  std::vector<traffic::Request> list;
-  const auto add = [&](Picoseconds t, std::int64_t prompt, std::int64_t outputs) {
-    list.push_back(request(std::max<Picoseconds>(0, t - earlier) * kUnit, prompt, outputs));
-  };
-  add(0, 6, 8), add(0, 10, 6), add(1, 5, 8), add(2, 9, 3), add(3, 4, 4);
-  return list;
-}
 
 Rules rules(bool gate, bool caching, std::int64_t in_flight = 1) {
   Rules made = Rules::of(Engine::kVllmV1);
@@ -32,14 +20,6 @@ Rules rules(bool gate, bool caching, std::int64_t in_flight = 1) {
   made.in_flight = in_flight;
   made.skip = false;
   return made;
-}
-
-Recorder run(const Rules& with, std::vector<traffic::Request> requests) {
-  ListedRequests source(std::move(requests));
-  LinearTimes times;
-  Recorder seen(true);
-  serve(source, times, with, full_cache(with.block), seen);
-  return seen;
 }
 
 // Rows 0 to 7 and 8 to 13 of the old gate without a prefix cache.
@@ -64,14 +44,6 @@ std::vector<Row> gated_first() {
 
 const std::vector<Row> kCached = {{"C5* D3", "", "", 4},         {"C1* D6* E1", "", "", 7}, {"C1* D1* E3*", "", "", 7},
                                   {"C1* D1* E1*", "", "C D", 8}, {"E1*", "", "", 2},        {"E1*", "", "E", 2}};
-
-void same_rows(const std::vector<Row>& got, const std::vector<Row>& expected) {
-  CHECK(got.size() == expected.size());
-  for (std::size_t t = 0; t < std::min(got.size(), expected.size()); ++t) {
-    INFO("pass " << t);
-    CHECK(got[t] == expected[t]);
-  }
-}
 
 }  // namespace
 
