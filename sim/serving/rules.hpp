@@ -55,7 +55,8 @@ struct Rules {
   std::int64_t max_num_seqs = 256;
   std::int64_t max_num_batched_tokens = 2048;
   std::int64_t block = 16;  // tokens
-  // Blocks that requests can have. The one that vLLM V1 never gives out (its null block) is not counted here.
+  // Blocks that requests can have. The one that vLLM V1 never gives out (its null block) is not counted here. With a
+  // prefix cache, a simulation needs memory for each of them.
   std::int64_t blocks = std::numeric_limits<std::int64_t>::max() / 4;
   bool prefix_caching = true;    // vLLM V1 and SGLang; others read every prompt in full
   bool full_prompt_gate = true;  // vLLM V1 from 0.19 on: a known sequence must fit, to 0.18 its first chunk only

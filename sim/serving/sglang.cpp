@@ -308,8 +308,9 @@ bool Sglang::decode(Pass& pass) {
     ++decays_;
   }
   if (pool_.free() < lacking(1)) {  // a prompt that is being read has the memory of the last one
+    Entry* const victim = state_.running.back();
     retract_last();
-    return true;
+    return victim->in_flight == 0;  // else its result comes first
   }
   for (Entry* entry : state_.running) {
     state_.grow(*entry, entry->computed + 1);

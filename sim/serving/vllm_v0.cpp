@@ -13,6 +13,24 @@ class VllmV0 final : public Scheduler {
   using Scheduler::Scheduler;
 
   void compose(Pass& pass) override {
+    do {  // a request that has preempted itself is tried again at once: an empty step takes no time
+      try_once(pass);
+    } while (pass.empty() && !preempted_.empty() && preempted_.back()->in_flight == 0);
+    pass.steady = pass.reads.empty() && preempted_.empty() && pass.decodes.size() == state_.running.size();
+    pass.closed = !state_.waiting.empty();
+  }
+
+ private:
+  bool possible(const Entry& entry) const override {
+    const std::int64_t read_again = entry.footprint->reading(entry.prompt() + entry.outputs() - 1);
+    const bool cut = rules_.vllm_v0.chunked || whole();
+    return read_again + watermark() <= pool_.total() && peak(entry, true) <= pool_.total() &&
+           (cut || entry.prompt() <= rules_.max_num_batched_tokens);
+  }
+  // Every decode needs a free block at its turn, whether it takes it or not.
+  std::int64_t spare() const override { return 1; }
+
+  void try_once(Pass& pass) {
     budget_ = rules_.max_num_batched_tokens;
     preempted_.clear();
     if (rules_.vllm_v0.chunked && !whole()) {
@@ -28,19 +46,7 @@ class VllmV0 final : public Scheduler {
     }
     // They are tried in the next pass first; in chunked mode those behind them have been tried in this one.
     for (Entry* entry : preempted_) state_.waiting.push_front(entry);
-    pass.steady = pass.reads.empty() && preempted_.empty() && pass.decodes.size() == state_.running.size();
-    pass.closed = !state_.waiting.empty();
   }
-
- private:
-  bool possible(const Entry& entry) const override {
-    const std::int64_t read_again = entry.footprint->reading(entry.prompt() + entry.outputs() - 1);
-    const bool cut = rules_.vllm_v0.chunked || whole();
-    return read_again + watermark() <= pool_.total() && peak(entry, true) <= pool_.total() &&
-           (cut || entry.prompt() <= rules_.max_num_batched_tokens);
-  }
-  // Every decode needs a free block at its turn, whether it takes it or not.
-  std::int64_t spare() const override { return 1; }
 
   void decode(Pass& pass) {
     std::vector<Entry*>& running = state_.running;
