@@ -1,0 +1,76 @@
+// The pool of blocks, and the prefix cache of those that nobody uses.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "serving/content.hpp"
+
+namespace kvcast::serving {
+
+// Blocks that a request has.
+struct Holding {
+  std::int64_t count = 0;
+  std::int64_t named = 0;         // leading blocks that can be found by their content
+  std::vector<std::int32_t> ids;  // in order of the tokens; empty without a prefix cache
+};
+
+// Counts blocks, and with a prefix cache gives each an id and a hash, as vLLM V1 does (v1/core/block_pool.py): blocks
+// without user lie in one list, from which the first are given out and lose their hash. Returned blocks go to its end,
+// in reverse order, and keep theirs.
+class Blocks {
+ public:
+  Blocks(std::int64_t total, bool cached);
+
+  std::int64_t total() const { return total_; }
+  // Blocks without user, those included that can be found by their content.
+  std::int64_t free() const { return free_; }
+  bool cached() const { return cached_; }
+
+  // Appends n ≤ free() blocks.
+  void take(Holding& holding, std::int64_t n);
+  // Returns all blocks but the first `keep`.
+  void give_back(Holding& holding, std::int64_t keep);
+  // Gives back n blocks that no holding has any more.
+  void add_free(std::int64_t n) { free_ += n; }
+
+  // Leading blocks of a sequence that are in the cache, and those of them that no request uses.
+  struct Hit {
+    std::int64_t blocks = 0, unused = 0;
+  };
+  Hit find(Chain& chain, const traffic::Request& request, std::int64_t block, std::int64_t most) const;
+  // Appends the leading n blocks that find() has found to a holding without blocks.
+  void share(Holding& holding, Chain& chain, const traffic::Request& request, std::int64_t block, std::int64_t n);
+  // Enters the blocks up to the n-th into the cache.
+  void name(Holding& holding, Chain& chain, const traffic::Request& request, std::int64_t block, std::int64_t n);
+
+ private:
+  using Id = std::int32_t;
+  static constexpr Id kNone = -1;
+  struct Block {
+    Id before = kNone, after = kNone;  // in the list of blocks without user
+    Id same_slot = kNone;              // next in the hash table's slot
+    std::int32_t users = 0;
+    bool named = false;
+    std::uint64_t hash = 0;
+  };
+  Block& block(Id id) { return blocks_[static_cast<std::size_t>(id)]; }
+  const Block& block(Id id) const { return blocks_[static_cast<std::size_t>(id)]; }
+  std::size_t slot(std::uint64_t hash) const { return static_cast<std::size_t>(hash) & (slots_.size() - 1); }
+  Id first_of(std::uint64_t hash) const;
+  void enter(Id id);
+  void forget(Id id);
+  void rehash(std::size_t slots);
+  void append_free(Id id);
+  void unlink(Id id);
+  Id pop();
+
+  std::int64_t total_, free_;
+  bool cached_;
+  std::vector<Block> blocks_;  // those that were given out before; the others come first in the list
+  std::vector<Id> slots_;
+  std::int64_t entered_ = 0;
+  Id head_ = kNone, tail_ = kNone;
+};
+
+}  // namespace kvcast::serving

@@ -1,0 +1,76 @@
+// Serves requests: an engine's queue, its passes one after the other, and the memory that its requests hold.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "base/cancel.hpp"
+#include "base/units.hpp"
+#include "serving/footprint.hpp"
+#include "serving/rules.hpp"
+#include "serving/step_times.hpp"
+#include "traffic/request.hpp"
+
+namespace kvcast::serving {
+
+// A request that has left.
+struct Outcome {
+  traffic::Request request;
+  bool rejected = false;                      // can never fit; its times are then those of the rejection
+  Picoseconds scheduled = traffic::kNever;    // start of the first pass that reads it
+  Picoseconds first_token = traffic::kNever;  // end of the pass that samples it
+  Picoseconds last_token = traffic::kNever;
+  std::int64_t preemptions = 0;
+  std::int64_t hit_tokens = 0;         // found in the prefix cache when it was scheduled first
+  std::int64_t recomputed_tokens = 0;  // read or decoded before, and computed again after a preemption
+};
+
+// Sequences whose last token came `since` before the start of a run, 0 where they were in the pass before.
+struct Gap {
+  Picoseconds since = 0;
+  std::int64_t sequences = 0;
+};
+
+// The work of a request in a pass.
+struct Part {
+  const traffic::Request* request = nullptr;
+  std::int64_t tokens = 0;
+  bool reads = false, samples = false;
+};
+
+// `count` passes of the same sequences, one directly after the other.
+struct Run {
+  Picoseconds start = 0;
+  StepTime time;  // of its passes: at(0) … at(count − 1)
+  std::int64_t count = 1;
+  std::int64_t decodes = 0;                 // sequences that decode
+  std::int64_t reads = 0, read_tokens = 0;  // sequences that are read, and their tokens; count is 1 if there are any
+  std::int64_t waiting = 0, running = 0;    // requests when it was composed, those of the run included in `running`
+  std::int64_t blocks = 0;                  // in use by requests in the first pass
+  // Of the sequences that get a token that is not their first. Their inter-token latencies are since + at(0) in the
+  // first pass, and at(j) in the others.
+  std::span<const Gap> gaps;
+  std::span<const Part> parts;  // of the first pass, if Observer::wants_parts()
+};
+
+// Receives what happens, in order of time of the kind: runs by start, ends by time. A reference holds during the call.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void ended(const Outcome& outcome) = 0;
+  virtual void ran(const Run& /*run*/) {}
+  virtual void preempted(const traffic::Request& /*request*/, Picoseconds /*now*/) {}
+  virtual bool wants_parts() const { return false; }
+};
+
+// The memory of a request. Requests may share one.
+using FootprintOf = std::function<std::shared_ptr<const Footprint>(const traffic::Request&)>;
+
+// Serves all requests of the source, until it has none and all have left. Throws Cancelled, and UserError as check()
+// does. Two requests of the same content that have the same answer_key count as two copies of it.
+void serve(traffic::Source& source, StepTimes& times, const Rules& rules, const FootprintOf& footprint_of,
+           Observer& observer, const Cancel& cancel = {});
+
+}  // namespace kvcast::serving

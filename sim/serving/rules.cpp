@@ -1,0 +1,89 @@
+#include "serving/rules.hpp"
+
+#include <array>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace kvcast::serving {
+namespace {
+
+constexpr std::array<std::pair<Engine, std::string_view>, 5> kEngineNames = {{{Engine::kVllmV1, "vllm-v1"},
+                                                                              {Engine::kVllmV0, "vllm-v0"},
+                                                                              {Engine::kSglang, "sglang"},
+                                                                              {Engine::kTrtllm, "trtllm"},
+                                                                              {Engine::kStatic, "static"}}};
+
+void require(bool holds, const char* what) {
+  if (!holds) throw UserError(what);
+}
+
+}  // namespace
+
+std::string_view engine_name(Engine engine) {
+  for (const auto& [kind, name] : kEngineNames) {
+    if (kind == engine) return name;
+  }
+  return {};
+}
+
+std::optional<Engine> engine_of(std::string_view name) {
+  for (const auto& [kind, known] : kEngineNames) {
+    if (known == name) return kind;
+  }
+  return {};
+}
+
+Rules Rules::of(Engine engine) {
+  Rules rules;
+  rules.engine = engine;
+  rules.prefix_caching = engine == Engine::kVllmV1 || engine == Engine::kSglang;
+  switch (engine) {
+    case Engine::kVllmV1:
+      break;
+    case Engine::kVllmV0:  // its budget is the longest context, 2048 at least; output processor on from 0.6.0
+      rules.watermark = 0.01;
+      break;
+    case Engine::kSglang:  // 80 GB GPUs
+      rules.max_num_seqs = 4096;
+      rules.max_num_batched_tokens = 8192;
+      rules.block = 1;
+      break;
+    case Engine::kTrtllm:
+      rules.max_num_seqs = 2048;
+      rules.max_num_batched_tokens = 8192;
+      rules.block = 32;
+      break;
+    case Engine::kStatic:
+      rules.in_flight = 1;
+      break;
+  }
+  return rules;
+}
+
+void check(const Rules& rules) {
+  require(rules.max_num_seqs >= 1, "at least 1 sequence at a time is needed");
+  require(rules.max_num_batched_tokens >= 1, "at least 1 token a pass is needed");
+  require(rules.block >= 1, "a block has at least 1 token");
+  require(rules.blocks >= 1, "at least 1 block is needed");
+  require(rules.in_flight == 1 || rules.in_flight == 2, "1 or 2 passes can be in flight");
+  require(rules.long_prefill_token_threshold >= 0, "a threshold of tokens is not negative");
+  require(rules.watermark >= 0 && rules.watermark < 1, "the watermark is a part of the blocks below 1");
+  require(rules.max_context >= 2, "a context has at least 2 tokens");
+  require(rules.host_bytes >= 0, "host memory is not negative");
+  require(!rules.prefix_caching || rules.engine == Engine::kVllmV1 || rules.engine == Engine::kSglang,
+          "the prefix cache is modelled for vllm-v1 and sglang");
+  require(rules.engine != Engine::kSglang || rules.block <= rules.max_num_batched_tokens,
+          "a chunk of sglang has at least the tokens of one page");
+  require(rules.sglang.max_prefill_tokens >= 1, "at least 1 prompt token a pass is needed");
+  require(rules.sglang.ratio >= 0 && rules.sglang.ratio <= 1, "a ratio of new tokens is between 0 and 1");
+  require(rules.sglang.ratio_floor >= 0 && rules.sglang.ratio_floor <= 1, "the floor of a ratio is between 0 and 1");
+  require(rules.sglang.ratio_steps >= 1, "a ratio decays in at least 1 step");
+  require(rules.sglang.retract_steps >= 1, "retraction makes room for at least 1 step");
+  require(rules.trtllm.chunk_unit >= 0, "a unit of chunks is not negative");
+  const std::int64_t unit = rules.trtllm.chunk_unit > 0 ? rules.trtllm.chunk_unit : rules.block;
+  require(rules.engine != Engine::kTrtllm || !rules.trtllm.chunked_prefill || unit <= rules.max_num_batched_tokens,
+          "a pass of trtllm has at least the tokens of one unit of chunks");
+}
+
+}  // namespace kvcast::serving

@@ -1,0 +1,99 @@
+#include "serving/state.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace kvcast::serving {
+
+State::State(traffic::Source& source, const Rules& given, const FootprintOf& footprint_of, Observer& observer)
+    : rules(given),
+      pool(given.blocks, given.prefix_caching && given.engine == Engine::kVllmV1),
+      source_(source),
+      footprint_of_(footprint_of),
+      observer_(observer) {}
+
+void State::take_arrivals() {
+  while (source_.next() <= now) {
+    Entry& entry = entries_.emplace_back();
+    entry.self = std::prev(entries_.end());
+    entry.request = source_.take();
+    KVCAST_CHECK(entry.prompt() >= 1 && entry.outputs() >= 1);
+    entry.footprint = footprint_of_(entry.request);
+    entry.cached = rules.prefix_caching && entry.footprint->keeps_all();
+    waiting.push_back(&entry);
+  }
+}
+
+bool State::grow(Entry& entry, std::int64_t tokens) {
+  const std::int64_t lacking = need(entry, tokens) - entry.held.count;
+  if (lacking > pool.free()) return false;
+  if (lacking > 0) pool.take(entry.held, lacking);
+  return true;
+}
+
+void State::start(Entry& entry, std::int64_t cached) {
+  entry.computed = cached;
+  entry.known = entry.target();
+  entry.host = host_need(entry);
+  host_used_ += entry.host;
+  if (entry.outcome.preemptions == 0) entry.outcome.hit_tokens = cached;
+  entry.outcome.recomputed_tokens += std::max<std::int64_t>(0, entry.lost - cached);
+}
+
+void State::advance(Pass& pass, Entry& entry, std::int64_t tokens) {
+  const bool reads = entry.reading(), was_all = entry.all_sampled();
+  if (reads) pass.reads.push_back({&entry, {entry.computed, tokens, entry.known}});
+  if (!reads) (was_all ? pass.padding : pass.decodes).push_back(&entry);
+  entry.computed += tokens;
+  if (!entry.reading() && !was_all) ++entry.sampled;
+  name_blocks(entry, 0);
+}
+
+void State::repeat(const Pass& pass, std::int64_t times) {
+  if (times == 0) return;
+  for (const std::vector<Entry*>* list : {&pass.decodes, &pass.padding}) {
+    for (Entry* entry : *list) {
+      entry->computed += times;
+      KVCAST_CHECK(grow(*entry, entry->computed));
+      if (list == &pass.decodes) entry->sampled += times;
+      name_blocks(*entry, times);
+    }
+  }
+}
+
+// Enters full blocks of tokens that are known when the pass is composed, `further` results after the present ones.
+void State::name_blocks(Entry& entry, std::int64_t further) {
+  if (!entry.cached || !pool.cached()) return;
+  const std::int64_t tokens = std::min(entry.computed, entry.prompt() + entry.done + further);
+  pool.name(entry.held, entry.chain, entry.request, rules.block, tokens / rules.block);
+}
+
+void State::preempted(Entry& entry) {
+  observer_.preempted(entry.request, now);
+  ++entry.outcome.preemptions;
+  entry.lost = entry.computed;
+  entry.computed = entry.known = 0;
+}
+
+void State::release(Entry& entry) {
+  pool.give_back(entry.held, 0);
+  host_used_ -= entry.host;
+  entry.host = 0;
+}
+
+void State::leave(Entry& entry) {
+  entry.outcome.request = entry.request;
+  entry.outcome.last_token = now;
+  observer_.ended(entry.outcome);
+  source_.ended(entry.request, now);
+}
+
+void State::withdraw(Entry& entry) {
+  const auto at = std::find(waiting.begin(), waiting.end(), &entry);
+  KVCAST_CHECK(at != waiting.end());
+  waiting.erase(at);
+  entry.listed = false;
+}
+
+}  // namespace kvcast::serving

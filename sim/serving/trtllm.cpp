@@ -1,0 +1,189 @@
+// TensorRT-LLM (capacityScheduler.cpp, microBatchScheduler.cpp): requests that fit are chosen in order of arrival, then
+// those of them that run. No evict reserves all outputs; maximum utilisation takes memory as tokens need it and pauses
+// the request that was started last.
+#include <algorithm>
+#include <limits>
+
+#include "serving/scheduler.hpp"
+
+namespace kvcast::serving {
+namespace {
+
+class Trtllm final : public Scheduler {
+ public:
+  using Scheduler::Scheduler;
+
+  void compose(Pass& pass) override {
+    generating_.clear();
+    contexts_.clear();
+    paused_ = false;
+    head();
+    rules_.trtllm.max_utilisation ? choose_by_use() : choose_without_eviction();
+    if (alone() && !contexts_.empty()) generating_.clear();
+    run(pass);
+    // Contexts that are chosen and do not run leave less to maximum utilisation than is free.
+    const bool reserved = rules_.trtllm.max_utilisation && !contexts_.empty();
+    pass.steady = pass.reads.empty() && !paused_ && !reserved && pass.decodes.size() == state_.running.size();
+    // Where prompts are cut, a short one that arrives can pass those that get no tokens.
+    pass.closed = !state_.waiting.empty() && (!chunked() || contexts_.empty());
+  }
+
+ private:
+  bool chunked() const { return rules_.trtllm.chunked_prefill && !whole(); }
+  bool possible(const Entry& entry) const override {
+    const bool again = rules_.trtllm.max_utilisation;
+    return std::max(peak(entry, again), all_blocks(entry)) <= pool_.total() &&
+           (chunked() || entry.prompt() <= rules_.max_num_batched_tokens);
+  }
+  std::int64_t last_length(const Entry& entry) const override { return entry.prompt() + entry.outputs(); }
+
+  // Blocks of a request with all its outputs.
+  static std::int64_t all_blocks(const Entry& entry) {
+    const std::int64_t known = entry.known > 0 ? entry.known : entry.prompt();
+    const std::int64_t decoding = entry.footprint->decoding(known, entry.prompt() + entry.outputs());
+    return entry.reading() || entry.known == 0 ? std::max(decoding, entry.footprint->reading(known)) : decoding;
+  }
+  std::int64_t chosen() const { return std::ssize(generating_) + std::ssize(contexts_); }
+  bool none_left() const { return chosen() >= rules_.max_num_seqs; }
+  void choose(Entry* entry) { (entry->known == 0 || entry->reading() ? contexts_ : generating_).push_back(entry); }
+
+  // GUARANTEED_NO_EVICT: reserves for requests that generate, then for contexts in order until one does not fit.
+  void choose_without_eviction() {
+    std::int64_t free = pool_.free();
+    for (const bool contexts : {false, true}) {
+      for (Entry* entry : state_.running) {
+        if (entry->reading() != contexts) continue;
+        const std::int64_t rest = std::max<std::int64_t>(0, all_blocks(*entry) - entry->held.count);
+        if (none_left() || rest > free) return;
+        free -= rest;
+        choose(entry);
+      }
+    }
+    double host = 0;
+    for (Entry* entry : state_.waiting) {
+      const std::int64_t blocks = all_blocks(*entry);
+      if (none_left() || blocks > free || !state_.host_fits(*entry, host) || !possible_at_all(*entry)) return;
+      free -= blocks;
+      host += State::host_need(*entry);
+      choose(entry);
+      if (alone()) return;
+    }
+  }
+
+  // MAX_UTILIZATION: what the next pass needs, in order of arrival. What is behind a paused request waits.
+  void choose_by_use() {
+    std::vector<Entry*> active(state_.running);
+    const std::size_t most = static_cast<std::size_t>(rules_.max_num_seqs);
+    for (std::size_t i = 0; i < state_.waiting.size() && i <= most; ++i) active.push_back(state_.waiting[i]);
+    std::ranges::sort(active, {}, [](const Entry* entry) { return entry->request.id; });
+    std::int64_t free = pool_.free();
+    double host = 0;
+    for (std::size_t i = 0; i < active.size();) {
+      Entry* entry = active[i];
+      const bool waits = entry->known == 0;
+      if (none_left() || (waits && (!state_.host_fits(*entry, host) || !possible_at_all(*entry)))) return;
+      std::int64_t lacking = 0;  // nothing between chunks: the prompt has its blocks
+      if (waits) lacking = entry->footprint->reading(entry->target());
+      if (!waits && !entry->reading()) lacking = State::need(*entry, entry->computed + 1) - entry->held.count;
+      if (lacking <= free) {
+        free -= std::max<std::int64_t>(0, lacking);
+        if (waits) host += State::host_need(*entry);
+        choose(entry);
+        if (alone() && waits) return;
+        ++i;
+        continue;
+      }
+      std::size_t last = active.size();
+      while (last > i && active[last - 1]->known == 0) --last;
+      if (last == i) return;
+      free += active[last - 1]->held.count;
+      pause(*active[last - 1]);
+      active.resize(last - 1);
+    }
+  }
+
+  void pause(Entry& entry) {
+    std::erase(state_.running, &entry);
+    state_.release(entry);
+    state_.preempted(entry);
+    const auto place = std::ranges::lower_bound(state_.waiting, entry.request.id, {},
+                                                [](const Entry* other) { return other->request.id; });
+    state_.waiting.insert(place, &entry);
+    paused_ = true;
+  }
+
+  std::int64_t length(const Entry& entry) const {
+    const std::int64_t rest = entry.known == 0 ? entry.target() : entry.known - entry.computed;
+    // Outputs of a paused request are read with its prompt, which can exceed what a pass may have.
+    return chunked() ? rest : std::min(rest, rules_.max_num_batched_tokens);
+  }
+
+  // Runs what fits the budget of tokens.
+  void run(Pass& pass) {
+    std::int64_t budget = rules_.max_num_batched_tokens;
+    std::size_t decodes = std::min(generating_.size(), static_cast<std::size_t>(budget));
+    std::size_t whole_contexts = 0;
+    if (chunked()) {
+      budget -= static_cast<std::int64_t>(decodes);
+    } else if (rules_.trtllm.max_utilisation) {
+      decodes = walk(budget, whole_contexts);
+    } else {
+      budget -= static_cast<std::int64_t>(decodes);
+      while (whole_contexts < contexts_.size() && length(*contexts_[whole_contexts]) <= budget) {
+        budget -= length(*contexts_[whole_contexts++]);
+      }
+    }
+    for (std::size_t i = 0; i < decodes; ++i) {
+      if (state_.grow(*generating_[i], generating_[i]->computed + 1)) state_.advance(pass, *generating_[i], 1);
+    }
+    for (std::size_t i = 0; i < whole_contexts; ++i)
+      read(pass, *contexts_[i], std::numeric_limits<std::int64_t>::max());
+    if (chunked()) read_chunks(pass, budget);
+  }
+
+  // Walks requests in order of arrival until one exceeds the budget; returns how many generate.
+  std::size_t walk(std::int64_t budget, std::size_t& contexts) const {
+    std::size_t decodes = 0;
+    while (decodes < generating_.size() || contexts < contexts_.size()) {
+      const bool context =
+          decodes == generating_.size() ||
+          (contexts < contexts_.size() && contexts_[contexts]->request.id < generating_[decodes]->request.id);
+      const std::int64_t tokens = context ? length(*contexts_[contexts]) : 1;
+      if (tokens > budget) break;
+      budget -= tokens;
+      ++(context ? contexts : decodes);
+    }
+    return decodes;
+  }
+
+  void read_chunks(Pass& pass, std::int64_t budget) {
+    const std::int64_t unit = rules_.trtllm.chunk_unit > 0 ? rules_.trtllm.chunk_unit : rules_.block;
+    for (Entry* entry : contexts_) {
+      std::int64_t tokens = length(*entry);
+      if (tokens > budget) tokens = budget / unit * unit;
+      if (tokens > 0) read(pass, *entry, tokens);
+      budget -= tokens;
+    }
+  }
+
+  void read(Pass& pass, Entry& entry, std::int64_t tokens) {
+    if (entry.known == 0) {
+      state_.waiting.erase(std::ranges::find(state_.waiting, &entry));
+      const auto place = std::ranges::lower_bound(state_.running, entry.request.id, {},
+                                                  [](const Entry* other) { return other->request.id; });
+      state_.running.insert(place, &entry);
+      state_.start(entry, 0);
+      state_.grow(entry, entry.known);
+    }
+    state_.advance(pass, entry, std::min(tokens, entry.known - entry.computed));
+  }
+
+  std::vector<Entry*> generating_, contexts_;  // that fit, in order
+  bool paused_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Scheduler> make_trtllm(State& state) { return std::make_unique<Trtllm>(state); }
+
+}  // namespace kvcast::serving

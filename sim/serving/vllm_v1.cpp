@@ -1,0 +1,88 @@
+// vLLM V1 (v1/core/sched/scheduler.py, kv_cache_manager.py): decodes and chunks of prompts share a budget of tokens,
+// and memory is taken as tokens need it; what is short is taken from the request that was admitted last.
+#include <algorithm>
+
+#include "serving/scheduler.hpp"
+
+namespace kvcast::serving {
+namespace {
+
+class VllmV1 final : public Scheduler {
+ public:
+  using Scheduler::Scheduler;
+
+  void compose(Pass& pass) override {
+    budget_ = rules_.max_num_batched_tokens;
+    preempted_ = false;
+    if (alone()) {
+      admit(pass);
+      if (!pass.reads.empty()) return;
+    }
+    const bool all = run(pass);
+    if (!preempted_ && !alone()) admit(pass);
+    pass.steady = all && pass.reads.empty() && !preempted_;
+    pass.closed = !state_.waiting.empty();
+  }
+
+ private:
+  std::int64_t last_length(const Entry& entry) const override { return entry.prompt() + entry.outputs() - 1; }
+
+  // The next chunk of a prompt of which `rest` tokens are left.
+  std::int64_t chunk(std::int64_t rest) const {
+    if (whole()) return rest;
+    if (rules_.long_prefill_token_threshold > 0) rest = std::min(rest, rules_.long_prefill_token_threshold);
+    return std::min(rest, budget_);
+  }
+
+  // Continues the running requests in order; false if the budget ends before they do.
+  bool run(Pass& pass) {
+    std::vector<Entry*>& running = state_.running;
+    for (std::size_t i = 0; i < running.size(); ++i) {
+      Entry& entry = *running[i];
+      if (budget_ <= 0) return false;
+      if (entry.all_sampled()) continue;  // its last token is in flight
+      const std::int64_t tokens = entry.reading() ? chunk(entry.known - entry.computed) : 1;
+      while (!state_.grow(entry, entry.computed + tokens)) {
+        const bool itself = running.back() == &entry;
+        preempt_tail();
+        preempted_ = true;
+        if (itself) return false;
+      }
+      add(pass, entry, tokens);
+    }
+    return true;
+  }
+
+  void add(Pass& pass, Entry& entry, std::int64_t tokens) {
+    state_.advance(pass, entry, tokens);
+    budget_ -= tokens;
+  }
+
+  void admit(Pass& pass) {
+    while (Entry* entry = head()) {
+      if (static_cast<std::int64_t>(state_.running.size()) >= rules_.max_num_seqs || budget_ <= 0) return;
+      const std::int64_t target = entry->target();
+      Blocks::Hit hit;
+      if (entry->cached) hit = pool_.find(entry->chain, entry->request, rules_.block, (target - 1) / rules_.block);
+      const std::int64_t cached = hit.blocks * rules_.block, tokens = chunk(target - cached);
+      if (whole() && tokens > budget_ && !pass.reads.empty()) return;
+      const std::int64_t first = rules_.full_prompt_gate ? target : cached + tokens;
+      const std::int64_t lacking = entry->footprint->reading(first) - hit.blocks + hit.unused;
+      if (lacking + (state_.running.empty() ? 0 : watermark()) > pool_.free() || !state_.host_fits(*entry)) return;
+      admit_head(cached);
+      pool_.share(entry->held, entry->chain, entry->request, rules_.block, hit.blocks);
+      state_.grow(*entry, cached + tokens);
+      add(pass, *entry, tokens);
+      if (alone()) return;
+    }
+  }
+
+  std::int64_t budget_ = 0;
+  bool preempted_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Scheduler> make_vllm_v1(State& state) { return std::make_unique<VllmV1>(state); }
+
+}  // namespace kvcast::serving

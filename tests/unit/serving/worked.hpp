@@ -1,0 +1,47 @@
+// What worked schedules have in common: every pass takes one unit of time, a request that arrives at t is seen by the
+// pass that starts at t, and work and requests of a row are in the order of their letters.
+#pragma once
+
+#include <catch2/catch.hpp>
+
+#include "support/serving.hpp"
+
+namespace kvcast::serving::testing {
+
+inline constexpr Picoseconds kUnit = 1000;
+
+struct Arrival {
+  Picoseconds at;
+  std::int64_t prompt, outputs;
+};
+
+inline std::vector<traffic::Request> requests(std::initializer_list<Arrival> list, Picoseconds earlier = 0) {
+  std::vector<traffic::Request> made;
+  for (const Arrival& one : list) {
+    made.push_back(request(std::max<Picoseconds>(0, one.at - earlier) * kUnit, one.prompt, one.outputs));
+  }
+  return made;
+}
+
+// A to E of the first set, `earlier` units earlier.
+inline std::vector<traffic::Request> set_1(Picoseconds earlier = 0) {
+  return requests({{0, 6, 8}, {0, 10, 6}, {1, 5, 8}, {2, 9, 3}, {3, 4, 4}}, earlier);
+}
+
+inline Recorder run(const Rules& with, std::vector<traffic::Request> list) {
+  ListedRequests source(std::move(list));
+  LinearTimes times;
+  Recorder seen(true);
+  serve(source, times, with, full_cache(with.block), seen);
+  return seen;
+}
+
+inline void same_rows(const std::vector<Row>& got, const std::vector<Row>& expected) {
+  CHECK(got.size() == expected.size());
+  for (std::size_t t = 0; t < std::min(got.size(), expected.size()); ++t) {
+    INFO("pass " << t);
+    CHECK(got[t] == expected[t]);
+  }
+}
+
+}  // namespace kvcast::serving::testing
