@@ -51,11 +51,21 @@ Node changed_number(const FrameworkNumber& n, const Node& written, const Node* b
   return whole;
 }
 
+Node merged_maps(Node map, const Node& over) {
+  if (map.kind() != Node::Kind::kMap || over.kind() != Node::Kind::kMap) return over;
+  for (const auto& [key, value] : over.entries()) map = map.with(key, value);
+  return map;
+}
+
 // Merges `over` into the keys of a file; numbers as in changed_number.
 Node laid_over(Node keys, const Node& over, const std::string& by) {
   for (const auto& [key, value] : over.entries()) {
     const FrameworkNumber* const number = number_named(key);
     const Node* const base = keys.find(key);
+    if (key == "scheduler" && base != nullptr) {
+      keys = keys.with(key, merged_maps(*base, value));
+      continue;
+    }
     keys = number == nullptr ? keys.with(key, value) : keys.with(key, changed_number(*number, value, base, by));
   }
   return keys;

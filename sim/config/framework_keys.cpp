@@ -197,6 +197,11 @@ Framework read_framework_keys(const Node& keys) {
     throw UserError(section.where("reread_kv_heads"),
                     "framework: expand_kv_heads and reread_kv_heads are alternatives: give one");
   }
+  if (section.has("scheduler")) {
+    f.scheduler = read_scheduler(section.section(
+        {"scheduler", "the scheduler's rules for runs with `traffic:`, with the keys of the run's `scheduler:`"},
+        "scheduler"));
+  }
   section.finish();
   return f;
 }
@@ -210,7 +215,7 @@ std::string canonical(const Framework& f) {
     const Value& v = f.*n.member;
     text += fmt::format("\n{} {} {} {}", n.key, origin_name(v.origin), v.uncertainty, v.source);
   }
-  return text;
+  return text + "\n" + canonical(f.scheduler);
 }
 
 }  // namespace kvcast::config

@@ -244,6 +244,26 @@ std::optional<double> read_price(Section& run) {
   return price;
 }
 
+void read_service(Section& section, Run& run) {
+  if (!section.has("traffic")) {
+    if (!section.has("scheduler")) return;
+    throw UserError(section.where("scheduler"), "scheduler: belongs to `traffic:`, which the run does not have");
+  }
+  if (section.has("workload")) {
+    throw UserError(section.where("workload"), "a run has either `workload:`, one batch, or `traffic:`, requests");
+  }
+  for (const char* key : {"match", "pipeline_parallel"}) {
+    const bool set = std::string_view(key) == "match" ? run.match.has_value() : run.deployment.pipeline_parallel > 1;
+    if (set) throw UserError(section.where("traffic"), fmt::format("traffic: not with {}", key));
+  }
+  run.traffic = read_traffic(section.section("traffic", "traffic"));
+  run.scheduler = run.framework.scheduler;
+  if (!section.has("scheduler")) return;
+  const Section rules = section.section("scheduler", "scheduler");
+  run.scheduler = laid_over(run.framework.scheduler, read_scheduler(rules));
+  refuse_other_rules(rules, run.scheduler.kind.value_or(Scheduler::Kind::kVllmV1));
+}
+
 }  // namespace
 
 std::string unpriced_text(const Run& run) {
@@ -333,6 +353,8 @@ Run read_run(const Node& config) {
                  "parameters that differ (`kvcast policies NAME`)"},
                 {"match", "a cost; the policy's `budget` is solved for it"},
                 {"workload", "prompts, batch and decode length"},
+                {"traffic", "requests that arrive and leave, in place of `workload`"},
+                {"scheduler", "rules by which the engine serves `traffic`; the framework's by default"},
                 {"trace", "the trace on which the run is replayed"},
                 {"traces",
                  "a list of traces, each with the keys of `trace`, on all of which the run is replayed; without "
@@ -368,6 +390,7 @@ Run read_run(const Node& config) {
   if (section.has("score")) run.score = read_score(section.node("score"));
   if (section.has("match")) run.match = read_match(section.section("match", "match"), *config.find("policy"));
   if (section.has("framework")) run.framework = read_framework(section.node("framework"), run.model, run.hardware);
+  read_service(section, run);
   const Node* const workload = config.find("workload");
   complete_prefill(run.framework, workload, run.workload);
   section.finish();
@@ -389,6 +412,7 @@ Shapes run_shapes() {
                                            }};
   Shapes all;
   for (const std::function<void()>& reader : readers) all.merge(shapes_of(reader));
+  all.merge(traffic_shapes());
   return all;
 }
 

@@ -13,6 +13,7 @@
 #include "config/hardware.hpp"
 #include "config/model.hpp"
 #include "config/shape.hpp"
+#include "config/traffic.hpp"
 #include "config/yaml.hpp"
 
 namespace kvcast::config {
@@ -47,7 +48,8 @@ struct TraceChoice {
   int steps = 16;  // captured decode steps
   int window = 0;  // last prompt queries captured; 0: the recipe's default
   std::string file;
-  SourceLocation where;  // location of the recipe's or the file's name
+  std::int64_t prompt_tokens = 0;  // of the replayed prompt; 0: those of the workload
+  SourceLocation where;            // location of the recipe's or the file's name
 };
 
 // The traces of a run that writes neither `trace:` nor `traces:`: three kinds of text, so that no single text decides.
@@ -82,7 +84,10 @@ struct Run {
   Deployment deployment;
   Hardware hardware;
   PolicyChoice policy;
+  // With traffic: a request of mean lengths, a batch of one.
   Workload workload;
+  std::optional<Traffic> traffic;
+  Scheduler scheduler;              // with traffic: the framework's rules, and the run's own
   TraceChoice trace;                // the first of `traces`: for commands that need only one
   std::vector<TraceChoice> traces;  // all traces that the run is replayed on; at least one, all different
   ScoreChoice score;

@@ -122,6 +122,48 @@ void refuse_other_rules(Section section, EngineKind kind) {
   }
 }
 
+Scheduler laid_over(const Scheduler& base, const Scheduler& written) {
+  if (written.kind && base.kind && *written.kind != *base.kind) return written;
+  Scheduler out = base;
+  out.where = written.where;
+  if (written.kind) out.kind = written.kind;
+  for (const Rule& rule : kRules) {
+    std::visit(
+        [&](auto member) {
+          if (written.*member) out.*member = written.*member;
+        },
+        rule.member);
+  }
+  return out;
+}
+
+void for_each_rule(const Scheduler& scheduler,
+                   const std::function<void(const std::string&, const std::string&)>& visit) {
+  if (scheduler.kind) visit("kind", scheduler_name(*scheduler.kind));
+  for (const Rule& rule : kRules) {
+    std::visit(
+        [&](auto member) {
+          const auto& value = scheduler.*member;
+          if (!value) return;
+          using T = typename std::remove_cvref_t<decltype(value)>::value_type;
+          if constexpr (std::is_same_v<T, Scheduler::Prefill>) {
+            visit(rule.name, kPrefills[static_cast<int>(*value)]);
+          } else if constexpr (std::is_same_v<T, Scheduler::Order>) {
+            visit(rule.name, kOrders[static_cast<int>(*value)]);
+          } else {
+            visit(rule.name, fmt::format("{}", *value));
+          }
+        },
+        rule.member);
+  }
+}
+
+std::string canonical(const Scheduler& scheduler) {
+  std::string text = "scheduler";
+  for_each_rule(scheduler, [&](const std::string& key, const std::string& value) { text += " " + key + " " + value; });
+  return text;
+}
+
 Scheduler read_scheduler(Section section) {
   std::vector<KeyName> keys{"kind"};
   for (const Rule& rule : kRules) keys.emplace_back(rule.name);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -102,6 +103,13 @@ const char* scheduler_name(Scheduler::Kind kind);
 // Reads `scheduler:` of a run. Throws UserError for invalid values, and for rules of other engines if the kind is
 // written.
 Scheduler read_scheduler(Section section);
+// The rules of `base` except where `written` has its own; if it has another kind, `written` alone.
+Scheduler laid_over(const Scheduler& base, const Scheduler& written);
+// Text that determines the rules.
+std::string canonical(const Scheduler& scheduler);
+// Calls visit(key, text) for every rule that is set, the kind first.
+void for_each_rule(const Scheduler& scheduler,
+                   const std::function<void(const std::string&, const std::string&)>& visit);
 // Throws UserError, located in the section, for a rule that this engine does not have: for runs whose framework decides
 // on the kind.
 void refuse_other_rules(Section section, Scheduler::Kind kind);
