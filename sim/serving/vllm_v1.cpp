@@ -20,7 +20,7 @@ class VllmV1 final : public Scheduler {
     }
     const bool all = run(pass);
     if (!preempted_ && !alone()) admit(pass);
-    pass.steady = all && pass.reads.empty() && !preempted_;
+    pass.steady = all && pass.reads.empty() && !preempted_ && !head_follows_a_decode();
     pass.closed = !state_.waiting.empty();
   }
 
@@ -51,6 +51,17 @@ class VllmV1 final : public Scheduler {
       add(pass, entry, tokens);
     }
     return true;
+  }
+
+  // Returns whether the request at the head may find blocks of answers that are not complete yet: a later turn whose
+  // time of arrival does not depend on the answer before.
+  bool head_follows_a_decode() const {
+    if (state_.waiting.empty() || !state_.waiting.front()->cached) return false;
+    for (const traffic::Segment& segment : state_.waiting.front()->request.content) {
+      const auto answers = [&](const Entry* entry) { return entry->request.answer_key == segment.key; };
+      if (segment.key != 0 && std::ranges::any_of(state_.running, answers)) return true;
+    }
+    return false;
   }
 
   void add(Pass& pass, Entry& entry, std::int64_t tokens) {
