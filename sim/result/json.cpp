@@ -123,6 +123,22 @@ void add_score(json& out, const Result& r) {
   }
 }
 
+void add_service(json& out, const Service& service) {
+  const serving::Summary& s = service.summary;
+  json& serving = out["serving"];
+  serving["state"] = serving::state_name(s.state);
+  serving["simulated_passes"] = service.simulated_passes;
+  json& moments = serving["over_time"] = json::array();
+  for (const serving::Moment& m : s.moments) {
+    moments.push_back({{"at_s", m.at},
+                       {"running", m.running},
+                       {"waiting", m.waiting},
+                       {"kv_used_share", m.used},
+                       {"preemptions", m.preemptions}});
+  }
+  serving["quantiles"] = {{"ttft_s", s.ttft_curve}, {"tpot_s", s.tpot_curve}};
+}
+
 void add_timeline(json& out, const std::vector<TimelineSpan>& spans) {
   if (spans.empty()) return;
   json& list = out["timeline"] = json::array();
@@ -140,9 +156,11 @@ void add_timeline(json& out, const std::vector<TimelineSpan>& spans) {
 
 const char* basis_text(Basis basis) {
   static constexpr const char* kTexts[] = {
-      "decode time",      "decode time", "prefill time", "prefill time", "request time", "index build time",
-      "index build time", "memory",      "memory",       "memory",       "exact",        "replay",
-      "replay",           "score model", "score model",  "simulation"};
+      "decode time",  "decode time",      "prefill time",     "prefill time",
+      "request time", "index build time", "index build time", "requests and times of passes",
+      "memory",       "memory",           "memory",           "exact",
+      "replay",       "replay",           "score model",      "score model",
+      "simulation"};
   return kTexts[static_cast<std::size_t>(basis)];
 }
 
@@ -209,6 +227,7 @@ json to_json(const Result& r) {
     return out;
   }
   if (r.has_times()) add_times(out, r);
+  if (r.service) add_service(out, *r.service);
   add_memory(out, r);
   out["accuracy"]["task"] = to_json(r.accuracy.task);
   out["origin"]["accuracy"] = origin_name(r.accuracy.origin);

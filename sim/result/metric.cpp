@@ -127,6 +127,8 @@ Origin origin(const Result& result, const Metric& metric) {
     case Basis::kBuildTime:
     case Basis::kBuildPart:
       return result.build ? origin_of(result.build->time) : Origin::kExact;
+    case Basis::kServing:
+      return result.service ? result.service->origin : Origin::kExact;
     case Basis::kCapacity:
       return metric.capacity_of(result).capacity_spread > 0 ? metric.capacity_of(result).capacity_origin
                                                             : Origin::kExact;
@@ -169,7 +171,8 @@ double time_factor(const Result& result, const Metric& metric, const ShiftedTime
 bool has_interval(const Metric& metric) {
   const Basis b = metric.basis;
   return is_time(b) || b == Basis::kCapacity || b == Basis::kPeakMemory || b == Basis::kDecodeMemory ||
-         b == Basis::kTaskScore || b == Basis::kBenchmark || b == Basis::kReplay || b == Basis::kTraffic;
+         b == Basis::kTaskScore || b == Basis::kBenchmark || b == Basis::kReplay || b == Basis::kTraffic ||
+         b == Basis::kServing;
 }
 
 std::optional<Interval> interval(const Result& result, const Metric& metric) {

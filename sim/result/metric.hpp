@@ -31,6 +31,7 @@ enum class Basis {
   kRequestTime,  // a sum of times of the prefill and of decode steps
   kBuildTime,
   kBuildPart,
+  kServing,       // a queue of requests: times of passes, memory, and the requests that were drawn
   kCapacity,      // of a pool of memory
   kPeakMemory,    // HBM at the peak: activations are estimates
   kDecodeMemory,  // HBM at the peak of decoding

@@ -289,6 +289,7 @@ void add_program(Row& rows) {
 
 std::vector<Metric> metric_rows() {
   Row rows;
+  add_service_rows(rows);
   add_request_rows(rows);
   add_times(rows);
   add_phase_costs(rows);

@@ -32,23 +32,23 @@ double prefill_of_tpot(const Result& r) {
 }
 
 std::optional<double> latency(const Result& r, int) {
-  return r.has_times() ? std::optional(latency_of(r)) : std::nullopt;
+  return r.is_batch() ? std::optional(latency_of(r)) : std::nullopt;
 }
 std::optional<double> tpot(const Result& r, int) {
-  if (!r.has_times() || outputs_of(r) < 2) return {};
+  if (!r.is_batch() || outputs_of(r) < 2) return {};
   return (latency_of(r) - r.experiment.first_ttft_s) / (outputs_of(r) - 1);
 }
-double* first_ttft(Result& r, int) { return r.has_times() ? &r.experiment.first_ttft_s : nullptr; }
+double* first_ttft(Result& r, int) { return r.is_batch() ? &r.experiment.first_ttft_s : nullptr; }
 
 // Requests, or tokens of requests, a second.
 template <auto TokensOf>
 std::optional<double> rate(const Result& r, int) {
-  if (!r.has_times() || latency_of(r) <= 0) return {};
+  if (!r.is_batch() || latency_of(r) <= 0) return {};
   return batch_of(r) * TokensOf(r) / latency_of(r);
 }
 
 std::optional<double> cost(const Result& r, int) {
-  if (!r.has_times() || latency_of(r) <= 0) return {};
+  if (!r.is_batch() || latency_of(r) <= 0) return {};
   return price_of(r, latency_of(r) / batch_of(r));
 }
 template <auto TokensOf>

@@ -15,6 +15,7 @@
 #include "base/interval.hpp"
 #include "base/origin.hpp"
 #include "result/experiment.hpp"
+#include "result/service.hpp"
 
 namespace kvcast::result {
 
@@ -120,6 +121,8 @@ struct Result {
   Status status = Status::kOk;
   std::string error;  // for kFailed: why the experiment was rejected
   Experiment experiment;
+  // With traffic; the experiment is then a batch of requests of mean lengths, as many as ran at a time.
+  std::optional<Service> service;
   std::optional<IndexBuild> build;  // an index build by itself; the experiment is then empty
   Accuracy accuracy;
   std::vector<TextInterval> by_text;        // of replayed numbers that differ between the traces of a run
@@ -129,6 +132,8 @@ struct Result {
   bool borderline = false;                  // whether more or less memory, within its uncertainty, decides if it fits
   double wall_s = 0;                        // CPU-side time of the simulation
 
+  // Returns whether it is one batch, from its prompts to its last tokens.
+  bool is_batch() const { return has_times() && !service; }
   // Returns whether the experiment has times: it ran and fits.
   bool has_times() const { return status == Status::kOk && !build; }
 };

@@ -157,7 +157,35 @@ static void members(Io& io, Alternative& a) {
   io("source", a.source), io("longer", a.longer), io("shorter", a.shorter);
 }
 
+template <class Io>
+static void members(Io& io, Service& s) {
+  serving::Summary& sum = s.summary;
+  io("state", sum.state), io("origin", s.origin), io("simulated_passes", s.simulated_passes);
+  io("slo_share", sum.slo_share), io("goodput_per_s", sum.goodput_per_s);
+  io("good_tokens_per_s", sum.good_tokens_per_s);
+  io("moments", sum.moments), io("ttft_curve", sum.ttft_curve), io("tpot_curve", sum.tpot_curve);
+}
+
 }  // namespace kvcast::result
+
+namespace kvcast::serving {
+
+template <class Io>
+static void members(Io& io, Moment& m) {
+  io("at", m.at), io("running", m.running), io("waiting", m.waiting), io("used", m.used);
+  io("preemptions", m.preemptions);
+}
+
+static nlohmann::json value_json(State state) { return state_name(state); }
+static void read_value(const nlohmann::json& json, State& state) {
+  std::string text;
+  store::read_value(json, text);
+  const auto known = state_of(text);
+  if (!known) throw std::runtime_error("unknown state " + text);
+  state = *known;
+}
+
+}  // namespace kvcast::serving
 
 namespace kvcast::store {
 namespace {
@@ -189,7 +217,7 @@ void members(Io& io, Parts& p) {
   io("oom", e.oom);
   io("decode", e.step), io("prefill", e.prefill);
   io("effects", e.effects), io("by_trace", e.by_trace), io("by_text", r.by_text), io("timeline", e.timeline);
-  io("build", r.build);
+  io("build", r.build), io("service", r.service);
   io("accuracy_origin", r.accuracy.origin), io("task", r.accuracy.task);
   io("benchmark", r.benchmark), io("benchmark_refused", r.benchmark_refused);
   io("alternatives", r.alternatives);

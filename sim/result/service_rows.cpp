@@ -1,0 +1,185 @@
+// Rows of a service: requests that arrive, wait, are read, decode and leave.
+#include <string>
+
+#include "result/metric_rows.hpp"
+
+namespace kvcast::result {
+namespace {
+
+using enum Unit;
+using enum Better;
+
+constexpr Display kSeconds3{"s", 1, ",.3r"}, kTokenMillis{"ms", 1e3, ",.3r"}, kRequests{"requests/s", 1, ",.3r"};
+constexpr Display kTokensEach{"tokens/s", 1, ",.4r"}, kNumber{"", 1, ",.4r"}, kOfAll{"%", 100, ".1f"};
+
+template <auto Of, auto Member>
+double* times_field(Result& r, int) {
+  return r.service ? &(r.service->summary.*Of.*Member) : nullptr;
+}
+template <auto Member>
+double* summary_field(Result& r, int) {
+  return r.service ? &(r.service->summary.*Member) : nullptr;
+}
+template <auto Member>
+double* slo_field(Result& r, int) {
+  return r.service && r.service->summary.*Member ? &*(r.service->summary.*Member) : nullptr;
+}
+template <auto Member>
+double* service_field(Result& r, int) {
+  return r.service ? &(r.service.value().*Member) : nullptr;
+}
+
+Metric serving_row(const std::string& path, const char* alias, Unit unit, Better better, std::string label,
+                   const char* brief, std::string definition, const Display& display, double* (*field)(Result&, int)) {
+  return {"serving." + path,     alias,   unit, better, Basis::kServing, std::move(label), brief,
+          std::move(definition), display, field};
+}
+
+// Mean and percentiles of a time.
+template <auto Of>
+void add_times_of(std::vector<Metric>& rows, const std::string& name, const std::string& title,
+                  const std::string& definition, const Display& display) {
+  using T = serving::Times;
+  const auto add = [&](const char* part, const std::string& words, double* (*field)(Result&, int)) {
+    rows.push_back(serving_row(name + "." + part, "", kSeconds, kLower, title + ", " + words, "",
+                               definition + " " + (words == "mean" ? std::string("Mean.") : "The " + words + "."),
+                               display, field));
+  };
+  add("mean", "mean", times_field<Of, &T::mean>);
+  add("p50", "median", times_field<Of, &T::p50>);
+  add("p90", "90th percentile", times_field<Of, &T::p90>);
+  add("p99", "99th percentile", times_field<Of, &T::p99>);
+}
+
+void add_rates(std::vector<Metric>& rows) {
+  using S = serving::Summary;
+  rows.push_back(serving_row("requests_per_s", "served_rps", kRequestsPerSecond, kHigher, "Requests served per second",
+                             "served/s", "Requests that were completed, over the duration.", kRequests,
+                             summary_field<&S::requests_per_s>));
+  rows.push_back(serving_row("output_tokens_per_s", "served_tps", kTokensPerSecond, kHigher,
+                             "Output tokens served per second", "", "Tokens that were generated, over the duration.",
+                             kTokensEach, summary_field<&S::output_tokens_per_s>));
+  rows.push_back(serving_row(
+      "total_tokens_per_s", "", kTokensPerSecond, kHigher, "Input and output tokens served per second", "",
+      "Tokens of prompts and answers, over the duration.", kTokensEach, summary_field<&S::total_tokens_per_s>));
+  rows.push_back(serving_row("slo_share", "slo_share", kShare, kHigher, "Requests within the SLO", "within SLO",
+                             "Share of all requests, rejected ones included, whose times keep `traffic.slo`; only if "
+                             "the run states one.",
+                             kOfAll, slo_field<&S::slo_share>));
+  rows.push_back(serving_row(
+      "goodput_per_s", "goodput", kRequestsPerSecond, kHigher, "Requests within the SLO per second", "goodput",
+      "Requests whose times keep `traffic.slo`, over the duration.", kRequests, slo_field<&S::goodput_per_s>));
+  rows.push_back(serving_row("good_tokens_per_s", "", kTokensPerSecond, kHigher,
+                             "Output tokens within the SLO per second", "",
+                             "Generated tokens of requests whose times keep `traffic.slo`, over the duration.",
+                             kTokensEach, slo_field<&S::good_tokens_per_s>));
+}
+
+void add_queue(std::vector<Metric>& rows) {
+  using S = serving::Summary;
+  const auto count = [&](const char* path, const char* label, const char* definition, double* (*field)(Result&, int),
+                         Better better = kLower) {
+    rows.push_back(serving_row(path, "", kCount, better, label, "", definition, kNumber, field));
+  };
+  rows.push_back(serving_row("duration_s", "", kSeconds, kNeither, "Duration", "",
+                             "From the first arrival to the last token.", kSeconds3, summary_field<&S::duration_s>));
+  count("completed", "Requests completed", "Requests that have their last token.", summary_field<&S::completed>,
+        kHigher);
+  count("rejected", "Requests rejected", "Requests that can never fit in the model's context or in memory.",
+        summary_field<&S::rejected>);
+  count("preemptions", "Preemptions", "Times that a request lost its memory and had to be read again.",
+        summary_field<&S::preemptions>);
+  rows.push_back(serving_row("recomputed_tokens", "", kTokens, kLower, "Tokens computed again", "",
+                             "Tokens that were computed before a preemption and again after it.", kNumber,
+                             summary_field<&S::recomputed_tokens>));
+  rows.push_back(serving_row("prefix_hit_share", "", kShare, kHigher, "Prompt tokens found in the prefix cache", "",
+                             "Share of the prompts' tokens that were not computed, because their blocks were there.",
+                             kOfAll, summary_field<&S::prefix_hit_share>));
+  count("running.mean", "Requests running, mean", "Requests that the engine has admitted, mean over time.",
+        summary_field<&S::running_mean>, kNeither);
+  count("running.max", "Requests running, largest number", "Requests that the engine has admitted, at most.",
+        summary_field<&S::running_max>, kNeither);
+  count("waiting.mean", "Requests waiting, mean", "Requests that wait for admission, mean over time.",
+        summary_field<&S::waiting_mean>);
+  count("waiting.max", "Requests waiting, largest number", "Requests that wait for admission, at most.",
+        summary_field<&S::waiting_max>);
+}
+
+void add_memory_of_service(std::vector<Metric>& rows) {
+  using S = serving::Summary;
+  rows.push_back(serving_row("kv_capacity_tokens", "", kTokens, kHigher, "Tokens that the cache holds", "",
+                             "Tokens of the uncompressed cache that fit into the memory that the engine gives it.",
+                             kNumber, service_field<&Service::kv_capacity_tokens>));
+  const auto share = [&](const char* path, const char* label, const char* definition, double* (*field)(Result&, int)) {
+    rows.push_back(serving_row(path, "", kShare, kNeither, label, "", definition, kOfAll, field));
+  };
+  share("kv_used_share.mean", "Cache in use, mean", "Share of the cache's blocks that requests hold, mean over time.",
+        summary_field<&S::kv_used_mean>);
+  share("kv_used_share.max", "Cache in use, largest share", "Share of the cache's blocks that requests hold, at most.",
+        summary_field<&S::kv_used_max>);
+  share("busy_share", "Time in passes", "Share of the duration in which the engine runs a pass.",
+        summary_field<&S::busy_share>);
+  share("link_busy_share", "Link to the host in use",
+        "Share of the duration that copies from the host take of the link at its rate.",
+        service_field<&Service::link_busy_share>);
+  share("sampling_error", "Sampling error of the requests",
+        "Standard deviation of the mean end-to-end time over other draws of as many requests, as a share of it; 0 for "
+        "a trace.",
+        service_field<&Service::sampling_error>);
+  rows.push_back(serving_row("enough_requests", "", kCount, kNeither, "Requests that would be enough", "",
+                             "Number of requests with which the sampling error would be 2 %.", kNumber,
+                             service_field<&Service::enough_requests>));
+}
+
+template <auto Member>
+std::optional<double> cost_of_million(const Result& r, int) {
+  if (!r.service) return {};
+  const std::optional<double> rate = r.service->summary.*Member;
+  constexpr double kMillion = 1e6;
+  return rate && *rate > 0 ? price_of(r, kMillion / *rate) : std::nullopt;
+}
+std::optional<double> served(const Result& r, int which) {
+  return cost_of_million<&serving::Summary::good_tokens_per_s>(r, which);
+}
+std::optional<double> all_served(const Result& r, int) {
+  constexpr double kMillion = 1e6;
+  if (!r.service || r.service->summary.output_tokens_per_s <= 0) return {};
+  return price_of(r, kMillion / r.service->summary.output_tokens_per_s);
+}
+
+void add_costs(std::vector<Metric>& rows) {
+  const std::string priced = ", in the currency of price_per_hour; only if the run states a price.";
+  const auto cost = [&](const char* path, const char* alias, const char* label, const std::string& definition,
+                        std::optional<double> (*derived)(const Result&, int)) {
+    Metric row = serving_row(path, alias, kMoney, kLower, label, "", definition + priced, {"", 1, ",.3r"}, nullptr);
+    row.derived = derived;
+    rows.push_back(std::move(row));
+  };
+  cost("cost_per_million_output_tokens", "served_cost", "Cost per million output tokens served",
+       "Price of the duration over the tokens that were generated in it", all_served);
+  cost("cost_per_million_good_tokens", "good_cost", "Cost per million output tokens within the SLO",
+       "Price of the duration over the generated tokens of requests that keep `traffic.slo`", served);
+}
+
+}  // namespace
+
+void add_service_rows(std::vector<Metric>& rows) {
+  using S = serving::Summary;
+  add_rates(rows);
+  add_times_of<&S::ttft>(rows, "ttft_s", "Served: time to first token",
+                         "Time from a request's arrival to its first token, waiting included.", kSeconds3);
+  add_times_of<&S::tpot>(rows, "tpot_s", "Served: time per output token",
+                         "Time from a request's first token to its last, over the tokens after the first.",
+                         kTokenMillis);
+  add_times_of<&S::itl>(rows, "itl_s", "Served: time between tokens",
+                        "Time between two consecutive tokens of a request.", kTokenMillis);
+  add_times_of<&S::e2e>(rows, "e2e_s", "Served: latency", "Time from a request's arrival to its last token.",
+                        kSeconds3);
+  add_times_of<&S::queue>(rows, "queue_s", "Served: time in the queue",
+                          "Time from a request's arrival to the first pass that reads its prompt.", kSeconds3);
+  add_costs(rows);
+  add_queue(rows);
+  add_memory_of_service(rows);
+}
+
+}  // namespace kvcast::result

@@ -1,0 +1,186 @@
+#include "serving/summary.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace kvcast::serving {
+namespace {
+
+constexpr double kBucket = 5e-4;  // width, of its logarithm
+constexpr std::size_t kMostMoments = 240, kMostWaits = 60000;
+constexpr std::array<std::string_view, 3> kStates = {"stable", "saturated", "undecided"};
+// A queue that grows evenly makes requests of the last third wait 5/3 as long as those of the second.
+constexpr double kGrows = 1.35, kSteady = 1.2;
+constexpr double kNoticeable = 0.1;  // wait of the last third, as a share of the time in service
+constexpr std::size_t kFewRequests = 60;
+
+double seconds_between(Picoseconds from, Picoseconds to) { return to_seconds(to - from); }
+
+Times times_of(const Distribution& of) { return {of.mean(), of.quantile(0.5), of.quantile(0.9), of.quantile(0.99)}; }
+
+std::vector<double> curve_of(const Distribution& of) {
+  std::vector<double> curve;
+  if (of.count() == 0) return curve;
+  for (int i = 0; i <= 100; ++i) curve.push_back(of.quantile(i / 100.0));
+  return curve;
+}
+
+}  // namespace
+
+void Distribution::add(double value, std::int64_t times) {
+  const int bucket =
+      value > 0 ? static_cast<int>(std::lround(std::log(value) / kBucket)) : std::numeric_limits<int>::min();
+  buckets_[bucket] += times;
+  count_ += times;
+  sum_ += value * static_cast<double>(times);
+}
+
+double Distribution::quantile(double share) const {
+  const double wanted = std::max(1.0, std::ceil(share * static_cast<double>(count_)));
+  std::int64_t below = 0;
+  for (const auto& [bucket, times] : buckets_) {
+    below += times;
+    if (static_cast<double>(below) < wanted) continue;
+    return bucket == std::numeric_limits<int>::min() ? 0 : std::exp(bucket * kBucket);
+  }
+  return 0;
+}
+
+std::string_view state_name(State state) { return kStates[static_cast<std::size_t>(state)]; }
+
+std::optional<State> state_of(std::string_view name) {
+  const auto found = std::ranges::find(kStates, name);
+  if (found == kStates.end()) return {};
+  return static_cast<State>(found - kStates.begin());
+}
+
+bool Recorder::holds(double ttft, std::optional<double> tpot, double e2e) const {
+  const config::Slo& slo = *setting_.slo;
+  return (!slo.ttft || ttft <= *slo.ttft) && (!slo.tpot || !tpot || *tpot <= *slo.tpot) &&
+         (!slo.e2e || e2e <= *slo.e2e);
+}
+
+void Recorder::ended(const Outcome& outcome) {
+  const traffic::Request& request = outcome.request;
+  first_ = std::min(first_, request.arrival);
+  last_arrival_ = std::max(last_arrival_, request.arrival);
+  if (outcome.rejected) {
+    ++rejected_;
+    return;
+  }
+  last_ = std::max(last_, outcome.last_token);
+  ++completed_;
+  recomputed_ += outcome.recomputed_tokens;
+  prompt_tokens_ += static_cast<double>(request.prompt_tokens);
+  output_tokens_ += static_cast<double>(request.output_tokens);
+  hit_tokens_ += static_cast<double>(outcome.hit_tokens);
+  const double queue = seconds_between(request.arrival, outcome.scheduled);
+  const double ttft = seconds_between(request.arrival, outcome.first_token);
+  const double e2e = seconds_between(request.arrival, outcome.last_token);
+  std::optional<double> tpot;
+  if (request.output_tokens > 1) {
+    tpot = seconds_between(outcome.first_token, outcome.last_token) / static_cast<double>(request.output_tokens - 1);
+    tpot_.add(*tpot);
+  }
+  queue_.add(queue), ttft_.add(ttft), e2e_.add(e2e);
+  service_ += e2e - queue;
+  if (setting_.slo && holds(ttft, tpot, e2e)) {
+    ++within_;
+    good_tokens_ += static_cast<double>(request.output_tokens);
+  }
+  if (request.id % waits_every_ == 0) waits_.push_back({request.arrival, queue});
+  if (waits_.size() < kMostWaits) return;
+  waits_every_ *= 2;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < waits_.size(); i += 2) waits_[kept++] = waits_[i];
+  waits_.resize(kept);
+}
+
+void Recorder::ran(const Run& run) {
+  const Picoseconds length = run.time.sum(run.count), end = run.start + length;
+  const double seconds = to_seconds(length);
+  const double used = static_cast<double>(run.blocks) / static_cast<double>(setting_.blocks);
+  running_ += seconds * static_cast<double>(run.running), waiting_ += seconds * static_cast<double>(run.waiting);
+  used_ += seconds * used, busy_ += seconds;
+  running_max_ = std::max(running_max_, static_cast<double>(run.running));
+  waiting_max_ = std::max(waiting_max_, static_cast<double>(run.waiting));
+  used_max_ = std::max(used_max_, used);
+  for (const Gap& gap : run.gaps) itl_.add(to_seconds(gap.since + run.time.at(0)), gap.sequences);
+  if (run.count > 1 && run.decodes > 0) {
+    // Passes whose times differ by less than a bucket count together.
+    const double first = to_seconds(run.time.at(1)), last = to_seconds(run.time.at(run.count - 1));
+    if (last <= first * (1 + kBucket)) {
+      itl_.add((first + last) / 2, run.decodes * (run.count - 1));
+    } else {
+      for (std::int64_t j = 1; j < run.count; ++j) itl_.add(to_seconds(run.time.at(j)), run.decodes);
+    }
+  }
+  add_moments(run, end);
+  reached_ = end;
+}
+
+void Recorder::add_moments(const Run& run, Picoseconds end) {
+  const double from = moments_.empty() ? 0 : moments_.back().at + between_moments_;
+  const double used = static_cast<double>(run.blocks) / static_cast<double>(setting_.blocks);
+  double at = std::max(from, to_seconds(run.start));
+  for (; at < to_seconds(end); at += between_moments_) {
+    moments_.push_back({at, static_cast<double>(run.running), static_cast<double>(run.waiting), used,
+                        static_cast<double>(preemptions_)});
+    if (moments_.size() < kMostMoments) continue;
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < moments_.size(); i += 2) moments_[kept++] = moments_[i];
+    moments_.resize(kept);
+    between_moments_ *= 2;
+  }
+}
+
+void Recorder::preempted(const traffic::Request&, Picoseconds) { ++preemptions_; }
+
+// Waits of requests by the third of the time in which they arrived.
+State Recorder::state() const {
+  if (setting_.self_limiting) return State::kStable;
+  const double service = completed_ > 0 ? service_ / static_cast<double>(completed_) : 0;
+  if (waits_.empty()) return State::kUndecided;
+  if (last_arrival_ <= first_) return queue_.mean() > kNoticeable * service ? State::kSaturated : State::kStable;
+  std::array<double, 3> sum{}, number{};
+  const double span = seconds_between(first_, last_arrival_);
+  for (const Wait& wait : waits_) {
+    const auto third = static_cast<std::size_t>(std::min(2.0, 3 * seconds_between(first_, wait.arrival) / span));
+    sum[third] += wait.seconds, ++number[third];
+  }
+  for (std::size_t i = 0; i < 3; ++i) sum[i] /= std::max(1.0, number[i]);
+  if (sum[2] <= kNoticeable * service) return State::kStable;
+  if (sum[2] > kGrows * sum[1] && sum[1] > kGrows * sum[0]) return State::kSaturated;
+  if (static_cast<std::size_t>(completed_) < kFewRequests) return State::kUndecided;
+  return sum[2] <= kSteady * std::max(sum[0], sum[1]) ? State::kStable : State::kUndecided;
+}
+
+Summary Recorder::summary() const {
+  Summary s;
+  s.ttft = times_of(ttft_), s.tpot = times_of(tpot_), s.itl = times_of(itl_), s.e2e = times_of(e2e_);
+  s.queue = times_of(queue_);
+  s.completed = static_cast<double>(completed_), s.rejected = static_cast<double>(rejected_);
+  s.preemptions = static_cast<double>(preemptions_), s.recomputed_tokens = static_cast<double>(recomputed_);
+  s.prefix_hit_share = prompt_tokens_ > 0 ? hit_tokens_ / prompt_tokens_ : 0;
+  s.duration_s = completed_ > 0 ? seconds_between(first_, last_) : 0;
+  s.state = state();
+  s.moments = moments_;
+  s.ttft_curve = curve_of(ttft_), s.tpot_curve = curve_of(tpot_);
+  if (setting_.slo) {
+    const double all = s.completed + s.rejected;
+    s.slo_share = all > 0 ? static_cast<double>(within_) / all : 0;
+    s.good_tokens_per_s = s.duration_s > 0 ? good_tokens_ / s.duration_s : 0;
+    s.goodput_per_s = s.duration_s > 0 ? static_cast<double>(within_) / s.duration_s : 0;
+  }
+  s.running_max = running_max_, s.waiting_max = waiting_max_, s.kv_used_max = used_max_;
+  if (s.duration_s <= 0) return s;
+  s.requests_per_s = s.completed / s.duration_s;
+  s.output_tokens_per_s = output_tokens_ / s.duration_s;
+  s.total_tokens_per_s = (prompt_tokens_ + output_tokens_) / s.duration_s;
+  s.running_mean = running_ / s.duration_s, s.waiting_mean = waiting_ / s.duration_s;
+  s.kv_used_mean = used_ / s.duration_s, s.busy_share = busy_ / s.duration_s;
+  return s;
+}
+
+}  // namespace kvcast::serving

@@ -1,0 +1,101 @@
+// What a service did, in numbers: times of requests, rates, queue and memory over time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "config/traffic.hpp"
+#include "serving/queue.hpp"
+
+namespace kvcast::serving {
+
+// Counts of positive numbers in buckets that are 0.05 % wide: memory does not grow with their number.
+class Distribution {
+ public:
+  void add(double value, std::int64_t times = 1);
+  std::int64_t count() const { return count_; }
+  double mean() const { return count_ > 0 ? sum_ / static_cast<double>(count_) : 0; }
+  // The smallest number that a share of all do not exceed, to a bucket; 0 if there are none.
+  double quantile(double share) const;
+
+ private:
+  std::map<int, std::int64_t> buckets_;
+  std::int64_t count_ = 0;
+  double sum_ = 0;
+};
+
+// Seconds of requests, or of tokens.
+struct Times {
+  double mean = 0, p50 = 0, p90 = 0, p99 = 0;
+};
+
+// Stable: the queue does not grow. Saturated: it grows while requests arrive, so that times depend on how long one
+// looks. Undecided: too few requests to tell.
+enum class State { kStable, kSaturated, kUndecided };
+std::string_view state_name(State state);  // "stable", …
+std::optional<State> state_of(std::string_view name);
+
+// A moment of the service.
+struct Moment {
+  double at = 0, running = 0, waiting = 0, used = 0, preemptions = 0;  // seconds; requests; share of the cache; so far
+};
+
+struct Summary {
+  Times ttft, tpot, itl, e2e, queue;  // from arrival; tpot: of requests with two tokens and more; itl: of tokens
+  double requests_per_s = 0, output_tokens_per_s = 0, total_tokens_per_s = 0;
+  double duration_s = 0;  // from the first arrival to the last token
+  // Share of all requests, rejected ones included, that keep the SLO, and rates of these and of their tokens.
+  std::optional<double> slo_share, goodput_per_s, good_tokens_per_s;
+  double completed = 0, rejected = 0, preemptions = 0, recomputed_tokens = 0;
+  double prefix_hit_share = 0;                                                  // of prompt tokens
+  double running_mean = 0, running_max = 0, waiting_mean = 0, waiting_max = 0;  // over time
+  double kv_used_mean = 0, kv_used_max = 0;                                     // shares of the pool
+  double busy_share = 0;                                                        // of the duration in passes
+  State state = State::kUndecided;
+  std::vector<Moment> moments;                 // some hundreds, evenly over the duration
+  std::vector<double> ttft_curve, tpot_curve;  // quantiles 0, 0.01, … 1; seconds
+};
+
+// Adds up what a queue reports.
+class Recorder final : public Observer {
+ public:
+  struct Setting {
+    std::optional<config::Slo> slo;
+    std::int64_t blocks = 1;     // of the pool
+    bool self_limiting = false;  // a closed loop: the queue cannot grow without limit
+  };
+  explicit Recorder(Setting setting) : setting_(std::move(setting)) {}
+
+  void ended(const Outcome& outcome) override;
+  void ran(const Run& run) override;
+  void preempted(const traffic::Request& request, Picoseconds now) override;
+  Summary summary() const;
+
+ private:
+  void add_moments(const Run& run, Picoseconds end);
+  State state() const;
+  bool holds(double ttft, std::optional<double> tpot, double e2e) const;
+
+  Setting setting_;
+  Distribution ttft_, tpot_, itl_, e2e_, queue_;
+  std::int64_t completed_ = 0, rejected_ = 0, preemptions_ = 0, recomputed_ = 0, within_ = 0;
+  double good_tokens_ = 0;
+  double prompt_tokens_ = 0, output_tokens_ = 0, hit_tokens_ = 0, service_ = 0;
+  Picoseconds first_ = traffic::kNever, last_ = 0, last_arrival_ = 0;
+  double running_ = 0, waiting_ = 0, used_ = 0, busy_ = 0;  // integrals over time, seconds
+  double running_max_ = 0, waiting_max_ = 0, used_max_ = 0;
+  Picoseconds reached_ = 0;
+  std::vector<Moment> moments_;
+  double between_moments_ = 0.05;  // seconds; doubled when there are too many
+  struct Wait {
+    Picoseconds arrival = 0;
+    double seconds = 0;
+  };
+  std::vector<Wait> waits_;  // of every waits_every_-th request
+  std::int64_t waits_every_ = 1;
+};
+
+}  // namespace kvcast::serving
