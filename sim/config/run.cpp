@@ -198,7 +198,7 @@ MatchChoice read_match(Section section, const Node& policy) {
 // Checks the rules that involve several sections.
 void check_together(const Run& run) {
   const std::int64_t context = run.workload.prompt_tokens + run.workload.decode_tokens;
-  if (context > run.model.max_context) {
+  if (!run.traffic && context > run.model.max_context) {
     throw UserError(where_is(run.source, "workload.prompt_tokens"),
                     fmt::format("workload: {} prompt and {} decode tokens are {}, above the {} that {} can attend to",
                                 run.workload.prompt_tokens, run.workload.decode_tokens, context, run.model.max_context,
@@ -261,6 +261,9 @@ void read_service(Section& section, Run& run) {
   if (!section.has("scheduler")) return;
   const Section rules = section.section("scheduler", "scheduler");
   run.scheduler = laid_over(run.framework.scheduler, read_scheduler(rules));
+  if (run.scheduler.host_cache.value_or(0) > 0) {
+    throw UserError(rules.where("host_cache"), "scheduler: blocks in host memory are not simulated; host_cache is 0");
+  }
   refuse_other_rules(rules, run.scheduler.kind.value_or(Scheduler::Kind::kVllmV1));
 }
 

@@ -54,8 +54,6 @@ constexpr Rule kRules[] = {
     {"long_prefill_token_threshold", &Scheduler::long_prefill_token_threshold, kVllm,
      "most tokens of one prompt in a pass; 0: no limit", 0},
     {"watermark", &Scheduler::watermark, kVllm, "share of the blocks that admission leaves free"},
-    {"decode_steps", &Scheduler::decode_steps, kind_bit(EngineKind::kVllmV0) | kind_bit(EngineKind::kSglang),
-     "decode steps between two decisions of the scheduler (vLLM's multi-step scheduling)", 1, 64},
     {"max_prefill_tokens", &Scheduler::max_prefill_tokens, kind_bit(EngineKind::kSglang),
      "tokens of prompts that a pass reads"},
     {"new_token_ratio", &Scheduler::new_token_ratio, kind_bit(EngineKind::kSglang),

@@ -85,7 +85,6 @@ struct Scheduler {
   std::optional<bool> full_prompt_gate;
   std::optional<std::int64_t> long_prefill_token_threshold;
   std::optional<double> watermark;  // share of the blocks
-  std::optional<std::int64_t> decode_steps;
   // SGLang
   std::optional<std::int64_t> max_prefill_tokens;
   std::optional<double> new_token_ratio;

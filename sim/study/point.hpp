@@ -8,6 +8,7 @@
 
 #include "config/yaml.hpp"
 #include "simulate/experiment.hpp"
+#include "study/service.hpp"
 
 namespace kvcast::study {
 
@@ -24,6 +25,8 @@ struct Ask {
   // Above 0: simulate the largest batch up to this one that fits in memory and that the engine serves; 1 if none does.
   // With several traces the batch fits on each of them and is the same for all.
   int largest_batch = 0;
+  // Called with every request that ends; of a run with traffic.
+  RequestLog requests;
   // Above 0: build the index of this many KV heads of one layer and run nothing else.
   int index_heads = 0;
   SourceLocation index_heads_at;

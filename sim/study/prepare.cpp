@@ -53,7 +53,7 @@ std::string content_of_files(const config::PolicyChoice& policy) {
 // Text that determines a trace: equal texts give equal traces.
 std::string trace_text(const config::Run& run, const config::TraceChoice& t) {
   return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", t.file, t.recipe, t.seed, t.layers, t.steps, t.window,
-                     run.workload.prompt_tokens, config::canonical(run.model));
+                     lengths_of(run, t).prompt_tokens, config::canonical(run.model));
 }
 
 std::string files_of_predictions() {
@@ -69,6 +69,10 @@ std::string files_of_predictions() {
 }  // namespace
 
 policy::Lengths lengths_of(const config::Run& run) { return {run.workload.prompt_tokens, run.workload.decode_tokens}; }
+
+policy::Lengths lengths_of(const config::Run& run, const config::TraceChoice& choice) {
+  return {choice.prompt_tokens > 0 ? choice.prompt_tokens : run.workload.prompt_tokens, run.workload.decode_tokens};
+}
 
 std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, std::size_t trace) {
   return make_policy(prepared, prepared.run.policy, trace);
@@ -113,16 +117,16 @@ std::unique_ptr<trace::Trace> make_trace(const config::Run& run, const config::T
   if (!choice.file.empty()) {
     auto trace = open_trace_of(choice);
     check_shape(trace->info(), run, choice.file);
-    if (trace->info().prompt_tokens != run.workload.prompt_tokens) {
+    if (trace->info().prompt_tokens != lengths_of(run, choice).prompt_tokens) {
       throw UserError({choice.file, 0, 0},
                       fmt::format("the trace has a prompt of {} tokens, but workload.prompt_tokens is {}: counts of "
                                   "one length are not valid for another",
-                                  trace->info().prompt_tokens, run.workload.prompt_tokens));
+                                  trace->info().prompt_tokens, lengths_of(run, choice).prompt_tokens));
     }
     return trace;
   }
   trace::SynthShape shape =
-      trace::synth_shape(run.model, run.workload.prompt_tokens, choice.steps, choice.layers, choice.seed);
+      trace::synth_shape(run.model, lengths_of(run, choice).prompt_tokens, choice.steps, choice.layers, choice.seed);
   shape.window = choice.window;
   const trace::Recipe recipe = trace::read_recipe(trace::find_recipe(choice.recipe, choice.where));
   return at_location(where_is(run.source, "workload.prompt_tokens"), [&] { return trace::synthesize(recipe, shape); });
@@ -163,16 +167,16 @@ namespace {
 
 std::string text_of(const config::PolicyChoice& policy) { return policy.name + " " + policy.parameters.canonical(); }
 
-std::string replay_hash(const std::string& trace_key, const std::string& policy_text,
-                        const config::Workload& workload) {
-  return hash_of({trace_key, policy_text, fmt::format("{} {}", workload.prompt_tokens, workload.decode_tokens)});
+std::string replay_hash(const std::string& trace_key, const std::string& policy_text, const policy::Lengths& request) {
+  return hash_of({trace_key, policy_text, fmt::format("{} {}", request.prompt_tokens, request.decode_steps)});
 }
 
 }  // namespace
 
 std::string replay_key(const std::string& trace_key, const config::PolicyChoice& policy,
                        const config::Workload& workload) {
-  return replay_hash(trace_key, text_of(policy) + " " + content_of_files(policy), workload);
+  return replay_hash(trace_key, text_of(policy) + " " + content_of_files(policy),
+                     {workload.prompt_tokens, workload.decode_tokens});
 }
 
 // A policy's name, parameters and the content of the files that they name.
@@ -216,7 +220,32 @@ void check_match(const config::Node& config, const Prepared& p) {
   valid_budgets(config, p);
 }
 
+// The content of the files that the traffic names.
+std::string files_of_traffic(const config::Traffic& traffic) {
+  std::string bytes;
+  for (const std::string& file : {traffic.file, traffic.prompt_tokens.file, traffic.output_tokens.file}) {
+    if (!file.empty()) bytes += hash_of({file, read_bytes(file)});
+  }
+  return bytes.empty() ? "" : content_hash(bytes);
+}
+
 }  // namespace
+
+// Reading the requests checks the files of the traffic.
+void Preparer::prepare_requests(const config::Node& config, Prepared& p) {
+  const std::string text = config.find("traffic")->canonical() + fmt::format(" {}", p.run.model.max_context);
+  const auto [at, fresh] = requests_.try_emplace(text);
+  if (fresh) {
+    try {
+      at->second = request_lengths(*p.run.traffic, p.run.model.max_context);
+    } catch (...) {
+      requests_.erase(at);
+      throw;
+    }
+  }
+  p.requests = at->second;
+  derive_workload(p.run, *p.policy, at->second);
+}
 
 Prepared Preparer::prepare(const config::Node& config) {
   cancel_.check();
@@ -226,6 +255,7 @@ Prepared Preparer::prepare(const config::Node& config) {
   p.policy = &policy::find_policy(p.run.policy);
   p.run.policy.name = p.policy->name;  // "RocketKV" is rocketkv
   policy::check_model(*p.policy, p.run.model, p.run.policy.where);
+  if (p.run.traffic) prepare_requests(config, p);
   if (p.run.match) {
     check_match(config, p);
     p.matched = Matched{*p.run.match, false, {}, 0};
@@ -249,11 +279,12 @@ Prepared Preparer::prepare(const config::Node& config) {
     keys.trace =
         hash_of({code_version(), trace_identity(p.run, choice), std::string(config::precision_name(p.run.model.cache)),
                  choice.file.empty() || !scores ? "" : read_bytes(*scores)});
-    keys.replay = replay_hash(keys.trace, policy, p.run.workload);
+    keys.replay = replay_hash(keys.trace, policy, lengths_of(p.run, choice));
     keys.lowered = hash_of({keys.replay, model, lowering});
     p.replays += keys.replay, all_lowered += keys.lowered;
   }
-  p.key = hash_of({all_lowered, config::canonical(p.run.hardware), config.without({"description", "score"}).canonical(),
+  p.key = hash_of({all_lowered, p.run.traffic ? files_of_traffic(*p.run.traffic) : "",
+                   config::canonical(p.run.hardware), config.without({"description", "score"}).canonical(),
                    prediction_files_, score_text(p.run.score), p.run.score.evidence ? "" : "without evidence"});
   return p;
 }

@@ -13,6 +13,7 @@
 #include "result/result.hpp"
 #include "score/catalogue.hpp"
 #include "study/nearest_budget.hpp"
+#include "study/service.hpp"
 #include "trace/trace.hpp"
 
 namespace kvcast::study {
@@ -40,6 +41,7 @@ struct Prepared {
   std::string replays;            // the replays on all traces
   std::string key;                // the experiment; a content hash as well
   std::optional<Matched> matched;
+  std::optional<RequestLengths> requests;  // with traffic
 };
 
 // Prepares the points of a study; work shared by several of them is done once. One preparer per thread.
@@ -54,12 +56,14 @@ class Preparer {
   Prepared prepare(const config::Node& config, const Matched& solved);
 
  private:
+  void prepare_requests(const config::Node& config, Prepared& p);
   std::string trace_identity(const config::Run& run, const config::TraceChoice& choice);
   const std::string& policy_text(const config::PolicyChoice& policy);
   const std::string& score_text(const config::ScoreChoice& choice);
   Cancel cancel_;
-  std::map<std::string, std::string> identities_;  // of traces, by the text that determines them
-  std::map<std::string, std::string> policies_;    // texts of policies, by name and parameters
+  std::map<std::string, RequestLengths> requests_;  // by the text of the traffic
+  std::map<std::string, std::string> identities_;   // of traces, by the text that determines them
+  std::map<std::string, std::string> policies_;     // texts of policies, by name and parameters
   std::optional<score::Catalogue> catalogue_;
   std::map<std::string, std::string> benchmarks_;  // identities of benchmarks, by how they are written
   std::string prediction_files_;                   // hash of the files that predictions depend on
@@ -68,6 +72,8 @@ class Preparer {
 Prepared prepare(const config::Node& config);
 
 policy::Lengths lengths_of(const config::Run& run);
+// The same on one of the run's traces, which may have a length of its own.
+policy::Lengths lengths_of(const config::Run& run, const config::TraceChoice& choice);
 // Makes the policy for a trace of the run, from which it may have its scores of heads (default_profile.hpp).
 std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, std::size_t trace = 0);
 // Returns the same policy with other parameters.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 
 #include "base/error.hpp"
 #include "hardware/cost_model.hpp"
@@ -273,8 +274,56 @@ class PointSimulation {
 
 }  // namespace
 
+namespace {
+
+// The task of a batch of mean requests of a run with traffic, on the traces of the length nearest to the mean, and
+// their replays.
+std::pair<Task, Replays> reference_of(const Task& task, const Replays& replays) {
+  std::pair<Task, Replays> out{task, {}};
+  Prepared& p = out.first.prepared;
+  const auto distance = [&](const config::TraceChoice& choice) {
+    return std::abs(std::log(static_cast<double>(choice.prompt_tokens) / task.prepared.requests->mean_prompt));
+  };
+  const auto& all = task.prepared.run.traces;
+  const config::TraceChoice nearest = *std::ranges::min_element(all, {}, distance);
+  p.run.traces.clear(), p.traces.clear();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].prompt_tokens != nearest.prompt_tokens) continue;
+    p.run.traces.push_back(all[i]), p.traces.push_back(task.prepared.traces[i]);
+    out.second.push_back(replays[i]);
+  }
+  p.run.workload.prompt_tokens = nearest.prompt_tokens;
+  return out;
+}
+
+Result serve(const Task& task, const Replays& replays, const Cancel& cancel) {
+  const Prepared& p = task.prepared;
+  ServiceInput input;
+  input.run = &p.run, input.lengths = *p.requests;
+  input.log = task.point.ask.requests, input.cancel = cancel;
+  // The first text at each of the lengths, which are in ascending order.
+  input.passes.run = &p.run;
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < replays.size(); ++i) {
+    if (p.run.traces[i].prompt_tokens == last) continue;
+    last = p.run.traces[i].prompt_tokens;
+    input.passes.replays.push_back({&replays[i]->policy(), &replays[i]->replay()});
+    input.attended = replays[i]->replay().proxies.attended_mean;
+  }
+  auto [reference, on_traces] = reference_of(task, replays);
+  Task& batch_task = reference;
+  const Replays& batch_replays = on_traces;
+  return serve_requests(input, [&](int batch) {
+    batch_task.prepared.run.workload.batch = batch;
+    return PointSimulation(batch_task, batch_replays, cancel).run();
+  });
+}
+
+}  // namespace
+
 Result simulate(const Task& task, const Replays& replays, const Cancel& cancel) {
   KVCAST_CHECK(replays.size() == task.prepared.traces.size());
+  if (task.prepared.run.traffic) return serve(task, replays, cancel);
   return PointSimulation(task, replays, cancel).run();
 }
 

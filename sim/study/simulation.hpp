@@ -34,6 +34,9 @@ class Replayed {
   Replayed(std::unique_ptr<const policy::Policy> policy, replay::ReplayResult replayed, const score::ScoreModel& scores,
            bool rounds);
 
+  const policy::Policy& policy() const { return *policy_; }
+  const replay::ReplayResult& replay() const { return replayed_; }
+
   // Work that was timed for the same task and variation on other traces.
   struct Timed {
     std::shared_ptr<const simulate::Lowered> work;

@@ -116,7 +116,9 @@ class TraceGroup final : public replay::TraceWork {
     if (kept_[i]) {
       replayed = std::move(*kept_[i]);
     } else {
-      replayed = replay::replay(layers_, *policy, {.threads = threads, .request = lengths_of(group->prepared().run)});
+      replayed = replay::replay(
+          layers_, *policy,
+          {.threads = threads, .request = lengths_of(group->prepared().run, group->prepared().run.traces[trace])});
       if (options_.replays != nullptr) options_.replays->put(groups_[i].keys().replay, replayed);
     }
     const Prepared& prepared = group->prepared();

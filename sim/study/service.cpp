@@ -1,0 +1,279 @@
+#include "study/service.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "result/metric.hpp"
+#include "serving/queue.hpp"
+#include "serving/summary.hpp"
+#include "simulate/step_table.hpp"
+#include "traffic/source.hpp"
+
+namespace kvcast::study {
+namespace {
+
+using config::Scheduler;
+using serving::Engine;
+
+constexpr int kOtherDraws = 4;                      // whose spread is the sampling error
+constexpr double kEnoughError = 0.02;               // sampling error of Service::enough_requests
+constexpr double kToInterval = 1.2816;              // standard deviations of an 80 % interval
+constexpr double kNear = 1.3;                       // lengths within this factor are replayed as one
+constexpr std::int64_t kUncompressedReplay = 4096;  // counts of the uncompressed cache follow from any replay
+
+// A length with two significant digits, so that similar traffic shares replays.
+std::int64_t rounded(double tokens) {
+  const double unit = std::pow(10, std::max(0.0, std::floor(std::log10(tokens)) - 1));
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::llround(std::round(tokens / unit) * unit)));
+}
+
+// Passes on what happens, and writes down the requests.
+class Logging final : public serving::Observer {
+ public:
+  Logging(serving::Recorder& recorder, const RequestLog& log) : recorder_(recorder), log_(log) {}
+  void ended(const serving::Outcome& outcome) override {
+    recorder_.ended(outcome);
+    if (log_) log_(outcome);
+  }
+  void ran(const serving::Run& run) override { recorder_.ran(run); }
+  void preempted(const traffic::Request& request, Picoseconds now) override { recorder_.preempted(request, now); }
+
+ private:
+  serving::Recorder& recorder_;
+  const RequestLog& log_;
+};
+
+}  // namespace
+
+RequestLengths request_lengths(const config::Traffic& traffic, std::int64_t max_context) {
+  RequestLengths out;
+  std::vector<std::int64_t> prompts;
+  const auto source = traffic::make_source(traffic);
+  double prompt_sum = 0, output_sum = 0;
+  for (Picoseconds at = source->next(); at != traffic::kNever; at = source->next()) {
+    const traffic::Request request = source->take();
+    source->ended(request, request.arrival);
+    if (request.prompt_tokens + request.output_tokens > max_context) continue;
+    prompts.push_back(request.prompt_tokens);
+    prompt_sum += static_cast<double>(request.prompt_tokens), output_sum += static_cast<double>(request.output_tokens);
+    out.most_outputs = std::max(out.most_outputs, request.output_tokens);
+  }
+  if (prompts.empty()) {
+    throw UserError(traffic.where, fmt::format("traffic: no request fits in a context of {} tokens", max_context));
+  }
+  out.requests = static_cast<std::int64_t>(prompts.size());
+  out.mean_prompt = prompt_sum / static_cast<double>(prompts.size());
+  out.mean_outputs = output_sum / static_cast<double>(prompts.size());
+  std::ranges::sort(prompts);
+  out.shortest = prompts.front(), out.longest = prompts.back();
+  const auto at = [&](double share) {
+    return prompts[static_cast<std::size_t>(share * static_cast<double>(prompts.size() - 1))];
+  };
+  if (out.longest <= static_cast<std::int64_t>(kNear * static_cast<double>(out.shortest))) {
+    out.replayed = {out.longest == out.shortest ? out.longest : rounded(out.mean_prompt)};
+    return out;
+  }
+  for (const double share : {0.1, 0.5, 0.9}) {
+    const std::int64_t length = rounded(static_cast<double>(at(share)));
+    if (out.replayed.empty() || static_cast<double>(length) > kNear * static_cast<double>(out.replayed.back()))
+      out.replayed.push_back(length);
+  }
+  return out;
+}
+
+void derive_workload(config::Run& run, const policy::Descriptor& policy, const RequestLengths& lengths) {
+  run.workload.prompt_tokens = std::max<std::int64_t>(1, std::llround(lengths.mean_prompt));
+  run.workload.decode_tokens = std::max<std::int64_t>(1, std::llround(lengths.mean_outputs));
+  run.workload.batch = 1;
+  std::vector<std::int64_t> replayed = lengths.replayed;
+  if (policy.uncompressed()) replayed = {std::min(kUncompressedReplay, lengths.replayed.back())};
+  std::vector<config::TraceChoice> traces;
+  for (const std::int64_t tokens : replayed) {
+    for (config::TraceChoice choice : run.traces) {
+      choice.prompt_tokens = tokens;
+      traces.push_back(std::move(choice));
+    }
+  }
+  run.traces = std::move(traces);
+}
+
+serving::Rules service_rules(const config::Run& run) {
+  const Scheduler& s = run.scheduler;
+  const std::string_view kind = config::scheduler_name(s.kind.value_or(Scheduler::Kind::kVllmV1));
+  serving::Rules rules = serving::Rules::of(*serving::engine_of(kind));
+  const std::int64_t longest = run.model.max_context;
+  const auto set = [](auto& to, const auto& from) {
+    if (from) to = *from;
+  };
+  if (run.framework.max_batch > 0)
+    rules.max_num_seqs = std::min<std::int64_t>(rules.max_num_seqs, run.framework.max_batch);
+  set(rules.max_num_seqs, s.max_num_seqs);
+  rules.max_num_batched_tokens = run.framework.prefill_chunk > 0 ? run.framework.prefill_chunk : longest;
+  if (rules.engine == Engine::kVllmV0) {
+    rules.vllm_v0.chunked = longest > run.framework.chunks_beyond;
+    if (!rules.vllm_v0.chunked) rules.max_num_batched_tokens = std::max<std::int64_t>(longest, 2048);
+  }
+  set(rules.max_num_batched_tokens, s.max_num_batched_tokens);
+  set(rules.block, s.block), set(rules.prefix_caching, s.prefix_caching), set(rules.in_flight, s.in_flight);
+  set(rules.full_prompt_gate, s.full_prompt_gate);
+  set(rules.long_prefill_token_threshold, s.long_prefill_token_threshold), set(rules.watermark, s.watermark);
+  if (s.prefill) rules.prompts = static_cast<serving::Prompts>(*s.prefill);
+  set(rules.sglang.max_prefill_tokens, s.max_prefill_tokens), set(rules.sglang.ratio, s.new_token_ratio);
+  set(rules.sglang.retract_steps, s.retract_decode_steps), set(rules.sglang.mixed_chunk, s.mixed_chunk);
+  if (s.order) rules.sglang.longest_prefix_first = *s.order == Scheduler::Order::kLpm;
+  set(rules.trtllm.max_utilisation, s.max_utilization), set(rules.trtllm.chunked_prefill, s.chunked_prefill);
+  rules.max_context = longest;
+  return rules;
+}
+
+namespace {
+
+class ServiceRuns {
+ public:
+  ServiceRuns(const ServiceInput& input)
+      : input_(input),
+        run_(*input.run),
+        passes_(input.passes, run_.hardware, input.cancel),
+        rules_(service_rules(run_)),
+        memory_(service_memory(run_, passes_.policy(), rules_, input.attended)),
+        table_(passes_, ranges()) {
+    if (memory_.blocks < 1) {
+      throw UserError(run_.traffic->where, "traffic: weights and activations leave no memory for a cache");
+    }
+    rules_.host_bytes = memory_.host_bytes;
+  }
+
+  result::Result run(const Reference& reference) {
+    const serving::Summary as_is = serve(memory_.blocks, 1, 1, run_.traffic->seed, input_.log);
+    result::Result result = reference(std::max(1, static_cast<int>(std::lround(as_is.running_mean))));
+    if (!result.has_times()) result = reference(1);  // a batch needs more memory than an engine's pool of blocks
+    if (!result.has_times()) return result;
+    const Interval decodes = factors(result, "decode.tpot_s.mean"), chunks = factors(result, "prefill.ttft_s");
+    result::Service& service = result.service.emplace();
+    service.origin =
+        worse(worse(result::origin_of(result.experiment.step), result::origin_of(result.experiment.prefill)),
+              memory_.low < memory_.high ? Origin::kLiterature : Origin::kExact);
+    service.kv_capacity_tokens = static_cast<double>(memory_.blocks * rules_.block) * memory_.tokens_of_block /
+                                 static_cast<double>(rules_.block);
+    service.summary = as_is;
+    service.link_busy_share = link_share(result);
+    const result::Result nominal = result;
+    std::vector<result::Result> times, pools, draws;
+    const auto other = [&](std::vector<result::Result>& to, std::int64_t blocks, double of_decodes, double of_chunks,
+                           std::uint64_t seed) {
+      result::Result& r = to.emplace_back(nominal);
+      r.service->summary = serve(blocks, of_decodes, of_chunks, seed, {});
+    };
+    const std::uint64_t seed = run_.traffic->seed;
+    other(times, memory_.blocks, decodes.low, chunks.low, seed);
+    other(times, memory_.blocks, decodes.high, chunks.high, seed);
+    if (memory_.low < memory_.high && memory_.low > 0) {
+      other(pools, memory_.low, 1, 1, seed), other(pools, memory_.high, 1, 1, seed);
+    }
+    const bool drawn = run_.traffic->arrivals != config::Traffic::Arrivals::kTrace;
+    for (int i = 1; drawn && i <= kOtherDraws; ++i)
+      other(draws, memory_.blocks, 1, 1, seed + static_cast<std::uint64_t>(i) * 1'000'003);
+    for (const result::Metric& metric : result::all_metrics()) {
+      if (metric.basis != result::Basis::kServing || metric.path == "serving.sampling_error" ||
+          metric.path == "serving.enough_requests")
+        continue;
+      if (const auto middle = result::value(nominal, metric)) {
+        result.by_text.push_back({metric.path, interval_of(metric, *middle, times, pools, draws)});
+      }
+    }
+    if (!draws.empty()) add_sampling(nominal, draws, service);
+    result.service->simulated_passes = table_.simulated();
+    return result;
+  }
+
+ private:
+  // Ends of a time's interval, as factors on it.
+  static Interval factors(const result::Result& result, const char* name) {
+    const result::Metric& metric = *result::find_metric(name);
+    const auto value = result::value(result, metric);
+    const auto range = result::interval(result, metric);
+    return value && range && *value > 0 ? Interval{range->low / *value, range->high / *value} : Interval{1, 1};
+  }
+
+  // Copies of the reference's decode steps, at the link's rate.
+  double link_share(const result::Result& result) const {
+    const double bytes = result.experiment.traffic.h2d, step = result.experiment.tpot_mean_s;
+    return std::min(1.0, bytes / run_.hardware.link.h2d_bandwidth / step) * result.service->summary.busy_share;
+  }
+
+  simulate::StepRanges ranges() const {
+    const RequestLengths& l = input_.lengths;
+    const std::int64_t outputs = l.most_outputs;
+    // A preempted request is read again with the tokens that it has generated.
+    return {l.shortest, std::max(l.shortest, std::min(run_.model.max_context, l.longest + outputs)), outputs,
+            std::min(rules_.max_num_batched_tokens, std::max<std::int64_t>(l.longest, 256))};
+  }
+
+  serving::Summary serve(std::int64_t blocks, double decodes, double chunks, std::uint64_t seed,
+                         const RequestLog& log) {
+    serving::Rules rules = rules_;
+    rules.blocks = blocks;
+    table_.scale(decodes, chunks);
+    config::Traffic traffic = *run_.traffic;
+    traffic.seed = seed;
+    const auto source = traffic::make_source(traffic);
+    serving::Recorder recorder({traffic.slo, blocks, traffic.arrivals == config::Traffic::Arrivals::kConcurrency});
+    Logging observer(recorder, log);
+    serving::serve(
+        *source, table_, rules, [&](const traffic::Request&) { return memory_.footprint; }, observer, input_.cancel);
+    return recorder.summary();
+  }
+
+  // Ends by independent causes: differences of both ends of times and of memory, and the spread of draws.
+  static Interval interval_of(const result::Metric& metric, double middle, const std::vector<result::Result>& times,
+                              const std::vector<result::Result>& pools, const std::vector<result::Result>& draws) {
+    double below = 0, above = 0;
+    const auto value = [&](const result::Result& r) { return result::value(r, metric).value_or(middle); };
+    for (const auto* ends : {&times, &pools}) {
+      double low = 0, high = 0;
+      for (const result::Result& r : *ends)
+        low = std::min(low, value(r) - middle), high = std::max(high, value(r) - middle);
+      below = std::hypot(below, low), above = std::hypot(above, high);
+    }
+    double squares = 0;
+    for (const result::Result& r : draws) squares += (value(r) - middle) * (value(r) - middle);
+    if (!draws.empty()) {
+      const double spread = kToInterval * std::sqrt(squares / static_cast<double>(draws.size()) / 2);
+      below = std::hypot(below, spread), above = std::hypot(above, spread);
+    }
+    Interval out{middle - below, middle + above};
+    if (middle >= 0) out.low = std::max(0.0, out.low);
+    if (metric.unit == result::Unit::kShare) out.high = std::min(std::max(1.0, middle), out.high);
+    return out;
+  }
+
+  // Differences of two draws have twice the variance of one.
+  void add_sampling(const result::Result& nominal, const std::vector<result::Result>& draws,
+                    result::Service& service) const {
+    const double middle = nominal.service->summary.e2e.mean;
+    if (middle <= 0) return;
+    double squares = 0;
+    for (const result::Result& r : draws) squares += std::pow(r.service->summary.e2e.mean / middle - 1, 2);
+    service.sampling_error = std::sqrt(squares / static_cast<double>(draws.size()) / 2);
+    service.enough_requests =
+        std::ceil(static_cast<double>(input_.lengths.requests) * std::pow(service.sampling_error / kEnoughError, 2));
+  }
+
+  const ServiceInput& input_;
+  const config::Run& run_;
+  simulate::PassTimes passes_;
+  serving::Rules rules_;
+  ServiceMemory memory_;
+  simulate::StepTable table_;
+};
+
+}  // namespace
+
+result::Result serve_requests(const ServiceInput& input, const Reference& reference) {
+  return ServiceRuns(input).run(reference);
+}
+
+}  // namespace kvcast::study

@@ -1,0 +1,69 @@
+// Runs with traffic: requests through an engine's queue, with times of passes from simulated ones.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/cancel.hpp"
+#include "config/run.hpp"
+#include "policy/policy.hpp"
+#include "replay/replay.hpp"
+#include "result/result.hpp"
+#include "serving/footprint.hpp"
+#include "serving/rules.hpp"
+#include "simulate/pass_times.hpp"
+
+namespace kvcast::study {
+
+// The lengths of a run's requests, read once.
+struct RequestLengths {
+  std::int64_t requests = 0;
+  std::int64_t shortest = 1, longest = 1;    // prompts
+  std::int64_t most_outputs = 1;             // of a request
+  double mean_prompt = 1, mean_outputs = 1;  // tokens
+  std::vector<std::int64_t> replayed;        // prompt lengths that replays are made for, ascending
+};
+// Reads all requests of the traffic; those beyond `max_context` are left out. Throws UserError if none is left.
+RequestLengths request_lengths(const config::Traffic& traffic, std::int64_t max_context);
+
+// Sets what a run with traffic has in place of a workload: a batch of one request of mean lengths, and each trace at
+// each of the replayed lengths.
+void derive_workload(config::Run& run, const policy::Descriptor& policy, const RequestLengths& lengths);
+
+// The memory of the pool of a run's engine, in blocks, with its interval, and what requests hold of it under the
+// policy.
+struct ServiceMemory {
+  std::int64_t blocks = 0, low = 0, high = 0;
+  double tokens_of_block = 16;  // tokens of the uncompressed cache that a block holds
+  double host_bytes = 0;        // pinned memory for requests
+  std::shared_ptr<const serving::Footprint> footprint;
+};
+ServiceMemory service_memory(const config::Run& run, const policy::Policy& policy, const serving::Rules& rules,
+                             double attended);
+
+// The rules of a run's engine, without the size of its pool.
+serving::Rules service_rules(const config::Run& run);
+
+// Called with every request that ends, in the order of their ends.
+using RequestLog = std::function<void(const serving::Outcome&)>;
+
+struct ServiceInput {
+  const config::Run* run = nullptr;
+  RequestLengths lengths;
+  simulate::PassInput passes;
+  double attended = 0;  // KV pairs that a head attends to, mean
+  RequestLog log;       // of the nominal run; may be empty
+  Cancel cancel;
+};
+
+// Simulates a batch of so many requests of mean lengths. Its intervals are those of the passes' times.
+using Reference = std::function<result::Result(int batch)>;
+
+// Serves the run's requests: as they are, at the ends of the intervals of times and of memory, and with other draws of
+// as many requests. Returns the reference at the mean number that ran, with the service and its intervals. Throws
+// UserError if the model leaves no memory for a cache.
+result::Result serve_requests(const ServiceInput& input, const Reference& reference);
+
+}  // namespace kvcast::study

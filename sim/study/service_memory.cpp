@@ -1,0 +1,160 @@
+// Memory of an engine's pool, by the rules of each engine, and what requests hold of it.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <unordered_map>
+
+#include "base/error.hpp"
+#include "config/deployment.hpp"
+#include "hardware/cost_model.hpp"
+#include "lower/dense.hpp"
+#include "lower/kv_capacity.hpp"
+#include "policy/request_memory.hpp"
+#include "study/service.hpp"
+
+namespace kvcast::study {
+namespace {
+
+// A policy holds every token if its memory is proportional to them, within this share.
+constexpr double kProportional = 0.03;
+constexpr double kMiB = 1024 * 1024, kGiB = 1024 * kMiB;
+
+// A policy's memory by the lengths that were read; asked for the same ones again and again.
+class PolicyFootprint final : public serving::Footprint {
+ public:
+  PolicyFootprint(const policy::Policy& policy, config::Model layers, std::int64_t outputs, double attended,
+                  double block_bytes, double token_bytes, double sliding_bytes, std::int64_t window)
+      : policy_(policy),
+        layers_(std::move(layers)),
+        outputs_(outputs),
+        attended_(attended),
+        block_bytes_(block_bytes),
+        token_bytes_(token_bytes),
+        sliding_bytes_(sliding_bytes),
+        window_(window) {}
+
+  std::int64_t reading(std::int64_t tokens) const override {
+    return blocks(static_cast<double>(tokens) * token_bytes_ + sliding(tokens));
+  }
+  std::int64_t decoding(std::int64_t known, std::int64_t tokens) const override {
+    const policy::PoolMemory& hbm = of(known).hbm;
+    return blocks(hbm.read + std::max(0.0, hbm.per_token) * static_cast<double>(tokens - known) + sliding(tokens));
+  }
+  double host_bytes(std::int64_t tokens) const override { return of(tokens).dram.read; }
+
+ private:
+  std::int64_t blocks(double bytes) const { return static_cast<std::int64_t>(std::ceil(bytes / block_bytes_ - 1e-9)); }
+  double sliding(std::int64_t tokens) const { return sliding_bytes_ * static_cast<double>(std::min(tokens, window_)); }
+  const policy::RequestMemory& of(std::int64_t known) const {
+    const auto found = known_.find(known);
+    if (found != known_.end()) return found->second;
+    return known_.emplace(known, policy::request_memory(policy_, layers_, {known, outputs_}, attended_)).first->second;
+  }
+
+  const policy::Policy& policy_;
+  config::Model layers_;
+  std::int64_t outputs_;
+  double attended_, block_bytes_, token_bytes_, sliding_bytes_;
+  std::int64_t window_;
+  mutable std::unordered_map<std::int64_t, policy::RequestMemory> known_;
+};
+
+// Bytes of a GPU for the cache. low, high: by the uncertainty of what else takes memory.
+struct Bytes {
+  double middle = 0, low = 0, high = 0;
+};
+
+// SGLang 0.4.7 to 0.5.3, server_args.py: the share that it takes of the memory, unless it is given.
+double sglang_share(double gib, int gpus) {
+  const double reserved = gib < 35 ? 2.8 + gpus / 10.0 : gib < 90 ? 9.5 + gpus / 2.0 : gib < 160 ? 12 + gpus / 2.0 : 32;
+  return std::floor((gib - reserved) / gib * 1000) / 1000;
+}
+
+Bytes vllm_bytes(const config::Model& rank, const serving::Rules& rules, double total, double share) {
+  const lower::KvCapacity blocks = lower::kv_capacity(
+      rank, {total, share, rules.max_num_seqs, rules.max_num_batched_tokens, rules.block, /*graph_pool=*/0});
+  const double block = static_cast<double>(rules.block) * rank.kv_bytes_per_token();
+  // One block is never given out.
+  const auto bytes = [&](std::int64_t count) { return static_cast<double>(count - 1) * block; };
+  return {bytes(blocks.blocks), bytes(blocks.low), bytes(blocks.high)};
+}
+
+Bytes cache_bytes(const config::Run& run, const config::Model& rank, const serving::Rules& rules) {
+  const config::Gpu& gpu = run.hardware.gpu;
+  const double total = gpu.hbm_capacity, weights = rank.weight_bytes();
+  const auto written = run.scheduler.memory_utilization;
+  const double activations = lower::activation_bytes(rank, static_cast<double>(rules.max_num_batched_tokens),
+                                                     static_cast<double>(rules.max_num_seqs));
+  switch (rules.engine) {
+    case serving::Engine::kVllmV1:
+    case serving::Engine::kVllmV0:
+      return vllm_bytes(rank, rules, total, written.value_or(0.9));
+    case serving::Engine::kSglang: {
+      // What is free after the weights, less the part that the share leaves.
+      const double share = written.value_or(sglang_share(total / kGiB, run.deployment.tensor_parallel));
+      const double bytes = share * total - weights - gpu.hbm_reserved;
+      return {bytes, bytes - 0.02 * total, bytes + 0.02 * total};
+    }
+    case serving::Engine::kTrtllm: {
+      const auto bytes = [&](double factor) {
+        return written.value_or(0.9) * (total - gpu.hbm_reserved - weights - factor * activations);
+      };
+      return {bytes(1), bytes(1 + result::kTemporarySpread), bytes(1 - result::kTemporarySpread)};
+    }
+    case serving::Engine::kStatic:
+      break;
+  }
+  const auto bytes = [&](double factor) {
+    return written.value_or(1) * (total - gpu.hbm_reserved) - weights - factor * activations;
+  };
+  return {bytes(1), bytes(1 + result::kTemporarySpread), bytes(1 - result::kTemporarySpread)};
+}
+
+// Bytes per token if the policy keeps every token, whatever their number; otherwise nothing.
+std::optional<double> bytes_of_every_token(const policy::Policy& policy, const config::Model& layers,
+                                           std::int64_t outputs, double attended) {
+  std::optional<double> each;
+  for (const std::int64_t tokens : {16384, 65536}) {
+    const policy::PoolMemory hbm = policy::request_memory(policy, layers, {tokens, outputs}, attended).hbm;
+    if (hbm.read <= 0 || hbm.reading > hbm.read * (1 + kProportional)) return {};
+    const double here = hbm.read / static_cast<double>(tokens);
+    if (each && std::abs(here / *each - 1) > kProportional) return {};
+    each = here;
+  }
+  return each;
+}
+
+}  // namespace
+
+ServiceMemory service_memory(const config::Run& run, const policy::Policy& policy, const serving::Rules& rules,
+                             double attended) {
+  const config::Model rank = config::rank_model(run.deployment, run.model);
+  config::Model layers = rank;
+  layers.layers = rank.full_layers();
+  const double token = rank.kv_bytes_per_token(), block = static_cast<double>(rules.block) * token;
+  const double sliding = rank.kv_bytes_per_token_layer() * (rank.layers - rank.full_layers());
+  const std::int64_t outputs = run.workload.decode_tokens;
+  const policy::RequestMemory mean =
+      policy::request_memory(policy, layers, {run.workload.prompt_tokens, outputs}, attended);
+  const Bytes bytes = cache_bytes(run, rank, rules);
+  ServiceMemory memory;
+  const std::optional<double> each =
+      sliding > 0 ? std::nullopt : bytes_of_every_token(policy, layers, outputs, attended);
+  const double pool_block = each ? static_cast<double>(rules.block) * *each : block;
+  const auto count = [&](double of) {
+    return std::max<std::int64_t>(0, static_cast<std::int64_t>(std::floor((of - mean.hbm.shared) / pool_block)));
+  };
+  memory.blocks = count(bytes.middle), memory.low = count(bytes.low), memory.high = count(bytes.high);
+  memory.tokens_of_block = pool_block / token;
+  const hardware::CostModel costs(run.hardware, run.framework, {}, run.deployment.gpus());
+  memory.host_bytes = costs.capacity(graph::Pool::kDram) - mean.dram.shared;
+  if (each && mean.dram.read <= 0) {
+    memory.footprint = std::make_shared<serving::FullCache>(rules.block);
+  } else {
+    memory.footprint = std::make_shared<PolicyFootprint>(policy, layers, outputs, attended, pool_block, token, sliding,
+                                                         rank.sliding_window);
+  }
+  return memory;
+}
+
+}  // namespace kvcast::study
