@@ -5,7 +5,7 @@
 
 namespace kvcast::serving {
 
-// What a policy holds of a request. A block is as many bytes as `block` tokens of the uncompressed cache.
+// The memory that a policy needs for a request. A block is as many bytes as `block` tokens of the uncompressed cache.
 class Footprint {
  public:
   virtual ~Footprint() = default;

@@ -196,6 +196,7 @@ class Loop {
       count_results(*read.entry, 1);
       if (!read.entry->all_done()) scheduler_->has_read(*read.entry);
     }
+    std::ranges::sort(ended_, {}, &Entry::order);  // in which their blocks are given back
     for (Entry* entry : ended_) {
       scheduler_->finish(*entry);
       state_.leave(*entry);

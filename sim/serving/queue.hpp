@@ -49,7 +49,7 @@ struct Run {
   std::int64_t reads = 0, read_tokens = 0;  // sequences that are read, and their tokens; count is 1 if there are any
   std::int64_t waiting = 0, running = 0;    // requests when it was composed, those of the run included in `running`
   std::int64_t blocks = 0;                  // in use by requests in the first pass
-  // Of the sequences that get a token that is not their first. Their inter-token latencies are since + at(0) in the
+  // All sequences that get a token that is not their first. Their inter-token latencies are since + at(0) in the
   // first pass, and at(j) in the others.
   std::span<const Gap> gaps;
   std::span<const Part> parts;  // of the first pass, if Observer::wants_parts()

@@ -14,7 +14,7 @@ enum class Engine : std::uint8_t { kVllmV1, kVllmV0, kSglang, kTrtllm, kStatic }
 std::string_view engine_name(Engine engine);
 std::optional<Engine> engine_of(std::string_view name);
 
-// How a policy lets prompts be read.
+// Ways in which a policy lets prompts be read.
 enum class Prompts : std::uint8_t {
   kChunked,  // cut where a budget of tokens ends
   kWhole,    // in one pass, at most one prompt beyond the budget

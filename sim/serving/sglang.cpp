@@ -47,7 +47,7 @@ class Sglang final : public Scheduler {
  private:
   enum class Added { kYes, kNoToken, kOther };
 
-  // What a pass may still add, in tokens.
+  // Tokens that a pass may still add.
   struct Budget {
     double reserved = 0;        // of all memory, for what runs and what was added
     std::int64_t extended = 0;  // of it, the tokens that are read in this pass

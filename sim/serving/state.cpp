@@ -35,6 +35,7 @@ bool State::grow(Entry& entry, std::int64_t tokens) {
 void State::start(Entry& entry, std::int64_t cached) {
   entry.computed = cached;
   entry.known = entry.target();
+  entry.order = admitted_++;
   entry.host = host_need(entry);
   host_used_ += entry.host;
   if (entry.outcome.preemptions == 0) entry.outcome.hit_tokens = cached;

@@ -28,6 +28,7 @@ struct Entry {
   std::int64_t lost = 0;       // tokens that were computed before the last preemption
   Picoseconds last_token = 0;  // end of the last pass that samples one
   std::int64_t in_flight = 0;  // passes that refer to it
+  std::int64_t order = 0;      // in which requests were admitted last
   bool listed = true;          // the scheduler refers to it
   std::int32_t node = -1;      // of a radix tree, where the tokens end that it holds for this request,
   std::int64_t shared = 0;     // and their number
@@ -113,6 +114,7 @@ class State {
   Observer& observer_;
   std::list<Entry> entries_;
   double host_used_ = 0;
+  std::int64_t admitted_ = 0;
 };
 
 }  // namespace kvcast::serving

@@ -1,4 +1,4 @@
-// Times of an engine's passes as a scheduler asks for them.
+// Times of an engine's passes, for a scheduler.
 #pragma once
 
 #include <cstdint>

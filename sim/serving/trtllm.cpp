@@ -24,7 +24,7 @@ class Trtllm final : public Scheduler {
     // Contexts that are chosen and do not run leave less to maximum utilisation than is free.
     const bool reserved = rules_.trtllm.max_utilisation && !contexts_.empty();
     pass.steady = pass.reads.empty() && !paused_ && !reserved && pass.decodes.size() == state_.running.size();
-    // Where prompts are cut, a short one that arrives can pass those that get no tokens.
+    // A short prompt that arrives can pass those that get no tokens, where prompts are cut.
     pass.closed = !state_.waiting.empty() && (!chunked() || contexts_.empty());
   }
 

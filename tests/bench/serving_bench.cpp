@@ -111,6 +111,15 @@ int main(int argc, char** argv) {
         return one;
       }(),
       20);
+  add("vllm-v1, light load", rules, 4);
+  add(
+      "vllm-v1, light load, single passes",
+      [&] {
+        Rules one = rules;
+        one.skip = false;
+        return one;
+      }(),
+      4);
   add("vllm-v1, overload", rules, 40);
   rules.blocks = 3'000;
   add("vllm-v1, little memory", rules, 20);

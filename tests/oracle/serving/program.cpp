@@ -22,6 +22,7 @@ Rules rules_of(const json& from) {
   rules.long_prefill_token_threshold = from.at("long_prefill_token_threshold");
   rules.watermark = from.at("watermark");
   rules.max_context = from.at("max_context");
+  rules.skip = from.at("skip");
   return rules;
 }
 

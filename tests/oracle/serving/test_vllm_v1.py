@@ -43,7 +43,9 @@ def draw(r: random.Random) -> dict:
              'in_flight': r.choice([1, 2]), 'long_prefill_token_threshold': r.choice([0, 0, r.randint(1, 20)]),
              'watermark': r.choice([0, 0, 0.05]), 'max_context': r.choice([10**6, 10**6, 80])}
     times = {'base': r.randint(1, 500), 'read': r.randint(0, 20), 'sequence': r.randint(0, 20), 'context': r.randint(0, 5)}
-    return {'rules': rules, 'times': times, 'requests': draw_requests(r)}
+    requests = draw_requests(r)
+    rules['skip'] = r.random() < 0.8
+    return {'rules': rules, 'times': times, 'requests': requests}
 
 
 class VllmV1(unittest.TestCase):

@@ -67,7 +67,7 @@ class Sessions final : public traffic::Source {
     traffic::Request more = request;
     ++more.turn;
     more.arrival = now + turn.pause;
-    // What came before is the first part of the next prompt.
+    // The next prompt begins with all that came before.
     std::int64_t own = request.prompt_tokens;
     for (const traffic::Segment& segment : request.content) own -= segment.tokens;
     const auto key = static_cast<std::uint64_t>(request.id) * 2 + 1000;

@@ -9,7 +9,7 @@ namespace {
 
 std::vector<traffic::Request> set_2() { return requests({{0, 4, 8}, {0, 7, 8}, {1, 3, 8}, {2, 6, 3}, {3, 3, 4}}); }
 
-Rules rules() {
+Rules sglang_rules() {
   Rules made = Rules::of(Engine::kSglang);
   made.max_num_seqs = 4;
   made.max_num_batched_tokens = 8;
@@ -23,26 +23,26 @@ Rules rules() {
 }  // namespace
 
 TEST_CASE("SGLang 0.5.2: the worked schedule") {
-  same_rows(run(rules(), set_2()).table(), {{"A4* B4", "", "", 8},
-                                            {"B3* C3*", "", "", 14},
-                                            {"D6*", "", "", 20},
-                                            {"A1* B1* C1* D1*", "", "", 24},
-                                            {"A1* B1* C1* D1*", "", "D", 28},
-                                            {"A1* B1* C1*", "", "", 23},
-                                            {"A1* B1* C1*", "", "", 26},
-                                            {"A1* B1* C1*", "", "", 29},
-                                            {"A1* B1* C1*", "", "", 32},
-                                            {"A1* C1*", "B", "A C", 21},
-                                            {"B5 E3*", "", "", 8},
-                                            {"B8", "", "", 16},
-                                            {"B1*", "", "B", 17},
-                                            {"E1*", "", "", 4},
-                                            {"E1*", "", "", 5},
-                                            {"E1*", "", "E", 6}});
+  same_rows(run(sglang_rules(), set_2()).table(), {{"A4* B4", "", "", 8},
+                                                   {"B3* C3*", "", "", 14},
+                                                   {"D6*", "", "", 20},
+                                                   {"A1* B1* C1* D1*", "", "", 24},
+                                                   {"A1* B1* C1* D1*", "", "D", 28},
+                                                   {"A1* B1* C1*", "", "", 23},
+                                                   {"A1* B1* C1*", "", "", 26},
+                                                   {"A1* B1* C1*", "", "", 29},
+                                                   {"A1* B1* C1*", "", "", 32},
+                                                   {"A1* C1*", "B", "A C", 21},
+                                                   {"B5 E3*", "", "", 8},
+                                                   {"B8", "", "", 16},
+                                                   {"B1*", "", "B", 17},
+                                                   {"E1*", "", "", 4},
+                                                   {"E1*", "", "", 5},
+                                                   {"E1*", "", "E", 6}});
 }
 
 TEST_CASE("SGLang to 0.4.9 retracts until 20 steps fit") {
-  Rules with = rules();
+  Rules with = sglang_rules();
   with.sglang.retract_steps = 20;
   const std::vector<Row> got = run(with, set_2()).table();
   REQUIRE(got.size() == 17);
@@ -57,7 +57,7 @@ TEST_CASE("SGLang to 0.4.9 retracts until 20 steps fit") {
 }
 
 TEST_CASE("SGLang of 2026 reserves a page more, and retracts nobody") {
-  Rules with = rules();
+  Rules with = sglang_rules();
   with.sglang.page_margin = true;
   const std::vector<Row> got = run(with, set_2()).table();
   std::vector<std::string> work;

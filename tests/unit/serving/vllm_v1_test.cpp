@@ -9,7 +9,7 @@ using namespace kvcast::serving::testing;
 
 namespace {
 
-Rules rules(bool gate, bool caching, std::int64_t in_flight = 1) {
+Rules v1_rules(bool gate, bool caching, std::int64_t in_flight = 1) {
   Rules made = Rules::of(Engine::kVllmV1);
   made.max_num_seqs = 4;
   made.max_num_batched_tokens = 8;
@@ -34,7 +34,7 @@ std::vector<Row> join(std::vector<Row> first, const std::vector<Row>& last) {
   return first;
 }
 
-// With the gate, D is not admitted at 2 and so not preempted at 3.
+// D, with the gate, is not admitted at 2 and so not preempted at 3.
 std::vector<Row> gated_first() {
   std::vector<Row> rows = kFirst;
   rows[2] = {"A1* B1* C5*", "", "", 7};
@@ -48,7 +48,7 @@ const std::vector<Row> kCached = {{"C5* D3", "", "", 4},         {"C1* D6* E1", 
 }  // namespace
 
 TEST_CASE("vLLM V1, gate of a chunk: the worked schedule") {
-  const Recorder seen = run(rules(false, false), set_1());
+  const Recorder seen = run(v1_rules(false, false), set_1());
   same_rows(seen.table(), join(kFirst, kLast));
   const Picoseconds first[] = {0, 2, 2, 10, 10};  // passes
   for (const std::int64_t id : {0, 1, 2, 3, 4}) CHECK(seen.of(id).first_token == (first[id] + 1) * kUnit);
@@ -58,23 +58,23 @@ TEST_CASE("vLLM V1, gate of a chunk: the worked schedule") {
 }
 
 TEST_CASE("vLLM V1, gate of the whole prompt: the worked schedule") {
-  const Recorder seen = run(rules(true, false), set_1());
+  const Recorder seen = run(v1_rules(true, false), set_1());
   same_rows(seen.table(), join(gated_first(), kLast));
   CHECK(seen.of(3).preemptions == 0);
   CHECK(seen.of(2).preemptions == 1);
 }
 
 TEST_CASE("vLLM V1 with a prefix cache: a preempted request finds its own blocks") {
-  const Recorder old_gate = run(rules(false, true), set_1());
+  const Recorder old_gate = run(v1_rules(false, true), set_1());
   same_rows(old_gate.table(), join(kFirst, kCached));
   CHECK(old_gate.of(2).recomputed_tokens == 4);  // 8 less the block that was found
   CHECK(old_gate.of(2).hit_tokens == 0);
-  same_rows(run(rules(true, true), set_1()).table(), join(gated_first(), kCached));
+  same_rows(run(v1_rules(true, true), set_1()).table(), join(gated_first(), kCached));
 }
 
 TEST_CASE("vLLM V1 with two passes in flight: the same rows, for arrivals one pass earlier") {
   std::vector<Row> last = kLast;
   last.back().used = 8;  // composed before C and D have ended, whose blocks are then in use
-  same_rows(run(rules(false, false, 2), set_1(1)).table(), join(kFirst, last));
-  same_rows(run(rules(true, false, 2), set_1(1)).table(), join(gated_first(), last));
+  same_rows(run(v1_rules(false, false, 2), set_1(1)).table(), join(kFirst, last));
+  same_rows(run(v1_rules(true, false, 2), set_1(1)).table(), join(gated_first(), last));
 }

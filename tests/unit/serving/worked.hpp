@@ -1,4 +1,4 @@
-// What worked schedules have in common: every pass takes one unit of time, a request that arrives at t is seen by the
+// Parts of the tests of worked schedules: every pass takes one unit of time, a request that arrives at t is seen by the
 // pass that starts at t, and work and requests of a row are in the order of their letters.
 #pragma once
 
