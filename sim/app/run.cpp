@@ -11,6 +11,7 @@
 #include "app/progress.hpp"
 #include "app/run_text.hpp"
 #include "app/scores.hpp"
+#include "app/service_text.hpp"
 #include "app/settings.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
@@ -27,7 +28,7 @@ namespace kvcast::app {
 namespace {
 
 struct RunOptions {
-  std::string config, timeline;
+  std::string config, timeline, requests;
   std::vector<std::string> settings;
   bool as_json = false;
 };
@@ -74,6 +75,16 @@ int run(const RunOptions& options) {
   refuse_overwritten(options.timeline, "--timeline", inputs);
   std::optional<WholeFile> timeline;
   if (!options.timeline.empty()) point.ask.chrome_trace = &timeline.emplace(options.timeline).stream();
+  std::optional<WholeFile> requests;
+  if (!options.requests.empty()) {
+    refuse_overwritten(options.requests, "--requests", inputs);
+    if (point.config.find("traffic") == nullptr) {
+      throw UserError("--requests: the configuration has no `traffic:`, and so no requests");
+    }
+    std::ostream& rows = requests.emplace(options.requests).stream();
+    write_requests_head(rows);
+    point.ask.requests = [&rows](const serving::Outcome& outcome) { write_request(rows, outcome); };
+  }
   const study::Plan plan({point});
   std::optional<study::Task> task;  // as simulated, with the budget that a `match:` was solved for
   result::Result result;
@@ -95,6 +106,7 @@ int run(const RunOptions& options) {
   } else if (timeline) {
     timeline->commit();
   }
+  if (requests) requests->commit();
   std::optional<plan::Admission> nearest;
   if (result.experiment.oom) {
     study.scores = study::Scores::kNone;
@@ -125,6 +137,10 @@ void add_run(CLI::App& app, int& result) {
       ->required();
   add_settings(*command, options->settings, "change a key: policy.budget=96, policy=quest, workload.batch=8");
   command->add_option("--timeline", options->timeline, "write a decode window as a Chrome trace (opens in Perfetto)")
+      ->check(has_text());
+  command
+      ->add_option("--requests", options->requests,
+                   "write a row for each request of `traffic:`: its times, preemptions and hits")
       ->check(has_text());
   command->add_flag_callback(
       "--without-evidence", [options] { options->settings.push_back("score.evidence=false"); },

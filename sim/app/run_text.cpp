@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "app/service_text.hpp"
 #include "base/quote.hpp"
 #include "base/units.hpp"
 #include "plan/findings.hpp"
@@ -215,6 +216,7 @@ std::string certainty_text(const Result& r, const config::Run& run) {
 
 // The three lines that answer most questions, before the table.
 void print_verdict(const Result& r, const config::Run& run) {
+  if (r.service) return print_service_verdict(r);
   if (!r.has_times()) return;
   fmt::print("Serves     {}.\nLimited by {}.\nHow sure   {}.\n\n", service_text(r), limits_text(r),
              certainty_text(r, run));
@@ -225,8 +227,10 @@ void print_verdict(const Result& r, const config::Run& run) {
 void print_result(const study::Task& task, const Result& r) {
   const config::Run& run = task.prepared.run;
   const result::Subject& s = r.subject;
-  fmt::print("{} on {}, {}: {} prompt tokens, {} generated, batch {}{}\n", s.policy, s.hardware, s.model,
-             s.prompt_tokens, s.decode_tokens, s.batch, serving_text(run));
+  const std::string work =
+      run.traffic ? traffic_text(*run.traffic, *task.prepared.requests)
+                  : fmt::format("{} prompt tokens, {} generated, batch {}", s.prompt_tokens, s.decode_tokens, s.batch);
+  fmt::print("{} on {}, {}: {}{}\n", s.policy, s.hardware, s.model, work, serving_text(run));
   if (task.prepared.matched) fmt::print("{}\n", study::text_of(*task.prepared.matched, s.policy));
   if (run.hardware.fit != config::Fit::kFitted) {
     fmt::print("{} has {}; the uncertainty of its times is that found for such GPUs (docs/cards.md)\n", s.hardware,

@@ -156,8 +156,7 @@ class ServiceRuns {
     service.origin =
         worse(worse(result::origin_of(result.experiment.step), result::origin_of(result.experiment.prefill)),
               memory_.low < memory_.high ? Origin::kLiterature : Origin::kExact);
-    service.kv_capacity_tokens = static_cast<double>(memory_.blocks * rules_.block) * memory_.tokens_of_block /
-                                 static_cast<double>(rules_.block);
+    service.kv_capacity_tokens = static_cast<double>(memory_.blocks) * memory_.tokens_of_block;
     service.summary = as_is;
     service.link_busy_share = link_share(result);
     const result::Result nominal = result;

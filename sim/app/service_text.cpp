@@ -1,0 +1,137 @@
+#include "app/service_text.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ostream.h>
+
+#include <string>
+
+#include "base/units.hpp"
+#include "result/metric.hpp"
+
+namespace kvcast::app {
+namespace {
+
+using result::Metric;
+using result::Result;
+
+std::string of(const Result& r, const char* path) {
+  const Metric& metric = *result::find_metric(path);
+  const auto value = result::value(r, metric);
+  return value ? result::format_value(metric, *value) : "";
+}
+
+std::string range_of(const Result& r, const char* path) {
+  const Metric& metric = *result::find_metric(path);
+  const auto range = result::interval(r, metric);
+  if (!range) return "";
+  return fmt::format("{} to {}", result::format_value(metric, range->low), result::format_value(metric, range->high));
+}
+
+// A length that varies is named by its mean.
+std::string length_text(const config::Lengths& length, double mean, bool of_trace) {
+  const bool fixed = !of_trace && length.kind == config::Lengths::Kind::kFixed;
+  return fmt::format("{}{:.0f}", fixed ? "" : "about ", mean);
+}
+
+// What the service spends its time on, and what holds it back.
+std::string limits(const Result& r) {
+  const serving::Summary& s = r.service->summary;
+  std::string text = fmt::format(
+      "{:.1f} requests run at a time and {:.1f} wait; the cache of {:.0f} tokens is {:.0f} % "
+      "in use, {:.0f} % at most",
+      s.running_mean, s.waiting_mean, r.service->kv_capacity_tokens, 100 * s.kv_used_mean, 100 * s.kv_used_max);
+  text += fmt::format("; passes take {:.0f} % of the time", 100 * s.busy_share);
+  if (s.preemptions > 0)
+    text += fmt::format("; {:.0f} preemptions, {:.0f} tokens computed again", s.preemptions, s.recomputed_tokens);
+  if (s.rejected > 0) text += fmt::format("; {:.0f} requests that can never fit are rejected", s.rejected);
+  return text;
+}
+
+std::string certainty(const Result& r) {
+  const result::Service& service = *r.service;
+  std::string text = fmt::format("p99 of the first token {}, of a token {} with 80 % probability",
+                                 range_of(r, "serving.ttft_s.p99"), range_of(r, "serving.tpot_s.p99"));
+  if (service.sampling_error > 0) {
+    text += fmt::format("; other draws of as many requests move the mean latency by {:.1f} %",
+                        100 * service.sampling_error);
+    if (service.enough_requests > service.summary.completed + service.summary.rejected)
+      text += fmt::format(", of {:.0f} requests by 2 %", service.enough_requests);
+  }
+  return text;
+}
+
+const char* state_text(serving::State state) {
+  switch (state) {
+    case serving::State::kSaturated:
+      return "saturated: the queue grows as long as requests arrive, and times depend on how many do";
+    case serving::State::kUndecided:
+      return "undecided whether the queue grows: more requests would tell";
+    case serving::State::kStable:
+      break;
+  }
+  return "stable";
+}
+
+}  // namespace
+
+std::string traffic_text(const config::Traffic& traffic, const study::RequestLengths& lengths) {
+  using Arrivals = config::Traffic::Arrivals;
+  std::string arrivals;
+  switch (traffic.arrivals) {
+    case Arrivals::kRate:
+      arrivals = fmt::format("{:g} requests/s", traffic.rate);
+      break;
+    case Arrivals::kAll:
+      arrivals = fmt::format("{} requests at once", lengths.requests);
+      break;
+    case Arrivals::kConcurrency:
+      arrivals = fmt::format("{} requests at a time", traffic.concurrency);
+      break;
+    case Arrivals::kTrace:
+      arrivals = traffic.file;
+      break;
+  }
+  const bool trace = traffic.arrivals == Arrivals::kTrace;
+  return fmt::format("{}, {} prompt tokens, {} generated, {} requests", arrivals,
+                     length_text(traffic.prompt_tokens, lengths.mean_prompt, trace),
+                     length_text(traffic.output_tokens, lengths.mean_outputs, trace), lengths.requests);
+}
+
+void print_service_verdict(const Result& r) {
+  if (!r.service) return;
+  const serving::Summary& s = r.service->summary;
+  std::string serves = fmt::format("{} ({}): first token after {} (p99 {}), {} a token (p99 {}), all after {}",
+                                   of(r, "serving.requests_per_s"), state_text(s.state), of(r, "serving.ttft_s.mean"),
+                                   of(r, "serving.ttft_s.p99"), of(r, "serving.tpot_s.mean"),
+                                   of(r, "serving.tpot_s.p99"), of(r, "serving.e2e_s.mean"));
+  if (s.slo_share) serves += fmt::format("; {} within the SLO", of(r, "serving.slo_share"));
+  if (const std::string cost = of(r, "serving.cost_per_million_output_tokens"); !cost.empty())
+    serves += fmt::format("; {} per million output tokens", cost);
+  fmt::print("Serves     {}.\nLimited by {}.\nHow sure   {}.\n", serves, limits(r), certainty(r));
+  fmt::print(
+      "The decode step, the prefill and the memory below are those of a batch of {} requests of {} + {} tokens.\n\n",
+      r.subject.batch, r.subject.prompt_tokens, r.subject.decode_tokens);
+}
+
+void write_requests_head(std::ostream& out) {
+  out << "id,arrival_s,prompt_tokens,output_tokens,hit_tokens,scheduled_s,first_token_s,last_token_s,preemptions,"
+         "replica\n";
+}
+
+void write_request(std::ostream& out, const serving::Outcome& o) {
+  const traffic::Request& request = o.request;
+  fmt::print(out, "{},{:.9f},{},{},{}", request.id, to_seconds(request.arrival), request.prompt_tokens,
+             request.output_tokens, o.hit_tokens);
+  const auto time = [&](Picoseconds at) {
+    // A rejected request has none.
+    if (o.rejected) {
+      out << ',';
+    } else {
+      fmt::print(out, ",{:.9f}", to_seconds(at));
+    }
+  };
+  time(o.scheduled), time(o.first_token), time(o.last_token);
+  fmt::print(out, ",{},0\n", o.preemptions);
+}
+
+}  // namespace kvcast::app
