@@ -73,7 +73,7 @@ std::optional<store::Finding> ServiceFinding::finding() const {
   json shown = json::array();
   for (const auto& [place, all] : sorted(std::move(places))) {
     std::string line;
-    for (const Capacity& c : all) line += fmt::format("{}{} {}", line.empty() ? "" : "; ", c.name, c.text);
+    for (const Capacity& c : all) line += fmt::format("{}{} at {}", line.empty() ? "" : "; ", c.name, c.text);
     finding.text += fmt::format("{}{}: {}", finding.text.empty() ? "" : "\n", place, line);
     shown.push_back({{"place", place}, {"text", line}, {"number", all.front().text}, {"bars", json::array()}});
   }
