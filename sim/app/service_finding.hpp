@@ -1,4 +1,4 @@
-// What a sweep over services concludes: the capacity of each setting within the SLO.
+// The conclusion of a sweep over services: the capacity of each setting within the SLO.
 #pragma once
 
 #include <optional>
