@@ -9,6 +9,7 @@
 #include "base/units.hpp"
 #include "plan/replicas.hpp"
 #include "result/metric.hpp"
+#include "serving/summary.hpp"
 
 namespace kvcast::plan {
 

@@ -90,7 +90,7 @@ Bytes cache_bytes(const config::Run& run, const config::Model& rank, const servi
     case serving::Engine::kVllmV0:
       return vllm_bytes(rank, rules, total, written.value_or(0.9));
     case serving::Engine::kSglang: {
-      // What is free after the weights, less the part that the share leaves.
+      // The memory after the weights, less the part that the share leaves to others.
       const double share = written.value_or(sglang_share(total / kGiB, run.deployment.tensor_parallel));
       const double bytes = share * total - weights - gpu.hbm_reserved;
       return {bytes, bytes - 0.02 * total, bytes + 0.02 * total};

@@ -67,14 +67,16 @@ TEST_CASE("the pool is the one that vLLM reports, and policies hold what they ke
   const config::Run run =
       run_of("model: llama-3.1-8b\nhardware: rtx-4090\nframework: vllm\npolicy: full\ntraffic: {rate: 1}\n");
   const Prepared full = prepare(run.source);
-  const ServiceMemory memory = service_memory(full.run, *make_policy(full), service_rules(full.run), 0);
+  const auto keeps_all = make_policy(full);
+  const ServiceMemory memory = service_memory(full.run, *keeps_all, service_rules(full.run), 0);
   CHECK(static_cast<double>(memory.blocks) == Approx(2588).epsilon(0.02));
   CHECK((memory.low < memory.blocks && memory.blocks < memory.high));
   CHECK(memory.footprint->keeps_all());
   CHECK(memory.footprint->reading(1000) == 63);  // 62.5 blocks
   const Prepared evicts =
       prepare(run.source.with("policy", config::parse_yaml("{name: snapkv, budget: 2048}", "test")));
-  const ServiceMemory small = service_memory(evicts.run, *make_policy(evicts), service_rules(evicts.run), 0);
+  const auto drops = make_policy(evicts);
+  const ServiceMemory small = service_memory(evicts.run, *drops, service_rules(evicts.run), 0);
   CHECK_FALSE(small.footprint->keeps_all());
   CHECK(small.footprint->reading(8192) == 512);         // the whole prompt
   CHECK(small.footprint->decoding(8192, 8192) == 128);  // 2048 tokens
@@ -111,7 +113,7 @@ TEST_CASE("a service tells whether its queue grows, and how far its numbers can 
   CHECK(number(busy, "serving.requests_per_s") < 100);
   // Little's law: requests in the service are the rate times their time in it.
   CHECK(number(busy, "serving.running.mean") + number(busy, "serving.waiting.mean") ==
-        Approx(number(busy, "serving.requests_per_s") * number(busy, "serving.e2e_s.mean")).epsilon(0.02));
+        Approx(number(busy, "serving.requests_per_s") * number(busy, "serving.e2e_s.mean")).epsilon(0.03));
   for (const result::Metric& metric : result::all_metrics()) {
     if (metric.basis != result::Basis::kServing) continue;
     const auto value = result::value(busy, metric);
@@ -129,7 +131,7 @@ TEST_CASE("a policy that evicts serves more requests than its memory allows full
   const std::string tight = "scheduler: {memory_utilization: 30 %}\nframework: vllm\n";
   const result::Result full = result_of(service("full", traffic, tight));
   const result::Result few = result_of(service("{name: snapkv, budget: 512}", traffic, tight));
-  CHECK(number(few, "serving.running.max") > 1.5 * number(full, "serving.running.max"));
+  CHECK(number(few, "serving.running.max") > 1.2 * number(full, "serving.running.max"));
   CHECK(number(few, "serving.duration_s") < number(full, "serving.duration_s"));
 }
 
