@@ -179,7 +179,7 @@ function shareNote(meta, rows) {
 
 function drawControls(figure) {
   figure.controls.replaceChildren(...(figure.meta.controls || []).map((control) => {
-    const current = figure.view.signal(control.signal === 'asked_id' ? 'shown_id' : control.signal);
+    const current = figure.view.signal(control.shown || (control.signal === 'asked_id' ? 'shown_id' : control.signal));
     const options = controlOptions(figure, control);
     if (options.length < 2) return '';
     const set = (event) => {
@@ -196,6 +196,7 @@ function drawControls(figure) {
 function controlOptions(figure, control) {
   if (control.across && distinctValues(control.across).length < 2) return [];
   if (control.options) return control.options;
+  if (control.values_of) return distinctValues(control.values_of).map((value) => ({ value, label: formatNumber(value, ',~r') }));
   if (control.metrics) {
     return control.metrics.filter((field) => hasColumn('experiments', field)).map((field) => ({ value: field, label: metricOf(field).label }));
   }

@@ -11,13 +11,20 @@ const tableColumns = [
   { name: 'Batch', value: (row) => row.batch, text: (row) => formatCount(row.batch) },
   { name: page.defaults.cost ? capital(page.defaults.cost) : 'Budget', value: (row) => row.budget, text: (row) => formatCount(row.budget) },
   { name: 'Solved budget', value: (row) => row.solved_budget, text: (row) => formatCount(row.solved_budget) },
+  { name: 'Load', value: (row) => row.load, text: (row) => (row.load === undefined ? '' : formatNumber(row.load, ',~r') + ' ' + row.load_unit) },
+  { name: 'State', text: (row) => row.state },
   ...page.metrics.filter((metric) => metric.table).map((metric) => ({
     name: metric.short, unit: metric.short === metric.unit ? '' : metric.unit, title: metric.label, field: metric.field,
-    value: (row) => row[metric.field], text: (row) => formatMetric(metric, row[metric.field]),
+    value: (row) => row[metric.field], text: (row) => tailMark(metric, row) + formatMetric(metric, row[metric.field]),
   })),
   { name: 'Bottleneck', text: (row) => row.bottleneck },
   { name: 'Status', text: statusText },
 ].filter((column) => column.name === 'Status' || isTelling(column));
+
+// Times of requests of a saturated service are longer the longer one looks.
+function tailMark(metric, row) {
+  return row.state === 'saturated' && row[metric.field] !== undefined && /^(ttft|tpot|e2e)_p/.test(metric.field) ? '> ' : '';
+}
 
 // Leaves out empty columns, and models and machines that never change.
 function isTelling(column) {
@@ -155,7 +162,7 @@ function drawDetails(row) {
     const low = row[metric.field + '_low'];
     const interval = low === undefined ? '' : ' (' + formatMetric(metric, low) + ' to ' + formatMetric(metric, row[metric.field + '_high']) + ')';
     const origin = row['origin_' + metric.field];
-    return [element('dt', {}, metric.label), element('dd', {}, formatMetric(metric, row[metric.field]) + (metric.unit ? ' ' + metric.unit : '') + interval, origin ? [', ', sourceLink(origin, sourcesOf([row.hardware], { origin }))] : '')];
+    return [element('dt', {}, metric.label), element('dd', {}, tailMark(metric, row) + formatMetric(metric, row[metric.field]) + (metric.unit ? ' ' + metric.unit : '') + interval, origin ? [', ', sourceLink(origin, sourcesOf([row.hardware], { origin }))] : '')];
   });
   const parts = rowsOf('breakdown', row.id).map((part) => [element('dt', {}, part.kind),
     element('dd', {}, [['exposed', part.exposed_s], ['hidden', part.hidden_s]].filter(([, seconds]) => seconds > 0)

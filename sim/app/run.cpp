@@ -9,6 +9,7 @@
 #include "app/commands.hpp"
 #include "app/outputs.hpp"
 #include "app/progress.hpp"
+#include "app/request_timeline.hpp"
 #include "app/run_text.hpp"
 #include "app/scores.hpp"
 #include "app/service_text.hpp"
@@ -68,23 +69,31 @@ std::string sentence(std::string text) {
   return text;
 }
 
+// Opens the file of requests, which is written as they end.
+void log_requests(const RunOptions& options, const std::vector<std::string>& inputs, study::Point& point,
+                  std::optional<WholeFile>& file) {
+  refuse_overwritten(options.requests, "--requests", inputs);
+  if (point.config.find("traffic") == nullptr) {
+    throw UserError("--requests: the configuration has no `traffic:`, and so no requests");
+  }
+  std::ostream& rows = file.emplace(options.requests).stream();
+  write_requests_head(rows);
+  point.ask.requests = [&rows](const serving::Outcome& outcome) { write_request(rows, outcome); };
+}
+
 int run(const RunOptions& options) {
   study::Point point{load_with_settings(options.config, options.settings), {}, {}};
   std::vector<std::string> inputs = {options.config};
   add_texts(point.config, inputs);
   refuse_overwritten(options.timeline, "--timeline", inputs);
   std::optional<WholeFile> timeline;
-  if (!options.timeline.empty()) point.ask.chrome_trace = &timeline.emplace(options.timeline).stream();
+  if (!options.timeline.empty()) timeline.emplace(options.timeline);
+  const bool serves = point.config.find("traffic") != nullptr;
+  serving::SpanRecorder spans(kMostSpans);
+  if (timeline && serves) point.ask.observer = &spans;
+  if (timeline && !serves) point.ask.chrome_trace = &timeline->stream();
   std::optional<WholeFile> requests;
-  if (!options.requests.empty()) {
-    refuse_overwritten(options.requests, "--requests", inputs);
-    if (point.config.find("traffic") == nullptr) {
-      throw UserError("--requests: the configuration has no `traffic:`, and so no requests");
-    }
-    std::ostream& rows = requests.emplace(options.requests).stream();
-    write_requests_head(rows);
-    point.ask.requests = [&rows](const serving::Outcome& outcome) { write_request(rows, outcome); };
-  }
+  if (!options.requests.empty()) log_requests(options, inputs, point, requests);
   const study::Plan plan({point});
   std::optional<study::Task> task;  // as simulated, with the budget that a `match:` was solved for
   result::Result result;
@@ -104,6 +113,7 @@ int run(const RunOptions& options) {
   if (timeline && result.experiment.oom) {
     fmt::print(stderr, "{} is not written: an experiment that does not fit has no decode step\n", options.timeline);
   } else if (timeline) {
+    if (serves) write_request_timeline(timeline->stream(), spans.spans());
     timeline->commit();
   }
   if (requests) requests->commit();
@@ -122,7 +132,7 @@ int run(const RunOptions& options) {
   print_result(*task, result);
   if (result.experiment.oom) fmt::print("\n{}.\n", sentence(plan::admission_text(nearest)));
   if (!options.timeline.empty() && !result.experiment.oom) {
-    fmt::print("Timeline: {} (opens in Perfetto)\n", options.timeline);
+    fmt::print("Timeline: {}{}\n", options.timeline, timeline_note(spans));
   }
   return 0;
 }
@@ -136,7 +146,9 @@ void add_run(CLI::App& app, int& result) {
       ->add_option("CONFIG", options->config, "YAML: model, hardware, policy, workload, trace; - reads standard input")
       ->required();
   add_settings(*command, options->settings, "change a key: policy.budget=96, policy=quest, workload.batch=8");
-  command->add_option("--timeline", options->timeline, "write a decode window as a Chrome trace (opens in Perfetto)")
+  command
+      ->add_option("--timeline", options->timeline,
+                   "write a decode window, or the requests of `traffic:`, as a Chrome trace (opens in Perfetto)")
       ->check(has_text());
   command
       ->add_option("--requests", options->requests,

@@ -221,6 +221,9 @@ void check_prefix(const Section& section, const Traffic& traffic) {
 
 }  // namespace
 
+const char* process_name(Traffic::Process process) { return kProcesses[static_cast<int>(process)]; }
+const char* format_name(Traffic::Format format) { return kTraceFormats[static_cast<int>(format) - 1]; }
+
 Traffic read_traffic(Section section) {
   section.only({"rate", "process", "cv", "concurrency", "think_time", "file", "format", "speedup", "requests",
                 "prompt_tokens", "output_tokens", "shared_prefix", "sessions", "seed", "slo"});

@@ -62,9 +62,17 @@ struct Traffic {
   SourceLocation where;  // of the section
 };
 
+// Names as a config writes them: "poisson", "burstgpt".
+const char* process_name(Traffic::Process process);
+const char* format_name(Traffic::Format format);  // not of kKnownFromContent
+
 // Reads `traffic:` of a run. Throws UserError for invalid values, keys that contradict each other and keys without an
 // effect. Opens no file.
 Traffic read_traffic(Section section);
+
+// Calls visit(key, text) for every key that has an effect, defaults included: "slo.ttft" and the like for keys of maps,
+// times in seconds.
+void for_each_key(const Traffic& traffic, const std::function<void(const std::string&, const std::string&)>& visit);
 
 // Rules of a serving engine's scheduler; what is not set is the framework's.
 struct Scheduler {

@@ -1,5 +1,4 @@
-// Trace Event Format (Google, "Trace Event Format", 2016): metadata events "M" name the rows, complete events "X" are
-// the slices, "s" and "f" begin and end the arrows, "C" are the counters.
+// Slices are written as in engine/trace_events.cpp; events "s" and "f" begin and end the arrows, "C" are the counters.
 #include "engine/timeline.hpp"
 
 #include <fmt/format.h>
@@ -8,27 +7,13 @@
 #include <cmath>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
+
+#include "engine/trace_events.hpp"
 
 namespace kvcast::engine {
 namespace {
 
 constexpr int kProcess = 1;
-
-// Returns the text as a JSON string with its quotes. Bytes that are not UTF-8 are replaced, so that a label cannot make
-// the file invalid.
-std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-std::string microseconds(Picoseconds t) { return fmt::format("{}.{:06}", t / 1'000'000, t % 1'000'000); }
-
-// Viewers keep whole nanoseconds. Both ends are rounded down, never a duration: otherwise a slice could reach into the
-// next one and be taken for its parent.
-Picoseconds readable(Picoseconds t) { return t - t % 1000; }
-std::string from_to(Picoseconds from, Picoseconds to) {
-  return fmt::format(R"("ts":{},"dur":{})", microseconds(readable(from)), microseconds(readable(to) - readable(from)));
-}
 
 std::string number(double value) { return std::isfinite(value) ? fmt::format("{}", value) : "null"; }
 
@@ -39,16 +24,12 @@ struct Slice {
 
 class Writer {
  public:
-  Writer(std::ostream& out, const System& system) : out_(out), system_(system) {
-    out_ << "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
-    event(fmt::format(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":"kvcast"}}}})", kProcess));
+  Writer(std::ostream& out, const System& system) : events_(out), system_(system) {
+    events_.process(kProcess, "kvcast");
   }
 
   void lane(std::uint16_t lane, const std::vector<Slice>& slices) {
-    event(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", kProcess, lane + 1,
-                      quoted(system_.lanes[lane])));
-    event(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}})",
-                      kProcess, lane + 1, lane));
+    events_.row(kProcess, lane + 1, system_.lanes[lane]);
     std::vector<std::string> open;  // groups of the previous slice
     for (std::size_t i = 0; i < slices.size(); ++i) {
       const std::vector<std::string>& groups = slices[i].label.groups;
@@ -63,28 +44,20 @@ class Writer {
 
   void arrow(const Record& from, const Record& to) {
     for (const auto& [phase, at] : {std::pair(R"("s")", &from), std::pair(R"("f","bp":"e")", &to)}) {
-      event(fmt::format(R"({{"ph":{},"pid":{},"tid":{},"name":"wait","cat":"wait","id":{},"ts":{}}})", phase, kProcess,
-                        at->lane + 1, to.id, microseconds(readable(at->start))));
+      events_.event(fmt::format(R"({{"ph":{},"pid":{},"tid":{},"name":"wait","cat":"wait","id":{},"ts":{}}})", phase,
+                                kProcess, at->lane + 1, to.id, microseconds(readable(at->start))));
     }
   }
 
   void memory(const TimelineLog::MemoryChange& change) {
-    event(fmt::format(R"({{"ph":"C","pid":{},"name":{},"ts":{},"args":{{"bytes":{}}}}})", kProcess,
-                      quoted(system_.pools[change.pool].name), microseconds(readable(change.at)),
-                      number(change.in_use)));
+    events_.event(fmt::format(R"({{"ph":"C","pid":{},"name":{},"ts":{},"args":{{"bytes":{}}}}})", kProcess,
+                              quoted(system_.pools[change.pool].name), microseconds(readable(change.at)),
+                              number(change.in_use)));
   }
 
-  void close() {
-    out_ << "\n]}\n";
-    out_.flush();
-  }
+  void close() { events_.close(); }
 
  private:
-  void event(const std::string& text) {
-    out_ << (first_ ? "\n" : ",\n") << text;
-    first_ = false;
-  }
-
   static Picoseconds end_of_group(const std::vector<Slice>& slices, std::size_t from, std::size_t depth) {
     const std::vector<std::string>& groups = slices[from].label.groups;
     const auto same = [&](const Slice& s) {
@@ -97,24 +70,22 @@ class Writer {
   }
 
   void group(std::uint16_t lane, const std::string& name, Picoseconds from, Picoseconds to) {
-    event(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":"group",{}}})", kProcess, lane + 1, quoted(name),
-                      from_to(from, to)));
+    events_.event(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":"group",{}}})", kProcess, lane + 1,
+                              quoted(name), from_to(from, to)));
   }
 
   void slice(const Slice& slice) {
     const Record& record = *slice.record;
-    std::string line =
-        fmt::format(R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":{},{},"args":{{"op":{},"work_us":{})", kProcess,
-                    record.lane + 1, quoted(slice.label.name), quoted(slice.label.category),
-                    from_to(record.start, record.finish), record.id, microseconds(record.finish - record.work_start));
+    std::string numbers =
+        fmt::format(R"("op":{},"work_us":{})", record.id, microseconds(record.finish - record.work_start));
     for (const auto& [name, value] : slice.label.numbers)
-      fmt::format_to(std::back_inserter(line), ",{}:{}", quoted(name), number(value));
-    event(line + "}}");
+      fmt::format_to(std::back_inserter(numbers), ",{}:{}", quoted(name), number(value));
+    events_.slice(kProcess, record.lane + 1, slice.label.name, slice.label.category, record.start, record.finish,
+                  numbers);
   }
 
-  std::ostream& out_;
+  TraceEvents events_;
   const System& system_;
-  bool first_ = true;
 };
 
 }  // namespace

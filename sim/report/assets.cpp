@@ -183,6 +183,8 @@ Assets load_assets(const Options& options) {
     const json shared = read_json(folder / manifest.at("shared_spec").get<std::string>());
     assets.charts =
         read_charts(folder, manifest.at("charts"), shared, {"title", "caption", "drawn", "metrics", "empty"});
+    assets.service_charts =
+        read_charts(folder, manifest.at("service_charts"), shared, {"title", "caption", "drawn", "metrics", "empty"});
     const json& plan = manifest.at("plan");
     const json plan_shared = read_json(folder / plan.at("shared_spec").get<std::string>());
     assets.plan_charts = read_charts(folder, plan.at("charts"), plan_shared, {"title", "caption"});

@@ -20,6 +20,7 @@
 #include "report/defaults.hpp"
 #include "report/measures.hpp"
 #include "report/series.hpp"
+#include "report/services.hpp"
 
 namespace kvcast::report {
 
@@ -79,6 +80,7 @@ class Collector {
   Palette palette_;
   std::vector<const result::Metric*> metrics_ = page_metrics();
   SeriesNames names_;
+  ServiceTables services_;
   Content content_;
   double id_ = -1;
   bool swept_ = false;  // whether any experiment has a swept key
@@ -106,6 +108,10 @@ void Collector::add(const Stored& stored) {
   if (result.has_times()) add_breakdown(result.experiment.step);
   add_owners(result.experiment);
   add_timeline(result);
+  services_.add(id_,
+                content_.experiments.text(content_.experiments.rows() - 1, "series") +
+                    fmt::format(", {}", names_.budget_of(result).value_or(0)),
+                result);
 }
 
 void Collector::add_setting(const Result& result) {
@@ -135,7 +141,8 @@ void Collector::add_setting(const Result& result) {
   table.set("store", store_of(subject));
   set_count("context", subject.prompt_tokens);
   set_count("decode_tokens", subject.decode_tokens);
-  set_count("batch", subject.batch);
+  if (!serves(subject)) set_count("batch", subject.batch);  // of a service: the mean number of requests that ran
+  set_service(table, result);
   set_number("budget", names_.budget_of(result));
   if (!names_.cost().empty()) set_number("solved_budget", subject.number("policy.budget"));
   table.set("split", subject.text("policy.split_factor"));
@@ -339,6 +346,8 @@ Table changes_table(const std::vector<store::Answer>& answers) {
 
 Content Collector::finish(const std::vector<Source>& sources) {
   content_.series = names_.table(palette_);
+  content_.moments = services_.moments, content_.curves = services_.curves;
+  content_.capacities = services_.capacities();
   content_.rests_on = rests_on(sources);
   content_.sweep = sweep(sources);
   content_.findings = sources.size() == 1 ? findings_json(*sources.front().store) : json::array();

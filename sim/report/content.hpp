@@ -35,7 +35,8 @@ struct Content {
   // id, place (index in its timeline), lane, kind, color, label, layer, start_s, dur_s, bytes (of copies), waited_for
   // (index of the operation on another lane whose end let this one start); start 0 is the step's first operation.
   Table timeline;
-  Table series;  // see SeriesNames::table
+  Table series;                       // see SeriesNames::table
+  Table moments, curves, capacities;  // see ServiceTables; without rows if no experiment has traffic
   // comparison of several stores: from, to, metric, setting, before, after, times, low, high, beyond, better
   Table changes;
 

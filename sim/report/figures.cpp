@@ -12,7 +12,25 @@ const Table* table_named(const Content& content, const std::string& name) {
   if (name == "owners") return &content.owners;
   if (name == "timeline") return &content.timeline;
   if (name == "series") return &content.series;
+  if (name == "moments") return &content.moments;
+  if (name == "curves") return &content.curves;
+  if (name == "capacities") return &content.capacities;
   return nullptr;
+}
+
+std::vector<std::string> table_names(const Content& content) {
+  std::vector<std::string> names = {"experiments", "breakdown", "owners", "timeline", "series"};
+  for (const char* name : {"moments", "curves", "capacities"}) {
+    if (table_named(content, name)->rows() > 0) names.emplace_back(name);
+  }
+  return names;
+}
+
+std::vector<Chart> charts_of(const Assets& assets, const Content& content) {
+  std::vector<Chart> charts;
+  if (content.experiments.has_column("state")) charts = assets.service_charts;
+  charts.insert(charts.end(), assets.charts.begin(), assets.charts.end());
+  return charts;
 }
 
 json drawn_answers(const Assets& assets, const json& answers) {
@@ -54,7 +72,7 @@ std::vector<Chart> standalone_figures(const Assets& assets, const Content& conte
     figures.push_back({answer["name"], std::move(spec)});
   }
   if (!content.sweep["swept"]) return figures;
-  for (const Chart& chart : assets.charts) {
+  for (const Chart& chart : charts_of(assets, content)) {
     figures.push_back({chart.name, standalone(chart, content, assets.themes)});
   }
   return figures;

@@ -13,6 +13,11 @@ namespace kvcast::report {
 // Returns a table of the content by the name of its data set; null if there is none.
 const Table* table_named(const Content& content, const std::string& name);
 
+// Names of the tables that a page of the content has.
+std::vector<std::string> table_names(const Content& content);
+// The charts of a sweep, those of services first if it has any.
+std::vector<Chart> charts_of(const Assets& assets, const Content& content);
+
 // Returns the answers with their charts as complete specifications, under `spec`.
 nlohmann::json drawn_answers(const Assets& assets, const nlohmann::json& answers);
 

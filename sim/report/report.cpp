@@ -29,10 +29,11 @@ using nlohmann::json;
 json page_data(const Assets& assets, const Content& content, const json& answers) {
   json charts = json::array();
   if (content.sweep["swept"]) {
-    for (const Chart& chart : assets.charts) charts.push_back({{"name", chart.name}, {"spec", chart.spec}});
+    for (const Chart& chart : charts_of(assets, content))
+      charts.push_back({{"name", chart.name}, {"spec", chart.spec}});
   }
   json tables = json::object();
-  for (const char* name : {"experiments", "breakdown", "owners", "timeline", "series"}) {
+  for (const std::string& name : table_names(content)) {
     tables[name] = table_named(content, name)->compact();
   }
   return {{"sweep", content.sweep},
@@ -48,7 +49,8 @@ json page_data(const Assets& assets, const Content& content, const json& answers
 
 // Removes what an earlier report of other stores left in the folder: its names would refer to other experiments now.
 void remove_earlier(const fs::path& folder, const std::vector<Chart>& charts) {
-  static const std::regex table(R"(changes\.csv|experiments(_\d+)?\.csv)"), answer(R"(plan_\d+_\w+\.json)");
+  static const std::regex table(R"((changes|moments|curves|capacities|experiments(_\d+)?)\.csv)"),
+      answer(R"(plan_\d+_\w+\.json)");
   std::vector<fs::path> earlier;
   for (const auto& [place, names] : {std::pair("tables", table), {"figures", answer}}) {
     for (const auto& entry : fs::directory_iterator(folder / place)) {
@@ -75,9 +77,9 @@ void write_tables(const fs::path& folder, const Stores& stores, const Content& c
   if (sources.size() > 1) {
     write_file(folder / "changes.csv", [&](std::ostream& out) { content.changes.write_csv(out); });
   }
-  for (const char* name : {"breakdown", "owners", "timeline", "series"}) {
-    write_file(folder / (std::string(name) + ".csv"),
-               [&](std::ostream& out) { table_named(content, name)->write_csv(out); });
+  for (const std::string& name : table_names(content)) {
+    if (name == "experiments") continue;  // above, with all columns of the store
+    write_file(folder / (name + ".csv"), [&](std::ostream& out) { table_named(content, name)->write_csv(out); });
   }
   write_file(folder / "summary.csv", [&](std::ostream& out) { content.experiments.write_csv(out); });
 }
@@ -89,6 +91,7 @@ namespace {
 void write_stores(const Stores& stores, const fs::path& folder, const Assets& assets, bool validated) {
   const Content content = collect(stores.sources(), Palette(assets.palette));
   remove_earlier(folder, assets.charts);
+  remove_earlier(folder, assets.service_charts);
   write_tables(folder / "tables", stores, content);
   const json answers = drawn_answers(assets, content.answers);
   write_figures(folder / "figures", standalone_figures(assets, content, answers));

@@ -12,9 +12,16 @@ namespace {
 constexpr std::string_view kMatch = "match.";
 
 bool is_axis(const std::string& key) {
-  static const std::set<std::string> axes = {
-      "model", "hardware", "policy", "policy.name", "policy.budget", "workload.prompt_tokens", "workload.batch"};
+  static const std::set<std::string> axes = {"model",          "hardware",      "policy",
+                                             "policy.name",    "policy.budget", "workload.prompt_tokens",
+                                             "workload.batch", "traffic.rate",  "traffic.concurrency",
+                                             "traffic.speedup"};
   return axes.count(key) > 0;
+}
+
+// A number of tokens is a context; a distribution is not, because others have the same mean.
+bool is_context(const std::string& key, const std::string& value) {
+  return key == "traffic.prompt_tokens" && result::number_of(result::setting_value(value)).has_value();
 }
 
 // The key of the cost that `match:` requested; empty if a budget is written.
@@ -37,7 +44,8 @@ std::string value_of(const result::Subject& subject, const std::string& key) {
 
 void SeriesNames::learn_keys(const result::Subject& subject) {
   for (const auto& [key, value] : subject.swept) {
-    if (!is_axis(key) && !plan::is_seed(key) && std::ranges::find(keys_, key) == keys_.end()) keys_.push_back(key);
+    if (!is_axis(key) && !is_context(key, value) && !plan::is_seed(key) && std::ranges::find(keys_, key) == keys_.end())
+      keys_.push_back(key);
   }
   if (const std::string key = match_key(subject); !key.empty() || subject.number("policy.budget"))
     match_keys_.insert(key);

@@ -73,6 +73,10 @@ json hidden_in(const Table& series, const std::string& text) {
 
 // The control's value, which is one of its options or of the metrics that it offers.
 json value_of(const json& control, const std::string& key, const std::string& text) {
+  if (control.contains("values_of")) {  // a number of the experiments; another one draws nothing
+    const json number = json::parse(text, nullptr, false);
+    if (number.is_number()) return number;
+  }
   std::vector<std::string> known;
   for (const char* list : {"options", "metrics"}) {
     for (const json& option : control.value(list, json::array())) {

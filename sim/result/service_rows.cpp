@@ -35,15 +35,18 @@ Metric serving_row(const std::string& path, const char* alias, Unit unit, Better
           std::move(definition), display, field};
 }
 
-// Mean and percentiles of a time.
+// Mean and percentiles of a time. `brief`: "TTFT", for times whose median and tail have short names.
 template <auto Of>
-void add_times_of(std::vector<Metric>& rows, const std::string& name, const std::string& title,
+void add_times_of(std::vector<Metric>& rows, const std::string& name, const char* brief, const std::string& title,
                   const std::string& definition, const Display& display) {
   using T = serving::Times;
   const auto add = [&](const char* part, const std::string& words, double* (*field)(Result&, int)) {
-    rows.push_back(serving_row(name + "." + part, "", kSeconds, kLower, title + ", " + words, "",
-                               definition + " " + (words == "mean" ? std::string("Mean.") : "The " + words + "."),
-                               display, field));
+    const bool tail = part == std::string_view("p99"), named = tail || part == std::string_view("p50");
+    const std::string alias = named && *brief != 0 ? name.substr(0, name.size() - 1) + part : "";
+    const std::string heading = tail && *brief != 0 ? std::string(brief) + " p99" : "";
+    rows.push_back(serving_row(
+        name + "." + part, alias.c_str(), kSeconds, kLower, title + ", " + words, heading.c_str(),
+        definition + " " + (words == "mean" ? std::string("Mean.") : "The " + words + "."), display, field));
   };
   add("mean", "mean", times_field<Of, &T::mean>);
   add("p50", "median", times_field<Of, &T::p50>);
@@ -166,16 +169,16 @@ void add_costs(std::vector<Metric>& rows) {
 void add_service_rows(std::vector<Metric>& rows) {
   using S = serving::Summary;
   add_rates(rows);
-  add_times_of<&S::ttft>(rows, "ttft_s", "Served: time to first token",
+  add_times_of<&S::ttft>(rows, "ttft_s", "TTFT", "Served: time to first token",
                          "Time from a request's arrival to its first token, waiting included.", kSeconds3);
-  add_times_of<&S::tpot>(rows, "tpot_s", "Served: time per output token",
+  add_times_of<&S::tpot>(rows, "tpot_s", "TPOT", "Served: time per output token",
                          "Time from a request's first token to its last, over the tokens after the first.",
                          kTokenMillis);
-  add_times_of<&S::itl>(rows, "itl_s", "Served: time between tokens",
+  add_times_of<&S::itl>(rows, "itl_s", "", "Served: time between tokens",
                         "Time between two consecutive tokens of a request.", kTokenMillis);
-  add_times_of<&S::e2e>(rows, "e2e_s", "Served: latency", "Time from a request's arrival to its last token.",
+  add_times_of<&S::e2e>(rows, "e2e_s", "latency", "Served: latency", "Time from a request's arrival to its last token.",
                         kSeconds3);
-  add_times_of<&S::queue>(rows, "queue_s", "Served: time in the queue",
+  add_times_of<&S::queue>(rows, "queue_s", "", "Served: time in the queue",
                           "Time from a request's arrival to the first pass that reads its prompt.", kSeconds3);
   add_costs(rows);
   add_queue(rows);

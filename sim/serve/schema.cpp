@@ -16,6 +16,7 @@
 #include "policy/common_parameters.hpp"
 #include "policy/policy.hpp"
 #include "serve/catalogue.hpp"
+#include "serve/schema_parts.hpp"
 #include "serve/schema_values.hpp"
 #include "synth/recipe.hpp"
 
@@ -49,31 +50,6 @@ std::vector<std::string> benchmark_names() {
   return names;
 }
 
-// Metrics by path and alias. `ordered`: only those of which more or less is better.
-std::vector<std::pair<std::string, const result::Metric*>> metrics_by_name(bool ordered) {
-  std::vector<std::pair<std::string, const result::Metric*>> metrics;
-  for (const result::Metric& m : result::all_metrics()) {
-    if (ordered && m.better == result::Better::kNeither) continue;
-    metrics.emplace_back(m.path, &m);
-    if (!m.alias.empty()) metrics.emplace_back(m.alias, &m);
-  }
-  return metrics;
-}
-
-json metric_names(bool ordered) {
-  json names = json::array();
-  for (const auto& [name, metric] : metrics_by_name(ordered)) names.push_back(name);
-  return {{"enum", std::move(names)}};
-}
-
-json targets() {
-  json limits = json::object();
-  for (const auto& [name, metric] : metrics_by_name(false)) limits[name] = matching(plan::target_pattern(*metric));
-  json map = object_of(std::move(limits));
-  map["minProperties"] = 1;
-  return map;
-}
-
 // States whether values at a place are lists: the axes of a sweep, which must be; its cases; and the settings of a
 // question, which must not be.
 enum class Lists { kRequired, kAllowed, kRefused };
@@ -94,8 +70,8 @@ class Writer {
     for (const config::ConstKnob& knob : config::knobs(std::as_const(any))) {
       numbers_[knob.key] = defined(fmt::format("hardware.{}", knob.key), schema_of(knob));
     }
-    for (const char* map : {"workload", "trace", "match", "score", "framework", "deployment"}) {
-      maps_[map] = map_of(shapes_.at(map));
+    for (const char* map : {"workload", "trace", "match", "score", "framework", "deployment", "traffic", "scheduler"}) {
+      maps_[map] = section_of(shapes_, map);
       for (auto& [key, schema] : maps_[map]["properties"].items()) {
         const std::string path = fmt::format("{}.{}", map, key);
         schema = with_names(path, schema);
@@ -225,6 +201,8 @@ class Writer {
             {"score", text_or_map(reference("benchmark"), maps_.at("score"))},
             {"framework", text_or_map(reference("framework"), maps_.at("framework"))},
             {"deployment", maps_.at("deployment")},
+            {"traffic", maps_.at("traffic")},
+            {"scheduler", maps_.at("scheduler")},
             {"price_per_hour", any_of({{{"type", "number"}, {"minimum", 0}}, prices()})}};
   }
 
@@ -334,6 +312,9 @@ class Writer {
         const std::string path = fmt::format("{}.{}", name, key);
         schema = reference(path);
         inner[key] = keys[path] = value_of(schema, lists);
+      }
+      for (const auto& [path, schema] : keys_of_inner_maps(written)) {
+        keys[fmt::format("{}.{}", name, path)] = value_of(schema, lists);
       }
       if (definitions_.contains(name)) {
         whole = text_or_map(reference(name), std::move(whole));

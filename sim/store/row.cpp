@@ -48,6 +48,7 @@ std::vector<Column> make_columns() {
     columns.push_back({metric.path + ".high", "REAL"});
     columns.push_back({metric.path + ".origin", "TEXT"});
   }
+  columns.push_back({"serving.state", "TEXT"});
   columns.push_back({"bottleneck", "TEXT"});
   columns.push_back({"parts", "TEXT"});
   return columns;
@@ -132,6 +133,7 @@ Row row_of(const Result& result) {
   }
   for (const Metric& metric : result::all_metrics()) add_metric(row, result, metric);
   if (result.has_times()) row["bottleneck"] = std::string(result::bottleneck(result.experiment.step));
+  if (result.service) row["serving.state"] = std::string(serving::state_name(result.service->summary.state));
   row["parts"] = parts_text(result);
   return row;
 }

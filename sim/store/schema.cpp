@@ -64,7 +64,7 @@ std::string runs_view() {
       sql += fmt::format(", {} AS {}", sql_name(metric.path + "." + end), sql_name(metric.alias + "_" + end));
     }
   }
-  sql += ",\n  bottleneck, error";
+  sql += ",\n  \"serving.state\" AS state, bottleneck, error";
   for (const char* part : {"pool", "moment", "requested_for", "requested_bytes", "in_use_bytes", "capacity_bytes"}) {
     sql += fmt::format(",\n  json_extract(parts, '$.oom.{0}') AS oom_{0}", part);
   }

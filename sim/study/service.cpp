@@ -15,9 +15,6 @@
 namespace kvcast::study {
 namespace {
 
-using config::Scheduler;
-using serving::Engine;
-
 constexpr int kOtherDraws = 4;                      // whose spread is the sampling error
 constexpr double kEnoughError = 0.02;               // sampling error of Service::enough_requests
 constexpr double kToInterval = 1.2816;              // standard deviations of an 80 % interval
@@ -30,20 +27,30 @@ std::int64_t rounded(double tokens) {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::llround(std::round(tokens / unit) * unit)));
 }
 
-// Passes on what happens, and writes down the requests.
+// Passes on what happens in the nominal run.
 class Logging final : public serving::Observer {
  public:
-  Logging(serving::Recorder& recorder, const RequestLog& log) : recorder_(recorder), log_(log) {}
+  Logging(serving::Recorder& recorder, const RequestLog& log, serving::Observer* observer)
+      : recorder_(recorder), log_(log), observer_(observer) {}
   void ended(const serving::Outcome& outcome) override {
     recorder_.ended(outcome);
     if (log_) log_(outcome);
+    if (observer_ != nullptr) observer_->ended(outcome);
   }
-  void ran(const serving::Run& run) override { recorder_.ran(run); }
-  void preempted(const traffic::Request& request, Picoseconds now) override { recorder_.preempted(request, now); }
+  void ran(const serving::Run& run) override {
+    recorder_.ran(run);
+    if (observer_ != nullptr) observer_->ran(run);
+  }
+  void preempted(const traffic::Request& request, Picoseconds now) override {
+    recorder_.preempted(request, now);
+    if (observer_ != nullptr) observer_->preempted(request, now);
+  }
+  bool wants_parts() const override { return observer_ != nullptr && observer_->wants_parts(); }
 
  private:
   serving::Recorder& recorder_;
   const RequestLog& log_;
+  serving::Observer* observer_;
 };
 
 }  // namespace
@@ -100,35 +107,6 @@ void derive_workload(config::Run& run, const policy::Descriptor& policy, const R
   run.traces = std::move(traces);
 }
 
-serving::Rules service_rules(const config::Run& run) {
-  const Scheduler& s = run.scheduler;
-  const std::string_view kind = config::scheduler_name(s.kind.value_or(Scheduler::Kind::kVllmV1));
-  serving::Rules rules = serving::Rules::of(*serving::engine_of(kind));
-  const std::int64_t longest = run.model.max_context;
-  const auto set = [](auto& to, const auto& from) {
-    if (from) to = *from;
-  };
-  if (run.framework.max_batch > 0)
-    rules.max_num_seqs = std::min<std::int64_t>(rules.max_num_seqs, run.framework.max_batch);
-  set(rules.max_num_seqs, s.max_num_seqs);
-  rules.max_num_batched_tokens = run.framework.prefill_chunk > 0 ? run.framework.prefill_chunk : longest;
-  if (rules.engine == Engine::kVllmV0) {
-    rules.vllm_v0.chunked = longest > run.framework.chunks_beyond;
-    if (!rules.vllm_v0.chunked) rules.max_num_batched_tokens = std::max<std::int64_t>(longest, 2048);
-  }
-  set(rules.max_num_batched_tokens, s.max_num_batched_tokens);
-  set(rules.block, s.block), set(rules.prefix_caching, s.prefix_caching), set(rules.in_flight, s.in_flight);
-  set(rules.full_prompt_gate, s.full_prompt_gate);
-  set(rules.long_prefill_token_threshold, s.long_prefill_token_threshold), set(rules.watermark, s.watermark);
-  if (s.prefill) rules.prompts = static_cast<serving::Prompts>(*s.prefill);
-  set(rules.sglang.max_prefill_tokens, s.max_prefill_tokens), set(rules.sglang.ratio, s.new_token_ratio);
-  set(rules.sglang.retract_steps, s.retract_decode_steps), set(rules.sglang.mixed_chunk, s.mixed_chunk);
-  if (s.order) rules.sglang.longest_prefix_first = *s.order == Scheduler::Order::kLpm;
-  set(rules.trtllm.max_utilisation, s.max_utilization), set(rules.trtllm.chunked_prefill, s.chunked_prefill);
-  rules.max_context = longest;
-  return rules;
-}
-
 namespace {
 
 class ServiceRuns {
@@ -147,7 +125,7 @@ class ServiceRuns {
   }
 
   result::Result run(const Reference& reference) {
-    const serving::Summary as_is = serve(memory_.blocks, 1, 1, run_.traffic->seed, input_.log);
+    const serving::Summary as_is = serve(memory_.blocks, 1, 1, run_.traffic->seed, true);
     result::Result result = reference(std::max(1, static_cast<int>(std::lround(as_is.running_mean))));
     if (!result.has_times()) result = reference(1);  // a batch needs more memory than an engine's pool of blocks
     if (!result.has_times()) return result;
@@ -164,7 +142,7 @@ class ServiceRuns {
     const auto other = [&](std::vector<result::Result>& to, std::int64_t blocks, double of_decodes, double of_chunks,
                            std::uint64_t seed) {
       result::Result& r = to.emplace_back(nominal);
-      r.service->summary = serve(blocks, of_decodes, of_chunks, seed, {});
+      r.service->summary = serve(blocks, of_decodes, of_chunks, seed, false);
     };
     const std::uint64_t seed = run_.traffic->seed;
     other(times, memory_.blocks, decodes.low, chunks.low, seed);
@@ -211,8 +189,7 @@ class ServiceRuns {
             std::min(rules_.max_num_batched_tokens, std::max<std::int64_t>(l.longest, 256))};
   }
 
-  serving::Summary serve(std::int64_t blocks, double decodes, double chunks, std::uint64_t seed,
-                         const RequestLog& log) {
+  serving::Summary serve(std::int64_t blocks, double decodes, double chunks, std::uint64_t seed, bool watched) {
     serving::Rules rules = rules_;
     rules.blocks = blocks;
     table_.scale(decodes, chunks);
@@ -220,7 +197,8 @@ class ServiceRuns {
     traffic.seed = seed;
     const auto source = traffic::make_source(traffic);
     serving::Recorder recorder({traffic.slo, blocks, traffic.arrivals == config::Traffic::Arrivals::kConcurrency});
-    Logging observer(recorder, log);
+    static const RequestLog kNone;
+    Logging observer(recorder, watched ? input_.log : kNone, watched ? input_.observer : nullptr);
     serving::serve(
         *source, table_, rules, [&](const traffic::Request&) { return memory_.footprint; }, observer, input_.cancel);
     return recorder.summary();

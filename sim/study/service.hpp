@@ -45,6 +45,10 @@ ServiceMemory service_memory(const config::Run& run, const policy::Policy& polic
 
 // The rules of a run's engine, without the size of its pool.
 serving::Rules service_rules(const config::Run& run);
+// The share of a GPU's memory that the run's engine takes, as the engine defines it.
+double memory_utilization(const config::Run& run, const serving::Rules& rules);
+// Those rules as a run would write them: every key that the engine has.
+config::Scheduler written_rules(const config::Run& run);
 
 // Called with every request that ends, in the order of their ends.
 using RequestLog = std::function<void(const serving::Outcome&)>;
@@ -53,8 +57,9 @@ struct ServiceInput {
   const config::Run* run = nullptr;
   RequestLengths lengths;
   simulate::PassInput passes;
-  double attended = 0;  // KV pairs that a head attends to, mean
-  RequestLog log;       // of the nominal run; may be empty
+  double attended = 0;                    // KV pairs that a head attends to, mean
+  RequestLog log;                         // of the nominal run; may be empty
+  serving::Observer* observer = nullptr;  // likewise
   Cancel cancel;
 };
 

@@ -70,6 +70,13 @@ double sglang_share(double gib, int gpus) {
   return std::floor((gib - reserved) / gib * 1000) / 1000;
 }
 
+double share_of(const config::Run& run, serving::Engine engine) {
+  if (const auto written = run.scheduler.memory_utilization) return *written;
+  if (engine == serving::Engine::kStatic) return 1;
+  if (engine != serving::Engine::kSglang) return 0.9;
+  return sglang_share(run.hardware.gpu.hbm_capacity / kGiB, run.deployment.tensor_parallel);
+}
+
 Bytes vllm_bytes(const config::Model& rank, const serving::Rules& rules, double total, double share) {
   const lower::KvCapacity blocks = lower::kv_capacity(
       rank, {total, share, rules.max_num_seqs, rules.max_num_batched_tokens, rules.block, /*graph_pool=*/0});
@@ -82,31 +89,28 @@ Bytes vllm_bytes(const config::Model& rank, const serving::Rules& rules, double 
 Bytes cache_bytes(const config::Run& run, const config::Model& rank, const serving::Rules& rules) {
   const config::Gpu& gpu = run.hardware.gpu;
   const double total = gpu.hbm_capacity, weights = rank.weight_bytes();
-  const auto written = run.scheduler.memory_utilization;
+  const double share = share_of(run, rules.engine);
   const double activations = lower::activation_bytes(rank, static_cast<double>(rules.max_num_batched_tokens),
                                                      static_cast<double>(rules.max_num_seqs));
   switch (rules.engine) {
     case serving::Engine::kVllmV1:
     case serving::Engine::kVllmV0:
-      return vllm_bytes(rank, rules, total, written.value_or(0.9));
+      return vllm_bytes(rank, rules, total, share);
     case serving::Engine::kSglang: {
       // The memory after the weights, less the part that the share leaves to others.
-      const double share = written.value_or(sglang_share(total / kGiB, run.deployment.tensor_parallel));
       const double bytes = share * total - weights - gpu.hbm_reserved;
       return {bytes, bytes - 0.02 * total, bytes + 0.02 * total};
     }
     case serving::Engine::kTrtllm: {
       const auto bytes = [&](double factor) {
-        return written.value_or(0.9) * (total - gpu.hbm_reserved - weights - factor * activations);
+        return share * (total - gpu.hbm_reserved - weights - factor * activations);
       };
       return {bytes(1), bytes(1 + result::kTemporarySpread), bytes(1 - result::kTemporarySpread)};
     }
     case serving::Engine::kStatic:
       break;
   }
-  const auto bytes = [&](double factor) {
-    return written.value_or(1) * (total - gpu.hbm_reserved) - weights - factor * activations;
-  };
+  const auto bytes = [&](double factor) { return share * (total - gpu.hbm_reserved) - weights - factor * activations; };
   return {bytes(1), bytes(1 + result::kTemporarySpread), bytes(1 - result::kTemporarySpread)};
 }
 
@@ -125,6 +129,8 @@ std::optional<double> bytes_of_every_token(const policy::Policy& policy, const c
 }
 
 }  // namespace
+
+double memory_utilization(const config::Run& run, const serving::Rules& rules) { return share_of(run, rules.engine); }
 
 ServiceMemory service_memory(const config::Run& run, const policy::Policy& policy, const serving::Rules& rules,
                              double attended) {

@@ -300,7 +300,7 @@ Result serve(const Task& task, const Replays& replays, const Cancel& cancel) {
   const Prepared& p = task.prepared;
   ServiceInput input;
   input.run = &p.run, input.lengths = *p.requests;
-  input.log = task.point.ask.requests, input.cancel = cancel;
+  input.log = task.point.ask.requests, input.observer = task.point.ask.observer, input.cancel = cancel;
   // The first text at each of the lengths, which are in ascending order.
   input.passes.run = &p.run;
   std::int64_t last = 0;

@@ -50,6 +50,17 @@ void add_framework(SettingList& list, const config::Framework& f) {
   }
 }
 
+// Traffic, and the rules by which the engine serves it.
+void add_service(SettingList& list, const config::Run& run) {
+  const auto add = [&](const std::string& section) {
+    return [&list, section](const std::string& key, const std::string& value) {
+      list.add(section + "." + key, result::setting_value(value));
+    };
+  };
+  config::for_each_key(*run.traffic, add("traffic"));
+  config::for_each_rule(written_rules(run), add("scheduler"));
+}
+
 // Returns whether the same part of a recipe's text is captured.
 bool same_extent(const config::TraceChoice& a, const config::TraceChoice& b) {
   return a.layers == b.layers && a.steps == b.steps && a.window == b.window;
@@ -163,6 +174,7 @@ result::Subject subject_of(const Prepared& prepared) {
   list.add("deployment.pipeline_parallel", run.deployment.pipeline_parallel);
   list.add("deployment.expert_parallel", result::SettingValue(run.deployment.expert_parallel));
   if (run.price_per_hour) list.add("price_per_hour", *run.price_per_hour * run.deployment.gpus());
+  if (run.traffic) add_service(list, run);
   add_framework(list, run.framework);
   for (const config::MachineChange& change : run.hardware.changes) {
     if (change.follows.empty()) list.add("hardware." + change.key, result::setting_value(change.value));

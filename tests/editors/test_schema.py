@@ -49,6 +49,29 @@ class Schema(unittest.TestCase):
             with self.subTest(value):
                 self.assertEqual(self.errors('run', {**RUN, key: value}), [])
 
+    def test_traffic_passes_in_every_spelling(self):
+        run = {k: v for k, v in RUN.items() if k != 'workload'}
+        for more in [{'traffic': {'rate': 2.5}}, {'traffic': {'rate': 'all', 'slo': {'ttft': '2 s', 'tpot': '50 ms'}}},
+                     {'traffic': {'concurrency': 32, 'think_time': '2 s', 'output_tokens': {'low': 8, 'high': 64}}},
+                     {'traffic': {'rate': 2, 'process': 'gamma', 'cv': 2, 'prompt_tokens': {'mean': 8192, 'cv': 0.5}}},
+                     {'traffic': {'rate': 2, 'prompt_tokens': {'file': 'a.csv'}, 'output_tokens': {'file': 'a.csv'}}},
+                     {'traffic': {'rate': 2, 'sessions': {'turns': 8, 'turn_tokens': 500}, 'shared_prefix': {'tokens': 1024, 'groups': 10}}},
+                     {'traffic': {'file': 'a.jsonl', 'format': 'mooncake', 'speedup': 2}},
+                     {'traffic': {'rate': 2}, 'scheduler': {'kind': 'sglang', 'host_cache': 0, 'memory_utilization': '85 %'}},
+                     {'traffic': {'rate': 2}, 'scheduler': {'host_cache': '100 GB', 'max_num_seqs': 64}}]:
+            with self.subTest(more):
+                self.assertEqual(self.errors('run', {**run, **more}), [])
+        for more, place in [({'traffic': {'rate': 'al'}}, 'traffic/rate'), ({'traffic': {'requests': 10}}, 'traffic'),
+                            ({'traffic': {'rate': 2, 'prompt_tokens': {'mean': 8192}}}, 'traffic/prompt_tokens'),
+                            ({'traffic': {'rate': 2, 'slo': {}}}, 'traffic/slo'), ({'traffic': {'rate': 2, 'slo': {'ttft': 2}}}, 'traffic/slo/ttft'),
+                            ({'traffic': {'rate': 2}, 'scheduler': {'kind': 'orca'}}, 'scheduler/kind'),
+                            ({'traffic': {'rate': 2}, 'scheduler': {'host_cache': 5}}, 'scheduler/host_cache')]:
+            with self.subTest(more):
+                self.assertEqual(self.errors('run', {**run, **more}), [place])
+        axes = {'traffic.rate': [1, 2, 'all'], 'traffic.slo.ttft': ['1 s', '2 s'], 'scheduler.max_num_seqs': [64, 256]}
+        self.assertEqual(self.errors('sweep', {**run, 'traffic': {'rate': 1, 'slo': {'ttft': '1 s'}}, 'sweep': axes}), [])
+        self.assertEqual(self.errors('sweep', {**run, 'traffic': {'rate': 1}, 'sweep': {'traffic.rat': [1, 2]}}), ['sweep'])
+
     def refused_by_reader(self, kind: str, document: dict) -> str:
         """Returns the reader's message; fails if it accepts the document."""
         with tempfile.TemporaryDirectory() as folder:

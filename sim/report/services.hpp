@@ -1,0 +1,59 @@
+// The parts of a report that only runs with traffic have: their load and state, what happened over time, distributions
+// of times, and capacities.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "report/table.hpp"
+#include "result/result.hpp"
+
+namespace kvcast::report {
+
+// A load passes if this share of the requests is within the SLO.
+inline constexpr double kPassingShare = 0.99;
+
+// What a sweep raises until the service no longer copes.
+struct Load {
+  double value = 0;
+  std::string unit;  // "requests/s"
+};
+// Nothing for a batch, or if all requests arrive at once.
+std::optional<Load> load_of(const result::Subject& subject);
+bool serves(const result::Subject& subject);
+
+// Sets the columns of a service in the row begun last: load, load_unit, state ("stable", "saturated", "undecided"),
+// slo_ttft, slo_tpot, slo_e2e (seconds).
+void set_service(Table& experiments, const result::Result& result);
+
+class ServiceTables {
+ public:
+  // `line`: what a capacity is of, other than model, machine and prompt length: series and budget.
+  void add(double id, const std::string& line, const result::Result& result);
+
+  Table moments;  // id, at, running, waiting, used, preemptions: a run over time
+  Table curves;   // id, share, ttft, tpot: quantiles
+  // One row per line: id (of an experiment of it), most (the largest load that passes), fails (the next larger one that
+  // does not), least and top (of all loads), load_unit. A missing `most`: none passes; a missing `fails`: all larger
+  // ones do.
+  Table capacities() const;
+
+ private:
+  struct Point {
+    double id = 0, load = 0;
+    bool passes = false;
+  };
+  struct Line {
+    std::string unit;
+    std::vector<Point> points;
+  };
+  using Place = std::tuple<std::string, std::string, std::int64_t, std::string>;  // model, machine, prompt, line
+  std::vector<Place> order_;
+  std::map<Place, Line> lines_;
+  std::size_t embedded_ = 0;
+};
+
+}  // namespace kvcast::report

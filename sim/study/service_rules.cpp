@@ -1,0 +1,66 @@
+// An engine's rules: defaults of its release, of the framework, and what the run writes.
+#include "study/service.hpp"
+
+namespace kvcast::study {
+
+using config::Scheduler;
+using serving::Engine;
+
+serving::Rules service_rules(const config::Run& run) {
+  const Scheduler& s = run.scheduler;
+  const std::string_view kind = config::scheduler_name(s.kind.value_or(Scheduler::Kind::kVllmV1));
+  serving::Rules rules = serving::Rules::of(*serving::engine_of(kind));
+  const std::int64_t longest = run.model.max_context;
+  const auto set = [](auto& to, const auto& from) {
+    if (from) to = *from;
+  };
+  if (run.framework.max_batch > 0)
+    rules.max_num_seqs = std::min<std::int64_t>(rules.max_num_seqs, run.framework.max_batch);
+  set(rules.max_num_seqs, s.max_num_seqs);
+  rules.max_num_batched_tokens = run.framework.prefill_chunk > 0 ? run.framework.prefill_chunk : longest;
+  if (rules.engine == Engine::kVllmV0) {
+    rules.vllm_v0.chunked = longest > run.framework.chunks_beyond;
+    if (!rules.vllm_v0.chunked) rules.max_num_batched_tokens = std::max<std::int64_t>(longest, 2048);
+  }
+  set(rules.max_num_batched_tokens, s.max_num_batched_tokens);
+  set(rules.block, s.block), set(rules.prefix_caching, s.prefix_caching), set(rules.in_flight, s.in_flight);
+  set(rules.full_prompt_gate, s.full_prompt_gate);
+  set(rules.long_prefill_token_threshold, s.long_prefill_token_threshold), set(rules.watermark, s.watermark);
+  if (s.prefill) rules.prompts = static_cast<serving::Prompts>(*s.prefill);
+  set(rules.sglang.max_prefill_tokens, s.max_prefill_tokens), set(rules.sglang.ratio, s.new_token_ratio);
+  set(rules.sglang.retract_steps, s.retract_decode_steps), set(rules.sglang.mixed_chunk, s.mixed_chunk);
+  if (s.order) rules.sglang.longest_prefix_first = *s.order == Scheduler::Order::kLpm;
+  set(rules.trtllm.max_utilisation, s.max_utilization), set(rules.trtllm.chunked_prefill, s.chunked_prefill);
+  rules.max_context = longest;
+  return rules;
+}
+
+Scheduler written_rules(const config::Run& run) {
+  const serving::Rules rules = service_rules(run);
+  Scheduler s;
+  s.kind = run.scheduler.kind.value_or(Scheduler::Kind::kVllmV1);
+  s.max_num_seqs = rules.max_num_seqs, s.max_num_batched_tokens = rules.max_num_batched_tokens;
+  s.block = rules.block, s.memory_utilization = memory_utilization(run, rules);
+  s.prefix_caching = rules.prefix_caching, s.host_cache = run.scheduler.host_cache.value_or(0);
+  s.prefill = static_cast<Scheduler::Prefill>(rules.prompts), s.in_flight = rules.in_flight;
+  switch (rules.engine) {
+    case Engine::kVllmV1:
+    case Engine::kVllmV0:
+      s.full_prompt_gate = rules.full_prompt_gate, s.watermark = rules.watermark;
+      s.long_prefill_token_threshold = rules.long_prefill_token_threshold;
+      break;
+    case Engine::kSglang:
+      s.max_prefill_tokens = rules.sglang.max_prefill_tokens, s.new_token_ratio = rules.sglang.ratio;
+      s.retract_decode_steps = rules.sglang.retract_steps, s.mixed_chunk = rules.sglang.mixed_chunk;
+      s.order = rules.sglang.longest_prefix_first ? Scheduler::Order::kLpm : Scheduler::Order::kFcfs;
+      break;
+    case Engine::kTrtllm:
+      s.max_utilization = rules.trtllm.max_utilisation, s.chunked_prefill = rules.trtllm.chunked_prefill;
+      break;
+    case Engine::kStatic:
+      break;
+  }
+  return s;
+}
+
+}  // namespace kvcast::study

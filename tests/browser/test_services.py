@@ -1,0 +1,127 @@
+"""The figures of services as a reader sees them. Expected values follow from the rule of service_fixture.cpp.
+
+usage: test_services.py FIXTURE WRITER [unittest arguments]
+Exits with 77, which ctest reports as skipped, if Chromium is missing.
+"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import chromium
+
+FIGURES = ('latency_load', 'capacity', 'service_time', 'latency_cdf')
+# Full KV serves 1.6 requests/s and snapkv 5; rates are 0.5, 1, 2, 4 and 8.
+SATURATED = {('full', 2), ('full', 4), ('full', 8), ('snapkv', 8)}
+
+
+def texts(figure, name):
+    return f"[...document.querySelectorAll('#plot-{figure} g.{name} > text')].map((t) => t.textContent)"
+
+
+class Services(unittest.TestCase):
+    fixture = writer = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix='kvcast-services-'))
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        subprocess.run([cls.fixture, cls.folder], check=True)
+        subprocess.run([cls.writer, cls.folder, cls.folder / 'out'], check=True, stdout=subprocess.DEVNULL)
+        cls.browser = chromium.Browser()
+        cls.addClassCleanup(cls.browser.__exit__)
+
+    def open(self, fragment='', **options):
+        page = self.browser.open((self.folder / 'out' / 'index.html').as_uri() + fragment, **options)
+        self.addCleanup(lambda: (self.assertEqual(page.complaints(), []), page.close()))
+        return page
+
+    def test_the_figures_of_services_come_first(self):
+        page = self.open()
+        names = page.evaluate("[...document.querySelectorAll('figure')].map((f) => f.id.replace('figure-', ''))")
+        self.assertEqual(tuple(names[:4]), FIGURES)
+        for name in FIGURES:
+            with self.subTest(name):
+                self.assertGreater(len(page.evaluate(f"document.querySelector('#figure-{name} figcaption p').textContent")), 80)
+                self.assertTrue(page.evaluate(f"document.querySelector('#figure-{name} .empty').hidden"))
+
+    def test_latency_has_a_label_for_each_policy_the_slo_and_hollow_points_where_it_is_saturated(self):
+        page = self.open()
+        self.assertEqual(sorted(page.evaluate(texts('latency_load', 'series_labels'))), ['full (saturated)', 'snapkv (saturated)'])
+        self.assertEqual(page.evaluate(texts('latency_load', 'slo_labels')), ['SLO 2 s'])
+        self.assertEqual(page.evaluate("document.querySelectorAll('#plot-latency_load g.slo_rules > line').length"), 1)
+        self.assertIn('saturated', page.evaluate(texts('latency_load', 'open_note'))[0])
+        dots = page.evaluate("[...document.querySelectorAll('#plot-latency_load g.dots > path')].map((p) => { const d = p.__data__.datum;"
+                             " return [d.policy, d.load, getComputedStyle(p).fill === getComputedStyle(document.body).backgroundColor]; })")
+        self.assertEqual(len(dots), 10)
+        self.assertEqual({(policy, load) for policy, load, hollow in dots if hollow}, SATURATED)
+        # A line that leads to a saturated point is dashed, and has no interval.
+        dashes = page.evaluate("[...document.querySelectorAll('#plot-latency_load g.tails > line')].map((l) => { const d = l.__data__.datum;"
+                               " return [d.policy, d.load, l.getAttribute('stroke-dasharray')]; })")
+        self.assertEqual({(policy, load) for policy, load, dash in dashes if dash == '3,4'}, SATURATED)
+        shown = page.evaluate("[...document.querySelectorAll('#plot-latency_load g.intervals > line')].filter((l) => l.getAttribute('opacity') !== '0').length")
+        self.assertEqual(shown, 6)
+
+    def test_a_saturated_tail_is_never_a_plain_number(self):
+        page = self.open()
+        tips = page.evaluate("figures[0].view.data('drawn').map((d) => [d.policy, d.load, d.tip['99th percentile']])")
+        for policy, load, tail in tips:
+            with self.subTest(policy=policy, load=load):
+                self.assertEqual(tail.startswith('more than '), (policy, load) in SATURATED)
+        heads = page.evaluate("[...document.querySelectorAll('#table th')].map((h) => h.firstChild.textContent)")
+        self.assertIn('State', heads)
+        tail, state = heads.index('TTFT p99'), heads.index('State')
+        rows = page.evaluate("[...document.querySelectorAll('#table tbody tr')].map((r) => [...r.children].map((c) => c.textContent))")
+        self.assertEqual(len(rows), 10)
+        self.assertEqual(sum(row[state] == 'saturated' for row in rows), 4)
+        for row in rows:
+            self.assertEqual(row[tail].startswith('> '), row[state] == 'saturated')
+
+    def test_latency_of_other_measures(self):
+        page = self.open('#latency_load.latency=tpot')
+        self.assertIn('Time per output token', page.evaluate("document.querySelector('#figure-latency_load h2').textContent"))
+        self.assertEqual(page.evaluate(texts('latency_load', 'slo_labels')), [])  # the SLO bounds the first token alone
+
+    def test_capacity_is_a_range_between_rates(self):
+        page = self.open()
+        # Tails at 1 and 2 requests/s: full 1.07 s and saturated; snapkv 0.67 s at 2 and exactly 2 s, too much, at 4.
+        self.assertEqual(page.evaluate(texts('capacity', 'capacity_labels')), ['2 to 4 requests/s', '1 to 2 requests/s'])
+        self.assertEqual(page.evaluate(texts('capacity', 'series_labels')), ['snapkv', 'full'])
+        self.assertEqual(page.evaluate("document.querySelectorAll('#plot-capacity g.dots > path').length"), 4)
+
+    def test_a_run_over_time_is_chosen_in_the_list(self):
+        page = self.open()
+        # The largest load that is stable.
+        self.assertIn('snapkv, 4 requests/s, stable', page.evaluate(texts('service_time', 'run_label'))[0])
+        page.evaluate("(() => { const s = document.getElementById('control-service_time-asked_id');"
+                      " s.selectedIndex = [...s.options].findIndex((o) => o.label.startsWith('full, 2 requests/s'));"
+                      " s.dispatchEvent(new Event('change')); })()")
+        self.assertIn('full, 2 requests/s, saturated', page.evaluate(texts('service_time', 'run_label'))[0])
+        self.assertEqual(page.evaluate(texts('service_time', 'line_labels')), ['running', 'waiting'])
+
+    def test_distributions_have_a_curve_a_policy_and_a_load_that_can_be_chosen(self):
+        page = self.open()
+        # At 1 request/s both are stable.
+        self.assertEqual(page.evaluate(texts('latency_cdf', 'plot_titles')), ['time to first token at 1 requests/s', 'time per output token at 1 requests/s'])
+        self.assertEqual(page.evaluate("document.querySelectorAll('#plot-latency_cdf g.curves > path').length"), 4)
+        self.assertEqual(page.evaluate(texts('latency_cdf', 'slo_labels')), ['SLO 2 s'])
+        page = self.open('#latency_cdf.asked_load=8')
+        dashes = page.evaluate("[...document.querySelectorAll('#plot-latency_cdf g.curves > path')].map((p) => p.getAttribute('stroke-dasharray'))")
+        self.assertEqual(dashes, ['3,4'] * 4)
+
+    def test_the_page_is_legible_on_narrow_and_dark_screens(self):
+        for options in ({'width': 500}, {'dark': True}):
+            with self.subTest(options):
+                page = self.open(**options)
+                self.assertLessEqual(page.evaluate('document.documentElement.scrollWidth'), options.get('width', 1400))
+
+
+if __name__ == '__main__':
+    if chromium.find() is None:
+        print('skipped: Chromium is missing (apt-get install chromium)')
+        sys.exit(77)
+    Services.fixture, Services.writer = sys.argv[1:3]
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
