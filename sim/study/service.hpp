@@ -53,8 +53,9 @@ struct ServiceInput {
   const config::Run* run = nullptr;
   RequestLengths lengths;
   simulate::PassInput passes;
-  double attended = 0;  // KV pairs that a head attends to, mean
-  RequestLog log;       // of the nominal run; may be empty
+  double attended = 0;    // KV pairs that a head attends to, mean
+  bool intervals = true;  // serve again at the ends of intervals and with other draws
+  RequestLog log;         // of the nominal run; may be empty
   Cancel cancel;
 };
 
