@@ -43,7 +43,7 @@ std::string unit_of(const std::string& name) {
 }
 
 std::optional<double> predicted_number(const ServedPoint& p, const std::string& name) {
-  if (!p.served.service) return {};
+  if (!p.served.service || p.requests.empty()) return {};
   if (const auto number = served_number(name, p.requests, p.point.skipped)) return number;
   const result::Metric* const metric = result::find_metric(path_of_number(name));
   if (metric == nullptr || metric->unit != result::Unit::kSeconds) return {};
@@ -62,7 +62,7 @@ Case case_of(const ServedPoint& p, const std::string& name) {
   c.expected = p.point.measured.at(name);
   c.predicted = predicted_number(p, name);
   if (!c.predicted) {
-    c.note = !p.served.error.empty() ? p.served.error : "no request was served";
+    c.note = !p.served.error.empty() ? p.served.error : "all requests are rejected: none fits in a pass or in memory";
   } else {
     c.origin = p.served.service->origin;
     if (p.batch.has_times()) c.baseline = batch_number(name, p.batch, p.mean);
