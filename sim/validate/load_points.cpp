@@ -20,7 +20,7 @@ using config::Section;
 constexpr double kLargestNumber = 1e12;
 constexpr double kWidestSpread = 0.9;
 
-// What the keys of a group say of all its points.
+// The keys of a group, which hold for all its points.
 struct LoadGroup {
   LoadPoint base;
   std::vector<std::string> set, measured;

@@ -18,11 +18,11 @@ namespace {
 using nlohmann::json;
 
 constexpr double kTolerance = 0.15;
-// What is aimed at, in percent: TPOT and throughput of a campaign, means of a replayed trace, blocks of its cache.
+// Targets in percent: TPOT and throughput of a campaign, means of a replayed trace, blocks of its cache.
 constexpr double kMedian = 8, kP90 = 25, kTraceTpot = 5, kTraceE2e = 8, kBlocks = 2;
 constexpr double kRankOrder = 0.98;
 
-// Where a target is missed the limit is what is reached now, rounded up: no change may make it worse.
+// If a target is missed, the limit is what is reached now, rounded up: no change may make it worse.
 struct Reached {
   const char* campaign;
   const char* kind;
