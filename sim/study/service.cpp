@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "hardware/sustained.hpp"
 #include "result/metric.hpp"
 #include "serving/queue.hpp"
 #include "serving/summary.hpp"
@@ -39,17 +38,12 @@ class Logging final : public serving::Observer {
     recorder_.ended(outcome);
     if (log_) log_(outcome);
   }
-  void ran(const serving::Run& run) override {
-    recorder_.ran(run);
-    read_tokens_ += static_cast<double>(run.read_tokens);
-  }
-  double read_tokens() const { return read_tokens_; }
+  void ran(const serving::Run& run) override { recorder_.ran(run); }
   void preempted(const traffic::Request& request, Picoseconds now) override { recorder_.preempted(request, now); }
 
  private:
   serving::Recorder& recorder_;
   const RequestLog& log_;
-  double read_tokens_ = 0;
 };
 
 }  // namespace
@@ -153,7 +147,6 @@ class ServiceRuns {
   }
 
   result::Result run(const Reference& reference) {
-    settle();
     const serving::Summary as_is = serve(memory_.blocks, 1, 1, run_.traffic->seed, input_.log);
     result::Result result = reference(std::max(1, static_cast<int>(std::lround(as_is.running_mean))));
     if (!result.has_times()) result = reference(1);  // a batch needs more memory than an engine's pool of blocks
@@ -201,21 +194,6 @@ class ServiceRuns {
     result.service->simulated_passes = table_.simulated();
   }
 
-  // A board that reads prompts most of the time does not keep its boost clock. Its power is an average over seconds, so
-  // that its rate is taken to fall in proportion to the share of time that the products of prompts would take at the
-  // boost clock.
-  void settle() {
-    if (run_.hardware.gpu.sustained_rate >= 1) return;
-    const double duration = serve(memory_.blocks, 1, 1, run_.traffic->seed, {}).duration_s;
-    if (duration <= 0) return;
-    const std::int64_t tokens = ranges().pass_tokens;
-    const serving::Chunk chunk{0, tokens, tokens + 1};
-    const auto seconds = [&](const simulate::PassTimes& passes) { return passes.pass({{}, std::span(&chunk, 1)}); };
-    const simulate::PassTimes slower(input_.passes, hardware::sustained(run_.hardware, duration), input_.cancel);
-    const double full = seconds(passes_), load = full * read_tokens_ / static_cast<double>(tokens) / duration;
-    settled_ = 1 + std::min(1.0, load) * (seconds(slower) / full - 1);
-  }
-
   // Ends of a time's interval, as factors on it.
   static Interval factors(const result::Result& result, const char* name) {
     const result::Metric& metric = *result::find_metric(name);
@@ -242,7 +220,7 @@ class ServiceRuns {
                          const RequestLog& log) {
     serving::Rules rules = rules_;
     rules.blocks = blocks;
-    table_.scale(decodes, chunks * settled_);
+    table_.scale(decodes, chunks);
     config::Traffic traffic = *run_.traffic;
     traffic.seed = seed;
     const auto source = traffic::make_source(traffic);
@@ -250,7 +228,6 @@ class ServiceRuns {
     Logging observer(recorder, log);
     serving::serve(
         *source, table_, rules, [&](const traffic::Request&) { return memory_.footprint; }, observer, input_.cancel);
-    read_tokens_ = observer.read_tokens();
     return recorder.summary();
   }
 
@@ -295,8 +272,6 @@ class ServiceRuns {
   serving::Rules rules_;
   ServiceMemory memory_;
   simulate::StepTable table_;
-  double settled_ = 1;      // factor on times of passes that read prompts
-  double read_tokens_ = 0;  // of the last service
 };
 
 }  // namespace
