@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "hardware/sustained.hpp"
 #include "result/metric.hpp"
 #include "serving/queue.hpp"
 #include "serving/summary.hpp"
@@ -40,7 +39,6 @@ class Logging final : public serving::Observer {
   }
   void ran(const serving::Run& run) override {
     recorder_.ran(run);
-    read_tokens_ += static_cast<double>(run.read_tokens);
     if (observer_ != nullptr) observer_->ran(run);
   }
   void preempted(const traffic::Request& request, Picoseconds now) override {
@@ -48,13 +46,11 @@ class Logging final : public serving::Observer {
     if (observer_ != nullptr) observer_->preempted(request, now);
   }
   bool wants_parts() const override { return observer_ != nullptr && observer_->wants_parts(); }
-  double read_tokens() const { return read_tokens_; }
 
  private:
   serving::Recorder& recorder_;
   const RequestLog& log_;
   serving::Observer* observer_;
-  double read_tokens_ = 0;
 };
 
 }  // namespace
@@ -129,7 +125,6 @@ class ServiceRuns {
   }
 
   result::Result run(const Reference& reference) {
-    settle();
     const serving::Summary as_is = serve(memory_.blocks, 1, 1, run_.traffic->seed, true);
     result::Result result = reference(std::max(1, static_cast<int>(std::lround(as_is.running_mean))));
     if (!result.has_times()) result = reference(1);  // a batch needs more memory than an engine's pool of blocks
@@ -177,21 +172,6 @@ class ServiceRuns {
     result.service->simulated_passes = table_.simulated();
   }
 
-  // A board that reads prompts most of the time does not keep its boost clock. Its power is an average over seconds, so
-  // that its rate is taken to fall in proportion to the share of time that the products of prompts would take at the
-  // boost clock.
-  void settle() {
-    if (run_.hardware.gpu.sustained_rate >= 1) return;
-    const double duration = serve(memory_.blocks, 1, 1, run_.traffic->seed, false).duration_s;
-    if (duration <= 0) return;
-    const std::int64_t tokens = ranges().pass_tokens;
-    const serving::Chunk chunk{0, tokens, tokens + 1};
-    const auto seconds = [&](const simulate::PassTimes& passes) { return passes.pass({{}, std::span(&chunk, 1)}); };
-    const simulate::PassTimes slower(input_.passes, hardware::sustained(run_.hardware, duration), input_.cancel);
-    const double full = seconds(passes_), load = full * read_tokens_ / static_cast<double>(tokens) / duration;
-    settled_ = 1 + std::min(1.0, load) * (seconds(slower) / full - 1);
-  }
-
   // Ends of a time's interval, as factors on it.
   static Interval factors(const result::Result& result, const char* name) {
     const result::Metric& metric = *result::find_metric(name);
@@ -217,7 +197,7 @@ class ServiceRuns {
   serving::Summary serve(std::int64_t blocks, double decodes, double chunks, std::uint64_t seed, bool watched) {
     serving::Rules rules = rules_;
     rules.blocks = blocks;
-    table_.scale(decodes, chunks * settled_);
+    table_.scale(decodes, chunks);
     config::Traffic traffic = *run_.traffic;
     traffic.seed = seed;
     const auto source = traffic::make_source(traffic);
@@ -226,7 +206,6 @@ class ServiceRuns {
     Logging observer(recorder, watched ? input_.log : kNone, watched ? input_.observer : nullptr);
     serving::serve(
         *source, table_, rules, [&](const traffic::Request&) { return memory_.footprint; }, observer, input_.cancel);
-    read_tokens_ = observer.read_tokens();
     return recorder.summary();
   }
 
@@ -271,8 +250,6 @@ class ServiceRuns {
   serving::Rules rules_;
   ServiceMemory memory_;
   simulate::StepTable table_;
-  double settled_ = 1;      // factor on times of passes that read prompts
-  double read_tokens_ = 0;  // of the last service
 };
 
 }  // namespace

@@ -28,13 +28,20 @@ struct Reached {
   const char* kind;
   double median, p90, over_batch;
 };
-constexpr Reached kReached[] = {{"", "", 0, 0, 0}};
+constexpr Reached kReached[] = {{"aiconfigurator", "TPOT", 9.5, 36, 1.06},
+                                {"ankdeshm", "TPOT", 63, 66, 1},
+                                {"GPUStack", "throughput", kMedian, 26, 1},
+                                {"GPUStack", "TPOT", kMedian, 26, 1},
+                                {"LLMServingSim", "TPOT", 9, kP90, 1},
+                                {"LLMServingSim", "throughput", 9, kP90, 1},
+                                {"SGLang", "TPOT", 15, kP90, 1},
+                                {"natoscott", "TPOT", 19, 565, 1.15}};
 
 struct ReachedOfTrace {
   const char* id;
   double tpot, e2e, order;
 };
-constexpr ReachedOfTrace kReachedOfTraces[] = {{"", 0, 0, 0}};
+constexpr ReachedOfTrace kReachedOfTraces[] = {{"S0003", 13, 14.5, kRankOrder}, {"S0004", 21.5, 25, kRankOrder}};
 
 std::string unit_of(const std::string& name) {
   if (name == "duration_s") return "s";
@@ -79,6 +86,7 @@ struct Line {
   std::string campaign, kind;
   bool known = false;
   std::vector<double> errors, batch, with_batch, first, now_of_first;
+  std::vector<double> steps;  // of the batch's decode steps alone, for TPOT
   int covered = 0, intervals = 0;
   std::size_t unanswered = 0;
 
@@ -116,6 +124,9 @@ std::vector<Line> lines_of(const std::vector<ServedPoint>& points, const Suite& 
       }
       const auto found = first.find({p.point.id, name});
       at->add(c, found == first.end() ? std::nullopt : std::optional(found->second));
+      if (kind == "TPOT" && c.predicted && p.batch.has_times() && !name.starts_with("e2e")) {
+        at->steps.push_back(1e3 * p.batch.experiment.tpot_mean_s / *c.expected - 1);
+      }
     }
   }
   return lines;
@@ -135,6 +146,7 @@ json line_json(const Line& line) {
           {"now", summary_of(line.errors)},
           {"batch", summary_of(line.batch)},
           {"with_batch", summary_of(line.with_batch)},
+          {"batch_steps", summary_of(line.steps)},
           {"first", summary_of(line.first)},
           {"now_of_first", summary_of(line.now_of_first)},
           {"intervals", line.intervals},

@@ -21,9 +21,12 @@ std::string campaign_line(const json& line) {
   const std::string then = first.is_null() ? "-" : fmt::format("{:.1f}", 100 * first["median"].get<double>());
   const int intervals = line["intervals"].get<int>(), covered = line["covered"].get<int>();
   const std::string held = intervals == 0 ? "-" : fmt::format("{} of {}", covered, intervals);
-  return fmt::format("{:<16} {:<11} {:<6} {:>5} {:>5} {} {:>7} {} {:>7} {:>10}\n", line["campaign"].get<std::string>(),
-                     line["kind"].get<std::string>(), line["known"].get<bool>() ? "known" : "blind", n,
-                     line["unanswered"].get<int>(), errors_text(now), bias, errors_text(line["batch"]), then, held);
+  const json& steps = line["batch_steps"];
+  const std::string alone = steps.is_null() ? "-" : fmt::format("{:.1f}", 100 * steps["median"].get<double>());
+  return fmt::format("{:<16} {:<11} {:<6} {:>5} {:>5} {} {:>7} {} {:>6} {:>7} {:>10}\n",
+                     line["campaign"].get<std::string>(), line["kind"].get<std::string>(),
+                     line["known"].get<bool>() ? "known" : "blind", n, line["unanswered"].get<int>(), errors_text(now),
+                     bias, errors_text(line["batch"]), alone, then, held);
 }
 
 std::string trace_line(const json& trace) {
@@ -42,16 +45,16 @@ std::string trace_line(const json& trace) {
 
 std::string serving_text(const Suite& suite) {
   const json& detail = suite.detail;
-  std::string text =
-      fmt::format("\n{:<16} {:<11} {:<6} {:>5} {:>5} {:>6} {:>6} {:>7} {:>6} {:>6} {:>7} {:>10}\n", "campaign",
-                  "numbers", "read", "n", "none", "median", "p90", "bias", "batch", "p90", "first", "interval");
+  std::string text = fmt::format("\n{:<16} {:<11} {:<6} {:>5} {:>5} {:>6} {:>6} {:>7} {:>6} {:>6} {:>6} {:>7} {:>10}\n",
+                                 "campaign", "numbers", "read", "n", "none", "median", "p90", "bias", "batch", "p90",
+                                 "steps", "first", "interval");
   if (detail.contains("lines")) {
     for (const json& line : detail["lines"]) text += campaign_line(line);
   }
   text +=
-      "median and p90 of |error|, % of the measured number; batch: of the static batch; first: median of the first "
-      "complete run;\ninterval: measured numbers within the 80 % interval, of the first, middle and last point of "
-      "each group\n";
+      "median and p90 of |error|, % of the measured number; batch: of the static batch, prompts of others between its "
+      "steps included;\nsteps: of its decode steps alone, median; first: of the first complete run, median;\ninterval: "
+      "measured numbers within the 80 % interval, of the first, middle and last point of each group\n";
   if (!detail["traces"].empty()) {
     text += fmt::format("\n{:<28} {:>27} {:>27} {:>27} {:>8}\n{:<28}", "replayed traces, error in %", "TTFT", "TPOT",
                         "E2E", "Spearman", "");
