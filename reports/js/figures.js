@@ -196,7 +196,7 @@ function drawControls(figure) {
 function controlOptions(figure, control) {
   if (control.across && distinctValues(control.across).length < 2) return [];
   if (control.options) return control.options;
-  if (control.values_of) return distinctValues(control.values_of).map((value) => ({ value, label: formatNumber(value, ',~r') }));
+  if (control.values_of) return distinctValues(control.values_of).map((value) => ({ value, label: [formatNumber(value, ',~r'), ...distinctValues(control.values_of + '_unit')].slice(0, 2).join(' ') }));
   if (control.metrics) {
     return control.metrics.filter((field) => hasColumn('experiments', field)).map((field) => ({ value: field, label: metricOf(field).label }));
   }

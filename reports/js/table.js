@@ -23,7 +23,7 @@ const tableColumns = [
 
 // Times of requests of a saturated service are longer the longer one looks.
 function tailMark(metric, row) {
-  return row.state === 'saturated' && row[metric.field] !== undefined && /^(ttft|tpot|e2e)_p/.test(metric.field) ? '> ' : '';
+  return row.state === 'saturated' && row[metric.field] !== undefined && /^served_(ttft|tpot|e2e)_p/.test(metric.field) ? '> ' : '';
 }
 
 // Leaves out empty columns, and models and machines that never change.

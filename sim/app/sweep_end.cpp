@@ -7,6 +7,7 @@
 #include <set>
 
 #include "app/progress.hpp"
+#include "app/service_finding.hpp"
 #include "app/stored_replays.hpp"
 #include "app/sweep.hpp"
 #include "base/error.hpp"
@@ -102,6 +103,14 @@ class BatchSearch {
   plan::Experiments experiments_;
 };
 
+// Batches are compared at the best one of each setting; of services, which have none, the capacity is what counts.
+std::vector<store::Finding> conclusions(const std::vector<result::Result>& results, const ServiceFinding& services,
+                                        const config::Node& config, const plan::SearchBatches& search) {
+  if (!services.any()) return plan::findings(results, plan::score_choice(config), search);
+  const std::optional<store::Finding> capacity = services.finding();
+  return capacity ? std::vector{*capacity} : std::vector<store::Finding>();
+}
+
 // Prints the findings, or how to get them from a part of the sweep.
 void print_conclusions(const std::vector<store::Finding>& findings, const std::vector<plan::Unchanged>& unchanged,
                        std::size_t finished, std::size_t wanted) {
@@ -127,8 +136,10 @@ int conclude(store::Store& store, const config::Node& config, const std::string&
   std::vector<result::Result> results;
   std::vector<std::size_t> points;  // of the results, in the sweep
   plan::FirstGroups described;
+  ServiceFinding services;
   store.for_each([&](const store::Stored& stored) {
     results.push_back(stored.result);
+    services.add(stored.result);
     points.push_back(static_cast<std::size_t>(stored.ordinal));
     results.back().experiment.timeline.clear();
     if (!described.has(stored.result)) leave_numbers(results.back());
@@ -143,8 +154,7 @@ int conclude(store::Store& store, const config::Node& config, const std::string&
     StoredReplays replays(store);
     study.replays = &replays, study.scores = study::Scores::kNone;
     BatchSearch search(config, results, points, study);
-    findings = plan::findings(results, plan::score_choice(config),
-                              complete ? plan::SearchBatches(std::ref(search)) : plan::SearchBatches());
+    findings = conclusions(results, services, config, complete ? plan::SearchBatches(std::ref(search)) : nullptr);
     std::vector<store::Finding> stored = findings;
     if (!unchanged.empty()) stored.push_back(plan::finding_of(unchanged));
     store.set_findings(complete ? stored : std::vector<store::Finding>());

@@ -42,7 +42,7 @@ void add_times_of(std::vector<Metric>& rows, const std::string& name, const char
   using T = serving::Times;
   const auto add = [&](const char* part, const std::string& words, double* (*field)(Result&, int)) {
     const bool tail = part == std::string_view("p99"), named = tail || part == std::string_view("p50");
-    const std::string alias = named && *brief != 0 ? name.substr(0, name.size() - 1) + part : "";
+    const std::string alias = named && *brief != 0 ? "served_" + name.substr(0, name.size() - 1) + part : "";
     const std::string heading = tail && *brief != 0 ? std::string(brief) + " p99" : "";
     rows.push_back(serving_row(
         name + "." + part, alias.c_str(), kSeconds, kLower, title + ", " + words, heading.c_str(),

@@ -86,10 +86,11 @@ json section_of(const config::Shapes& shapes, const std::string& title) {
 std::map<std::string, json> keys_of_inner_maps(const json& section) {
   std::map<std::string, json> all;
   for (const auto& [key, schema] : section.at("properties").items()) {
-    const json kinds = schema.contains("then") ? schema["then"]["anyOf"] : json::array({schema});
+    json kinds = schema.value("then", json::object()).value("anyOf", json::array());
+    kinds.push_back(schema);
     for (const json& kind : kinds) {
-      for (const auto& [inner, value] : kind.value("properties", json::object()).items())
-        all[key + "." + inner] = value;
+      const json keys = kind.value("properties", json::object());
+      for (const auto& [inner, value] : keys.items()) all[key + "." + inner] = value;
     }
   }
   return all;

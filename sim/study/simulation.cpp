@@ -292,7 +292,8 @@ std::pair<Task, Replays> reference_of(const Task& task, const Replays& replays) 
     p.run.traces.push_back(all[i]), p.traces.push_back(task.prepared.traces[i]);
     out.second.push_back(replays[i]);
   }
-  p.run.workload.prompt_tokens = nearest.prompt_tokens;
+  // Counts of the uncompressed cache follow from a replay of any length.
+  if (!p.policy->uncompressed()) p.run.workload.prompt_tokens = nearest.prompt_tokens;
   return out;
 }
 

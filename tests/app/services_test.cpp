@@ -41,6 +41,8 @@ TEST_CASE("a sweep over rates resumes after kills, and its tables have the keys 
   const std::string config = scratch.write("sweep.yaml", std::string(kService) + kAxes);
   REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "whole", "-j", "2"}).code == 0);
   const auto whole = stored_results(scratch / "whole");
+  const Output again = kvcast::test::kvcast({"sweep", config, "-o", scratch / "whole"});
+  CHECK_THAT(again.out, Contains("Capacity within the SLO: "));
   REQUIRE(whole.size() == 4);
   const kvcast::Stream random(5);
   int code = -1;
@@ -68,6 +70,15 @@ TEST_CASE("a sweep over rates resumes after kills, and its tables have the keys 
     CHECK(std::filesystem::file_size(tables + table) > 40);
   }
   CHECK_THAT(file_of(scratch / "killed/report/index.html"), Contains("latency_load"));
+}
+
+TEST_CASE("the batch of a service under full KV has the length of its requests, whatever is replayed") {
+  const Scratch scratch;
+  const std::string config = scratch.write("run.yaml", std::string(kService) + "policy: full\n");
+  const Output o = kvcast::test::kvcast(
+      {"run", config, "--json", "--set", "traffic.prompt_tokens=6000", "--set", "traffic.requests=8"});
+  REQUIRE(o.code == 0);
+  CHECK(json::parse(o.out).at("config").at("workload").at("prompt_tokens") == 6000);
 }
 
 TEST_CASE("the timeline of a service has a row a slot, in which requests follow one another") {

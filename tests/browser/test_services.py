@@ -19,7 +19,9 @@ SATURATED = {('full', 2), ('full', 4), ('full', 8), ('snapkv', 8)}
 
 
 def texts(figure, name):
-    return f"[...document.querySelectorAll('#plot-{figure} g.{name} > text')].map((t) => t.textContent)"
+    """Returns an expression for the texts of these marks, from top to bottom."""
+    return (f"[...document.querySelectorAll('#plot-{figure} g.{name} > text')].map((t) => [t.getBoundingClientRect().top, t.textContent])"
+            ".sort((a, b) => a[0] - b[0]).map(([top, text]) => text)")
 
 
 class Services(unittest.TestCase):
@@ -55,7 +57,7 @@ class Services(unittest.TestCase):
         self.assertEqual(page.evaluate("document.querySelectorAll('#plot-latency_load g.slo_rules > line').length"), 1)
         self.assertIn('saturated', page.evaluate(texts('latency_load', 'open_note'))[0])
         dots = page.evaluate("[...document.querySelectorAll('#plot-latency_load g.dots > path')].map((p) => { const d = p.__data__.datum;"
-                             " return [d.policy, d.load, getComputedStyle(p).fill === getComputedStyle(document.body).backgroundColor]; })")
+                             " return [d.policy, d.load, p.getAttribute('fill') === figures[0].view.signal('paper')]; })")
         self.assertEqual(len(dots), 10)
         self.assertEqual({(policy, load) for policy, load, hollow in dots if hollow}, SATURATED)
         # A line that leads to a saturated point is dashed, and has no interval.
@@ -100,7 +102,8 @@ class Services(unittest.TestCase):
                       " s.selectedIndex = [...s.options].findIndex((o) => o.label.startsWith('full, 2 requests/s'));"
                       " s.dispatchEvent(new Event('change')); })()")
         self.assertIn('full, 2 requests/s, saturated', page.evaluate(texts('service_time', 'run_label'))[0])
-        self.assertEqual(page.evaluate(texts('service_time', 'line_labels')), ['running', 'waiting'])
+        for name in ('running', 'waiting'):
+            self.assertEqual(page.evaluate(texts('service_time', name + '_label')), [name])
 
     def test_distributions_have_a_curve_a_policy_and_a_load_that_can_be_chosen(self):
         page = self.open()

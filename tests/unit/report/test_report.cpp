@@ -70,8 +70,8 @@ TEST_CASE("page.json names every chart") {
   std::ifstream in(reports / "page.json");
   const json page = json::parse(in);
   std::set<std::string> named;
-  for (const json& list : {page.at("charts"), page.at("plan").at("charts"), page.at("planner").at("charts"),
-                           page.at("validation").at("charts")}) {
+  for (const json& list : {page.at("charts"), page.at("service_charts"), page.at("plan").at("charts"),
+                           page.at("planner").at("charts"), page.at("validation").at("charts")}) {
     for (const json& name : list) named.insert(name.get<std::string>());
   }
   for (const auto& file : fs::directory_iterator(reports / "charts")) {
@@ -83,7 +83,10 @@ TEST_CASE("page.json names every chart") {
 TEST_CASE("every chart states what a figure needs and draws metrics that exist") {
   const auto assets = load_assets(options());
   CHECK(assets.charts.size() == 6);
-  for (const auto& chart : assets.charts) {
+  CHECK(assets.service_charts.size() == 4);
+  std::vector<kvcast::report::Chart> charts = assets.charts;
+  charts.insert(charts.end(), assets.service_charts.begin(), assets.service_charts.end());
+  for (const auto& chart : charts) {
     INFO(chart.name);
     const json& meta = chart.spec.at("usermeta");
     for (const char* key : {"title", "caption", "empty", "drawn"}) CHECK_FALSE(meta.at(key).get<std::string>().empty());

@@ -102,10 +102,10 @@ TEST_CASE("the export has the settings of all rows and every metric, readable by
                                           "config.policy.exact",
                                           "config.policy.name",
                                           "config.policy.tau",
-                                          "request.latency_s",
-                                          "request.latency_s.low",
-                                          "request.latency_s.high",
-                                          "request.latency_s.origin"};
+                                          "serving.requests_per_s",
+                                          "serving.requests_per_s.low",
+                                          "serving.requests_per_s.high",
+                                          "serving.requests_per_s.origin"};
   CHECK(std::vector(rows[0].begin(), rows[0].begin() + 14) == first);
   const std::vector<std::string> last = {
       "bottleneck",          "oom.pool",         "oom.moment",        "oom.requested_for",
