@@ -59,17 +59,20 @@ class Moved {
     const std::int64_t like = growth.fill > 0 ? sequence.tokens : length + (sequence.tokens - sequence.known);
     attended_.emplace(growth, counted, like);
     scored_.emplace(growth, counted, sequence.tokens);
+    filling_ = sequence.tokens <= growth.fill;
   }
   HeadCounts operator()(const HeadCounts& counts) const {
     if (whole_) return {.attended = tokens_, .attended_runs = 1};
     HeadCounts out = (*attended_)(counts);
     out.scored = (*scored_)(counts).scored;
     out.attended = std::min(out.attended, tokens_);
-    return out;
+    if (!filling_) return out;
+    // Nothing moves while all tokens have a place.
+    return {.attended = out.attended, .attended_runs = 1};
   }
 
  private:
-  bool whole_;
+  bool whole_, filling_ = false;
   std::int64_t tokens_;
   std::optional<policy::GrowthBy> attended_, scored_;
 };
@@ -81,6 +84,11 @@ struct PassTimes::Counts {
   PassReplay of;
   explicit Counts(const PassReplay& replay) : of(replay) {}
   std::int64_t length() const { return of.replay->prompt_tokens; }
+  // Returns whether the budget was still to be filled: the counts say nothing of what follows.
+  bool filling() const {
+    const policy::Lengths request{length(), of.replay->decode_steps};
+    return request.bound() <= of.replay->growth.fill;
+  }
 };
 
 // Passes of the same sequences, one block each.
@@ -151,14 +159,20 @@ class PassTimes::Source final : public graph::WorkSource {
   // The two replays that a sequence lies between, and its counts moved from each.
   void place(const Decoding& d) {
     const auto& all = times_.counts_;
-    std::size_t high = 0;
-    while (high + 1 < all.size() && all[high]->length() < d.known) ++high;
-    const std::size_t low = high > 0 && all[high]->length() > d.known ? high - 1 : high;
+    const policy::Lengths request = request_of(d.known);
+    const bool filling = d.tokens <= setting_.policy->growth(request).fill;
+    // Replays ascend, so that those with a budget to be filled come first.
+    std::size_t first = 0, end = 0;
+    while (end < all.size() && all[end]->filling()) ++end;
+    if (!filling) first = end, end = all.size();
+    if (first == end) first = 0, end = all.size();
+    std::size_t high = first;
+    while (high + 1 < end && all[high]->length() < d.known) ++high;
+    const std::size_t low = high > first && all[high]->length() > d.known ? high - 1 : high;
     const auto length = [&](std::size_t i) { return static_cast<double>(all[i]->length()); };
     const double share =
         low == high ? 0
                     : std::clamp((static_cast<double>(d.known) - length(low)) / (length(high) - length(low)), 0., 1.);
-    const policy::Lengths request = request_of(d.known);
     places_.push_back({low, high, share, {all[low]->of, request, d}, {all[high]->of, request, d}});
   }
 
@@ -221,6 +235,10 @@ PassTimes::~PassTimes() = default;
 
 bool PassTimes::covers(std::int64_t known) const {
   return setting_.policy->covers({known, input_.run->workload.decode_tokens});
+}
+
+std::int64_t PassTimes::fill(std::int64_t known) const {
+  return setting_.policy->growth({known, input_.run->workload.decode_tokens}).fill;
 }
 
 const policy::Policy& PassTimes::policy() const { return *setting_.policy; }

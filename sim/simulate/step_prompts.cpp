@@ -1,0 +1,98 @@
+// Rows, chunks of prompts and their ends in the table of passes.
+#include <algorithm>
+#include <cmath>
+
+#include "simulate/step_grid.hpp"
+#include "simulate/step_table.hpp"
+
+namespace kvcast::simulate {
+namespace {
+
+using serving::Chunk;
+
+constexpr double kEndsPerOctave = 4;
+constexpr std::int64_t kFurtherChunk = 64;
+
+}  // namespace
+
+double StepTable::prompt(const Chunk& chunk, bool without_pairs) {
+  ++simulated_;
+  return passes_.pass({{}, std::span(&chunk, 1), without_pairs});
+}
+
+double StepTable::bare(int n) {
+  return between(
+      n, [&](std::int64_t at) { return remembered(bare_, at, [&] { return passes_.bare(static_cast<int>(at)); }); });
+}
+
+double StepTable::rows(std::int64_t rows) {
+  return between(rows, [&](std::int64_t r) {
+    return remembered(rows_, r, [&] { return prompt({0, r, r + 1}, true); });
+  });
+}
+
+double StepTable::attention_at(std::int64_t added, std::int64_t cached) {
+  return remembered(attention_, std::pair{added, cached}, [&] {
+    const std::int64_t end = added + cached;
+    return prompt({cached, added, end + 1}, false) - rows(added);
+  });
+}
+
+// Per token of the chunk it is nearly linear in the chunk and in the tokens before it.
+double StepTable::attention(const Chunk& chunk) {
+  const double per_token = between(chunk.added, [&](std::int64_t added) {
+    const auto at = [&](std::int64_t cached) { return attention_at(added, cached) / static_cast<double>(added); };
+    return chunk.cached == 0 ? at(0) : between(chunk.cached, at);
+  });
+  return per_token * static_cast<double>(chunk.added);
+}
+
+double StepTable::end_of(std::int64_t known) {
+  const auto at = [&](std::int64_t all) {
+    return remembered(ends_, all, [&] {
+      const std::int64_t added = std::min(all, ranges_.pass_tokens), cached = all - added;
+      return prompt({cached, added, all}, false) - prompt({cached, added, all + 1}, false);
+    });
+  };
+  // Policies rank and cluster whole prompts, so that times grow faster than lines: four points an octave.
+  const double octaves = std::floor(kEndsPerOctave * std::log2(static_cast<double>(known))) / kEndsPerOctave;
+  const auto point = [](double o) { return static_cast<std::int64_t>(std::floor(std::exp2(o))); };
+  const bool covered = known <= covered_;
+  const std::int64_t low = covered ? point(octaves) : std::max(covered_ + 1, point(octaves));
+  const std::int64_t next = std::max(low, point(octaves + 1.0 / kEndsPerOctave));
+  const std::int64_t high = covered ? std::min(covered_, next) : next;
+  return line(at(low), at(high), share_of(known, low, high));
+}
+
+double StepTable::head(int rows) {
+  return between(
+      rows, [&](std::int64_t r) { return remembered(heads_, r, [&] { return passes_.head(static_cast<int>(r)); }); });
+}
+
+// Kernels of policies that read each chunk separately.
+double StepTable::further_chunk() {
+  return remembered(rows_, std::int64_t{0}, [&] {
+    const std::int64_t a = kFurtherChunk, b = kFurtherChunk + 1;
+    const std::vector<Chunk> two = {{0, a, a + 1}, {0, b, b + 1}};
+    ++simulated_;
+    return passes_.pass({{}, two}) - rows(a + b) - attention(two[0]) - attention(two[1]);
+  });
+}
+
+// Rows, attention of the chunks, the head, and what the policy does at the ends of prompts.
+double StepTable::with_chunks(int decodes, std::span<const Chunk> chunks) {
+  std::int64_t added = decodes;
+  int ends = 0;
+  double seconds = chunks.size() < 2 ? 0 : static_cast<double>(chunks.size() - 1) * further_chunk();
+  for (const Chunk& chunk : chunks) {
+    added += chunk.added;
+    seconds += attention(chunk);
+    if (!chunk.last()) continue;
+    ++ends;
+    seconds += end_of(chunk.known) - head(1);
+  }
+  if (decodes + ends > 0) seconds += head(decodes + ends);
+  return seconds + rows(added);
+}
+
+}  // namespace kvcast::simulate
