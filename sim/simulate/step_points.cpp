@@ -186,29 +186,37 @@ StepTable::Grid StepTable::at(const Key& key) {
   return out;
 }
 
-// Seconds by which a pass of filling and selecting sequences exceeds the mean over them.
-double StepTable::mixed_at(int n, int selecting, Company company) {
-  return remembered(mixed_, std::array{n, selecting, company}, [&] {
-    Decodes decodes = ladder(kSelecting, selecting);
-    const Decodes others = ladder(kFilling, n - selecting);
-    decodes.insert(decodes.end(), others.begin(), others.end());
+// Seconds by which a pass of n sequences, the first of one class, the others with selection, exceeds what they take
+// by class, or, where the two share kernels, the mean over them.
+double StepTable::mixed_at(ClassId of, int n, int first, Company company) {
+  return remembered(mixed_, std::array{static_cast<int>(of), n, first, company}, [&] {
     double drawn = 0;
-    for (const Decoding& d : decodes) {
-      const std::size_t of = class_of(d);
-      drawn += value(grid({n, company, of}), of, d) / n;
+    Decodes decodes;
+    for (const ClassId c : {of, kSelecting}) {
+      const Decodes some = ladder(c, c == of ? first : n - first);
+      const int among = of == kFilling ? n : static_cast<int>(some.size());
+      const Grid points = at({among, company, c});
+      double sum = 0, longest = 0, known = 0;
+      for (const Decoding& d : some) {
+        sum += value(points, c, d) / among;
+        longest = std::max(longest, static_cast<double>(d.known)), known += static_cast<double>(d.known);
+      }
+      const double further = longest * static_cast<double>(some.size()) / known - 1;
+      drawn += of == kFilling ? sum : sum * (1 + points.spread * further);
+      decodes.insert(decodes.end(), some.begin(), some.end());
     }
     return pass(decodes, company) - drawn;
   });
 }
 
-double StepTable::mixed(int n, int selecting, Company company) {
+double StepTable::mixed(ClassId of, int n, int first, Company company) {
   return between(n, [&](std::int64_t grid_n) {
     const auto all = static_cast<int>(grid_n);
-    const double among = std::clamp(static_cast<double>(selecting) / n * all, 1.0, all - 1.0);
+    const double among = std::clamp(static_cast<double>(first) / n * all, 1.0, all - 1.0);
     const double half = std::max(1, all / 2);
     const bool upper = among > half;
     const double low = upper ? half : 1, high = upper ? all - 1 : half;
-    const auto point = [&](double m) { return mixed_at(all, static_cast<int>(m), company); };
+    const auto point = [&](double m) { return mixed_at(of, all, static_cast<int>(m), company); };
     return low == high ? point(low) : line(point(low), point(high), (among - low) / (high - low));
   });
 }

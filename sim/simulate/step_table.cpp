@@ -136,7 +136,10 @@ StepTime StepTable::decodings(Company company) {
     if (size(of) > 0) add(out, decoding({filling + selecting, company, of}, !both));
   }
   const double factor = company < kFirstChunk ? decodes_factor_ : chunks_factor_;
-  if (both) out.first += to_picos(factor * mixed(filling + selecting, selecting, company));
+  if (both) out.first += to_picos(factor * mixed(kFilling, filling + selecting, filling, company));
+  // One class waits for the link or the CPU while the other computes.
+  if (covered > 0 && selecting > 0)
+    out.first += to_picos(factor * mixed(kCovered, covered + selecting, covered, company));
   return out;
 }
 

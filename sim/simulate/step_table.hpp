@@ -94,8 +94,8 @@ class StepTable final : public serving::StepTimes {
   const Grid& grid(const Key& key);
   Grid at(const Key& key);
   const Row& row(const Key& key);
-  double mixed(int n, int selecting, Company company);
-  double mixed_at(int n, int selecting, Company company);
+  double mixed(ClassId of, int n, int first, Company company);
+  double mixed_at(ClassId of, int n, int first, Company company);
   std::int64_t chunk_of(Company company, int n) const;
 
   double bare(int n);                             // N
@@ -104,7 +104,7 @@ class StepTable final : public serving::StepTimes {
   double attention_at(std::int64_t added, std::int64_t cached);
   double prompt(const serving::Chunk& chunk, bool without_pairs);
   double further_chunk();
-  double end_of(std::int64_t known);  // a prompt's end by itself: the head's first row, and the policy's work
+  double end_of(const serving::Chunk& chunk);  // a prompt's end by itself: the head's first row, the policy's work
   double head(int rows);
   double with_chunks(int decodes, std::span<const serving::Chunk> chunks);
 
@@ -120,9 +120,9 @@ class StepTable final : public serving::StepTimes {
   std::array<Decodes, kClasses> by_class_;  // of the pass that is being timed
   std::map<Key, Grid> grids_;
   std::map<Key, Row> rows_of_;
-  std::map<std::array<int, 3>, double> mixed_;
-  std::map<std::int64_t, double> bare_, rows_, ends_, heads_;
-  std::map<std::pair<std::int64_t, std::int64_t>, double> attention_;
+  std::map<std::array<int, 4>, double> mixed_;
+  std::map<std::int64_t, double> bare_, rows_, heads_;
+  std::map<std::pair<std::int64_t, std::int64_t>, double> attention_, ends_;
   double decodes_factor_ = 1, chunks_factor_ = 1;
   std::int64_t simulated_ = 0;
 };
