@@ -60,7 +60,7 @@ DecodeAttention attention_to_selected(const DecodeLayer& shape, double unit_byte
     rows += static_cast<double>(heads.size()), tokens += shape.sum_of(i, &HeadCounts::attended);
   }
   if (rows == work.rows) work.group = group;
-  work.rows -= rows - rows / group, work.tokens -= tokens - tokens / group;
+  work.rows = (work.rows - rows) + rows / group, work.tokens = (work.tokens - tokens) + tokens / group;
   if (all > 0) work.converted *= work.tokens / all;
   return work;
 }

@@ -17,6 +17,7 @@ constexpr double kMissed = 0.004;
 constexpr int kDivisions = 6;
 constexpr int kReferenceSequences = 16;  // of the passes by which cells are divided
 constexpr double kFirstOfLadder = 0.5;   // place of the first of the spread lengths between the points of a ladder
+constexpr int kMostStepped = 96;         // more sequences fill whatever they share
 constexpr std::int64_t kChunks[] = {32, 160, 640};
 
 // Adds points to a grid where the line between two of them misses `at` by more than a share of it.
@@ -174,6 +175,18 @@ const StepTable::Grid& StepTable::grid(const Key& key) {
   return grids_.emplace(key, std::move(made)).first->second;
 }
 
+// Times grow with the number of sequences by steps where rows share threads or blocks: between the numbers of the grid
+// one pass of n sequences says by how much.
+double StepTable::stepped(const Key& key, const Grid& drawn) {
+  if (key.n > kMostStepped) return 1;
+  const Class& c = classes_[key.of];
+  return remembered(stepped_, std::pair{key.n, key.of}, [&] {
+    const std::int64_t known = c.known[c.known.size() / 2],
+                       generated = c.generated[c.by_tokens ? c.generated.size() / 2 : 0];
+    return engine(key, known, generated) / value(drawn, key.of, {known, known + generated});
+  });
+}
+
 StepTable::Grid StepTable::at(const Key& key) {
   Key low = key, high = key;
   low.n = static_cast<int>(grid_below(key.n)), high.n = static_cast<int>(grid_above(key.n));
@@ -183,6 +196,15 @@ StepTable::Grid StepTable::at(const Key& key) {
   const double share = share_of(key.n, low.n, high.n);
   for (std::size_t i = 0; i < out.seconds.size(); ++i) out.seconds[i] = line(out.seconds[i], above.seconds[i], share);
   out.spread = line(out.spread, above.spread, share);
+  double factor = 1;
+  if (key.company == kUnequal) {
+    factor = stepped(key, out);
+  } else {
+    at({key.n, kUnequal, key.of});
+    const auto found = stepped_.find({key.n, key.of});
+    if (found != stepped_.end()) factor = found->second;
+  }
+  for (double& seconds : out.seconds) seconds *= factor;
   return out;
 }
 

@@ -47,7 +47,7 @@ double StepTable::attention(const Chunk& chunk) {
   const double per_token = between(chunk.added, [&](std::int64_t added) {
     const auto at = [&](std::int64_t cached) { return attention_at(added, cached) / static_cast<double>(added); };
     const std::int64_t most = held(added);
-    if (fill_ > 0 && selects) {
+    if (selects) {
       const std::int64_t cached = std::max({chunk.cached, most + 1, std::int64_t{1}});
       const std::int64_t low = std::max(grid_below(cached), most + 1), high = std::max(grid_above(cached), low);
       return line(at(low), at(high), share_of(cached, low, high));
@@ -93,21 +93,25 @@ double StepTable::head(int rows) {
       rows, [&](std::int64_t r) { return remembered(heads_, r, [&] { return passes_.head(static_cast<int>(r)); }); });
 }
 
-// Kernels of policies that read each chunk separately.
-double StepTable::further_chunk() {
-  return remembered(rows_, std::int64_t{0}, [&] {
-    const std::int64_t a = kFurtherChunk, b = kFurtherChunk + 1;
-    const std::vector<Chunk> two = {{0, a, a + 1}, {0, b, b + 1}};
-    ++simulated_;
-    return passes_.pass({{}, two}) - rows(a + b) - attention(two[0]) - attention(two[1]);
-  });
+// Kernels of policies that read each chunk separately. In small passes the host waits for their launches.
+double StepTable::further_chunk(std::int64_t all) {
+  const auto at = [&](std::int64_t half) {
+    return remembered(further_, half, [&] {
+      // Unequal, since equal chunks are one kernel's; their sum has its own point, because rows come in tiles.
+      const std::vector<Chunk> two = {{0, half - 1, half}, {0, half + 1, half + 2}};
+      ++simulated_;
+      return passes_.pass({{}, two}) - rows(2 * half) - attention(two[0]) - attention(two[1]);
+    });
+  };
+  const std::int64_t most = std::max(kFurtherChunk, std::min(8 * kFurtherChunk, ranges_.pass_tokens / 2));
+  return line(at(kFurtherChunk), at(most), std::clamp(share_of(all, 2 * kFurtherChunk, 2 * most), 0.0, 1.0));
 }
 
 // Rows, attention of the chunks, the head, and what the policy does at the ends of prompts.
 double StepTable::with_chunks(int decodes, std::span<const Chunk> chunks) {
   std::int64_t added = decodes;
   int ends = 0;
-  double seconds = chunks.size() < 2 ? 0 : static_cast<double>(chunks.size() - 1) * further_chunk();
+  double seconds = 0;
   for (const Chunk& chunk : chunks) {
     added += chunk.added;
     seconds += attention(chunk);
@@ -116,6 +120,7 @@ double StepTable::with_chunks(int decodes, std::span<const Chunk> chunks) {
     seconds += end_of(chunk) - head(1);
   }
   if (decodes + ends > 0) seconds += head(decodes + ends);
+  if (chunks.size() > 1) seconds += static_cast<double>(chunks.size() - 1) * further_chunk(added);
   return seconds + rows(added);
 }
 

@@ -101,7 +101,9 @@ StepTime StepTable::decoding(const Key& key, bool spreads) {
       const Cell low = of.cells[k][g];
       if (share == 0) return low;
       const Cell high = of.cells[k + 1][g];
-      const auto mix = [share](Picoseconds a, Picoseconds b) { return a + rounded(share * static_cast<double>(b - a)); };
+      const auto mix = [share](Picoseconds a, Picoseconds b) {
+        return a + rounded(share * static_cast<double>(b - a));
+      };
       return Cell{mix(low.start, high.start), mix(low.slope, high.slope)};
     };
     const std::int64_t generated = d.tokens - d.known;

@@ -8,10 +8,11 @@
 // Sequences are of three classes: those that the budget covers have kernels of their own and take the time of their
 // tokens; those that still fill a budget take it too, but share kernels with those for which the policy selects. A is
 // the mean over n sequences of tables for n equal ones, each over the tokens that were read before decoding and those
-// generated since, with more points where a line between two misses the engine. Two measured terms are added to it:
-// kernels wait for their longest sequence (`spread`), and sequences of the last two classes in one pass share what is
-// fixed (`mixed`). D is A times a factor for the chunks' size. B is a table over rows, P one over a chunk and the tokens
-// before it. Points are simulated when they are first needed.
+// generated since, with more points where a line between two misses the engine. Between the numbers of sequences that
+// have such tables, one pass of n says how far time grows by steps (`stepped`). Two measured terms are added: kernels
+// wait for their longest sequence (`spread`), and two classes in one pass share what is fixed, or wait while the other
+// computes (`mixed`). D is A times a factor for the chunks' size. B is a table over rows, P one over a chunk and the
+// tokens before it. Points are simulated when they are first needed.
 #pragma once
 
 #include <array>
@@ -45,8 +46,8 @@ class StepTable final : public serving::StepTimes {
   std::int64_t simulated() const { return simulated_; }  // passes so far
 
  private:
-  // What sequences of a pass have in common with others: they are of equal lengths, differ by a token (kernels of
-  // unequal lengths), or share the pass with a chunk of one of a few sizes.
+  // Sequences of a pass are of equal lengths, differ by a token (kernels of unequal lengths), or share the pass with a
+  // chunk of one of a few sizes.
   using Company = int;
   static constexpr Company kEqual = 0, kUnequal = 1, kFirstChunk = 2, kCompanies = 6;
   enum ClassId : std::size_t { kCovered, kFilling, kSelecting, kClasses };
@@ -93,6 +94,7 @@ class StepTable final : public serving::StepTimes {
   void measure_with_chunk(const Key& key, Grid& grid);
   const Grid& grid(const Key& key);
   Grid at(const Key& key);
+  double stepped(const Key& key, const Grid& drawn);
   const Row& row(const Key& key);
   double mixed(ClassId of, int n, int first, Company company);
   double mixed_at(ClassId of, int n, int first, Company company);
@@ -103,7 +105,7 @@ class StepTable final : public serving::StepTimes {
   double attention(const serving::Chunk& chunk);  // P
   double attention_at(std::int64_t added, std::int64_t cached);
   double prompt(const serving::Chunk& chunk, bool without_pairs);
-  double further_chunk();
+  double further_chunk(std::int64_t all);
   double end_of(const serving::Chunk& chunk);  // a prompt's end by itself: the head's first row, the policy's work
   double head(int rows);
   double with_chunks(int decodes, std::span<const serving::Chunk> chunks);
@@ -121,7 +123,8 @@ class StepTable final : public serving::StepTimes {
   std::map<Key, Grid> grids_;
   std::map<Key, Row> rows_of_;
   std::map<std::array<int, 4>, double> mixed_;
-  std::map<std::int64_t, double> bare_, rows_, heads_;
+  std::map<std::pair<int, std::size_t>, double> stepped_;
+  std::map<std::int64_t, double> bare_, rows_, heads_, further_;
   std::map<std::pair<std::int64_t, std::int64_t>, double> attention_, ends_;
   double decodes_factor_ = 1, chunks_factor_ = 1;
   std::int64_t simulated_ = 0;
