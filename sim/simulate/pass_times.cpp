@@ -54,8 +54,8 @@ class Moved {
       : whole_(of.policy->uncompressed() || of.policy->covers(request)), tokens_(sequence.tokens) {
     const policy::Growth growth = of.policy->growth(request);
     const std::int64_t length = of.replay->prompt_tokens, counted = length + of.replay->decode_steps;
-    // What a policy attends to grows with the tokens that follow its selection, unless a budget is still to be filled;
-    // what it scores grows with the context.
+    // Attended tokens grow with those that follow the selection, unless a budget is still to be filled; scored ones
+    // grow with the context.
     const std::int64_t like = growth.fill > 0 ? sequence.tokens : length + (sequence.tokens - sequence.known);
     attended_.emplace(growth, counted, like);
     scored_.emplace(growth, counted, sequence.tokens);

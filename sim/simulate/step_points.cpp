@@ -87,13 +87,14 @@ double StepTable::engine(const Key& key, std::int64_t known, std::int64_t genera
   return pass(decodes, key.company);
 }
 
-// Sequences whose lengths are spread evenly over the logarithms of those of the class.
-StepTable::Decodes StepTable::ladder(std::size_t of, int n) const {
+// Sequences whose lengths are spread evenly over the logarithms of those of the class, or over those of one half.
+StepTable::Decodes StepTable::ladder(std::size_t of, int n, Part part) const {
   const Class& c = classes_[of];
   Decodes out;
   const double ratio = static_cast<double>(c.longest) / static_cast<double>(c.shortest);
   for (int i = 0; i < n; ++i) {
-    const double place = (i + kFirstOfLadder) / n;
+    const double even = (i + kFirstOfLadder) / n;
+    const double place = part == Part::kAll ? even : part == Part::kShorter ? even / 2 : (1 + even) / 2;
     auto known = static_cast<std::int64_t>(std::llround(static_cast<double>(c.shortest) * std::pow(ratio, place)));
     const std::int64_t tokens = known + 1;
     if (of == kCovered) known = std::min(known, covered_);
@@ -119,7 +120,7 @@ double StepTable::value(const Grid& grid, std::size_t of, const Decoding& sequen
 double StepTable::spread(const Key& key, const Grid& of) {
   const Class& c = classes_[key.of];
   if (key.n < 2 || key.company == kEqual || c.points() < 2) return 0;
-  const Decodes decodes = ladder(key.of, key.n);
+  const Decodes decodes = ladder(key.of, key.n, Part::kAll);
   double mean = 0, drawn = 0;
   for (const Decoding& d : decodes) {
     mean += static_cast<double>(d.known) / key.n;
@@ -210,12 +211,12 @@ StepTable::Grid StepTable::at(const Key& key) {
 
 // Seconds by which a pass of n sequences, the first of one class, the others with selection, exceeds what they take
 // by class, or, where the two share kernels, the mean over them.
-double StepTable::mixed_at(ClassId of, int n, int first, Company company) {
-  return remembered(mixed_, std::array{static_cast<int>(of), n, first, company}, [&] {
+double StepTable::mixed_at(ClassId of, int n, int first, Company company, Part part) {
+  return remembered(mixed_, std::array{static_cast<int>(of), n, first, company, static_cast<int>(part)}, [&] {
     double drawn = 0;
     Decodes decodes;
     for (const ClassId c : {of, kSelecting}) {
-      const Decodes some = ladder(c, c == of ? first : n - first);
+      const Decodes some = c == of ? ladder(c, first, Part::kAll) : ladder(c, n - first, part);
       const int among = of == kFilling ? n : static_cast<int>(some.size());
       const Grid points = at({among, company, c});
       double sum = 0, longest = 0, known = 0;
@@ -232,13 +233,29 @@ double StepTable::mixed_at(ClassId of, int n, int first, Company company) {
 }
 
 double StepTable::mixed(ClassId of, int n, int first, Company company) {
+  double known = 0;
+  for (const Decoding& d : by_class_[kSelecting]) known += static_cast<double>(placed(kSelecting, d).known);
+  known /= static_cast<double>(by_class_[kSelecting].size());
+  const auto mean_of = [&](const Decodes& ladder) {
+    double sum = 0;
+    for (const Decoding& d : ladder) sum += static_cast<double>(d.known);
+    return sum / static_cast<double>(ladder.size());
+  };
   return between(n, [&](std::int64_t grid_n) {
     const auto all = static_cast<int>(grid_n);
     const double among = std::clamp(static_cast<double>(first) / n * all, 1.0, all - 1.0);
     const double half = std::max(1, all / 2);
     const bool upper = among > half;
     const double low = upper ? half : 1, high = upper ? all - 1 : half;
-    const auto point = [&](double m) { return mixed_at(of, all, static_cast<int>(m), company); };
+    const auto point = [&](double m) {
+      const auto some = static_cast<int>(m);
+      const double shorter = mean_of(ladder(kSelecting, all - some, Part::kShorter));
+      const double longer = mean_of(ladder(kSelecting, all - some, Part::kLonger));
+      const double a = mixed_at(of, all, some, company, Part::kShorter);
+      if (longer <= shorter) return a;
+      return line(a, mixed_at(of, all, some, company, Part::kLonger),
+                  std::clamp((known - shorter) / (longer - shorter), -0.5, 1.5));
+    };
     return low == high ? point(low) : line(point(low), point(high), (among - low) / (high - low));
   });
 }

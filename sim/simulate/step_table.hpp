@@ -79,6 +79,7 @@ class StepTable final : public serving::StepTimes {
     auto operator<=>(const Key&) const = default;
   };
   using Decodes = std::vector<serving::Decoding>;
+  enum class Part { kAll, kShorter, kLonger };  // of the lengths of a class
 
   void make_classes();
   std::size_t class_of(const serving::Decoding& d) const;
@@ -87,7 +88,7 @@ class StepTable final : public serving::StepTimes {
 
   double pass(const Decodes& decodes, Company company);
   double engine(const Key& key, std::int64_t known, std::int64_t generated);
-  Decodes ladder(std::size_t of, int n) const;
+  Decodes ladder(std::size_t of, int n, Part part) const;
   double value(const Grid& grid, std::size_t of, const serving::Decoding& d) const;
   double spread(const Key& key, const Grid& grid);
   void measure(const Key& key, Grid& grid);
@@ -97,7 +98,7 @@ class StepTable final : public serving::StepTimes {
   double stepped(const Key& key, const Grid& drawn);
   const Row& row(const Key& key);
   double mixed(ClassId of, int n, int first, Company company);
-  double mixed_at(ClassId of, int n, int first, Company company);
+  double mixed_at(ClassId of, int n, int first, Company company, Part part);
   std::int64_t chunk_of(Company company, int n) const;
 
   double bare(int n);                             // N
@@ -122,7 +123,7 @@ class StepTable final : public serving::StepTimes {
   std::array<Decodes, kClasses> by_class_;  // of the pass that is being timed
   std::map<Key, Grid> grids_;
   std::map<Key, Row> rows_of_;
-  std::map<std::array<int, 4>, double> mixed_;
+  std::map<std::array<int, 5>, double> mixed_;
   std::map<std::pair<int, std::size_t>, double> stepped_;
   std::map<std::int64_t, double> bare_, rows_, heads_, further_;
   std::map<std::pair<std::int64_t, std::int64_t>, double> attention_, ends_;
