@@ -24,14 +24,14 @@ using policy::HeadCounts;
 using serving::Chunk;
 using serving::Decoding;
 
-constexpr std::uint64_t kDrawSeed = 1;
-constexpr std::int64_t kFirstDraw = 10;
+constexpr std::uint64_t kPassSeed = 1;
+constexpr std::int64_t kFirstPassDrawn = 10;
 // Passes that are dropped: work that outlives a pass fills the streams; a backlog takes longer to build up.
-constexpr std::size_t kStatelessWarmup = 1, kStatefulWarmup = 3, kBackloggedWarmup = 12;
+constexpr std::size_t kPassesDropped = 1, kStatefulDropped = 3, kBackloggedDropped = 12;
 // Sequences whose drawn steps make a mean: few sequences are measured over several passes.
-constexpr int kDrawnSteps = 8, kMostSteps = 4;
+constexpr int kDrawnSequences = 8, kMostDrawn = 4;
 constexpr double kNoPairs = 1e-9;  // share of the query-key pairs of a prompt that are left out
-constexpr double kBacklog = 0.02;  // growth of the work left over by a pass, as a share of its time
+constexpr double kLagging = 0.02;  // growth of the work left over by a pass, as a share of its time
 
 std::int64_t between(std::int64_t a, std::int64_t b, double share) {
   return std::llround(static_cast<double>(a) + share * static_cast<double>(b - a));
@@ -107,7 +107,7 @@ class PassTimes::Source final : public graph::WorkSource {
     if (decodes.empty()) return;
     for (const auto& replay : times.counts_) {
       draws_.emplace_back(*replay->of.replay, times.input_.run->model, static_cast<int>(decodes.size()),
-                          Stream(kDrawSeed));
+                          Stream(kPassSeed));
     }
     for (replay::Draw& draw : draws_) {
       heads_.emplace_back(draw, times.input_.run->deployment.tensor_parallel);
@@ -177,7 +177,7 @@ class PassTimes::Source final : public graph::WorkSource {
   }
 
   std::span<const HeadCounts> counts(int layer) {
-    const auto step = kFirstDraw + static_cast<std::int64_t>(done_);
+    const auto step = kFirstPassDrawn + static_cast<std::int64_t>(done_);
     drawn_.clear();
     for (HeadsOfRank& heads : heads_) drawn_.push_back(heads(layer, step));
     out_.clear();
@@ -263,17 +263,17 @@ PassTimes::Timed PassTimes::time(graph::WorkSource& source, std::size_t warmup) 
 
 double PassTimes::pass(const Passes& of) const {
   KVCAST_CHECK(!of.decodes.empty() || !of.chunks.empty());
-  Source source(*this, of, kStatelessWarmup + 1);
+  Source source(*this, of, kPassesDropped + 1);
   if (!source.varies() && of.chunks.empty()) {
-    const Timed timed = time(source, kStatelessWarmup);
+    const Timed timed = time(source, kPassesDropped);
     if (!source.has_notes()) return timed.seconds;
   }
   const auto count = static_cast<int>(of.decodes.size());
-  const int drawn = source.varies() ? std::clamp(kDrawnSteps / count, 1, kMostSteps) : 1;
-  for (const std::size_t warmup : {kStatefulWarmup, kBackloggedWarmup}) {
+  const int drawn = source.varies() ? std::clamp(kDrawnSequences / count, 1, kMostDrawn) : 1;
+  for (const std::size_t warmup : {kStatefulDropped, kBackloggedDropped}) {
     Source several(*this, of, warmup + static_cast<std::size_t>(drawn));
     const Timed timed = time(several, warmup);
-    if (timed.lag <= kBacklog * timed.seconds || warmup == kBackloggedWarmup) return timed.seconds;
+    if (timed.lag <= kLagging * timed.seconds || warmup == kBackloggedDropped) return timed.seconds;
   }
   return 0;
 }

@@ -15,7 +15,7 @@ using serving::StepTime;
 
 constexpr std::int64_t kForever = std::int64_t{1} << 40;
 
-Picoseconds rounded(double picos) { return static_cast<Picoseconds>(std::llround(picos)); }
+Picoseconds to_nearest(double picos) { return static_cast<Picoseconds>(std::llround(picos)); }
 
 void add(StepTime& to, const StepTime& of) {
   to.first += of.first, to.growth += of.growth, to.steps = std::min(to.steps, of.steps);
@@ -102,7 +102,7 @@ StepTime StepTable::decoding(const Key& key, bool spreads) {
       if (share == 0) return low;
       const Cell high = of.cells[k + 1][g];
       const auto mix = [share](Picoseconds a, Picoseconds b) {
-        return a + rounded(share * static_cast<double>(b - a));
+        return a + to_nearest(share * static_cast<double>(b - a));
       };
       return Cell{mix(low.start, high.start), mix(low.slope, high.slope)};
     };
@@ -123,7 +123,7 @@ StepTime StepTable::decoding(const Key& key, bool spreads) {
   }
   if (spreads) {
     const double more = of.spread * (longest * static_cast<double>(by_class_[key.of].size()) / sum - 1);
-    out.first += rounded(more * static_cast<double>(start));
+    out.first += to_nearest(more * static_cast<double>(start));
   }
   return out;
 }
@@ -165,7 +165,7 @@ StepTime StepTable::time(std::span<const Decoding> decodes, std::span<const Chun
   const double share = std::clamp(share_of(added, chunk_of(high - 1, n), chunk_of(high, n)), 0.0, 1.0);
   const auto smaller = static_cast<double>(decodings(high - 1).first);
   const auto larger = static_cast<double>(decodings(high).first);
-  out.first += rounded(line(smaller, larger, share));
+  out.first += to_nearest(line(smaller, larger, share));
   return out;
 }
 
