@@ -47,10 +47,12 @@ HeadCounts between(const HeadCounts& a, const HeadCounts& b, double share) {
   return out;
 }
 
+}  // namespace
+
 // Counts of a replay at one length moved to a sequence of another.
-class Moved {
+class MovedCounts {
  public:
-  Moved(const PassReplay& of, const policy::Lengths& request, const Decoding& sequence)
+  MovedCounts(const PassReplay& of, const policy::Lengths& request, const Decoding& sequence)
       : whole_(of.policy->uncompressed() || of.policy->covers(request)), tokens_(sequence.tokens) {
     const policy::Growth growth = of.policy->growth(request);
     const std::int64_t length = of.replay->prompt_tokens, counted = length + of.replay->decode_steps;
@@ -76,8 +78,6 @@ class Moved {
   std::int64_t tokens_;
   std::optional<policy::GrowthBy> attended_, scored_;
 };
-
-}  // namespace
 
 // The draws from one replay for a number of sequences.
 struct PassTimes::Counts {
@@ -195,7 +195,7 @@ class PassTimes::Source final : public graph::WorkSource {
   struct Place {
     std::size_t low = 0, high = 0;
     double share = 0;  // of the high one
-    Moved of_low, of_high;
+    MovedCounts of_low, of_high;
   };
 
   const PassTimes& times_;
