@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -25,13 +27,26 @@ struct KeysOptions {
 struct KeyMap {
   const char* name;
   const char* title;
+  const char* within = "";  // the map that contains it, with a dot
 };
-constexpr KeyMap kMaps[] = {{"run", "A run"},          {"workload", "Workload"}, {"trace", "Trace"},
-                            {"match", "Match"},        {"score", "Score"},       {"deployment", "Deployment"},
+constexpr KeyMap kMaps[] = {{"run", "A run"},
+                            {"workload", "Workload"},
+                            {"traffic", "Traffic"},
+                            {"prompt_tokens", "Lengths of prompts (and of outputs)", "traffic."},
+                            {"shared_prefix", "Shared prefix", "traffic."},
+                            {"sessions", "Sessions", "traffic."},
+                            {"slo", "SLO", "traffic."},
+                            {"scheduler", "Scheduler"},
+                            {"trace", "Trace"},
+                            {"match", "Match"},
+                            {"score", "Score"},
+                            {"deployment", "Deployment"},
                             {"framework", "Framework"}};
 
 std::string dotted(std::string_view map, const KeyShape& key) {
-  return map == "run" ? key.key : fmt::format("{}.{}", map, key.key);
+  if (map == "run") return key.key;
+  const auto* const of = std::ranges::find(kMaps, map, [](const KeyMap& m) { return std::string_view(m.name); });
+  return fmt::format("{}{}.{}", of->within, map, key.key);
 }
 
 // The values that a key takes: "1 to 65536", "true or false".

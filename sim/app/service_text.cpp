@@ -33,7 +33,7 @@ std::string length_text(const config::Lengths& length, double mean, bool of_trac
   return fmt::format("{}{:.0f}", fixed ? "" : "about ", mean);
 }
 
-// What the service spends its time on, and what holds it back.
+// The queue, the memory and the time of the service.
 std::string limits(const Result& r) {
   const serving::Summary& s = r.service->summary;
   std::string text = fmt::format(

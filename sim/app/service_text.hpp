@@ -1,4 +1,4 @@
-// What `run` prints of a run with traffic, and the file of its requests.
+// The text that `run` prints of a run with traffic, and the file of its requests.
 #pragma once
 
 #include <ostream>

@@ -33,6 +33,7 @@
 #include "validate/kernels.hpp"
 #include "validate/papers.hpp"
 #include "validate/policy_kernels.hpp"
+#include "validate/serving.hpp"
 #include "validate/suite.hpp"
 #include "validate/times.hpp"
 
@@ -44,7 +45,7 @@ using validate::Suite;
 
 struct ValidateOptions {
   std::vector<std::string> suites;
-  std::string points, claims, published, replays, ablation, from, profile, intervals, out;
+  std::string points, claims, published, replays, ablation, from, profile, intervals, first, out;
   int seeds = 2;
   bool as_json = false, without_evidence = false;
 };
@@ -124,11 +125,49 @@ Suite times(const ValidateOptions& options) {
   return suite;
 }
 
+// Points that cannot be run are results as well.
+std::vector<result::Result> run_each(std::vector<study::Point> points) {
+  Progress progress("experiments", static_cast<std::int64_t>(points.size()), 0);
+  std::vector<result::Result> results(points.size());
+  std::vector<study::Point> kept;
+  std::vector<std::size_t> at;
+  study::Preparer preparer;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    try {
+      preparer.prepare(points[i].config);
+      kept.push_back(std::move(points[i])), at.push_back(i);
+    } catch (const UserError& error) {
+      results[i].status = result::Status::kFailed, results[i].error = error.what();
+    }
+  }
+  study::StudyOptions study;
+  study.threads = hardware_threads();
+  std::mutex mutex;
+  study::run(study::Plan(std::move(kept), at, preparer), study, [&](const study::Task& task, result::Result&& result) {
+    const std::lock_guard lock(mutex);
+    results[task.index] = std::move(result);
+    progress.advance(1, task.prepared.run.model.name);
+  });
+  return results;
+}
+
+Suite serving(const ValidateOptions& options) {
+  const std::string folder = options.claims.empty() ? folder_of("serving") : options.claims;
+  const std::string first = folder + "/first_errors.csv";
+  const bool compares = std::filesystem::exists(first);
+  Suite suite =
+      validate::serving_suite(validate::serve_points(validate::read_all_load_points(folder), run_each),
+                              compares ? validate::read_first_predictions(first) : validate::FirstPredictions{});
+  if (!options.first.empty()) write_whole_file(options.first, validate::first_predictions_text(suite));
+  return suite;
+}
+
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> all = {
       {"kernels", false, kernels},
       {"papers", false, papers},
       {"times", true, times},
+      {"serving", true, serving},
       {"accuracy", true, accuracy_suite},
       {"evidence", true,
        [](const ValidateOptions&) {
@@ -307,6 +346,7 @@ int run(const ValidateOptions& options) {
     for (const Suite& suite : suites) {
       fmt::print("{}\n", validate::to_text(suite));
       print_ablations(suite.detail);
+      if (suite.name == "serving") fmt::print("{}", validate::serving_text(suite));
     }
   }
   const bool passed = std::ranges::all_of(suites, [](const Suite& s) { return s.passed(); });
@@ -326,10 +366,12 @@ void add_validate(CLI::App& app, int& result) {
                       "results (JSON) of kvcast-pipeline for gpu_pipeline, of kvcast-kernels for policy_kernels");
   command->add_option("--profile", options->profile,
                       "profile of the machine on which the results of --from were measured");
-  command->add_option("--claims", options->claims, "papers: folder of claims (default: configs/validation/papers)");
+  command->add_option("--claims", options->claims,
+                      "papers, serving: folder of claims or of load points (default: configs/validation/...)");
   command->add_option(
       "--intervals", options->intervals,
       "times: learn the half-widths of intervals from the residuals of each group, and write them to this file");
+  command->add_option("--first", options->first, "serving: write all predictions to this file (CSV)");
   command->add_option("--published", options->published, "accuracy: published tables (CSV)");
   command->add_flag("--without-evidence", options->without_evidence,
                     "accuracy --published: predict by simulation alone, without the published rows of other tables");

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "config/section.hpp"
+#include "config/service.hpp"
 
 namespace kvcast::config {
 namespace {
@@ -244,29 +245,6 @@ std::optional<double> read_price(Section& run) {
   return price;
 }
 
-void read_service(Section& section, Run& run) {
-  if (!section.has("traffic")) {
-    if (!section.has("scheduler")) return;
-    throw UserError(section.where("scheduler"), "scheduler: belongs to `traffic:`, which the run does not have");
-  }
-  if (section.has("workload")) {
-    throw UserError(section.where("workload"), "a run has either `workload:`, one batch, or `traffic:`, requests");
-  }
-  for (const char* key : {"match", "pipeline_parallel"}) {
-    const bool set = std::string_view(key) == "match" ? run.match.has_value() : run.deployment.pipeline_parallel > 1;
-    if (set) throw UserError(section.where("traffic"), fmt::format("traffic: not with {}", key));
-  }
-  run.traffic = read_traffic(section.section("traffic", "traffic"));
-  run.scheduler = run.framework.scheduler;
-  if (!section.has("scheduler")) return;
-  const Section rules = section.section("scheduler", "scheduler");
-  run.scheduler = laid_over(run.framework.scheduler, read_scheduler(rules));
-  if (run.scheduler.host_cache.value_or(0) > 0) {
-    throw UserError(rules.where("host_cache"), "scheduler: blocks in host memory are not simulated; host_cache is 0");
-  }
-  refuse_other_rules(rules, run.scheduler.kind.value_or(Scheduler::Kind::kVllmV1));
-}
-
 }  // namespace
 
 std::string unpriced_text(const Run& run) {
@@ -394,8 +372,7 @@ Run read_run(const Node& config) {
   if (section.has("match")) run.match = read_match(section.section("match", "match"), *config.find("policy"));
   if (section.has("framework")) run.framework = read_framework(section.node("framework"), run.model, run.hardware);
   read_service(section, run);
-  const Node* const workload = config.find("workload");
-  complete_prefill(run.framework, workload, run.workload);
+  complete_prefill(run.framework, config.find("workload"), run.workload);
   section.finish();
   check_together(run);
   return run;

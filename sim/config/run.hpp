@@ -84,7 +84,7 @@ struct Run {
   Deployment deployment;
   Hardware hardware;
   PolicyChoice policy;
-  // With traffic: a request of mean lengths, a batch of one.
+  // A request of mean lengths and a batch of one if the run has traffic.
   Workload workload;
   std::optional<Traffic> traffic;
   Scheduler scheduler;              // with traffic: the framework's rules, and the run's own

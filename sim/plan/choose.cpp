@@ -241,6 +241,9 @@ bool Choose::same_line(const Setting& a, const Setting& b) {
   return without_batch(a.values) == without_batch(b.values);
 }
 
-std::unique_ptr<Question> make_choose(const Node& run, const Node& map) { return std::make_unique<Choose>(run, map); }
+std::unique_ptr<Question> make_choose(const Node& run, const Node& map) {
+  if (run.find("traffic") != nullptr && map.kind() == Node::Kind::kMap) return make_choose_service(run, map);
+  return std::make_unique<Choose>(run, map);
+}
 
 }  // namespace kvcast::plan

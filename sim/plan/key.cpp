@@ -20,22 +20,60 @@ namespace {
 
 using config::Node;
 
-// An integer key of a run that belongs to neither the machine nor the policy.
+// A key of a run that belongs to neither the machine nor the policy.
 struct RunKey {
   const char* path;
-  std::int64_t (*value)(const config::Run& run);
+  double (*value)(const config::Run& run);  // NaN if the run does not set it
   double low, high;
+  bool integer = true;
+  bool of_traffic = false;
 };
 
+template <typename T>
+double or_nan(const std::optional<T>& value) {
+  return value ? static_cast<double>(*value) : std::nan("");
+}
+double fixed_length(const config::Lengths& length) {
+  return length.kind == config::Lengths::Kind::kFixed ? length.mean : std::nan("");
+}
+double rate_of(const config::Run& r) {
+  return r.traffic && r.traffic->arrivals == config::Traffic::Arrivals::kRate ? r.traffic->rate : std::nan("");
+}
+
 constexpr double kMostTokens = config::kMaxTokens;
-constexpr RunKey kRunKeys[] = {
-    {"workload.batch", [](const config::Run& r) { return std::int64_t{r.workload.batch}; }, 1, 65536},
-    {"workload.prompt_tokens", [](const config::Run& r) { return r.workload.prompt_tokens; }, 1, kMostTokens},
-    {"workload.decode_tokens", [](const config::Run& r) { return r.workload.decode_tokens; }, 1, kMostTokens},
-    {"workload.prefill_chunk", [](const config::Run& r) { return r.workload.prefill_chunk; }, 0, kMostTokens},
-    {"workload.prefill_batch", [](const config::Run& r) { return std::int64_t{r.workload.prefill_batch}; }, 0, 65536},
-    {"framework.mlp_slice", [](const config::Run& r) { return r.framework.mlp_slice; }, 0, kMostTokens},
+constexpr double kMostRate = 1e6;  // requests a second
+template <auto Member>
+double of_workload(const config::Run& r) {
+  return static_cast<double>(r.workload.*Member);
+}
+const RunKey kRunKeys[] = {
+    {"workload.batch", of_workload<&config::Workload::batch>, 1, 65536},
+    {"workload.prompt_tokens", of_workload<&config::Workload::prompt_tokens>, 1, kMostTokens},
+    {"workload.decode_tokens", of_workload<&config::Workload::decode_tokens>, 1, kMostTokens},
+    {"workload.prefill_chunk", of_workload<&config::Workload::prefill_chunk>, 0, kMostTokens},
+    {"workload.prefill_batch", of_workload<&config::Workload::prefill_batch>, 0, 65536},
+    {"framework.mlp_slice", [](const config::Run& r) { return static_cast<double>(r.framework.mlp_slice); }, 0,
+     kMostTokens},
+    {"traffic.rate", rate_of, 1e-6, kMostRate, false, true},
+    {"traffic.concurrency", [](const config::Run& r) { return static_cast<double>(r.traffic->concurrency); }, 1, 1e6,
+     true, true},
+    {"traffic.prompt_tokens", [](const config::Run& r) { return fixed_length(r.traffic->prompt_tokens); }, 1,
+     kMostTokens, true, true},
+    {"traffic.output_tokens", [](const config::Run& r) { return fixed_length(r.traffic->output_tokens); }, 1,
+     kMostTokens, true, true},
+    {"scheduler.max_num_seqs", [](const config::Run& r) { return or_nan(r.scheduler.max_num_seqs); }, 1, 1e6, true,
+     true},
+    {"scheduler.max_num_batched_tokens",
+     [](const config::Run& r) { return or_nan(r.scheduler.max_num_batched_tokens); }, 1, kMostTokens, true, true},
+    {"scheduler.memory_utilization", [](const config::Run& r) { return or_nan(r.scheduler.memory_utilization); }, 0, 1,
+     false, true},
 };
+
+// Keys of a workload are those of a run without traffic, and the other way round.
+bool belongs(const RunKey& key, const config::Node& run) {
+  const bool traffic = run.find("traffic") != nullptr;
+  return key.of_traffic ? traffic : !traffic || !std::string_view(key.path).starts_with("workload.");
+}
 
 bool is_count(const std::string& knob) { return knob == "host.cores" || knob == "gpu.sm_count"; }
 
@@ -84,10 +122,10 @@ std::optional<Key> key_of_policy(const Node& run, const std::string& name) {
 
 std::optional<Key> key_of_run(const Node& run, const std::string& path) {
   for (const RunKey& k : kRunKeys) {
-    if (path != k.path) continue;
+    if (path != k.path || !belongs(k, run)) continue;
     Key key;
-    key.integer = true, key.low = k.low, key.high = k.high;
-    key.now = static_cast<double>(k.value(config::read_run(run)));
+    key.integer = k.integer, key.low = k.low, key.high = k.high;
+    key.now = k.value(config::read_run(run));
     return key;
   }
   return {};
@@ -116,7 +154,9 @@ std::optional<Key> find(const Node& run, const std::string& path) {
 
 std::vector<std::string> known_keys(const Node& run) {
   std::vector<std::string> known;
-  for (const RunKey& k : kRunKeys) known.emplace_back(k.path);
+  for (const RunKey& k : kRunKeys) {
+    if (belongs(k, run)) known.emplace_back(k.path);
+  }
   if (const Node* const choice = run.find("policy")) {
     const config::PolicyChoice policy = config::read_policy(*choice);
     for (const policy::Parameter& p : policy::find_policy(policy).parameters) {

@@ -28,6 +28,9 @@ using nlohmann::json;
 
 constexpr double kFirstPassFactor = 2;  // from one value of the first pass to the next
 constexpr double kClosedInterval = 1e-2;
+// The range of rates, requests a second, and of sequences, unless one is given. A capacity is uncertain by far more
+// than the width at which its search ends.
+constexpr double kLeastRate = 1.0 / 64, kMostRate = 4096, kMostSequences = 4096, kClosedRate = 1e-2;
 
 class Largest final : public Question {
  public:
@@ -207,7 +210,8 @@ class Largest final : public Question {
 
     bool closed(double good, double bad) const {
       // The ends of an interval need not be as precise.
-      const double width = reading_ == Reading::kNominal ? kClosed : kClosedInterval;
+      const double exact = q_.key_.path == "traffic.rate" ? kClosedRate : kClosed;
+      const double width = reading_ == Reading::kNominal ? exact : kClosedInterval;
       const bool narrow = bad - good <= width * std::abs(bad);
       return q_.key_.integer ? bad - good <= 1 || (narrow && reading_ != Reading::kNominal) : narrow;
     }
@@ -224,6 +228,7 @@ class Largest final : public Question {
     if (key_.path == "workload.prompt_tokens") return std::min(1024.0, longest_prompt());
     if (key_.path == "policy.budget") return least_budget();
     if (key_.integer) return std::max(1.0, key_.low);
+    if (key_.path == "traffic.rate") return kLeastRate;
     throw UserError(key_.where, fmt::format("largest: {} needs `from` and `to`", key_.path));
   }
 
@@ -245,6 +250,8 @@ class Largest final : public Question {
   double default_to() const {
     if (key_.path == "workload.prompt_tokens") return longest_prompt();
     if (key_.path == "workload.batch") return end_of_range(key_, 4096, of_.run);
+    if (key_.path == "traffic.rate") return kMostRate;
+    if (key_.path == "traffic.concurrency" || key_.path == "scheduler.max_num_seqs") return kMostSequences;
     const config::Workload w = config::read_run(of_.run).workload;
     if (key_.path == "policy.budget") return static_cast<double>(w.prompt_tokens + w.decode_tokens);
     throw UserError(key_.where, fmt::format("largest: {} needs `to`", key_.path));
@@ -286,9 +293,11 @@ class Largest final : public Question {
 
   json metrics_of(const result::Result& r) const {
     json out = json::object();
-    for (const char* path : {"request.requests_per_s", "request.output_tokens_per_s", "request.latency_s",
-                             "request.ttft_s", "request.cost", "request.cost_per_million_output_tokens",
-                             "decode.tokens_per_s", "decode.tpot_s.mean", "prefill.ttft_s", "memory.hbm_peak_bytes"}) {
+    for (const char* path :
+         {"serving.requests_per_s", "serving.output_tokens_per_s", "serving.ttft_s.p99", "serving.tpot_s.p99",
+          "serving.cost_per_million_output_tokens", "request.requests_per_s", "request.output_tokens_per_s",
+          "request.latency_s", "request.ttft_s", "request.cost", "request.cost_per_million_output_tokens",
+          "decode.tokens_per_s", "decode.tpot_s.mean", "prefill.ttft_s", "memory.hbm_peak_bytes"}) {
       if (const auto v = result::value(r, *result::find_metric(path))) out[path] = *v;
     }
     for (const Target& t : targets_) {

@@ -101,6 +101,8 @@ std::unique_ptr<Question> make_largest(const config::Node& run, const config::No
 std::unique_ptr<Question> make_why(const config::Node& run, const config::Node& map);
 std::unique_ptr<Question> make_sensitivities(const config::Node& run, const config::Node& map);
 std::unique_ptr<Question> make_choose(const config::Node& run, const config::Node& map);
+// `choose` for a run with traffic.
+std::unique_ptr<Question> make_choose_service(const config::Node& run, const config::Node& map);
 std::unique_ptr<Question> make_map(const config::Node& run, const config::Node& map);
 
 }  // namespace kvcast::plan

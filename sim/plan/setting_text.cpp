@@ -9,6 +9,7 @@
 #include "base/units.hpp"
 #include "plan/replicas.hpp"
 #include "result/metric.hpp"
+#include "serving/summary.hpp"
 
 namespace kvcast::plan {
 
@@ -54,6 +55,11 @@ std::string request_text(const Result& r) {
     const result::Metric& metric = *result::find_metric(name);
     return result::format_value(metric, result::value(r, metric).value_or(0));
   };
+  if (r.service) {
+    return fmt::format("{} served ({}), TTFT p99 {}, TPOT p99 {}", text("serving.requests_per_s"),
+                       serving::state_name(r.service->summary.state), text("serving.ttft_s.p99"),
+                       text("serving.tpot_s.p99"));
+  }
   return fmt::format("{}, TTFT {}, latency {}", text("request.requests_per_s"), text("request.ttft_s"),
                      text("request.latency_s"));
 }

@@ -51,12 +51,17 @@ DecodeAttention attention_over(const DecodeLayer& shape, double unit_bytes) {
 DecodeAttention attention_to_selected(const DecodeLayer& shape, double unit_bytes) {
   DecodeAttention work = attention_over(shape, unit_bytes);
   if (!shape.per_query_head) return work;
+  const double group = Dims(*shape.model).group, all = work.tokens;
+  double rows = 0, tokens = 0;  // of sequences that share
   for (std::size_t i = 0; i < shape.sequences.size(); ++i) {
+    const std::span<const HeadCounts> heads = shape.heads_of(i);
     const auto reads_all = [&](const HeadCounts& head) { return head.attended >= shape.sequences[i].tokens; };
-    if (!std::ranges::all_of(shape.heads_of(i), reads_all)) return work;
+    if (!std::ranges::all_of(heads, reads_all)) continue;
+    rows += static_cast<double>(heads.size()), tokens += shape.sum_of(i, &HeadCounts::attended);
   }
-  work.group = Dims(*shape.model).group;
-  work.rows /= work.group, work.tokens /= work.group, work.converted /= work.group;
+  if (rows == work.rows) work.group = group;
+  work.rows = (work.rows - rows) + rows / group, work.tokens = (work.tokens - tokens) + tokens / group;
+  if (all > 0) work.converted *= work.tokens / all;
   return work;
 }
 

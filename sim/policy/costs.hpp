@@ -28,8 +28,8 @@ PrefillAttention causal_attention(const PrefillChunk& chunk);
 // Attention over the tokens that the heads of `shape` attend to. unit_bytes: contiguous bytes of K behind one index; 0
 // if rows are contiguous.
 DecodeAttention attention_over(const DecodeLayer& shape, double unit_bytes);
-// The same for query heads that may select separately from one cache: if each reads everything, they share the pairs of
-// their KV head.
+// The same for query heads that may select separately from one cache: where those of a sequence read everything, they
+// share the pairs of their KV head.
 DecodeAttention attention_to_selected(const DecodeLayer& shape, double unit_bytes);
 // Mean contiguous bytes of K around a token that is gathered by itself: neighbouring tokens form one piece.
 double gathered_unit(const DecodeLayer& shape);

@@ -96,7 +96,7 @@ class MadeByRequest final : public Policy {
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     of(shape.request()).prefill_layer(shape, ops);
   }
-  // What differs between requests is in the counts: one set of kernels serves all that are not covered.
+  // Counts contain the differences between requests: one set of kernels serves all that are not covered.
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     const auto first_of = [&](bool covered) {
       return std::ranges::find_if(shape.sequences, [&](const Sequence& s) { return covers(s.request) == covered; });

@@ -16,7 +16,7 @@ namespace kvcast::report {
 // A load passes if this share of the requests is within the SLO.
 inline constexpr double kPassingShare = 0.99;
 
-// The number that a sweep raises until the service no longer copes.
+// The load that a sweep raises until the service no longer copes.
 struct Load {
   double value = 0;
   std::string unit;  // "requests/s"

@@ -121,7 +121,7 @@ struct Result {
   Status status = Status::kOk;
   std::string error;  // for kFailed: why the experiment was rejected
   Experiment experiment;
-  // With traffic; the experiment is then a batch of requests of mean lengths, as many as ran at a time.
+  // Present if the run has traffic; the experiment is then a batch of mean requests, at the mean number that ran.
   std::optional<Service> service;
   std::optional<IndexBuild> build;  // an index build by itself; the experiment is then empty
   Accuracy accuracy;

@@ -41,7 +41,9 @@ std::vector<Piece> pieces(const traffic::Request& request, std::int64_t tokens) 
 void Chain::extend(std::int64_t blocks, const traffic::Request& request, std::int64_t block) {
   const std::int64_t done = static_cast<std::int64_t>(hashes_.size());
   const std::vector<Piece> list = pieces(request, blocks * block);
-  hashes_.reserve(static_cast<std::size_t>(blocks));
+  // One more block at a time must not copy all of them.
+  if (const auto all = static_cast<std::size_t>(blocks); all > hashes_.capacity())
+    hashes_.reserve(std::max(all, 2 * hashes_.capacity()));
   std::uint64_t hash = hashes_.empty() ? 0 : hashes_.back();
   auto at = list.begin();
   std::int64_t used = done * block;  // tokens of *at before the block

@@ -15,8 +15,8 @@ struct Span {
   enum class Kind { kQueued, kPrefill, kDecode, kPreempted };
   Kind kind = Kind::kQueued;
   std::int64_t request = 0;
-  // The slot where the request is read or decoded: the smallest that was free when it was admitted, or admitted again.
-  // Otherwise the smallest place that is free for the span.
+  // The slot of kPrefill and kDecode, the smallest that was free when the request was admitted, or admitted again; for
+  // the others the smallest row that is free for the span.
   std::int64_t row = 0;
   Picoseconds from = 0, to = 0;
   std::int64_t tokens = 0;  // read, generated; of kQueued those of the prompt; 0 of kPreempted

@@ -1,4 +1,4 @@
-// What a service did, in numbers: times of requests, rates, queue and memory over time.
+// A service in numbers: times of requests, rates, queue and memory over time.
 #pragma once
 
 #include <cstdint>

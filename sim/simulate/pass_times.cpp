@@ -24,14 +24,14 @@ using policy::HeadCounts;
 using serving::Chunk;
 using serving::Decoding;
 
-constexpr std::uint64_t kDrawSeed = 1;
-constexpr std::int64_t kFirstDraw = 10;
+constexpr std::uint64_t kPassSeed = 1;
+constexpr std::int64_t kFirstPassDrawn = 10;
 // Passes that are dropped: work that outlives a pass fills the streams; a backlog takes longer to build up.
-constexpr std::size_t kStatelessWarmup = 1, kStatefulWarmup = 3, kBackloggedWarmup = 12;
+constexpr std::size_t kPassesDropped = 1, kStatefulDropped = 3, kBackloggedDropped = 12;
 // Sequences whose drawn steps make a mean: few sequences are measured over several passes.
-constexpr int kDrawnSteps = 8, kMostSteps = 4;
+constexpr int kDrawnSequences = 8, kMostDrawn = 4;
 constexpr double kNoPairs = 1e-9;  // share of the query-key pairs of a prompt that are left out
-constexpr double kBacklog = 0.02;  // growth of the work left over by a pass, as a share of its time
+constexpr double kLagging = 0.02;  // growth of the work left over by a pass, as a share of its time
 
 std::int64_t between(std::int64_t a, std::int64_t b, double share) {
   return std::llround(static_cast<double>(a) + share * static_cast<double>(b - a));
@@ -47,40 +47,48 @@ HeadCounts between(const HeadCounts& a, const HeadCounts& b, double share) {
   return out;
 }
 
+}  // namespace
+
 // Counts of a replay at one length moved to a sequence of another.
-class Moved {
+class MovedCounts {
  public:
-  Moved(const PassReplay& of, const policy::Lengths& request, const Decoding& sequence)
+  MovedCounts(const PassReplay& of, const policy::Lengths& request, const Decoding& sequence)
       : whole_(of.policy->uncompressed() || of.policy->covers(request)), tokens_(sequence.tokens) {
     const policy::Growth growth = of.policy->growth(request);
     const std::int64_t length = of.replay->prompt_tokens, counted = length + of.replay->decode_steps;
-    // What a policy attends to grows with the tokens that follow its selection, unless a budget is still to be filled;
-    // what it scores grows with the context.
+    // Attended tokens grow with those that follow the selection, unless a budget is still to be filled; scored ones
+    // grow with the context.
     const std::int64_t like = growth.fill > 0 ? sequence.tokens : length + (sequence.tokens - sequence.known);
     attended_.emplace(growth, counted, like);
     scored_.emplace(growth, counted, sequence.tokens);
+    filling_ = sequence.tokens <= growth.fill;
   }
   HeadCounts operator()(const HeadCounts& counts) const {
     if (whole_) return {.attended = tokens_, .attended_runs = 1};
     HeadCounts out = (*attended_)(counts);
     out.scored = (*scored_)(counts).scored;
     out.attended = std::min(out.attended, tokens_);
-    return out;
+    if (!filling_) return out;
+    // Nothing moves while all tokens have a place.
+    return {.attended = out.attended, .attended_runs = 1};
   }
 
  private:
-  bool whole_;
+  bool whole_, filling_ = false;
   std::int64_t tokens_;
   std::optional<policy::GrowthBy> attended_, scored_;
 };
-
-}  // namespace
 
 // The draws from one replay for a number of sequences.
 struct PassTimes::Counts {
   PassReplay of;
   explicit Counts(const PassReplay& replay) : of(replay) {}
   std::int64_t length() const { return of.replay->prompt_tokens; }
+  // Returns whether the budget was still to be filled: the counts say nothing of what follows.
+  bool filling() const {
+    const policy::Lengths request{length(), of.replay->decode_steps};
+    return request.bound() <= of.replay->growth.fill;
+  }
 };
 
 // Passes of the same sequences, one block each.
@@ -99,7 +107,7 @@ class PassTimes::Source final : public graph::WorkSource {
     if (decodes.empty()) return;
     for (const auto& replay : times.counts_) {
       draws_.emplace_back(*replay->of.replay, times.input_.run->model, static_cast<int>(decodes.size()),
-                          Stream(kDrawSeed));
+                          Stream(kPassSeed));
     }
     for (replay::Draw& draw : draws_) {
       heads_.emplace_back(draw, times.input_.run->deployment.tensor_parallel);
@@ -151,19 +159,25 @@ class PassTimes::Source final : public graph::WorkSource {
   // The two replays that a sequence lies between, and its counts moved from each.
   void place(const Decoding& d) {
     const auto& all = times_.counts_;
-    std::size_t high = 0;
-    while (high + 1 < all.size() && all[high]->length() < d.known) ++high;
-    const std::size_t low = high > 0 && all[high]->length() > d.known ? high - 1 : high;
+    const policy::Lengths request = request_of(d.known);
+    const bool filling = d.tokens <= setting_.policy->growth(request).fill;
+    // Replays ascend, so that those with a budget to be filled come first.
+    std::size_t first = 0, end = 0;
+    while (end < all.size() && all[end]->filling()) ++end;
+    if (!filling) first = end, end = all.size();
+    if (first == end) first = 0, end = all.size();
+    std::size_t high = first;
+    while (high + 1 < end && all[high]->length() < d.known) ++high;
+    const std::size_t low = high > first && all[high]->length() > d.known ? high - 1 : high;
     const auto length = [&](std::size_t i) { return static_cast<double>(all[i]->length()); };
     const double share =
         low == high ? 0
                     : std::clamp((static_cast<double>(d.known) - length(low)) / (length(high) - length(low)), 0., 1.);
-    const policy::Lengths request = request_of(d.known);
     places_.push_back({low, high, share, {all[low]->of, request, d}, {all[high]->of, request, d}});
   }
 
   std::span<const HeadCounts> counts(int layer) {
-    const auto step = kFirstDraw + static_cast<std::int64_t>(done_);
+    const auto step = kFirstPassDrawn + static_cast<std::int64_t>(done_);
     drawn_.clear();
     for (HeadsOfRank& heads : heads_) drawn_.push_back(heads(layer, step));
     out_.clear();
@@ -181,7 +195,7 @@ class PassTimes::Source final : public graph::WorkSource {
   struct Place {
     std::size_t low = 0, high = 0;
     double share = 0;  // of the high one
-    Moved of_low, of_high;
+    MovedCounts of_low, of_high;
   };
 
   const PassTimes& times_;
@@ -223,6 +237,10 @@ bool PassTimes::covers(std::int64_t known) const {
   return setting_.policy->covers({known, input_.run->workload.decode_tokens});
 }
 
+std::int64_t PassTimes::fill(std::int64_t known) const {
+  return setting_.policy->growth({known, input_.run->workload.decode_tokens}).fill;
+}
+
 const policy::Policy& PassTimes::policy() const { return *setting_.policy; }
 
 // Mean over the passes after the warm-up.
@@ -245,17 +263,17 @@ PassTimes::Timed PassTimes::time(graph::WorkSource& source, std::size_t warmup) 
 
 double PassTimes::pass(const Passes& of) const {
   KVCAST_CHECK(!of.decodes.empty() || !of.chunks.empty());
-  Source source(*this, of, kStatelessWarmup + 1);
+  Source source(*this, of, kPassesDropped + 1);
   if (!source.varies() && of.chunks.empty()) {
-    const Timed timed = time(source, kStatelessWarmup);
+    const Timed timed = time(source, kPassesDropped);
     if (!source.has_notes()) return timed.seconds;
   }
   const auto count = static_cast<int>(of.decodes.size());
-  const int drawn = source.varies() ? std::clamp(kDrawnSteps / count, 1, kMostSteps) : 1;
-  for (const std::size_t warmup : {kStatefulWarmup, kBackloggedWarmup}) {
+  const int drawn = source.varies() ? std::clamp(kDrawnSequences / count, 1, kMostDrawn) : 1;
+  for (const std::size_t warmup : {kStatefulDropped, kBackloggedDropped}) {
     Source several(*this, of, warmup + static_cast<std::size_t>(drawn));
     const Timed timed = time(several, warmup);
-    if (timed.lag <= kBacklog * timed.seconds || warmup == kBackloggedWarmup) return timed.seconds;
+    if (timed.lag <= kLagging * timed.seconds || warmup == kBackloggedDropped) return timed.seconds;
   }
   return 0;
 }

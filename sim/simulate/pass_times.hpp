@@ -56,6 +56,8 @@ class PassTimes {
   const config::Framework& framework() const { return *setting_.framework; }
   // Returns whether a sequence of which so many tokens are read is served as by the uncompressed cache.
   bool covers(std::int64_t known) const;
+  // Tokens up to which such a sequence, if not covered, attends to all that it holds; 0: none.
+  std::int64_t fill(std::int64_t known) const;
 
  private:
   class Source;

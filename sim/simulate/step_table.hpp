@@ -3,15 +3,19 @@
 // A pass takes the time of its rows (products, small kernels, collectives, the host), of attention and the policy's
 // work for the sequences that decode, of attention over each chunk, and of what ends with a prompt: the head's rows,
 // and the policy's work.
-//   decodes alone   N(n) + sum over the classes of A(sequences of the class)
-//   with chunks     B(rows) + head + sum over the classes of D(sequences of the class) + sum of P(chunk) + ends
-// Sequences whose tokens the budget covers are a class of their own, with kernels of their own. A and D are means over
-// the sequences of a table over their number, the tokens that were read before decoding, and those generated since;
-// they have more points where a line between two misses the engine. Kernels wait for the longest sequence, which adds a
-// share that is measured on sequences of spread lengths. B is a table over rows, P one over a chunk and the tokens
-// before it. Points are simulated when they are first needed.
+//   decodes alone   N(n) + A(covered) + A(others)
+//   with chunks     B(rows) + head + D(covered) + D(others) + sum of P(chunk) + ends
+// Sequences are of three classes: those that the budget covers have kernels of their own and take the time of their
+// tokens; those that still fill a budget take it too, but share kernels with those for which the policy selects. A is
+// the mean over n sequences of tables for n equal ones, each over the tokens that were read before decoding and those
+// generated since, with more points where a line between two misses the engine. Between the numbers of sequences that
+// have such tables, one pass of n says how far time grows by steps (`stepped`). Two measured terms are added: kernels
+// wait for their longest sequence (`spread`), and two classes in one pass share what is fixed, or wait while the other
+// computes (`mixed`). D is A times a factor for the chunks' size. B is a table over rows, P one over a chunk and the
+// tokens before it. Points are simulated when they are first needed.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -43,12 +47,17 @@ class StepTable final : public serving::StepTimes {
 
  private:
   // Sequences of a pass are of equal lengths, differ by a token (kernels of unequal lengths), or share the pass with a
-  // small or a large chunk.
-  enum class Company { kEqual, kUnequal, kSmallChunk, kLargeChunk };
-  // Sequences that the budget covers, and others: their grid of lengths.
+  // chunk of one of a few sizes.
+  using Company = int;
+  static constexpr Company kEqual = 0, kUnequal = 1, kFirstChunk = 2, kCompanies = 6;
+  enum ClassId : std::size_t { kCovered, kFilling, kSelecting, kClasses };
+  // Sequences of one kind, and the grid of their lengths.
   struct Class {
+    bool any = false;
+    bool by_tokens = false;  // times follow from all tokens: `known` has one point
     std::int64_t shortest = 1, longest = 1;
-    std::vector<std::int64_t> known;
+    std::vector<std::int64_t> known, generated;
+    std::size_t points() const { return known.size() * generated.size(); }
   };
   // Seconds of all sequences by [known × generated], and the share that spread lengths add.
   struct Grid {
@@ -65,46 +74,59 @@ class StepTable final : public serving::StepTimes {
   };
   struct Key {
     int n = 0;
-    Company company = Company::kEqual;
+    Company company = kEqual;
     std::size_t of = 0;  // class
     auto operator<=>(const Key&) const = default;
   };
+  using Decodes = std::vector<serving::Decoding>;
+  enum class Part { kAll, kShorter, kLonger };  // of the lengths of a class
 
-  double pass(const std::vector<serving::Decoding>& decodes, Company company);
+  void make_classes();
+  std::size_t class_of(const serving::Decoding& d) const;
+  serving::Decoding placed(std::size_t of, const serving::Decoding& d) const;
+  void refine(std::size_t of);
+
+  double pass(const Decodes& decodes, Company company);
   double engine(const Key& key, std::int64_t known, std::int64_t generated);
+  Decodes ladder(std::size_t of, int n, Part part) const;
+  double value(const Grid& grid, std::size_t of, const serving::Decoding& d) const;
   double spread(const Key& key, const Grid& grid);
-  double prompt(const serving::Chunk& chunk, bool without_pairs);
+  void measure(const Key& key, Grid& grid);
+  void measure_with_chunk(const Key& key, Grid& grid);
   const Grid& grid(const Key& key);
   Grid at(const Key& key);
+  double stepped(const Key& key, const Grid& drawn);
   const Row& row(const Key& key);
+  double mixed(ClassId of, int n, int first, Company company);
+  double mixed_at(ClassId of, int n, int first, Company company, Part part);
   std::int64_t chunk_of(Company company, int n) const;
 
   double bare(int n);                             // N
   double rows(std::int64_t rows);                 // B
   double attention(const serving::Chunk& chunk);  // P
   double attention_at(std::int64_t added, std::int64_t cached);
-  double further_chunk();
-  double end_of(std::int64_t known);  // a prompt's end by itself: the head's first row, and the policy's work
+  double prompt(const serving::Chunk& chunk, bool without_pairs);
+  double further_chunk(std::int64_t all);
+  double end_of(const serving::Chunk& chunk);  // a prompt's end by itself: the head's first row, the policy's work
   double head(int rows);
   double with_chunks(int decodes, std::span<const serving::Chunk> chunks);
 
-  // All sequences of a class.
-  serving::StepTime decoding(const Key& key, std::span<const serving::Decoding> decodes);
+  // Sequences of a class among n that share kernels; spreads: they are all of the n.
+  serving::StepTime decoding(const Key& key, bool spreads);
   serving::StepTime decodings(Company company);
-  std::size_t class_of(std::int64_t known) const { return known <= covered_ ? 0 : classes_.size() - 1; }
-  void refine_known(std::size_t of);
-  void refine_generated();
 
   const PassTimes& passes_;
   StepRanges ranges_;
   std::int64_t covered_ = 0;  // the budget covers sequences of up to so many tokens
-  std::vector<Class> classes_;
-  std::vector<std::int64_t> generated_;
-  std::vector<std::vector<serving::Decoding>> by_class_;  // of the pass that is being timed
+  std::int64_t fill_ = 0;     // others attend to all tokens while they have no more than these
+  std::array<Class, kClasses> classes_;
+  std::array<Decodes, kClasses> by_class_;  // of the pass that is being timed
   std::map<Key, Grid> grids_;
   std::map<Key, Row> rows_of_;
-  std::map<std::int64_t, double> bare_, rows_, ends_, heads_;
-  std::map<std::pair<std::int64_t, std::int64_t>, double> attention_;
+  std::map<std::array<int, 5>, double> mixed_;
+  std::map<std::pair<int, std::size_t>, double> stepped_;
+  std::map<std::int64_t, double> bare_, rows_, heads_, further_;
+  std::map<std::pair<std::int64_t, std::int64_t>, double> attention_, ends_;
   double decodes_factor_ = 1, chunks_factor_ = 1;
   std::int64_t simulated_ = 0;
 };

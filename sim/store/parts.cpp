@@ -9,6 +9,7 @@
 #include "graph/op.hpp"
 #include "metrics/attribution.hpp"
 #include "result/metric.hpp"
+#include "serving/summary.hpp"
 #include "store/archive.hpp"
 #include "store/row.hpp"
 

@@ -23,6 +23,9 @@ constexpr double kOpsPerSecond = 1e6;        // lowered, timed, and timed again 
 constexpr double kBytesPerOp = 200;
 // Most operations that a layer has, over all policies and frameworks; in eager frameworks each kernel has two.
 constexpr double kOpsPerLayer = 30;
+// A service: passes of a table, queues that are simulated, and their cost on one core of 2019.
+constexpr double kTablePasses = 1000, kQueueRuns = 9, kSecondsPerRequest = 2e-5, kSecondsPerToken = 1e-8;
+constexpr double kBytesPerRequest = 200;
 constexpr double kMatchReplays = 40;  // that find a budget: twice the logarithm of the range
 
 struct Part {
@@ -35,7 +38,7 @@ double real(std::int64_t n) { return static_cast<double>(n); }
 // A synthetic trace. Traces in files are mapped; they are no part of a request.
 Part needs_of_trace(const config::Run& run, const config::TraceChoice& choice) {
   const config::Model& m = run.model;
-  const double positions = real(run.workload.prompt_tokens) + choice.steps;
+  const double positions = real(lengths_of(run, choice).prompt_tokens) + choice.steps;
   const double window = choice.window > 0 || !choice.file.empty()
                             ? choice.window
                             : trace::read_recipe(trace::find_recipe(choice.recipe, choice.where)).window;
@@ -54,7 +57,7 @@ Part needs_of_trace(const config::Run& run, const config::TraceChoice& choice) {
 
 Part needs_of_replay(const config::Run& run, const config::TraceChoice& choice, double window) {
   const config::Model& m = run.model;
-  const double prompt = real(run.workload.prompt_tokens), d = m.head_dim;
+  const double prompt = real(lengths_of(run, choice).prompt_tokens), d = m.head_dim;
   Part part;
   part.bytes = m.n_q_heads * prompt * (sizeof(double) + sizeof(float)) + 512 * prompt * sizeof(float) +
                static_cast<double>(choice.layers) * choice.steps * m.n_q_heads * sizeof(policy::HeadCounts);
@@ -71,6 +74,20 @@ double chunks_of(std::int64_t prompt, std::int64_t block, std::int64_t chunk) {
   if (block <= 0 || block > prompt) block = prompt;
   if (chunk <= 0 || chunk > block) chunk = block;
   return std::ceil(real(prompt) / real(block)) * std::ceil(real(block) / real(chunk));
+}
+
+// The table of passes, and the queue: as it is, at four ends of intervals, and with other draws.
+Part needs_of_service(const Task& task) {
+  const config::Run& run = task.prepared.run;
+  const RequestLengths& lengths = *task.prepared.requests;
+  const double tokens = lengths.mean_prompt + lengths.mean_outputs;
+  const double requests = kQueueRuns * real(lengths.requests);
+  Part part;
+  part.seconds = kTablePasses * kOpsPerLayer * run.model.layers / kOpsPerSecond +
+                 requests * (kSecondsPerRequest + tokens * kSecondsPerToken);
+  part.bytes = kTablePasses * kBytesPerOp + real(lengths.requests) * kBytesPerRequest;
+  part.what = fmt::format("{} requests, {} times, and a table of passes", lengths.requests, kQueueRuns);
+  return part;
 }
 
 Part needs_of_simulation(const Task& task) {
@@ -121,6 +138,7 @@ Needs needs_of(const Plan& plan, int threads) {
       if (seen.insert(keys.replay).second) replays.add(needs_of_replay(run, choice, choice.window), times);
     }
     simulations.add(needs_of_simulation(task), static_cast<double>(run.traces.size()));
+    if (run.traffic) simulations.add(needs_of_service(task));
   }
   Needs needs;
   const std::pair<double, const Kind*> bytes[] = {

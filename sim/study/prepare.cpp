@@ -233,7 +233,14 @@ std::string files_of_traffic(const config::Traffic& traffic) {
 
 // Reading the requests checks the files of the traffic.
 void Preparer::prepare_requests(const config::Node& config, Prepared& p) {
-  const std::string text = config.find("traffic")->canonical() + fmt::format(" {}", p.run.model.max_context);
+  // Requests are read before the needs of a plan are known.
+  constexpr std::int64_t kMostAsked = 200'000;
+  const config::Node& traffic = *config.find("traffic");
+  if (traffic.where().from_request && p.run.traffic->requests > kMostAsked) {
+    throw UserError(traffic.where(), fmt::format("traffic: at most {} requests are simulated for the planner, not {}",
+                                                 kMostAsked, p.run.traffic->requests));
+  }
+  const std::string text = traffic.canonical() + fmt::format(" {}", p.run.model.max_context);
   const auto [at, fresh] = requests_.try_emplace(text);
   if (fresh) {
     try {

@@ -137,6 +137,13 @@ class ServiceRuns {
     service.kv_capacity_tokens = static_cast<double>(memory_.blocks) * memory_.tokens_of_block;
     service.summary = as_is;
     service.link_busy_share = link_share(result);
+    service.simulated_passes = table_.simulated();
+    if (input_.intervals) add_intervals(result, decodes, chunks);
+    return result;
+  }
+
+ private:
+  void add_intervals(result::Result& result, const Interval& decodes, const Interval& chunks) {
     const result::Result nominal = result;
     std::vector<result::Result> times, pools, draws;
     const auto other = [&](std::vector<result::Result>& to, std::int64_t blocks, double of_decodes, double of_chunks,
@@ -161,12 +168,10 @@ class ServiceRuns {
         result.by_text.push_back({metric.path, interval_of(metric, *middle, times, pools, draws)});
       }
     }
-    if (!draws.empty()) add_sampling(nominal, draws, service);
+    if (!draws.empty()) add_sampling(nominal, draws, *result.service);
     result.service->simulated_passes = table_.simulated();
-    return result;
   }
 
- private:
   // Ends of a time's interval, as factors on it.
   static Interval factors(const result::Result& result, const char* name) {
     const result::Metric& metric = *result::find_metric(name);

@@ -58,6 +58,7 @@ struct ServiceInput {
   RequestLengths lengths;
   simulate::PassInput passes;
   double attended = 0;                    // KV pairs that a head attends to, mean
+  bool intervals = true;                  // serve again at the ends of intervals and with other draws
   RequestLog log;                         // of the nominal run; may be empty
   serving::Observer* observer = nullptr;  // likewise
   Cancel cancel;

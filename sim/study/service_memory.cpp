@@ -97,7 +97,7 @@ Bytes cache_bytes(const config::Run& run, const config::Model& rank, const servi
     case serving::Engine::kVllmV0:
       return vllm_bytes(rank, rules, total, share);
     case serving::Engine::kSglang: {
-      // What is free after the weights, less the part that the share leaves.
+      // The memory after the weights, less the part that the share leaves to others.
       const double bytes = share * total - weights - gpu.hbm_reserved;
       return {bytes, bytes - 0.02 * total, bytes + 0.02 * total};
     }

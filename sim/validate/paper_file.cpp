@@ -6,6 +6,7 @@
 
 #include "config/section.hpp"
 #include "result/metric.hpp"
+#include "validate/laid_over.hpp"
 #include "validate/papers.hpp"
 
 namespace kvcast::validate {
@@ -13,16 +14,6 @@ namespace {
 
 using config::Node;
 using config::Section;
-
-// Merges `over` into `base`, maps key by key; but a policy replaces the one in `base`, which has other parameters.
-Node laid_over(const Node& base, const Node& over) {
-  Node all = base;
-  for (const auto& [key, value] : over.entries()) {
-    const bool merged = key != "policy" && value.kind() == Node::Kind::kMap && all.find(key) != nullptr;
-    all = all.with(key, merged ? laid_over(*all.find(key), value) : value);
-  }
-  return all;
-}
 
 class RunTable {
  public:

@@ -312,3 +312,38 @@ TEST_CASE("validate accuracy can repeat predictions without a part of the trace 
   CHECK_THAT(unknown.err, Contains("no ablation \"no-decoy\"") && Contains("no-decoys"));
   CHECK(kvcast::test::kvcast({"validate", "kernels", "--ablation", "all"}).code == 2);
 }
+
+TEST_CASE("validate serving serves load points and compares them with a static batch") {
+  const Scratch scratch;
+  const std::string folder = scratch / "points";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/a.yaml")
+      << "campaign: Example\nsource: nobody\nrows: 2\npoint_count: 2\nleft_out_count: 0\n"
+         "defaults: {policy: full, model: llama-3.2-1b, hardware: h100-sxm, framework: vllm-0.11}\n"
+         "groups:\n  - name: loop\n    chosen_knowing: false\n    config: {traffic: {output_tokens: 20}}\n"
+         "    spread: 0.1\n    skip_first_wave: true\n    requests_per_client: 4\n"
+         "    set: [traffic.prompt_tokens, traffic.concurrency]\n    measured: [tpot_ms.p50]\n"
+         "    compare: [tpot_ms.p50]\n    points:\n      - [X1, 500, 4, 2]\n      - [X2, 600, 8, 1000]\n";
+  std::ofstream(folder + "/first_errors.csv") << "id,metric,predicted,measured\nX1,tpot_ms.p50,3,2\n";
+  const std::string first = scratch / "now.csv";
+  const Output o = kvcast::test::kvcast({"validate", "serving", "--claims", folder, "--first", first, "--json"});
+  INFO(o.err);
+  CHECK(o.code == 1);  // 1000 ms a token are far off, and so are the budgets
+  const json suite = json::parse(o.out)["suites"][0];
+  REQUIRE(suite["cases"].size() == 2);
+  CHECK(suite["cases"][0]["predicted"].get<double>() > 0);
+  CHECK(suite["cases"][0]["baseline"].get<double>() > 0);
+  CHECK(suite["cases"][0]["low"].get<double>() < suite["cases"][0]["predicted"].get<double>());
+  const json& line = suite["detail"]["lines"][0];
+  CHECK(line["now"]["n"] == 2);
+  CHECK(line["first"]["n"] == 1);
+  CHECK(line["first"]["median"].get<double>() == Approx(0.5));
+  std::ifstream in(first);
+  std::string header;
+  std::getline(in, header);
+  CHECK(header == "id,metric,predicted,measured");
+  std::ofstream(folder + "/b.yaml") << "campaign: Bad\n";
+  const Output refused = kvcast::test::kvcast({"validate", "serving", "--claims", folder});
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Contains("b.yaml"));
+}

@@ -138,6 +138,14 @@ class AbuseCase(unittest.TestCase):
                     continue
                 self.assertNotIn('root:', self.refused('/api/run', text))
 
+    def test_traffic_names_no_files_and_has_a_limited_number_of_requests(self):
+        base = '\n'.join(line for line in RUN.splitlines() if not line.startswith('workload')) + '\n'
+        for name in ('/etc/passwd', '../../secret.yaml', '/dev/zero'):
+            self.refused('/api/run', base + f'traffic: {{file: {json.dumps(name)}}}\n')
+            self.refused('/api/run', base + f'traffic: {{rate: 1, prompt_tokens: {{file: {json.dumps(name)}}}}}\n')
+        self.assertIn('requests', self.refused('/api/run', base + 'traffic: {rate: 1000, requests: 900000000}\n'))
+        self.assertIn('takes about', self.refused('/api/run', base + 'traffic: {rate: 1000, requests: 200000, prompt_tokens: 100000, output_tokens: 20000}\n'))
+
     def test_sweeps_and_plans_name_no_more_than_runs(self):
         base = '\n'.join(line for line in RUN.splitlines() if not line.startswith(('policy', 'hardware'))) + '\nhardware: h100-sxm\npolicy: full\n'
         for name in ('../../secret', 'configs/hardware/linked.yaml', 'linked', 'pipe'):

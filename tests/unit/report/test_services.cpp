@@ -1,4 +1,4 @@
-// The parts of a report about runs with traffic: loads, states, capacities, runs over time.
+// Numbers that a report has of runs with traffic: loads, states, capacities, runs over time.
 #include "report/services.hpp"
 
 #include <catch2/catch.hpp>

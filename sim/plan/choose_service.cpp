@@ -1,0 +1,178 @@
+// `choose` for a run with traffic: each setting at its own capacity, the cheapest or the one that serves most first.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "config/section.hpp"
+#include "plan/capacity.hpp"
+#include "plan/findings.hpp"
+#include "plan/key.hpp"
+#include "plan/question.hpp"
+#include "plan/setting_text.hpp"
+
+namespace kvcast::plan {
+namespace {
+
+using config::Node;
+using nlohmann::json;
+
+constexpr double kHourSeconds = 3600, kMillion = 1e6;
+
+struct Served {
+  Node run;
+  KeyValues values;
+  std::optional<double> price_per_s;  // of all its GPUs
+  double gpus = 1, outputs = 1;       // tokens of a request, mean
+  Capacity capacity;
+
+  // Per million output tokens at a capacity; requests a second and GPU without a price, as a number to be small.
+  double merit(double rate) const {
+    if (rate <= 0) return std::numeric_limits<double>::infinity();
+    return price_per_s ? *price_per_s / (rate * outputs) * kMillion : gpus / rate;
+  }
+  double value() const { return merit(capacity.rate); }
+};
+
+// Ranges of what is compared overlap, or the values differ by a per cent at most.
+bool ties(const Served& best, const Served& other) {
+  const bool overlap = other.merit(other.capacity.high) <= best.merit(best.capacity.rate) &&
+                       best.merit(best.capacity.low) >= other.merit(other.capacity.rate);
+  return overlap || other.value() <= 1.01 * best.value();
+}
+
+class ChooseService final : public Question {
+ public:
+  ChooseService(const Node& run, const Node& map) {
+    config::Section section(map, "choose");
+    const auto targets = section.optional_node("targets"), prices = section.optional_node("price_per_hour");
+    const Node lists = map.without({"targets", "price_per_hour"});
+    if (lists.entries().empty())
+      throw UserError(map.where(), "choose: no lists to choose from, such as policy: [full, quest]");
+    for (const config::SweepPoint& p : points_of(run, lists)) {
+      Served& s = served_.emplace_back();
+      s.run = prices ? p.config.with("price_per_hour", *prices) : p.config;
+      s.values = name_budget(p.values, p.config);
+      check_run(s.run);
+      const config::Run read = config::read_run(s.run);
+      if (!read.traffic || read.traffic->arrivals != config::Traffic::Arrivals::kRate) {
+        throw UserError(map.where(), "choose: the capacity of a service needs `traffic.rate`");
+      }
+      s.gpus = read.deployment.gpus();
+      if (read.price_per_hour) s.price_per_s = *read.price_per_hour * s.gpus / kHourSeconds;
+    }
+    targets_ = service_targets(served_.front().run, targets ? read_targets_of(run, *targets) : std::vector<Target>{});
+    priced_ = std::ranges::all_of(served_, [](const Served& s) { return s.price_per_s.has_value(); });
+    if (priced_) return;
+    for (Served& s : served_) s.price_per_s.reset();
+  }
+
+  bool needs_scores() const override { return plan::needs_scores(targets_); }
+
+  Answer answer(Experiments& experiments) const override {
+    std::vector<Served> all = served_;
+    for (Served& s : all) {
+      s.capacity = find_capacity(s.run, targets_, experiments);
+      s.outputs = std::max<double>(1, static_cast<double>(s.capacity.result->subject.decode_tokens));
+    }
+    std::ranges::stable_sort(all, {}, [](const Served& s) { return s.value(); });
+    Answer out;
+    out.kind = "choose";
+    out.question =
+        fmt::format("Which of {} settings {} of what it serves with {}, each at its own capacity?", all.size(),
+                    priced_ ? "costs least per output token" : "serves most requests a GPU", target_text(targets_));
+    out.data = {{"grid", all.size()},
+                {"objective", priced_ ? "cheapest" : "fastest"},
+                {"metric", priced_ ? "serving.cost_per_million_output_tokens" : "serving.requests_per_s"},
+                {"best", json::array()},
+                {"front", json::array()},
+                {"settings", json::array()}};
+    for (const Served& s : all) out.data["settings"].push_back(entry(s));
+    const Served& best = all.front();
+    if (best.capacity.rate <= 0) {
+      out.text = "None of the settings meets the targets at any rate that was tried.";
+      for (const Served& s : all) out.details.push_back(line(s));
+      return out;
+    }
+    std::vector<std::string> tied;
+    for (const Served& s : all) {
+      if (&s != &best && (s.capacity.rate <= 0 || !ties(best, s))) continue;
+      out.data["best"].push_back(entry(s));
+      if (&s != &best) tied.push_back(label_of(s.values));
+    }
+    out.text =
+        fmt::format("{}{}.", line(best), tied.empty() ? "" : fmt::format("; ties with it: {}", fmt::join(tied, "; ")));
+    for (std::size_t i = 1; i < all.size(); ++i) {
+      out.details.push_back(line(all[i]) + compared(best, all[i]) + ".");
+    }
+    out.details.push_back(fmt::format("Grounds: {}.", grounds_of(*best.capacity.result)));
+    return out;
+  }
+
+ private:
+  std::string price_text(const Served& s, double rate) const {
+    return priced_ ? fmt::format("{:.3g} per million output tokens", s.merit(rate))
+                   : fmt::format("{:.3g} requests/s a GPU", 1 / s.merit(rate));
+  }
+
+  std::string line(const Served& s) const {
+    const Capacity& c = s.capacity;
+    if (c.rate <= 0) {
+      const auto miss = missed(*c.result, targets_);
+      return fmt::format("{}: none; {}", label_of(s.values),
+                         c.result->status == result::Status::kFailed ? c.result->error
+                         : miss                                      ? "misses " + *miss
+                                                                     : "the queue grows at every rate that was tried");
+    }
+    std::string text = fmt::format("{}: {:.3g} requests/s ({:.3g} to {:.3g}), {}", label_of(s.values), c.rate, c.low,
+                                   c.high, price_text(s, c.rate));
+    if (c.max_num_seqs > 0) text += fmt::format(", at most {} sequences at a time", c.max_num_seqs);
+    if (const auto ttft = result::value(*c.result, *result::find_metric("serving.ttft_s.p99"))) {
+      text += fmt::format("; there TTFT p99 {}, TPOT p99 {}", format_seconds(*ttft),
+                          format_seconds(*result::value(*c.result, *result::find_metric("serving.tpot_s.p99"))));
+    }
+    if (const auto score = result::value(*c.result, *result::find_metric("score")))
+      text += fmt::format(", score {:.1f} %", 100 * *score);
+    if (c.miss) text += fmt::format("; a higher rate misses {}", *c.miss);
+    return text;
+  }
+
+  std::string compared(const Served& best, const Served& other) const {
+    if (other.capacity.rate <= 0) return "";
+    return fmt::format("; {:.2f} times {}", priced_ ? other.value() / best.value() : best.value() / other.value(),
+                       priced_ ? "the cost of the best" : "what the best serves");
+  }
+
+  json entry(const Served& s) const {
+    const Capacity& c = s.capacity;
+    json config = json::object(), metrics = json::object();
+    for (const auto& [key, value] : s.values) config[key] = value;
+    for (const char* path : {"serving.requests_per_s", "serving.output_tokens_per_s", "serving.ttft_s.p99",
+                             "serving.tpot_s.p99", "serving.slo_share", "serving.cost_per_million_output_tokens",
+                             "serving.running.mean", "memory.hbm_peak_bytes", "score"}) {
+      if (const auto v = result::value(*c.result, *result::find_metric(path))) metrics[path] = *v;
+    }
+    json out = {{"config", config},
+                {"metrics", metrics},
+                {"capacity_per_s", c.rate},
+                {"interval", {c.low, c.high}},
+                {"fit", result::fit_name(result::fit_of(*c.result))},
+                {"binding_resource", c.miss ? json(*c.miss) : json()}};
+    if (priced_ && c.rate > 0) out["cost_per_million_output_tokens"] = s.value();
+    if (c.max_num_seqs > 0) out["config"]["scheduler.max_num_seqs"] = std::to_string(c.max_num_seqs);
+    return out;
+  }
+
+  std::vector<Served> served_;
+  std::vector<Target> targets_;
+  bool priced_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Question> make_choose_service(const Node& run, const Node& map) {
+  return std::make_unique<ChooseService>(run, map);
+}
+
+}  // namespace kvcast::plan

@@ -1,0 +1,139 @@
+// Runs with traffic: lengths, rules, memory, and results that a static batch and arithmetic give as well.
+#include "study/service.hpp"
+
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+
+#include "result/metric.hpp"
+#include "study/study.hpp"
+
+namespace kvcast::study {
+namespace {
+
+result::Result result_of(const std::string& text) {
+  StudyOptions options;
+  std::vector<result::Result> results = run_all({{config::parse_yaml(text, "test"), {}, {}}}, options);
+  return results.front();
+}
+
+double number(const result::Result& r, const char* path) {
+  const auto value = result::value(r, *result::find_metric(path));
+  REQUIRE(value);
+  return *value;
+}
+
+const std::string kSmall = "model: llama-3.2-1b\nhardware: l40s\ntrace: {recipe: needle, layers: 1, steps: 4}\n";
+
+std::string service(const std::string& policy, const std::string& traffic, const std::string& more = "") {
+  return kSmall + fmt::format("policy: {}\ntraffic: {{{}}}\n", policy, traffic) + more;
+}
+
+config::Run run_of(const std::string& text) { return config::read_run(config::parse_yaml(text, "test")); }
+
+TEST_CASE("lengths of requests are read once, and those beyond the model's context are left out") {
+  const config::Run run = run_of(service("full", "rate: 1, requests: 300, prompt_tokens: {low: 100, high: 900}"));
+  const RequestLengths all = request_lengths(*run.traffic, 100'000);
+  CHECK(all.requests == 300);
+  CHECK((all.shortest >= 100 && all.longest <= 900 && all.shortest < all.longest));
+  CHECK(all.mean_prompt == Approx(500).margin(50));  // standard error 800 / sqrt(12 · 300) = 13
+  CHECK(all.most_outputs == 256);
+  const RequestLengths short_ones = request_lengths(*run.traffic, 256 + 500);
+  CHECK(short_ones.requests < 200);
+  CHECK(short_ones.longest <= 500);
+  CHECK_THROWS_AS(request_lengths(*run.traffic, 256 + 99), UserError);
+}
+
+TEST_CASE("a framework's release states the scheduler, and a run changes single rules") {
+  const std::string traffic = "traffic: {rate: 1}\n", model = "model: llama-3.1-8b\npolicy: full\n";
+  const auto rules = [&](const std::string& rest) { return service_rules(run_of(model + traffic + rest)); };
+  const serving::Rules newest = rules("hardware: h100-sxm\nframework: vllm\n");
+  CHECK(newest.engine == serving::Engine::kVllmV1);
+  CHECK((newest.full_prompt_gate && newest.in_flight == 2 && newest.prefix_caching));
+  CHECK((newest.max_num_seqs == 1024 && newest.max_num_batched_tokens == 8192));
+  CHECK_FALSE(rules("hardware: h100-sxm\nframework: vllm-0.16\n").full_prompt_gate);
+  CHECK(rules("hardware: rtx-4090\nframework: vllm\n").max_num_seqs == 256);
+  const serving::Rules older = rules("hardware: rtx-4090\nframework: vllm-0.10\nscheduler: {max_num_seqs: 32}\n");
+  CHECK((older.in_flight == 1 && older.max_num_seqs == 32 && older.max_num_batched_tokens == 2048));
+  CHECK(rules("hardware: h100-sxm\nframework: sglang\n").engine == serving::Engine::kSglang);
+  CHECK(rules("hardware: h100-sxm\nframework: trtllm\n").block == 32);
+  CHECK_THROWS_AS(rules("hardware: h100-sxm\nframework: trtllm\nscheduler: {watermark: 0.1}\n"), UserError);
+  CHECK_THROWS_AS(run_of(model + "hardware: l40s\nworkload: {batch: 2}\n" + traffic), UserError);
+  CHECK_THROWS_AS(run_of(model + "hardware: l40s\nscheduler: {block: 16}\n"), UserError);
+}
+
+TEST_CASE("the pool is the one that vLLM reports, and policies hold what they keep") {
+  // LLMServingSim, bench/examples: 2588 blocks of 16 tokens on an RTX 4090.
+  const config::Run run =
+      run_of("model: llama-3.1-8b\nhardware: rtx-4090\nframework: vllm\npolicy: full\ntraffic: {rate: 1}\n");
+  const Prepared full = prepare(run.source);
+  const auto keeps_all = make_policy(full);
+  const ServiceMemory memory = service_memory(full.run, *keeps_all, service_rules(full.run), 0);
+  CHECK(static_cast<double>(memory.blocks) == Approx(2588).epsilon(0.02));
+  CHECK((memory.low < memory.blocks && memory.blocks < memory.high));
+  CHECK(memory.footprint->keeps_all());
+  CHECK(memory.footprint->reading(1000) == 63);  // 62.5 blocks
+  const Prepared evicts =
+      prepare(run.source.with("policy", config::parse_yaml("{name: snapkv, budget: 2048}", "test")));
+  const auto drops = make_policy(evicts);
+  const ServiceMemory small = service_memory(evicts.run, *drops, service_rules(evicts.run), 0);
+  CHECK_FALSE(small.footprint->keeps_all());
+  CHECK(small.footprint->reading(8192) == 512);         // the whole prompt
+  CHECK(small.footprint->decoding(8192, 8192) == 128);  // 2048 tokens
+  CHECK(small.footprint->decoding(8192, 8192 + 160) == 138);
+  CHECK(small.footprint->decoding(1024, 1024) == 64);  // the budget covers it
+}
+
+TEST_CASE("a static batch of requests that are there at once takes the times of the same workload") {
+  const result::Result batch =
+      result_of(kSmall + "policy: full\nworkload: {prompt_tokens: 3000, decode_tokens: 64, batch: 4}\n");
+  const result::Result served =
+      result_of(service("full", "rate: all, requests: 4, prompt_tokens: 3000, output_tokens: 64",
+                        "scheduler: {kind: static, max_num_seqs: 4}\n"));
+  CHECK(number(served, "serving.ttft_s.p99") == Approx(number(batch, "prefill.ttft_s")).epsilon(0.02));
+  CHECK(number(served, "serving.tpot_s.p50") == Approx(number(batch, "decode.tpot_s.mean")).epsilon(0.005));
+  CHECK(number(served, "serving.e2e_s.mean") == Approx(number(batch, "request.latency_s")).epsilon(0.01));
+}
+
+TEST_CASE("a service tells whether its queue grows, and how far its numbers can be trusted") {
+  const std::string lengths = ", requests: 200, prompt_tokens: 2000, output_tokens: 100, slo: {ttft: 1 s, tpot: 50 ms}";
+  const result::Result calm = result_of(service("full", "rate: 1" + lengths));
+  REQUIRE(calm.service);
+  CHECK(calm.service->summary.state == serving::State::kStable);
+  CHECK(number(calm, "serving.slo_share") == 1);
+  CHECK(number(calm, "serving.completed") == 200);
+  // Alone, a request is read in one pass; its tokens wait for the chunks of at most a few others.
+  const result::Result alone =
+      result_of(kSmall + "policy: full\nworkload: {prompt_tokens: 2000, decode_tokens: 100}\n");
+  CHECK(number(calm, "serving.ttft_s.p50") == Approx(number(alone, "prefill.ttft_s")).epsilon(0.15));
+  CHECK(number(calm, "serving.tpot_s.p50") >= 0.98 * number(alone, "decode.tpot_s.mean"));
+  const result::Result busy = result_of(service("full", "rate: 100" + lengths));
+  CHECK(busy.service->summary.state == serving::State::kSaturated);
+  CHECK(number(busy, "serving.slo_share") < 0.5);
+  CHECK(number(busy, "serving.requests_per_s") < 100);
+  // Little's law: requests in the service are the rate times their time in it.
+  CHECK(number(busy, "serving.running.mean") + number(busy, "serving.waiting.mean") ==
+        Approx(number(busy, "serving.requests_per_s") * number(busy, "serving.e2e_s.mean")).epsilon(0.03));
+  for (const result::Metric& metric : result::all_metrics()) {
+    if (metric.basis != result::Basis::kServing) continue;
+    const auto value = result::value(busy, metric);
+    const auto range = result::interval(busy, metric);
+    if (!value || !range) continue;
+    INFO(metric.path);
+    CHECK((range->low <= *value && *value <= range->high));
+  }
+  CHECK(busy.service->sampling_error > 0);
+  CHECK_FALSE(result::value(busy, *result::find_metric("request.latency_s")));
+}
+
+TEST_CASE("a policy that evicts serves more requests than its memory allows full KV") {
+  const std::string traffic = "rate: all, requests: 64, prompt_tokens: 8000, output_tokens: 200";
+  const std::string tight = "scheduler: {memory_utilization: 30 %}\nframework: vllm\n";
+  const result::Result full = result_of(service("full", traffic, tight));
+  const result::Result few = result_of(service("{name: snapkv, budget: 512}", traffic, tight));
+  CHECK(number(few, "serving.running.max") > 1.2 * number(full, "serving.running.max"));
+  CHECK(number(few, "serving.duration_s") < number(full, "serving.duration_s"));
+}
+
+}  // namespace
+}  // namespace kvcast::study
