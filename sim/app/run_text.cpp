@@ -128,7 +128,8 @@ void print_traces(const config::Run& run) {
     const std::string extent =
         trace.file.empty() ? fmt::format(", {} of {} layers, {} steps", trace.layers, run.model.layers, trace.steps)
                            : "";
-    fmt::print("{:<9} {}{}\n", heading, study::trace_name(trace), extent);
+    const std::string length = trace.prompt_tokens > 0 ? fmt::format(", {} tokens", trace.prompt_tokens) : "";
+    fmt::print("{:<9} {}{}{}\n", heading, study::trace_name(trace), extent, length);
     heading = "";
   }
   fmt::print("\n");

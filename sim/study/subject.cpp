@@ -92,7 +92,10 @@ const config::TraceChoice* common_extent(const std::vector<config::TraceChoice>&
 std::string names_of(const std::vector<config::TraceChoice>& traces) {
   const bool extent = common_extent(traces) == nullptr;
   std::vector<std::string> names;
-  for (const config::TraceChoice& t : traces) names.push_back(short_name(t, extent));
+  for (const config::TraceChoice& t : traces) {
+    const std::string name = short_name(t, extent);  // the same at each length that a service replays
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
