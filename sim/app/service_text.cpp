@@ -60,13 +60,13 @@ std::string certainty(const Result& r) {
   return text;
 }
 
-const char* state_text(serving::State state) {
+const char* state_text(serving::Trend state) {
   switch (state) {
-    case serving::State::kSaturated:
+    case serving::Trend::kSaturated:
       return "saturated: the queue grows as long as requests arrive, and times depend on how many do";
-    case serving::State::kUndecided:
+    case serving::Trend::kUndecided:
       return "undecided whether the queue grows: more requests would tell";
-    case serving::State::kStable:
+    case serving::Trend::kStable:
       break;
   }
   return "stable";

@@ -56,7 +56,7 @@ class RateLine {
   bool meets(double rate, Reading reading) {
     const ResultPtr r = result(rate);
     // Times of a growing queue are those of the requests that were drawn, whatever the limit.
-    const bool grows = r->service && r->service->summary.state == serving::State::kSaturated;
+    const bool grows = r->service && r->service->summary.state == serving::Trend::kSaturated;
     return r->status == result::Status::kOk && !grows && !missed(*r, targets_, reading);
   }
 

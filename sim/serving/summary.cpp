@@ -47,12 +47,12 @@ double Distribution::quantile(double share) const {
   return 0;
 }
 
-std::string_view state_name(State state) { return kStates[static_cast<std::size_t>(state)]; }
+std::string_view state_name(Trend state) { return kStates[static_cast<std::size_t>(state)]; }
 
-std::optional<State> state_of(std::string_view name) {
+std::optional<Trend> state_of(std::string_view name) {
   const auto found = std::ranges::find(kStates, name);
   if (found == kStates.end()) return {};
-  return static_cast<State>(found - kStates.begin());
+  return static_cast<Trend>(found - kStates.begin());
 }
 
 bool Recorder::holds(double ttft, std::optional<double> tpot, double e2e) const {
@@ -138,11 +138,11 @@ void Recorder::add_moments(const Run& run, Picoseconds end) {
 void Recorder::preempted(const traffic::Request&, Picoseconds) { ++preemptions_; }
 
 // Waits of requests by the third of the time in which they arrived.
-State Recorder::state() const {
-  if (setting_.self_limiting) return State::kStable;
+Trend Recorder::state() const {
+  if (setting_.self_limiting) return Trend::kStable;
   const double service = completed_ > 0 ? service_ / static_cast<double>(completed_) : 0;
-  if (waits_.empty()) return State::kUndecided;
-  if (last_arrival_ <= first_) return queue_.mean() > kNoticeable * service ? State::kSaturated : State::kStable;
+  if (waits_.empty()) return Trend::kUndecided;
+  if (last_arrival_ <= first_) return queue_.mean() > kNoticeable * service ? Trend::kSaturated : Trend::kStable;
   std::array<double, 3> sum{}, number{};
   const double span = seconds_between(first_, last_arrival_);
   for (const Wait& wait : waits_) {
@@ -150,10 +150,10 @@ State Recorder::state() const {
     sum[third] += wait.seconds, ++number[third];
   }
   for (std::size_t i = 0; i < 3; ++i) sum[i] /= std::max(1.0, number[i]);
-  if (sum[2] <= kNoticeable * service) return State::kStable;
-  if (sum[2] > kGrows * sum[1] && sum[1] > kGrows * sum[0]) return State::kSaturated;
-  if (static_cast<std::size_t>(completed_) < kFewRequests) return State::kUndecided;
-  return sum[2] <= kSteady * std::max(sum[0], sum[1]) ? State::kStable : State::kUndecided;
+  if (sum[2] <= kNoticeable * service) return Trend::kStable;
+  if (sum[2] > kGrows * sum[1] && sum[1] > kGrows * sum[0]) return Trend::kSaturated;
+  if (static_cast<std::size_t>(completed_) < kFewRequests) return Trend::kUndecided;
+  return sum[2] <= kSteady * std::max(sum[0], sum[1]) ? Trend::kStable : Trend::kUndecided;
 }
 
 Summary Recorder::summary() const {

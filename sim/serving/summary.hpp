@@ -34,9 +34,9 @@ struct Times {
 
 // Stable: the queue does not grow. Saturated: it grows while requests arrive, so that times depend on how long one
 // looks. Undecided: too few requests to tell.
-enum class State { kStable, kSaturated, kUndecided };
-std::string_view state_name(State state);  // "stable", …
-std::optional<State> state_of(std::string_view name);
+enum class Trend { kStable, kSaturated, kUndecided };
+std::string_view state_name(Trend state);  // "stable", …
+std::optional<Trend> state_of(std::string_view name);
 
 // A moment of the service.
 struct Moment {
@@ -54,7 +54,7 @@ struct Summary {
   double running_mean = 0, running_max = 0, waiting_mean = 0, waiting_max = 0;  // over time
   double kv_used_mean = 0, kv_used_max = 0;                                     // shares of the pool
   double busy_share = 0;                                                        // of the duration in passes
-  State state = State::kUndecided;
+  Trend state = Trend::kUndecided;
   std::vector<Moment> moments;                 // some hundreds, evenly over the duration
   std::vector<double> ttft_curve, tpot_curve;  // quantiles 0, 0.01, … 1; seconds
 };
@@ -76,7 +76,7 @@ class Recorder final : public Observer {
 
  private:
   void add_moments(const Run& run, Picoseconds end);
-  State state() const;
+  Trend state() const;
   bool holds(double ttft, std::optional<double> tpot, double e2e) const;
 
   Setting setting_;

@@ -177,8 +177,8 @@ static void members(Io& io, Moment& m) {
   io("preemptions", m.preemptions);
 }
 
-static nlohmann::json value_json(State state) { return state_name(state); }
-static void read_value(const nlohmann::json& json, State& state) {
+static nlohmann::json value_json(Trend state) { return state_name(state); }
+static void read_value(const nlohmann::json& json, Trend& state) {
   std::string text;
   store::read_value(json, text);
   const auto known = state_of(text);

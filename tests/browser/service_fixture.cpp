@@ -12,7 +12,7 @@
 namespace {
 
 using kvcast::result::Result;
-using kvcast::serving::State;
+using kvcast::serving::Trend;
 using kvcast::store::Store;
 
 struct Server {

@@ -10,7 +10,7 @@ using report::ServiceTables;
 using result::Result;
 using result::Setting;
 
-Result service_at(double rate, double within, serving::State state = serving::State::kStable) {
+Result service_at(double rate, double within, serving::Trend state = serving::Trend::kStable) {
   Result r;
   r.status = result::Status::kOk;
   r.subject.policy = "full";
@@ -44,7 +44,7 @@ TEST_CASE("the capacity is the largest load with 99 % of requests within the SLO
   // Between 1 and 2.
   add("between", 0, service_at(0.5, 1)), add("between", 1, service_at(1, 0.99)),
       add("between", 2, service_at(2, 0.989));
-  add("none", 3, service_at(0.5, 0.98)), add("none", 4, service_at(1, 0.3, serving::State::kSaturated));
+  add("none", 3, service_at(0.5, 0.98)), add("none", 4, service_at(1, 0.3, serving::Trend::kSaturated));
   add("all", 5, service_at(0.5, 1)), add("all", 6, service_at(4, 1));
   // A load that fails below one that passes does not end the range.
   add("gap", 7, service_at(1, 0.9)), add("gap", 8, service_at(2, 0.995)), add("gap", 9, service_at(4, 0.1));
@@ -91,7 +91,7 @@ TEST_CASE("runs without an SLO have no capacity, but times and moments") {
 TEST_CASE("an experiment's row has its load, its state and its SLO") {
   report::Table table;
   table.begin_row();
-  report::set_service(table, service_at(2, 0.5, serving::State::kSaturated));
+  report::set_service(table, service_at(2, 0.5, serving::Trend::kSaturated));
   CHECK(table.objects()[0] ==
         nlohmann::json::parse(R"({"load": 2, "load_unit": "requests/s", "state": "saturated", "slo_ttft": 2})"));
   table.begin_row();

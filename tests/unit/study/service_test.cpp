@@ -99,7 +99,7 @@ TEST_CASE("a service tells whether its queue grows, and how far its numbers can 
   const std::string lengths = ", requests: 200, prompt_tokens: 2000, output_tokens: 100, slo: {ttft: 1 s, tpot: 50 ms}";
   const result::Result calm = result_of(service("full", "rate: 1" + lengths));
   REQUIRE(calm.service);
-  CHECK(calm.service->summary.state == serving::State::kStable);
+  CHECK(calm.service->summary.state == serving::Trend::kStable);
   CHECK(number(calm, "serving.slo_share") == 1);
   CHECK(number(calm, "serving.completed") == 200);
   // Alone, a request is read in one pass; its tokens wait for the chunks of at most a few others.
@@ -108,7 +108,7 @@ TEST_CASE("a service tells whether its queue grows, and how far its numbers can 
   CHECK(number(calm, "serving.ttft_s.p50") == Approx(number(alone, "prefill.ttft_s")).epsilon(0.15));
   CHECK(number(calm, "serving.tpot_s.p50") >= 0.98 * number(alone, "decode.tpot_s.mean"));
   const result::Result busy = result_of(service("full", "rate: 100" + lengths));
-  CHECK(busy.service->summary.state == serving::State::kSaturated);
+  CHECK(busy.service->summary.state == serving::Trend::kSaturated);
   CHECK(number(busy, "serving.slo_share") < 0.5);
   CHECK(number(busy, "serving.requests_per_s") < 100);
   // Little's law: requests in the service are the rate times their time in it.
