@@ -135,14 +135,14 @@ void add_memory_of_service(std::vector<Metric>& rows) {
 }
 
 template <auto Member>
-std::optional<double> cost_of_million(const Result& r, int) {
+std::optional<double> cost_of_served(const Result& r, int) {
   if (!r.service) return {};
   const std::optional<double> rate = r.service->summary.*Member;
   constexpr double kMillion = 1e6;
   return rate && *rate > 0 ? price_of(r, kMillion / *rate) : std::nullopt;
 }
 std::optional<double> served(const Result& r, int which) {
-  return cost_of_million<&serving::Summary::good_tokens_per_s>(r, which);
+  return cost_of_served<&serving::Summary::good_tokens_per_s>(r, which);
 }
 std::optional<double> all_served(const Result& r, int) {
   constexpr double kMillion = 1e6;
