@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kTolerance = 0.15;
+constexpr double kLoadTolerance = 0.15;
 // Targets in percent: TPOT and throughput of a campaign, means of a replayed trace, blocks of its cache.
 constexpr double kMedian = 8, kP90 = 25, kTraceTpot = 5, kTraceE2e = 8, kBlocks = 2;
 constexpr double kRankOrder = 0.98;
@@ -65,7 +65,7 @@ Case case_of(const ServedPoint& p, const std::string& name) {
   c.group = fmt::format("{}, {}{}", p.point.campaign, kind_of_number(name),
                         p.point.chosen_knowing ? ", known beforehand" : "");
   c.quantity = p.point.group, c.unit = unit_of(name), c.source = p.point.source;
-  c.chosen_knowing = p.point.chosen_knowing, c.tolerance = kTolerance;
+  c.chosen_knowing = p.point.chosen_knowing, c.tolerance = kLoadTolerance;
   c.expected = p.point.measured.at(name);
   c.predicted = predicted_number(p, name);
   if (!c.predicted) {

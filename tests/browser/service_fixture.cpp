@@ -26,7 +26,7 @@ constexpr double kSlo = 2;
 kvcast::serving::Summary summary_of(double load, double rate) {
   kvcast::serving::Summary s;
   const bool saturated = load >= 1;
-  s.state = saturated ? State::kSaturated : State::kStable;
+  s.state = saturated ? Trend::kSaturated : Trend::kStable;
   const double median = saturated ? 20 * load : 0.1 / (1 - load);
   s.ttft = {1.2 * median, median, 2 * median, saturated ? 60 * load : 4 * median};
   s.tpot = {0.02, 0.02 + 0.01 * load, 0.025, 0.03 + 0.01 * load};

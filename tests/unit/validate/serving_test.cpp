@@ -52,7 +52,7 @@ std::string refusal(const Folder& folder, const std::string& text) {
   return "";
 }
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
+std::string with_change(std::string text, const std::string& from, const std::string& to) {
   return text.replace(text.find(from), from.size(), to);
 }
 
@@ -82,15 +82,15 @@ TEST_CASE("a load point is a run: defaults, the group's keys and its own, with l
 TEST_CASE("a mistake in a file of load points is located") {
   const Folder folder;
   const std::string whole = kHead + kGroup + kPoints;
-  CHECK_THAT(refusal(folder, replaced(whole, "12, 5]", "5]")),
+  CHECK_THAT(refusal(folder, with_change(whole, "12, 5]", "5]")),
              Contains("bad.yaml:21:") && Contains("id and 5 numbers"));
-  CHECK_THAT(refusal(folder, replaced(whole, "12, 5]", "12, -5]")), Contains("bad.yaml:21:"));
-  CHECK_THAT(refusal(folder, replaced(whole, "rows: 3", "rows: 4")), Contains("rows: 4 stated, 3 counted"));
-  CHECK_THAT(refusal(folder, replaced(whole, "[ttft_ms.p50, t", "[ttft_ms.p42, t")), Contains("\"ttft_ms.p42\""));
-  CHECK_THAT(refusal(folder, replaced(whole, "compare: [tpot_ms.p50", "compare: [e2e_ms.p50")),
+  CHECK_THAT(refusal(folder, with_change(whole, "12, 5]", "12, -5]")), Contains("bad.yaml:21:"));
+  CHECK_THAT(refusal(folder, with_change(whole, "rows: 3", "rows: 4")), Contains("rows: 4 stated, 3 counted"));
+  CHECK_THAT(refusal(folder, with_change(whole, "[ttft_ms.p50, t", "[ttft_ms.p42, t")), Contains("\"ttft_ms.p42\""));
+  CHECK_THAT(refusal(folder, with_change(whole, "compare: [tpot_ms.p50", "compare: [e2e_ms.p50")),
              Contains("\"e2e_ms.p50\" is not measured"));
-  CHECK_THAT(refusal(folder, replaced(whole, "    spread", "    sprad")), Contains("sprad"));
-  CHECK_THAT(refusal(folder, replaced(whole, ", traffic.concurrency]", ", traffic.rate]")),
+  CHECK_THAT(refusal(folder, with_change(whole, "    spread", "    sprad")), Contains("sprad"));
+  CHECK_THAT(refusal(folder, with_change(whole, ", traffic.concurrency]", ", traffic.rate]")),
              Contains("no traffic.concurrency"));
   folder.write("bad.yaml", whole), folder.write("a.yaml", whole);
   CHECK_THROWS_WITH(read_all_load_points(std::filesystem::path(folder.write("b.txt", "")).parent_path().string()),
