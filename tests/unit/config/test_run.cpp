@@ -201,7 +201,7 @@ TEST_CASE("invalid workloads and frameworks are rejected", "[run]") {
   CHECK(section("batch: 4") ==
         "run.yaml:4:1: run: unknown key \"batch\" (did you mean \"match\"?); known: name, description, model, "
         "hardware, policy, "
-        "match, workload, trace, "
+        "match, workload, traffic, scheduler, trace, "
         "traces, score, framework, deployment, price_per_hour");
 }
 

@@ -157,7 +157,7 @@ watermark: 1 %
   CHECK(scheduler_of("host_cache: 0").host_cache == 0.0);
   const Scheduler sglang = scheduler_of(
       "{kind: sglang, max_prefill_tokens: 16384, new_token_ratio: 0.7, retract_decode_steps: 20, mixed_chunk: true, "
-      "order: lpm, decode_steps: 10}");
+      "order: lpm}");
   CHECK(sglang.order == Scheduler::Order::kLpm);
   CHECK(sglang.new_token_ratio == 0.7);
   CHECK(scheduler_of("{kind: trtllm, max_utilization: true, chunked_prefill: true}").max_utilization == true);
