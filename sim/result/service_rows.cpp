@@ -46,7 +46,8 @@ void add_times_of(std::vector<Metric>& rows, const std::string& name, const char
     const std::string heading = tail && *brief != 0 ? std::string(brief) + " p99" : "";
     rows.push_back(serving_row(
         name + "." + part, alias.c_str(), kSeconds, kLower, title + ", " + words, heading.c_str(),
-        definition + " " + (words == "mean" ? std::string("Mean.") : "The " + words + "."), display, field));
+        definition.substr(0, definition.size() - 1) + (words == "mean" ? ", mean." : ", the " + words + "."), display,
+        field));
   };
   add("mean", "mean", times_field<Of, &T::mean>);
   add("p50", "median", times_field<Of, &T::p50>);

@@ -82,7 +82,9 @@ class MovedCounts {
 // The draws from one replay for a number of sequences.
 struct PassTimes::Counts {
   PassReplay of;
-  explicit Counts(const PassReplay& replay) : of(replay) {}
+  replay::Draw once;  // for what a prompt computes
+  Counts(const PassReplay& replay, const config::Model& model)
+      : of(replay), once(*replay.replay, model, 1, Stream(kPassSeed)) {}
   std::int64_t length() const { return of.replay->prompt_tokens; }
   // Returns whether the budget was still to be filled: the counts say nothing of what follows.
   bool filling() const {
@@ -98,7 +100,14 @@ class PassTimes::Source final : public graph::WorkSource {
       : times_(times), setting_(times.setting_), decodes_(of.decodes), passes_(passes) {
     const std::span<const Chunk> chunks = of.chunks;
     const std::span<const Decoding> decodes = of.decodes;
-    if (of.without_pairs) setting_.prompt_density = [](int) { return kNoPairs; };
+    if (of.without_pairs) {
+      setting_.prompt_density = [](int) { return kNoPairs; };
+    } else if (!chunks.empty()) {
+      const auto above = std::ranges::find_if(
+          times.counts_, [&](const auto& counts) { return counts->length() >= chunks.front().known; });
+      const replay::Draw& replayed = (above == times.counts_.end() ? times.counts_.back() : *above)->once;
+      setting_.prompt_density = [&replayed](int layer) { return replayed.prompt_density(layer); };
+    }
     pass_ = lower::pass_of(parts(chunks), *setting_.policy, setting_.rank);
     pass_.per_query_head = times.counts_.front()->of.replay->per_query_head;
     pass_.plans_attention = !chunks.empty() || attends_to_more();
@@ -213,6 +222,21 @@ class PassTimes::Source final : public graph::WorkSource {
   bool varies_ = false;
 };
 
+namespace {
+
+// Returns whether the policy does the same on two texts.
+bool same_counts(const std::vector<PassReplay>& a, const std::vector<PassReplay>& b) {
+  const auto same_layer = [](const replay::LayerCounts& x, const replay::LayerCounts& y) {
+    return x.counts == y.counts && x.prompt.density == y.prompt.density;
+  };
+  const auto same = [&](const PassReplay& x, const PassReplay& y) {
+    return std::ranges::equal(x.replay->layers, y.replay->layers, same_layer);
+  };
+  return std::ranges::equal(a, b, same);
+}
+
+}  // namespace
+
 PassTimes::PassTimes(const PassInput& input, const config::Hardware& hardware, Cancel cancel)
     : input_(input),
       costs_(hardware, input.run->framework, {}, input.run->deployment.gpus()),
@@ -223,12 +247,16 @@ PassTimes::PassTimes(const PassInput& input, const config::Hardware& hardware, C
   for (const PassReplay& replay : input_.replays) {
     // A replay of a length that the budget covers says nothing of longer ones.
     if (!replay.policy->covers({replay.replay->prompt_tokens, outputs}))
-      counts_.push_back(std::make_unique<Counts>(replay));
+      counts_.push_back(std::make_unique<Counts>(replay, input_.run->model));
   }
-  if (counts_.empty()) counts_.push_back(std::make_unique<Counts>(input_.replays.back()));
+  if (counts_.empty()) counts_.push_back(std::make_unique<Counts>(input_.replays.back(), input_.run->model));
   setting_.framework = &input_.run->framework;
   setting_.policy = counts_.front()->of.policy;
   setting_.rank = config::rank_model(input_.run->deployment, input_.run->model);
+  for (const std::vector<PassReplay>& text : input_.other_texts) {
+    if (!same_counts(text, input_.replays))
+      others_.push_back(std::make_unique<PassTimes>(PassInput{input_.run, text}, hardware, cancel_));
+  }
 }
 
 PassTimes::~PassTimes() = default;
@@ -262,6 +290,12 @@ PassTimes::Timed PassTimes::time(graph::WorkSource& source, std::size_t warmup) 
 }
 
 double PassTimes::pass(const Passes& of) const {
+  double sum = on_own_text(of);
+  for (const auto& other : others_) sum += other->on_own_text(of);
+  return sum / static_cast<double>(1 + others_.size());
+}
+
+double PassTimes::on_own_text(const Passes& of) const {
   KVCAST_CHECK(!of.decodes.empty() || !of.chunks.empty());
   Source source(*this, of, kPassesDropped + 1);
   if (!source.varies() && of.chunks.empty()) {

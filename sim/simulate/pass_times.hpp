@@ -30,6 +30,8 @@ struct PassInput {
   // One replay for each length, in ascending order. Counts of sequences of other lengths lie on the line between the
   // two nearest.
   std::vector<PassReplay> replays;
+  // The same on further texts, over all of which times are means.
+  std::vector<std::vector<PassReplay>> other_texts = {};
 };
 
 // Seconds of passes in a steady state, mean over a few steps that are drawn from the replays.
@@ -45,7 +47,7 @@ class PassTimes {
     std::span<const serving::Chunk> chunks;
     bool without_pairs = false;  // attention over prompts multiplies nothing: what a pass takes by its rows alone
   };
-  double pass(const Passes& of) const;
+  double pass(const Passes& of) const;  // mean over the texts
   // A pass in which this many sequences have one new token, without attention and the policy's work.
   double bare(int sequences) const;
   // The head and the choice of this many tokens.
@@ -61,6 +63,7 @@ class PassTimes {
 
  private:
   class Source;
+  double on_own_text(const Passes& of) const;
   struct Timed {
     double seconds = 0, lag = 0;  // lag: growth of the work that passes leave to later ones, per pass
   };
@@ -72,7 +75,8 @@ class PassTimes {
   engine::System system_;
   Cancel cancel_;
   struct Counts;
-  std::vector<std::unique_ptr<Counts>> counts_;  // by replay
+  std::vector<std::unique_ptr<Counts>> counts_;     // by replay
+  std::vector<std::unique_ptr<PassTimes>> others_;  // on texts whose counts differ
 };
 
 }  // namespace kvcast::simulate

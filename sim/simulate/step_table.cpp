@@ -51,8 +51,12 @@ void StepTable::make_classes() {
 }
 
 std::size_t StepTable::class_of(const Decoding& d) const {
-  if (d.known <= covered_) return kCovered;
-  return classes_[kFilling].any && d.tokens <= fill_ ? kFilling : kSelecting;
+  const bool covered = d.known <= covered_, fills = classes_[kFilling].any && d.tokens <= fill_;
+  const std::size_t of = covered ? kCovered : fills ? kFilling : kSelecting;
+  if (classes_[of].any) return of;
+  // A length beyond the ranges, of another draw, has no class of its own.
+  const auto any = std::ranges::find_if(classes_, &Class::any);
+  return static_cast<std::size_t>(any - classes_.begin());
 }
 
 // The sequence of the class's grid that takes the same time.

@@ -303,13 +303,16 @@ Result serve(const Task& task, const Replays& replays, const Cancel& cancel) {
   input.run = &p.run, input.lengths = *p.requests;
   input.log = task.point.ask.requests, input.observer = task.point.ask.observer, input.cancel = cancel;
   input.intervals = task.point.ask.effects != simulate::Effects::kNone;
-  // The first text at each of the lengths, which are in ascending order.
+  // All texts at each of the lengths, which are in ascending order.
   input.passes.run = &p.run;
-  std::int64_t last = 0;
+  const auto of_length = [&](std::size_t i) { return p.run.traces[i].prompt_tokens; };
+  std::size_t texts = 0;
+  while (texts < replays.size() && of_length(texts) == of_length(0)) ++texts;
+  input.passes.other_texts.resize(texts - 1);
   for (std::size_t i = 0; i < replays.size(); ++i) {
-    if (p.run.traces[i].prompt_tokens == last) continue;
-    last = p.run.traces[i].prompt_tokens;
-    input.passes.replays.push_back({&replays[i]->policy(), &replays[i]->replay()});
+    const std::size_t text = i % texts;
+    auto& of_text = text == 0 ? input.passes.replays : input.passes.other_texts[text - 1];
+    of_text.push_back({&replays[i]->policy(), &replays[i]->replay()});
     input.attended = replays[i]->replay().proxies.attended_mean;
   }
   auto [reference, on_traces] = reference_of(task, replays);

@@ -177,5 +177,17 @@ TEST_CASE("misses of a policy by composition", "[.]") {
   }
 }
 
+TEST_CASE("lengths beyond those that a table was made for lie on its outer lines") {
+  for (const char* policy : {"full", "{name: snapkv, budget: 512}", "{name: quest, budget: 2048}"}) {
+    INFO(policy);
+    const auto passes = passes_of(policy);
+    simulate::StepTable table(passes->times(), {1500, 2000, 100, 2048});
+    for (const std::int64_t known : {1200, 3000}) {
+      const std::vector<Decoding> decodes(4, {known, known + 150});
+      CHECK(to_seconds(table.time(decodes, {}).first) == Approx(passes->times().pass({decodes, {}})).epsilon(0.05));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvcast::tests
