@@ -100,6 +100,13 @@ std::string traffic_text(const config::Traffic& traffic, const study::RequestLen
 void print_service_verdict(const Result& r) {
   if (!r.service) return;
   const serving::Summary& s = r.service->summary;
+  if (s.completed == 0) {
+    fmt::print(
+        "Serves     nothing: none of {:.0f} requests fits in the cache of {:.0f} tokens, or in the model's "
+        "context.\n\n",
+        s.rejected, r.service->kv_capacity_tokens);
+    return;
+  }
   std::string serves = fmt::format("{} ({}): first token after {} (p99 {}), {} a token (p99 {}), all after {}",
                                    of(r, "serving.requests_per_s"), state_text(s.state), of(r, "serving.ttft_s.mean"),
                                    of(r, "serving.ttft_s.p99"), of(r, "serving.tpot_s.mean"),
