@@ -10,6 +10,7 @@ namespace kvcast::result {
 
 struct Service {
   serving::Summary summary;
+  bool served = true;             // some request was completed; otherwise there are no times and rates
   double kv_capacity_tokens = 0;  // tokens of the uncompressed cache that fit in the pool
   double link_busy_share = 0;     // of the duration, the host's link at its rate from host to device
   // Standard deviation of a mean time of requests over other draws of as many requests, as a share of it, and the

@@ -14,7 +14,7 @@ constexpr Display kTokensEach{"tokens/s", 1, ",.4r"}, kNumber{"", 1, ",.4r"}, kO
 
 template <auto Of, auto Member>
 double* times_field(Result& r, int) {
-  return r.service ? &(r.service->summary.*Of.*Member) : nullptr;
+  return r.service && r.service->served ? &(r.service->summary.*Of.*Member) : nullptr;
 }
 template <auto Member>
 double* summary_field(Result& r, int) {

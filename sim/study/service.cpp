@@ -136,6 +136,7 @@ class ServiceRuns {
               memory_.low < memory_.high ? Origin::kLiterature : Origin::kExact);
     service.kv_capacity_tokens = static_cast<double>(memory_.blocks) * memory_.tokens_of_block;
     service.summary = as_is;
+    service.served = as_is.completed > 0;
     service.link_busy_share = link_share(result);
     service.simulated_passes = table_.simulated();
     if (input_.intervals) add_intervals(result, decodes, chunks);

@@ -135,5 +135,13 @@ TEST_CASE("a policy that evicts serves more requests than its memory allows full
   CHECK(number(few, "serving.duration_s") < number(full, "serving.duration_s"));
 }
 
+TEST_CASE("a service that can serve no request has no times") {
+  const result::Result none = result_of(service("full", "rate: 1, requests: 3, prompt_tokens: 120000, output_tokens: 8",
+                                                "scheduler: {memory_utilization: 10 %}\nframework: vllm\n"));
+  REQUIRE(none.service);
+  CHECK(number(none, "serving.rejected") == 3);
+  CHECK_FALSE(result::value(none, *result::find_metric("serving.ttft_s.mean")));
+}
+
 }  // namespace
 }  // namespace kvcast::study
