@@ -4,6 +4,7 @@ usage: test_api.py KVCAST [unittest arguments]
 """
 
 import json
+import os
 import pathlib
 import signal
 import socket
@@ -157,6 +158,7 @@ class ApiCase(unittest.TestCase):
             self.assertTrue(answer.startswith(f'HTTP/1.1 {status} '), (text[:60], answer[:200]))
             self.assertTrue(json.loads(answer.split('\r\n\r\n', 1)[1])['error'])
 
+    @unittest.skipIf(os.environ.get('KVCAST_SANITIZED'), 'a stage may take longer than the program waits before it ends itself')
     def test_the_server_stops_cleanly_while_it_simulates(self):
         for how in (signal.SIGINT, signal.SIGTERM):
             with Server(TOOL) as server:
