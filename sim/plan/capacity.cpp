@@ -72,7 +72,7 @@ Capacity capacity_of(RateLine& line, std::int64_t sequences) {
   out.rate = line.highest(Reading::kNominal);
   out.miss = line.miss_above();
   const double at = out.rate > 0 ? out.rate : line.lowest();
-  out.result = line.result(at), out.run = line.at(at);
+  out.result = line.result(at);
   out.max_num_seqs = sequences;
   return out;
 }

@@ -17,7 +17,6 @@ struct Capacity {
   double low = 0, high = 0;         // with all numbers at the worse, and at the better, ends of their intervals
   std::int64_t max_num_seqs = 0;    // sequences at a time with which it is reached; 0: the engine's own
   ResultPtr result;                 // at this rate; at the lowest that was tried if there is none
-  config::Node run;                 // of that result
   std::optional<std::string> miss;  // of a slightly higher rate
 };
 

@@ -135,20 +135,13 @@ void add_memory_of_service(std::vector<Metric>& rows) {
                              service_field<&Service::enough_requests>));
 }
 
+// Member: output tokens per second.
 template <auto Member>
 std::optional<double> cost_of_served(const Result& r, int) {
   if (!r.service) return {};
   const std::optional<double> rate = r.service->summary.*Member;
   constexpr double kMillion = 1e6;
   return rate && *rate > 0 ? price_of(r, kMillion / *rate) : std::nullopt;
-}
-std::optional<double> served(const Result& r, int which) {
-  return cost_of_served<&serving::Summary::good_tokens_per_s>(r, which);
-}
-std::optional<double> all_served(const Result& r, int) {
-  constexpr double kMillion = 1e6;
-  if (!r.service || r.service->summary.output_tokens_per_s <= 0) return {};
-  return price_of(r, kMillion / r.service->summary.output_tokens_per_s);
 }
 
 void add_costs(std::vector<Metric>& rows) {
@@ -160,9 +153,11 @@ void add_costs(std::vector<Metric>& rows) {
     rows.push_back(std::move(row));
   };
   cost("cost_per_million_output_tokens", "served_cost", "Cost per million output tokens served",
-       "Price of the duration over the tokens that were generated in it", all_served);
+       "Price of the duration over the tokens that were generated in it",
+       cost_of_served<&serving::Summary::output_tokens_per_s>);
   cost("cost_per_million_good_tokens", "good_cost", "Cost per million output tokens within the SLO",
-       "Price of the duration over the generated tokens of requests that keep `traffic.slo`", served);
+       "Price of the duration over the generated tokens of requests that keep `traffic.slo`",
+       cost_of_served<&serving::Summary::good_tokens_per_s>);
 }
 
 }  // namespace

@@ -1,38 +1,15 @@
 #include "serving/rules.hpp"
 
-#include <array>
-#include <utility>
-
 #include "base/error.hpp"
 
 namespace kvcast::serving {
 namespace {
-
-constexpr std::array<std::pair<Engine, std::string_view>, 5> kEngineNames = {{{Engine::kVllmV1, "vllm-v1"},
-                                                                              {Engine::kVllmV0, "vllm-v0"},
-                                                                              {Engine::kSglang, "sglang"},
-                                                                              {Engine::kTrtllm, "trtllm"},
-                                                                              {Engine::kStatic, "static"}}};
 
 void require(bool holds, const char* what) {
   if (!holds) throw UserError(what);
 }
 
 }  // namespace
-
-std::string_view engine_name(Engine engine) {
-  for (const auto& [kind, name] : kEngineNames) {
-    if (kind == engine) return name;
-  }
-  return {};
-}
-
-std::optional<Engine> engine_of(std::string_view name) {
-  for (const auto& [kind, known] : kEngineNames) {
-    if (known == name) return kind;
-  }
-  return {};
-}
 
 Rules Rules::of(Engine engine) {
   Rules rules;

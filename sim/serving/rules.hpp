@@ -3,23 +3,15 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
-#include <string_view>
+
+#include "config/traffic.hpp"
 
 namespace kvcast::serving {
 
-enum class Engine : std::uint8_t { kVllmV1, kVllmV0, kSglang, kTrtllm, kStatic };
-
-// "vllm-v1", "vllm-v0", "sglang", "trtllm", "static".
-std::string_view engine_name(Engine engine);
-std::optional<Engine> engine_of(std::string_view name);
-
-// Ways in which a policy lets prompts be read.
-enum class Prompts : std::uint8_t {
-  kChunked,  // cut where a budget of tokens ends
-  kWhole,    // in one pass, at most one prompt beyond the budget
-  kAlone,    // in a pass of its own while the other sequences wait
-};
+using Engine = config::Scheduler::Kind;
+// Ways in which a policy lets prompts be read: cut where a budget of tokens ends; whole in one pass, at most one prompt
+// beyond the budget; alone in a pass while the other sequences wait.
+using Prompts = config::Scheduler::Prefill;
 
 // SGLang's own rules. A page is Rules::block, the chunk is Rules::max_num_batched_tokens (chunked_prefill_size).
 struct SglangRules {

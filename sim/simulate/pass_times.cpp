@@ -279,8 +279,7 @@ PassTimes::Timed PassTimes::time(graph::WorkSource& source, std::size_t warmup) 
   CostTable table(works, costs_);
   TimedSource timed(stream, table, {}, stream.blocks.size(), cancel_);
   Recorder recorder(timed, stream.blocks.size());
-  engine::System system = system_;
-  engine::run(system, timed, &recorder);
+  engine::run(system_, timed, &recorder);
   const std::size_t last = stream.blocks.size() - 1;
   const Picoseconds from = recorder.start_of(warmup);
   const auto passes = static_cast<double>(last + 1 - warmup);

@@ -138,8 +138,8 @@ class ServiceRuns {
     service.summary = as_is;
     service.served = as_is.completed > 0;
     service.link_busy_share = link_share(result);
-    service.simulated_passes = table_.simulated();
     if (input_.intervals) add_intervals(result, decodes, chunks);
+    result.service->simulated_passes = table_.simulated();
     return result;
   }
 
@@ -170,7 +170,6 @@ class ServiceRuns {
       }
     }
     if (!draws.empty()) add_sampling(nominal, draws, *result.service);
-    result.service->simulated_passes = table_.simulated();
   }
 
   // Ends of a time's interval, as factors on it.

@@ -8,8 +8,7 @@ using serving::Engine;
 
 serving::Rules service_rules(const config::Run& run) {
   const Scheduler& s = run.scheduler;
-  const std::string_view kind = config::scheduler_name(s.kind.value_or(Scheduler::Kind::kVllmV1));
-  serving::Rules rules = serving::Rules::of(*serving::engine_of(kind));
+  serving::Rules rules = serving::Rules::of(s.kind.value_or(Engine::kVllmV1));
   const std::int64_t longest = run.model.max_context;
   const auto set = [](auto& to, const auto& from) {
     if (from) to = *from;
@@ -26,7 +25,7 @@ serving::Rules service_rules(const config::Run& run) {
   set(rules.block, s.block), set(rules.prefix_caching, s.prefix_caching), set(rules.in_flight, s.in_flight);
   set(rules.full_prompt_gate, s.full_prompt_gate);
   set(rules.long_prefill_token_threshold, s.long_prefill_token_threshold), set(rules.watermark, s.watermark);
-  if (s.prefill) rules.prompts = static_cast<serving::Prompts>(*s.prefill);
+  set(rules.prompts, s.prefill);
   set(rules.sglang.max_prefill_tokens, s.max_prefill_tokens), set(rules.sglang.ratio, s.new_token_ratio);
   set(rules.sglang.retract_steps, s.retract_decode_steps), set(rules.sglang.mixed_chunk, s.mixed_chunk);
   if (s.order) rules.sglang.longest_prefix_first = *s.order == Scheduler::Order::kLpm;
@@ -38,11 +37,11 @@ serving::Rules service_rules(const config::Run& run) {
 Scheduler written_rules(const config::Run& run) {
   const serving::Rules rules = service_rules(run);
   Scheduler s;
-  s.kind = run.scheduler.kind.value_or(Scheduler::Kind::kVllmV1);
+  s.kind = rules.engine;
   s.max_num_seqs = rules.max_num_seqs, s.max_num_batched_tokens = rules.max_num_batched_tokens;
   s.block = rules.block, s.memory_utilization = memory_utilization(run, rules);
   s.prefix_caching = rules.prefix_caching, s.host_cache = run.scheduler.host_cache.value_or(0);
-  s.prefill = static_cast<Scheduler::Prefill>(rules.prompts), s.in_flight = rules.in_flight;
+  s.prefill = rules.prompts, s.in_flight = rules.in_flight;
   switch (rules.engine) {
     case Engine::kVllmV1:
     case Engine::kVllmV0:

@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
     Rules rules = Rules::of(engine);
     rules.max_num_seqs = 256;
     rules.blocks = 400'000 / rules.block;
-    add(std::string(engine_name(engine)), rules, 20);
+    add(std::string(config::scheduler_name(engine)), rules, 20);
   }
   Rules rules = Rules::of(Engine::kVllmV1);
   rules.blocks = 25'000;

@@ -5,24 +5,8 @@ using namespace kvcast;
 using namespace kvcast::serving;
 using namespace kvcast::serving::testing;
 
-namespace {
-
-Rules small(Engine engine, std::int64_t budget) {
-  Rules made = Rules::of(engine);
-  made.max_num_seqs = 4;
-  made.max_num_batched_tokens = budget;
-  made.block = 4;
-  made.blocks = 9;
-  made.watermark = 0;
-  made.in_flight = 1;
-  made.skip = false;
-  return made;
-}
-
-}  // namespace
-
 TEST_CASE("vLLM V0, chunked: a prompt takes all its blocks at once, and a decode needs a free one") {
-  Rules rules = small(Engine::kVllmV0, 8);
+  Rules rules = rules_of_set_1(Engine::kVllmV0, 8);
   rules.vllm_v0.chunked = true;
   // At 2, D's 9 tokens need 3 blocks and 2 are free. At 5, B takes the last block before C's turn. At 7, A does, and
   // there is one left for B.
@@ -43,7 +27,7 @@ TEST_CASE("vLLM V0, chunked: a prompt takes all its blocks at once, and a decode
 }
 
 TEST_CASE("TensorRT-LLM, maximum utilisation: the last started is paused, and whole prompts wait for the budget") {
-  Rules rules = small(Engine::kTrtllm, 16);
+  Rules rules = rules_of_set_1(Engine::kTrtllm, 16);
   rules.trtllm.max_utilisation = true;
   // At 5, C needs a third block and is the last started itself. At 6, D's 9 tokens exceed what A and C leave of 16.
   same_rows(run(rules, set_1()).table(), {{"A6* B10*", "", "", 5},
@@ -61,7 +45,7 @@ TEST_CASE("TensorRT-LLM, maximum utilisation: the last started is paused, and wh
 }
 
 TEST_CASE("TensorRT-LLM with its overlap: an ended request runs once more, and its blocks are free after that") {
-  Rules rules = small(Engine::kTrtllm, 8);
+  Rules rules = rules_of_set_1(Engine::kTrtllm, 8);
   rules.trtllm.chunked_prefill = true;
   rules.in_flight = 2;
   const std::vector<Row> got = run(rules, set_1(1)).table();
@@ -70,7 +54,7 @@ TEST_CASE("TensorRT-LLM with its overlap: an ended request runs once more, and i
 }
 
 TEST_CASE("SGLang with its overlap: an arrival waits a pass longer, an ended request runs once more") {
-  Rules rules = small(Engine::kSglang, 8);
+  Rules rules = rules_of_set_1(Engine::kSglang, 8);
   rules.block = 1;
   rules.blocks = 34;
   rules.sglang.ratio = 0.5;
@@ -86,7 +70,7 @@ TEST_CASE("SGLang with its overlap: an arrival waits a pass longer, an ended req
 }
 
 TEST_CASE("SGLang, mixed chunks: decodes join the passes that read, and take of their budget") {
-  Rules rules = small(Engine::kSglang, 8);
+  Rules rules = rules_of_set_1(Engine::kSglang, 8);
   rules.block = 1;
   rules.blocks = 34;
   rules.sglang.ratio = 0.5;
@@ -102,7 +86,7 @@ TEST_CASE("SGLang, mixed chunks: decodes join the passes that read, and take of 
 }
 
 TEST_CASE("static batches: ended requests run along until the last of the batch ends") {
-  Rules rules = small(Engine::kStatic, 8);
+  Rules rules = rules_of_set_1(Engine::kStatic, 8);
   rules.max_num_seqs = 2;
   // B has its 6 outputs at 6 and grows to 10 + 7 tokens, 5 blocks.
   const std::vector<Row> got = run(rules, set_1()).table();
@@ -121,7 +105,7 @@ TEST_CASE("static batches: ended requests run along until the last of the batch 
 }
 
 TEST_CASE("vLLM V1 with prompts that are read alone") {
-  Rules rules = small(Engine::kVllmV1, 8);
+  Rules rules = rules_of_set_1(Engine::kVllmV1, 8);
   rules.prompts = Prompts::kAlone;
   // C finds its 2 blocks at 8. D loses its third block to A at 11, and finds the other two.
   same_rows(run(rules, set_1()).table(), {{"A6*", "", "", 2},
@@ -152,7 +136,7 @@ TEST_CASE("a policy that evicts shrinks after its prompt, and reads it again in 
       return 1 + (tokens - known + 3) / 4;
     }
   };
-  Rules rules = small(Engine::kVllmV1, 32);
+  Rules rules = rules_of_set_1(Engine::kVllmV1, 32);
   rules.blocks = 6;
   ListedRequests source(requests({{0, 12, 9}, {1, 12, 9}}));
   LinearTimes times;

@@ -134,7 +134,7 @@ TEST_CASE("requests are scheduled first in the order of their arrival") {
       serve(source, times, rules, full_cache(16), seen);
       std::vector<Picoseconds> scheduled(600);
       for (const Outcome& one : seen.outcomes) scheduled[static_cast<std::size_t>(one.request.id)] = one.scheduled;
-      INFO(engine_name(engine) << ", " << blocks << " blocks");
+      INFO(config::scheduler_name(engine) << ", " << blocks << " blocks");
       CHECK(std::ranges::is_sorted(scheduled));
       double mean = 0;
       for (const Outcome& one : seen.outcomes) mean += to_seconds(one.last_token - one.request.arrival) / 600;

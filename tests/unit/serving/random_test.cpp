@@ -130,7 +130,7 @@ TEST_CASE("random loads end, with all tokens and without idle passes") {
   for (const Engine engine : kEngines) {
     std::int64_t preemptions = 0, rejected = 0, hits = 0, total = 0;
     for (std::uint64_t seed = 0; seed < 1000; ++seed) {
-      INFO(engine_name(engine) << ", seed " << seed);
+      INFO(config::scheduler_name(engine) << ", seed " << seed);
       const Counter counter = serve_load(engine, seed, true);
       complete(counter);
       conserves_work(counter.seen, random_load(engine, seed).rules.blocks);
@@ -141,7 +141,7 @@ TEST_CASE("random loads end, with all tokens and without idle passes") {
         ++total;
       }
     }
-    INFO(engine_name(engine));
+    INFO(config::scheduler_name(engine));
     // The loads reach what they are to test.
     CHECK(rejected > total / 100);
     CHECK(rejected < total / 2);
@@ -154,7 +154,7 @@ TEST_CASE("runs in closed form are the passes one by one") {
   for (const Engine engine : kEngines) {
     std::int64_t runs = 0, passes = 0;
     for (std::uint64_t seed = 0; seed < 1000; ++seed) {
-      INFO(engine_name(engine) << ", seed " << seed);
+      INFO(config::scheduler_name(engine) << ", seed " << seed);
       const Counter fast = serve_load(engine, seed, true), slow = serve_load(engine, seed, false);
       REQUIRE(fast.seen.outcomes.size() == slow.seen.outcomes.size());
       for (std::size_t i = 0; i < fast.seen.outcomes.size(); ++i) {
@@ -165,7 +165,7 @@ TEST_CASE("runs in closed form are the passes one by one") {
       runs += static_cast<std::int64_t>(fast.seen.runs.size());
       passes += static_cast<std::int64_t>(slow.seen.runs.size());
     }
-    INFO(engine_name(engine));
+    INFO(config::scheduler_name(engine));
     CHECK(runs < passes * 3 / 4);
   }
 }

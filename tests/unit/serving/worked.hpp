@@ -28,6 +28,19 @@ inline std::vector<traffic::Request> set_1(Picoseconds earlier = 0) {
   return requests({{0, 6, 8}, {0, 10, 6}, {1, 5, 8}, {2, 9, 3}, {3, 4, 4}}, earlier);
 }
 
+// Rules of the first set: 4 sequences, 9 blocks of 4 tokens, one pass at a time.
+inline Rules rules_of_set_1(Engine engine, std::int64_t budget) {
+  Rules made = Rules::of(engine);
+  made.max_num_seqs = 4;
+  made.max_num_batched_tokens = budget;
+  made.block = 4;
+  made.blocks = 9;
+  made.watermark = 0;
+  made.in_flight = 1;
+  made.skip = false;
+  return made;
+}
+
 inline Recorder run(const Rules& with, std::vector<traffic::Request> list) {
   ListedRequests source(std::move(list));
   LinearTimes times;
