@@ -1,253 +1,25 @@
-// The engine's loop. Passes run one directly after the other; up to Rules::in_flight of them are composed before the
-// first has ended. Passes of the same sequences are one run: compositions between them could only repeat.
 #include "serving/queue.hpp"
 
 #include <algorithm>
-#include <deque>
-#include <utility>
 
 #include "base/error.hpp"
-#include "serving/scheduler.hpp"
+#include "serving/replica.hpp"
 
 namespace kvcast::serving {
 namespace {
 
-std::unique_ptr<Scheduler> make_scheduler(State& state) {
-  switch (state.rules.engine) {
-    case Engine::kVllmV1:
-      return make_vllm_v1(state);
-    case Engine::kVllmV0:
-      return make_vllm_v0(state);
-    case Engine::kSglang:
-      return make_sglang(state);
-    case Engine::kTrtllm:
-      return make_trtllm(state);
-    case Engine::kStatic:
-      return make_static_batch(state);
-  }
-  KVCAST_CHECK(false);
-}
-
-// A run of passes that is composed and has not ended.
-struct Flight {
-  Pass pass;
-  StepTime time;
-  std::int64_t count = 1;
-  Picoseconds start = 0, end = 0;
-  bool ends = false;  // a request has its last token in it
-};
-
-class Loop {
+// Hands requests that leave back to where they come from.
+class Return final : public Exit {
  public:
-  Loop(traffic::Source& source, StepTimes& times, const Rules& rules, const FootprintOf& footprint_of,
-       Observer& observer)
-      : source_(source),
-        times_(times),
-        rules_(rules),
-        observer_(observer),
-        state_(source, rules, footprint_of, observer),
-        scheduler_(make_scheduler(state_)) {}
-
-  void run(const Cancel& cancel) {
-    while (true) {
-      cancel.check();
-      // The last pass of a run is the one during which the next is composed.
-      while (std::ssize(flights_) < rules_.in_flight && (flights_.empty() || flights_.back().count == 1)) {
-        if (!launch()) break;
-      }
-      if (!flights_.empty()) {
-        land();
-      } else if (!scheduler_->reject_head(true)) {  // what does not fit an empty engine never will
-        if (source_.next() == traffic::kNever) break;
-        state_.now = std::max(state_.now, source_.next());
-      }
-    }
-    KVCAST_CHECK(scheduler_->used() == 0 && state_.running.empty());
+  Return(traffic::Source& source, Observer& observer) : source_(source), observer_(observer) {}
+  void left(const Outcome& outcome, Picoseconds now) override {
+    observer_.ended(outcome);
+    source_.ended(outcome.request, now);
   }
 
  private:
-  bool launch() {
-    state_.take_arrivals();
-    Flight flight = std::exchange(spare_, {});
-    flight.pass.clear();
-    scheduler_->compose(flight.pass);
-    if (flight.pass.empty()) {
-      spare_ = std::move(flight);
-      return false;
-    }
-    flight.start = flights_.empty() ? state_.now : std::max(state_.now, flights_.back().end);
-    flight.time = time_of(flight.pass);
-    KVCAST_CHECK(flight.time.first >= 0 && flight.time.steps >= 1);
-    const std::int64_t blocks = scheduler_->used();
-    const std::int64_t further = repeats(flight);
-    flight.count = 1 + further;
-    flight.end = flight.start + flight.time.sum(flight.count);
-    KVCAST_CHECK(flight.end >= flight.start);
-    report(flight, blocks);
-    state_.repeat(flight.pass, further);
-    scheduler_->repeated(further);
-    settle(flight);
-    flights_.push_back(std::move(flight));
-    return true;
-  }
-
-  StepTime time_of(const Pass& pass) {
-    decoding_.clear();
-    chunks_.clear();
-    for (const std::vector<Entry*>* list : {&pass.decodes, &pass.padding}) {
-      for (const Entry* entry : *list) decoding_.push_back({entry->known, entry->computed});
-    }
-    for (const Pass::Read& read : pass.reads) chunks_.push_back(read.chunk);
-    return times_.time(decoding_, chunks_);
-  }
-
-  // Passes after the first that are sure to have the same sequences.
-  std::int64_t repeats(const Flight& flight) {
-    const Pass& pass = flight.pass;
-    if (!rules_.skip || !pass.steady || !pass.reads.empty()) return 0;
-    if (rules_.in_flight > 1) {
-      // Results that are in flight must not change anything either.
-      if (flights_.empty() || flights_.back().ends || !flights_.back().pass.reads.empty()) return 0;
-      if (!flights_.back().pass.same_decodes(pass)) return 0;
-    }
-    std::int64_t most = flight.time.steps - 1;
-    for (const Entry* entry : pass.decodes) most = std::min(most, entry->outputs() - entry->sampled);
-    if (!pass.closed && most > 0) most = before_arrival(flight, most);
-    return scheduler_->repeats(pass, most);
-  }
-
-  // A request that arrives when a pass is composed is seen.
-  std::int64_t before_arrival(const Flight& flight, std::int64_t most) {
-    const Picoseconds arrival = source_.next();
-    if (arrival == traffic::kNever || flight.start + flight.time.sum(most) < arrival) return most;
-    std::int64_t low = 0, high = most;  // before it, or none; not before it
-    while (high - low > 1) {
-      const std::int64_t middle = low + (high - low) / 2;
-      (flight.start + flight.time.sum(middle) < arrival ? low : high) = middle;
-    }
-    return low;
-  }
-
-  void report(const Flight& flight, std::int64_t blocks) {
-    const Pass& pass = flight.pass;
-    Run run;
-    run.start = flight.start;
-    run.time = flight.time;
-    run.count = flight.count;
-    run.decodes = std::ssize(pass.decodes) + std::ssize(pass.padding);
-    run.reads = std::ssize(pass.reads);
-    for (const Pass::Read& read : pass.reads) run.read_tokens += read.chunk.added;
-    run.waiting = std::ssize(state_.waiting);
-    run.running = scheduler_->running();
-    run.blocks = blocks;
-    gaps_.clear();
-    for (const Entry* entry : pass.decodes) add_gap(flight.start - entry->last_token);
-    for (const Pass::Read& read : pass.reads) {
-      if (read.chunk.last() && read.entry->sampled > 1) add_gap(flight.start - read.entry->last_token);
-    }
-    run.gaps = gaps_;
-    if (observer_.wants_parts()) run.parts = parts_of(pass);
-    observer_.ran(run);
-  }
-
-  void add_gap(Picoseconds since) {
-    if (gaps_.empty() || gaps_.back().since != since) gaps_.push_back({since, 0});
-    ++gaps_.back().sequences;
-  }
-
-  std::span<const Part> parts_of(const Pass& pass) {
-    parts_.clear();
-    for (const Pass::Read& read : pass.reads) {
-      parts_.push_back({&read.entry->request, read.chunk.added, true, read.chunk.last()});
-    }
-    for (const Entry* entry : pass.decodes) parts_.push_back({&entry->request, 1, false, true});
-    for (const Entry* entry : pass.padding) parts_.push_back({&entry->request, 1, false, false});
-    return parts_;
-  }
-
-  // Notes in the requests of a run that they are in it.
-  void settle(Flight& flight) {
-    flight.ends = false;
-    for (Entry* entry : flight.pass.decodes) {
-      ++entry->in_flight;
-      entry->last_token = flight.end;
-      flight.ends |= entry->all_sampled();
-    }
-    for (Entry* entry : flight.pass.padding) ++entry->in_flight;
-    for (const Pass::Read& read : flight.pass.reads) {
-      Entry& entry = *read.entry;
-      ++entry.in_flight;
-      if (entry.outcome.scheduled == traffic::kNever) entry.outcome.scheduled = flight.start;
-      if (!read.chunk.last()) continue;
-      entry.last_token = flight.end;
-      flight.ends |= entry.all_sampled();
-    }
-  }
-
-  // Ends passes of the first flight: all, or all but the last if further ones are composed during that.
-  void land() {
-    Flight& flight = flights_.front();
-    const std::int64_t n = rules_.in_flight == 1 ? flight.count : std::max<std::int64_t>(1, flight.count - 1);
-    state_.now = flight.start + flight.time.sum(n);
-    ended_.clear();
-    for (Entry* entry : flight.pass.decodes) count_results(*entry, n);
-    for (const Pass::Read& read : flight.pass.reads) {
-      if (!read.chunk.last()) continue;
-      count_results(*read.entry, 1);
-      if (!read.entry->all_done()) scheduler_->has_read(*read.entry);
-    }
-    std::ranges::sort(ended_, {}, &Entry::order);  // in which their blocks are given back
-    for (Entry* entry : ended_) {
-      scheduler_->finish(*entry);
-      state_.leave(*entry);
-    }
-    if (!ended_.empty()) scheduler_->drop_ended();
-    for (Entry* entry : ended_) {
-      if (entry->known == 0) state_.withdraw(*entry);  // preempted while its last token was in flight
-    }
-    gone_.insert(gone_.end(), ended_.begin(), ended_.end());
-    if (n < flight.count) {
-      flight.time.first = flight.time.at(n);
-      flight.start = state_.now;
-      flight.count -= n;
-      return;
-    }
-    take_down();
-  }
-
-  void count_results(Entry& entry, std::int64_t n) {
-    if (entry.done == 0) entry.outcome.first_token = state_.now;
-    entry.done += n;
-    if (entry.all_done()) ended_.push_back(&entry);
-  }
-
-  void take_down() {
-    const Pass& pass = flights_.front().pass;
-    for (Entry* entry : pass.decodes) --entry->in_flight;
-    for (Entry* entry : pass.padding) --entry->in_flight;
-    for (const Pass::Read& read : pass.reads) --read.entry->in_flight;
-    spare_ = std::move(flights_.front());
-    flights_.pop_front();
-    std::erase_if(gone_, [&](Entry* entry) {
-      const bool unused = entry->in_flight == 0 && !entry->listed;
-      if (unused) state_.destroy(*entry);
-      return unused;
-    });
-  }
-
   traffic::Source& source_;
-  StepTimes& times_;
-  const Rules& rules_;
   Observer& observer_;
-  State state_;
-  std::unique_ptr<Scheduler> scheduler_;
-  std::deque<Flight> flights_;
-  Flight spare_;  // keeps its memory
-  std::vector<Decoding> decoding_;
-  std::vector<Chunk> chunks_;
-  std::vector<Gap> gaps_;
-  std::vector<Part> parts_;
-  std::vector<Entry*> ended_, gone_;  // in this landing; and all to which something may still refer
 };
 
 }  // namespace
@@ -255,7 +27,21 @@ class Loop {
 void serve(traffic::Source& source, StepTimes& times, const Rules& rules, const FootprintOf& footprint_of,
            Observer& observer, const Cancel& cancel) {
   check(rules);
-  Loop(source, times, rules, footprint_of, observer).run(cancel);
+  Return exit(source, observer);
+  Replica replica(times, rules, footprint_of, exit, observer);
+  while (true) {
+    cancel.check();
+    while (source.next() <= replica.now()) replica.offer(source.take());
+    if (replica.fill()) continue;
+    if (source.next() < replica.next()) {
+      replica.offer(source.take());
+    } else if (replica.next() != traffic::kNever) {
+      replica.land();
+    } else {
+      break;
+    }
+  }
+  KVCAST_CHECK(replica.empty());
 }
 
 }  // namespace kvcast::serving

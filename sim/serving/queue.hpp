@@ -65,6 +65,13 @@ class Observer {
   virtual bool wants_parts() const { return false; }
 };
 
+// Receives the requests that leave an engine.
+class Exit {
+ public:
+  virtual ~Exit() = default;
+  virtual void left(const Outcome& outcome, Picoseconds now) = 0;
+};
+
 // The memory of a request. Requests may share one.
 using FootprintOf = std::function<std::shared_ptr<const Footprint>(const traffic::Request&)>;
 

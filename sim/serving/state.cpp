@@ -6,18 +6,19 @@
 
 namespace kvcast::serving {
 
-State::State(traffic::Source& source, const Rules& given, const FootprintOf& footprint_of, Observer& observer)
+State::State(const Rules& given, const FootprintOf& footprint_of, Exit& exit, Observer& observer)
     : rules(given),
       pool(given.blocks, given.prefix_caching && given.engine == Engine::kVllmV1),
-      source_(source),
       footprint_of_(footprint_of),
+      exit_(exit),
       observer_(observer) {}
 
 void State::take_arrivals() {
-  while (source_.next() <= now) {
+  while (!arrivals.empty() && arrivals.front().arrival <= now) {
     Entry& entry = entries_.emplace_back();
     entry.self = std::prev(entries_.end());
-    entry.request = source_.take();
+    entry.request = std::move(arrivals.front());
+    arrivals.pop_front();
     KVCAST_CHECK(entry.prompt() >= 1 && entry.outputs() >= 1);
     entry.footprint = footprint_of_(entry.request);
     entry.cached = rules.prefix_caching && entry.footprint->keeps_all();
@@ -51,14 +52,14 @@ void State::advance(Pass& pass, Entry& entry, std::int64_t tokens) {
   name_blocks(entry, 0);
 }
 
-void State::repeat(const Pass& pass, std::int64_t times) {
+void State::repeat(const Pass& pass, std::int64_t times, bool result) {
   if (times == 0) return;
   for (const std::vector<Entry*>* list : {&pass.decodes, &pass.padding}) {
     for (Entry* entry : *list) {
       entry->computed += times;
       KVCAST_CHECK(grow(*entry, entry->computed));
       if (list == &pass.decodes) entry->sampled += times;
-      name_blocks(*entry, times);
+      name_blocks(*entry, times - (result ? 1 : 0));
     }
   }
 }
@@ -86,8 +87,8 @@ void State::release(Entry& entry) {
 void State::leave(Entry& entry) {
   entry.outcome.request = entry.request;
   entry.outcome.last_token = now;
-  observer_.ended(entry.outcome);
-  source_.ended(entry.request, now);
+  --in_service;
+  exit_.left(entry.outcome, now);
 }
 
 void State::withdraw(Entry& entry) {

@@ -67,13 +67,15 @@ struct Pass {
 
 class State {
  public:
-  State(traffic::Source& source, const Rules& rules, const FootprintOf& footprint_of, Observer& observer);
+  State(const Rules& rules, const FootprintOf& footprint_of, Exit& exit, Observer& observer);
 
   const Rules& rules;
   Blocks pool;
-  std::deque<Entry*> waiting;   // in the order in which they are tried
-  std::vector<Entry*> running;  // in the order of their admission
+  std::deque<traffic::Request> arrivals;  // that no pass has seen, in order
+  std::deque<Entry*> waiting;             // in the order in which they are tried
+  std::vector<Entry*> running;            // in the order of their admission
   Picoseconds now = 0;
+  std::int64_t in_service = 0;  // requests that were offered and have not left
 
   // Appends the requests that have arrived to those that wait.
   void take_arrivals();
@@ -93,13 +95,13 @@ class State {
   void start(Entry& entry, std::int64_t cached);
   // Adds the next tokens of a request to the pass; it has the memory.
   void advance(Pass& pass, Entry& entry, std::int64_t tokens);
-  // Lets the decodes of a pass run further times; there is memory.
-  void repeat(const Pass& pass, std::int64_t times);
+  // Lets the decodes of a pass run further times; there is memory. `result`: one result has come since it was composed.
+  void repeat(const Pass& pass, std::int64_t times, bool result);
   // Marks that a request has to be read again; its memory has been given back. The caller moves it.
   void preempted(Entry& entry);
   // Gives back all memory of a request.
   void release(Entry& entry);
-  // Reports the end of a request, and hands it back to the source.
+  // Reports the end of a request.
   void leave(Entry& entry);
   // Takes a request out of those that wait.
   void withdraw(Entry& entry);
@@ -109,8 +111,8 @@ class State {
  private:
   void name_blocks(Entry& entry, std::int64_t further);
 
-  traffic::Source& source_;
   const FootprintOf& footprint_of_;
+  Exit& exit_;
   Observer& observer_;
   std::list<Entry> entries_;
   double host_used_ = 0;

@@ -1,0 +1,250 @@
+#include "serving/replica.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace kvcast::serving {
+namespace {
+
+std::unique_ptr<Scheduler> make_scheduler(State& state) {
+  switch (state.rules.engine) {
+    case Engine::kVllmV1:
+      return make_vllm_v1(state);
+    case Engine::kVllmV0:
+      return make_vllm_v0(state);
+    case Engine::kSglang:
+      return make_sglang(state);
+    case Engine::kTrtllm:
+      return make_trtllm(state);
+    case Engine::kStatic:
+      return make_static_batch(state);
+  }
+  KVCAST_CHECK(false);
+}
+
+}  // namespace
+
+Replica::Replica(StepTimes& times, const Rules& rules, const FootprintOf& footprint_of, Exit& exit, Observer& observer)
+    : times_(times),
+      rules_(rules),
+      observer_(observer),
+      state_(rules, footprint_of, exit, observer),
+      scheduler_(make_scheduler(state_)) {}
+
+void Replica::offer(traffic::Request request) {
+  const Picoseconds arrival = request.arrival;
+  if (flights_.empty()) {
+    state_.now = std::max(state_.now, arrival);
+  } else if (open_ && !flights_.back().pass.closed) {
+    cut_before(arrival);
+  }
+  ++state_.in_service;
+  state_.arrivals.push_back(std::move(request));
+}
+
+bool Replica::fill() {
+  // The last pass of a run is the one during which the next is composed.
+  while (!waiting_ && std::ssize(flights_) < rules_.in_flight && (flights_.empty() || flights_.back().count == 1)) {
+    waiting_ = !launch();
+  }
+  if (!flights_.empty()) return false;
+  waiting_ = false;
+  return scheduler_->reject_head(true);
+}
+
+bool Replica::launch() {
+  state_.take_arrivals();
+  Flight flight = std::exchange(spare_, {});
+  flight.pass.clear();
+  scheduler_->compose(flight.pass);
+  if (flight.pass.empty()) {
+    spare_ = std::move(flight);
+    return false;
+  }
+  flight.start = flights_.empty() ? state_.now : std::max(state_.now, flights_.back().end());
+  flight.time = time_of(flight.pass);
+  KVCAST_CHECK(flight.time.first >= 0 && flight.time.steps >= 1);
+  flight.blocks = scheduler_->used();
+  flight.count = 1 + repeats(flight);
+  KVCAST_CHECK(flight.end() >= flight.start);
+  flights_.push_back(std::move(flight));
+  open_ = flights_.back().count > 1;
+  if (!open_) {
+    commit();
+  } else if (!state_.arrivals.empty() && !flights_.back().pass.closed) {
+    cut_before(state_.arrivals.front().arrival);
+  }
+  return true;
+}
+
+StepTime Replica::time_of(const Pass& pass) {
+  decoding_.clear();
+  chunks_.clear();
+  for (const std::vector<Entry*>* list : {&pass.decodes, &pass.padding}) {
+    for (const Entry* entry : *list) decoding_.push_back({entry->known, entry->computed});
+  }
+  for (const Pass::Read& read : pass.reads) chunks_.push_back(read.chunk);
+  return times_.time(decoding_, chunks_);
+}
+
+// Passes after the first that are sure to have the same sequences.
+std::int64_t Replica::repeats(const Flight& flight) {
+  const Pass& pass = flight.pass;
+  if (!rules_.skip || !pass.steady || !pass.reads.empty()) return 0;
+  if (rules_.in_flight > 1) {
+    // Results that are in flight must not change anything either.
+    if (flights_.empty() || flights_.back().ends || !flights_.back().pass.reads.empty()) return 0;
+    if (!flights_.back().pass.same_decodes(pass)) return 0;
+  }
+  std::int64_t most = flight.time.steps - 1;
+  for (const Entry* entry : pass.decodes) most = std::min(most, entry->outputs() - entry->sampled);
+  return scheduler_->repeats(pass, most);
+}
+
+// Leaves the passes of the open run that are composed before a request arrives; one that arrives when a pass is
+// composed is seen.
+void Replica::cut_before(Picoseconds arrival) {
+  Flight& flight = flights_.back();
+  if (flight.start + flight.time.sum(flight.count - 1) < arrival) return;
+  std::int64_t low = 0, high = flight.count - 1;  // begins before it, or is the first; does not
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (flight.start + flight.time.sum(middle) < arrival ? low : high) = middle;
+  }
+  flight.count = 1 + low;
+  if (low == 0) commit();
+}
+
+// Notes all passes of the last flight.
+void Replica::commit() {
+  Flight& flight = flights_.back();
+  report(flight);
+  const std::int64_t further = flight.count - 1;
+  state_.repeat(flight.pass, further, open_ && rules_.in_flight > 1);
+  scheduler_->repeated(further);
+  settle(flight);
+  open_ = false;
+}
+
+void Replica::report(const Flight& flight) {
+  const Pass& pass = flight.pass;
+  Run run;
+  run.start = flight.start;
+  run.time = flight.time;
+  run.count = flight.count;
+  run.decodes = std::ssize(pass.decodes) + std::ssize(pass.padding);
+  run.reads = std::ssize(pass.reads);
+  for (const Pass::Read& read : pass.reads) run.read_tokens += read.chunk.added;
+  run.waiting = std::ssize(state_.waiting);
+  run.running = scheduler_->running();
+  run.blocks = flight.blocks;
+  gaps_.clear();
+  for (const Entry* entry : pass.decodes) add_gap(flight.start - entry->last_token);
+  for (const Pass::Read& read : pass.reads) {
+    if (read.chunk.last() && read.entry->sampled > 1) add_gap(flight.start - read.entry->last_token);
+  }
+  run.gaps = gaps_;
+  if (observer_.wants_parts()) run.parts = parts_of(pass);
+  observer_.ran(run);
+}
+
+void Replica::add_gap(Picoseconds since) {
+  if (gaps_.empty() || gaps_.back().since != since) gaps_.push_back({since, 0});
+  ++gaps_.back().sequences;
+}
+
+std::span<const Part> Replica::parts_of(const Pass& pass) {
+  parts_.clear();
+  for (const Pass::Read& read : pass.reads) {
+    parts_.push_back({&read.entry->request, read.chunk.added, true, read.chunk.last()});
+  }
+  for (const Entry* entry : pass.decodes) parts_.push_back({&entry->request, 1, false, true});
+  for (const Entry* entry : pass.padding) parts_.push_back({&entry->request, 1, false, false});
+  return parts_;
+}
+
+// Notes in the requests of a run that they are in it.
+void Replica::settle(Flight& flight) {
+  const Picoseconds end = flight.end();
+  flight.ends = false;
+  for (Entry* entry : flight.pass.decodes) {
+    ++entry->in_flight;
+    entry->last_token = end;
+    flight.ends |= entry->all_sampled();
+  }
+  for (Entry* entry : flight.pass.padding) ++entry->in_flight;
+  for (const Pass::Read& read : flight.pass.reads) {
+    Entry& entry = *read.entry;
+    ++entry.in_flight;
+    if (entry.outcome.scheduled == traffic::kNever) entry.outcome.scheduled = flight.start;
+    if (!read.chunk.last()) continue;
+    entry.last_token = end;
+    flight.ends |= entry.all_sampled();
+  }
+}
+
+// Passes of the first flight that end together: all, or all but the last if further ones are composed during that.
+std::int64_t Replica::landing(const Flight& flight) const {
+  return rules_.in_flight == 1 ? flight.count : std::max<std::int64_t>(1, flight.count - 1);
+}
+
+Picoseconds Replica::next() const {
+  if (flights_.empty()) return traffic::kNever;
+  return flights_.front().start + flights_.front().time.sum(landing(flights_.front()));
+}
+
+void Replica::land() {
+  if (open_ && flights_.size() == 1) commit();
+  waiting_ = false;
+  Flight& flight = flights_.front();
+  const std::int64_t n = landing(flight);
+  state_.now = flight.start + flight.time.sum(n);
+  ended_.clear();
+  for (Entry* entry : flight.pass.decodes) count_results(*entry, n);
+  for (const Pass::Read& read : flight.pass.reads) {
+    if (!read.chunk.last()) continue;
+    count_results(*read.entry, 1);
+    if (!read.entry->all_done()) scheduler_->has_read(*read.entry);
+  }
+  std::ranges::sort(ended_, {}, &Entry::order);  // in which their blocks are given back
+  for (Entry* entry : ended_) {
+    scheduler_->finish(*entry);
+    state_.leave(*entry);
+  }
+  if (!ended_.empty()) scheduler_->drop_ended();
+  for (Entry* entry : ended_) {
+    if (entry->known == 0) state_.withdraw(*entry);  // preempted while its last token was in flight
+  }
+  gone_.insert(gone_.end(), ended_.begin(), ended_.end());
+  if (n < flight.count) {
+    flight.time.first = flight.time.at(n);
+    flight.start = state_.now;
+    flight.count -= n;
+    return;
+  }
+  take_down();
+}
+
+void Replica::count_results(Entry& entry, std::int64_t n) {
+  if (entry.done == 0) entry.outcome.first_token = state_.now;
+  entry.done += n;
+  if (entry.all_done()) ended_.push_back(&entry);
+}
+
+void Replica::take_down() {
+  const Pass& pass = flights_.front().pass;
+  for (Entry* entry : pass.decodes) --entry->in_flight;
+  for (Entry* entry : pass.padding) --entry->in_flight;
+  for (const Pass::Read& read : pass.reads) --read.entry->in_flight;
+  spare_ = std::move(flights_.front());
+  flights_.pop_front();
+  std::erase_if(gone_, [&](Entry* entry) {
+    const bool unused = entry->in_flight == 0 && !entry->listed;
+    if (unused) state_.destroy(*entry);
+    return unused;
+  });
+}
+
+}  // namespace kvcast::serving
