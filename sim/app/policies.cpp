@@ -42,6 +42,8 @@ void print_one(const policy::Descriptor& d) {
                p.meaning);
     if (!p.names.empty()) fmt::print("  {:<33} one of: {}\n", "", fmt::join(p.names, ", "));
   }
+  fmt::print("\nA service reads its prompts {}{}\n", config::prefill_name(d.prefill),
+             d.prefill_source.empty() ? "" : " (" + d.prefill_source + ")");
   if (d.stages) {
     const char* const rocket = d.budget_convention.empty() ? "" : "RocketKV's first_stage or second_stage and ";
     fmt::print("\nTwo stages: fits {}kivi's selector\n", rocket);

@@ -46,7 +46,7 @@ constexpr Rule kRules[] = {
      "host memory for blocks that the GPU's memory has no room for, of a replica; 0: none"},
     {"prefill", &Scheduler::prefill, kAllKinds,
      "`chunked`: chunks of prompts share passes with decodes; `whole`: a prompt is never cut; `alone`: passes read "
-     "prompts or decode"},
+     "prompts or decode. The policy's own (`kvcast policies NAME`) unless given"},
     {"in_flight", &Scheduler::in_flight, kAllKinds,
      "passes that are composed before the results of the first are known: 2 with asynchronous scheduling", 1, 2},
     {"full_prompt_gate", &Scheduler::full_prompt_gate, kVllm,
@@ -107,6 +107,7 @@ void read_rule(Section& section, const Rule& rule, Scheduler& scheduler) {
 }  // namespace
 
 const char* scheduler_name(EngineKind kind) { return kKinds[static_cast<int>(kind)]; }
+const char* prefill_name(Scheduler::Prefill prefill) { return kPrefills[static_cast<int>(prefill)]; }
 
 void refuse_other_rules(Section section, EngineKind kind) {
   for (const Rule& rule : kRules) {

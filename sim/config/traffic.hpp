@@ -106,6 +106,7 @@ struct Scheduler {
 };
 // Returns the kind as a config writes it: "vllm-v1".
 const char* scheduler_name(Scheduler::Kind kind);
+const char* prefill_name(Scheduler::Prefill prefill);  // "whole"
 
 // Reads `scheduler:` of a run. Throws UserError for invalid values, and for rules of other engines if the kind is
 // written.

@@ -280,10 +280,14 @@ Descriptor describe(bool frees) {
       "N − T_max prompt tokens are kept, as in the code; max_new_tokens: 0 gives the paper's formula",
       "a second stage without the traffic convention (exact_topk, loki) attends to t tokens; its estimate is "
       "additional traffic"};
-  if (!frees)
+  if (frees) {
+    d.prefill = config::Scheduler::Prefill::kWhole;
+    d.prefill_source = "NVIDIA/TensorRT-LLM, examples/sparse_attention/RocketKV.md: no chunked prefill";
+  } else {
     d.differences.emplace_back(
         "a trace is one turn's answer: its prompt is the whole history, filtered by its last queries. Without `turns` "
         "in the trace the selections are rocketkv's; scores of benchmarks with several turns (scbench) differ");
+  }
   d.budget_rule = rocket_rule;
   d.needs = [frees](const ParameterValues& values, const Lengths&) {
     return ReplayNeeds{.each_turn = !frees, .window = values.integer("window")};

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/model.hpp"
+#include "config/traffic.hpp"
 #include "config/yaml.hpp"
 #include "graph/op.hpp"
 #include "policy/budget_rule.hpp"
@@ -194,6 +195,9 @@ struct Descriptor {
   std::function<std::int64_t(const ParameterValues&)> recall_page;
   bool for_latent = false;   // defined for latent attention, where all heads share one cached vector
   bool packs_cache = false;  // stores the cache in its own format
+  // How engines that have the policy read prompts, and where it says so if not in chunks.
+  config::Scheduler::Prefill prefill = config::Scheduler::Prefill::kChunked;
+  std::string prefill_source = {};
 
   // Returns whether it is the uncompressed cache, whose kernels every engine has.
   bool uncompressed() const { return category == Category::kNone; }

@@ -130,9 +130,17 @@ json to_json(const policy::Descriptor& d) {
     if (p.names.empty() && !std::holds_alternative<bool>(p.fallback)) entry["range"] = {p.low, p.high};
     parameters.push_back(entry);
   }
-  return {{"name", d.name},         {"sentence", d.sentence},       {"category", policy::name(d.category)},
-          {"paper", d.paper},       {"parameters", parameters},     {"budget_convention", d.budget_text()},
-          {"formulas", d.formulas}, {"differences", d.differences}, {"stages", d.stages != nullptr}};
+  return {{"name", d.name},
+          {"sentence", d.sentence},
+          {"category", policy::name(d.category)},
+          {"paper", d.paper},
+          {"parameters", parameters},
+          {"budget_convention", d.budget_text()},
+          {"formulas", d.formulas},
+          {"differences", d.differences},
+          {"stages", d.stages != nullptr},
+          {"prefill", config::prefill_name(d.prefill)},
+          {"prefill_source", d.prefill_source}};
 }
 
 std::string whole_text(const UserError& error) { return error.what(); }

@@ -1,4 +1,5 @@
-// An engine's rules: defaults of its release, of the framework, and what the run writes.
+// An engine's rules: defaults of its release, of the framework and of the policy, and what the run writes.
+#include "policies/all.hpp"
 #include "study/service.hpp"
 
 namespace kvcast::study {
@@ -25,6 +26,7 @@ serving::Rules service_rules(const config::Run& run) {
   set(rules.block, s.block), set(rules.prefix_caching, s.prefix_caching), set(rules.in_flight, s.in_flight);
   set(rules.full_prompt_gate, s.full_prompt_gate);
   set(rules.long_prefill_token_threshold, s.long_prefill_token_threshold), set(rules.watermark, s.watermark);
+  rules.prompts = policy::find_policy(run.policy).prefill;
   set(rules.prompts, s.prefill);
   set(rules.sglang.max_prefill_tokens, s.max_prefill_tokens), set(rules.sglang.ratio, s.new_token_ratio);
   set(rules.sglang.retract_steps, s.retract_decode_steps), set(rules.sglang.mixed_chunk, s.mixed_chunk);

@@ -62,6 +62,22 @@ TEST_CASE("a framework's release states the scheduler, and a run changes single 
   CHECK_THROWS_AS(run_of(model + "hardware: l40s\nscheduler: {block: 16}\n"), UserError);
 }
 
+TEST_CASE("prompts are read as the policy needs it, unless the run says otherwise") {
+  const auto prompts = [](const std::string& policy, const std::string& rest) {
+    return service_rules(
+               run_of("model: llama-3.1-8b\nhardware: h100-sxm\ntraffic: {rate: 1}\npolicy: " + policy + rest))
+        .prompts;
+  };
+  CHECK(prompts("full", "") == serving::Prompts::kChunked);
+  CHECK(prompts("snapkv", "") == serving::Prompts::kChunked);
+  CHECK(prompts("rocketkv", "\nframework: trtllm") == serving::Prompts::kWhole);
+  CHECK(prompts("pyramidkv", "\nframework: vllm") == serving::Prompts::kAlone);
+  CHECK(prompts("rocketkv", "\nscheduler: {prefill: chunked}") == serving::Prompts::kChunked);
+  CHECK(prompts("full", "\nscheduler: {prefill: alone}") == serving::Prompts::kAlone);
+  for (const policy::Descriptor& d : policy::all_policies())
+    CHECK((d.prefill == serving::Prompts::kChunked) == d.prefill_source.empty());
+}
+
 TEST_CASE("the pool is the one that vLLM reports, and policies hold what they keep") {
   // LLMServingSim, bench/examples: 2588 blocks of 16 tokens on an RTX 4090.
   const config::Run run =
