@@ -1,7 +1,9 @@
 #include "study/scoring.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -27,6 +29,41 @@ std::string model_of(const config::Run& run) {
 
 }  // namespace
 
+result::BenchmarkScore score_of_stream(const std::vector<ScoreAt>& lengths) {
+  result::BenchmarkScore out = lengths.front().score;
+  if (lengths.size() == 1) return out;
+  std::map<std::string, result::BenchmarkTask> tasks;
+  double all = 0, kept = 0, low = 0, high = 0;
+  std::vector<std::string> texts;
+  for (const auto& [tokens, share, score] : lengths) {
+    double points = 0;
+    for (const result::BenchmarkTask& task : score.tasks) {
+      const double weight = share * task.full;
+      result::BenchmarkTask& sum =
+          tasks.try_emplace(task.task, result::BenchmarkTask{task.task, 0, {0, 0}, 0}).first->second;
+      sum.full += weight, sum.share_of_full += weight * task.share_of_full;
+      sum.interval.low += weight * task.interval.low, sum.interval.high += weight * task.interval.high;
+      if (task.simulated) sum.simulated = sum.simulated.value_or(0) + weight * *task.simulated;
+      points += weight;
+    }
+    all += points, kept += points * score.share_of_full;
+    low += points * score.interval.low, high += points * score.interval.high;
+    if (score.context != out.context) out.context = 0;
+    texts.push_back(fmt::format("{:.0f} % of {} tokens: {:.1f} %", 100 * share, tokens, 100 * score.share_of_full));
+  }
+  out.tasks.clear();
+  for (auto& [name, task] : tasks) {
+    task.share_of_full /= task.full, task.interval.low /= task.full, task.interval.high /= task.full;
+    if (task.simulated) *task.simulated /= task.full;
+    out.tasks.push_back(task);
+  }
+  std::ranges::stable_sort(out.tasks, {}, &result::BenchmarkTask::share_of_full);
+  out.share_of_full = kept / all, out.interval = {low / all, high / all};
+  out.rests_on = fmt::format("the lengths of the requests ({}); at the longest {}", fmt::join(texts, ", "),
+                             lengths.back().score.rests_on);
+  return out;
+}
+
 Scoring::Scoring(const score::ScoreModel& model, const Plan& plan, const StudyOptions& options) {
   if (options.scores == Scores::kNone) return;
   if (const auto path = score::score_table_file()) table_.emplace(*path);
@@ -35,20 +72,30 @@ Scoring::Scoring(const score::ScoreModel& model, const Plan& plan, const StudyOp
     const config::Run& run = task.prepared.run;
     if (!task.is_solved() || !task.refused.empty()) continue;
     if (run.score.benchmark == config::ScoreChoice::kNone || task.point.ask.index_heads > 0) continue;
-    score::BenchmarkRequest request{run.policy, model_of(run), run.workload.prompt_tokens, run.score, run.model.cache};
-    const bool wanted = options.scores == Scores::kAll || run.score.requested || scores_->is_known(request);
-    if (!wanted) continue;
-    scores_->request(request);
-    requests_.emplace(task.index, std::move(request));
+    std::vector<Weighted> all = {
+        {1, {run.policy, model_of(run), run.workload.prompt_tokens, run.score, run.model.cache}}};
+    if (const auto& lengths = task.prepared.requests) {
+      const Weighted first = all.front();
+      all.assign(lengths->replayed.size(), first);
+      for (std::size_t i = 0; i < all.size(); ++i)
+        all[i].share = lengths->shares[i], all[i].request.prompt_tokens = lengths->replayed[i];
+    }
+    const auto is_known = [&](const Weighted& w) { return scores_->is_known(w.request); };
+    if (options.scores != Scores::kAll && !run.score.requested && !std::ranges::all_of(all, is_known)) continue;
+    for (const Weighted& w : all) scores_->request(w.request);
+    requests_.emplace(task.index, std::move(all));
   }
   scores_->run(options.score_advance, options.cancel);
 }
 
 void Scoring::fill(const Task& task, result::Result& result) const {
-  const auto request = requests_.find(task.index);
-  if (request == requests_.end() || result.status == result::Status::kFailed) return;
+  const auto requests = requests_.find(task.index);
+  if (requests == requests_.end() || result.status == result::Status::kFailed) return;
   try {
-    result.benchmark = scores_->score(request->second);
+    std::vector<ScoreAt> scores;
+    for (const auto& [share, request] : requests->second)
+      scores.push_back({request.prompt_tokens, share, scores_->score(request)});
+    result.benchmark = score_of_stream(scores);
   } catch (const UserError& refused) {
     result.benchmark_refused = refused.what();
   }

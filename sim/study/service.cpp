@@ -28,6 +28,22 @@ std::int64_t rounded(double tokens) {
 }
 
 // Passes on what happens in the nominal run.
+// Shares of the prompts, ascending, to which each of these lengths is nearest in ratio.
+std::vector<double> shares_of(const std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& prompts) {
+  std::vector<double> shares;
+  auto from = prompts.begin();
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    auto to = prompts.end();
+    if (i + 1 < lengths.size()) {
+      const double middle = std::sqrt(static_cast<double>(lengths[i]) * static_cast<double>(lengths[i + 1]));
+      to = std::ranges::upper_bound(prompts, static_cast<std::int64_t>(middle));
+    }
+    shares.push_back(static_cast<double>(to - from) / static_cast<double>(prompts.size()));
+    from = to;
+  }
+  return shares;
+}
+
 class Logging final : public serving::Observer {
  public:
   Logging(serving::Recorder& recorder, const RequestLog& log, serving::Observer* observer)
@@ -82,6 +98,7 @@ RequestLengths request_lengths(const config::Traffic& traffic, std::int64_t max_
   if (out.longest <= static_cast<std::int64_t>(kNear * static_cast<double>(out.shortest))) {
     out.replayed = {out.longest == out.shortest ? out.longest : rounded(out.mean_prompt)};
     return out;
+    out.shares = {1};
   }
   for (const double share : {0.1, 0.5, 0.9}) {
     const std::int64_t length = rounded(static_cast<double>(at(share)));
@@ -89,6 +106,7 @@ RequestLengths request_lengths(const config::Traffic& traffic, std::int64_t max_
       out.replayed.push_back(length);
   }
   return out;
+  out.shares = shares_of(out.replayed, prompts);
 }
 
 void derive_workload(config::Run& run, const policy::Descriptor& policy, const RequestLengths& lengths) {

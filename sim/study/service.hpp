@@ -24,6 +24,7 @@ struct RequestLengths {
   std::int64_t most_outputs = 1;             // of a request
   double mean_prompt = 1, mean_outputs = 1;  // tokens
   std::vector<std::int64_t> replayed;        // prompt lengths that replays are made for, ascending
+  std::vector<double> shares;                // of the requests to which each of these is nearest in ratio
 };
 // Reads all requests of the traffic; those beyond `max_context` are left out. Throws UserError if none is left.
 RequestLengths request_lengths(const config::Traffic& traffic, std::int64_t max_context);

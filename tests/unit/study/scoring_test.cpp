@@ -100,5 +100,51 @@ TEST_CASE("a score that cannot be predicted states the reason, and the experimen
   CHECK_FALSE(json.contains("share_of_full"));
 }
 
+TEST_CASE("the score of a stream is the mean over its requests, in points of the uncompressed model") {
+  result::BenchmarkScore near, far;
+  near.benchmark = far.benchmark = "small", near.context = 4096, far.context = 32768, far.rests_on = "replays";
+  near.tasks = {{"a", 0.9, {0.8, 1}, 80}, {"b", 1, {1, 1}, 40}};
+  near.share_of_full = (72.0 + 40) / 120, near.interval = {0.9, 1};
+  far.tasks = {{"b", 0.25, {0.2, 0.3}, 20}, {"a", 0.5, {0.4, 0.6}, 60}};
+  far.share_of_full = (30.0 + 5) / 80, far.interval = {0.3, 0.5};
+  const result::BenchmarkScore one = study::score_of_stream({{4000, 1, near}});
+  CHECK((one.share_of_full == near.share_of_full && one.context == 4096));
+  const result::BenchmarkScore all = study::score_of_stream({{4000, 0.75, near}, {30000, 0.25, far}});
+  // Points: 0.75 · 120 and 0.25 · 80 of the uncompressed model, of which 0.75 · 112 and 0.25 · 35 are kept.
+  CHECK(all.share_of_full == Approx((84 + 8.75) / 110));
+  CHECK(all.interval.low == Approx((90 * 0.9 + 20 * 0.3) / 110));
+  CHECK(all.interval.high == Approx((90 * 1.0 + 20 * 0.5) / 110));
+  REQUIRE(all.tasks.size() == 2);
+  CHECK((all.tasks[0].task == "a" && all.tasks[0].share_of_full == Approx((54 + 7.5) / 75)));
+  CHECK((all.tasks[1].task == "b" && all.tasks[1].share_of_full == Approx((30 + 1.25) / 35)));
+  CHECK(all.tasks[0].interval.low == Approx((60 * 0.8 + 15 * 0.4) / 75));
+  CHECK(all.context == 0);
+  CHECK_THAT(all.rests_on, Contains("75 % of 4000 tokens: 93.3 %") && Contains("replays"));
+}
+
+TEST_CASE("requests that the budget covers lose nothing, the others what they lose alone") {
+  const TemporaryDirectory folder;
+  const std::string file = folder.path() + "/own.yaml";
+  std::ofstream(file) << "one: {recipe: niah, steps: 4, score: exact}\n";
+  const std::string quest = "policy: {name: quest, budget: 512}\nscore: " + file + "\n";
+  const auto of = [&](const std::string& traffic) {
+    config::Node run = scored_run(quest).without({"workload"});
+    const study::Prepared prepared = study::prepare(run = run.with("traffic", config::parse_yaml(traffic, "run.yaml")));
+    study::Point point{run, {}, {}};
+    point.ask.effects = simulate::Effects::kNone;
+    return std::pair(*prepared.requests,
+                     *study::run_all({point}, {.scores = study::Scores::kAtHand}).front().benchmark);
+  };
+  const auto [lengths, mixed] = of("{rate: 1, requests: 200, prompt_tokens: {low: 100, high: 3000}, output_tokens: 8}");
+  REQUIRE(lengths.replayed.size() == 3);
+  CHECK(lengths.shares[0] + lengths.shares[1] + lengths.shares[2] == Approx(1));
+  REQUIRE((lengths.replayed[0] < 500 && lengths.replayed[1] > 512));
+  const auto [all_long, alone] = of("{rate: 1, requests: 20, prompt_tokens: 2000, output_tokens: 8}");
+  CHECK(all_long.shares == std::vector<double>{1});
+  CHECK(alone.share_of_full < 1);
+  // All prompts above the budget are replayed at 4K, the shortest length of the benchmark.
+  CHECK(mixed.share_of_full == Approx(lengths.shares[0] + (1 - lengths.shares[0]) * alone.share_of_full));
+}
+
 }  // namespace
 }  // namespace kvcast::tests
