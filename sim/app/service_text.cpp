@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ostream.h>
+#include <fmt/ranges.h>
 
 #include <string>
+#include <vector>
 
 #include "base/units.hpp"
 #include "result/metric.hpp"
@@ -45,6 +47,19 @@ std::string limits(const Result& r) {
     text += fmt::format("; {:.0f} preemptions, {:.0f} tokens computed again", s.preemptions, s.recomputed_tokens);
   if (s.rejected > 0) text += fmt::format("; {:.0f} requests that can never fit are rejected", s.rejected);
   return text;
+}
+
+// "1.2 s: queue 0.8 s, own prefill 0.4 s"; parts that round to nothing are left out.
+std::string parts_text(const Result& r, const char* which) {
+  const double whole = *result::value(r, *result::find_metric(fmt::format("serving.ttft_s.{}", which)));
+  std::vector<std::string> parts;
+  for (const serving::TtftPart& part : serving::kTtftParts) {
+    const Metric& metric = *result::find_metric(fmt::format("serving.ttft_parts.{}_s.{}", part.name, which));
+    const double seconds = *result::value(r, metric);
+    if (seconds >= 0.001 * whole)
+      parts.push_back(fmt::format("{} {}", part.label, result::format_value(metric, seconds)));
+  }
+  return fmt::format("{}", fmt::join(parts, " + "));
 }
 
 std::string certainty(const Result& r) {
@@ -114,7 +129,8 @@ void print_service_verdict(const Result& r) {
   if (s.slo_share) serves += fmt::format("; {} within the SLO", of(r, "serving.slo_share"));
   if (const std::string cost = of(r, "serving.cost_per_million_output_tokens"); !cost.empty())
     serves += fmt::format("; {} per million output tokens", cost);
-  fmt::print("Serves     {}.\nLimited by {}.\nHow sure   {}.\n", serves, limits(r), certainty(r));
+  fmt::print("Serves     {}.\nFirst token in the mean {}; p99 {}.\nLimited by {}.\nHow sure   {}.\n", serves,
+             parts_text(r, "mean"), parts_text(r, "p99"), limits(r), certainty(r));
   fmt::print(
       "The decode step, the prefill and the memory below are those of a batch of {} requests of {} + {} tokens.\n\n",
       r.subject.batch, r.subject.prompt_tokens, r.subject.decode_tokens);

@@ -88,6 +88,8 @@ struct Framework {
   Value engine_layer;     // Python time per layer in addition to the host's eager_layer, for operators launched eagerly
   Value attention_plan;   // per pass whose attention covers a number of tokens that no pass before did
   Value expert_sort;      // kernels that sort a pass's tokens by their experts, per layer; 0: part of the routing
+  // Until a request reaches the engine: in the front end, one request at a time, and besides.
+  Value front_end_request, client_time;
   // Bytes per cycle that an SM appends when a step copies the cache; 0: at the rate at which the memory streams.
   Value concatenate_bytes;
   // The same of keys and values that are repeated for the query heads of a group, an element-wise copy of strided

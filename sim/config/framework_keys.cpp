@@ -102,6 +102,12 @@ constexpr FrameworkKey kFrameworkKeys[] = {
      "time per layer of the kernels that sort a pass's tokens by their experts, which wait for each other and hardly "
      "depend on the number of tokens",
      0, Dimension::kSeconds},
+    {"front_end_request", &Framework::front_end_request,
+     "with `traffic:`, time that HTTP and tokenising of a request take before it reaches the engine, one request at a "
+     "time; part of its time to first token",
+     0, Dimension::kSeconds},
+    {"client_time", &Framework::client_time, "the same that holds up no other request, such as the network's", 0,
+     Dimension::kSeconds},
     {"concatenate_bytes", &Framework::concatenate_bytes,
      "bytes per cycle that an SM appends when the cache is copied: PyTorch's torch.cat moves one element per "
      "instruction; without this key the memory is the bottleneck",

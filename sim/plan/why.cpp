@@ -1,6 +1,6 @@
 // Explains why one variant is faster or slower than another: the critical paths of both, by kind of operation and by
 // bottleneck, add up to their times, so that the differences add up to the difference. The gain from a free resource is
-// found by simulating it.
+// found by simulating it. The time to first token of a service has the parts that its requests pass through.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -71,12 +71,18 @@ class Why final : public Question {
     const std::string& path = metric_->path;
     // Throughput is reported as time per token of the whole batch.
     per_token_ = path == "decode.tokens_per_s";
-    if (path != "decode.tpot_s.mean" && path != "prefill.ttft_s" && !per_token_) {
-      throw UserError(section.where("metric"), fmt::format("why: {} has no parts", path),
-                      {"decode.tpot_s.mean", "prefill.ttft_s", "decode.tokens_per_s"});
+    if (path == "serving.ttft_s.mean") served_ = &serving::Summary::ttft_mean;
+    if (path == "serving.ttft_s.p99") served_ = &serving::Summary::ttft_p99;
+    if (path != "decode.tpot_s.mean" && path != "prefill.ttft_s" && !per_token_ && served_ == nullptr) {
+      throw UserError(
+          section.where("metric"), fmt::format("why: {} has no parts", path),
+          {"decode.tpot_s.mean", "prefill.ttft_s", "decode.tokens_per_s", "serving.ttft_s.mean", "serving.ttft_s.p99"});
     }
     of_ = read_variant(run, section.node("of"));
     against_ = read_variant(run, section.node("against"));
+    if (served_ != nullptr && !(of_.run.find("traffic") != nullptr && against_.run.find("traffic") != nullptr)) {
+      throw UserError(section.where("metric"), fmt::format("why: {} needs a run with `traffic:`", path));
+    }
     tell_apart(of_, against_);
   }
 
@@ -89,7 +95,7 @@ class Why final : public Question {
     out.kind = "why";
     out.question = fmt::format("Why does {} differ from {} in {}?", of_.label, against_.label,
                                result::label_in_sentence(*metric_));
-    if (!pair[0]->has_times() || !pair[1]->has_times()) return misfit(*pair[0], *pair[1], std::move(out));
+    if (!has_time(*pair[0]) || !has_time(*pair[1])) return misfit(*pair[0], *pair[1], std::move(out));
     explain(*pair[0], *pair[1], out);
     if (if_free_) add_free_resources(experiments, out);
     add_grounds(*pair[0], *pair[1], out);
@@ -102,14 +108,31 @@ class Why final : public Question {
   bool of_prefill() const { return result::is_of_prefill(*metric_); }
   const metrics::Attribution& time_of(const Result& r) const { return plan::time_of(r, metric_); }
 
+  bool has_time(const Result& r) const {
+    return r.has_times() && (served_ == nullptr || (r.service && r.service->served));
+  }
+
   // Seconds that the question is about: those of a step, of a prefill, or a generated token's share of a step.
   double seconds(const Result& r) const {
+    if (served_ != nullptr) return (r.service->summary.*served_).sum();
     if (of_prefill()) return r.experiment.ttft_s;
     return per_token_ ? 1 / r.experiment.tokens_per_s : r.experiment.tpot_mean_s;
   }
 
+  std::string bottleneck_of(const Result& r) const {
+    if (served_ == nullptr) return std::string(result::bottleneck(time_of(r)));
+    const auto seconds = [&](const serving::TtftPart& part) { return r.service->summary.*served_.*part.seconds; };
+    return std::ranges::max_element(serving::kTtftParts, {}, seconds)->cause;
+  }
+
   // The critical path, scaled to these seconds if they are a token's.
   Parts parts_of(const Result& r) const {
+    if (served_ != nullptr) {
+      Parts parts;
+      for (const serving::TtftPart& part : serving::kTtftParts)
+        parts[{part.label, part.cause}] = r.service->summary.*served_.*part.seconds;
+      return parts;
+    }
     const metrics::Attribution& time = time_of(r);
     const double whole = time.total(), scale = whole > 0 ? seconds(r) / whole : 0;
     Parts parts;
@@ -161,20 +184,20 @@ class Why final : public Question {
                       {"of", p.of},
                       {"against", p.against}});
     }
-    out.data = {
-        {"of", of_.label},
-        {"against", against_.label},
-        {"seconds", {{"of", of}, {"against", against}}},
-        {"difference", difference},
-        {"parts", list},
-        {"times", c.times},
-        {"interval", {c.interval.low, c.interval.high}},
-        {"binding_resource", {{"of", result::bottleneck(time_of(a))}, {"against", result::bottleneck(time_of(b))}}},
-        {"hidden", hidden(a, b)},
-        {"bytes", bytes(a, b)}};
-    const std::string what = of_prefill() ? "the time to first token"
-                             : per_token_ ? "a generated token"
-                                          : "a decode step";
+    out.data = {{"of", of_.label},
+                {"against", against_.label},
+                {"seconds", {{"of", of}, {"against", against}}},
+                {"difference", difference},
+                {"parts", list},
+                {"times", c.times},
+                {"interval", {c.interval.low, c.interval.high}},
+                {"binding_resource", {{"of", bottleneck_of(a)}, {"against", bottleneck_of(b)}}},
+                {"hidden", hidden(a, b)},
+                {"bytes", bytes(a, b)}};
+    const std::string what = served_ != nullptr ? label_in_sentence(*metric_)
+                             : of_prefill()     ? "the time to first token"
+                             : per_token_       ? "a generated token"
+                                                : "a decode step";
     const bool equal = std::abs(difference) <= kLeastDifference * std::max(of, against);
     const std::string verdict = equal                     ? "No significant difference"
                                 : !c.beyond_uncertainty() ? "The two are within uncertainty of each other"
@@ -182,8 +205,8 @@ class Why final : public Question {
                                                  : fmt::format("{} is slower: {} as fast", of_.label, times_text(c));
     out.text = fmt::format("{}: {} takes {} with {} and {} with {}{}.", verdict, what, format_seconds(of), of_.label,
                            format_seconds(against), against_.label, equal ? "" : largest_parts(parts, difference));
-    out.details.push_back(fmt::format("{} is bound by {}, {} by {}.", of_.label, result::bottleneck(time_of(a)),
-                                      against_.label, result::bottleneck(time_of(b))));
+    out.details.push_back(
+        fmt::format("{} is bound by {}, {} by {}.", of_.label, bottleneck_of(a), against_.label, bottleneck_of(b)));
     out.details.push_back(
         fmt::format("A request of {}: {}; of {}: {}.", of_.label, request_text(a), against_.label, request_text(b)));
     double left_out = 0;
@@ -202,21 +225,22 @@ class Why final : public Question {
   }
 
   // "; the largest differences on the critical path are attention (HBM bandwidth) -12 ms, launch (host thread) +3 ms".
-  static std::string largest_parts(const std::vector<Part>& parts, double difference) {
+  std::string largest_parts(const std::vector<Part>& parts, double difference) const {
     constexpr std::size_t kNamed = 2;
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < std::min(kNamed, parts.size()); ++i) {
       if (is_negligible(parts[i].difference(), difference)) break;  // parts are in order of size
       texts.push_back(fmt::format("{} ({}) {}", parts[i].kind, parts[i].resource, signed_text(parts[i].difference())));
     }
-    return texts.empty()
-               ? ""
-               : fmt::format("; the largest difference{} on the critical path {} {}", texts.size() == 1 ? "" : "s",
-                             texts.size() == 1 ? "is" : "are", fmt::join(texts, ", "));
+    return texts.empty() ? ""
+                         : fmt::format("; the largest difference{}{} {} {}", texts.size() == 1 ? "" : "s",
+                                       served_ == nullptr ? " on the critical path" : "",
+                                       texts.size() == 1 ? "is" : "are", fmt::join(texts, ", "));
   }
 
   json hidden(const Result& a, const Result& b) const {
     json list = json::array();
+    if (served_ != nullptr) return list;
     for (std::size_t k = 0; k < time_of(a).hidden.size(); ++k) {
       const double of = time_of(a).hidden[k], against = time_of(b).hidden[k];
       if (of == 0 && against == 0) continue;
@@ -248,7 +272,7 @@ class Why final : public Question {
   }
 
   void add_bytes(const Result& a, const Result& b, Answer& out) const {
-    if (of_prefill()) return;
+    if (of_prefill() || served_ != nullptr) return;
     std::vector<std::string> texts;
     for (const auto& [name, member] : kTraffic) {
       const double of = a.experiment.traffic.*member, against = b.experiment.traffic.*member;
@@ -307,6 +331,7 @@ class Why final : public Question {
 
   Answer misfit(const Result& a, const Result& b, Answer out) const {
     const auto text = [](const Result& r, const std::string& label) {
+      if (r.service && !r.service->served) return fmt::format("{} serves nothing", label);
       if (!r.experiment.oom) return fmt::format("{} fits", label);
       const result::OutOfMemory& oom = *r.experiment.oom;
       return fmt::format("{} does not fit ({}: {} in use of {}, {} for {})", label, oom.pool,
@@ -321,6 +346,8 @@ class Why final : public Question {
 
   const result::Metric* metric_ = nullptr;
   bool per_token_ = false;
+  // The parts, if the question is about a time to first token of a service.
+  serving::TtftParts<double> serving::Summary::*served_ = nullptr;
   bool if_free_ = true;  // whether to simulate each resource being free, which takes most of the experiments
   Variant of_, against_;
 };

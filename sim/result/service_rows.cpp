@@ -1,4 +1,7 @@
 // Rows of a service: requests that arrive, wait, are read, decode and leave.
+#include <fmt/format.h>
+
+#include <iterator>
 #include <string>
 
 #include "result/metric_rows.hpp"
@@ -53,6 +56,40 @@ void add_times_of(std::vector<Metric>& rows, const std::string& name, const char
   add("p50", "median", times_field<Of, &T::p50>);
   add("p90", "90th percentile", times_field<Of, &T::p90>);
   add("p99", "99th percentile", times_field<Of, &T::p99>);
+}
+
+template <auto Of, auto Member>
+double* ttft_part_field(Result& r, int) {
+  return r.service && r.service->served ? &(r.service->summary.*Of.*Member) : nullptr;
+}
+
+// The parts of a time to first token in the order in which they pass.
+void add_ttft_parts(std::vector<Metric>& rows) {
+  using S = serving::Summary;
+  using P = serving::TtftParts<double>;
+  struct Fields {
+    double* (*mean)(Result&, int);
+    double* (*p99)(Result&, int);
+    const char* definition;
+  };
+#define KVCAST_FIELDS(part) ttft_part_field<&S::ttft_mean, &P::part>, ttft_part_field<&S::ttft_p99, &P::part>
+  constexpr Fields kFields[] = {
+      {KVCAST_FIELDS(front_end), "in the front end: HTTP, tokenising"},
+      {KVCAST_FIELDS(queue), "between the arrival at the engine and the first pass that reads the prompt"},
+      {KVCAST_FIELDS(prefill), "that the passes that read the prompt would take with its chunks alone"},
+      {KVCAST_FIELDS(beside), "that decodes and chunks of others add to the passes that read the prompt"},
+      {KVCAST_FIELDS(between), "in passes of others between those that read the prompt, and after a preemption"}};
+#undef KVCAST_FIELDS
+  static_assert(std::size(kFields) == std::size(serving::kTtftParts));
+  for (std::size_t i = 0; i < std::size(kFields); ++i) {
+    const serving::TtftPart& part = serving::kTtftParts[i];
+    const std::string path = fmt::format("ttft_parts.{}_s.", part.name), title = fmt::format("TTFT: {}", part.label);
+    const std::string definition = fmt::format("Part of the time to first token {}", kFields[i].definition);
+    rows.push_back(serving_row(path + "mean", "", kSeconds, kLower, title + ", mean", "", definition + ", mean.",
+                               kSeconds3, kFields[i].mean));
+    rows.push_back(serving_row(path + "p99", "", kSeconds, kLower, title + ", 99th percentile", "",
+                               definition + ", of requests that take the 99th percentile.", kSeconds3, kFields[i].p99));
+  }
 }
 
 void add_rates(std::vector<Metric>& rows) {
@@ -175,7 +212,9 @@ void add_service_rows(std::vector<Metric>& rows) {
   add_times_of<&S::e2e>(rows, "e2e_s", "latency", "Served: latency", "Time from a request's arrival to its last token.",
                         kSeconds3);
   add_times_of<&S::queue>(rows, "queue_s", "", "Served: time in the queue",
-                          "Time from a request's arrival to the first pass that reads its prompt.", kSeconds3);
+                          "Time from a request's arrival at the engine to the first pass that reads its prompt.",
+                          kSeconds3);
+  add_ttft_parts(rows);
   add_costs(rows);
   add_queue(rows);
   add_memory_of_service(rows);

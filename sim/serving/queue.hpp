@@ -25,6 +25,9 @@ struct Outcome {
   std::int64_t preemptions = 0;
   std::int64_t hit_tokens = 0;         // found in the prefix cache when it was scheduled first
   std::int64_t recomputed_tokens = 0;  // read or decoded before, and computed again after a preemption
+  // The time to the first token (ttft_parts.hpp): in passes that read the request, and what these would take with its
+  // chunks alone.
+  Picoseconds reading = 0, reading_alone = 0;
 };
 
 // Sequences whose last token came `since` before the start of a run, 0 where they were in the pass before.

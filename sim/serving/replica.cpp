@@ -34,7 +34,7 @@ Replica::Replica(StepTimes& times, const Rules& rules, const FootprintOf& footpr
       scheduler_(make_scheduler(state_)) {}
 
 void Replica::offer(traffic::Request request) {
-  const Picoseconds arrival = request.arrival;
+  const Picoseconds arrival = request.at_engine();
   if (flights_.empty()) {
     state_.now = std::max(state_.now, arrival);
   } else if (open_ && !flights_.back().pass.closed) {
@@ -74,7 +74,7 @@ bool Replica::launch() {
   if (!open_) {
     commit();
   } else if (!state_.arrivals.empty() && !flights_.back().pass.closed) {
-    cut_before(state_.arrivals.front().arrival);
+    cut_before(state_.arrivals.front().at_engine());
   }
   return true;
 }
@@ -179,10 +179,20 @@ void Replica::settle(Flight& flight) {
     Entry& entry = *read.entry;
     ++entry.in_flight;
     if (entry.outcome.scheduled == traffic::kNever) entry.outcome.scheduled = flight.start;
+    if (entry.sampled == (read.chunk.last() ? 1 : 0)) add_reading(entry.outcome, read.chunk, flight);
     if (!read.chunk.last()) continue;
     entry.last_token = end;
     flight.ends |= entry.all_sampled();
   }
+}
+
+// A pass that reads a request before its first token.
+void Replica::add_reading(Outcome& outcome, const Chunk& chunk, const Flight& flight) {
+  const Pass& pass = flight.pass;
+  const Picoseconds length = flight.end() - flight.start;
+  const bool alone = pass.reads.size() == 1 && pass.decodes.empty() && pass.padding.empty();
+  outcome.reading += length;
+  outcome.reading_alone += alone ? length : std::min(length, times_.time({}, {&chunk, 1}).first);
 }
 
 // Passes of the first flight that end together: all, or all but the last if further ones are composed during that.

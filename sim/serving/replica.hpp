@@ -18,7 +18,7 @@ class Replica {
   // All must outlive the replica. `exit` receives requests that leave, `observer` runs and preemptions.
   Replica(StepTimes& times, const Rules& rules, const FootprintOf& footprint_of, Exit& exit, Observer& observer);
 
-  // A request arrives, at its arrival; in order of arrival.
+  // A request reaches the engine, at Request::at_engine(); in order of that.
   void offer(traffic::Request request);
   // Composes passes as far as rules and requests allow. True if the head of the queue was rejected instead, as what
   // does not fit an empty engine never will: requests may follow from that, and it must be filled again.
@@ -55,6 +55,7 @@ class Replica {
   void add_gap(Picoseconds since);
   std::span<const Part> parts_of(const Pass& pass);
   void settle(Flight& flight);
+  void add_reading(Outcome& outcome, const Chunk& chunk, const Flight& flight);
   std::int64_t landing(const Flight& flight) const;
   void count_results(Entry& entry, std::int64_t n);
   void take_down();

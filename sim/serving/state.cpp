@@ -14,7 +14,7 @@ State::State(const Rules& given, const FootprintOf& footprint_of, Exit& exit, Ob
       observer_(observer) {}
 
 void State::take_arrivals() {
-  while (!arrivals.empty() && arrivals.front().arrival <= now) {
+  while (!arrivals.empty() && arrivals.front().at_engine() <= now) {
     Entry& entry = entries_.emplace_back();
     entry.self = std::prev(entries_.end());
     entry.request = std::move(arrivals.front());

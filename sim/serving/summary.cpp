@@ -13,11 +13,12 @@ constexpr std::array<std::string_view, 3> kStates = {"stable", "saturated", "und
 // A queue that grows evenly makes requests of the last third wait 5/3 as long as those of the second.
 constexpr double kGrows = 1.35, kSteady = 1.2;
 constexpr double kNoticeable = 0.1;  // wait of the last third, as a share of the time in service
+constexpr double kTail = 0.99;
 constexpr std::size_t kFewRequests = 60;
 
 double seconds_between(Picoseconds from, Picoseconds to) { return to_seconds(to - from); }
 
-Times times_of(const Distribution& of) { return {of.mean(), of.quantile(0.5), of.quantile(0.9), of.quantile(0.99)}; }
+Times times_of(const Distribution& of) { return {of.mean(), of.quantile(0.5), of.quantile(0.9), of.quantile(kTail)}; }
 
 std::vector<double> curve_of(const Distribution& of) {
   std::vector<double> curve;
@@ -26,25 +27,39 @@ std::vector<double> curve_of(const Distribution& of) {
   return curve;
 }
 
+// Parts in the proportion of these, that add up to a time.
+TtftParts<double> parts_like(const TtftParts<double>& parts, double whole) {
+  TtftParts<double> out;
+  const double all = parts.sum();
+  for (const TtftPart& part : kTtftParts) out.*part.seconds = all > 0 ? parts.*part.seconds / all * whole : 0;
+  return out;
+}
+
 }  // namespace
 
+int Distribution::bucket_of(double value) {
+  return value > 0 ? static_cast<int>(std::lround(std::log(value) / kBucket)) : std::numeric_limits<int>::min();
+}
+
 void Distribution::add(double value, std::int64_t times) {
-  const int bucket =
-      value > 0 ? static_cast<int>(std::lround(std::log(value) / kBucket)) : std::numeric_limits<int>::min();
-  buckets_[bucket] += times;
+  buckets_[bucket_of(value)] += times;
   count_ += times;
   sum_ += value * static_cast<double>(times);
 }
 
-double Distribution::quantile(double share) const {
+int Distribution::bucket_at(double share) const {
   const double wanted = std::max(1.0, std::ceil(share * static_cast<double>(count_)));
   std::int64_t below = 0;
   for (const auto& [bucket, times] : buckets_) {
     below += times;
-    if (static_cast<double>(below) < wanted) continue;
-    return bucket == std::numeric_limits<int>::min() ? 0 : std::exp(bucket * kBucket);
+    if (static_cast<double>(below) >= wanted) return bucket;
   }
-  return 0;
+  return std::numeric_limits<int>::min();
+}
+
+double Distribution::quantile(double share) const {
+  const int bucket = bucket_at(share);
+  return bucket == std::numeric_limits<int>::min() ? 0 : std::exp(bucket * kBucket);
 }
 
 std::string_view state_name(Trend state) { return kStates[static_cast<std::size_t>(state)]; }
@@ -75,7 +90,8 @@ void Recorder::ended(const Outcome& outcome) {
   prompt_tokens_ += static_cast<double>(request.prompt_tokens);
   output_tokens_ += static_cast<double>(request.output_tokens);
   hit_tokens_ += static_cast<double>(outcome.hit_tokens);
-  const double queue = seconds_between(request.arrival, outcome.scheduled);
+  const TtftParts<Picoseconds> parts = ttft_parts(outcome);
+  const double queue = to_seconds(parts.queue);
   const double ttft = seconds_between(request.arrival, outcome.first_token);
   const double e2e = seconds_between(request.arrival, outcome.last_token);
   std::optional<double> tpot;
@@ -84,7 +100,9 @@ void Recorder::ended(const Outcome& outcome) {
     tpot_.add(*tpot);
   }
   queue_.add(queue), ttft_.add(ttft), e2e_.add(e2e);
-  service_ += e2e - queue;
+  TtftParts<double>& sum = ttft_parts_[Distribution::bucket_of(ttft)];
+  for (const TtftPart& part : kTtftParts) sum.*part.seconds += to_seconds(parts.*part.picoseconds);
+  service_ += e2e - queue - to_seconds(parts.front_end);
   if (setting_.slo && holds(ttft, tpot, e2e)) {
     ++within_;
     good_tokens_ += static_cast<double>(request.output_tokens);
@@ -160,6 +178,13 @@ Summary Recorder::summary() const {
   Summary s;
   s.ttft = times_of(ttft_), s.tpot = times_of(tpot_), s.itl = times_of(itl_), s.e2e = times_of(e2e_);
   s.queue = times_of(queue_);
+  TtftParts<double> all;
+  for (const auto& [bucket, of] : ttft_parts_) {
+    for (const TtftPart& part : kTtftParts) all.*part.seconds += of.*part.seconds;
+  }
+  s.ttft_mean = parts_like(all, s.ttft.mean);
+  if (const auto tail = ttft_parts_.find(ttft_.bucket_at(kTail)); tail != ttft_parts_.end())
+    s.ttft_p99 = parts_like(tail->second, s.ttft.p99);
   s.completed = static_cast<double>(completed_), s.rejected = static_cast<double>(rejected_);
   s.preemptions = static_cast<double>(preemptions_), s.recomputed_tokens = static_cast<double>(recomputed_);
   s.prefix_hit_share = prompt_tokens_ > 0 ? hit_tokens_ / prompt_tokens_ : 0;

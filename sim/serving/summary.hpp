@@ -9,6 +9,7 @@
 
 #include "config/traffic.hpp"
 #include "serving/queue.hpp"
+#include "serving/ttft_parts.hpp"
 
 namespace kvcast::serving {
 
@@ -20,6 +21,9 @@ class Distribution {
   double mean() const { return count_ > 0 ? sum_ / static_cast<double>(count_) : 0; }
   // The smallest number that a share of all do not exceed, to a bucket; 0 if there are none.
   double quantile(double share) const;
+  // The bucket of a number, and of a quantile; of zero the smallest.
+  static int bucket_of(double value);
+  int bucket_at(double share) const;
 
  private:
   std::map<int, std::int64_t> buckets_;
@@ -44,7 +48,9 @@ struct Moment {
 };
 
 struct Summary {
-  Times ttft, tpot, itl, e2e, queue;  // from arrival; tpot: of requests with two tokens and more; itl: of tokens
+  // From arrival; tpot: of requests with two tokens and more; itl: of tokens; queue: from arrival at the engine.
+  Times ttft, tpot, itl, e2e, queue;
+  TtftParts<double> ttft_mean, ttft_p99;  // add up to these; of p99 as in the requests that take so long
   double requests_per_s = 0, output_tokens_per_s = 0, total_tokens_per_s = 0;
   double duration_s = 0;  // from the first arrival to the last token
   // Share of all requests, rejected ones included, that keep the SLO, and rates of these and of their tokens.
@@ -81,6 +87,7 @@ class Recorder final : public Observer {
 
   Setting setting_;
   Distribution ttft_, tpot_, itl_, e2e_, queue_;
+  std::map<int, TtftParts<double>> ttft_parts_;  // seconds of all requests, by the bucket of their TTFT
   std::int64_t completed_ = 0, rejected_ = 0, preemptions_ = 0, recomputed_ = 0, within_ = 0;
   double good_tokens_ = 0;
   double prompt_tokens_ = 0, output_tokens_ = 0, hit_tokens_ = 0, service_ = 0;

@@ -10,6 +10,7 @@
 #include "serving/queue.hpp"
 #include "serving/summary.hpp"
 #include "simulate/step_table.hpp"
+#include "traffic/front_end.hpp"
 #include "traffic/source.hpp"
 
 namespace kvcast::study {
@@ -27,7 +28,6 @@ std::int64_t rounded(double tokens) {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::llround(std::round(tokens / unit) * unit)));
 }
 
-// Passes on what happens in the nominal run.
 // Shares of the prompts, ascending, to which each of these lengths is nearest in ratio.
 std::vector<double> shares_of(const std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& prompts) {
   std::vector<double> shares;
@@ -44,6 +44,7 @@ std::vector<double> shares_of(const std::vector<std::int64_t>& lengths, const st
   return shares;
 }
 
+// Passes on what happens in the nominal run.
 class Logging final : public serving::Observer {
  public:
   Logging(serving::Recorder& recorder, const RequestLog& log, serving::Observer* observer)
@@ -97,16 +98,16 @@ RequestLengths request_lengths(const config::Traffic& traffic, std::int64_t max_
   };
   if (out.longest <= static_cast<std::int64_t>(kNear * static_cast<double>(out.shortest))) {
     out.replayed = {out.longest == out.shortest ? out.longest : rounded(out.mean_prompt)};
-    return out;
     out.shares = {1};
+    return out;
   }
   for (const double share : {0.1, 0.5, 0.9}) {
     const std::int64_t length = rounded(static_cast<double>(at(share)));
     if (out.replayed.empty() || static_cast<double>(length) > kNear * static_cast<double>(out.replayed.back()))
       out.replayed.push_back(length);
   }
-  return out;
   out.shares = shares_of(out.replayed, prompts);
+  return out;
 }
 
 void derive_workload(config::Run& run, const policy::Descriptor& policy, const RequestLengths& lengths) {
@@ -143,7 +144,7 @@ class ServiceRuns {
   }
 
   result::Result run(const Reference& reference) {
-    const serving::Summary as_is = serve(memory_.blocks, 1, 1, run_.traffic->seed, true);
+    const serving::Summary as_is = serve({memory_.blocks, run_.traffic->seed}, true);
     result::Result result = reference(std::max(1, static_cast<int>(std::lround(as_is.running_mean))));
     if (!result.has_times()) result = reference(1);  // a batch needs more memory than an engine's pool of blocks
     if (!result.has_times()) return result;
@@ -152,6 +153,8 @@ class ServiceRuns {
     service.origin =
         worse(worse(result::origin_of(result.experiment.step), result::origin_of(result.experiment.prefill)),
               memory_.low < memory_.high ? Origin::kLiterature : Origin::kExact);
+    for (const config::Value& v : {run_.framework.front_end_request, run_.framework.client_time})
+      if (v.value > 0) service.origin = worse(service.origin, v.origin);
     service.kv_capacity_tokens = static_cast<double>(memory_.blocks) * memory_.tokens_of_block;
     service.summary = as_is;
     service.served = as_is.completed > 0;
@@ -162,23 +165,29 @@ class ServiceRuns {
   }
 
  private:
+  // What is served, and with which times: factors on those of passes, and the end of the interval of the front end's.
+  struct Served {
+    std::int64_t blocks = 0;
+    std::uint64_t seed = 0;
+    double decodes = 1, chunks = 1, clients = 0;
+  };
+
   void add_intervals(result::Result& result, const Interval& decodes, const Interval& chunks) {
     const result::Result nominal = result;
     std::vector<result::Result> times, pools, draws;
-    const auto other = [&](std::vector<result::Result>& to, std::int64_t blocks, double of_decodes, double of_chunks,
-                           std::uint64_t seed) {
+    const auto other = [&](std::vector<result::Result>& to, const Served& what) {
       result::Result& r = to.emplace_back(nominal);
-      r.service->summary = serve(blocks, of_decodes, of_chunks, seed, false);
+      r.service->summary = serve(what, false);
     };
     const std::uint64_t seed = run_.traffic->seed;
-    other(times, memory_.blocks, decodes.low, chunks.low, seed);
-    other(times, memory_.blocks, decodes.high, chunks.high, seed);
+    other(times, {memory_.blocks, seed, decodes.low, chunks.low, -1});
+    other(times, {memory_.blocks, seed, decodes.high, chunks.high, 1});
     if (memory_.low < memory_.high && memory_.low > 0) {
-      other(pools, memory_.low, 1, 1, seed), other(pools, memory_.high, 1, 1, seed);
+      other(pools, {memory_.low, seed}), other(pools, {memory_.high, seed});
     }
     const bool drawn = run_.traffic->arrivals != config::Traffic::Arrivals::kTrace;
     for (int i = 1; drawn && i <= kOtherDraws; ++i)
-      other(draws, memory_.blocks, 1, 1, seed + static_cast<std::uint64_t>(i) * 1'000'003);
+      other(draws, {memory_.blocks, seed + static_cast<std::uint64_t>(i) * 1'000'003});
     for (const result::Metric& metric : result::all_metrics()) {
       if (metric.basis != result::Basis::kServing || metric.path == "serving.sampling_error" ||
           metric.path == "serving.enough_requests")
@@ -212,18 +221,20 @@ class ServiceRuns {
             std::min(rules_.max_num_batched_tokens, std::max<std::int64_t>(l.longest, 256))};
   }
 
-  serving::Summary serve(std::int64_t blocks, double decodes, double chunks, std::uint64_t seed, bool watched) {
+  serving::Summary serve(const Served& what, bool watched) {
     serving::Rules rules = rules_;
-    rules.blocks = blocks;
-    table_.scale(decodes, chunks);
+    rules.blocks = what.blocks;
+    table_.scale(what.decodes, what.chunks);
     config::Traffic traffic = *run_.traffic;
-    traffic.seed = seed;
-    const auto source = traffic::make_source(traffic);
-    serving::Recorder recorder({traffic.slo, blocks, traffic.arrivals == config::Traffic::Arrivals::kConcurrency});
+    traffic.seed = what.seed;
+    const config::Framework& f = run_.framework;
+    const auto longer = [&](const config::Value& v) { return to_picos(v.value * (1 + what.clients * v.uncertainty)); };
+    traffic::FrontEnd source(traffic::make_source(traffic), longer(f.front_end_request), longer(f.client_time));
+    serving::Recorder recorder({traffic.slo, what.blocks, traffic.arrivals == config::Traffic::Arrivals::kConcurrency});
     static const RequestLog kNone;
     Logging observer(recorder, watched ? input_.log : kNone, watched ? input_.observer : nullptr);
     serving::serve(
-        *source, table_, rules, [&](const traffic::Request&) { return memory_.footprint; }, observer, input_.cancel);
+        source, table_, rules, [&](const traffic::Request&) { return memory_.footprint; }, observer, input_.cancel);
     return recorder.summary();
   }
 

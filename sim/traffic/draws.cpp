@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/csv.hpp"
 #include "config/framework.hpp"
@@ -87,20 +86,6 @@ std::int64_t TokenCounts::of(std::int64_t request) const {
       return column_[stream_.below(i, column_.size())];
   }
   return static_cast<std::int64_t>(lengths_.mean);
-}
-
-double TokenCounts::mean() const {
-  if (lengths_.kind == Kind::kUniform) return static_cast<double>(lengths_.low + lengths_.high) / 2;
-  if (lengths_.kind != Kind::kFile) return lengths_.mean;
-  return std::accumulate(column_.begin(), column_.end(), 0.0) / static_cast<double>(column_.size());
-}
-
-std::int64_t TokenCounts::largest(std::int64_t requests) const {
-  if (lengths_.kind == Kind::kUniform) return lengths_.high;
-  if (lengths_.kind == Kind::kFile) return *std::ranges::max_element(column_);
-  if (lengths_.kind == Kind::kFixed) return static_cast<std::int64_t>(lengths_.mean);
-  const double above = std::sqrt(2 * std::log(static_cast<double>(requests)));
-  return std::llround(std::clamp<double>(std::exp(mu_ + sigma_ * above), 1, kMaxTokens));
 }
 
 }  // namespace kvcast::traffic

@@ -27,10 +27,6 @@ class TokenCounts {
   TokenCounts(const config::Traffic& traffic, Purpose which);
 
   std::int64_t of(std::int64_t request) const;  // at least 1, at most config::kMaxTokens
-  double mean() const;
-  std::int64_t largest(std::int64_t requests) const;
-  // The column of the file of lengths; empty for other kinds.
-  const std::vector<std::int64_t>& column() const { return column_; }
 
  private:
   config::Lengths lengths_;

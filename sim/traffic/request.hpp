@@ -21,6 +21,7 @@ struct Segment {
 struct Request {
   std::int64_t id = 0;  // in the order in which the source hands them over, from 0
   Picoseconds arrival = 0;
+  Picoseconds front_end = 0;                          // from its arrival until it reaches the engine (front_end.hpp)
   std::int64_t prompt_tokens = 1, output_tokens = 1;  // at least 1 each
   // The prompt from its start on; what no segment covers is the request's own. Generated tokens are always its own,
   // except that a later turn of the session has them in its prompt (answer_key).
@@ -28,6 +29,8 @@ struct Request {
   std::uint64_t answer_key = 0;  // key of the generated tokens as later prompts name them; 0: none does
   std::int64_t session = -1;     // requests of a session follow each other; -1: none
   std::int32_t turn = 0;         // within the session, from 0
+
+  Picoseconds at_engine() const { return arrival + front_end; }
 };
 
 // Requests in the order of their arrival. Those of closed loops and sessions arrive a while after others have ended.

@@ -25,14 +25,4 @@ namespace kvcast::traffic {
 // does is an error.
 std::unique_ptr<Source> make_source(const config::Traffic& traffic);
 
-struct MeanLengths {
-  double prompt_tokens = 0, output_tokens = 0;
-  std::int64_t largest_context = 0;  // prompt and output of the longest request
-};
-
-// Returns exact values for fixed, uniform and file lengths (largest: that may occur), and for traces, which are read
-// once. The mean of a lognormal length is that before rounding; its largest is exp(μ + σ √(2 ln n)), which
-// the expected maximum of n = `requests` draws does not exceed.
-MeanLengths mean_lengths(const config::Traffic& traffic);
-
 }  // namespace kvcast::traffic

@@ -8,6 +8,7 @@
 #include "support.hpp"
 #include "support/error_of.hpp"
 #include "traffic/draws.hpp"
+#include "traffic/front_end.hpp"
 
 using namespace kvcast;
 using namespace kvcast::traffic;
@@ -116,10 +117,6 @@ TEST_CASE("both lengths of a file are of one row") {
     seen.insert(request.prompt_tokens);
   }
   CHECK(seen.size() == 3);
-  const MeanLengths mean = mean_lengths(traffic_of(text));
-  CHECK(mean.prompt_tokens == 200);
-  CHECK(mean.output_tokens == 2);
-  CHECK(mean.largest_context == 303);
   file.write("prompt_tokens,output_tokens\n5,0.5\n");
   CHECK_THAT(error_of([&] { make_source(traffic_of(text)); }), Catch::Matchers::Contains("trace:2:3: output_tokens"));
   file.write("prompt_tokens\n5\n");
@@ -198,21 +195,28 @@ TEST_CASE("requests of a group share their prefix") {
   for (const auto& [key, count] : groups) CHECK(std::abs(count - 100) < 4 * std::sqrt(300 * 2 / 9.0));
 }
 
-TEST_CASE("mean lengths are exact, those of lognormal lengths by formula") {
-  const auto of = [](const std::string& text) { return mean_lengths(traffic_of(text)); };
-  const MeanLengths fixed = of("{rate: 1, prompt_tokens: 100, output_tokens: {low: 10, high: 30}}");
-  CHECK(fixed.prompt_tokens == 100);
-  CHECK(fixed.output_tokens == 20);
-  CHECK(fixed.largest_context == 130);
-  const MeanLengths lognormal = of("{rate: 1, prompt_tokens: {mean: 100, cv: 1}, output_tokens: 1, requests: 1000}");
-  CHECK(lognormal.prompt_tokens == 100);
-  // σ² = ln 2; 100 / √2 · exp(0.83255 · √(2 ln 1000)) = 70.711 · exp(0.83255 · 3.71692) = 1561.
-  CHECK(lognormal.largest_context == Approx(1562).epsilon(0.001));
-  // Turns of 100, 117 and 134 tokens, and one of 100.
-  const MeanLengths sessions =
-      of("{rate: 1, requests: 4, prompt_tokens: 100, output_tokens: 10, sessions: {turns: 3, turn_tokens: 7}}");
-  CHECK(sessions.prompt_tokens == Approx(451 / 4.0));
-  CHECK(sessions.largest_context == 144);
+TEST_CASE("a front end lets requests through in turn, and what holds up no other comes on top") {
+  const std::string text = "{rate: 0.5, process: constant, requests: 4}";
+  const auto clients = all_of(text);  // at 2, 4, 6 and 8 s
+  FrontEnd slow(make_source(traffic_of(text)), 3 * kSecond, kSecond / 2);
+  // In the front end from 2 to 5, 5 to 8, 8 to 11 and 11 to 14 s, at the engine half a second later.
+  const std::vector<Picoseconds> reached = {11, 17, 23, 29};  // half seconds
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(slow.next() == reached[i] * kSecond / 2);
+    const Request request = slow.take();
+    CHECK(request.arrival == clients[i].arrival);
+    CHECK(request.front_end == reached[i] * kSecond / 2 - request.arrival);
+  }
+  CHECK(slow.next() == kNever);
+  // Faster than requests come, it holds up none.
+  FrontEnd fast(make_source(traffic_of(text)), kSecond, kSecond);
+  while (fast.next() != kNever) CHECK(fast.take().front_end == 2 * kSecond);
+  // A closed loop goes on when the engine has ended a request.
+  FrontEnd loop(make_source(traffic_of("{concurrency: 1, think_time: 1 s, requests: 2}")), kSecond, 0);
+  const Request first = loop.take();
+  CHECK(loop.next() == kNever);
+  loop.ended(first, 5 * kSecond);
+  CHECK(loop.next() == 7 * kSecond);
 }
 
 TEST_CASE("arrivals end with simulated time") {

@@ -217,14 +217,6 @@ TEST_CASE("malformed JSON is refused at its line and column") {
              Contains("trace:2:1") && Contains("output_length"));
 }
 
-TEST_CASE("mean lengths of a trace are those of the requests that arrive") {
-  const MeanLengths all = mean_lengths(traffic_of(TraceFile(kAzure).in()));
-  CHECK(all.prompt_tokens == (4808 + 110) / 2.0);
-  CHECK(all.output_tokens == (10 + 27) / 2.0);
-  CHECK(all.largest_context == 4818);
-  CHECK(mean_lengths(traffic_of(TraceFile(kAzure).in("requests: 1"))).prompt_tokens == 4808);
-}
-
 TEST_CASE("mutated traces are read or refused") {
   const std::string pieces[] = {"\n",
                                 ",",
