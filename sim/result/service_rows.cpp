@@ -85,9 +85,10 @@ void add_ttft_parts(std::vector<Metric>& rows) {
     const serving::TtftPart& part = serving::kTtftParts[i];
     const std::string path = fmt::format("ttft_parts.{}_s.", part.name), title = fmt::format("TTFT: {}", part.label);
     const std::string definition = fmt::format("Part of the time to first token {}", kFields[i].definition);
-    rows.push_back(serving_row(path + "mean", "", kSeconds, kLower, title + ", mean", "", definition + ", mean.",
-                               kSeconds3, kFields[i].mean));
-    rows.push_back(serving_row(path + "p99", "", kSeconds, kLower, title + ", 99th percentile", "",
+    const std::string alias = fmt::format("ttft_{}", part.name), of_tail = alias + "_p99";
+    rows.push_back(serving_row(path + "mean", alias.c_str(), kSeconds, kLower, title + ", mean", "",
+                               definition + ", mean.", kSeconds3, kFields[i].mean));
+    rows.push_back(serving_row(path + "p99", of_tail.c_str(), kSeconds, kLower, title + ", 99th percentile", "",
                                definition + ", of requests that take the 99th percentile.", kSeconds3, kFields[i].p99));
   }
 }

@@ -193,8 +193,8 @@ Summary Recorder::summary() const {
   s.moments = moments_;
   s.ttft_curve = curve_of(ttft_), s.tpot_curve = curve_of(tpot_);
   if (setting_.slo) {
-    const double all = s.completed + s.rejected;
-    s.slo_share = all > 0 ? static_cast<double>(within_) / all : 0;
+    const double requests = s.completed + s.rejected;
+    s.slo_share = requests > 0 ? static_cast<double>(within_) / requests : 0;
     s.good_tokens_per_s = s.duration_s > 0 ? good_tokens_ / s.duration_s : 0;
     s.goodput_per_s = s.duration_s > 0 ? static_cast<double>(within_) / s.duration_s : 0;
   }

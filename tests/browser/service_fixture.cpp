@@ -2,7 +2,8 @@
 //
 //   service_fixture DIR   full KV and snapkv at five rates. A server of 1.6 or 5 requests/s has a median time to the
 //                         first token of 0.1 s / (1 − load), and a tail four times as long; beyond its rate it is
-//                         saturated.
+//                         saturated. Of a time to first token 0.1 s is no queue: in the mean 0.06 s own prefill,
+//                         0.03 s others in its passes and 0.01 s passes of others.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -29,6 +30,7 @@ kvcast::serving::Summary summary_of(double load, double rate) {
   s.state = saturated ? Trend::kSaturated : Trend::kStable;
   const double median = saturated ? 20 * load : 0.1 / (1 - load);
   s.ttft = {1.2 * median, median, 2 * median, saturated ? 60 * load : 4 * median};
+  s.ttft_mean = {0, s.ttft.mean - 0.1, 0.06, 0.03, 0.01}, s.ttft_p99 = {0, s.ttft.p99 - 0.1, 0.05, 0.04, 0.01};
   s.tpot = {0.02, 0.02 + 0.01 * load, 0.025, 0.03 + 0.01 * load};
   s.e2e = {s.ttft.mean + 5, median + 5, 2 * median + 5, s.ttft.p99 + 6};
   s.slo_share = s.ttft.p99 < kSlo ? 1 : 0.5, s.goodput_per_s = *s.slo_share * rate, s.good_tokens_per_s = 256 * rate;

@@ -13,7 +13,7 @@ import unittest
 
 import chromium
 
-FIGURES = ('latency_load', 'capacity', 'service_time', 'latency_cdf')
+FIGURES = ('latency_load', 'capacity', 'service_time', 'latency_cdf', 'ttft_parts')
 # Full KV serves 1.6 requests/s and snapkv 5; rates are 0.5, 1, 2, 4 and 8.
 SATURATED = {('full', 2), ('full', 4), ('full', 8), ('snapkv', 8)}
 
@@ -44,7 +44,7 @@ class Services(unittest.TestCase):
     def test_the_figures_of_services_come_first(self):
         page = self.open()
         names = page.evaluate("[...document.querySelectorAll('figure')].map((f) => f.id.replace('figure-', ''))")
-        self.assertEqual(tuple(names[:4]), FIGURES)
+        self.assertEqual(tuple(names[:5]), FIGURES)
         for name in FIGURES:
             with self.subTest(name):
                 self.assertGreater(len(page.evaluate(f"document.querySelector('#figure-{name} figcaption p').textContent")), 80)
@@ -114,6 +114,25 @@ class Services(unittest.TestCase):
         page = self.open('#latency_cdf.asked_load=8')
         dashes = page.evaluate("[...document.querySelectorAll('#plot-latency_cdf g.curves > path')].map((p) => p.getAttribute('stroke-dasharray'))")
         self.assertEqual(dashes, ['3,4'] * 4)
+
+    def test_parts_of_the_first_token_add_up_to_it(self):
+        page = self.open()
+        self.assertEqual(page.evaluate("figures[4].view.signal('shown_load')"), 1)  # both are stable
+        bars = page.evaluate("figures[4].view.data('parts').map((d) => [d.policy, d.part, d.from, d.to])")
+        # Medians 0.1 / (1 - 1 / 1.6) and 0.1 / (1 - 1 / 5), means 1.2 times as long.
+        for policy, mean in (('full', 0.32), ('snapkv', 0.15)):
+            ends = [(part, start, end) for p, part, start, end in bars if p == policy]
+            self.assertEqual([part for part, _, _ in ends], ['queue', 'own prefill', 'others in its passes', 'passes of others'])
+            self.assertAlmostEqual(ends[0][2], mean - 0.1)
+            for (_, start, end), length in zip(ends[1:], (0.06, 0.03, 0.01)):
+                self.assertAlmostEqual(end - start, length)
+            self.assertAlmostEqual(ends[-1][2], mean)
+        self.assertEqual(sorted(page.evaluate(texts('ttft_parts', 'total_labels'))), ['150 ms', '320 ms'])
+        self.assertEqual(page.evaluate("document.querySelectorAll('#plot-ttft_parts g.bars > path').length"), 8)
+        page = self.open('#ttft_parts.asked_load=8&ttft_parts.tail=_p99')
+        self.assertIn('99th percentile', page.evaluate("document.querySelector('#figure-ttft_parts figcaption p').textContent"))
+        for label in page.evaluate(texts('ttft_parts', 'total_labels')):
+            self.assertTrue(label.endswith(', saturated'), label)
 
     def test_the_page_is_legible_on_narrow_and_dark_screens(self):
         for options in ({'width': 500}, {'dark': True}):

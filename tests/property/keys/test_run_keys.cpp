@@ -68,7 +68,7 @@ TEST_CASE("every key of a run changes a prediction") {
     const Node of_full = parsed(base).with("policy", parsed("full")).with(with, Node::scalar(as, {}));
     CHECK(Timed(of_full.with(key, Node::scalar(value, {}))).here() != Timed(of_full).here());
   }
-  // Keys that have tests elsewhere: below, in timed.hpp, and in those of batches that an engine rejects.
+  // Keys that have tests elsewhere: below, in timed.hpp, and in those of batches that an engine rejects and of services.
   const std::set<std::string> elsewhere = {"deployment.expert_parallel",
                                            "framework.reserve_full_cache",
                                            "framework.max_batch",
@@ -83,6 +83,8 @@ TEST_CASE("every key of a run changes a prediction") {
                                            "framework.repeat_bytes",
                                            "framework.expert_sort",
                                            "framework.scheduler",
+                                           "framework.front_end_request",
+                                           "framework.client_time",
                                            "workload.prefill",
                                            "trace.file",
                                            "trace.window"};

@@ -42,5 +42,35 @@ TEST_CASE("parts of a difference that are only rounding errors are not printed")
   CHECK(rounding > 0);  // so that there was something to leave out
 }
 
+TEST_CASE("a time to first token differs by waiting, prefill and interference") {
+  const std::string service =
+      "model: llama-3.2-1b\nhardware: l40s\nscore: none\ntrace: {recipe: needle, layers: 1, steps: 4}\n"
+      "traffic: {rate: 15, requests: 60, prompt_tokens: 4000, output_tokens: 64}\n";
+  for (const std::string which : {"mean", "p99"}) {
+    const config::Node plan = config::parse_yaml(
+        service + "policy: full\nplan:\n  - why: {metric: serving.ttft_s." + which +
+            ", if_free: false, of: {scheduler.max_num_seqs: 2}, against: {scheduler.max_num_seqs: 64}}\n",
+        "plan.yaml");
+    Experiments experiments({});
+    const Answer answer = read_plan(plan).front()->answer(experiments);
+    double difference = 0, of = 0;
+    for (const auto& part : answer.data["parts"]) {
+      difference += part["seconds"].get<double>(), of += part["of"].get<double>();
+    }
+    CHECK(answer.data["parts"].size() == 5);
+    CHECK(difference == Approx(answer.data["difference"].get<double>()));
+    CHECK(of == Approx(answer.data["seconds"]["of"].get<double>()));
+    // Two at a time: requests wait for each other.
+    CHECK(answer.data["parts"][0]["kind"] == "queue");
+    CHECK(answer.data["binding_resource"]["of"] == "waiting");
+    CHECK_THAT(answer.text, Contains("queue (waiting) +"));
+  }
+  CHECK_THROWS_WITH(read_plan(config::parse_yaml("model: llama-3.2-1b\nhardware: l40s\npolicy: full\n"
+                                                 "plan:\n  - why: {metric: serving.ttft_s.mean, of: {policy: quest}, "
+                                                 "against: {policy: full}}\n",
+                                                 "plan.yaml")),
+                    Contains("traffic"));
+}
+
 }  // namespace
 }  // namespace kvcast::tests

@@ -132,8 +132,9 @@ TEST_CASE("requests that the budget covers lose nothing, the others what they lo
     const study::Prepared prepared = study::prepare(run = run.with("traffic", config::parse_yaml(traffic, "run.yaml")));
     study::Point point{run, {}, {}};
     point.ask.effects = simulate::Effects::kNone;
-    return std::pair(*prepared.requests,
-                     *study::run_all({point}, {.scores = study::Scores::kAtHand}).front().benchmark);
+    study::StudyOptions options;
+    options.scores = study::Scores::kAtHand;
+    return std::pair(*prepared.requests, *study::run_all({point}, options).front().benchmark);
   };
   const auto [lengths, mixed] = of("{rate: 1, requests: 200, prompt_tokens: {low: 100, high: 3000}, output_tokens: 8}");
   REQUIRE(lengths.replayed.size() == 3);

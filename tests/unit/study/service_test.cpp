@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "policies/all.hpp"
 #include "result/metric.hpp"
 #include "study/study.hpp"
 
@@ -109,6 +110,30 @@ TEST_CASE("a static batch of requests that are there at once takes the times of 
   CHECK(number(served, "serving.ttft_s.p99") == Approx(number(batch, "prefill.ttft_s")).epsilon(0.02));
   CHECK(number(served, "serving.tpot_s.p50") == Approx(number(batch, "decode.tpot_s.mean")).epsilon(0.005));
   CHECK(number(served, "serving.e2e_s.mean") == Approx(number(batch, "request.latency_s")).epsilon(0.01));
+}
+
+TEST_CASE("HTTP and tokenising delay a request, and others where they take turns") {
+  const std::string calm = "rate: 1, process: constant, requests: 20, prompt_tokens: 1000, output_tokens: 10";
+  const result::Result plain = result_of(service("full", calm, "framework: vllm\n"));
+  CHECK(number(plain, "serving.ttft_parts.front_end_s.mean") == 0);
+  const result::Result slower =
+      result_of(service("full", calm, "framework: {name: vllm, front_end_request: 100 ms, client_time: 50 ms}\n"));
+  // Requests come alone, so that nothing else changes.
+  for (const char* time : {"serving.ttft_s.mean", "serving.e2e_s.mean"})
+    CHECK(number(slower, time) - number(plain, time) == Approx(0.15).epsilon(1e-6));
+  CHECK(number(slower, "serving.ttft_parts.front_end_s.p99") == Approx(0.15).epsilon(1e-3));
+  CHECK(number(slower, "serving.tpot_s.mean") == Approx(number(plain, "serving.tpot_s.mean")));
+  CHECK(number(slower, "serving.queue_s.mean") == Approx(number(plain, "serving.queue_s.mean")).margin(1e-9));
+  // All at once, the i-th is through after i seconds: 10.5 s in the mean of 20.
+  const result::Result all =
+      result_of(service("full", "rate: all, requests: 20, prompt_tokens: 1000, output_tokens: 10",
+                        "framework: {name: vllm, front_end_request: 1 s}\n"));
+  CHECK(number(all, "serving.ttft_parts.front_end_s.mean") == Approx(10.5));
+  CHECK(number(all, "serving.ttft_s.mean") == Approx(10.5 + number(plain, "serving.ttft_s.mean")).epsilon(1e-6));
+  double parts = 0;
+  for (const serving::TtftPart& part : serving::kTtftParts)
+    parts += number(all, fmt::format("serving.ttft_parts.{}_s.p99", part.name).c_str());
+  CHECK(parts == Approx(number(all, "serving.ttft_s.p99")));
 }
 
 TEST_CASE("a service tells whether its queue grows, and how far its numbers can be trusted") {
