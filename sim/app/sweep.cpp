@@ -264,6 +264,7 @@ study::Plan SweepPoints::plan(const std::vector<std::size_t>& indices) {
   for (const std::size_t i : indices) {
     config::SweepPoint point = grid_.point(i);
     points.push_back({std::move(point.config), std::move(point.values), {}});
+    points.back().ask.tables = &tables_;
   }
   return {std::move(points), indices, preparer_};
 }

@@ -42,6 +42,7 @@ class SweepPoints {
  private:
   config::SweepGrid grid_;
   study::Preparer preparer_;
+  study::StepTables tables_;
 };
 
 // Adds the options shared by `kvcast sweep` and `kvcast-mpi sweep`.

@@ -7,10 +7,12 @@
 
 namespace kvcast::plan {
 
-Experiments::Experiments(study::StudyOptions options, Finished finished)
+Experiments::Experiments(study::StudyOptions options, Finished finished, study::StepTables* tables)
     : options_(std::move(options)),
       finished_(std::move(finished)),
-      own_replays_(std::make_unique<study::ReplaysInMemory>()) {
+      own_replays_(std::make_unique<study::ReplaysInMemory>()),
+      own_tables_(std::make_unique<study::StepTables>()),
+      tables_(tables != nullptr ? tables : own_tables_.get()) {
   if (options_.replays == nullptr) options_.replays = own_replays_.get();
 }
 
@@ -26,6 +28,7 @@ void Experiments::simulate(const std::vector<config::Node>& runs) {
     study::Point& point = points.emplace_back();
     point.config = run;
     point.ask.fit_effects = true;
+    point.ask.tables = tables_;
   }
   const study::Plan plan(std::move(points));
   std::mutex mutex;

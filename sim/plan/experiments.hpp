@@ -20,8 +20,8 @@ class Experiments {
  public:
   // Called with each new result, in order of completion.
   using Finished = std::function<void(const study::Task&, const result::Result&)>;
-  // `options.replays` may be null: replays are then kept in memory.
-  explicit Experiments(study::StudyOptions options, Finished finished = {});
+  // `options.replays` may be null: replays are then kept in memory, and so are tables of passes.
+  explicit Experiments(study::StudyOptions options, Finished finished = {}, study::StepTables* tables = nullptr);
 
   // Results in the order of the runs. A rejected run has Status::kFailed and the reason.
   std::vector<ResultPtr> run(const std::vector<config::Node>& runs);
@@ -40,6 +40,8 @@ class Experiments {
   study::StudyOptions options_;
   Finished finished_;
   std::unique_ptr<study::ReplayCache> own_replays_;
+  std::unique_ptr<study::StepTables> own_tables_;
+  study::StepTables* tables_;
   std::map<std::string, ResultPtr> results_;  // by canonical configuration, separately with and without scores
   std::set<std::string> requested_;
 };

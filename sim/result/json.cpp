@@ -127,7 +127,6 @@ void add_service(json& out, const Service& service) {
   const serving::Summary& s = service.summary;
   json& serving = out["serving"];
   serving["state"] = serving::state_name(s.state);
-  serving["simulated_passes"] = service.simulated_passes;
   json& moments = serving["over_time"] = json::array();
   for (const serving::Moment& m : s.moments) {
     moments.push_back({{"at_s", m.at},

@@ -17,7 +17,6 @@ struct Service {
   // number of requests with which it would be 2 %; 0 for a trace, which is not drawn.
   double sampling_error = 0, enough_requests = 0;
   Origin origin = Origin::kExact;  // of the passes' times and of the pool
-  std::int64_t simulated_passes = 0;
 };
 
 }  // namespace kvcast::result

@@ -259,6 +259,11 @@ PassTimes::PassTimes(const PassInput& input, const config::Hardware& hardware, C
   }
 }
 
+void PassTimes::stop_on(const Cancel& cancel) {
+  cancel_ = cancel;
+  for (const auto& other : others_) other->stop_on(cancel);
+}
+
 PassTimes::~PassTimes() = default;
 
 bool PassTimes::covers(std::int64_t known) const {

@@ -48,6 +48,8 @@ class PassTimes {
     bool without_pairs = false;  // attention over prompts multiplies nothing: what a pass takes by its rows alone
   };
   double pass(const Passes& of) const;  // mean over the texts
+  // Work from now on stops on this request.
+  void stop_on(const Cancel& cancel);
   // A pass in which this many sequences have one new token, without attention and the policy's work.
   double bare(int sequences) const;
   // The head and the choice of this many tokens.

@@ -9,7 +9,6 @@
 #include "result/metric.hpp"
 #include "serving/queue.hpp"
 #include "serving/summary.hpp"
-#include "simulate/step_table.hpp"
 #include "traffic/front_end.hpp"
 #include "traffic/source.hpp"
 
@@ -133,10 +132,9 @@ class ServiceRuns {
   ServiceRuns(const ServiceInput& input)
       : input_(input),
         run_(*input.run),
-        passes_(input.passes, run_.hardware, input.cancel),
         rules_(service_rules(run_)),
-        memory_(service_memory(run_, passes_.policy(), rules_, input.attended)),
-        table_(passes_, ranges()) {
+        shared_(table()),
+        memory_(service_memory(run_, shared_->passes->policy(), rules_, input.attended)) {
     if (memory_.blocks < 1) {
       throw UserError(run_.traffic->where, "traffic: weights and activations leave no memory for a cache");
     }
@@ -153,14 +151,13 @@ class ServiceRuns {
     service.origin =
         worse(worse(result::origin_of(result.experiment.step), result::origin_of(result.experiment.prefill)),
               memory_.low < memory_.high ? Origin::kLiterature : Origin::kExact);
-    for (const config::Value& v : {run_.framework.front_end_request, run_.framework.client_time})
+    for (const Value& v : {run_.framework.front_end_request, run_.framework.client_time})
       if (v.value > 0) service.origin = worse(service.origin, v.origin);
     service.kv_capacity_tokens = static_cast<double>(memory_.blocks) * memory_.tokens_of_block;
     service.summary = as_is;
     service.served = as_is.completed > 0;
     service.link_busy_share = link_share(result);
     if (input_.intervals) add_intervals(result, decodes, chunks);
-    result.service->simulated_passes = table_.simulated();
     return result;
   }
 
@@ -213,28 +210,51 @@ class ServiceRuns {
     return std::min(1.0, bytes / run_.hardware.link.h2d_bandwidth / step) * result.service->summary.busy_share;
   }
 
+  // The table for these lengths, made unless another service has made it.
+  std::shared_ptr<SharedTable> table() const {
+    const simulate::StepRanges r = ranges();
+    const auto shared = input_.tables == nullptr
+                            ? std::make_shared<SharedTable>()
+                            : input_.tables->of(fmt::format("{} {} {} {} {}", r.shortest, r.longest, r.generated,
+                                                            r.pass_tokens, input_.times_key));
+    const std::lock_guard lock(shared->mutex);
+    if (shared->table) return shared;
+    shared->run = run_, shared->replays = input_.replays, shared->input = input_.passes;
+    shared->input.run = &shared->run;
+    shared->passes.emplace(shared->input, shared->run.hardware, input_.cancel);
+    shared->table.emplace(*shared->passes, r);
+    return shared;
+  }
+
   simulate::StepRanges ranges() const {
     const RequestLengths& l = input_.lengths;
     const std::int64_t outputs = l.most_outputs;
+    const std::int64_t longest = std::max<std::int64_t>(l.longest, 256);
+    const bool cut = rules_.prompts == serving::Prompts::kChunked;
     // A preempted request is read again with the tokens that it has generated.
     return {l.shortest, std::max(l.shortest, std::min(run_.model.max_context, l.longest + outputs)), outputs,
-            std::min(rules_.max_num_batched_tokens, std::max<std::int64_t>(l.longest, 256))};
+            cut ? std::min(rules_.max_num_batched_tokens, longest) : longest};
   }
 
   serving::Summary serve(const Served& what, bool watched) {
     serving::Rules rules = rules_;
     rules.blocks = what.blocks;
-    table_.scale(what.decodes, what.chunks);
+    const std::lock_guard lock(shared_->mutex);
+    shared_->passes->stop_on(input_.cancel);
+    shared_->table->scale(what.decodes, what.chunks);
     config::Traffic traffic = *run_.traffic;
     traffic.seed = what.seed;
     const config::Framework& f = run_.framework;
-    const auto longer = [&](const config::Value& v) { return to_picos(v.value * (1 + what.clients * v.uncertainty)); };
+    const auto longer = [&](const Value& v) {
+      return to_picos(v.value * std::max(0.0, 1 + what.clients * v.uncertainty));
+    };
     traffic::FrontEnd source(traffic::make_source(traffic), longer(f.front_end_request), longer(f.client_time));
     serving::Recorder recorder({traffic.slo, what.blocks, traffic.arrivals == config::Traffic::Arrivals::kConcurrency});
     static const RequestLog kNone;
     Logging observer(recorder, watched ? input_.log : kNone, watched ? input_.observer : nullptr);
     serving::serve(
-        source, table_, rules, [&](const traffic::Request&) { return memory_.footprint; }, observer, input_.cancel);
+        source, *shared_->table, rules, [&](const traffic::Request&) { return memory_.footprint; }, observer,
+        input_.cancel);
     return recorder.summary();
   }
 
@@ -275,10 +295,9 @@ class ServiceRuns {
 
   const ServiceInput& input_;
   const config::Run& run_;
-  simulate::PassTimes passes_;
   serving::Rules rules_;
+  std::shared_ptr<SharedTable> shared_;
   ServiceMemory memory_;
-  simulate::StepTable table_;
 };
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include "result/result.hpp"
 #include "serving/footprint.hpp"
 #include "serving/rules.hpp"
-#include "simulate/pass_times.hpp"
+#include "study/step_tables.hpp"
 
 namespace kvcast::study {
 
@@ -63,6 +63,10 @@ struct ServiceInput {
   RequestLog log;                         // of the nominal run; may be empty
   serving::Observer* observer = nullptr;  // likewise
   Cancel cancel;
+  // Tables to look for one in, by a text that determines the times of passes; may be null.
+  StepTables* tables = nullptr;
+  std::string times_key;
+  std::vector<std::shared_ptr<const void>> replays;  // that `passes` refers to; a table keeps them
 };
 
 // Simulates a batch of so many requests of mean lengths. Its intervals are those of the passes' times.

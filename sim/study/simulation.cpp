@@ -297,12 +297,25 @@ std::pair<Task, Replays> reference_of(const Task& task, const Replays& replays) 
   return out;
 }
 
+// A text that determines the times of passes, but for the lengths of the requests.
+std::string times_key(const Task& task) {
+  const Prepared& p = task.prepared;
+  static const std::vector<std::string_view> kOthers = {
+      "name",   "description", "traffic", "scheduler", "score",    "price_per_hour", "match",
+      "policy", "trace",       "traces",  "model",     "hardware", "framework"};
+  return fmt::format("{} {} {} {} {} {} {} {}", p.replays, p.run.policy.name, p.run.policy.parameters.canonical(),
+                     p.run.workload.decode_tokens, config::canonical(p.run.model), config::canonical(p.run.hardware),
+                     config::canonical(p.run.framework), task.point.config.without(kOthers).canonical());
+}
+
 Result serve(const Task& task, const Replays& replays, const Cancel& cancel) {
   const Prepared& p = task.prepared;
   ServiceInput input;
   input.run = &p.run, input.lengths = *p.requests;
   input.log = task.point.ask.requests, input.observer = task.point.ask.observer, input.cancel = cancel;
   input.intervals = task.point.ask.effects != simulate::Effects::kNone;
+  input.tables = task.point.ask.tables, input.times_key = times_key(task);
+  input.replays.assign(replays.begin(), replays.end());
   // All texts at each of the lengths, which are in ascending order.
   input.passes.run = &p.run;
   const auto of_length = [&](std::size_t i) { return p.run.traces[i].prompt_tokens; };
