@@ -48,6 +48,19 @@ bool may_be_better(const result::Result& other, const result::Result& best, cons
   return !compare(best, other, metric).beyond_uncertainty();
 }
 
+// A capacity is uncertain by far more than this.
+constexpr double kClosedRate = 1e-2;
+
+// Both have the same number: requests that all keep the SLO, say.
+bool is_equal(const Sample& s) { return s.against != nullptr && s.comparison.times == 1; }
+
+// Where neither is better, that is a change from where one is: the state is the opposite of the first that is not
+// equal.
+int state_of_equal(const std::vector<Sample>& samples) {
+  const auto other = std::ranges::find_if(samples, [](const Sample& s) { return s.state != 0 && !is_equal(s); });
+  return other == samples.end() || other->state < 0 ? 1 : -1;
+}
+
 class BreakEven final : public Question {
  public:
   BreakEven(const Node& run, const Node& map) {
@@ -87,8 +100,15 @@ class BreakEven final : public Question {
   }
 
   Answer answer(Experiments& experiments) const override {
-    Crossings search({from_, to_, key_.integer}, [&](const std::vector<double>& xs, const Crossings::Bracket& between) {
-      return evaluate(experiments, xs, between);
+    const KeyRange range{from_, to_, key_.integer, key_.path == "traffic.rate" ? kClosedRate : kClosed};
+    int equal = 0;  // the state of samples that are equal, once the grid is known
+    Crossings search(range, [&](const std::vector<double>& xs, const Crossings::Bracket& between) {
+      std::vector<Sample> samples = evaluate(experiments, xs, between);
+      if (equal == 0) equal = state_of_equal(samples);
+      for (Sample& s : samples) {
+        if (is_equal(s)) s.state = equal;
+      }
+      return samples;
     });
     std::vector<Crossing> crossings = search.find();
     std::map<double, Sample> samples = search.samples();
@@ -189,7 +209,7 @@ class BreakEven final : public Question {
 
   json side(const Sample& s) const {
     const ResultPtr& better = against_ && s.state < 0 ? s.against : s.of;
-    json out = {{"better", name_of_state(s.state)},
+    json out = {{"better", is_equal(s) ? "neither" : name_of_state(s.state)},
                 {"binding_resource", binding_resource(*better, metric_)},
                 {"at", json_of(key_, s.x)}};
     out["of"] = number(s.of), out["against"] = number(s.against);
@@ -223,8 +243,9 @@ class BreakEven final : public Question {
             ? fmt::format(" (80 %: {} to {})", short_text(key_, c.interval.low), short_text(key_, c.interval.high))
             : "";
     return fmt::format("from {} {}{} on, {}", key_.path, short_text(key_, c.value), open,
-                       against_ ? fmt::format("{} is better", name_of_state(c.above.state))
-                                : fmt::format("the targets are {}", name_of_state(c.above.state)));
+                       is_equal(c.above) ? "neither is better"
+                       : against_        ? fmt::format("{} is better", name_of_state(c.above.state))
+                                         : fmt::format("the targets are {}", name_of_state(c.above.state)));
   }
 
   json crossing_json(const Crossing& c, const std::map<double, Sample>& samples) const {
@@ -261,7 +282,8 @@ class BreakEven final : public Question {
     const Sample &first = samples.begin()->second, &last = samples.rbegin()->second;
     if (crossings.empty()) {
       const int state = first.state != 0 ? first.state : last.state;
-      out.data["always"] = name_of_state(state);
+      const bool equal = std::ranges::all_of(samples, [](const auto& s) { return is_equal(s.second); });
+      out.data["always"] = equal ? "neither" : name_of_state(state);
       out.text = always_text(state, range, samples, unfit);
       out.details.push_back(fmt::format("At {}: {}. At {}: {}.", short_text(key_, first.x), side_text(first),
                                         short_text(key_, last.x), side_text(last)));
@@ -300,6 +322,8 @@ class BreakEven final : public Question {
   std::string always_text(int state, const std::string& range, const std::map<double, Sample>& samples,
                           const std::vector<std::string>& unfit) const {
     if (!against_) return fmt::format("{}'s targets are {} for all of {}.", of_.label, name_of_state(state), range);
+    if (std::ranges::all_of(samples, [](const auto& s) { return is_equal(s.second); }))
+      return fmt::format("No crossing: {} and {} are equal for all of {}.", of_.label, against_->label, range);
     if (state == 0) return fmt::format("Neither {} nor {} fits for {}.", of_.label, against_->label, range);
     // If one of them fits only with more memory, the values at which both fit show which is better.
     const bool unknown = std::ranges::none_of(samples, [](const auto& s) { return s.second.finite(); });

@@ -105,7 +105,7 @@ std::vector<Crossing> Crossings::find() {
 }
 
 bool Crossings::is_closed(double low, double high) const {
-  return range_.integer ? high - low <= 1 : high - low <= kClosed * std::abs(high);
+  return range_.integer ? high - low <= 1 : high - low <= range_.closed * std::abs(high);
 }
 
 // The value at which the variant that fits at only one end fills its memory, extrapolated from the two nearest samples

@@ -39,6 +39,7 @@ struct Sample {
 struct KeyRange {
   double from = 0, to = 0;
   bool integer = false;
+  double closed = kClosed;  // relative width of a bracket at which the search ends
 
   bool is_logarithmic() const { return from > 0 && to / from >= 4; }
   // Values that divide the range into this many steps of equal length, on a logarithmic scale if it is wide; ascending
