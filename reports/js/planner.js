@@ -40,8 +40,15 @@ function summarise() {
   if (!result) return;
   const against = rows[state.policies.indexOf(rival())];
   const other = against && against.result && against.result.status === 'ok' ? against.result.decode.tokens_per_s : null;
+  if (state.traffic && result.serving) return summariseService(row, result);
   document.getElementById('summary').textContent = row.note ? row.label + ': ' + row.note + '.'
     : row.label + ': ' + metricText(result, 'request.requests_per_s', 1, ',.3~r', ' requests/s') + ', first token after ' + formatNumber(result.request.ttft_s, ',.3~r') + ' s, all after ' + formatNumber(result.request.latency_s, ',.3~r') + ' s' + (result.fit === 'borderline' ? ' (borderline in memory)' : '') + '. Decoding: ' + metricText(result, 'decode.tokens_per_s', 1, ',.4~r', ' tokens/s') + (other ? ', ' + formatNumber(result.decode.tokens_per_s / other, ',.3~r') + ' times ' + against.label : '') + '. The bottleneck is ' + result.bottleneck + '.';
+}
+
+function summariseService(row, result) {
+  const saturated = result.serving.state === 'saturated';
+  document.getElementById('summary').textContent = row.label + ' at ' + state.rate + ' requests/s: ' + (saturated ? 'saturated, the queue grows as long as requests arrive' : result.serving.state + ', first token after ' + metricText(result, 'serving.ttft_s.mean', 1, ',.3~r', ' s') + ', p99 ' + metricText(result, 'serving.ttft_s.p99', 1, ',.3~r', ' s')) +
+    '. ' + formatNumber(numberAt(result, 'serving.running.mean'), ',.3~r') + ' requests run at a time' + (result.serving.slo_share === undefined ? '' : '; ' + metricText(result, 'serving.slo_share', 100, '.3~r', ' %') + ' are within the SLO') + '.';
 }
 
 function freshRows() {
@@ -120,8 +127,18 @@ let lastChange = 0;
 function changed() {
   lastChange = performance.now();
   history.replaceState(null, '', location.pathname + location.search + stateToHash());
+  showMode();
   simulation.request();
   comparison.request();
+  loading.request();
+}
+
+// The figures of a batch, or of traffic.
+function showMode() {
+  const heading = (name, title, caption) => { Object.assign(figures.get(name), { heading: title }); figures.get(name).title.textContent = title; figures.get(name).caption.textContent = caption; };
+  figures.get('load').node.hidden = !state.traffic;
+  heading('throughput', state.traffic ? 'Capacity within the SLO' : 'Decode throughput', state.traffic ? 'The rate at which 99 % of the requests are within the SLO lies in the range of the whisker.' : 'Whiskers are 80 % intervals.');
+  if (state.traffic) drawLoads();
 }
 
 async function copy(text, hint) {
@@ -139,13 +156,14 @@ async function copy(text, hint) {
 function buildPage() {
   document.getElementById('figures').replaceChildren(
     figureBlock('throughput', 'Decode throughput', 'Whiskers are 80 % intervals.'),
+    figureBlock('load', 'Time to first token over the rate', '99th percentiles; thin lines are medians. Hollow points, at the ends of dashed lines, are saturated: their times grow with the number of requests. The dotted line is the present rate.'),
     element('div', { class: 'planner-pair' }, figureBlock('score', 'Predicted score', 'The share of the uncompressed model’s RULER score at the nearest context, with its 80 % interval.'), figureBlock('memory', 'Memory', 'HBM at its peak, by owner; the line is the capacity.')),
     figureBlock('timeline', 'One decode step', 'Drag to zoom in, double-click to see the whole step; or use the keys + and -, the arrows and Escape.'),
     element('div', { class: 'planner-pair' }, figureBlock('why', 'Difference in time', ''), figureBlock('break_even', 'Break-even', '')));
   const { timeline } = Object.fromEntries(figures);
   zoomByKeys(timeline.plot, () => timeline.view);
   document.getElementById('copy-run').onclick = () => copy(runYaml(), 'Save it as run.yaml: kvcast run run.yaml');
-  document.getElementById('copy-sweep').onclick = () => copy(sweepYaml(), 'Save it as sweep.yaml: kvcast sweep sweep.yaml -o results');
+  document.getElementById('copy-sweep').onclick = () => copy(state.traffic ? ratesYaml() : sweepYaml(), 'Save it as sweep.yaml: kvcast sweep sweep.yaml -o results');
   document.getElementById('copy-plan').onclick = () => (planYaml() ? copy(planYaml(), 'Save it as plan.yaml: kvcast plan plan.yaml') : copy(runYaml(), 'A plan needs two policies. Save this as run.yaml: kvcast run run.yaml'));
   document.getElementById('copy-link').onclick = () => copy(location.href, 'The link contains all settings.');
   document.getElementById('theme').onclick = () => { document.documentElement.dataset.theme = currentTheme() === 'dark' ? 'light' : 'dark'; redrawFigures(); };
@@ -177,7 +195,8 @@ async function start() {
   buildControls();
   document.getElementById('controls').addEventListener('submit', (event) => event.preventDefault());
   lastChange = performance.now();
-  await Promise.all([simulation.start(), comparison.start()]);
+  showMode();
+  await Promise.all([simulation.start(), comparison.start(), loading.start()]);
   document.documentElement.dataset.ready = 'true';
 }
 start();

@@ -96,7 +96,7 @@ function drawBars() {
   const reference = full ? numberAt(full.result, 'decode.tokens_per_s') : null;
   const throughput = barRows('decode.tokens_per_s', 1);
   for (const row of throughput) row.text = row.value === null ? '' : formatNumber(row.value, ',.4~r') + (reference ? ' · ' + formatNumber(row.value / reference, ',.3~r') + '×' : '');
-  drawFigure('throughput', page.charts.planner_bars, { rows: throughput }, { x_title: 'tokens/s of the whole batch' + (reference ? '; × full KV' : ''), row_height: height, limit: 0 });
+  if (!state.traffic) drawFigure('throughput', page.charts.planner_bars, { rows: throughput }, { x_title: 'tokens/s of the whole batch' + (reference ? '; × full KV' : ''), row_height: height, limit: 0 });
   const score = barRows('score.share_of_full', 100);
   for (const row of score) {
     row.text = row.value === null ? '' : formatNumber(row.value, '.3~r') + ' %';
@@ -117,7 +117,7 @@ function drawBars() {
     totals.push({ order, label: row.label, focus: order === state.focus, at: at / 1e9, text: parts.length ? formatNumber(at / 1e9, ',.3~r') + ' GB' + (refused.length ? ' needed' : oom ? ' at failure' : '') : '', note: row.note });
   });
   const capacity = rows.map((row) => row.result && numberAt(row.result, 'memory.hbm_capacity_bytes')).find(Boolean);
-  figures.get('memory').caption.textContent = 'HBM at its peak, by owner; the line is the capacity' + (capacity ? ', ' + formatBytes(capacity) : '') + '.';
+  figures.get('memory').caption.textContent = 'HBM at its peak' + (state.traffic ? ' with as many requests as run at a time in the mean' : '') + ', by owner; the line is the capacity' + (capacity ? ', ' + formatBytes(capacity) : '') + '.';
   const shown = [...new Set(owners.map(({ owner }) => owner))];
   const sizeOf = (order, owner) => owners.filter((part) => part.order === order && part.owner === owner).reduce((sum, part) => sum + part.to - part.from, 0);
   showNumbers('memory', shown.length ? [numbersTable(['GB of HBM', ...rows.map(({ label }) => label)], shown.map((owner) => [owner, ...rows.map((row, order) => formatNumber(sizeOf(order, owner), ',.3~r'))]))] : []);
@@ -147,16 +147,17 @@ function drawTimeline() {
 }
 
 function drawTable() {
-  const columns = [['decode throughput, tokens/s', 'decode.tokens_per_s', 1, ',.4~r', ''], ['time per output token, ms', 'decode.tpot_s.mean', 1e3, ',.4~r', ''], ['time to first token, s', 'prefill.ttft_s', 1, ',.4~r', ''],
+  const columns = state.traffic ? [['requests/s served', 'serving.requests_per_s', 1, ',.4~r', ''], ['first token p99, s', 'serving.ttft_s.p99', 1, ',.4~r', ''], ['per output token p99, ms', 'serving.tpot_s.p99', 1e3, ',.4~r', ''], ['within the SLO, %', 'serving.slo_share', 100, '.4~r', ''],
+    ['cache in use at most, %', 'serving.kv_used_share.max', 100, '.3~r', ''], ['RULER score, % of full', 'score.share_of_full', 100, '.3~r', '']] : [['decode throughput, tokens/s', 'decode.tokens_per_s', 1, ',.4~r', ''], ['time per output token, ms', 'decode.tpot_s.mean', 1e3, ',.4~r', ''], ['time to first token, s', 'prefill.ttft_s', 1, ',.4~r', ''],
     ['peak HBM, GB', 'memory.hbm_peak_bytes', 1e-9, ',.4~r', ''], ['RULER score, % of full', 'score.share_of_full', 100, '.3~r', '']];
   document.getElementById('table-section').replaceChildren(element('p', { id: 'results-note', class: 'note' }, 'With 80 % intervals. “no score” means that none is known without replays.'), element('div', { class: 'table-frame' }, element('table', { id: 'results', 'aria-describedby': 'results-note' },
-    element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, 'policy'), columns.map(([label]) => element('th', { scope: 'col', class: 'number' }, label)), element('th', { scope: 'col' }, 'bottleneck'), element('th', { scope: 'col' }, 'origin'))),
+    element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, 'policy'), columns.map(([label]) => element('th', { scope: 'col', class: 'number' }, label)), element('th', { scope: 'col' }, state.traffic ? 'queue' : 'bottleneck'), element('th', { scope: 'col' }, 'origin'))),
     element('tbody', {}, rows.map((row) => element('tr', {}, element('th', { scope: 'row' }, row.label),
       row.note ? element('td', { colspan: columns.length + 2, class: 'why' }, row.note)
         : row.result ? [columns.map(([, path, scale, format]) => {
           const [value, range] = metricText(row.result, path, scale, format, '').split(' (');
           return element('td', { class: 'number', 'data-path': path }, value || (path.startsWith('score') ? 'no score' : ''), range ? element('span', { class: 'quiet' }, range.replace(')', '')) : '');
         }),
-          element('td', {}, row.result.bottleneck || ''), element('td', {}, (row.result.origin || {})['decode.tokens_per_s'] || '')]
+          element('td', {}, state.traffic ? row.result.serving.state : row.result.bottleneck || ''), element('td', {}, (row.result.origin || {})[columns[0][1]] || '')]
           : element('td', { colspan: columns.length + 2 }, 'being simulated')))))));
 }

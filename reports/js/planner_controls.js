@@ -53,7 +53,8 @@ function refusedField(message, { line, before }) {
   const [, key] = /(\w+): $/.exec(before) || [];
   const [, number] = /^hardware\.(\S+): /.exec(message) || [];
   const policy = line - sweepYaml().split('\n').findIndex((text) => text.startsWith('    - '));
-  const id = before.startsWith('workload: ') ? { prompt_tokens: 'prompt', decode_tokens: 'decode', batch: 'batch' }[key]
+  const [, lengths] = /(\w+): \{mean: $/.exec(before) || [];
+  const id = /^(workload|traffic): /.test(before) ? { prompt_tokens: 'prompt', decode_tokens: 'decode', output_tokens: 'decode' }[lengths || key] || key
     : number ? 'machine-' + number.replaceAll('.', '-')
       : key === 'budget' ? 'budget-' + policy : 'parameter-' + policy + '-' + key;
   return document.getElementById(id);
@@ -196,15 +197,16 @@ function buildControls() {
       labelled('model', 'model', select({ id: 'model' }, models.map(({ name, title }) => [name, title || name]), state.model, (name) => { state.model = name; document.getElementById('prompt').closest('.setting').replaceWith(prompt()); changed(); })),
       prompt(),
       countSetting({ id: 'decode', label: 'generated, tokens', value: state.decode, low: 16, high: 8192, set: (value) => { state.decode = value; } }),
-      countSetting({ id: 'batch', label: 'batch, sequences', value: state.batch, low: 1, high: 256, set: (value) => { state.batch = value; } }),
+      state.traffic ? '' : countSetting({ id: 'batch', label: 'batch, sequences', value: state.batch, low: 1, high: 256, set: (value) => { state.batch = value; } }),
       labelled('attention traces', 'traces', select({ id: 'traces' }, traces, state.traces, (name) => { state.traces = name; changed(); }))),
+    trafficControls(),
     element('fieldset', {}, element('legend', {}, 'Policies'), element('div', { id: 'policies' }),
       element('button', { type: 'button', id: 'add-policy', class: 'quiet-button', onclick: () => { state.policies.push({ name: 'snapkv', set: { budget: '2048' } }); drawPolicies(); changed(); } }, 'Add a policy'),
       element('label', { class: 'setting' }, element('input', { type: 'checkbox', id: 'score', checked: state.score, onchange: (event) => { state.score = event.target.checked; changed(); } }), ' predict the RULER score of every policy (replays take a while)')),
     element('fieldset', {}, element('legend', {}, 'Machine'),
       labelled('hardware', 'hardware', select({ id: 'hardware' }, catalogue.machines.map(({ name, title }) => [name, title]), state.hardware, (name) => { state.hardware = name; state.changes = {}; drawMachine(); changed(); })),
       element('p', { class: 'setting-note' }, 'A slider changes a number by a factor; the bar under it is its uncertainty.'), element('div', { id: 'machine' })),
-    element('fieldset', {}, element('legend', {}, 'Break-even'),
+    state.traffic ? '' : element('fieldset', {}, element('legend', {}, 'Break-even'),
       labelled('over', 'key', select({ id: 'key' }, keys.map((key) => [key, key]), state.key, (key) => { state.key = key; changed(); }))));
   drawPolicies();
   drawMachine();

@@ -4,6 +4,7 @@ const initialState = {
   model: 'llama-3.1-8b', hardware: 'h100-sxm', changes: {},
   prompt: '32768', decode: '512', batch: '4',
   policies: [{ name: 'full', set: {} }, { name: 'quest', set: { budget: '1024' } }, { name: 'rocketkv', set: { budget: '1024', split_factor: 'adaptive' } }, { name: 'freekv', set: { budget: '1024', sink: '64', recent: '64' } }],
+  traffic: false, rate: '0.25', cv: '0', requests: '500', ttft: '10', tpot: '50',
   focus: 1, traces: 'default', score: false, key: 'workload.batch', unit: 'absolute',
 };
 let state = JSON.parse(JSON.stringify(initialState));
@@ -69,9 +70,9 @@ function hardwareValue() {
   return value;
 }
 
-function commonLines() {
+function commonLines(rate = state.rate) {
   const lines = ['model: ' + flow(state.model), 'hardware: ' + flow(hardwareValue())];
-  lines.push('workload: ' + flow({ prompt_tokens: state.prompt, decode_tokens: state.decode, batch: state.batch }));
+  lines.push(state.traffic ? 'traffic: ' + flow(trafficValue(rate)) : 'workload: ' + flow({ prompt_tokens: state.prompt, decode_tokens: state.decode, batch: state.batch }));
   if (state.traces !== 'default') lines.push('trace: ' + flow({ recipe: state.traces }));
   if (state.score) lines.push('score: ruler');
   return lines;
@@ -98,6 +99,7 @@ function tokensOf(text) {
 
 // Ranges of break-even questions: keys of the workload in their own numbers, those of the machine as factors.
 function breakEvenRange() {
+  if (state.traffic) return { from: 'x0.25', to: 'x4' };
   if (state.key === 'workload.batch') return { from: '1', to: '64' };
   if (state.key === 'workload.prompt_tokens') return { from: '4096', to: String(Math.max(8192, tokensOf(state.prompt) || 0)) };
   return { from: 'x0.25', to: 'x4' };
@@ -107,7 +109,8 @@ function planYaml() {
   const against = rival();
   if (!against) return null;
   const sides = { of: { policy: policyValue(focused()) }, against: { policy: policyValue(against) } };
+  const [why, ratio] = state.traffic ? ['serving.ttft_s.mean', 'serving.ttft_s.p99'] : ['decode.tpot_s.mean', 'decode.tokens_per_s'];
   return [...commonLines(), 'policy: ' + flow(policyValue(focused())), 'plan:',
-    '  - why: ' + flow({ metric: 'decode.tpot_s.mean', ...sides, if_free: 'false' }),
-    '  - break_even: ' + flow({ key: state.key, ...breakEvenRange(), metric: 'decode.tokens_per_s', ...sides })].join('\n') + '\n';
+    '  - why: ' + flow({ metric: why, ...sides, if_free: 'false' }),
+    '  - break_even: ' + flow({ key: state.traffic ? 'traffic.rate' : state.key, ...breakEvenRange(), metric: ratio, ...sides })].join('\n') + '\n';
 }

@@ -130,6 +130,7 @@ class Planner::Impl {
     const auto timeline = timeline_of(query);
     if (timeline && *timeline != 1) throw UserError("timeline= in the query of a run can only be 1");
     point.ask.timeline = timeline.has_value();
+    point.ask.tables = &tables_;
     const study::StudyOptions options = study_options(reply);
     const study::Plan plan({std::move(point)}, options.cancel);
     std::string text;
@@ -155,10 +156,13 @@ class Planner::Impl {
 
   void sweep(const config::Node& config, const std::string& query, Reply& reply) {
     const auto timeline = timeline_of(query);
+    const bool nominal = ("&" + query + "&").find("&nominal=1&") != std::string::npos;
     std::vector<study::Point> points;
     for (config::SweepPoint& point : config::expand_sweep(config)) {
       points.push_back({std::move(point.config), std::move(point.values), {}});
       points.back().ask.timeline = timeline == points.size() - 1;
+      points.back().ask.tables = &tables_;
+      if (nominal) points.back().ask.effects = simulate::Effects::kNone;
     }
     const std::size_t count = points.size();
     study::StudyOptions options = study_options(reply);
@@ -185,11 +189,12 @@ class Planner::Impl {
     options.score_advance = progress(reply);
     report::Machines machines;
     std::set<std::string> policies;
-    plan::Experiments experiments(options, [&](const study::Task& task, const result::Result& result) {
+    const auto finished = [&](const study::Task& task, const result::Result& result) {
       const config::Hardware& machine = task.prepared.run.hardware;
       machines.try_emplace(machine.name, study::machine_numbers(machine));
       policies.insert(result.subject.policy);
-    });
+    };
+    plan::Experiments experiments(options, finished, &tables_);
     for (std::size_t i = 0; i < questions.size(); ++i) {
       const plan::Answer answer = plan::answer(*questions[i], experiments);
       report::Palette palette(assets_.palette);
@@ -211,6 +216,7 @@ class Planner::Impl {
   study::Budget budget_;
   std::string score_replays_;
   RecentReplays replays_{kReplayBytes};
+  study::StepTables tables_;
 };
 
 Planner::Planner(int threads, const report::Assets& assets, const study::Budget& budget)

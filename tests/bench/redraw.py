@@ -30,6 +30,14 @@ plan:
 '''
 
 
+# With traffic: the four policies at the present rate, and at 13 rates without intervals.
+SERVICE = '''model: llama-3.1-8b
+hardware: h100-sxm
+traffic: {{rate: {rate}, requests: 500, prompt_tokens: 32768, output_tokens: 512, slo: {{ttft: 10 s, tpot: 50 ms}}}}
+'''
+AT_RATE, AT_RATES = ('sweep:\n' + SWEEP.split('sweep:\n')[1] + rates for rates in ('', '  traffic.rate: {rates}\n'))
+
+
 def timed(times, ask, *arguments):
     begun = time.perf_counter()
     ask(*arguments)
@@ -56,8 +64,17 @@ def main():
                 thread.join()
             both.append(time.perf_counter() - begun)
             timed(bare, server.ask, 'GET', '/api/catalogue')
+        service, curve = [], []
+        for i in range(changes + 1):
+            rate = 0.25 * (1 + 0.01 * i)
+            threads = [threading.Thread(target=timed, args=(service, server.lines, '/api/sweep?timeline=1', (SERVICE + AT_RATE).format(rate=rate))),
+                       threading.Thread(target=timed, args=(curve, server.lines, '/api/sweep?nominal=1', (SERVICE + AT_RATES).format(rate=rate, rates=[round(rate * 2 ** (k / 2), 4) for k in range(-6, 7)])))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
     # The first change replays the traces.
-    for name, times in (('sweep', sweeps), ('plan', plans), ('both', both), ('catalogue', bare)):
+    for name, times in (('sweep', sweeps), ('plan', plans), ('both', both), ('catalogue', bare), ('service at a rate', service), ('service at 13 rates', curve)):
         show(name, times[1:])
 
 

@@ -78,7 +78,7 @@ class PlannerCase(unittest.TestCase):
 
     def settle(self, page, condition='true'):
         """Waits until no simulation is running and the condition is true."""
-        page.wait(f'!simulation.running && !comparison.running && ({condition})')
+        page.wait(f'!simulation.running && !comparison.running && !loading.running && ({condition})')
 
     def cell(self, page, row, path):
         """Returns the first line of a table cell, as shown."""
@@ -409,6 +409,57 @@ class PlannerCase(unittest.TestCase):
         unnamed = page.evaluate("[...document.querySelectorAll('input, select, button')].filter((n) => !n.labels?.length && !n.getAttribute('aria-label') && !n.textContent.trim()).map((n) => n.id)")
         self.assertEqual(unnamed, [])
         self.assertTrue(page.evaluate("[...document.querySelectorAll('#figures svg')].every((s) => s.getAttribute('aria-label') || s.querySelector('[aria-label]'))"))
+
+    def test_traffic_shows_capacities_and_times_over_the_rate(self):
+        page = self.open(traffic=True, rate='4', requests='100', ttft='1', tpot='30')
+        self.settle(page, 'rows.length && rows.every((row) => row.result)')
+        self.assertEqual(page.complaints(), [c for c in page.complaints() if c.startswith('asks for ' + self.server.url)])
+        self.assertTrue(page.evaluate("document.getElementById('figure-load').checkVisibility()"))
+        self.assertIsNone(page.evaluate("document.getElementById('batch')"))
+        self.assertEqual(self.text(page, '#figure-throughput h2'), 'Capacity within the SLO')
+        for order, policy in enumerate(QUICK['policies']):
+            with self.subTest(policy['name']):
+                capacity = page.evaluate(f'capacityOf(state.policies[{order}])')
+                self.assertLessEqual(capacity['fails'], 1.1001 * capacity['most'])
+                page.evaluate(f'void (state.focus = {order})')
+                for end, within in (('most', True), ('fails', False)):
+                    with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
+                        file.write(page.evaluate('runYaml()'))
+                        file.flush()
+                        printed = subprocess.run([TOOL, 'run', file.name, '--set', f'traffic.rate={capacity[end]}', '--json'], capture_output=True, text=True, check=True)
+                    serving = json.loads(printed.stdout)['serving']
+                    load = page.evaluate(f"loadsOf(state.policies[{order}]).find(({{ rate }}) => rate === {capacity[end]})")
+                    self.assertEqual((load['share'], load['p99'], load['state']), (serving['slo_share'], serving['ttft_s']['p99'], serving['state']))
+                    self.assertEqual(load['share'] >= 0.99 and load['state'] != 'saturated', within)
+        shown = self.texts(page, 'throughput', 'values')
+        self.assertEqual(len(shown), 3)
+        self.assertTrue(all(' to ' in text for text in shown), shown)
+        marks = page.evaluate("figures.get('load').view.data('shown').map(({ state, rate }) => [state, rate])")
+        self.assertEqual(len(self.pixels(page, 'load', 'dots')), len(marks))
+        self.assertIn('saturated', {state for state, _ in marks})
+        self.assertIn('SLO 1 s', self.texts(page, 'load', 'slo_label'))
+
+    def test_a_rate_slider_keeps_what_was_simulated(self):
+        page = self.open(traffic=True, rate='2', requests='100', policies=QUICK['policies'][:1], focus=0)
+        self.settle(page, 'rows.length && rows[0].result')
+        before = page.evaluate('loadsOf(state.policies[0])')
+        page.evaluate("document.getElementById('rate-slider').focus()")
+        self.press(page, 'ArrowRight')
+        self.settle(page, "state.rate === '2.4' && rows[0].result.config.traffic.rate === 2.4")
+        self.assertEqual(page.evaluate("document.getElementById('rate').value"), '2.4')
+        after = page.evaluate('loadsOf(state.policies[0])')
+        self.assertTrue(all(load in after for load in before))
+        self.assertIn('at 2.4 requests/s', self.text(page, '#summary'))
+        self.write(page, '#ttft', '0.001')
+        self.settle(page, "capacityOf(state.policies[0]).most === undefined")
+        self.assertIn('less than', self.texts(page, 'throughput', 'row_notes')[0])
+        self.write(page, '#rate', 'many')
+        self.settle(page, "!document.getElementById('refused').hidden")
+        self.assertEqual(page.evaluate("document.querySelector('[aria-invalid=true]').id"), 'rate')
+        self.click(page, '#traffic')
+        self.settle(page, "document.getElementById('refused').hidden")
+        self.assertFalse(page.evaluate("document.getElementById('figure-load').checkVisibility()"))
+        self.assertEqual(self.text(page, '#figure-throughput h2'), 'Decode throughput')
 
     def test_yaml_can_be_copied_by_hand(self):
         page = self.open()
