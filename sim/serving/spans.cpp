@@ -35,7 +35,7 @@ void SpanRecorder::ran(const Run& run) {
     const auto [at, admitted] = requests_.try_emplace(id);
     Request& request = at->second;
     if (admitted) {
-      keep({Span::Kind::kQueued, id, 0, part.request->arrival, run.start, part.request->prompt_tokens});
+      keep({Span::Kind::kQueued, id, 0, part.request->at_engine(), run.start, part.request->prompt_tokens});
     } else if (request.slot < 0) {
       keep({Span::Kind::kPreempted, id, 0, request.since, run.start, 0});
     }
