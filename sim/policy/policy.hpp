@@ -195,7 +195,7 @@ struct Descriptor {
   std::function<std::int64_t(const ParameterValues&)> recall_page;
   bool for_latent = false;   // defined for latent attention, where all heads share one cached vector
   bool packs_cache = false;  // stores the cache in its own format
-  // How engines that have the policy read prompts, and where it says so if not in chunks.
+  // The way in which engines that have the policy read prompts, and where it says so if not in chunks.
   config::Scheduler::Prefill prefill = config::Scheduler::Prefill::kChunked;
   std::string prefill_source = {};
 
