@@ -54,8 +54,7 @@ constexpr double kClosedRate = 1e-2;
 // Both have the same number: requests that all keep the SLO, say.
 bool is_equal(const Sample& s) { return s.against != nullptr && s.comparison.times == 1; }
 
-// Where neither is better, that is a change from where one is: the state is the opposite of the first that is not
-// equal.
+// The state of equal samples, so that a change from them to others counts: the opposite of the first that is not equal.
 int state_of_equal(const std::vector<Sample>& samples) {
   const auto other = std::ranges::find_if(samples, [](const Sample& s) { return s.state != 0 && !is_equal(s); });
   return other == samples.end() || other->state < 0 ? 1 : -1;

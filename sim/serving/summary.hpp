@@ -48,7 +48,7 @@ struct Moment {
 };
 
 struct Summary {
-  // From arrival; tpot: of requests with two tokens and more; itl: of tokens; queue: from arrival at the engine.
+  // Times from arrival; tpot: of requests with two tokens and more; itl: of tokens; queue: from arrival at the engine.
   Times ttft, tpot, itl, e2e, queue;
   TtftParts<double> ttft_mean, ttft_p99;  // add up to these; of p99 as in the requests that take so long
   double requests_per_s = 0, output_tokens_per_s = 0, total_tokens_per_s = 0;

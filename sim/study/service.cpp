@@ -162,7 +162,7 @@ class ServiceRuns {
   }
 
  private:
-  // What is served, and with which times: factors on those of passes, and the end of the interval of the front end's.
+  // Factors on the times of passes, and the end of the interval of the front end's: 0 is its middle.
   struct Served {
     std::int64_t blocks = 0;
     std::uint64_t seed = 0;

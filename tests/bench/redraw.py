@@ -30,7 +30,7 @@ plan:
 '''
 
 
-# With traffic: the four policies at the present rate, and at 13 rates without intervals.
+# The same with traffic: the four policies at the present rate, and at 13 rates without intervals.
 SERVICE = '''model: llama-3.1-8b
 hardware: h100-sxm
 traffic: {{rate: {rate}, requests: 500, prompt_tokens: 32768, output_tokens: 512, slo: {{ttft: 10 s, tpot: 50 ms}}}}
