@@ -67,7 +67,7 @@ class Replica {
   std::unique_ptr<Scheduler> scheduler_;
   std::deque<Flight> flights_;
   bool open_ = false;     // the last flight can be cut short: nothing has been noted of its passes after the first
-  bool waiting_ = false;  // nothing could be composed beside what flies
+  bool waiting_ = false;  // until the next landing: nothing more could be composed
   Flight spare_;          // keeps its memory
   std::vector<Decoding> decoding_;
   std::vector<Chunk> chunks_;
