@@ -56,8 +56,13 @@ function freshRows() {
   return state.policies.map((policy, index) => ({ name: policy.name, label: labels[index], color: policyColor(index), result: null, note: '' }));
 }
 
-// Throughput, score, memory and timeline of every policy.
+// Throughput, score, memory and timeline of every policy. A service is simulated once at first, and then for its intervals.
 async function simulate(signal) {
+  if (state.traffic) await simulateOnce('nominal=1&', 'kvcast-sweep', signal);
+  await simulateOnce('', state.traffic ? 'kvcast-intervals' : 'kvcast-sweep', signal);
+}
+
+async function simulateOnce(how, measured, signal) {
   const fresh = freshRows();
   const slow = setTimeout(() => showWorking('Replaying traces for settings that were not simulated before …'), 400);
   let open = fresh.length;
@@ -70,10 +75,10 @@ async function simulate(signal) {
     drawTimeline();
     drawTable();
     summarise();
-    performance.measure('kvcast-sweep', { start: lastChange, end: performance.now() });
+    performance.measure(measured, { start: lastChange, end: performance.now() });
   };
   try {
-    await postLines('/api/sweep?timeline=' + state.focus, sweepYaml(), signal, (line) => {
+    await postLines('/api/sweep?' + how + 'timeline=' + state.focus, sweepYaml(), signal, (line) => {
       if (line.progress) showWorking('Replays for benchmark scores: ' + line.progress.done + ' of ' + line.progress.of);
       if (line.nearest) {
         fresh[line.index].note += '; ' + line.nearest;

@@ -4,7 +4,7 @@ const initialState = {
   model: 'llama-3.1-8b', hardware: 'h100-sxm', changes: {},
   prompt: '32768', decode: '512', batch: '4',
   policies: [{ name: 'full', set: {} }, { name: 'quest', set: { budget: '1024' } }, { name: 'rocketkv', set: { budget: '1024', split_factor: 'adaptive' } }, { name: 'freekv', set: { budget: '1024', sink: '64', recent: '64' } }],
-  traffic: false, rate: '0.25', cv: '0', requests: '500', ttft: '10', tpot: '50',
+  traffic: false, rate: '0.25', cv: '0', requests: '200', ttft: '10', tpot: '50',
   focus: 1, traces: 'default', score: false, key: 'workload.batch', unit: 'absolute',
 };
 let state = JSON.parse(JSON.stringify(initialState));

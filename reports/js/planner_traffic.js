@@ -1,5 +1,5 @@
 // Traffic: requests that come and go in place of a batch. Times over the rate, and the rates that policies serve within the SLO.
-const kGridReach = 6, kGridStep = Math.SQRT2;  // rates of the curve: so many steps below and above the run's own
+const kGridReach = 4, kGridStep = Math.SQRT2;  // rates of the curve: so many steps below and above the run's own
 const kClosed = 1.1;  // a capacity lies between two rates of at most this ratio
 const kServes = 0.99;  // share of the requests that must be within the SLO
 const kMostRounds = 8;

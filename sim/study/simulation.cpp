@@ -331,9 +331,23 @@ Result serve(const Task& task, const Replays& replays, const Cancel& cancel) {
   auto [reference, on_traces] = reference_of(task, replays);
   Task& batch_task = reference;
   const Replays& batch_replays = on_traces;
+  const config::Workload& workload = batch_task.prepared.run.workload;
+  const Ask& ask = task.point.ask;
+  const bool shared = ask.tables != nullptr && !ask.timeline && ask.chrome_trace == nullptr;
   return serve_requests(input, [&](int batch) {
     batch_task.prepared.run.workload.batch = batch;
-    return PointSimulation(batch_task, batch_replays, cancel).run();
+    const std::string key = fmt::format("{} {} {} {} {}", batch, workload.prompt_tokens, static_cast<int>(ask.effects),
+                                        ask.fit_effects, input.times_key);
+    const auto kept = shared ? ask.tables->batch(key) : nullptr;
+    Result result = kept ? *kept : PointSimulation(batch_task, batch_replays, cancel).run();
+    if (kept) {
+      Result own = begin_result(batch_task);
+      set_batch(own.subject, batch);
+      result.key = std::move(own.key), result.subject = std::move(own.subject);
+    } else if (shared && result.alternatives.empty()) {
+      ask.tables->keep_batch(key, result);
+    }
+    return result;
   });
 }
 

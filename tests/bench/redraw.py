@@ -30,10 +30,10 @@ plan:
 '''
 
 
-# The same with traffic: the four policies at the present rate, and at 13 rates without intervals.
+# The same with traffic: the four policies at the present rate and at 9 rates, without intervals.
 SERVICE = '''model: llama-3.1-8b
 hardware: h100-sxm
-traffic: {{rate: {rate}, requests: 500, prompt_tokens: 32768, output_tokens: 512, slo: {{ttft: 10 s, tpot: 50 ms}}}}
+traffic: {{rate: {rate}, requests: 200, prompt_tokens: 32768, output_tokens: 512, slo: {{ttft: 10 s, tpot: 50 ms}}}}
 '''
 AT_RATE, AT_RATES = ('sweep:\n' + SWEEP.split('sweep:\n')[1] + rates for rates in ('', '  traffic.rate: {rates}\n'))
 
@@ -67,14 +67,14 @@ def main():
         service, curve = [], []
         for i in range(changes + 1):
             rate = 0.25 * (1 + 0.01 * i)
-            threads = [threading.Thread(target=timed, args=(service, server.lines, '/api/sweep?timeline=1', (SERVICE + AT_RATE).format(rate=rate))),
-                       threading.Thread(target=timed, args=(curve, server.lines, '/api/sweep?nominal=1', (SERVICE + AT_RATES).format(rate=rate, rates=[round(rate * 2 ** (k / 2), 4) for k in range(-6, 7)])))]
+            threads = [threading.Thread(target=timed, args=(service, server.lines, '/api/sweep?nominal=1&timeline=1', (SERVICE + AT_RATE).format(rate=rate))),
+                       threading.Thread(target=timed, args=(curve, server.lines, '/api/sweep?nominal=1', (SERVICE + AT_RATES).format(rate=rate, rates=[round(rate * 2 ** (k / 2), 4) for k in range(-4, 5)])))]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
     # The first change replays the traces.
-    for name, times in (('sweep', sweeps), ('plan', plans), ('both', both), ('catalogue', bare), ('service at a rate', service), ('service at 13 rates', curve)):
+    for name, times in (('sweep', sweeps), ('plan', plans), ('both', both), ('catalogue', bare), ('service at a rate', service), ('service at 9 rates', curve)):
         show(name, times[1:])
 
 
