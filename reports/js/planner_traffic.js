@@ -2,7 +2,7 @@
 const kGridReach = 4, kGridStep = Math.SQRT2;  // rates of the curve: so many steps below and above the run's own
 const kClosed = 1.1;  // a capacity lies between two rates of at most this ratio
 const kServes = 0.99;  // share of the requests that must be within the SLO
-const kMostRounds = 8;
+const kMostRounds = 8, kLongest = 1e5;  // seconds that requests may take to arrive
 
 function lengthValue(tokens) { return state.cv === '0' ? tokens : { mean: tokens, cv: state.cv }; }
 
@@ -75,7 +75,7 @@ function furtherRates(policy) {
   const { known, most, fails, least, note } = capacityOf(policy);
   if (!known || note || !(state.ttft || state.tpot)) return [];
   const steps = (from, ratio, count) => Array.from({ length: count }, (_, i) => Number((from * ratio ** (i + 1)).toPrecision(4)));
-  if (most === undefined) return least < 1e-4 ? [] : steps(least, 1 / 2, 3);
+  if (most === undefined) return Number(state.requests) / least > kLongest ? [] : steps(least, 1 / 2, 3);
   if (fails === undefined) return most > 1e5 ? [] : steps(most, 2, 3);
   if (fails <= kClosed * most) return [];
   const parts = Math.max(2, Math.ceil(Math.log(fails / most) / Math.log(kClosed) - 1e-9));

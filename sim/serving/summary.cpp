@@ -204,7 +204,8 @@ Summary Recorder::summary() const {
   s.output_tokens_per_s = output_tokens_ / s.duration_s;
   s.total_tokens_per_s = (prompt_tokens_ + output_tokens_) / s.duration_s;
   s.running_mean = running_ / s.duration_s, s.waiting_mean = waiting_ / s.duration_s;
-  s.kv_used_mean = used_ / s.duration_s, s.busy_share = busy_ / s.duration_s;
+  s.kv_used_mean = used_ / s.duration_s,
+  s.busy_share = std::min(1.0, busy_ / s.duration_s);  // an engine may run on after the last token
   return s;
 }
 

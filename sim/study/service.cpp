@@ -19,6 +19,7 @@ constexpr int kOtherDraws = 4;                      // whose spread is the sampl
 constexpr double kEnoughError = 0.02;               // sampling error of Service::enough_requests
 constexpr double kToInterval = 1.2816;              // standard deviations of an 80 % interval
 constexpr double kNear = 1.3;                       // lengths within this factor are replayed as one
+constexpr std::int64_t kShortestReplay = 512;       // texts have no room for their tasks in fewer tokens
 constexpr std::int64_t kUncompressedReplay = 4096;  // counts of the uncompressed cache follow from any replay
 
 // A length with two significant digits, so that similar traffic shares replays.
@@ -115,6 +116,8 @@ void derive_workload(config::Run& run, const policy::Descriptor& policy, const R
   run.workload.batch = 1;
   std::vector<std::int64_t> replayed = lengths.replayed;
   if (policy.uncompressed()) replayed = {std::min(kUncompressedReplay, lengths.replayed.back())};
+  for (std::int64_t& tokens : replayed) tokens = std::max(tokens, std::min(kShortestReplay, run.model.max_context));
+  replayed.erase(std::ranges::unique(replayed).begin(), replayed.end());
   std::vector<config::TraceChoice> traces;
   for (const std::int64_t tokens : replayed) {
     for (config::TraceChoice choice : run.traces) {

@@ -112,6 +112,14 @@ TEST_CASE("a static batch of requests that are there at once takes the times of 
   CHECK(number(served, "serving.e2e_s.mean") == Approx(number(batch, "request.latency_s")).epsilon(0.01));
 }
 
+TEST_CASE("prompts too short for a text are served by what a longer one shows") {
+  for (const char* policy : {"full", "{name: snapkv, budget: 128}"}) {
+    const result::Result r =
+        result_of(service(policy, "rate: 5, requests: 30, prompt_tokens: {low: 20, high: 90}, output_tokens: 8"));
+    CHECK(number(r, "serving.completed") == 30);
+  }
+}
+
 TEST_CASE("HTTP and tokenising delay a request, and others where they take turns") {
   const std::string calm = "rate: 1, process: constant, requests: 20, prompt_tokens: 1000, output_tokens: 10";
   const result::Result plain = result_of(service("full", calm, "framework: vllm\n"));
