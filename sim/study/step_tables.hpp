@@ -25,7 +25,7 @@ struct SharedTable {
   std::optional<simulate::StepTable> table;
 };
 
-// What was used last, by a text that determines it.
+// The objects that were used last, by texts that determine them.
 template <class Kept>
 class Recent {
  public:
