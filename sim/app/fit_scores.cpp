@@ -159,7 +159,7 @@ int run(FitScoresOptions options) {
   if (!options.budget_texts.empty() && !options.all) throw UserError("fit scores: --budgets belongs to --all");
   options.contexts = tokens_of("--contexts", options.context_texts);
   options.budgets = options.budget_texts.empty() ? kBudgets : tokens_of("--budgets", options.budget_texts);
-  const config::Model shape = config::read_model(config::find_config("models", options.model, {}));
+  const config::Model shape = config::model_named(options.model);
   check_contexts(options.contexts, shape);
   if (options.contexts.empty()) options.contexts = score::stated_contexts(shape);
   const score::ScoreModel model;

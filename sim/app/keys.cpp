@@ -30,6 +30,11 @@ struct KeyMap {
   const char* within = "";  // the map that contains it, with a dot
 };
 constexpr KeyMap kMaps[] = {{"run", "A run"},
+                            {"model", "Model: a map of `like` or `config` and the keys that differ"},
+                            {"rope", "Positions", "model."},
+                            {"experts", "Experts", "model."},
+                            {"sliding", "Sliding layers", "model."},
+                            {"latent", "Latent attention", "model."},
                             {"workload", "Workload"},
                             {"traffic", "Traffic"},
                             {"prompt_tokens", "Lengths of prompts (and of outputs)", "traffic."},

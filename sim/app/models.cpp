@@ -1,4 +1,5 @@
-// kvcast models [NAME]: the models, or the shape of one and the sizes that follow from it.
+// kvcast models [NAME]: the models, or the shape of one and the sizes that follow from it; kvcast models import: a
+// model from its published config.json.
 #include <fmt/format.h>
 
 #include <memory>
@@ -7,7 +8,9 @@
 #include "app/commands.hpp"
 #include "app/settings.hpp"
 #include "base/units.hpp"
-#include "config/find.hpp"
+#include "base/whole_file.hpp"
+#include "config/card.hpp"
+#include "config/machine_names.hpp"
 #include "config/model.hpp"
 #include "serve/catalogue.hpp"
 
@@ -16,8 +19,9 @@ namespace {
 
 using config::Model;
 
+constexpr double kBillion = 1e9;
+
 void print_one(const Model& m) {
-  constexpr double kBillion = 1e9;
   fmt::print("{}: {}\n", m.name, m.title);
   if (!m.aliases.empty()) fmt::print("also known as {}\n", fmt::join(m.aliases, ", "));
   fmt::print("{} layers of width {}, feed-forward width {}, vocabulary {}{}\n", m.layers, m.hidden, m.ffn, m.vocab,
@@ -59,6 +63,31 @@ int list_models() {
   return result;
 }
 
+int import_model(const std::string& name, const std::string& out) {
+  const std::string path = config::card_at(name, {}).value_or(name);
+  const config::Card card = config::read_card(path);
+  const Model model = config::read_model(card.model, config::card_name(path));
+  std::string text =
+      fmt::format("# {:.2f} billion parameters, {} of KV cache per token.\n", model.parameters() / kBillion,
+                  format_quantity(model.kv_bytes_per_token(), Dimension::kBytes));
+  for (const std::string& note : card.notes) text += fmt::format("# {}\n", note);
+  for (const auto& [key, value] : card.model.entries()) text += fmt::format("{}: {}\n", key, config::flow_text(value));
+  if (out.empty()) return fmt::print("{}", text), 0;
+  for (const std::string& note : card.notes) fmt::print(stderr, "{}\n", note);
+  write_whole_file(out, text);
+  fmt::print("wrote {}\n", out);
+  return 0;
+}
+
+void add_import(CLI::App& models, int& result) {
+  CLI::App* command = models.add_subcommand("import", "write the model of a published config.json as a file of keys");
+  auto file = std::make_shared<std::string>();
+  auto out = std::make_shared<std::string>();
+  command->add_option("FILE", *file, "config.json, or the folder that has it")->required();
+  command->add_option("-o,--out", *out, "the YAML file to write; printed without it");
+  command->callback([file, out, &result] { result = import_model(*file, *out); });
+}
+
 }  // namespace
 
 void add_models(CLI::App& app, int& result) {
@@ -67,11 +96,13 @@ void add_models(CLI::App& app, int& result) {
   auto as_json = std::make_shared<bool>(false);
   command->add_option("NAME", *name, "a model: a name, an alias or a path");
   command->add_flag("--json", *as_json, "print JSON");
-  command->callback([name, as_json, &result] {
+  add_import(*command, result);
+  command->callback([command, name, as_json, &result] {
+    if (!command->get_subcommands().empty()) return;
     result = 0;
     if (name->empty() && *as_json) return fmt::print("{}\n", serve::models_json().dump(1));
     if (name->empty()) return void(result = list_models());
-    const Model m = config::read_model(config::find_config("models", *name, {}));
+    const Model m = config::model_named(*name);
     if (!*as_json) return print_one(m);
     fmt::print("{}\n", serve::to_json(m).dump(1));
   });

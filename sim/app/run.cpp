@@ -18,6 +18,7 @@
 #include "base/parallel.hpp"
 #include "base/quote.hpp"
 #include "base/whole_file.hpp"
+#include "config/card.hpp"
 #include "plan/admit.hpp"
 #include "serve/results.hpp"
 #include "study/prepare.hpp"
@@ -103,6 +104,8 @@ int run(const RunOptions& options) {
   study.replays = &replays;
   ask_for_scores(study, study::Scores::kAtHand);
   print_other_models(plan.tasks().front().prepared.run);
+  for (const std::string& note : config::card_notes(*point.config.find("model")))
+    fmt::print(stderr, "note: {}\n", note);
   const result::Subject asked = study::subject_of(plan.tasks().front().prepared);
   std::optional<LongWait> wait(fmt::format("{} on {}, {}", asked.policy, asked.hardware, asked.trace));
   study::run(plan, study, [&](const study::Task& simulated, result::Result&& finished) {

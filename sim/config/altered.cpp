@@ -20,8 +20,6 @@
 namespace kvcast::config {
 namespace {
 
-bool is_scalar(const Node* node) { return node != nullptr && node->kind() == Node::Kind::kScalar; }
-
 class Alteration {
  public:
   explicit Alteration(const Node& choice) : choice_(choice) {}

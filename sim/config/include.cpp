@@ -5,9 +5,7 @@
 #include "config/section.hpp"
 
 namespace kvcast::config {
-namespace {
 
-// Merges `own` over `base`: its keys win; maps under the sections named are merged in turn.
 Node overlay(const Node& own, const Node& base, const std::vector<std::string>& sections) {
   std::vector<std::pair<std::string, Node>> entries = own.entries();
   std::vector<SourceLocation> locations;
@@ -25,8 +23,6 @@ Node overlay(const Node& own, const Node& base, const std::vector<std::string>& 
   }
   return Node::map(std::move(entries), own.where(), std::move(locations));
 }
-
-}  // namespace
 
 Node with_includes(const Node& map, const std::string& folder, const std::vector<std::string>& sections,
                    Sources& sources) {

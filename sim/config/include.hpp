@@ -12,6 +12,9 @@
 
 namespace kvcast::config {
 
+// Merges `own` over `base`: its keys win; maps under the sections named are merged in turn.
+Node overlay(const Node& own, const Node& base, const std::vector<std::string>& sections);
+
 // Returns the map with its `include:` list merged in: keys of the map win over included ones, and earlier files of the
 // list over later ones; maps under the sections named are merged key by key. Included files are names under `folder`,
 // and include nothing themselves.

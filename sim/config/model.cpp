@@ -16,18 +16,20 @@ namespace {
 
 Rope read_rope(Section section) {
   Rope rope;
-  rope.theta = section.number("theta", 1, 1e12);
-  const std::string scaling = section.choice("scaling", {"none", "linear", "llama3", "yarn"}, "none");
+  rope.theta = section.number({"theta", "base of the frequencies by which positions turn keys"}, 1, 1e12);
+  const std::string scaling = section.choice({"scaling", "how positions beyond `original_context` are scaled"},
+                                             {"none", "linear", "llama3", "yarn"}, "none");
   if (scaling != "none") {
     rope.scaling = scaling == "linear" ? Rope::Scaling::kLinear
                    : scaling == "yarn" ? Rope::Scaling::kYarn
                                        : Rope::Scaling::kLlama3;
-    rope.factor = section.number("factor", 1, 1e6);
-    rope.original_context = section.integer("original_context", 1, 1'000'000'000);
+    rope.factor = section.number({"factor", "by which contexts grow"}, 1, 1e6);
+    rope.original_context = section.integer({"original_context", "tokens trained on before scaling"}, 1, 1'000'000'000);
   }
   if (rope.scaling == Rope::Scaling::kLlama3) {
-    rope.low_freq_factor = section.number("low_freq_factor", 1e-3, 1e3);
-    rope.high_freq_factor = section.number("high_freq_factor", 1e-3, 1e3);
+    rope.low_freq_factor =
+        section.number({"low_freq_factor", "of `llama3`: fewer turns over `original_context` are scaled"}, 1e-3, 1e3);
+    rope.high_freq_factor = section.number({"high_freq_factor", "of `llama3`: more turns are not scaled"}, 1e-3, 1e3);
     if (rope.high_freq_factor <= rope.low_freq_factor) {
       throw UserError(section.where("high_freq_factor"), "high_freq_factor: must be above low_freq_factor");
     }
@@ -36,36 +38,40 @@ Rope read_rope(Section section) {
   return rope;
 }
 
-Precision read_precision(Section& section, std::string_view key, Precision fallback = Precision::kBf16) {
+Precision read_precision(Section& section, const KeyName& key, Precision fallback = Precision::kBf16) {
   return *precision_from_name(section.choice(key, weight_precisions(), std::string(precision_name(fallback))));
 }
 
 Latent read_latent(Section section) {
-  const auto width = [&](std::string_view key) { return static_cast<int>(section.integer(key, 1, 1'000'000)); };
+  const auto width = [&](const KeyName& key) { return static_cast<int>(section.integer(key, 1, 1'000'000)); };
   Latent latent;
-  latent.query_rank = static_cast<int>(section.integer("query_rank", 0, 1'000'000, 0));
-  latent.rank = width("rank");
-  latent.rope_dim = width("rope_dim");
-  latent.key_dim = width("key_dim");
-  latent.value_dim = width("value_dim");
+  latent.query_rank = static_cast<int>(
+      section.integer({"query_rank", "width that queries are compressed to; 0: not compressed"}, 0, 1'000'000, 0));
+  latent.rank = width({"rank", "width of the latent vector"});
+  latent.rope_dim = width({"rope_dim", "width of the shared key with positions"});
+  latent.key_dim = width({"key_dim", "width of a head's key without positions"});
+  latent.value_dim = width({"value_dim", "width of a head's value"});
   section.finish();
   return latent;
 }
 
 Experts read_experts(Section section, int layers) {
   Experts experts;
-  experts.count = static_cast<int>(section.integer("count", 2, 100'000));
-  experts.active = static_cast<double>(section.integer("active", 1, experts.count));
-  experts.shared = static_cast<int>(section.integer("shared", 0, 1000, 0));
-  experts.ffn = static_cast<int>(section.integer("ffn", 1, 10'000'000));
-  experts.dense_layers = static_cast<int>(section.integer("dense_layers", 0, layers - 1, 0));
+  experts.count = static_cast<int>(section.integer({"count", "routed experts of a layer"}, 2, 100'000));
+  experts.active = static_cast<double>(section.integer({"active", "experts that a token passes"}, 1, experts.count));
+  experts.shared = static_cast<int>(section.integer({"shared", "experts that every token passes"}, 0, 1000, 0));
+  experts.ffn = static_cast<int>(section.integer({"ffn", "width of an expert"}, 1, 10'000'000));
+  experts.dense_layers = static_cast<int>(section.integer(
+      {"dense_layers", "first layers, which have a network of the model's `ffn` instead"}, 0, layers - 1, 0));
   section.finish();
   return experts;
 }
 
 void read_sliding(Section section, Model& model) {
-  model.sliding_window = static_cast<int>(section.integer("window", 1, 1'000'000'000));
-  model.full_every = static_cast<int>(section.integer("full_every", 2, model.layers));
+  model.sliding_window =
+      static_cast<int>(section.integer({"window", "tokens that a sliding layer attends to"}, 1, 1'000'000'000));
+  model.full_every = static_cast<int>(section.integer(
+      {"full_every", "the last of each group of this many layers attends to everything"}, 2, model.layers));
   section.finish();
 }
 
@@ -203,17 +209,16 @@ std::string canonical(const Model& m) {
   return text;
 }
 
-Model read_model(const std::string& path) {
-  Section section(load_yaml(path), "model");
+Model read_model(const Node& map, const std::string& name) {
+  Section section(map, "model");
   Model model;
-  model.name = stem_of(path);
-  model.title = section.text("title");
-  const bool latent = section.choice("attention", {"gqa", "mla"}, "gqa") == "mla";
+  model.name = name;
+  model.title = section.text({"title", "the model as its developers write it"});
+  const bool latent =
+      section.choice({"attention", "`mla`: multi-head latent attention"}, {"gqa", "mla"}, "gqa") == "mla" ||
+      (shape::is_recording() && shape::has_all());
   model.aliases = section.texts("aliases", {});
-  refuse_hidden_aliases("models", path, model.aliases, section.where("aliases"));
-  const auto dimension = [&](std::string_view key, int high) {
-    return static_cast<int>(section.integer(key, 1, high));
-  };
+  const auto dimension = [&](const KeyName& key, int high) { return static_cast<int>(section.integer(key, 1, high)); };
   section.require({"layers", "hidden", "n_q_heads", "vocab", "max_context", "rope", "source"});
   if (!latent && section.has("latent")) {
     throw UserError(section.where("latent"), "latent: belongs to a model with `attention: mla`");
@@ -221,34 +226,46 @@ Model read_model(const std::string& path) {
   section.require(latent ? std::vector<std::string_view>{"latent"}
                          : std::vector<std::string_view>{"n_kv_heads", "head_dim"});
   if (!section.has("experts")) section.require({"ffn"});
-  model.layers = dimension("layers", 10'000);
-  model.hidden = dimension("hidden", 1'000'000);
-  model.n_q_heads = dimension("n_q_heads", 10'000);
+  model.layers = dimension({"layers", "decoder layers"}, 10'000);
+  model.hidden = dimension({"hidden", "width between layers"}, 1'000'000);
+  model.n_q_heads = dimension({"n_q_heads", "query heads"}, 10'000);
   if (latent) {
-    model.latent = read_latent(section.section("latent", "latent"));
+    model.latent = read_latent(
+        section.section({"latent", "widths of latent attention, in place of `n_kv_heads` and `head_dim`"}, "latent"));
     model.n_kv_heads = 1, model.head_dim = model.latent->key_dim;
   } else {
-    model.n_kv_heads = dimension("n_kv_heads", 10'000);
-    model.head_dim = dimension("head_dim", 4096);
+    model.n_kv_heads = dimension({"n_kv_heads", "KV heads"}, 10'000);
+    model.head_dim = dimension({"head_dim", "width of a head"}, 4096);
   }
-  if (section.has("experts")) model.experts = read_experts(section.section("experts", "experts"), model.layers);
-  if (!model.experts || model.experts->dense_layers > 0) model.ffn = dimension("ffn", 10'000'000);
-  if (section.has("sliding")) read_sliding(section.section("sliding", "sliding"), model);
-  model.weights = read_precision(section, "weights");
+  if (section.has("experts"))
+    model.experts =
+        read_experts(section.section({"experts", "a mixture of experts in place of feed-forward networks"}, "experts"),
+                     model.layers);
+  if (!model.experts || model.experts->dense_layers > 0)
+    model.ffn = dimension({"ffn", "width of the feed-forward network between up and down"}, 10'000'000);
+  if (section.has("sliding")) read_sliding(section.section({"sliding", "layers with a window"}, "sliding"), model);
+  model.weights = read_precision(section, {"weights", "released precision of projections and networks"});
   if (section.has("expert_weights") && !model.experts) {
     throw UserError(section.where("expert_weights"),
                     "expert_weights: the model has no experts; `weights` is the precision of its networks");
   }
-  model.expert_weights = read_precision(section, "expert_weights", model.weights);
-  model.vocab = dimension("vocab", 100'000'000);
-  model.tie_embeddings = section.flag("tie_embeddings", false);
-  model.qkv_bias = section.flag("qkv_bias", false);
-  model.qk_norm = section.flag("qk_norm", false);
-  model.max_context = section.integer("max_context", 1, 1'000'000'000);
-  model.rope = read_rope(section.section("rope", "rope"));
-  model.source = section.text("source");
+  model.expert_weights = read_precision(section, {"expert_weights", "released precision of experts"}, model.weights);
+  model.vocab = dimension({"vocab", "rows of the embedding and of the head"}, 100'000'000);
+  model.tie_embeddings = section.flag({"tie_embeddings", "the head is the embedding"}, false);
+  model.qkv_bias = section.flag({"qkv_bias", "biases of the projections to queries, keys and values"}, false);
+  model.qk_norm = section.flag({"qk_norm", "an RMS norm on each head's query and key"}, false);
+  model.max_context = section.integer({"max_context", "tokens that the model can attend to"}, 1, 1'000'000'000);
+  model.rope = read_rope(section.section({"rope", "rotary positions"}, "rope"));
+  model.source = section.text({"source", "where the shape is published"});
   section.finish();
-  check_shape(model, section);
+  if (!shape::is_recording()) check_shape(model, section);
+  return model;
+}
+
+Model read_model(const std::string& path) {
+  const Node map = load_yaml(path);
+  Model model = read_model(map, stem_of(path));
+  refuse_hidden_aliases("models", path, model.aliases, where_is(map, "aliases"));
   return model;
 }
 

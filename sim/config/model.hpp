@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "config/precision.hpp"
+#include "config/shape.hpp"
+#include "config/yaml.hpp"
 
 namespace kvcast::config {
 
@@ -97,5 +99,17 @@ std::string canonical(const Model& model);
 // Throws UserError for missing or unknown keys, values out of range, inconsistent shapes (heads that do not divide),
 // and attention that kvcast does not model.
 Model read_model(const std::string& path);
+Model read_model(const Node& map, const std::string& name);
+
+// Reads `model:` of a run: a name of configs/models, a path of such a file, a published config.json (config/card.hpp)
+// or its folder; or a map {like: NAME, KEY: ...} or {config: FILE, KEY: ...} of one of them and the keys that differ,
+// which the name of the model then states.
+Model read_model(const Node& choice);
+// The same for the text of a choice: a name, a path, or a map in YAML.
+Model model_named(const std::string& choice);
+// Returns a choice as the text that model_named() reads.
+std::string choice_text(const Node& choice);
+// The keys of such a map ("model") and of its maps ("rope", "experts", "sliding", "latent").
+Shapes model_shapes();
 
 }  // namespace kvcast::config

@@ -123,6 +123,7 @@ std::vector<std::string> split_path(std::string_view path) {
 const char* short_for(const std::vector<std::string>& names, std::size_t i) {
   if (i == 1 && (names[0] == "policy" || names[0] == "framework")) return "name";
   if (i == 1 && names[0] == "score") return "benchmark";
+  if (i == 1 && names[0] == "model") return "like";
   if (names[0] != "hardware") return nullptr;
   if (i == 1) return "like";
   if (i == 2 && names[1] == "like") return "name";
@@ -219,6 +220,8 @@ std::string Node::canonical() const {
   write_canonical(*this, out);
   return out;
 }
+
+bool is_scalar(const Node* node) { return node != nullptr && node->kind() == Node::Kind::kScalar; }
 
 std::string describe(const Node& node) {
   switch (node.kind()) {

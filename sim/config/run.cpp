@@ -325,7 +325,9 @@ Run read_run(const Node& config) {
   }
   section.only({{"name", "free text for readers"},
                 {"description", "free text for readers"},
-                {"model", "a name under configs/models, or the path of such a file"},
+                {"model",
+                 "a name under configs/models, a path, a published config.json, or a map with `like` or `config` and "
+                 "the keys that differ"},
                 {"hardware",
                  "a machine: a name under configs/hardware or one of its aliases, a path, or a map with `like` and the "
                  "numbers that differ"},
@@ -354,8 +356,7 @@ Run read_run(const Node& config) {
   run.source = config;
   run.name = section.text("name", "");
   run.description = section.text("description", "");
-  const std::string model = section.text("model");
-  run.model = read_model(find_config("models", model, section.where("model")));
+  run.model = read_model(section.node("model"));
   if (section.has("deployment")) run.deployment = read_deployment(section.node("deployment"), run.model);
   run.hardware = read_hardware(section.node("hardware"));
   if (section.has("price_per_hour")) run.price_per_hour = read_price(section);
@@ -380,18 +381,17 @@ Run read_run(const Node& config) {
 
 Shapes run_shapes() {
   const Node none = Node::map({}, {});
+  Model any;
   const std::function<void()> readers[] = {[&] { read_run(none); },
                                            [&] { read_workload(Section(none, "workload")); },
                                            [&] { read_score(none); },
                                            [&] { read_trace(Section(none, "trace")); },
                                            [&] { read_framework(none, {}, {}); },
                                            [&] { read_match(Section(none, "match"), none); },
-                                           [&] {
-                                             Model any;
-                                             read_deployment(none, any);
-                                           }};
+                                           [&] { read_deployment(none, any); }};
   Shapes all;
   for (const std::function<void()>& reader : readers) all.merge(shapes_of(reader));
+  all.merge(model_shapes());
   all.merge(traffic_shapes());
   return all;
 }

@@ -100,7 +100,7 @@ struct Run {
 // Reads `score:` of a configuration: a map, or a benchmark's name alone.
 ScoreChoice read_score(const Node& node);
 
-// Reads a run; `model:` is a name under configs/ or a path, `hardware:` as in read_hardware; everything except these
+// Reads a run; `model:` and `hardware:` as in read_model and read_hardware; everything except these
 // two and `policy:` has a default. Throws UserError for invalid input, including a context beyond the model's.
 Run read_run(const Node& config);
 // Returns a note on a run whose price_per_hour names other machines alone; empty for all other runs.
@@ -134,9 +134,10 @@ struct SweepPoint {
 //
 // `zip:` may also be a list of maps: [{workload.batch: 1, model: a}, {workload.batch: 4, model: b}].
 // The axes form a grid; the first one in the section varies slowest. A map with `name` or `file` under `policy`, with
-// `like` under `hardware` or `hardware.host`, or with `file` under `trace`, replaces the existing value, because other
-// policies have other parameters; any other map is merged in. Throws UserError for an empty list, lists of different
-// length under `zip:`, a key that two axes set, equal points (naming both), and more than a million points.
+// `like` under `model`, `hardware` or `hardware.host`, `config` under `model`, or with `file` under `trace`, replaces
+// the existing value, because other policies have other parameters; any other map is merged in. Throws UserError for an
+// empty list, lists of different length under `zip:`, a key that two axes set, equal points (naming both), and more
+// than a million points.
 std::vector<SweepPoint> expand_sweep(const Node& config);
 
 }  // namespace kvcast::config

@@ -21,7 +21,8 @@ std::string join_path(const std::string& prefix, const std::string& key) {
 // Returns whether a map under this path replaces the existing value rather than changing it.
 bool replaces(const std::string& path, const Node& map) {
   if (path == "policy") return map.find("name") != nullptr || map.find("file") != nullptr;
-  if (path == "hardware" || path == "hardware.host") return map.find("like") != nullptr;
+  if (path == "model" && map.find("config") != nullptr) return true;
+  if (path == "model" || path == "hardware" || path == "hardware.host") return map.find("like") != nullptr;
   return path == "trace" && map.find("file") != nullptr;
 }
 
@@ -29,6 +30,7 @@ bool replaces(const std::string& path, const Node& map) {
 std::string plain_key(const std::string& path) {
   if (path == "policy") return "policy.name";
   if (path == "hardware.like" || path == "hardware.like.name") return "hardware";
+  if (path == "model.like") return "model";
   if (path == "hardware.host.like") return "hardware.host";
   const bool is_value = path.starts_with("hardware.") && path.ends_with(".value");
   return is_value ? path.substr(0, path.rfind('.')) : path;

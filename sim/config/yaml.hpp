@@ -49,8 +49,9 @@ class Node {
   Node without(const std::vector<std::string_view>& keys) const;
 
   // Returns a copy with the value at a dotted path inserted or replaced ("policy.budget"); maps are created on the way.
-  // A scalar on the way that abbreviates a map becomes that map: `policy: NAME` is {name: NAME}, `hardware: NAME` and
-  // `hardware.host: NAME` are {like: NAME}, `hardware.like: NAME` is {name: NAME}, and a number of the machine
+  // A scalar on the way that abbreviates a map becomes that map: `policy: NAME` is {name: NAME}, `model: NAME`,
+  // `hardware: NAME` and `hardware.host: NAME` are {like: NAME}, `hardware.like: NAME` is {name: NAME}, and a number of
+  // the machine
   // (`hardware.gpu.clock: x2`) is {value: x2}. Throws UserError if the path runs through a list or another scalar.
   Node with(std::string_view dotted_path, const Node& value) const;
 
@@ -69,6 +70,8 @@ class Node {
 const Node* find_below(const Node& map, std::string_view dotted_path);
 // The location of the value at a dotted path, or of the last map on the way that exists.
 SourceLocation where_is(const Node& root, std::string_view dotted_path);
+// Returns whether there is a node, and it is a scalar.
+bool is_scalar(const Node* node);
 // Describes a node for messages: `a map`, `a list`, `"quest"`, `nothing`.
 std::string describe(const Node& node);
 // Throws UserError unless path is names joined by dots, a name consisting of letters, digits, '_' and '-'.

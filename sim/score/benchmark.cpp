@@ -161,7 +161,7 @@ BenchmarkScores::Requested BenchmarkScores::look_up(const BenchmarkRequest& requ
     known = benchmarks_.emplace(request.choice.benchmark, std::move(found)).first;
   }
   r.benchmark = known->second;
-  r.model = config::read_model(config::find_config("models", request.model, {}));
+  r.model = config::model_named(request.model);
   r.stated = stated_context(request.prompt_tokens, r.model);
   const auto& tasks = r.benchmark.tasks;
   if (std::ranges::any_of(tasks, [](const auto& task) { return !has_length(task.second); })) {

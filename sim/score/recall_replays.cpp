@@ -7,7 +7,6 @@
 
 #include "base/hash.hpp"
 #include "base/whole_file.hpp"
-#include "config/find.hpp"
 #include "config/model.hpp"
 #include "policies/all.hpp"
 #include "policy/policy.hpp"
@@ -159,7 +158,7 @@ const std::string& RecallReplays::recipe_hash(const std::string& recipe) const {
 const std::string& RecallReplays::model_key(const std::string& model) const {
   const auto [at, fresh] = models_.try_emplace(model);
   if (fresh) {
-    const config::Model shape = config::read_model(config::find_config("models", model, {}));
+    const config::Model shape = config::model_named(model);
     at->second = shape.name + " " + content_hash(config::canonical(shape)).substr(0, 16);
   }
   return at->second;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "config/find.hpp"
 #include "config/model.hpp"
 #include "synth/synthetic.hpp"
 
@@ -75,7 +74,7 @@ trace::Recipe sample_recipe(const std::string& name, const RecipeChange& change)
 std::unique_ptr<trace::Trace> make_sample(const TraceRequest& request, const RecipeChange& change) {
   trace::Recipe recipe = sample_recipe(request.recipe, change);
   if (request.later_turn) ask_for_another(recipe);
-  config::Model model = config::read_model(config::find_config("models", request.model, {}));
+  config::Model model = config::model_named(request.model);
   if (!change.scales_rope) model.rope.scaling = config::Rope::Scaling::kNone;
   const trace::SynthShape shape = sample_shape(request, model, recipe);
   return trace::synthesize(recipe, shape);

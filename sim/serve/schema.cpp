@@ -70,7 +70,8 @@ class Writer {
     for (const config::ConstKnob& knob : config::knobs(std::as_const(any))) {
       numbers_[knob.key] = defined(fmt::format("hardware.{}", knob.key), schema_of(knob));
     }
-    for (const char* map : {"workload", "trace", "match", "score", "framework", "deployment", "traffic", "scheduler"}) {
+    for (const char* map :
+         {"model", "workload", "trace", "match", "score", "framework", "deployment", "traffic", "scheduler"}) {
       maps_[map] = section_of(shapes_, map);
       for (auto& [key, schema] : maps_[map]["properties"].items()) {
         const std::string path = fmt::format("{}.{}", map, key);
@@ -191,7 +192,7 @@ class Writer {
   json properties() const {
     json hardware_map = hardware(Lists::kRefused);
     hardware_map["required"] = {"like"};
-    return {{"model", reference("model")},
+    return {{"model", text_or_map(reference("model"), maps_.at("model"))},
             {"hardware", text_or_map(reference("machine"), std::move(hardware_map))},
             {"policy", policy()},
             {"workload", maps_.at("workload")},
@@ -323,7 +324,7 @@ class Writer {
       }
       keys[name] = any_of({value_of(whole, lists), object_of(std::move(inner))});
     }
-    for (const char* name : {"model", "traces", "price_per_hour", "name", "description"}) {
+    for (const char* name : {"traces", "price_per_hour", "name", "description"}) {
       keys[name] = value_of(all.value(name, json{{"type", "string"}}), lists);
     }
     add_hardware(lists, keys);

@@ -66,6 +66,10 @@ json section_of(const config::Shapes& shapes, const std::string& title) {
     schema = any_of({schema, {{"const", value}}});
     if (!about.is_null()) schema["description"] = std::move(about);
   };
+  if (title == "model") {
+    for (const char* key : {"rope", "experts", "sliding", "latent"}) keys[key] = map_of(shapes.at(key));
+    map["oneOf"] = {{{"required", {"like"}}}, {{"required", {"config"}}}};
+  }
   if (title == "framework") keys["scheduler"] = section_of(shapes, "scheduler");
   if (title == "scheduler") also("host_cache", 0);
   if (title != "traffic") return map;

@@ -15,7 +15,7 @@
 namespace kvcast::study {
 namespace {
 
-// The name of the model's file if it is found by it, otherwise the path as the run gives it.
+// The name of the model's file if it is found by it, otherwise the choice as the run gives it.
 std::string model_of(const config::Run& run) {
   const auto named = config::find_config_if_any("models", run.model.name, {});
   config::Model as_read = run.model;  // except for the changes of a deployment
@@ -24,7 +24,7 @@ std::string model_of(const config::Run& run) {
     as_read.weights = file.weights, as_read.expert_weights = file.expert_weights, as_read.cache = file.cache;
   }
   const bool same = named && config::canonical(config::read_model(*named)) == config::canonical(as_read);
-  return same ? run.model.name : config::read_text(*run.source.find("model"), "model");
+  return same ? run.model.name : config::choice_text(*run.source.find("model"));
 }
 
 }  // namespace

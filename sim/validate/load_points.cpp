@@ -33,8 +33,6 @@ const Node* text_of_traffic(const Node& config, const char* key) {
   return config::find_below(config, std::string("traffic.") + key);
 }
 
-bool is_scalar(const Node* node) { return node != nullptr && node->kind() == Node::Kind::kScalar; }
-
 // The number of tokens that all requests have; empty for drawn lengths.
 std::optional<std::int64_t> fixed_length(const Node& config, const char* key) {
   const Node* const node = text_of_traffic(config, key);

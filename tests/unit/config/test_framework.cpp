@@ -16,8 +16,6 @@ using namespace kvcast::config;
 
 namespace {
 
-Model model_named(const char* name) { return read_model(find_config("models", name, {})); }
-
 Framework framework_of(const std::string& text, const char* model = "llama-3.1-8b", const Hardware& machine = {}) {
   return read_framework(*parse_yaml("framework: " + text, "run.yaml").find("framework"), model_named(model), machine);
 }

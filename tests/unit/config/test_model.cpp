@@ -17,8 +17,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-Model model_named(const std::string& name) { return read_model(find_config("models", name, {})); }
-
 // A small model, one key a line: `layers` in line 2 and so on.
 const std::map<int, std::string> kLines = {
     {1, "title: Tiny"},       {2, "layers: 2"},           {3, "hidden: 8"},      {4, "n_q_heads: 4"},

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/random.hpp"
+#include "config/card.hpp"
+#include "config/card_table.hpp"
 #include "config/run.hpp"
 #include "config/yaml.hpp"
 #include "support/error_of.hpp"
@@ -199,6 +201,39 @@ TEST_CASE("mutated models are read or rejected", "[model][mutation]") {
   }
   CHECK(outcome.read > 100);
   CHECK(outcome.refused > 100);
+}
+
+TEST_CASE("mutated cards of models are read or rejected", "[card][mutation]") {
+  const TemporaryDirectory directory;
+  const std::string lines = content_of(fs::path(KVCAST_TESTS_DIR) / "unit/config/cards.json");
+  Outcome outcome;
+  for (std::size_t start = lines.find('\n') + 1; lines[start] == '"';) {
+    const std::size_t end = lines.find('\n', start), value = lines.find(": {", start) + 2;
+    const std::string path = directory.path() + "/card.json";
+    std::ofstream(path) << lines.substr(value, lines.rfind('}', end) + 1 - value);
+    mutate(path, 100, outcome, [&](const std::string& text) {
+      std::ofstream(directory.path() + "/mutated.json", std::ios::binary) << text;
+      const Card card = read_card(directory.path() + "/mutated.json");
+      const Model model = read_model(card.model, "mutated");
+      REQUIRE(model.parameters() > 0);
+    });
+    start = end + 1;
+  }
+  CHECK(outcome.read > 100);
+  CHECK(outcome.refused > 100);
+}
+
+TEST_CASE("mutated tables of architectures are read or rejected", "[card][mutation]") {
+  const TemporaryDirectory directory;
+  const std::string copy = directory.path() + "/table.yaml";
+  Outcome outcome;
+  mutate(fs::path(KVCAST_SOURCE_DIR) / "configs/cards/architectures.yaml", 200, outcome, [&](const std::string& text) {
+    std::ofstream(copy, std::ios::binary) << text;
+    const CardTable table = read_card_table(copy);
+    REQUIRE_FALSE(table.modelled().empty());
+  });
+  CHECK(outcome.read > 10);
+  CHECK(outcome.refused > 10);
 }
 
 TEST_CASE("mutated runs and sweeps are read or rejected", "[run][sweep][mutation]") {
