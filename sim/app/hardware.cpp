@@ -1,10 +1,11 @@
-// kvcast hardware [NAME]: the machines, or every number of one with its origin.
+// kvcast hardware [NAME]: the machines, or every number of one with its origin; --here: this one.
 #include <fmt/format.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "app/commands.hpp"
+#include "app/hardware_here.hpp"
 #include "app/settings.hpp"
 #include "config/find.hpp"
 #include "config/hardware.hpp"
@@ -80,9 +81,13 @@ void add_hardware(CLI::App& app, int& result) {
   auto as_json = std::make_shared<bool>(false);
   command->add_option("NAME", *name, "a machine: a name, an alias or a path");
   add_settings(*command, *settings, "change a number of the machine, such as gpu.clock=x2");
-  command->add_flag("--json", *as_json, "print JSON");
-  command->callback([name, settings, as_json, &result] {
+  CLI::Option* json_flag = command->add_flag("--json", *as_json, "print JSON");
+  auto here = std::make_shared<bool>(false);
+  command->add_flag("--here", *here, "read the machine on which kvcast runs, by nvidia-smi")->excludes(json_flag);
+  command->callback([name, settings, as_json, here, &result] {
     result = 0;
+    if (*here && name->empty() && settings->empty()) return print_hardware_here();
+    if (*here) throw UserError("--here takes neither a name nor --set: it prints what both would be");
     if (name->empty() && !settings->empty()) throw UserError("--set changes a machine: name one");
     if (name->empty()) return void(result = list_machines(*as_json));
     const Hardware machine = altered(*name, *settings);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/build.hpp"
+#include "config/machine_names.hpp"
 #include "config/text.hpp"
 #include "config/yaml.hpp"
 
@@ -164,9 +165,22 @@ std::string find_config(const std::string& folder, const std::string& name, cons
   for (const Spelling spelling : {Spelling::kExact, Spelling::kLoose}) {
     if (!path) path = find_alias(folder, name, asked_at, spelling, unread);
   }
+  if (!path && folder == "hardware") {
+    const std::string shorter = short_machine_name(name);
+    if (shorter != name) path = find_alias(folder, shorter, asked_at, Spelling::kLoose, unread);
+  }
+  // "meta-llama/Llama-3.1-8B" is the id of a model on Hugging Face: an owner and a name.
+  const std::size_t slash = name.find('/');
+  if (!path && folder == "models" && slash != std::string::npos && slash == name.rfind('/')) {
+    for (const Spelling spelling : {Spelling::kExact, Spelling::kLoose}) {
+      if (!path) path = find_alias(folder, name.substr(slash + 1), asked_at, spelling, unread);
+    }
+  }
   if (path) return *path;
   if (asked_at.from_request && is_path(name)) refuse_request_for_file(asked_at, names_in(folder, asked_at));
   if (name.ends_with(".yaml")) throw UserError(asked_at, fmt::format("no such file: {}", shorten(name)));
+  const std::string advice = folder == "hardware" ? machine_advice(name) : "";
+  if (!advice.empty()) throw UserError(asked_at, fmt::format("\"{}\": {}", shorten(name), advice));
   throw not_found(folder, name, asked_at, names_in(folder, asked_at), unread.text(asked_at));
 }
 

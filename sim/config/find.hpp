@@ -13,8 +13,9 @@ namespace kvcast::config {
 // Finds configs/<folder>/<name>.yaml from the working directory, then from the data folder, and the other way round
 // for a name that a file of the data folder contains; otherwise the file there whose `title:` or `aliases:` contain the
 // name, or whose own name it is, ignoring case, '-', '_' and spaces if there is no exact match. A name with '/' or
-// ending in .yaml is a path relative to these. Throws UserError with the list of existing names, and for an alias that
-// several files claim. Files that cannot be read are passed over, and named by the error.
+// ending in .yaml is a path relative to these, and of a model also an owner and a name, as ids of Hugging Face are.
+// Throws UserError with the list of existing names, and for an alias that several files claim. Files that cannot be
+// read are passed over, and named by the error.
 //
 // A name that a request contains (asked_at.from_request) is never a path, and a file answers to it only if it lies in
 // configs/<folder> itself, not behind a link: whoever sends requests cannot choose what is read. Messages then leave

@@ -1,0 +1,25 @@
+// Names of GPUs as drivers, makers and users write them.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "config/yaml.hpp"
+
+namespace kvcast::config {
+
+// Returns a name without the parts that all GPUs share: "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1234)", a line of
+// `nvidia-smi -L`, is "A100-SXM4-80GB".
+std::string short_machine_name(const std::string& name);
+
+// The machine that configs/cards/machines.yaml proposes for a GPU without a profile: a choice as read_hardware() takes
+// it. Nothing for other names.
+std::optional<Node> proposed_machine(const std::string& name);
+
+// What to write for the name of a GPU without a profile, or why there is none; empty for names that are not known.
+std::string machine_advice(const std::string& name);
+
+// A node as YAML on one line.
+std::string flow_text(const Node& node);
+
+}  // namespace kvcast::config
