@@ -283,6 +283,7 @@ void add_calibrate(CLI::App& app, int& result) {
   add_machine(*command, cpu(), result);
   add_machine(*command, cuda(), result);
   add_table(*command, result);
+  add_calibrate_steps(*command, result);
 }
 
 }  // namespace kvcast::app

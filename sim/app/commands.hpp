@@ -24,6 +24,7 @@ void add_metrics(CLI::App& app, int& result);
 void add_keys(CLI::App& app, int& result);
 void add_explain(CLI::App& app, int& result);
 void add_calibrate(CLI::App& app, int& result);
+void add_calibrate_steps(CLI::App& calibrate, int& result);  // kvcast calibrate steps
 void add_validate(CLI::App& app, int& result);
 void add_profile(CLI::App& app, int& result);
 void add_fit(CLI::App& app, int& result);

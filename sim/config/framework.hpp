@@ -95,6 +95,10 @@ struct Framework {
   // The same of keys and values that are repeated for the query heads of a group, an element-wise copy of strided
   // numbers; 0: as fast as a layout conversion.
   Value repeat_bytes;
+
+  // Half-width, the natural logarithm of a time, of the 80 % interval for what the model leaves out, as one's own
+  // measurements found it; 0: as configs/validation/intervals.yaml has it for all frameworks.
+  Value left_out;
 };
 
 // A key of a framework: what reads, compares, lists and documents it.

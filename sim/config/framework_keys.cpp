@@ -115,7 +115,11 @@ constexpr FrameworkKey kFrameworkKeys[] = {
     {"repeat_bytes", &Framework::repeat_bytes,
      "the same for repeated KV heads, an element-wise copy of strided numbers; without this key it runs as a layout "
      "conversion",
-     0, Dimension::kBytes}};
+     0, Dimension::kBytes},
+    {"left_out", &Framework::left_out,
+     "half-width (natural logarithm of a time) of 80 % intervals for what the model leaves out, from measurements of "
+     "this framework on this machine (`kvcast calibrate steps`), in place of that of all frameworks",
+     0, Dimension::kFraction}};
 
 // The largest count of a key. Every step that is simulated takes time and memory: 4096 steps of an engine that launches
 // operators eagerly take about a GB.

@@ -302,8 +302,12 @@ class Simulation {
     };
     const config::LeftOut& out = config::left_out();
     const bool eager = lowered_.framework.launch == config::Framework::Launch::kEager;
-    add(eager ? "what the model leaves out of eager frameworks" : "what the model leaves out of fused runtimes",
-        eager ? out.eager : out.fused);
+    if (const double measured = lowered_.framework.left_out; measured > 0) {
+      add("what the model leaves out of steps like the measured ones", measured);
+    } else {
+      add(eager ? "what the model leaves out of eager frameworks" : "what the model leaves out of fused runtimes",
+          eager ? out.eager : out.fused);
+    }
     if (!lowered_.full_attention && lowered_.framework.engine_step > 0) {
       add("what the model leaves out of policies in serving engines", out.policies);
     } else if (!lowered_.full_attention && eager) {

@@ -82,6 +82,7 @@ TEST_CASE("every key of a run changes a prediction") {
                                            "framework.concatenate_bytes",
                                            "framework.repeat_bytes",
                                            "framework.expert_sort",
+                                           "framework.left_out",
                                            "framework.scheduler",
                                            "framework.front_end_request",
                                            "framework.client_time",
