@@ -29,25 +29,25 @@ using calibrate::StepTime;
 using config::Node;
 
 constexpr double kFaster = 1.05, kLonger = 1e-3;  // by which rates and the host's time are changed for derivatives
-constexpr const char* kMemory = "hardware.gpu.hbm_bandwidth";
-constexpr const char* kProducts = "hardware.gpu.tensor_flops";
-constexpr const char* kHost = "framework.engine_step";
+constexpr const char* kMemoryKey = "hardware.gpu.hbm_bandwidth";
+constexpr const char* kProductsKey = "hardware.gpu.tensor_flops";
+constexpr const char* kHostKey = "framework.engine_step";
 
 struct StepsOptions {
   std::vector<std::string> files, settings;
   std::string run, out;
 };
 
-Node scalar(const std::string& text, bool quoted = false) { return Node::scalar(text, {}, quoted); }
+Node written(const std::string& text, bool quoted = false) { return Node::scalar(text, {}, quoted); }
 
 Node of_row(const Node& base, const StepRow& row) {
-  return base.with("workload.batch", scalar(std::to_string(row.batch)))
-      .with("workload.prompt_tokens", scalar(std::to_string(row.prompt_tokens)))
-      .with("workload.decode_tokens", scalar(std::to_string(row.output_tokens)));
+  return base.with("workload.batch", written(std::to_string(row.batch)))
+      .with("workload.prompt_tokens", written(std::to_string(row.prompt_tokens)))
+      .with("workload.decode_tokens", written(std::to_string(row.output_tokens)));
 }
 
-std::vector<result::Result> simulate(const std::vector<Node>& configs, const std::vector<StepRow>& rows,
-                                     std::size_t per_row) {
+std::vector<result::Result> simulated_rows(const std::vector<Node>& configs, const std::vector<StepRow>& rows,
+                                           std::size_t per_row) {
   std::vector<study::Point> points;
   for (const Node& config : configs) points.push_back({config, {}, {}});
   study::StudyOptions options;
@@ -65,11 +65,11 @@ std::vector<result::Result> simulate(const std::vector<Node>& configs, const std
 }
 
 // The numbers of the run that are fitted.
-struct Numbers {
+struct StepNumbers {
   double memory, products, host;
 };
 
-Numbers numbers_of(const Node& base) {
+StepNumbers numbers_of(const Node& base) {
   const config::Run run = config::read_run(base);
   return {run.hardware.gpu.hbm_bandwidth, run.hardware.gpu.tensor_flops, run.framework.engine_step};
 }
@@ -81,16 +81,16 @@ std::string host_text(double seconds) { return fmt::format("{:.4g} us", seconds 
 
 // Each row four times: as it is, with faster memory, with faster products, and with a longer host.
 std::vector<StepTime> times_of(const Node& base, const std::vector<StepRow>& rows) {
-  const Numbers n = numbers_of(of_row(base, rows.front()));
+  const StepNumbers n = numbers_of(of_row(base, rows.front()));
   std::vector<Node> configs;
   for (const StepRow& row : rows) {
     const Node config = of_row(base, row);
-    configs.insert(configs.end(), {config, config.with(kMemory, scalar(memory_text(n.memory * kFaster))),
-                                   config.with(kProducts, scalar(products_text(n.products * kFaster))),
-                                   config.with(kHost, scalar(host_text(n.host + kLonger)))});
+    configs.insert(configs.end(), {config, config.with(kMemoryKey, written(memory_text(n.memory * kFaster))),
+                                   config.with(kProductsKey, written(products_text(n.products * kFaster))),
+                                   config.with(kHostKey, written(host_text(n.host + kLonger)))});
   }
   constexpr std::size_t kEach = 4;
-  const std::vector<result::Result> results = simulate(configs, rows, kEach);
+  const std::vector<result::Result> results = simulated_rows(configs, rows, kEach);
   std::vector<StepTime> times;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     for (const bool prefill : {false, true}) {
@@ -108,35 +108,37 @@ std::vector<StepTime> times_of(const Node& base, const std::vector<StepRow>& row
   return times;
 }
 
-Node fitted(const std::string& value, double half_width, const std::string& source) {
-  return Node::map({{"value", scalar(value)},
-                    {"origin", scalar("fitted")},
-                    {"uncertainty", scalar(fmt::format("{:.2g} %", 100 * std::min(half_width, 10.0)))},
-                    {"source", scalar(source, true)}},
+Node fitted_number(const std::string& value, double half_width, const std::string& source) {
+  return Node::map({{"value", written(value)},
+                    {"origin", written("fitted")},
+                    {"uncertainty", written(fmt::format("{:.2g} %", 100 * std::min(half_width, 10.0)))},
+                    {"source", written(source, true)}},
                    {});
 }
 
 // The run with the fitted numbers; those that no time reaches stay as they are.
-Node calibrated(const Node& base, const Numbers& n, const calibrate::StepFit& fit, const std::string& source) {
+Node calibrated(const Node& base, const StepNumbers& n, const calibrate::StepFit& fit, const std::string& source) {
   const auto kept = [&](const char* name) { return std::ranges::find(fit.kept, name) != fit.kept.end(); };
   Node run = base;
   if (!kept("rate of memory")) {
-    run = run.with(kMemory, fitted(memory_text(n.memory * fit.scales.memory), fit.half_widths.memory, source));
+    run =
+        run.with(kMemoryKey, fitted_number(memory_text(n.memory * fit.scales.memory), fit.half_widths.memory, source));
   }
   if (!kept("rate of products")) {
-    run =
-        run.with(kProducts, fitted(products_text(n.products * fit.scales.products), fit.half_widths.products, source));
+    run = run.with(kProductsKey,
+                   fitted_number(products_text(n.products * fit.scales.products), fit.half_widths.products, source));
   }
   if (!kept("time between steps")) {
     const double seconds = std::max(0.0, n.host + fit.scales.host_s);
-    run = run.with(kHost, fitted(host_text(seconds), seconds > 0 ? fit.half_widths.host_s / seconds : 1, source));
+    run = run.with(kHostKey,
+                   fitted_number(host_text(seconds), seconds > 0 ? fit.half_widths.host_s / seconds : 1, source));
   }
   return run.with("framework.left_out",
-                  fitted(fmt::format("{:.2g} %", 100 * fit.interval), 0.2, "rows left out: " + source));
+                  fitted_number(fmt::format("{:.2g} %", 100 * fit.interval), 0.2, "rows left out: " + source));
 }
 
-void print_errors(const char* name, const std::vector<StepTime>& times, bool prefill,
-                  const std::vector<std::pair<const char*, const std::vector<double>*>>& lists) {
+void print_step_errors(const char* name, const std::vector<StepTime>& times, bool prefill,
+                       const std::vector<std::pair<const char*, const std::vector<double>*>>& lists) {
   std::string text;
   std::size_t n = 0;
   for (const auto& [what, errors] : lists) {
@@ -151,7 +153,7 @@ void print_errors(const char* name, const std::vector<StepTime>& times, bool pre
   if (n > 0) fmt::print("  {} {:>3} times{}\n", name, n, text);
 }
 
-std::string interval_text(const result::Result& r, const char* metric) {
+std::string tpot_interval(const result::Result& r, const char* metric) {
   const auto interval = result::interval(r, *result::find_metric(metric));
   const auto value = result::value(r, *result::find_metric(metric));
   if (!interval || !value) return "none";
@@ -174,7 +176,7 @@ int calibrate_steps(const StepsOptions& options) {
     const std::vector<StepRow> more = calibrate::read_step_rows(file);
     rows.insert(rows.end(), more.begin(), more.end());
   }
-  const Numbers n = numbers_of(of_row(base, rows.front()));
+  const StepNumbers n = numbers_of(of_row(base, rows.front()));
   const std::vector<StepTime> times = times_of(base, rows);
   calibrate::StepPriors priors;
   priors.rates = config::left_out().fused;
@@ -185,15 +187,16 @@ int calibrate_steps(const StepsOptions& options) {
   const Node out = calibrated(base, n, fit, source);
   std::vector<Node> before, after;
   for (const StepRow& row : rows) before.push_back(of_row(base, row)), after.push_back(of_row(out, row));
-  const std::vector<result::Result> then = simulate({before.front()}, rows, 1), now = simulate(after, rows, 1);
+  const std::vector<result::Result> then = simulated_rows({before.front()}, rows, 1),
+                                    now = simulated_rows(after, rows, 1);
   for (std::size_t i = 0; i < times.size(); ++i) {  // of the run that is written, rather than of its derivatives
     const result::Experiment& e = now[times[i].row].experiment;
     fit.after[i] = std::log((times[i].prefill ? e.ttft_s : e.tpot_mean_s) / times[i].measured);
   }
   fmt::print("Errors: median, 90th percentile (bias)\n");
   for (const bool prefill : {false, true}) {
-    print_errors(prefill ? "TTFT" : "TPOT", times, prefill,
-                 {{"before", &fit.before}, {"after", &fit.after}, {"left out", &fit.left_out}});
+    print_step_errors(prefill ? "TTFT" : "TPOT", times, prefill,
+                      {{"before", &fit.before}, {"after", &fit.after}, {"left out", &fit.left_out}});
   }
   const auto rate = [](double scale, double width) {
     return fmt::format("x{:.3f} (-{:.0f} to +{:.0f} %)", scale, -100 * std::expm1(-width), 100 * std::expm1(width));
@@ -203,7 +206,7 @@ int calibrate_steps(const StepsOptions& options) {
              fit.scales.host_s * 1e3, fit.half_widths.host_s * 1e3);
   if (!fit.kept.empty()) fmt::print("  not reached by these times, and kept: {}\n", fmt::join(fit.kept, ", "));
   fmt::print("  80 % interval of TPOT, first row: {} before, {} after\n\n",
-             interval_text(then.front(), "decode.tpot_s.mean"), interval_text(now.front(), "decode.tpot_s.mean"));
+             tpot_interval(then.front(), "decode.tpot_s.mean"), tpot_interval(now.front(), "decode.tpot_s.mean"));
   if (!fit.better()) {
     fmt::print(stderr, "rows that are left out are not predicted better than before: nothing is written\n");
     return 1;

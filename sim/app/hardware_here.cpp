@@ -26,16 +26,16 @@ namespace {
 
 using config::Node;
 
-constexpr double kMib = 1024.0 * 1024, kNoise = 0.03;
+constexpr double kMebibyte = 1024.0 * 1024, kNoise = 0.03;
 
-struct Card {
+struct GpuHere {
   std::string name;
   double memory = 0;  // bytes
   int generation = 0, lanes = 0;
-  bool operator==(const Card&) const = default;
+  bool operator==(const GpuHere&) const = default;
 };
 
-struct Cpu {
+struct CpuHere {
   std::string name;
   std::int64_t cores = 0;
   double memory = 0;  // bytes
@@ -50,46 +50,46 @@ std::string output_of(const std::string& command) {
   return text;
 }
 
-std::string trimmed(std::string_view text) {
+std::string trimmed_field(std::string_view text) {
   const std::size_t start = text.find_first_not_of(" \t\r\n"), end = text.find_last_not_of(" \t\r\n");
   return start == std::string_view::npos ? "" : std::string(text.substr(start, end - start + 1));
 }
 
 // A number of nvidia-smi's line; fields that a driver does not know read "[N/A]".
-double number_of(const std::string& field) {
+double field_number(const std::string& field) {
   double number = 0;
   return std::istringstream(field) >> number ? number : 0;
 }
 
-std::vector<Card> cards_here() {
+std::vector<GpuHere> cards_here() {
   const std::string program = program_on_path("nvidia-smi", "nvidia-smi");
   std::istringstream lines(
       output_of("'" + program +
                 "' --query-gpu=name,memory.total,pcie.link.gen.max,pcie.link.width.max --format=csv,noheader,nounits"));
-  std::vector<Card> cards;
+  std::vector<GpuHere> cards;
   for (std::string line; std::getline(lines, line);) {
     std::istringstream fields(line);
     std::vector<std::string> parts;
-    for (std::string part; std::getline(fields, part, ',');) parts.push_back(trimmed(part));
+    for (std::string part; std::getline(fields, part, ',');) parts.push_back(trimmed_field(part));
     if (parts.size() != 4)
       throw UserError(fmt::format("{}: \"{}\" is not a line of a GPU", program, config::shorten(line)));
-    cards.push_back({parts[0], number_of(parts[1]) * kMib, static_cast<int>(number_of(parts[2])),
-                     static_cast<int>(number_of(parts[3]))});
+    cards.push_back({parts[0], field_number(parts[1]) * kMebibyte, static_cast<int>(field_number(parts[2])),
+                     static_cast<int>(field_number(parts[3]))});
   }
   if (cards.empty())
     throw UserError(program + " lists no GPU: `kvcast hardware` lists the machines that have profiles");
   return cards;
 }
 
-Cpu cpu_here() {
-  Cpu cpu;
+CpuHere cpu_here() {
+  CpuHere cpu;
   std::set<std::pair<std::string, std::string>> cores;
   std::string socket;
   std::ifstream info("/proc/cpuinfo"), memory("/proc/meminfo");
   for (std::string line; std::getline(info, line);) {
     const std::size_t colon = std::min(line.find(':'), line.size());
-    const std::string key = trimmed(line.substr(0, colon)),
-                      value = trimmed(line.substr(std::min(colon + 1, line.size())));
+    const std::string key = trimmed_field(line.substr(0, colon)),
+                      value = trimmed_field(line.substr(std::min(colon + 1, line.size())));
     if (key == "model name") cpu.name = value;
     if (key == "physical id") socket = value;
     if (key == "core id") cores.emplace(socket, value);
@@ -101,7 +101,7 @@ Cpu cpu_here() {
 }
 
 // The profile of a host each word of whose name is part of the CPU's.
-std::string host_of(const std::string& cpu) {
+std::string host_profile_of(const std::string& cpu) {
   const std::string loose = config::loose_name(cpu);
   for (const std::string& name : config::names_in("hosts")) {
     std::istringstream words(name);
@@ -112,23 +112,23 @@ std::string host_of(const std::string& cpu) {
   return "";
 }
 
-Node scalar(const std::string& text) { return Node::scalar(text, {}); }
+Node plain_node(const std::string& text) { return Node::scalar(text, {}); }
 
 // The profile of a card, or the machine proposed for it, as a map with `like`.
-Node machine_of(const Card& card) {
+Node machine_of(const GpuHere& card) {
   if (const auto proposed = config::proposed_machine(card.name)) return *proposed;
   const std::string file = config::find_config("hardware", card.name, {});
-  return Node::map({{"like", scalar(config::stem_of(file))}}, {});
+  return Node::map({{"like", plain_node(config::stem_of(file))}}, {});
 }
 
-bool differs(double here, double profile) { return here > 0 && std::abs(here / profile - 1) > kNoise; }
+bool differs_by_noise(double here, double profile) { return here > 0 && std::abs(here / profile - 1) > kNoise; }
 
 }  // namespace
 
 void print_hardware_here() {
-  const std::vector<Card> cards = cards_here();
-  const Cpu cpu = cpu_here();
-  const Card& card = cards.front();
+  const std::vector<GpuHere> cards = cards_here();
+  const CpuHere cpu = cpu_here();
+  const GpuHere& card = cards.front();
   const auto same = std::ranges::count(cards, card);
   fmt::print("{} of {}, {}, PCIe {}.0 x{}\n", same, card.name, format_quantity(card.memory, Dimension::kBytes),
              card.generation, card.lanes);
@@ -138,26 +138,27 @@ void print_hardware_here() {
              format_quantity(cpu.memory, Dimension::kBytes));
   Node choice = machine_of(card);
   const config::Hardware profile = config::read_hardware(choice);
-  if (differs(card.memory, profile.gpu.hbm_capacity) && config::find_below(choice, "gpu.hbm_capacity") == nullptr) {
-    choice = choice.with("gpu.hbm_capacity", scalar(fmt::format("{:.0f} MiB", card.memory / kMib)));
+  if (differs_by_noise(card.memory, profile.gpu.hbm_capacity) &&
+      config::find_below(choice, "gpu.hbm_capacity") == nullptr) {
+    choice = choice.with("gpu.hbm_capacity", plain_node(fmt::format("{:.0f} MiB", card.memory / kMebibyte)));
   }
   if (card.generation >= config::kFirstPcie && card.generation <= config::kNewestPcie && card.lanes > 0 &&
-      differs(config::pcie_bandwidth(card.generation, card.lanes), profile.link.theory_bandwidth)) {
-    choice = choice.with("link.pcie.generation", scalar(std::to_string(card.generation)));
-    choice = choice.with("link.pcie.lanes", scalar(std::to_string(card.lanes)));
+      differs_by_noise(config::pcie_bandwidth(card.generation, card.lanes), profile.link.theory_bandwidth)) {
+    choice = choice.with("link.pcie.generation", plain_node(std::to_string(card.generation)));
+    choice = choice.with("link.pcie.lanes", plain_node(std::to_string(card.lanes)));
   }
-  const std::string host = host_of(cpu.name);
-  if (!host.empty() && host != profile.host.name) choice = choice.with("host.like", scalar(host));
+  const std::string host = host_profile_of(cpu.name);
+  if (!host.empty() && host != profile.host.name) choice = choice.with("host.like", plain_node(host));
   const std::int64_t cores = cpu.cores / static_cast<std::int64_t>(cards.size());
-  if (cores > 0) choice = choice.with("host.cores", scalar(std::to_string(cores)));
+  if (cores > 0) choice = choice.with("host.cores", plain_node(std::to_string(cores)));
   if (cpu.memory > 0) {
-    choice = choice.with("host.dram_capacity", scalar(fmt::format("{:.0f} GiB", cpu.memory / kMib / 1024)));
+    choice = choice.with("host.dram_capacity", plain_node(fmt::format("{:.0f} GiB", cpu.memory / kMebibyte / 1024)));
   }
-  const config::Hardware here = config::read_hardware(choice);
+  config::read_hardware(choice);  // throws for numbers that contradict each other
   fmt::print("hardware: {}\n\n", config::flow_text(choice));
   if (host.empty())
-    fmt::print("No profile of this CPU: host {} of the GPU's profile, with this one's cores.\n", here.host.name);
-  fmt::print("{}. `kvcast calibrate cuda` measures it.\n", config::fit_text(profile));
+    fmt::print("No profile of this CPU: host {} of the GPU's profile, with this one's cores.\n", profile.host.name);
+  fmt::print("Its kernels: {}. `kvcast calibrate cuda` measures them.\n", config::fit_text(profile));
 }
 
 }  // namespace kvcast::app

@@ -234,8 +234,8 @@ class CardReader {
       const Node* const value = map == nullptr ? nullptr : map->find(key);
       return value != nullptr && value->kind() != Node::Kind::kNull ? value : nullptr;
     };
-    const Node* theta = of_map("rope_theta");
-    if (theta == nullptr) theta = find("rope.theta");
+    const Node* beside = find("rope.theta");
+    const Node* theta = of_map("rope_theta") != nullptr ? of_map("rope_theta") : beside;
     set("rope.theta", theta != nullptr ? *theta : Node::scalar("10000", {path_}));
     max_context_ = integer("max_context", 1, kLargest);
     const Node* type = of_map("rope_type") != nullptr ? of_map("rope_type") : of_map("type");
@@ -281,7 +281,7 @@ class CardReader {
     if (window == 0 || window >= max_context_ || (used != nullptr && !read_flag(*used, "use_sliding_window"))) return;
     std::vector<bool> full;
     for (std::int64_t i = 0; i < layers_; ++i) {
-      const bool listed = types != nullptr && types->items()[at(i)].text() == "full_attention";
+      const bool listed = types != nullptr && types->items()[at(i)].text() != "sliding_attention";
       full.push_back(types != nullptr ? listed : (i + 1) % every == 0 || (used != nullptr && i < first));
     }
     const auto count = std::ranges::count(full, true);
@@ -307,7 +307,7 @@ class CardReader {
     }
     for (const Node& item : types.items()) {
       const std::string type = is_scalar(&item) ? item.text() : describe(item);
-      if (type == "full_attention" || type == "sliding_attention") continue;
+      if (type == "full_attention" || type == "sliding_attention" || type == "deepseek_sparse_attention") continue;
       refuse(item.where(), fmt::format("not modelled: layers of the type \"{}\"", shorten(type)));
     }
   }

@@ -171,7 +171,7 @@ std::string find_config(const std::string& folder, const std::string& name, cons
   }
   // "meta-llama/Llama-3.1-8B" is the id of a model on Hugging Face: an owner and a name.
   const std::size_t slash = name.find('/');
-  if (!path && folder == "models" && slash != std::string::npos && slash == name.rfind('/')) {
+  if (!path && folder == "models" && !asked_at.from_request && slash != std::string::npos && slash == name.rfind('/')) {
     for (const Spelling spelling : {Spelling::kExact, Spelling::kLoose}) {
       if (!path) path = find_alias(folder, name.substr(slash + 1), asked_at, spelling, unread);
     }

@@ -39,7 +39,8 @@ Node changed_number(const FrameworkNumber& n, const Node& written, const Node* b
     const auto put = [&](const char* key, const std::string& text) {
       whole = whole.with(key, Node::scalar(text, amount->where()));
     };
-    put("value", fmt::format("{:.17g} {}", value, n.dimension == Dimension::kSeconds ? "s" : "B"));
+    const char* const unit = n.dimension == Dimension::kSeconds ? " s" : n.dimension == Dimension::kBytes ? " B" : "";
+    put("value", fmt::format("{:.17g}{}", value, unit));
     put("origin", "assumed");
     put("source", fmt::format("{} as {} sets it", what, by));
     if (!there) put("uncertainty", "0 %");

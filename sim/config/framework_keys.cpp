@@ -118,7 +118,8 @@ constexpr FrameworkKey kFrameworkKeys[] = {
      0, Dimension::kBytes},
     {"left_out", &Framework::left_out,
      "half-width (natural logarithm of a time) of 80 % intervals for what the model leaves out, from measurements of "
-     "this framework on this machine (`kvcast calibrate steps`), in place of that of all frameworks",
+     "this framework on this machine (`kvcast calibrate steps`), in place of those of all frameworks and of machines "
+     "without a fit",
      0, Dimension::kFraction}};
 
 // The largest count of a key. Every step that is simulated takes time and memory: 4096 steps of an engine that launches

@@ -14,23 +14,26 @@
 namespace kvcast::config {
 namespace {
 
+// Returns whether keys are recorded that a model has only beside others.
+bool has_every_key() { return shape::is_recording() && shape::has_all(); }
+
 Rope read_rope(Section section) {
   Rope rope;
   rope.theta = section.number({"theta", "base of the frequencies by which positions turn keys"}, 1, 1e12);
   const std::string scaling = section.choice({"scaling", "how positions beyond `original_context` are scaled"},
                                              {"none", "linear", "llama3", "yarn"}, "none");
-  if (scaling != "none") {
+  if (scaling != "none" || has_every_key()) {
     rope.scaling = scaling == "linear" ? Rope::Scaling::kLinear
                    : scaling == "yarn" ? Rope::Scaling::kYarn
                                        : Rope::Scaling::kLlama3;
     rope.factor = section.number({"factor", "by which contexts grow"}, 1, 1e6);
     rope.original_context = section.integer({"original_context", "tokens trained on before scaling"}, 1, 1'000'000'000);
   }
-  if (rope.scaling == Rope::Scaling::kLlama3) {
+  if (rope.scaling == Rope::Scaling::kLlama3 || has_every_key()) {
     rope.low_freq_factor =
         section.number({"low_freq_factor", "of `llama3`: fewer turns over `original_context` are scaled"}, 1e-3, 1e3);
     rope.high_freq_factor = section.number({"high_freq_factor", "of `llama3`: more turns are not scaled"}, 1e-3, 1e3);
-    if (rope.high_freq_factor <= rope.low_freq_factor) {
+    if (rope.high_freq_factor <= rope.low_freq_factor && !shape::is_recording()) {
       throw UserError(section.where("high_freq_factor"), "high_freq_factor: must be above low_freq_factor");
     }
   }
@@ -58,6 +61,7 @@ Latent read_latent(Section section) {
 Experts read_experts(Section section, int layers) {
   Experts experts;
   experts.count = static_cast<int>(section.integer({"count", "routed experts of a layer"}, 2, 100'000));
+  if (shape::is_recording()) experts.count = 100'000;
   experts.active = static_cast<double>(section.integer({"active", "experts that a token passes"}, 1, experts.count));
   experts.shared = static_cast<int>(section.integer({"shared", "experts that every token passes"}, 0, 1000, 0));
   experts.ffn = static_cast<int>(section.integer({"ffn", "width of an expert"}, 1, 10'000'000));
@@ -216,8 +220,8 @@ Model read_model(const Node& map, const std::string& name) {
   model.title = section.text({"title", "the model as its developers write it"});
   const bool latent =
       section.choice({"attention", "`mla`: multi-head latent attention"}, {"gqa", "mla"}, "gqa") == "mla" ||
-      (shape::is_recording() && shape::has_all());
-  model.aliases = section.texts("aliases", {});
+      has_every_key();
+  model.aliases = section.texts({"aliases", "other names of a file"}, {});
   const auto dimension = [&](const KeyName& key, int high) { return static_cast<int>(section.integer(key, 1, high)); };
   section.require({"layers", "hidden", "n_q_heads", "vocab", "max_context", "rope", "source"});
   if (!latent && section.has("latent")) {
@@ -227,6 +231,7 @@ Model read_model(const Node& map, const std::string& name) {
                          : std::vector<std::string_view>{"n_kv_heads", "head_dim"});
   if (!section.has("experts")) section.require({"ffn"});
   model.layers = dimension({"layers", "decoder layers"}, 10'000);
+  if (shape::is_recording()) model.layers = 10'000;
   model.hidden = dimension({"hidden", "width between layers"}, 1'000'000);
   model.n_q_heads = dimension({"n_q_heads", "query heads"}, 10'000);
   if (latent) {
@@ -264,9 +269,9 @@ Model read_model(const Node& map, const std::string& name) {
 
 Model read_model(const std::string& path) {
   const Node map = load_yaml(path);
-  Model model = read_model(map, stem_of(path));
-  refuse_hidden_aliases("models", path, model.aliases, where_is(map, "aliases"));
-  return model;
+  Section section(map, "model");
+  refuse_hidden_aliases("models", path, section.texts("aliases", {}), section.where("aliases"));
+  return read_model(map, stem_of(path));
 }
 
 }  // namespace kvcast::config

@@ -65,7 +65,7 @@ TEST_CASE("models import writes the model of a config.json, which a run reads as
       "trace: {recipe: needle, layers: 1, steps: 2}\n";
   const json from_card = record_of("model: {config: " + card + "}" + rest, {});
   const json from_file = record_of("model: " + out + rest, {});
-  CHECK(from_card["metrics"]["decode.tpot_s.mean"] == from_file["metrics"]["decode.tpot_s.mean"]);
+  CHECK(from_card["decode"]["tpot_s"]["mean"] == from_file["decode"]["tpot_s"]["mean"]);
   const Output none = kvcast::test::kvcast({"models", "import", scratch.write("x.json", "{\"model_type\": \"lama\"}")});
   CHECK(none.code == 2);
   CHECK_THAT(none.err, Contains("unknown architecture \"lama\""));
@@ -106,8 +106,8 @@ TEST_CASE("calibrate steps finds the machine that rows were made with") {
         record_of(base + fmt::format("workload: {{prompt_tokens: {}, decode_tokens: 32, batch: {}}}\n", context, batch),
                   {"hardware.gpu.hbm_bandwidth=x0.8", "hardware.gpu.tensor_flops=x0.7"});
     csv +=
-        fmt::format("{},{},{},{},32\n", batch, context, measured["metrics"]["decode.tpot_s.mean"].get<double>() * 1e3,
-                    measured["metrics"]["prefill.ttft_s"].get<double>() * 1e3);
+        fmt::format("{},{},{},{},32\n", batch, context, measured["decode"]["tpot_s"]["mean"].get<double>() * 1e3,
+                    measured["prefill"]["ttft_s"].get<double>() * 1e3);
   }
   const std::string rows = scratch.write("mine.csv", csv), run = scratch.write("run.yaml", base),
                     out = scratch / "fitted.yaml";
