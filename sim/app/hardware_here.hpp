@@ -3,8 +3,8 @@
 
 namespace kvcast::app {
 
-// Prints GPUs, CPU and the `hardware:` of a run that stands for them. Throws UserError if there is no nvidia-smi, or no
-// GPU that a profile stands for.
+// Prints GPUs, CPU and the `hardware:` of a run for them. Throws UserError without nvidia-smi, and for a GPU that has
+// neither a profile nor an answer in configs/cards/machines.yaml.
 void print_hardware_here();
 
 }  // namespace kvcast::app

@@ -42,7 +42,7 @@ struct StepScales {
 // predicted + memory (1 / scales.memory - 1) + products (1 / scales.products - 1) + passes host_s
 double scaled_time(const StepTime& time, const StepScales& scales);
 
-// What is believed before any time is seen: that the scales are 1, 1 and 0, within these widths.
+// The belief before any time is seen: scales of 1, 1 and 0, within these widths.
 struct StepPriors {
   double rates = 0.2;       // of the logarithms of both rates
   double host_s = 1e-3;     // of the time between steps

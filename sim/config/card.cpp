@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kLargest = 1'000'000'000;
 
-// Where multimodal models have the configuration of their language model.
+// Keys under which multimodal models have the configuration of their language model.
 constexpr const char* kInner[] = {"text_config", "llm_config", "language_config"};
 
 Node number_node(std::int64_t number, const SourceLocation& where) {
@@ -114,7 +114,7 @@ class CardReader {
       names.insert(names.end(), more->second.begin(), more->second.end());
     }
     read_.insert(names.begin(), names.end());
-    const bool shared = number == "tie_embeddings" || number == "quantization";  // may lie beside the inner map
+    const bool shared = number == "tie_embeddings" || number == "quantization";  // the outer map may have it
     const Node* const maps[] = {&text_, shared ? &outer_ : &text_, &kind_->defaults};
     for (const Node* map : maps) {
       for (const std::string& name : names) {

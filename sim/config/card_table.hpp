@@ -15,7 +15,7 @@ using KeyNames = std::map<std::string, std::vector<std::string>, std::less<>>;
 struct Architecture {
   Node defaults;                     // values of keys that a file may leave out
   KeyNames also;                     // further names of keys, which mean something else elsewhere
-  std::vector<std::string> ignored;  // keys without effect on cost and memory; * stands for any beginning or end
+  std::vector<std::string> ignored;  // keys without effect on cost and memory; * is any beginning or end
   bool scaled_context = false;       // max_position_embeddings includes the factor of linearly scaled positions
   std::string left_out;              // weights that are not counted; empty: none
   std::string missing;               // why it is not modelled; empty: it is

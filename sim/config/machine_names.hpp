@@ -16,7 +16,7 @@ std::string short_machine_name(const std::string& name);
 // it. Nothing for other names.
 std::optional<Node> proposed_machine(const std::string& name);
 
-// What to write for the name of a GPU without a profile, or why there is none; empty for names that are not known.
+// An answer to the name of a GPU without a profile: the nearest machine, or the reason; empty for unknown names.
 std::string machine_advice(const std::string& name);
 
 // A node as YAML on one line.

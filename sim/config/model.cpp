@@ -14,7 +14,7 @@
 namespace kvcast::config {
 namespace {
 
-// Returns whether keys are recorded that a model has only beside others.
+// Returns whether keys that depend on others are recorded.
 bool has_every_key() { return shape::is_recording() && shape::has_all(); }
 
 Rope read_rope(Section section) {

@@ -325,9 +325,7 @@ Run read_run(const Node& config) {
   }
   section.only({{"name", "free text for readers"},
                 {"description", "free text for readers"},
-                {"model",
-                 "a name under configs/models, a path, a published config.json, or a map with `like` or `config` and "
-                 "the keys that differ"},
+                {"model", "a name under configs/models, a path, a published config.json, or a map (`model.like`)"},
                 {"hardware",
                  "a machine: a name under configs/hardware or one of its aliases, a path, or a map with `like` and the "
                  "numbers that differ"},
