@@ -105,9 +105,8 @@ TEST_CASE("calibrate steps finds the machine that rows were made with") {
     const json measured =
         record_of(base + fmt::format("workload: {{prompt_tokens: {}, decode_tokens: 32, batch: {}}}\n", context, batch),
                   {"hardware.gpu.hbm_bandwidth=x0.8", "hardware.gpu.tensor_flops=x0.7"});
-    csv +=
-        fmt::format("{},{},{},{},32\n", batch, context, measured["decode"]["tpot_s"]["mean"].get<double>() * 1e3,
-                    measured["prefill"]["ttft_s"].get<double>() * 1e3);
+    csv += fmt::format("{},{},{},{},32\n", batch, context, measured["decode"]["tpot_s"]["mean"].get<double>() * 1e3,
+                       measured["prefill"]["ttft_s"].get<double>() * 1e3);
   }
   const std::string rows = scratch.write("mine.csv", csv), run = scratch.write("run.yaml", base),
                     out = scratch / "fitted.yaml";

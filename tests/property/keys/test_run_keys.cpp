@@ -68,7 +68,8 @@ TEST_CASE("every key of a run changes a prediction") {
     const Node of_full = parsed(base).with("policy", parsed("full")).with(with, Node::scalar(as, {}));
     CHECK(Timed(of_full.with(key, Node::scalar(value, {}))).here() != Timed(of_full).here());
   }
-  // Keys that have tests elsewhere: below, in timed.hpp, and in those of batches that an engine rejects and of services.
+  // Keys that have tests elsewhere: below, in timed.hpp, and in those of batches that an engine rejects and of
+  // services.
   const std::set<std::string> elsewhere = {"deployment.expert_parallel",
                                            "framework.reserve_full_cache",
                                            "framework.max_batch",
