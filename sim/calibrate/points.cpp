@@ -49,7 +49,7 @@ class Table {
                                              .head_dim = count(row, "head_dim"),
                                              .tokens = batch * kv * ctx,
                                              .longest = ctx,
-                                             .warm = true};
+                                             .warm = !(has({"cold"}) && flag(row, "cold"))};
     } else {
       point.op.kind = graph::Kind::kGemm;
       point.op.work = graph::Gemm{count(row, "m"), count(row, "n"), count(row, "k")};

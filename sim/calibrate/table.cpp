@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -23,12 +24,14 @@ constexpr std::string_view kAttentionKeys[] = {
 constexpr std::string_view kGemmKeys[] = {"gpu.floor_gemm", "gpu.gemm_memory_efficiency", "gpu.gemm_row_loss",
                                           "gpu.gemm_compute_efficiency", "gpu.gemm_overlap"};
 
-// Keys of the numbers of every attention kernel that the fit has found.
-std::vector<std::string> attention_keys(const config::Gpu& gpu) {
+// Keys of the numbers of every attention kernel that the fit has found. Cold points do not identify the rate of the L2.
+std::vector<std::string> attention_keys(const config::Gpu& gpu, const std::vector<MeasuredPoint>& points) {
   std::vector<std::string> keys(std::begin(kAttentionKeys), std::end(kAttentionKeys));
+  const auto warm = [](const MeasuredPoint& p) { return std::get<graph::DecodeAttention>(p.op.work).warm; };
+  if (std::ranges::none_of(points, warm)) std::erase(keys, "gpu.l2_bandwidth");
   if (!gpu.attention_mha) return keys;
-  for (const std::string_view key : kAttentionKeys) {
-    keys.push_back(fmt::format("gpu.attention_mha.{}", key.substr(key.find('.') + 1)));
+  for (std::size_t i = 0, n = keys.size(); i < n; ++i) {
+    keys.push_back(fmt::format("gpu.attention_mha.{}", keys[i].substr(keys[i].find('.') + 1)));
   }
   return keys;
 }
@@ -140,7 +143,7 @@ void fit_file(const TableRequest& request, const PointsFile& table, TableResult&
     model = fmt::format("best of {} structures in cross-validation{}", fit.candidates,
                         gpu.attention_mha ? ", query heads with KV heads of their own apart" : "");
     uncertainty = fit.left_out_p90;
-    names = attention_keys(gpu);
+    names = attention_keys(gpu, points);
   } else {
     const GemmFit fit = fit_gemm(points, nullptr, gpu);
     model = fmt::format("memory efficiency {}", fit.memory_points > 2 ? "by size of the weights" : "one for all sizes");

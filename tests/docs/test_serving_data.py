@@ -112,7 +112,9 @@ class ServingData(unittest.TestCase):
                         self.assertIn('concurrency', traffic)
                     if 'left_out' not in group:
                         self.assertTrue((CONFIGS / 'models' / f"{config['model']}.yaml").exists())
-                        self.assertTrue((CONFIGS / 'hardware' / f"{config['hardware']}.yaml").exists())
+                        hardware = config['hardware']
+                        name = hardware['like'] if isinstance(hardware, dict) else hardware
+                        self.assertTrue((CONFIGS / 'hardware' / f'{name}.yaml').exists())
 
     def test_percentiles_ascend(self):
         for name, _, group in self.groups():

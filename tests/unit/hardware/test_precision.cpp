@@ -1,4 +1,5 @@
 // Products in eight and four bits, groups of products, and exchanges between GPUs, on the round machine.
+#include "config/find.hpp"
 #include "hardware/work.hpp"
 #include "unit/hardware/support.hpp"
 
@@ -66,21 +67,61 @@ TEST_CASE("GPUs without a link of their own exchange data in a ring over the hos
   CHECK(amount(hardware::CostModel(machine, {}).cost(op(Exchange::kAllReduce, 4)), Resource::kLinkIn) == 0);
   machine.link.peer_bandwidth = known(0);
   machine.link.peer_share = known(0.5);
-  // Half of the wire's 10 GB/s. Gap and floor take 2 us. An all-reduce of four takes 2 · 3 rounds of 4 us, in which a
-  // GPU receives 6 quarters of 1 MB, in 300 us; both directions carry them, so that copies get the rest.
+  // Half of the wire's 10 GB/s. Gap and floor take 2 us, and fences of long messages 9. An all-reduce of four takes
+  // 2 · 3 rounds of 4 us, in which a GPU receives 6 quarters of 1 MB, in 300 us; both directions carry them, so that
+  // copies get the rest.
   const hardware::CostModel model(machine, {});
   const Cost reduce = model.cost(op(Exchange::kAllReduce, 4));
-  CHECK(reduce.alone == us(2 + 24 + 300));
+  CHECK(reduce.alone == us(2 + 9 + 24 + 300));
   CHECK(amount(reduce, Resource::kPeer) == Approx(1.5e6));
   CHECK(amount(reduce, Resource::kLinkIn) == Approx(1.5e6));
   CHECK(amount(reduce, Resource::kLink) == Approx(3e6));
   // Two rounds of half of it; three rounds of all others' parts; one round to the next GPU.
-  CHECK(model.cost(op(Exchange::kAllReduce, 2)).alone == us(2 + 8 + 200));
-  CHECK(model.cost(op(Exchange::kAllGather, 4)).alone == us(2 + 12 + 600));
-  CHECK(model.cost(op(Exchange::kNext, 4)).alone == us(2 + 4 + 200));
+  CHECK(model.cost(op(Exchange::kAllReduce, 2)).alone == us(2 + 9 + 8 + 200));
+  CHECK(model.cost(op(Exchange::kAllGather, 4)).alone == us(2 + 9 + 12 + 600));
+  CHECK(model.cost(op(Exchange::kNext, 4)).alone == us(2 + 9 + 4 + 200));
+  // 20 KB for two: 4 us, less than the fences. With a flag next to every four bytes 8 us.
+  const Cost small = model.cost(op_of(graph::Collective{Exchange::kAllReduce, 20e3, 2}));
+  CHECK(small.alone == us(2 + 8 + 8));
+  CHECK(amount(small, Resource::kLinkIn) == Approx(40e3));
+  CHECK(amount(small, Resource::kHbm) == Approx(40e3));
   // A quarter of the lanes: a quarter of the rate.
   machine.link.h2d_bandwidth = known(2.5e9);
-  CHECK(hardware::CostModel(machine, {}).cost(op(Exchange::kNext, 4)).alone == us(2 + 4 + 800));
+  CHECK(hardware::CostModel(machine, {}).cost(op(Exchange::kNext, 4)).alone == us(2 + 9 + 4 + 800));
+}
+
+TEST_CASE("exchanges over PCIe take the times that were measured") {
+  // NCCL 2.29 and 2.27 on two cards (ai-dynamo/aiconfigurator, comm), bytes and us. On the RTX PRO 6000 0.70 of the
+  // link was reached; the profile has the mean of other machines as well.
+  const auto off = [](const config::Hardware& machine, double bytes, double measured) {
+    const Cost cost = hardware::CostModel(machine, {}).cost(op_of(graph::Collective{Exchange::kAllReduce, bytes, 2}));
+    return std::abs(cost.alone / (1e-6 * measured) - 1);
+  };
+  const auto read = [](const char* machine) {
+    return config::read_hardware(config::find_config("hardware", machine, {}));
+  };
+  config::Hardware pro = read("rtx-pro-6000");
+  pro.link.peer_share.value = 0.70;
+  for (const auto& [bytes, measured] : std::vector<std::pair<double, double>>{{16384, 7.36},
+                                                                              {131072, 12.2},
+                                                                              {262144, 18.5},
+                                                                              {524288, 31.3},
+                                                                              {1048576, 44.4},
+                                                                              {2097152, 72.0},
+                                                                              {8388608, 244}}) {
+    CHECK(off(pro, bytes, measured) < 0.45);
+    if (bytes > 1e6) CHECK(off(pro, bytes, measured) < 0.15);
+  }
+  for (const auto& [bytes, measured] : std::vector<std::pair<double, double>>{
+           {131072, 18.8}, {262144, 30.7}, {524288, 50.0}, {1048576, 74.8}, {2097152, 120.7}, {8388608, 429}}) {
+    CHECK(off(read("l40s"), bytes, measured) < 0.3);
+  }
+  // Both cards without direct access: vLLM 0.19 in a CUDA graph.
+  pro.link.peer_share.value = 0.29, pro.link.peer_latency.value = 8e-6;
+  for (const auto& [bytes, measured] : std::vector<std::pair<double, double>>{
+           {65536, 22.3}, {262144, 39.3}, {524288, 55.5}, {1048576, 91.5}, {2097152, 157.5}, {8388608, 567}}) {
+    CHECK(off(pro, bytes, measured) < 0.25);
+  }
 }
 
 TEST_CASE("GPUs of one host have equal shares of its memory and cores") {
