@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -16,21 +17,35 @@ using EngineKind = Scheduler::Kind;
 constexpr const char* kKinds[] = {"vllm-v1", "vllm-v0", "sglang", "trtllm", "static"};
 constexpr const char* kPrefills[] = {"chunked", "whole", "alone"};
 constexpr const char* kOrders[] = {"fcfs", "lpm"};
+constexpr const char* kReuses[] = {"radix", "chain", "none"};
+constexpr const char* kWrites[] = {"through", "back"};
+
+// Names of the values of an enumeration.
+template <class T>
+constexpr std::span<const char* const> names_of() {
+  if constexpr (std::is_same_v<T, Scheduler::Prefill>) return kPrefills;
+  if constexpr (std::is_same_v<T, Scheduler::Order>) return kOrders;
+  if constexpr (std::is_same_v<T, Scheduler::Reuse>) return kReuses;
+  if constexpr (std::is_same_v<T, Scheduler::WriteTo>) return kWrites;
+}
 
 using Kinds = unsigned;  // bit i: the i-th kind has the rule
 constexpr Kinds kind_bit(EngineKind kind) { return 1u << static_cast<unsigned>(kind); }
 constexpr Kinds kVllm = kind_bit(EngineKind::kVllmV1) | kind_bit(EngineKind::kVllmV0),
+                kCaching = kind_bit(EngineKind::kVllmV1) | kind_bit(EngineKind::kSglang),
                 kAllKinds = (1u << std::size(kKinds)) - 1;
 
 struct Rule {
   const char* name;
   std::variant<std::optional<std::int64_t> Scheduler::*, std::optional<double> Scheduler::*,
                std::optional<bool> Scheduler::*, std::optional<Scheduler::Prefill> Scheduler::*,
-               std::optional<Scheduler::Order> Scheduler::*>
+               std::optional<Scheduler::Order> Scheduler::*, std::optional<Scheduler::Reuse> Scheduler::*,
+               std::optional<Scheduler::WriteTo> Scheduler::*>
       member;
   Kinds kinds;
   std::string_view about;
-  std::int64_t low = 1, high = kMaxTokens;  // of a count
+  std::int64_t low = 1, high = kMaxTokens;     // of a count
+  Dimension dimension = Dimension::kFraction;  // of a quantity
 };
 
 constexpr Rule kRules[] = {
@@ -42,8 +57,25 @@ constexpr Rule kRules[] = {
      "share of a GPU's memory that the engine takes, as it defines it"},
     {"prefix_caching", &Scheduler::prefix_caching, kAllKinds,
      "blocks of earlier prompts are found again by their content and not computed again"},
-    {"host_cache", &Scheduler::host_cache, kAllKinds,
-     "host memory for blocks that the GPU's memory has no room for, of a replica; 0: none"},
+    {"reuse", &Scheduler::reuse, kCaching,
+     "what later prompts find of a sequence: `radix`, every prefix of it; `chain`, what the policy has kept of it, if "
+     "they continue all of it; `none`; the policy's own if not written"},
+    {"host_cache", &Scheduler::host_cache, kCaching,
+     "host memory for blocks that the GPU's memory has no room for, of a replica; 0: none", 0, 0, Dimension::kBytes},
+    {"storage_cache", &Scheduler::storage_cache, kCaching,
+     "storage of a replica for blocks, behind `host_cache`; 0: none", 0, 0, Dimension::kBytes},
+    {"storage_read", &Scheduler::storage_read, kCaching, "rate at which storage is read", 0, 0,
+     Dimension::kBytesPerSecond},
+    {"storage_write", &Scheduler::storage_write, kCaching, "rate at which storage is written", 0, 0,
+     Dimension::kBytesPerSecond},
+    {"remote_cache", &Scheduler::remote_cache, kCaching,
+     "memory of other machines for a replica's blocks, behind the caches of its own; 0: none", 0, 0, Dimension::kBytes},
+    {"remote_rate", &Scheduler::remote_rate, kCaching, "rate at which that is read and written", 0, 0,
+     Dimension::kBytesPerSecond},
+    {"remote_latency", &Scheduler::remote_latency, kCaching, "time until the first bytes of it arrive", 0, 0,
+     Dimension::kSeconds},
+    {"cache_writes", &Scheduler::cache_writes, kind_bit(EngineKind::kVllmV1),
+     "`through`: blocks are copied behind the GPU when they are computed; `back`: when it has no room for them"},
     {"prefill", &Scheduler::prefill, kAllKinds,
      "`chunked`: chunks of prompts share passes with decodes; `whole`: a prompt is never cut; `alone`: passes read "
      "prompts or decode. The policy's own (`kvcast policies NAME`) unless given"},
@@ -74,11 +106,14 @@ int read_name_of(Section& section, const KeyName& key, const Names& names) {
   return static_cast<int>(std::ranges::find(names, text) - std::begin(names));
 }
 
-// A host cache of 0 needs no unit.
-double read_host_cache(Section& section, const KeyName& key) {
+// A cache of 0 needs no unit.
+double read_quantity(Section& section, const KeyName& key, Dimension dimension) {
+  if (dimension == Dimension::kFraction) return section.quantity(key, dimension, 0, 1);
+  if (dimension == Dimension::kBytesPerSecond) return section.quantity(key, dimension, 1e6, 1e15);
+  if (dimension == Dimension::kSeconds) return section.quantity(key, dimension, 0, 100);
   const std::optional<Node> node = section.optional_node(key.name);
   if (node && node->kind() == Node::Kind::kScalar && node->text() == "0") return 0;
-  return section.quantity(key, Dimension::kBytes, 0, 1e15);
+  return section.quantity(key, dimension, 0, 1e18);
 }
 
 void read_rule(Section& section, const Rule& rule, Scheduler& scheduler) {
@@ -92,19 +127,18 @@ void read_rule(Section& section, const Rule& rule, Scheduler& scheduler) {
           value = section.integer(key, rule.low, rule.high);
         } else if constexpr (std::is_same_v<T, bool>) {
           value = section.flag(key);
-        } else if constexpr (std::is_same_v<T, Scheduler::Prefill>) {
-          value = static_cast<T>(read_name_of(section, key, kPrefills));
-        } else if constexpr (std::is_same_v<T, Scheduler::Order>) {
-          value = static_cast<T>(read_name_of(section, key, kOrders));
+        } else if constexpr (std::is_enum_v<T>) {
+          value = static_cast<T>(read_name_of(section, key, names_of<T>()));
         } else {
-          const bool bytes = member == &Scheduler::host_cache;
-          value = bytes ? read_host_cache(section, key) : section.quantity(key, Dimension::kFraction, 0, 1);
+          value = read_quantity(section, key, rule.dimension);
         }
       },
       rule.member);
 }
 
 }  // namespace
+
+const char* reuse_name(Scheduler::Reuse reuse) { return kReuses[static_cast<int>(reuse)]; }
 
 const char* scheduler_name(EngineKind kind) { return kKinds[static_cast<int>(kind)]; }
 const char* prefill_name(Scheduler::Prefill prefill) { return kPrefills[static_cast<int>(prefill)]; }
@@ -145,10 +179,8 @@ void for_each_rule(const Scheduler& scheduler,
           const auto& value = scheduler.*member;
           if (!value) return;
           using T = typename std::remove_cvref_t<decltype(value)>::value_type;
-          if constexpr (std::is_same_v<T, Scheduler::Prefill>) {
-            visit(rule.name, kPrefills[static_cast<int>(*value)]);
-          } else if constexpr (std::is_same_v<T, Scheduler::Order>) {
-            visit(rule.name, kOrders[static_cast<int>(*value)]);
+          if constexpr (std::is_enum_v<T>) {
+            visit(rule.name, names_of<T>()[static_cast<std::size_t>(*value)]);
           } else {
             visit(rule.name, fmt::format("{}", *value));
           }

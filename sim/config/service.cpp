@@ -6,6 +6,28 @@
 
 namespace kvcast::config {
 
+namespace {
+
+// Caches behind the GPU need what is before them, and their rates.
+void check_caches(const Scheduler& s, const Section& rules) {
+  const auto refuse = [&](const char* key, const char* why) {
+    throw UserError(rules.where(key), fmt::format("scheduler: {} {}", key, why));
+  };
+  const bool host = s.host_cache.value_or(0) > 0, storage = s.storage_cache.value_or(0) > 0,
+             remote = s.remote_cache.value_or(0) > 0;
+  if (storage && !host) refuse("storage_cache", "lies behind host_cache, which is 0");
+  if (remote && !host) refuse("remote_cache", "lies behind host_cache, which is 0");
+  if (storage && (!s.storage_read || !s.storage_write)) refuse("storage_cache", "needs storage_read and storage_write");
+  if (remote && !s.remote_rate) refuse("remote_cache", "needs remote_rate");
+  if (!storage && s.storage_read) refuse("storage_read", "is of storage_cache, which is 0");
+  if (!storage && s.storage_write) refuse("storage_write", "is of storage_cache, which is 0");
+  if (!remote && s.remote_rate) refuse("remote_rate", "is of remote_cache, which is 0");
+  if (!remote && s.remote_latency) refuse("remote_latency", "is of remote_cache, which is 0");
+  if (!host && s.cache_writes) refuse("cache_writes", "is of host_cache, which is 0");
+}
+
+}  // namespace
+
 void read_service(Section& section, Run& run) {
   if (!section.has("traffic")) {
     if (!section.has("scheduler")) return;
@@ -23,9 +45,7 @@ void read_service(Section& section, Run& run) {
   if (!section.has("scheduler")) return;
   const Section rules = section.section("scheduler", "scheduler");
   run.scheduler = laid_over(run.framework.scheduler, read_scheduler(rules));
-  if (run.scheduler.host_cache.value_or(0) > 0) {
-    throw UserError(rules.where("host_cache"), "scheduler: blocks in host memory are not simulated; host_cache is 0");
-  }
+  check_caches(run.scheduler, rules);
   refuse_other_rules(rules, run.scheduler.kind.value_or(Scheduler::Kind::kVllmV1));
 }
 

@@ -78,6 +78,9 @@ void for_each_key(const Traffic& traffic, const std::function<void(const std::st
 struct Scheduler {
   enum class Kind { kVllmV1, kVllmV0, kSglang, kTrtllm, kStatic };
   enum class Prefill { kChunked, kWhole, kAlone };
+  // Prefixes of all prompts and answers; what was kept of a sequence, by the prompt that continues it; nothing.
+  enum class Reuse { kRadix, kChain, kNone };
+  enum class WriteTo { kThrough, kBack };
   enum class Order { kFcfs, kLpm };
 
   std::optional<Kind> kind;
@@ -86,7 +89,12 @@ struct Scheduler {
   std::optional<std::int64_t> block;                   // tokens per block or page of the cache
   std::optional<double> memory_utilization;  // share of a GPU's memory that the engine takes, as it defines it
   std::optional<bool> prefix_caching;
-  std::optional<double> host_cache;  // bytes of host memory for evicted blocks; 0: none
+  std::optional<Reuse> reuse;
+  std::optional<double> host_cache;                                // bytes of host memory for blocks; 0: none
+  std::optional<double> storage_cache, remote_cache;               // bytes of the caches behind it; 0: none
+  std::optional<double> storage_read, storage_write, remote_rate;  // bytes a second
+  std::optional<double> remote_latency;                            // seconds
+  std::optional<WriteTo> cache_writes;
   std::optional<Prefill> prefill;
   std::optional<std::int64_t> in_flight;  // passes composed before the results of the first are known
   // vLLM
@@ -107,6 +115,8 @@ struct Scheduler {
 // Returns the kind as a config writes it: "vllm-v1".
 const char* scheduler_name(Scheduler::Kind kind);
 const char* prefill_name(Scheduler::Prefill prefill);  // "whole"
+
+const char* reuse_name(Scheduler::Reuse reuse);  // "radix"
 
 // Reads `scheduler:` of a run. Throws UserError for invalid values, and for rules of other engines if the kind is
 // written.

@@ -27,6 +27,7 @@ struct RunKey {
   double low, high;
   bool integer = true;
   bool of_traffic = false;
+  Dimension dimension = Dimension::kNone;
 };
 
 template <typename T>
@@ -65,6 +66,10 @@ const RunKey kRunKeys[] = {
      true},
     {"scheduler.max_num_batched_tokens",
      [](const config::Run& r) { return or_nan(r.scheduler.max_num_batched_tokens); }, 1, kMostTokens, true, true},
+    {"scheduler.host_cache", [](const config::Run& r) { return or_nan(r.scheduler.host_cache); }, 0, 1e18, false, true,
+     Dimension::kBytes},
+    {"scheduler.storage_cache", [](const config::Run& r) { return or_nan(r.scheduler.storage_cache); }, 0, 1e18, false,
+     true, Dimension::kBytes},
     {"scheduler.memory_utilization", [](const config::Run& r) { return or_nan(r.scheduler.memory_utilization); }, 0, 1,
      false, true},
 };
@@ -124,7 +129,7 @@ std::optional<Key> key_of_run(const Node& run, const std::string& path) {
   for (const RunKey& k : kRunKeys) {
     if (path != k.path || !belongs(k, run)) continue;
     Key key;
-    key.integer = k.integer, key.low = k.low, key.high = k.high;
+    key.integer = k.integer, key.low = k.low, key.high = k.high, key.dimension = k.dimension;
     key.now = k.value(config::read_run(run));
     return key;
   }

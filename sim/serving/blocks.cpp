@@ -8,7 +8,8 @@
 
 namespace kvcast::serving {
 
-Blocks::Blocks(std::int64_t total, bool cached) : total_(total), free_(total), cached_(cached) {
+Blocks::Blocks(std::int64_t total, bool cached, bool tells)
+    : total_(total), free_(total), cached_(cached), tells_(tells) {
   if (cached) slots_.assign(1024, kNone);
 }
 
@@ -127,7 +128,10 @@ Blocks::Id Blocks::pop() {
     --free_;
   } else {
     unlink(id);
-    if (block(id).named) forget(id);
+    if (block(id).named) {
+      if (tells_) evicted_.push_back(block(id).hash);
+      forget(id);
+    }
   }
   block(id).users = 1;
   return id;

@@ -20,12 +20,16 @@ struct Holding {
 // in reverse order, and keep theirs.
 class Blocks {
  public:
-  Blocks(std::int64_t total, bool cached);
+  // tells: notes the content that is lost when a block is given out.
+  Blocks(std::int64_t total, bool cached, bool tells = false);
 
   std::int64_t total() const { return total_; }
   // Blocks without user, those included that can be found by their content.
   std::int64_t free() const { return free_; }
   bool cached() const { return cached_; }
+
+  const std::vector<std::uint64_t>& evicted() const { return evicted_; }
+  void clear_evicted() { evicted_.clear(); }
 
   // Appends n ≤ free() blocks.
   void take(Holding& holding, std::int64_t n);
@@ -66,7 +70,8 @@ class Blocks {
   Id pop();
 
   std::int64_t total_, free_;
-  bool cached_;
+  bool cached_, tells_;
+  std::vector<std::uint64_t> evicted_;
   std::vector<Block> blocks_;  // those that were given out before; the others come first in the list
   std::vector<Id> slots_;
   std::int64_t entered_ = 0;

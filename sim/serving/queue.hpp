@@ -23,7 +23,8 @@ struct Outcome {
   Picoseconds first_token = traffic::kNever;  // end of the pass that samples it
   Picoseconds last_token = traffic::kNever;
   std::int64_t preemptions = 0;
-  std::int64_t hit_tokens = 0;         // found in the prefix cache when it was scheduled first
+  std::int64_t hit_tokens = 0;         // found in caches when it was scheduled first
+  std::int64_t loaded_tokens = 0;      // of them, those that came from behind the GPU
   std::int64_t recomputed_tokens = 0;  // read or decoded before, and computed again after a preemption
   // The time to the first token (ttft_parts.hpp): in passes that read the request, and what these would take with its
   // chunks alone.

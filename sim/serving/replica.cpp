@@ -36,7 +36,7 @@ Replica::Replica(StepTimes& times, const Rules& rules, const FootprintOf& footpr
 void Replica::offer(traffic::Request request) {
   const Picoseconds arrival = request.at_engine();
   if (flights_.empty()) {
-    state_.now = std::max(state_.now, arrival);
+    state_.idle_until(arrival);
   } else if (open_ && !flights_.back().pass.closed) {
     cut_before(arrival);
   }
@@ -65,6 +65,7 @@ bool Replica::launch() {
   }
   flight.start = flights_.empty() ? state_.now : std::max(state_.now, flights_.back().end());
   flight.time = time_of(flight.pass);
+  if (flight.pass.loaded > 0) load(flight);
   KVCAST_CHECK(flight.time.first >= 0 && flight.time.steps >= 1);
   flight.blocks = scheduler_->used();
   flight.count = 1 + repeats(flight);
@@ -77,6 +78,13 @@ bool Replica::launch() {
     cut_before(state_.arrivals.front().at_engine());
   }
   return true;
+}
+
+// Layers wait for what they read: a pass takes at least as long as its last layer's.
+void Replica::load(Flight& flight) {
+  const double recalled = static_cast<double>(flight.pass.decodes.size()) * rules_.recalled_bytes;
+  flight.time.first = std::max(flight.time.first, state_.link.time_in(flight.pass.loaded, recalled));
+  state_.link.send_in(flight.pass.loaded);
 }
 
 StepTime Replica::time_of(const Pass& pass) {
@@ -93,6 +101,7 @@ StepTime Replica::time_of(const Pass& pass) {
 std::int64_t Replica::repeats(const Flight& flight) {
   const Pass& pass = flight.pass;
   if (!rules_.skip || !pass.steady || !pass.reads.empty()) return 0;
+  if (state_.loading() || (rules_.write_back && state_.tiers.any())) return 0;
   if (rules_.in_flight > 1) {
     // Results that are in flight must not change anything either.
     if (flights_.empty() || flights_.back().ends || !flights_.back().pass.reads.empty()) return 0;
@@ -201,15 +210,17 @@ std::int64_t Replica::landing(const Flight& flight) const {
 }
 
 Picoseconds Replica::next() const {
-  if (flights_.empty()) return traffic::kNever;
+  if (flights_.empty()) return state_.next_loaded();
   return flights_.front().start + flights_.front().time.sum(landing(flights_.front()));
 }
 
 void Replica::land() {
   if (open_ && flights_.size() == 1) commit();
   waiting_ = false;
+  if (flights_.empty()) return state_.idle_until(next());
   Flight& flight = flights_.front();
   const std::int64_t n = landing(flight);
+  for (std::int64_t j = 0; j < n && links(); ++j) state_.pass(flight.time.at(j), std::ssize(flight.pass.decodes));
   state_.now = flight.start + flight.time.sum(n);
   ended_.clear();
   for (Entry* entry : flight.pass.decodes) count_results(*entry, n);

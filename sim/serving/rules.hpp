@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "config/traffic.hpp"
+#include "serving/link.hpp"
+#include "serving/tiers.hpp"
 
 namespace kvcast::serving {
 
@@ -12,6 +15,10 @@ using Engine = config::Scheduler::Kind;
 // Ways in which a policy lets prompts be read: cut where a budget of tokens ends; whole in one pass, at most one prompt
 // beyond the budget; alone in a pass while the other sequences wait.
 using Prompts = config::Scheduler::Prefill;
+
+// What a policy keeps of a sequence decides what can be used again: every prefix of it; what was kept, by a prompt that
+// goes on after the sequence; nothing.
+using Reuse = config::Scheduler::Reuse;
 
 // SGLang's own rules. A page is Rules::block, the chunk is Rules::max_num_batched_tokens (chunked_prefill_size).
 struct SglangRules {
@@ -62,6 +69,16 @@ struct Rules {
   Prompts prompts = Prompts::kChunked;
   std::int64_t max_context = std::numeric_limits<std::int64_t>::max() / 4;  // longer requests are rejected
   double host_bytes = std::numeric_limits<double>::infinity();              // capacity for Footprint::host_bytes
+  // Caches behind the GPU's, the link to them, and what a block of the pool takes of both.
+  Reuse reuse = Reuse::kRadix;
+  std::vector<TierRules> tiers;
+  bool write_back = false;
+  LinkRates link;
+  double link_bytes = 0;    // of a block, over the link of one GPU
+  double stored_bytes = 0;  // of a block, of all GPUs
+  bool host_copies =
+      false;  // requests have all their blocks in host memory (Footprint::host_bytes), the first of tiers
+  double recalled_bytes = 0;  // that a sequence that decodes recalls in a pass, over the link of one GPU
   SglangRules sglang;
   TrtllmRules trtllm;
   VllmV0Rules vllm_v0;

@@ -42,6 +42,7 @@ void Scheduler::drop_ended() {
 
 bool Scheduler::reject_head(bool stuck) {
   if (state_.waiting.empty() || (!stuck && possible_at_all(*state_.waiting.front()))) return false;
+  if (stuck && (state_.loading() || state_.unload())) return !state_.loading();
   Entry& entry = *state_.waiting.front();
   state_.waiting.pop_front();
   entry.outcome.rejected = true;

@@ -24,7 +24,10 @@ class Scheduler {
   // A prompt has been read, at the end of its last pass. Gives back what only its reading needed.
   virtual void has_read(Entry& entry);
   // A request has all its tokens, or is rejected. Gives back its memory.
-  virtual void finish(Entry& entry) { state_.release(entry); }
+  virtual void finish(Entry& entry) {
+    state_.keep(entry);
+    state_.release(entry);
+  }
   // Drops running requests that have ended; called after passes in which any has.
   virtual void drop_ended();
   // Rejects the head of the queue if it can never fit, or, if `stuck`, in any case.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "base/error.hpp"
 #include "serving/radix_tree.hpp"
@@ -35,6 +36,7 @@ class Sglang final : public Scheduler {
     Scheduler::has_read(entry);
   }
   void finish(Entry& entry) override {
+    state_.keep(entry);
     if (entry.known > 0 && entry.cached) enter(entry, entry.prompt() + entry.outputs() - 1);
     let_go(entry);
   }
@@ -124,7 +126,7 @@ class Sglang final : public Scheduler {
   bool prefill(Pass& pass);
   void read_on(Budget& budget);
   Added add(Budget& budget);
-  void charge(Budget& budget, const Entry& entry, std::int64_t tokens, std::int64_t outputs) const;
+  void charge(Budget& budget, const Entry& entry, std::int64_t tokens, std::int64_t loads, std::int64_t outputs) const;
   Added judge(const Budget& budget) const;
   void mix(Pass& pass);
   void sort_by_prefix();
@@ -142,6 +144,7 @@ class Sglang final : public Scheduler {
   double base_ = 0;           // ratio of new tokens before its decay
   std::int64_t decays_ = 0;
   std::vector<std::pair<Entry*, std::int64_t>> added_;  // in this pass, and their tokens
+  double loaded_ = 0;                                   // bytes that are loaded in it
 };
 
 bool Sglang::prefill(Pass& pass) {
@@ -183,6 +186,7 @@ bool Sglang::prefill(Pass& pass) {
     state_.advance(pass, *entry, tokens);
     last_.push_back(entry);
   }
+  pass.loaded = std::exchange(loaded_, 0);
   if (joining > 0) mix(pass);
   return true;
 }
@@ -200,15 +204,16 @@ void Sglang::read_on(Budget& budget) {
   if (tokens <= 0) return;
   const bool ends = tokens == left;
   added_.emplace_back(&entry, tokens);
-  charge(budget, entry, tokens, ends ? std::min(entry.outputs(), kClip) : 0);
+  charge(budget, entry, tokens, 0, ends ? std::min(entry.outputs(), kClip) : 0);
   if (ends) partial_ = nullptr;
 }
 
-// Takes tokens that are read, and outputs that are reserved, out of the budget.
-void Sglang::charge(Budget& budget, const Entry& entry, std::int64_t tokens, std::int64_t outputs) const {
+// Takes tokens that are read or loaded, and outputs that are reserved, out of the budget.
+void Sglang::charge(Budget& budget, const Entry& entry, std::int64_t tokens, std::int64_t loads,
+                    std::int64_t outputs) const {
   const bool all = entry.footprint->keeps_all();
   const std::int64_t to = entry.computed + tokens;
-  const std::int64_t read = all ? whole_pages(tokens) : (State::need(entry, to) - entry.held.count) * page_;
+  const std::int64_t read = all ? whole_pages(tokens + loads) : (State::need(entry, to) - entry.held.count) * page_;
   const std::int64_t later = all ? outputs : std::max<std::int64_t>(0, memory(entry, to, outputs) - read);
   budget.reserved += static_cast<double>(read + (outputs > 0 ? later : 0) + margin());
   budget.extended += read + margin();
@@ -224,13 +229,14 @@ Sglang::Added Sglang::judge(const Budget& budget) const {
 // Tries the head of the queue.
 Sglang::Added Sglang::add(Budget& budget) {
   Entry& entry = *state_.waiting.front();
-  const std::int64_t target = entry.target();
   RadixTree::Match hit;
-  if (entry.cached) hit = tree_.match(pieces(entry.request, (target - 1) / page_ * page_));
+  if (entry.cached) hit = tree_.match(pieces(entry.request, (entry.target() - 1) / page_ * page_));
+  const State::Found found = state_.find(entry, hit.tokens);
+  const std::int64_t target = entry.target() - found.gone;
   // All outputs are reserved for it again after a retraction, which nothing but an empty engine could satisfy for ever.
   const bool first = added_.empty() && state_.running.empty();
   const std::int64_t made = own_.page_margin || first ? entry.done : 0;
-  const std::int64_t outputs = std::min(entry.outputs() - made, kClip), tokens = target - hit.tokens;
+  const std::int64_t outputs = std::min(entry.outputs() - made, kClip), tokens = target - found.tokens;
   const auto total = static_cast<double>(memory(entry, target, outputs) - hit.tokens + margin());
   if (total >= rest(budget) || !state_.host_fits(entry)) return Added::kNoToken;
   if (whole_pages(tokens) >= budget.input && !added_.empty()) return Added::kOther;
@@ -243,11 +249,13 @@ Sglang::Added Sglang::add(Budget& budget) {
     return room ? Added::kOther : Added::kNoToken;
   }
   state_.waiting.pop_front();
-  state_.start(entry, hit.tokens);
+  state_.use(entry, found);
+  state_.start(entry, found.tokens);
+  loaded_ += found.all_bytes() / std::max(rules_.stored_bytes, 1.0) * rules_.link_bytes;
   entry.held.count = hit.tokens / page_;
   entry.shared = hit.tokens;
   entry.node = entry.cached ? hit.node : -1;
-  charge(budget, entry, chunk, chunk == tokens ? outputs : 0);
+  charge(budget, entry, chunk, found.loads, chunk == tokens ? outputs : 0);
   added_.emplace_back(&entry, chunk);
   if (chunk < tokens) partial_ = &entry;
   return judge(budget);

@@ -6,14 +6,26 @@
 
 namespace kvcast::serving {
 
+namespace {
+
+constexpr std::int64_t kPiece = 16;  // least tokens of a block of the caches behind the GPU
+
+}  // namespace
+
 State::State(const Rules& given, const FootprintOf& footprint_of, Exit& exit, Observer& observer)
     : rules(given),
-      pool(given.blocks, given.prefix_caching && given.engine == Engine::kVllmV1),
+      pool(given.blocks, given.prefix_caching && given.reuse == Reuse::kRadix && given.engine == Engine::kVllmV1,
+           given.write_back && !given.tiers.empty()),
+      link(given.link),
+      tiers(given.tiers, given.write_back, link),
       footprint_of_(footprint_of),
       exit_(exit),
-      observer_(observer) {}
+      observer_(observer),
+      piece_(given.engine == Engine::kVllmV1 ? given.block : given.block * ((kPiece + given.block - 1) / given.block)) {
+}
 
 void State::take_arrivals() {
+  if (loading()) take_loaded();
   while (!arrivals.empty() && arrivals.front().at_engine() <= now) {
     Entry& entry = entries_.emplace_back();
     entry.self = std::prev(entries_.end());
@@ -21,7 +33,11 @@ void State::take_arrivals() {
     arrivals.pop_front();
     KVCAST_CHECK(entry.prompt() >= 1 && entry.outputs() >= 1);
     entry.footprint = footprint_of_(entry.request);
-    entry.cached = rules.prefix_caching && entry.footprint->keeps_all();
+    const bool all = entry.footprint->keeps_all(), radix = rules.prefix_caching && rules.reuse == Reuse::kRadix;
+    entry.cached = radix && all;
+    entry.offloaded = radix && !all && rules.host_copies;
+    entry.chained = rules.prefix_caching && rules.reuse == Reuse::kChain;
+    if (rules.engine == Engine::kSglang && rules.tiers.size() > 1) prefetch(entry);
     waiting.push_back(&entry);
   }
 }
@@ -29,7 +45,8 @@ void State::take_arrivals() {
 bool State::grow(Entry& entry, std::int64_t tokens) {
   const std::int64_t lacking = need(entry, tokens) - entry.held.count;
   if (lacking > pool.free()) return false;
-  if (lacking > 0) pool.take(entry.held, lacking);
+  if (lacking <= 0) return true;
+  take(entry, lacking);
   return true;
 }
 
@@ -39,7 +56,9 @@ void State::start(Entry& entry, std::int64_t cached) {
   entry.order = admitted_++;
   entry.host = host_need(entry);
   host_used_ += entry.host;
-  if (entry.outcome.preemptions == 0) entry.outcome.hit_tokens = cached;
+  entry.loaded = 0;
+  if (entry.offloaded) tiers.limit(rules.tiers.front().bytes - host_used_);
+  if (entry.outcome.preemptions == 0) entry.outcome.hit_tokens = cached + entry.gone;
   entry.outcome.recomputed_tokens += std::max<std::int64_t>(0, entry.lost - cached);
 }
 
@@ -50,6 +69,7 @@ void State::advance(Pass& pass, Entry& entry, std::int64_t tokens) {
   entry.computed += tokens;
   if (!entry.reading() && !was_all) ++entry.sampled;
   name_blocks(entry, 0);
+  if (reads && entry.cached && !rules.write_back) store(entry, std::min(entry.computed, entry.prompt()));
 }
 
 void State::repeat(const Pass& pass, std::int64_t times, bool result) {
@@ -75,13 +95,18 @@ void State::preempted(Entry& entry) {
   observer_.preempted(entry.request, now);
   ++entry.outcome.preemptions;
   entry.lost = entry.computed;
-  entry.computed = entry.known = 0;
+  entry.computed = entry.known = entry.loaded = entry.gone = 0;
 }
 
 void State::release(Entry& entry) {
   pool.give_back(entry.held, 0);
+  give_host_back(entry);
+}
+
+void State::give_host_back(Entry& entry) {
   host_used_ -= entry.host;
   entry.host = 0;
+  if (entry.offloaded) tiers.limit(rules.tiers.front().bytes - host_used_);
 }
 
 void State::leave(Entry& entry) {

@@ -1,14 +1,20 @@
 // The requests of an engine and the memory that they hold: what every scheduler works on.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <list>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <vector>
 
 #include "serving/blocks.hpp"
+#include "serving/chains.hpp"
+#include "serving/link.hpp"
 #include "serving/queue.hpp"
+#include "serving/tiers.hpp"
 
 namespace kvcast::serving {
 
@@ -19,7 +25,13 @@ struct Entry {
   Outcome outcome;
   Chain chain;
   Holding held;
-  bool cached = false;         // its blocks can be found by their content
+  bool cached = false;      // its blocks can be found by their content,
+  bool offloaded = false;   // or those of its copy in host memory,
+  bool chained = false;     // or what is kept of it, by its continuation
+  std::int64_t stored = 0;  // leading blocks that were offered to the caches behind the GPU
+  std::int64_t loaded = 0;  // tokens that were loaded before it is admitted; it holds their blocks
+  // Tokens of the sequence that an earlier request's policy has dropped. All counts of tokens are without them.
+  std::int64_t gone = 0;
   double host = 0;             // bytes of host memory
   std::int64_t computed = 0;   // tokens of the sequence that are cached
   std::int64_t known = 0;      // tokens that are read, or were, before it decodes; 0: it waits
@@ -35,7 +47,7 @@ struct Entry {
 
   std::list<Entry>::iterator self;
 
-  std::int64_t prompt() const { return request.prompt_tokens; }
+  std::int64_t prompt() const { return request.prompt_tokens - gone; }
   std::int64_t outputs() const { return request.output_tokens; }
   std::int64_t target() const { return prompt() + sampled; }
   bool reading() const { return computed < known; }
@@ -52,6 +64,7 @@ struct Pass {
   std::vector<Entry*> decodes;
   std::vector<Entry*> padding;  // have all their tokens and run along
   std::vector<Read> reads;
+  double loaded = 0;    // bytes that are loaded layer by layer while it runs
   bool steady = false;  // the next has the same sequences unless a request ends or arrives, or memory is short
   bool closed = false;  // an arrival does not change that either
 
@@ -61,6 +74,7 @@ struct Pass {
     decodes.clear();
     padding.clear();
     reads.clear();
+    loaded = 0;
     steady = closed = false;
   }
 };
@@ -74,18 +88,52 @@ class State {
   std::deque<traffic::Request> arrivals;  // that no pass has seen, in order
   std::deque<Entry*> waiting;             // in the order in which they are tried
   std::vector<Entry*> running;            // in the order of their admission
+  Link link;
+  Tiers tiers;
   Picoseconds now = 0;
   std::int64_t in_service = 0;  // requests that were offered and have not left
 
-  // Appends the requests that have arrived to those that wait.
+  // Appends the requests that have arrived to those that wait, and puts those that are loaded at their head.
   void take_arrivals();
+  // Passes have run for a time, or nothing has until then.
+  void pass(Picoseconds time, std::int64_t decodes) {
+    link.pass(time, static_cast<double>(decodes) * rules.recalled_bytes);
+  }
+  void idle_until(Picoseconds time);
+  // When the first of those that are loading is, if nothing runs; kNever if there is none.
+  Picoseconds next_loaded() const;
   // Blocks that a request needs once `tokens` are cached.
   static std::int64_t need(const Entry& entry, std::int64_t tokens) {
     return tokens <= entry.known ? entry.footprint->reading(tokens) : entry.footprint->decoding(entry.known, tokens);
   }
   // Takes the blocks that a request lacks for `tokens`; false, and nothing taken, if the pool does not have them.
   bool grow(Entry& entry, std::int64_t tokens);
+
+  // What there is of a request that waits.
+  struct Found {
+    Blocks::Hit hit;                         // in blocks of the pool
+    std::int64_t tokens = 0;                 // that need not be computed
+    std::int64_t gone = 0;                   // of the sequence, before them
+    std::int64_t loads = 0;                  // of the tokens, those that must be loaded
+    std::array<double, kMostTiers> bytes{};  // of these, by the cache in which they lie
+    std::optional<Chains::Key> kept;         // of what an earlier request's policy has kept
+    double all_bytes() const { return std::accumulate(bytes.begin(), bytes.end(), 0.0); }
+  };
+  // `there`: tokens that the scheduler's own cache has.
+  Found find(Entry& entry, std::int64_t there = 0);
+  // What was found is used: before the request starts, or is loaded.
+  void use(Entry& entry, const Found& found);
+  // Takes the head of the queue out, and the blocks of what was found, into which it is loaded.
+  void load_head(const Found& found);
+  // Blocks that requests which are or were loaded lack for all their tokens.
+  std::int64_t promised() const;
+  // Has a request that waits give up blocks that were loaded, the last first; false if there is none.
+  bool unload();
+  // The request has all its tokens: what is kept of it can be used again.
+  void keep(Entry& entry);
+
   static double host_need(const Entry& entry) { return entry.footprint->host_bytes(entry.prompt() + entry.outputs()); }
+  bool loading() const { return !loading_.empty(); }
   // Returns whether the host memory of a request that waits is free, once `more` is taken.
   bool host_fits(const Entry& entry, double more = 0) const {
     return host_used_ + more + host_need(entry) <= rules.host_bytes;
@@ -109,13 +157,29 @@ class State {
   void destroy(Entry& entry) { entries_.erase(entry.self); }
 
  private:
+  struct Load {
+    Entry* entry = nullptr;
+    double position = 0;         // in the link's queue
+    Picoseconds not_before = 0;  // when media have read it
+  };
   void name_blocks(Entry& entry, std::int64_t further);
+  void store(Entry& entry, std::int64_t tokens);
+  void find_kept(Entry& entry, Found& found);
+  void take_loaded();
+  void prefetch(Entry& entry);
+  void touch(Entry& entry, std::int64_t tokens);
+  void give_host_back(Entry& entry);
+  void take(Entry& entry, std::int64_t blocks);
+  double blocks_of_piece() const { return static_cast<double>(piece_) / static_cast<double>(rules.block); }
 
   const FootprintOf& footprint_of_;
   Exit& exit_;
   Observer& observer_;
   std::list<Entry> entries_;
   double host_used_ = 0;
+  std::int64_t piece_;  // tokens of a block of the caches behind the GPU
+  Chains chains_;
+  std::vector<Load> loading_;
   std::int64_t admitted_ = 0;
 };
 

@@ -72,17 +72,21 @@ class VllmV1 final : public Scheduler {
   void admit(Pass& pass) {
     while (Entry* entry = head()) {
       if (static_cast<std::int64_t>(state_.running.size()) >= rules_.max_num_seqs || budget_ <= 0) return;
-      const std::int64_t target = entry->target();
-      Blocks::Hit hit;
-      if (entry->cached) hit = pool_.find(entry->chain, entry->request, rules_.block, (target - 1) / rules_.block);
-      const std::int64_t cached = hit.blocks * rules_.block, tokens = chunk(target - cached);
+      const State::Found found = state_.find(*entry);
+      const std::int64_t target = entry->target() - found.gone, tokens = chunk(target - found.tokens);
       if (whole() && tokens > budget_ && !pass.reads.empty()) return;
-      const std::int64_t first = rules_.full_prompt_gate ? target : cached + tokens;
-      const std::int64_t lacking = entry->footprint->reading(first) - hit.blocks + hit.unused;
+      const std::int64_t first = rules_.full_prompt_gate || found.loads > 0 ? target : found.tokens + tokens;
+      std::int64_t lacking = entry->footprint->reading(first) - entry->held.count - found.hit.blocks + found.hit.unused;
+      if (found.loads > 0) lacking += state_.promised();
       if (lacking + (state_.running.empty() ? 0 : watermark()) > pool_.free() || !state_.host_fits(*entry)) return;
-      admit_head(cached);
-      pool_.share(entry->held, entry->chain, entry->request, rules_.block, hit.blocks);
-      state_.grow(*entry, cached + tokens);
+      if (found.loads > 0) {  // others pass while it is
+        state_.load_head(found);
+        continue;
+      }
+      state_.use(*entry, found);
+      admit_head(found.tokens);
+      if (found.hit.blocks > 0) pool_.share(entry->held, entry->chain, entry->request, rules_.block, found.hit.blocks);
+      state_.grow(*entry, found.tokens + tokens);
       add(pass, *entry, tokens);
       if (alone()) return;
     }

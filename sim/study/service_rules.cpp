@@ -28,6 +28,16 @@ serving::Rules service_rules(const config::Run& run) {
   set(rules.long_prefill_token_threshold, s.long_prefill_token_threshold), set(rules.watermark, s.watermark);
   rules.prompts = policy::find_policy(run.policy).prefill;
   set(rules.prompts, s.prefill);
+  set(rules.reuse, s.reuse);
+  rules.write_back = s.cache_writes == Scheduler::WriteTo::kBack;
+  if (s.host_cache.value_or(0) > 0) rules.tiers.push_back({*s.host_cache});
+  if (s.storage_cache.value_or(0) > 0)
+    rules.tiers.push_back({*s.storage_cache, s.storage_read.value(), s.storage_write.value()});
+  if (s.remote_cache.value_or(0) > 0)
+    rules.tiers.push_back(
+        {*s.remote_cache, s.remote_rate.value(), s.remote_rate.value(), s.remote_latency.value_or(0)});
+  const config::Link& link = run.hardware.link;
+  rules.link = {link.h2d_bandwidth, link.d2h_bandwidth, link.both_bandwidth};
   set(rules.sglang.max_prefill_tokens, s.max_prefill_tokens), set(rules.sglang.ratio, s.new_token_ratio);
   set(rules.sglang.retract_steps, s.retract_decode_steps), set(rules.sglang.mixed_chunk, s.mixed_chunk);
   if (s.order) rules.sglang.longest_prefix_first = *s.order == Scheduler::Order::kLpm;
@@ -43,6 +53,9 @@ Scheduler written_rules(const config::Run& run) {
   s.max_num_seqs = rules.max_num_seqs, s.max_num_batched_tokens = rules.max_num_batched_tokens;
   s.block = rules.block, s.memory_utilization = memory_utilization(run, rules);
   s.prefix_caching = rules.prefix_caching, s.host_cache = run.scheduler.host_cache.value_or(0);
+  if (rules.prefix_caching) s.reuse = rules.reuse;
+  if (!rules.tiers.empty() && rules.engine == Engine::kVllmV1)
+    s.cache_writes = rules.write_back ? Scheduler::WriteTo::kBack : Scheduler::WriteTo::kThrough;
   s.prefill = rules.prompts, s.in_flight = rules.in_flight;
   switch (rules.engine) {
     case Engine::kVllmV1:

@@ -1,0 +1,189 @@
+// What requests find of earlier ones, and what they leave: in the pool, behind it, and on the way between the two.
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "serving/state.hpp"
+
+namespace kvcast::serving {
+
+void State::idle_until(Picoseconds time) {
+  if (time <= now) return;
+  link.pass(time - now, 0);
+  now = time;
+}
+
+State::Found State::find(Entry& entry, std::int64_t there) {
+  Found found;
+  if (entry.loaded > 0) {
+    found.tokens = entry.loaded;
+    return found;
+  }
+  if (entry.chained) {
+    find_kept(entry, found);
+    return found;
+  }
+  const std::int64_t most = entry.target() - 1;  // at least one is computed
+  if (entry.cached && pool.cached()) {
+    found.hit = pool.find(entry.chain, entry.request, rules.block, most / rules.block);
+    there = found.hit.blocks * rules.block;
+  }
+  found.tokens = there;
+  if (!tiers.any() || (!entry.cached && !entry.offloaded)) return found;
+  for (std::int64_t i = there / piece_; (i + 1) * piece_ <= most; ++i) {
+    const int level = tiers.find(entry.chain.at(i, entry.request, piece_), now);
+    if (level == Tiers::kNone || (rules.engine == Engine::kSglang && level > 0)) break;
+    found.tokens = (i + 1) * piece_;
+    found.bytes[static_cast<std::size_t>(level)] += rules.stored_bytes * blocks_of_piece();
+  }
+  found.loads = found.tokens - there;
+  return found;
+}
+
+// The longest sequence of which something is kept, and that the request continues.
+void State::find_kept(Entry& entry, Found& found) {
+  if (chains_.empty() && !tiers.any()) return;
+  const std::int64_t most = entry.target() - 1;
+  for (std::int64_t i = most / rules.block; i >= 1; --i) {
+    const Chains::Key key = entry.chain.at(i - 1, entry.request, rules.block);
+    const Kept* const in_pool = chains_.find(key);
+    Kept kept;
+    const int level = in_pool == nullptr ? tiers.find(key, now, &kept) : Tiers::kNone;
+    if (in_pool != nullptr) kept = *in_pool;
+    if ((in_pool == nullptr && level == Tiers::kNone) || kept.tokens > most) continue;
+    found.tokens = std::min(kept.held, kept.tokens);
+    found.gone = kept.tokens - found.tokens;
+    found.kept = key;
+    if (level == Tiers::kNone) return;
+    found.loads = found.tokens;
+    found.bytes[static_cast<std::size_t>(level)] = static_cast<double>(kept.blocks) * rules.stored_bytes;
+    return;
+  }
+}
+
+void State::use(Entry& entry, const Found& found) {
+  entry.gone = found.gone + entry.gone;
+  if (found.kept) {
+    chains_.take(*found.kept);
+    tiers.erase(*found.kept);
+  }
+  if (found.loads == 0) return;
+  entry.outcome.loaded_tokens += found.loads + (found.kept ? found.gone : 0);
+  if (found.kept) return;
+  touch(entry, found.tokens);
+}
+
+void State::load_head(const Found& found) {
+  Entry& entry = *waiting.front();
+  waiting.pop_front();
+  use(entry, found);
+  if (found.hit.blocks > 0) pool.share(entry.held, entry.chain, entry.request, rules.block, found.hit.blocks);
+  take(entry, std::max<std::int64_t>(0, entry.footprint->reading(found.tokens) - entry.held.count));
+  entry.loaded = found.tokens;
+  Picoseconds read = now;
+  for (std::size_t level = 0; level < rules.tiers.size(); ++level) {
+    if (found.bytes[level] > 0) read = std::max(read, tiers.read(static_cast<int>(level), found.bytes[level], now));
+  }
+  loading_.push_back({&entry, link.send_in(found.all_bytes() / rules.stored_bytes * rules.link_bytes), read});
+}
+
+Picoseconds State::next_loaded() const {
+  Picoseconds first = traffic::kNever;
+  for (const Load& load : loading_)
+    first = std::min(first, std::max(load.not_before, now + link.until_in(load.position)));
+  return first;
+}
+
+void State::take_loaded() {
+  const auto done = std::stable_partition(loading_.begin(), loading_.end(), [&](const Load& load) {
+    return load.not_before > now || !link.is_in(load.position);
+  });
+  for (auto load = loading_.end(); load-- != done;) {
+    Entry& entry = *load->entry;
+    waiting.push_front(&entry);
+    if (entry.cached && pool.cached())
+      pool.name(entry.held, entry.chain, entry.request, rules.block, entry.loaded / rules.block);
+  }
+  loading_.erase(done, loading_.end());
+}
+
+std::int64_t State::promised() const {
+  std::int64_t blocks = 0;
+  const auto add = [&](const Entry& entry) {
+    blocks += std::max<std::int64_t>(0, entry.footprint->reading(entry.target()) - entry.held.count);
+  };
+  for (const Load& load : loading_) add(*load.entry);
+  for (const Entry* entry : waiting) {
+    if (entry->loaded == 0) break;  // those that are loaded come first
+    add(*entry);
+  }
+  return blocks;
+}
+
+bool State::unload() {
+  for (auto at = waiting.rbegin(); at != waiting.rend(); ++at) {
+    Entry& entry = **at;
+    if (entry.loaded == 0) continue;
+    release(entry);
+    entry.loaded = entry.gone = 0;
+    return true;
+  }
+  return false;
+}
+
+void State::keep(Entry& entry) {
+  if (entry.known == 0) return;
+  const std::int64_t tokens = entry.prompt() + entry.outputs() - 1;  // the last one is never read
+  if (entry.cached && !rules.write_back) store(entry, tokens);
+  if (entry.offloaded) {
+    give_host_back(entry);
+    store(entry, tokens);
+  }
+  if (tiers.any() && (entry.cached || entry.offloaded)) touch(entry, tokens);
+  if (!entry.chained) return;
+  const std::int64_t all = tokens + entry.gone;
+  if (all < rules.block) return;
+  const std::int64_t blocks = State::need(entry, tokens);
+  const Kept kept{all, std::min(tokens, blocks * rules.block), blocks};
+  const Chains::Key key = entry.chain.at(all / rules.block - 1, entry.request, rules.block);
+  chains_.put(key, kept);
+  const auto bytes = static_cast<double>(blocks);
+  tiers.put(key, bytes * rules.stored_bytes, bytes * rules.link_bytes, now, kept);
+}
+
+// Offers full blocks of computed tokens to the caches behind the GPU.
+void State::store(Entry& entry, std::int64_t tokens) {
+  if (!tiers.any()) return;
+  const double blocks = blocks_of_piece(), copied = entry.offloaded ? 0 : blocks * rules.link_bytes;
+  const std::int64_t full = tokens / piece_;
+  for (std::int64_t i = full; i-- > entry.stored;) {
+    const Tiers::Key key = entry.chain.at(i, entry.request, piece_);
+    tiers.put(key, blocks * rules.stored_bytes, copied, now);
+  }
+  entry.stored = std::max(entry.stored, full);
+}
+
+// Blocks are needed by those after them: the last of a sequence are dropped first.
+void State::touch(Entry& entry, std::int64_t tokens) {
+  for (std::int64_t i = tokens / piece_; i-- > 0;) tiers.touch(entry.chain.at(i, entry.request, piece_));
+}
+
+// Storage is read as soon as a request arrives.
+void State::prefetch(Entry& entry) {
+  const std::int64_t most = (entry.target() - 1) / piece_;
+  for (std::int64_t i = 0; i < most; ++i) {
+    const Tiers::Key key = entry.chain.at(i, entry.request, piece_);
+    if (tiers.find(key, now) == Tiers::kNone) return;
+    tiers.fetch(key, now);
+  }
+}
+
+// Takes free blocks; content that was in them is lost to the pool.
+void State::take(Entry& entry, std::int64_t blocks) {
+  pool.take(entry.held, blocks);
+  chains_.limit(pool.free());
+  if (!rules.write_back || !tiers.any()) return;
+  for (const std::uint64_t hash : pool.evicted()) tiers.put(hash, rules.stored_bytes, rules.link_bytes, now);
+  pool.clear_evicted();
+}
+
+}  // namespace kvcast::serving

@@ -1,0 +1,192 @@
+// What later requests find: what a policy has kept, and what lies behind the GPU.
+#include <catch2/catch.hpp>
+
+#include "random_load.hpp"
+
+using namespace kvcast;
+using namespace kvcast::serving;
+using namespace kvcast::serving::testing;
+
+namespace {
+
+// Passes take 1000 and 10 for each token that is read.
+Recorder serve_listed(const Rules& rules, const std::vector<traffic::Request>& requests,
+                      const std::shared_ptr<const Footprint>& footprint) {
+  ListedRequests source(requests);
+  LinearTimes times;
+  times.base = 1000, times.read = 10;
+  Recorder seen;
+  serve(
+      source, times, rules, [&](const traffic::Request&) { return footprint; }, seen);
+  return seen;
+}
+
+traffic::Request with(traffic::Request request, std::vector<traffic::Segment> content, std::uint64_t answer = 0) {
+  request.content = std::move(content);
+  request.answer_key = answer;
+  return request;
+}
+
+Rules small(Engine engine, std::int64_t blocks) {
+  Rules rules = Rules::of(engine);
+  rules.max_num_batched_tokens = 1000;
+  rules.block = 4;
+  rules.blocks = blocks;
+  rules.in_flight = 1;
+  return rules;
+}
+
+// A block takes 100 of the link's time.
+Rules with_host(Rules rules, double blocks) {
+  rules.link = {1e13, 1e13, 2e13};
+  rules.link_bytes = rules.stored_bytes = 1000;
+  rules.tiers = {{blocks * 1000}};
+  return rules;
+}
+
+// A, then two prompts that go on after its answer.
+std::vector<traffic::Request> continued_twice() {
+  const std::vector<traffic::Segment> turn{{1, 20}, {9, 5}, {2, 7}};
+  return {with(request(0, 20, 5), {{1, 20}}, 9), with(request(10'000, 32, 2), turn),
+          with(request(20'000, 32, 2), turn)};
+}
+
+}  // namespace
+
+TEST_CASE("what a policy keeps serves one continuation") {
+  const Engine engine = GENERATE(Engine::kVllmV1, Engine::kSglang);
+  CAPTURE(config::scheduler_name(engine));
+  // It keeps 8 tokens of a prompt, and all that follow: 12 of the 24 tokens that A has when it ends.
+  const auto footprint = std::make_shared<Evicting>(4, 8, 1, 0.0);
+  Rules rules = small(engine, 100);
+  rules.reuse = Reuse::kChain;
+  const Recorder seen = serve_listed(rules, continued_twice(), footprint);
+  CHECK(seen.of(0).first_token == 1200);
+  CHECK(seen.of(1).hit_tokens == 24);
+  CHECK(seen.of(1).first_token == 10'000 + 1000 + 10 * (32 - 24));
+  CHECK(seen.of(2).hit_tokens == 0);
+  CHECK(seen.of(2).first_token == 20'000 + 1000 + 10 * 32);
+  rules.reuse = Reuse::kNone;
+  CHECK(serve_listed(rules, continued_twice(), footprint).of(1).first_token == 11'320);
+  rules.reuse = Reuse::kRadix;  // nothing is kept whole
+  CHECK(serve_listed(rules, continued_twice(), footprint).of(1).first_token == 11'320);
+}
+
+TEST_CASE("the decodes of a continuation count what was kept") {
+  struct Lengths final : StepTimes {
+    std::vector<Decoding> decodes;
+    std::vector<Chunk> chunks;
+    StepTime time(std::span<const Decoding> d, std::span<const Chunk> c) override {
+      decodes.insert(decodes.end(), d.begin(), d.end());
+      chunks.insert(chunks.end(), c.begin(), c.end());
+      return {1000, 0, 1};
+    }
+  } times;
+  auto requests = continued_twice();
+  requests.pop_back();
+  ListedRequests source(requests);
+  Rules rules = small(Engine::kVllmV1, 100);
+  rules.reuse = Reuse::kChain;
+  rules.skip = false;
+  Recorder seen;
+  const auto footprint = std::make_shared<Evicting>(4, 8, 1, 0.0);
+  serve(
+      source, times, rules, [&](const traffic::Request&) { return footprint; }, seen);
+  // 12 tokens are kept of 24; 8 are read; one is generated after the first.
+  CHECK(times.chunks.back().cached == 12);
+  CHECK(times.chunks.back().added == 8);
+  CHECK(times.chunks.back().known == 20);
+  CHECK(times.decodes.back().known == 20);
+  CHECK(times.decodes.back().tokens == 21);
+}
+
+TEST_CASE("requests take the blocks of what is kept") {
+  const auto footprint = std::make_shared<Evicting>(4, 8, 1, 0.0);
+  Rules rules = small(Engine::kVllmV1, 10);
+  rules.reuse = Reuse::kChain;
+  auto requests = continued_twice();
+  // 32 tokens take 8 of the 10 blocks, of which 3 hold what A has left.
+  requests[1] = request(5'500, 32, 1);
+  CHECK(serve_listed(rules, requests, footprint).of(2).hit_tokens == 0);
+  requests[1] = request(5'500, 28, 1);  // 7 blocks
+  CHECK(serve_listed(rules, requests, footprint).of(2).hit_tokens == 24);
+  // A copy in the host outlives that: 3 blocks.
+  requests[1] = request(5'500, 32, 1);
+  const Recorder seen = serve_listed(with_host(rules, 3), requests, footprint);
+  CHECK(seen.of(2).hit_tokens == 24);
+  CHECK(seen.of(2).loaded_tokens == 24);
+  CHECK(seen.of(2).first_token == 20'000 + 301 + 1000 + 10 * 8);
+  CHECK(serve_listed(with_host(rules, 2), requests, footprint).of(2).hit_tokens == 0);
+}
+
+namespace {
+
+// A has 5 blocks; B takes the unused ones of the 10 and four of A's; C begins with A's prompt.
+std::vector<traffic::Request> evicting() {
+  return {with(request(0, 20, 1), {{1, 20}}), with(request(50'000, 36, 1), {{2, 36}}),
+          with(request(100'000, 24, 1), {{1, 20}})};
+}
+
+}  // namespace
+
+TEST_CASE("blocks come back from the host while others run") {
+  const auto full = std::make_shared<FullCache>(4);
+  Rules rules = small(Engine::kVllmV1, 10);
+  CHECK(serve_listed(rules, evicting(), full).of(2).hit_tokens == 4);
+  rules.write_back = GENERATE(false, true);
+  CAPTURE(rules.write_back);
+  const Recorder seen = serve_listed(with_host(rules, 100), evicting(), full);
+  CHECK(seen.of(2).hit_tokens == 20);
+  CHECK(seen.of(2).loaded_tokens == 16);
+  CHECK(seen.of(2).first_token == 100'000 + 401 + 1000 + 10 * 4);
+  // D arrives with it and is read while its blocks are copied.
+  auto requests = evicting();
+  requests.push_back(request(100'000, 4, 1));
+  const Recorder both = serve_listed(with_host(rules, 100), requests, full);
+  CHECK(both.of(3).first_token == 100'000 + 1040);
+  CHECK(both.of(2).first_token == 100'000 + 1040 + 1040);
+}
+
+TEST_CASE("storage is read before its blocks cross the link") {
+  const auto full = std::make_shared<FullCache>(4);
+  Rules rules = with_host(small(Engine::kVllmV1, 10), 2);  // too small: it drops A's blocks
+  // 100 a block to read, and 7 until the first bytes come.
+  rules.tiers.push_back({1e9, 1e13, 1e13, 7e-12});
+  const Recorder seen = serve_listed(rules, evicting(), full);
+  CHECK(seen.of(2).loaded_tokens == 16);
+  CHECK(seen.of(2).first_token == 100'000 + 407 + 1040);
+}
+
+TEST_CASE("SGLang loads layer by layer in the pass that needs the blocks") {
+  const auto full = std::make_shared<FullCache>(16);
+  Rules rules = with_host(small(Engine::kSglang, 10), 100);
+  rules.block = 16;
+  const auto requests = [] {
+    return std::vector<traffic::Request>{with(request(0, 80, 1), {{1, 80}}), with(request(50'000, 144, 1), {{2, 144}}),
+                                         with(request(100'000, 96, 1), {{1, 80}})};
+  }();
+  // The tree drops A's 5 blocks as one node. They take 500, less than the pass.
+  Recorder seen = serve_listed(rules, requests, full);
+  CHECK(seen.of(2).loaded_tokens == 80);
+  CHECK(seen.of(2).first_token == 100'000 + 1000 + 10 * 16);
+  rules.link.in = 1e12;  // 5000: the pass waits for its last layer's
+  CHECK(serve_listed(rules, requests, full).of(2).first_token == 100'000 + 5000);
+}
+
+TEST_CASE("the copies that a policy has in the host serve prefixes") {
+  // 8 tokens stay on the GPU, and all in the host, a block of 4 tokens 1000 bytes.
+  const auto footprint = std::make_shared<Evicting>(4, 8, 0, 250.0);
+  Rules rules = with_host(small(Engine::kVllmV1, 100), 20);
+  rules.host_copies = true;
+  rules.host_bytes = 20'000;
+  const std::vector<traffic::Request> requests{with(request(0, 40, 1), {{1, 40}}),
+                                               with(request(50'000, 44, 1), {{1, 40}})};
+  Recorder seen = serve_listed(rules, requests, footprint);
+  CHECK(seen.of(1).loaded_tokens == 40);
+  CHECK(seen.of(1).first_token == 50'000 + 1001 + 1000 + 10 * 4);
+  // The second needs 11.25 blocks for itself: with 20 there is room for 8 of the first's 10, whose last ones are
+  // dropped.
+  CHECK(seen.of(1).hit_tokens == 40);
+  rules.reuse = Reuse::kNone;
+  CHECK(serve_listed(rules, requests, footprint).of(1).first_token == 50'000 + 1440);
+}
