@@ -76,6 +76,8 @@ constexpr Rule kRules[] = {
      Dimension::kSeconds},
     {"cache_writes", &Scheduler::cache_writes, kind_bit(EngineKind::kVllmV1),
      "`through`: blocks are copied behind the GPU when they are computed; `back`: when it has no room for them"},
+    {"shared_copies", &Scheduler::shared_copies, kCaching,
+     "GPUs of a tensor-parallel group, which all have the same latent vectors, share one copy of them behind the GPU"},
     {"prefill", &Scheduler::prefill, kAllKinds,
      "`chunked`: chunks of prompts share passes with decodes; `whole`: a prompt is never cut; `alone`: passes read "
      "prompts or decode. The policy's own (`kvcast policies NAME`) unless given"},

@@ -23,6 +23,7 @@ void check_caches(const Scheduler& s, const Section& rules) {
   if (!storage && s.storage_write) refuse("storage_write", "is of storage_cache, which is 0");
   if (!remote && s.remote_rate) refuse("remote_rate", "is of remote_cache, which is 0");
   if (!remote && s.remote_latency) refuse("remote_latency", "is of remote_cache, which is 0");
+  if (!host && s.shared_copies) refuse("shared_copies", "is of host_cache, which is 0");
   if (!host && s.cache_writes) refuse("cache_writes", "is of host_cache, which is 0");
 }
 
@@ -46,6 +47,12 @@ void read_service(Section& section, Run& run) {
   const Section rules = section.section("scheduler", "scheduler");
   run.scheduler = laid_over(run.framework.scheduler, read_scheduler(rules));
   check_caches(run.scheduler, rules);
+  if (run.scheduler.shared_copies && (!run.model.latent || run.deployment.tensor_parallel == 1)) {
+    throw UserError(
+        rules.where("shared_copies"),
+        "scheduler: shared_copies is of models with latent attention on several GPUs; others have no copies "
+        "to share");
+  }
   refuse_other_rules(rules, run.scheduler.kind.value_or(Scheduler::Kind::kVllmV1));
 }
 

@@ -95,6 +95,7 @@ struct Scheduler {
   std::optional<double> storage_read, storage_write, remote_rate;  // bytes a second
   std::optional<double> remote_latency;                            // seconds
   std::optional<WriteTo> cache_writes;
+  std::optional<bool> shared_copies;  // of latent vectors, by the GPUs of a tensor-parallel group
   std::optional<Prefill> prefill;
   std::optional<std::int64_t> in_flight;  // passes composed before the results of the first are known
   // vLLM

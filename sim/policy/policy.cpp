@@ -29,6 +29,28 @@ const char* name(Category category) {
   return kNames[static_cast<std::size_t>(category)];
 }
 
+ReuseClass Descriptor::reuse() const {
+  using enum config::Scheduler::Reuse;
+  if (own_reuse) return *own_reuse;
+  switch (category) {
+    case Category::kDrop:
+    case Category::kDropAndRetrieval:
+      return {kChain, "what is kept depends on all of the prompt, and serves a prompt that continues the sequence"};
+    case Category::kHostRetrieval:
+    case Category::kCpuRetrieval:
+      return {kRadix, "all keys and values stay in host memory; what selects from them is built again"};
+    case Category::kRecorded:
+      return {kNone, "not known of recorded selections"};
+    case Category::kNone:
+    case Category::kGpuRetrieval:
+    case Category::kOracle:
+    case Category::kQuantisation:
+    case Category::kSparsePrefill:
+      break;
+  }
+  return {kRadix, "all keys and values stay"};
+}
+
 std::string Descriptor::budget_text() const {
   return budget_convention.empty() ? "" : fmt::format("{}: {}", policy::name(budget_counts), budget_convention);
 }

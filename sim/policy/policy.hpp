@@ -170,6 +170,12 @@ enum class Category {
 // "none", "drop", "retrieval (GPU)", ...
 const char* name(Category category);
 
+// What later prompts find of a sequence that a policy has served, and why.
+struct ReuseClass {
+  config::Scheduler::Reuse reuse = config::Scheduler::Reuse::kNone;
+  std::string reason;
+};
+
 // A registered policy: the text of `kvcast policies`, and how to make one.
 struct Descriptor {
   std::string name;
@@ -198,7 +204,9 @@ struct Descriptor {
   // The way in which engines that have the policy read prompts, and where it says so if not in chunks.
   config::Scheduler::Prefill prefill = config::Scheduler::Prefill::kChunked;
   std::string prefill_source = {};
+  std::optional<ReuseClass> own_reuse = {};  // if not that of its category
 
+  ReuseClass reuse() const;
   // Returns whether it is the uncompressed cache, whose kernels every engine has.
   bool uncompressed() const { return category == Category::kNone; }
   // "attended: ...": what the budget counts; empty without a budget.

@@ -137,6 +137,11 @@ void add_queue(std::vector<Metric>& rows) {
   rows.push_back(serving_row("prefix_hit_share", "", kShare, kHigher, "Prompt tokens found in the prefix cache", "",
                              "Share of the prompts' tokens that were not computed, because their blocks were there.",
                              kOfAll, summary_field<&S::prefix_hit_share>));
+  rows.push_back(
+      serving_row("loaded_share", "", kShare, kHigher, "Prompt tokens loaded from behind the GPU", "",
+                  "Share of all prompt tokens that were found in host memory, storage or other machines, and "
+                  "copied to the GPU instead of being computed.",
+                  kOfAll, summary_field<&S::loaded_share>));
   count("running.mean", "Requests running, mean", "Requests that the engine has admitted, mean over time.",
         summary_field<&S::running_mean>, kNeither);
   count("running.max", "Requests running, largest number", "Requests that the engine has admitted, at most.",

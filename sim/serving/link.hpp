@@ -31,8 +31,8 @@ class Link {
   Picoseconds time_in(double bytes, double recalled) const;
 
   // Seconds that each direction has carried something.
-  double busy_in() const { return carried_in_ / rates_.in; }
-  double busy_out() const { return carried_out_ / rates_.out; }
+  double busy_in() const { return carried_in_ > 0 ? carried_in_ / rates_.in : 0; }
+  double busy_out() const { return carried_out_ > 0 ? carried_out_ / rates_.out : 0; }
 
  private:
   LinkRates rates_;

@@ -42,6 +42,7 @@ void serve(traffic::Source& source, StepTimes& times, const Rules& rules, const 
     }
   }
   KVCAST_CHECK(replica.empty());
+  observer.carried(replica.link().busy_in(), replica.link().busy_out());
 }
 
 }  // namespace kvcast::serving

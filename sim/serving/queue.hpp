@@ -67,6 +67,8 @@ class Observer {
   virtual void ran(const Run& /*run*/) {}
   virtual void preempted(const traffic::Request& /*request*/, Picoseconds /*now*/) {}
   virtual bool wants_parts() const { return false; }
+  // At the end: seconds for which the directions of a replica's link to its host carried something.
+  virtual void carried(double /*in*/, double /*out*/) {}
 };
 
 // Receives the requests that leave an engine.

@@ -31,6 +31,7 @@ class Replica {
   Picoseconds now() const { return state_.now; }
   // Requests that were offered and have not left.
   std::int64_t load() const { return state_.in_service; }
+  const Link& link() const { return state_.link; }
   // Returns whether no request has left anything behind.
   bool empty() const { return scheduler_->used() == 0 && state_.running.empty(); }
 

@@ -90,6 +90,7 @@ void Recorder::ended(const Outcome& outcome) {
   prompt_tokens_ += static_cast<double>(request.prompt_tokens);
   output_tokens_ += static_cast<double>(request.output_tokens);
   hit_tokens_ += static_cast<double>(outcome.hit_tokens);
+  loaded_tokens_ += static_cast<double>(outcome.loaded_tokens);
   const TtftParts<Picoseconds> parts = ttft_parts(outcome);
   const double queue = to_seconds(parts.queue);
   const double ttft = seconds_between(request.arrival, outcome.first_token);
@@ -153,6 +154,8 @@ void Recorder::add_moments(const Run& run, Picoseconds end) {
   }
 }
 
+void Recorder::carried(double in, double out) { carried_in_ += in, carried_out_ += out; }
+
 void Recorder::preempted(const traffic::Request&, Picoseconds) { ++preemptions_; }
 
 // Waits of requests by the third of the time in which they arrived.
@@ -188,6 +191,7 @@ Summary Recorder::summary() const {
   s.completed = static_cast<double>(completed_), s.rejected = static_cast<double>(rejected_);
   s.preemptions = static_cast<double>(preemptions_), s.recomputed_tokens = static_cast<double>(recomputed_);
   s.prefix_hit_share = prompt_tokens_ > 0 ? hit_tokens_ / prompt_tokens_ : 0;
+  s.loaded_share = prompt_tokens_ > 0 ? loaded_tokens_ / prompt_tokens_ : 0;
   s.duration_s = completed_ > 0 ? seconds_between(first_, last_) : 0;
   s.state = state();
   s.moments = moments_;
@@ -200,6 +204,8 @@ Summary Recorder::summary() const {
   }
   s.running_max = running_max_, s.waiting_max = waiting_max_, s.kv_used_max = used_max_;
   if (s.duration_s <= 0) return s;
+  if (const double carried = std::max(carried_in_, carried_out_); carried > 0)
+    s.link_share = std::min(1.0, carried / s.duration_s);
   s.requests_per_s = s.completed / s.duration_s;
   s.output_tokens_per_s = output_tokens_ / s.duration_s;
   s.total_tokens_per_s = (prompt_tokens_ + output_tokens_) / s.duration_s;

@@ -56,7 +56,10 @@ struct Summary {
   // Share of all requests, rejected ones included, that keep the SLO, and rates of these and of their tokens.
   std::optional<double> slo_share, goodput_per_s, good_tokens_per_s;
   double completed = 0, rejected = 0, preemptions = 0, recomputed_tokens = 0;
-  double prefix_hit_share = 0;                                                  // of prompt tokens
+  double loaded_share = 0;  // of prompt tokens, found behind the GPU
+  std::optional<double>
+      link_share;               // of the duration, the busier direction of the link to the host, if it is simulated
+  double prefix_hit_share = 0;  // of prompt tokens
   double running_mean = 0, running_max = 0, waiting_mean = 0, waiting_max = 0;  // over time
   double kv_used_mean = 0, kv_used_max = 0;                                     // shares of the pool
   double busy_share = 0;                                                        // of the duration in passes
@@ -78,6 +81,7 @@ class Recorder final : public Observer {
   void ended(const Outcome& outcome) override;
   void ran(const Run& run) override;
   void preempted(const traffic::Request& request, Picoseconds now) override;
+  void carried(double in, double out) override;
   Summary summary() const;
 
  private:
@@ -90,7 +94,8 @@ class Recorder final : public Observer {
   std::map<int, TtftParts<double>> ttft_parts_;  // seconds of all requests, by the bucket of their TTFT
   std::int64_t completed_ = 0, rejected_ = 0, preemptions_ = 0, recomputed_ = 0, within_ = 0;
   double good_tokens_ = 0;
-  double prompt_tokens_ = 0, output_tokens_ = 0, hit_tokens_ = 0, service_ = 0;
+  double prompt_tokens_ = 0, output_tokens_ = 0, hit_tokens_ = 0, loaded_tokens_ = 0, service_ = 0;
+  double carried_in_ = 0, carried_out_ = 0;
   Picoseconds first_ = traffic::kNever, last_ = 0, last_arrival_ = 0;
   double running_ = 0, waiting_ = 0, used_ = 0, busy_ = 0;  // integrals over time, seconds
   double running_max_ = 0, waiting_max_ = 0, used_max_ = 0;

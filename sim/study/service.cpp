@@ -144,7 +144,22 @@ class ServiceRuns {
     rules_.host_bytes = memory_.host_bytes;
   }
 
+  // Blocks as the caches behind the GPU hold them, and what decoding leaves of the link.
+  void set_caches(const Reference& reference) {
+    const bool copies = memory_.copied_bytes > 0 && rules_.reuse == serving::Reuse::kRadix && rules_.prefix_caching;
+    if (copies && rules_.tiers.empty()) rules_.tiers = {{memory_.host_bytes}};
+    if (rules_.tiers.empty()) return;
+    rules_.host_copies = copies;
+    rules_.link_bytes = memory_.block_bytes;
+    const double ranks =
+        run_.model.latent && run_.scheduler.shared_copies.value_or(false) ? 1 : run_.deployment.tensor_parallel;
+    rules_.stored_bytes = copies ? memory_.copied_bytes : memory_.block_bytes * ranks;
+    const result::Result one = reference(1);
+    if (one.has_times()) rules_.recalled_bytes = one.experiment.traffic.h2d;
+  }
+
   result::Result run(const Reference& reference) {
+    set_caches(reference);
     const serving::Summary as_is = serve({memory_.blocks, run_.traffic->seed}, true);
     result::Result result = reference(std::max(1, static_cast<int>(std::lround(as_is.running_mean))));
     if (!result.has_times()) result = reference(1);  // a batch needs more memory than an engine's pool of blocks
@@ -159,7 +174,7 @@ class ServiceRuns {
     service.kv_capacity_tokens = static_cast<double>(memory_.blocks) * memory_.tokens_of_block;
     service.summary = as_is;
     service.served = as_is.completed > 0;
-    service.link_busy_share = link_share(result);
+    service.link_busy_share = as_is.link_share.value_or(link_share(result));
     if (input_.intervals) add_intervals(result, decodes, chunks);
     return result;
   }

@@ -39,6 +39,8 @@ struct ServiceMemory {
   std::int64_t blocks = 0, low = 0, high = 0;
   double tokens_of_block = 16;  // tokens of the uncompressed cache that a block holds
   double host_bytes = 0;        // pinned memory for requests
+  double block_bytes = 0;       // of a block of the pool, of one GPU
+  double copied_bytes = 0;      // of as many tokens in the policy's own copies in host memory; 0: it has none
   std::shared_ptr<const serving::Footprint> footprint;
 };
 ServiceMemory service_memory(const config::Run& run, const policy::Policy& policy, const serving::Rules& rules,

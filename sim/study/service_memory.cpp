@@ -152,6 +152,9 @@ ServiceMemory service_memory(const config::Run& run, const policy::Policy& polic
   };
   memory.blocks = count(bytes.middle), memory.low = count(bytes.low), memory.high = count(bytes.high);
   memory.tokens_of_block = pool_block / token;
+  memory.block_bytes = pool_block;
+  memory.copied_bytes =
+      mean.dram.read / static_cast<double>(run.workload.prompt_tokens) * static_cast<double>(rules.block);
   const hardware::CostModel costs(run.hardware, run.framework, {}, run.deployment.gpus());
   memory.host_bytes = costs.capacity(graph::Pool::kDram) - mean.dram.shared;
   if (each && mean.dram.read <= 0) {

@@ -26,9 +26,9 @@ serving::Rules service_rules(const config::Run& run) {
   set(rules.block, s.block), set(rules.prefix_caching, s.prefix_caching), set(rules.in_flight, s.in_flight);
   set(rules.full_prompt_gate, s.full_prompt_gate);
   set(rules.long_prefill_token_threshold, s.long_prefill_token_threshold), set(rules.watermark, s.watermark);
-  rules.prompts = policy::find_policy(run.policy).prefill;
-  set(rules.prompts, s.prefill);
-  set(rules.reuse, s.reuse);
+  const policy::Descriptor& policy = policy::find_policy(run.policy);
+  rules.prompts = policy.prefill, rules.reuse = policy.reuse().reuse;
+  set(rules.prompts, s.prefill), set(rules.reuse, s.reuse);
   rules.write_back = s.cache_writes == Scheduler::WriteTo::kBack;
   if (s.host_cache.value_or(0) > 0) rules.tiers.push_back({*s.host_cache});
   if (s.storage_cache.value_or(0) > 0)
