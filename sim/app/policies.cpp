@@ -36,6 +36,8 @@ void print_one(const policy::Descriptor& d) {
   fmt::print("{} ({})\n{}\n", d.name, policy::name(d.category), d.sentence);
   if (!d.paper.empty()) fmt::print("Source: {}\n", d.paper);
   if (!d.budget_convention.empty()) fmt::print("budget counts: {}\n", d.budget_text());
+  const policy::ReuseClass reuse = d.reuse();
+  fmt::print("Reuse by later prompts: {} ({})\n", config::reuse_name(reuse.reuse), reuse.reason);
   if (!d.parameters.empty()) fmt::print("\nParameters\n");
   for (const policy::Parameter& p : d.parameters) {
     fmt::print("  {:<20} {:<12} {}{}\n", p.key, value_text(p.fallback), p.unit.empty() ? "" : "[" + p.unit + "] ",

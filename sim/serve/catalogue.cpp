@@ -130,7 +130,9 @@ json to_json(const policy::Descriptor& d) {
     if (p.names.empty() && !std::holds_alternative<bool>(p.fallback)) entry["range"] = {p.low, p.high};
     parameters.push_back(entry);
   }
-  return {{"name", d.name},
+  const policy::ReuseClass reuse = d.reuse();
+  return {{"reuse", {{"class", config::reuse_name(reuse.reuse)}, {"reason", reuse.reason}}},
+          {"name", d.name},
           {"sentence", d.sentence},
           {"category", policy::name(d.category)},
           {"paper", d.paper},
