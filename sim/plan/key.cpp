@@ -41,6 +41,15 @@ double rate_of(const config::Run& r) {
   return r.traffic && r.traffic->arrivals == config::Traffic::Arrivals::kRate ? r.traffic->rate : std::nan("");
 }
 
+double shared_of(const config::Run& r) {
+  const std::int64_t tokens = r.traffic ? r.traffic->shared_prefix.tokens : 0;
+  return tokens > 0 ? static_cast<double>(tokens) : std::nan("");
+}
+template <auto Member>
+double turns_of(const config::Run& r) {
+  return r.traffic && r.traffic->sessions ? static_cast<double>((*r.traffic->sessions).*Member) : std::nan("");
+}
+
 constexpr double kMostTokens = config::kMaxTokens;
 constexpr double kMostRate = 1e6;  // requests a second
 template <auto Member>
@@ -62,6 +71,9 @@ const RunKey kRunKeys[] = {
      kMostTokens, true, true},
     {"traffic.output_tokens", [](const config::Run& r) { return fixed_length(r.traffic->output_tokens); }, 1,
      kMostTokens, true, true},
+    {"traffic.shared_prefix.tokens", shared_of, 1, kMostTokens, true, true},
+    {"traffic.sessions.turns", turns_of<&config::Sessions::turns>, 1, 1e6, true, true},
+    {"traffic.sessions.turn_tokens", turns_of<&config::Sessions::turn_tokens>, 1, kMostTokens, true, true},
     {"scheduler.max_num_seqs", [](const config::Run& r) { return or_nan(r.scheduler.max_num_seqs); }, 1, 1e6, true,
      true},
     {"scheduler.max_num_batched_tokens",

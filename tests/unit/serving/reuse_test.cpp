@@ -190,3 +190,75 @@ TEST_CASE("the copies that a policy has in the host serve prefixes") {
   rules.reuse = Reuse::kNone;
   CHECK(serve_listed(rules, requests, footprint).of(1).first_token == 50'000 + 1440);
 }
+
+namespace {
+
+// Prompts that walk down a tree of content, as conversations and system prompts do.
+std::vector<traffic::Request> tree_walks(int count, std::uint64_t seed) {
+  Draws draw(seed);
+  std::vector<traffic::Request> requests;
+  for (int i = 0; i < count; ++i) {
+    traffic::Request one = request(i * 1'000'000, 0, 1);
+    std::uint64_t key = 0;
+    do {
+      key = key * 3 + static_cast<std::uint64_t>(draw.between(1, 3));
+      one.content.push_back({key, 4});
+    } while (draw.chance(0.85) && one.content.size() < 12);
+    one.prompt_tokens = 4 * std::ssize(one.content) + draw.between(1, 3);  // and a part that nobody shares
+    requests.push_back(std::move(one));
+  }
+  return requests;
+}
+
+// Blocks that are found in a list of all blocks, the one that was given back first in front: a request takes what it
+// finds and then the first ones, and gives back its last block first.
+std::int64_t naive_hits(const std::vector<traffic::Request>& requests, std::size_t blocks) {
+  std::vector<std::uint64_t> list(blocks, 0);  // 0: no content
+  std::int64_t hits = 0;
+  for (const traffic::Request& one : requests) {
+    std::vector<std::uint64_t> held;
+    for (const traffic::Segment& segment : one.content) {  // the key of a node tells the way to it
+      const auto at = std::ranges::find(list, segment.key);
+      if (at == list.end()) break;
+      held.push_back(*at);
+      list.erase(at);
+    }
+    hits += std::ssize(held);
+    for (std::size_t i = held.size(); i <= one.content.size(); ++i) {
+      held.push_back(i < one.content.size() ? one.content[i].key : 0);
+      list.erase(list.begin());
+    }
+    list.insert(list.end(), held.rbegin(), held.rend());
+  }
+  return hits;
+}
+
+std::int64_t hit_blocks(const Recorder& seen) {
+  std::int64_t tokens = 0;
+  for (const Outcome& outcome : seen.outcomes) tokens += outcome.hit_tokens;
+  return tokens / 4;
+}
+
+}  // namespace
+
+TEST_CASE("hits fall with memory as a naive list of blocks says") {
+  const std::vector<traffic::Request> requests = tree_walks(2000, 5);
+  std::set<std::uint64_t> different;
+  std::int64_t all = 0;
+  for (const traffic::Request& one : requests) {
+    for (const traffic::Segment& segment : one.content) different.insert(segment.key), ++all;
+  }
+  const std::int64_t ideal = all - std::ssize(different);  // all but the first time
+  const auto full = std::make_shared<FullCache>(4);
+  std::int64_t before = 0;
+  for (const std::int64_t blocks : {20, 60, 200, 1000, 20'000}) {
+    const std::int64_t hits = hit_blocks(serve_listed(small(Engine::kVllmV1, blocks), requests, full));
+    CHECK(hits == naive_hits(requests, static_cast<std::size_t>(blocks)));
+    CHECK(hits > before);
+    before = hits;
+  }
+  CHECK(before == ideal);
+  // A host cache without end finds what a pool without end does.
+  const Rules rules = with_host(small(Engine::kVllmV1, 60), 1e9);
+  CHECK(hit_blocks(serve_listed(rules, requests, full)) == ideal);
+}
