@@ -62,6 +62,7 @@ class Logging final : public serving::Observer {
     recorder_.preempted(request, now);
     if (observer_ != nullptr) observer_->preempted(request, now);
   }
+  void carried(double in, double out) override { recorder_.carried(in, out); }
   bool wants_parts() const override { return observer_ != nullptr && observer_->wants_parts(); }
 
  private:
@@ -249,8 +250,11 @@ class ServiceRuns {
     const std::int64_t outputs = l.most_outputs;
     const std::int64_t longest = std::max<std::int64_t>(l.longest, 256);
     const bool cut = rules_.prompts == serving::Prompts::kChunked;
+    std::int64_t shortest = l.shortest;
+    if (rules_.reuse == serving::Reuse::kChain && rules_.prefix_caching)  // a continuation begins with what was kept
+      shortest = std::min(shortest, rules_.block * memory_.footprint->decoding(l.longest, l.longest));
     // A preempted request is read again with the tokens that it has generated.
-    return {l.shortest, std::max(l.shortest, std::min(run_.model.max_context, l.longest + outputs)), outputs,
+    return {shortest, std::max(l.shortest, std::min(run_.model.max_context, l.longest + outputs)), outputs,
             cut ? std::min(rules_.max_num_batched_tokens, longest) : longest};
   }
 

@@ -1,0 +1,107 @@
+// What requests of a service find of earlier ones, by policy and by the caches behind the GPU.
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+
+#include "policies/all.hpp"
+#include "result/metric.hpp"
+#include "study/service.hpp"
+#include "study/study.hpp"
+
+namespace kvcast::study {
+namespace {
+
+// Two sessions of three turns, far apart in time: every prompt repeats what was said.
+const std::string kSessions =
+    "model: llama-3.2-1b\nhardware: l40s\nframework: vllm\ntrace: {recipe: needle, layers: 1, steps: 4}\n"
+    "traffic: {rate: 0.01, process: constant, requests: 6, prompt_tokens: 8192, output_tokens: 17, "
+    "sessions: {turns: 3, turn_tokens: 1000, think_time: 1 s}}\n";
+
+result::Result served(const std::string& policy, const std::string& scheduler = "{}") {
+  const std::string text = kSessions + "policy: " + policy + "\nscheduler: " + scheduler + "\n";
+  return run_all({{config::parse_yaml(text, "test"), {}, {}}}, {}).front();
+}
+
+double of(const result::Result& r, const char* path) { return result::value(r, *result::find_metric(path)).value(); }
+
+}  // namespace
+
+TEST_CASE("a policy's class of reuse says what its later turns find") {
+  // Prompts of 8192, 9209 and 10226 tokens. Of the first, 8192 + 16 tokens have been computed when it ends: 513 blocks.
+  // The last of them is full when its last token is still in flight, and vLLM never enters it.
+  const double all = 2 * (8192.0 + 9209 + 10226);
+  const double blocks = 2 * (513.0 * 16 + (9209 + 16) / 16 * 16);
+  const double entered = 2 * (8192.0 + (9209 + 16) / 16 * 16);
+  const double kept = 2 * (8192.0 + 16 + 9209 + 16);
+  for (const char* policy : {"full", "{name: quest, budget: 1024}"})
+    CHECK(of(served(policy), "serving.prefix_hit_share") == Approx(entered / all));
+  CHECK(of(served("{name: snapkv, budget: 1024}"), "serving.prefix_hit_share") == Approx(kept / all));
+  CHECK(of(served("{name: snapkv, budget: 1024}", "{reuse: none}"), "serving.prefix_hit_share") == 0);
+  CHECK(of(served("{name: rocketkv, budget: 1024}"), "serving.prefix_hit_share") == 0);
+  // FreeKV's copies in host memory are loaded for the prompt that comes next.
+  const result::Result offloads = served("{name: freekv, budget: 1024}");
+  CHECK(of(offloads, "serving.prefix_hit_share") == Approx(blocks / all));
+  CHECK(of(offloads, "serving.loaded_share") == Approx(blocks / all));
+}
+
+TEST_CASE("turns that find what was kept have their first token sooner") {
+  const std::string snapkv = "{name: snapkv, budget: 1024}";
+  const double alone = of(served(snapkv, "{reuse: none}"), "serving.ttft_s.p50");
+  const double kept = of(served(snapkv), "serving.ttft_s.p50");
+  // 1000 of some 9000 tokens are read, with attention to 2000 instead of 9000.
+  CHECK(kept < 0.3 * alone);
+  CHECK(kept > 0.05 * alone);
+}
+
+TEST_CASE("host memory holds what the GPU has no room for") {
+  // 700 blocks of 16 tokens: one session, but not both.
+  const std::string small = "memory_utilization: 0.0935";
+  const auto interleaved = [&](const std::string& more) {
+    std::string text = kSessions;
+    const std::string arrivals = "rate: 0.01, process: constant";
+    text.replace(text.find(arrivals), arrivals.size(), "rate: all");
+    text += "policy: full\nscheduler: {" + small + more + ", max_num_seqs: 1}\n";
+    return run_all({{config::parse_yaml(text, "test"), {}, {}}}, {}).front();
+  };
+  const result::Result none = interleaved(""), host = interleaved(", host_cache: 10 GB");
+  INFO(of(none, "serving.kv_capacity_tokens"));
+  CHECK(of(none, "serving.kv_capacity_tokens") > 10'243);
+  CHECK(of(none, "serving.kv_capacity_tokens") < 2 * 8192);
+  CHECK(of(host, "serving.prefix_hit_share") > of(none, "serving.prefix_hit_share") + 0.2);
+  CHECK(of(host, "serving.loaded_share") > 0.2);
+  CHECK(of(host, "serving.duration_s") < of(none, "serving.duration_s"));
+  CHECK(of(host, "serving.link_busy_share") > 0);
+  CHECK(of(none, "serving.loaded_share") == 0);
+}
+
+TEST_CASE("every policy states what can be used again, and why") {
+  for (const policy::Descriptor& d : policy::all_policies()) {
+    INFO(d.name);
+    CHECK_FALSE(d.reuse().reason.empty());
+    if (d.uncompressed()) CHECK(d.reuse().reuse == config::Scheduler::Reuse::kRadix);
+    if (d.category == policy::Category::kDrop) CHECK(d.reuse().reuse == config::Scheduler::Reuse::kChain);
+  }
+}
+
+TEST_CASE("caches behind the GPU need the one before them and their rates") {
+  const auto refusal = [](const std::string& scheduler) {
+    try {
+      config::read_run(config::parse_yaml(kSessions + "policy: full\nscheduler: " + scheduler + "\n", "test"));
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  using Catch::Matchers::Contains;
+  CHECK(refusal("{host_cache: 10 GB, storage_cache: 1 TB, storage_read: 6 GB/s, storage_write: 3 GB/s}") == "none");
+  CHECK_THAT(refusal("{storage_cache: 1 TB, storage_read: 6 GB/s, storage_write: 3 GB/s}"),
+             Contains("behind host_cache"));
+  CHECK_THAT(refusal("{host_cache: 10 GB, storage_cache: 1 TB}"), Contains("storage_read"));
+  CHECK_THAT(refusal("{host_cache: 10 GB, remote_cache: 1 TB}"), Contains("remote_rate"));
+  CHECK_THAT(refusal("{host_cache: 10 GB, storage_read: 6 GB/s}"), Contains("storage_cache, which is 0"));
+  CHECK_THAT(refusal("{cache_writes: back}"), Contains("host_cache, which is 0"));
+  CHECK_THAT(refusal("{host_cache: 10 GB, shared_copies: true}"), Contains("latent"));
+  CHECK_THAT(refusal("{reuse: some}"), Contains("radix, chain"));
+}
+
+}  // namespace kvcast::study
