@@ -46,6 +46,9 @@ struct ServiceMemory {
 ServiceMemory service_memory(const config::Run& run, const policy::Policy& policy, const serving::Rules& rules,
                              double attended);
 
+// Tokens that the memory of a prompt counts as once it has been read: the least with which a continuation begins.
+std::int64_t kept_tokens(const config::Run& run, const policy::Policy& policy, std::int64_t prompt, double attended);
+
 // The rules of a run's engine, without the size of its pool.
 serving::Rules service_rules(const config::Run& run);
 // The share of a GPU's memory that the run's engine takes, as the engine defines it.

@@ -132,6 +132,14 @@ std::optional<double> bytes_of_every_token(const policy::Policy& policy, const c
 
 double memory_utilization(const config::Run& run, const serving::Rules& rules) { return share_of(run, rules.engine); }
 
+std::int64_t kept_tokens(const config::Run& run, const policy::Policy& policy, std::int64_t prompt, double attended) {
+  const config::Model rank = config::rank_model(run.deployment, run.model);
+  config::Model layers = rank;
+  layers.layers = rank.full_layers();
+  const double bytes = policy::request_memory(policy, layers, {prompt, run.workload.decode_tokens}, attended).hbm.read;
+  return std::max<std::int64_t>(1, std::llround(bytes / layers.kv_bytes_per_token()));
+}
+
 ServiceMemory service_memory(const config::Run& run, const policy::Policy& policy, const serving::Rules& rules,
                              double attended) {
   const config::Model rank = config::rank_model(run.deployment, run.model);
