@@ -252,7 +252,8 @@ class ServiceRuns {
     const bool cut = rules_.prompts == serving::Prompts::kChunked;
     std::int64_t shortest = l.shortest;
     if (rules_.reuse == serving::Reuse::kChain && rules_.prefix_caching)
-      shortest = std::min(shortest, kept_tokens(run_, *input_.passes.policy, l.longest, input_.attended));
+      shortest =
+          std::min(shortest, kept_tokens(run_, *input_.passes.replays.front().policy, l.longest, input_.attended));
     // A preempted request is read again with the tokens that it has generated.
     return {shortest, std::max(l.shortest, std::min(run_.model.max_context, l.longest + outputs)), outputs,
             cut ? std::min(rules_.max_num_batched_tokens, longest) : longest};
