@@ -231,7 +231,9 @@ Sglang::Added Sglang::add(Budget& budget) {
   Entry& entry = *state_.waiting.front();
   RadixTree::Match hit;
   if (entry.cached) hit = tree_.match(pieces(entry.request, (entry.target() - 1) / page_ * page_));
-  const State::Found found = state_.find(entry, hit.tokens);
+  State::Found found = state_.find(entry);
+  if (entry.cached) found.tokens = hit.tokens;
+  state_.find_behind(entry, hit.tokens, found);
   const std::int64_t target = entry.target() - found.gone;
   // All outputs are reserved for it again after a retraction, which nothing but an empty engine could satisfy for ever.
   const bool first = added_.empty() && state_.running.empty();

@@ -119,8 +119,10 @@ class State {
     std::optional<Chains::Key> kept;         // of what an earlier request's policy has kept
     double all_bytes() const { return std::accumulate(bytes.begin(), bytes.end(), 0.0); }
   };
-  // `there`: tokens that the scheduler's own cache has.
-  Found find(Entry& entry, std::int64_t there = 0);
+  // In the pool, or where a chain lies.
+  Found find(Entry& entry);
+  // The same, and what the caches behind it have further. `there`: tokens that a scheduler's own cache has.
+  void find_behind(Entry& entry, std::int64_t there, Found& found);
   // What was found is used: before the request starts, or is loaded.
   void use(Entry& entry, const Found& found);
   // Takes the head of the queue out, and the blocks of what was found, into which it is loaded.
@@ -165,6 +167,8 @@ class State {
   void name_blocks(Entry& entry, std::int64_t further);
   void store(Entry& entry, std::int64_t tokens);
   void find_kept(Entry& entry, Found& found);
+  bool continues(Entry& entry, std::int64_t blocks, Found& found);
+  void keep_chain(Entry& entry, std::int64_t tokens);
   void take_loaded();
   void prefetch(Entry& entry);
   void touch(Entry& entry, std::int64_t tokens);
@@ -180,6 +184,7 @@ class State {
   std::int64_t piece_;  // tokens of a block of the caches behind the GPU
   Chains chains_;
   std::vector<Load> loading_;
+  std::vector<std::int64_t> ends_;  // in blocks, of a prompt's parts
   std::int64_t admitted_ = 0;
 };
 

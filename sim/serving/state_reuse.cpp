@@ -12,7 +12,7 @@ void State::idle_until(Picoseconds time) {
   now = time;
 }
 
-State::Found State::find(Entry& entry, std::int64_t there) {
+State::Found State::find(Entry& entry) {
   Found found;
   if (entry.loaded > 0) {
     found.tokens = entry.loaded;
@@ -22,13 +22,16 @@ State::Found State::find(Entry& entry, std::int64_t there) {
     find_kept(entry, found);
     return found;
   }
-  const std::int64_t most = entry.target() - 1;  // at least one is computed
-  if (entry.cached && pool.cached()) {
-    found.hit = pool.find(entry.chain, entry.request, rules.block, most / rules.block);
-    there = found.hit.blocks * rules.block;
-  }
-  found.tokens = there;
-  if (!tiers.any() || (!entry.cached && !entry.offloaded)) return found;
+  if (!entry.cached || !pool.cached()) return found;
+  // At least one token is computed.
+  found.hit = pool.find(entry.chain, entry.request, rules.block, (entry.target() - 1) / rules.block);
+  found.tokens = found.hit.blocks * rules.block;
+  return found;
+}
+
+void State::find_behind(Entry& entry, std::int64_t there, Found& found) {
+  if (entry.loaded > 0 || !tiers.any() || (!entry.cached && !entry.offloaded)) return;
+  const std::int64_t most = entry.target() - 1;
   for (std::int64_t i = there / piece_; (i + 1) * piece_ <= most; ++i) {
     const int level = tiers.find(entry.chain.at(i, entry.request, piece_), now);
     if (level == Tiers::kNone || (rules.engine == Engine::kSglang && level > 0)) break;
@@ -36,28 +39,39 @@ State::Found State::find(Entry& entry, std::int64_t there) {
     found.bytes[static_cast<std::size_t>(level)] += rules.stored_bytes * blocks_of_piece();
   }
   found.loads = found.tokens - there;
-  return found;
 }
 
 // The longest sequence of which something is kept, and that the request continues.
 void State::find_kept(Entry& entry, Found& found) {
   if (chains_.empty() && !tiers.any()) return;
-  const std::int64_t most = entry.target() - 1;
-  for (std::int64_t i = most / rules.block; i >= 1; --i) {
-    const Chains::Key key = entry.chain.at(i - 1, entry.request, rules.block);
-    const Kept* const in_pool = chains_.find(key);
-    Kept kept;
-    const int level = in_pool == nullptr ? tiers.find(key, now, &kept) : Tiers::kNone;
-    if (in_pool != nullptr) kept = *in_pool;
-    if ((in_pool == nullptr && level == Tiers::kNone) || kept.tokens > most) continue;
-    found.tokens = std::min(kept.held, kept.tokens);
-    found.gone = kept.tokens - found.tokens;
-    found.kept = key;
-    if (level == Tiers::kNone) return;
-    found.loads = found.tokens;
-    found.bytes[static_cast<std::size_t>(level)] = static_cast<double>(kept.blocks) * rules.stored_bytes;
-    return;
+  // A sequence ended before a part of the prompt begins, or one token before.
+  std::int64_t end = 0;
+  ends_.clear();
+  for (const traffic::Segment& segment : entry.request.content) {
+    end += segment.tokens;
+    for (const std::int64_t tokens : {end - 1, end}) {
+      const std::int64_t blocks = std::min(tokens, entry.target() - 1) / rules.block;
+      if (blocks > 0 && (ends_.empty() || ends_.back() < blocks)) ends_.push_back(blocks);
+    }
   }
+  while (!ends_.empty() && !continues(entry, ends_.back(), found)) ends_.pop_back();
+}
+
+// Returns whether something is kept of the sequence that has these leading blocks.
+bool State::continues(Entry& entry, std::int64_t blocks, Found& found) {
+  const Chains::Key key = entry.chain.at(blocks - 1, entry.request, rules.block);
+  const Kept* const in_pool = chains_.find(key);
+  Kept kept;
+  const int level = in_pool == nullptr ? tiers.find(key, now, &kept) : Tiers::kNone;
+  if (in_pool != nullptr) kept = *in_pool;
+  if ((in_pool == nullptr && level == Tiers::kNone) || kept.tokens >= entry.target()) return false;
+  found.tokens = std::min(kept.held, kept.tokens);
+  found.gone = kept.tokens - found.tokens;
+  found.kept = key;
+  if (level == Tiers::kNone) return true;
+  found.loads = found.tokens;
+  found.bytes[static_cast<std::size_t>(level)] = static_cast<double>(kept.blocks) * rules.stored_bytes;
+  return true;
 }
 
 void State::use(Entry& entry, const Found& found) {
@@ -139,8 +153,19 @@ void State::keep(Entry& entry) {
     store(entry, tokens);
   }
   if (tiers.any() && (entry.cached || entry.offloaded)) touch(entry, tokens);
-  if (!entry.chained) return;
-  const std::int64_t all = tokens + entry.gone;
+  if (entry.chained) keep_chain(entry, tokens);
+}
+
+// What is kept of a sequence whose answer no later prompt can name serves those that begin with its prompt: up to its
+// last part, which may go on in them.
+void State::keep_chain(Entry& entry, std::int64_t tokens) {
+  std::int64_t all = tokens + entry.gone;
+  if (entry.request.answer_key == 0) {
+    all = 0;
+    for (std::size_t i = 0; i + 1 < entry.request.content.size(); ++i) all += entry.request.content[i].tokens;
+    if (all <= entry.gone) return;
+    tokens = std::min(tokens, all - entry.gone);
+  }
   if (all < rules.block) return;
   const std::int64_t blocks = State::need(entry, tokens);
   const Kept kept{all, std::min(tokens, blocks * rules.block), blocks};

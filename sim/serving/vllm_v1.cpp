@@ -69,17 +69,24 @@ class VllmV1 final : public Scheduler {
     budget_ -= tokens;
   }
 
+  // Returns whether there is memory to admit, or load, a request that waits.
+  bool fits(const Entry& entry, const State::Found& found) const {
+    const std::int64_t target = entry.target() - found.gone, cut = found.tokens + chunk(target - found.tokens);
+    const std::int64_t first = rules_.full_prompt_gate || found.loads > 0 ? target : cut;
+    std::int64_t lacking = entry.footprint->reading(first) - entry.held.count - found.hit.blocks + found.hit.unused;
+    if (found.loads > 0) lacking += state_.promised();
+    return lacking + (state_.running.empty() ? 0 : watermark()) <= pool_.free() && state_.host_fits(entry);
+  }
+
   void admit(Pass& pass) {
     while (Entry* entry = head()) {
       if (static_cast<std::int64_t>(state_.running.size()) >= rules_.max_num_seqs || budget_ <= 0) return;
-      const State::Found found = state_.find(*entry);
-      const std::int64_t target = entry->target() - found.gone, tokens = chunk(target - found.tokens);
-      if (whole() && tokens > budget_ && !pass.reads.empty()) return;
-      const std::int64_t first = rules_.full_prompt_gate || found.loads > 0 ? target : found.tokens + tokens;
-      std::int64_t lacking = entry->footprint->reading(first) - entry->held.count - found.hit.blocks + found.hit.unused;
-      if (found.loads > 0) lacking += state_.promised();
-      if (lacking + (state_.running.empty() ? 0 : watermark()) > pool_.free() || !state_.host_fits(*entry)) return;
-      if (found.loads > 0) {  // others pass while it is
+      State::Found found = state_.find(*entry);
+      if (rules_.full_prompt_gate && !fits(*entry, found)) return;  // whatever lies behind
+      state_.find_behind(*entry, found.tokens, found);
+      const std::int64_t tokens = chunk(entry->target() - found.gone - found.tokens);
+      if ((whole() && tokens > budget_ && !pass.reads.empty()) || !fits(*entry, found)) return;
+      if (found.loads > 0) {  // others pass while it is loaded
         state_.load_head(found);
         continue;
       }
