@@ -47,8 +47,8 @@ Rules with_host(Rules rules, double blocks) {
 // A, then two prompts that go on after its answer.
 std::vector<traffic::Request> continued_twice() {
   const std::vector<traffic::Segment> turn{{1, 20}, {9, 5}, {2, 7}};
-  return {with(request(0, 20, 5), {{1, 20}}, 9), with(request(10'000, 32, 2), turn),
-          with(request(20'000, 32, 2), turn)};
+  return {with(request(0, 20, 5), {{1, 20}}, 9), with(request(10'000, 32, 2), turn, 10),
+          with(request(20'000, 32, 2), turn, 10)};
 }
 
 }  // namespace
@@ -70,6 +70,21 @@ TEST_CASE("what a policy keeps serves one continuation") {
   CHECK(serve_listed(rules, continued_twice(), footprint).of(1).first_token == 11'320);
   rules.reuse = Reuse::kRadix;  // nothing is kept whole
   CHECK(serve_listed(rules, continued_twice(), footprint).of(1).first_token == 11'320);
+}
+
+TEST_CASE("where answers have no name, a prompt goes on after the last part of an earlier one") {
+  // As in traces that name the content of prompts alone.
+  const auto footprint = std::make_shared<Evicting>(4, 8, 1, 0.0);
+  Rules rules = small(Engine::kVllmV1, 100);
+  rules.reuse = Reuse::kChain;
+  const Recorder seen =
+      serve_listed(rules,
+                   {with(request(0, 22, 5), {{1, 16}, {2, 6}}), with(request(10'000, 32, 2), {{1, 16}, {3, 16}}),
+                    with(request(20'000, 32, 2), {{4, 16}, {3, 16}})},
+                   footprint);
+  CHECK(seen.of(1).hit_tokens == 16);
+  CHECK(seen.of(1).first_token == 10'000 + 1000 + 10 * 16);
+  CHECK(seen.of(2).hit_tokens == 0);
 }
 
 TEST_CASE("the decodes of a continuation count what was kept") {
