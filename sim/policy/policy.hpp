@@ -170,7 +170,7 @@ enum class Category {
 // "none", "drop", "retrieval (GPU)", ...
 const char* name(Category category);
 
-// What later prompts find of a sequence that a policy has served, and why.
+// The part of a sequence that later prompts can use again under a policy, and the reason.
 struct ReuseClass {
   config::Scheduler::Reuse reuse = config::Scheduler::Reuse::kNone;
   std::string reason;

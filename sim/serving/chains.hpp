@@ -1,4 +1,4 @@
-// What policies that evict have kept of sequences that ended, each for one continuation.
+// Tokens that policies which evict have kept of sequences that ended, each for one continuation.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace kvcast::serving {
 
-// What was kept of a sequence: it serves a prompt that begins with all of the sequence's tokens.
+// The kept part of a sequence. It serves a prompt that begins with all of the sequence's tokens.
 struct Kept {
   std::int64_t tokens = 0;  // of the sequence
   std::int64_t held = 0;    // tokens that the kept keys and values count as

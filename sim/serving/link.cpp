@@ -16,7 +16,7 @@ void Link::pass(Picoseconds time, double recalled) {
   const double in = std::min(sent_in_ - done_in_, room);
   const double left = std::max(0.0, std::min(seconds * rates_.out, seconds * rates_.both - recalled - in));
   const double out = std::min(sent_out_ - done_out_, left);
-  // What is left after rounding is done.
+  // Rounding leaves nothing behind.
   done_in_ = in < room ? sent_in_ : done_in_ + in;
   done_out_ = out < left ? sent_out_ : done_out_ + out;
   carried_in_ += in + std::min(recalled, seconds * rates_.in);

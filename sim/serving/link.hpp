@@ -27,7 +27,7 @@ class Link {
   bool is_out(double position) const { return done_out_ >= position - 1; }
   // Time until the position is in, if nothing else uses the link.
   Picoseconds until_in(double position) const;
-  // The same for bytes that join the queue now, beside a recall.
+  // Likewise until bytes are in that join the queue now, next to a recall.
   Picoseconds time_in(double bytes, double recalled) const;
 
   // Seconds that each direction has carried something.

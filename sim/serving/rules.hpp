@@ -16,8 +16,8 @@ using Engine = config::Scheduler::Kind;
 // beyond the budget; alone in a pass while the other sequences wait.
 using Prompts = config::Scheduler::Prefill;
 
-// What a policy keeps of a sequence decides what can be used again: every prefix of it; what was kept, by a prompt that
-// goes on after the sequence; nothing.
+// A policy decides by what it keeps of a sequence what can be used again: every prefix of it; what was kept, by a
+// prompt that goes on after the sequence; nothing.
 using Reuse = config::Scheduler::Reuse;
 
 // SGLang's own rules. A page is Rules::block, the chunk is Rules::max_num_batched_tokens (chunked_prefill_size).

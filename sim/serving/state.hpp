@@ -109,7 +109,7 @@ class State {
   // Takes the blocks that a request lacks for `tokens`; false, and nothing taken, if the pool does not have them.
   bool grow(Entry& entry, std::int64_t tokens);
 
-  // What there is of a request that waits.
+  // Content that is there for a request that waits.
   struct Found {
     Blocks::Hit hit;                         // in blocks of the pool
     std::int64_t tokens = 0;                 // that need not be computed
@@ -123,7 +123,7 @@ class State {
   Found find(Entry& entry);
   // The same, and what the caches behind it have further. `there`: tokens that a scheduler's own cache has.
   void find_behind(Entry& entry, std::int64_t there, Found& found);
-  // What was found is used: before the request starts, or is loaded.
+  // Takes the content that was found: before the request starts, or is loaded.
   void use(Entry& entry, const Found& found);
   // Takes the head of the queue out, and the blocks of what was found, into which it is loaded.
   void load_head(const Found& found);

@@ -1,4 +1,4 @@
-// What requests find of earlier ones, and what they leave: in the pool, behind it, and on the way between the two.
+// Requests find content of earlier ones and leave their own: in the pool, behind it, and on the way between the two.
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -156,7 +156,7 @@ void State::keep(Entry& entry) {
   if (entry.chained) keep_chain(entry, tokens);
 }
 
-// What is kept of a sequence whose answer no later prompt can name serves those that begin with its prompt: up to its
+// Kept tokens of a sequence whose answer no later prompt can name serve those that begin with its prompt: up to its
 // last part, which may go on in them.
 void State::keep_chain(Entry& entry, std::int64_t tokens) {
   std::int64_t all = tokens + entry.gone;

@@ -1,4 +1,4 @@
-// What later requests find: what a policy has kept, and what lies behind the GPU.
+// Later requests find content that a policy has kept, and content behind the GPU.
 #include <catch2/catch.hpp>
 
 #include "random_load.hpp"
@@ -73,7 +73,7 @@ TEST_CASE("what a policy keeps serves one continuation") {
 }
 
 TEST_CASE("where answers have no name, a prompt goes on after the last part of an earlier one") {
-  // As in traces that name the content of prompts alone.
+  // Traces name the content of prompts alone.
   const auto footprint = std::make_shared<Evicting>(4, 8, 1, 0.0);
   Rules rules = small(Engine::kVllmV1, 100);
   rules.reuse = Reuse::kChain;

@@ -28,7 +28,7 @@ TEST_CASE("recalls go first, then what requests wait for, then copies to the hos
   CHECK(link.is_out(out));
   CHECK(link.busy_in() == Approx((100 + 190) / 100.0));
   CHECK(link.busy_out() == Approx(100.0 / 80));
-  // A pass that loads 30 beside 20 recalled.
+  // A pass loads 30 and recalls 20.
   CHECK(link.time_in(30, 20) == kSecond / 2);
 }
 

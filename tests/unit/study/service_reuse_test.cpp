@@ -1,4 +1,4 @@
-// What requests of a service find of earlier ones, by policy and by the caches behind the GPU.
+// Requests of a service find content of earlier ones, by policy and by the caches behind the GPU.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
