@@ -43,6 +43,12 @@ std::string limits(const Result& r) {
       "in use, {:.0f} % at most",
       s.running_mean, s.waiting_mean, r.service->kv_capacity_tokens, 100 * s.kv_used_mean, 100 * s.kv_used_max);
   text += fmt::format("; passes take {:.0f} % of the time", 100 * s.busy_share);
+  if (s.prefix_hit_share > 0) {
+    text += fmt::format("; {:.0f} % of prompt tokens are found", 100 * s.prefix_hit_share);
+    if (s.loaded_share > 0)
+      text += fmt::format(", {:.0f} % behind the GPU, whose link to the host is {:.0f} % busy", 100 * s.loaded_share,
+                          100 * r.service->link_busy_share);
+  }
   if (s.preemptions > 0)
     text += fmt::format("; {:.0f} preemptions, {:.0f} tokens computed again", s.preemptions, s.recomputed_tokens);
   if (s.rejected > 0) text += fmt::format("; {:.0f} requests that can never fit are rejected", s.rejected);
