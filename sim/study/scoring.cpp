@@ -11,6 +11,7 @@
 #include "base/whole_file.hpp"
 #include "config/find.hpp"
 #include "config/section.hpp"
+#include "study/service.hpp"
 
 namespace kvcast::study {
 namespace {
@@ -64,6 +65,18 @@ result::BenchmarkScore score_of_stream(const std::vector<ScoreAt>& lengths) {
   return out;
 }
 
+namespace {
+
+// Returns whether later turns begin with what a policy has kept of earlier ones.
+bool goes_on(const config::Run& run) {
+  if (!run.traffic || (!run.traffic->sessions && run.traffic->arrivals != config::Traffic::Arrivals::kTrace))
+    return false;
+  const serving::Rules rules = service_rules(run);
+  return rules.prefix_caching && rules.reuse == serving::Reuse::kChain;
+}
+
+}  // namespace
+
 Scoring::Scoring(const score::ScoreModel& model, const Plan& plan, const StudyOptions& options) {
   if (options.scores == Scores::kNone) return;
   if (const auto path = score::score_table_file()) table_.emplace(*path);
@@ -96,6 +109,11 @@ void Scoring::fill(const Task& task, result::Result& result) const {
     for (const auto& [share, request] : requests->second)
       scores.push_back({request.prompt_tokens, share, scores_->score(request)});
     result.benchmark = score_of_stream(scores);
+    if (goes_on(task.prepared.run))
+      result.benchmark->rests_on +=
+          "; of prompts that are read whole: turns that begin with what was kept lack what it dropped, as the "
+          "benchmark "
+          "SCBench shows";
   } catch (const UserError& refused) {
     result.benchmark_refused = refused.what();
   }
