@@ -38,7 +38,9 @@ std::string length_text(const config::Lengths& length, double mean, bool of_trac
 // The queue, the memory and the time of the service.
 std::string limits(const Result& r) {
   const serving::Summary& s = r.service->summary;
-  std::string text = fmt::format(
+  const double replicas = r.subject.number("deployment.replicas").value_or(1);
+  std::string text = replicas > 1 ? fmt::format("in each of {} replicas ", replicas) : "";
+  text += fmt::format(
       "{:.1f} requests run at a time and {:.1f} wait; the cache of {:.0f} tokens is {:.0f} % "
       "in use, {:.0f} % at most",
       s.running_mean, s.waiting_mean, r.service->kv_capacity_tokens, 100 * s.kv_used_mean, 100 * s.kv_used_max);
@@ -160,7 +162,7 @@ void write_request(std::ostream& out, const serving::Outcome& o) {
     }
   };
   time(o.scheduled), time(o.first_token), time(o.last_token);
-  fmt::print(out, ",{},0\n", o.preemptions);
+  fmt::print(out, ",{},{}\n", o.preemptions, o.replica);
 }
 
 }  // namespace kvcast::app

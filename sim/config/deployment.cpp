@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "config/section.hpp"
@@ -9,7 +10,8 @@
 namespace kvcast::config {
 namespace {
 
-constexpr int kMostGpus = 1024;
+constexpr int kMostGpus = 1024, kMostReplicas = 4096;
+constexpr const char* kRoutings[] = {"round_robin", "least_loaded", "prefix"};
 
 void check(const Deployment& deployment, const Model& model, const Section& section) {
   try {
@@ -30,9 +32,12 @@ void check(const Deployment& deployment, const Model& model, const Section& sect
 
 }  // namespace
 
+const char* routing_name(Routing routing) { return kRoutings[static_cast<std::size_t>(routing)]; }
+
 Deployment read_deployment(const Node& node, Model& model) {
   Section section(node, "deployment");
-  section.only({"weights", "kv_cache", "tensor_parallel", "pipeline_parallel", "expert_parallel"});
+  section.only(
+      {"weights", "kv_cache", "tensor_parallel", "pipeline_parallel", "expert_parallel", "replicas", "routing"});
   if (section.has("weights")) {
     const KeyName key(
         "weights",
@@ -54,6 +59,14 @@ Deployment read_deployment(const Node& node, Model& model) {
       kMostGpus, 1));
   deployment.expert_parallel =
       section.flag({"expert_parallel", "experts are distributed whole over these GPUs rather than split"}, false);
+  deployment.replicas = static_cast<int>(section.integer(
+      {"replicas", "engines that serve `traffic`, each on GPUs of its own; rates and numbers of clients are of all"}, 1,
+      kMostReplicas, 1));
+  const KeyName routing("routing",
+                        "the replica that gets a request: the next one, the one with fewest requests, or the one that "
+                        "got most of the prompt's start before");
+  const std::string text = section.choice(routing, {std::begin(kRoutings), std::end(kRoutings)}, kRoutings[0]);
+  deployment.routing = static_cast<Routing>(std::ranges::find(kRoutings, text) - kRoutings);
   section.finish();
   if (model.layers > 0) check(deployment, model, section);  // no model while a schema is recorded
   return deployment;

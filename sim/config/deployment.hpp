@@ -1,4 +1,5 @@
-// Deployment of a model on the GPUs of one machine: the precision of its weights and cache, and how it is split.
+// Deployment of a model: the precision of its weights and cache, its split over the GPUs of one machine, and the
+// number of such machines that serve requests.
 #pragma once
 
 #include "config/model.hpp"
@@ -6,11 +7,19 @@
 
 namespace kvcast::config {
 
+// The way in which a router chooses a replica for a request.
+enum class Routing { kRoundRobin, kLeastLoaded, kPrefix };
+// Returns it as a config writes it: "round_robin".
+const char* routing_name(Routing routing);
+
 struct Deployment {
   int tensor_parallel = 1;       // GPUs that share each layer
   int pipeline_parallel = 1;     // stages of consecutive layers, each on tensor_parallel GPUs
   bool expert_parallel = false;  // experts are distributed whole over the tensor_parallel GPUs
-  int gpus() const { return tensor_parallel * pipeline_parallel; }
+  int replicas = 1;              // of the model, each on gpus() GPUs; more than one only with traffic
+  Routing routing = Routing::kRoundRobin;
+  int gpus() const { return tensor_parallel * pipeline_parallel; }  // of a replica
+  int all_gpus() const { return gpus() * replicas; }
 };
 
 // Reads `deployment:` of a run and writes the precisions that it names into the model. Throws UserError for invalid

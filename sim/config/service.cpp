@@ -31,6 +31,9 @@ void check_caches(const Scheduler& s, const Section& rules) {
 
 void read_service(Section& section, Run& run) {
   if (!section.has("traffic")) {
+    if (run.deployment.replicas > 1)
+      throw UserError(run.source.find("deployment")->key_where("replicas"),
+                      "replicas: serve `traffic:`, which the run does not have");
     if (!section.has("scheduler")) return;
     throw UserError(section.where("scheduler"), "scheduler: belongs to `traffic:`, which the run does not have");
   }

@@ -59,7 +59,7 @@ class ChooseService final : public Question {
       if (!read.traffic || read.traffic->arrivals != config::Traffic::Arrivals::kRate) {
         throw UserError(map.where(), "choose: the capacity of a service needs `traffic.rate`");
       }
-      s.gpus = read.deployment.gpus();
+      s.gpus = read.deployment.all_gpus();
       if (read.price_per_hour) s.price_per_s = *read.price_per_hour * s.gpus / kHourSeconds;
     }
     targets_ = service_targets(served_.front().run, targets ? read_targets_of(run, *targets) : std::vector<Target>{});

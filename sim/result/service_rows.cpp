@@ -142,29 +142,30 @@ void add_queue(std::vector<Metric>& rows) {
                   "Share of all prompt tokens that were found in host memory, storage or other machines, and "
                   "copied to the GPU instead of being computed.",
                   kOfAll, summary_field<&S::loaded_share>));
-  count("running.mean", "Requests running, mean", "Requests that the engine has admitted, mean over time.",
+  count("running.mean", "Requests running, mean", "Requests that an engine has admitted, mean over time and replicas.",
         summary_field<&S::running_mean>, kNeither);
-  count("running.max", "Requests running, largest number", "Requests that the engine has admitted, at most.",
+  count("running.max", "Requests running, largest number", "Requests that an engine has admitted, at most.",
         summary_field<&S::running_max>, kNeither);
-  count("waiting.mean", "Requests waiting, mean", "Requests that wait for admission, mean over time.",
-        summary_field<&S::waiting_mean>);
-  count("waiting.max", "Requests waiting, largest number", "Requests that wait for admission, at most.",
+  count("waiting.mean", "Requests waiting, mean",
+        "Requests that wait for admission by an engine, mean over time and replicas.", summary_field<&S::waiting_mean>);
+  count("waiting.max", "Requests waiting, largest number", "Requests that wait for admission by an engine, at most.",
         summary_field<&S::waiting_max>);
 }
 
 void add_memory_of_service(std::vector<Metric>& rows) {
   using S = serving::Summary;
   rows.push_back(serving_row("kv_capacity_tokens", "", kTokens, kHigher, "Tokens that the cache holds", "",
-                             "Tokens of the uncompressed cache that fit into the memory that the engine gives it.",
+                             "Tokens of the uncompressed cache that fit into the memory that an engine gives it.",
                              kNumber, service_field<&Service::kv_capacity_tokens>));
   const auto share = [&](const char* path, const char* label, const char* definition, double* (*field)(Result&, int)) {
     rows.push_back(serving_row(path, "", kShare, kNeither, label, "", definition, kOfAll, field));
   };
-  share("kv_used_share.mean", "Cache in use, mean", "Share of the cache's blocks that requests hold, mean over time.",
+  share("kv_used_share.mean", "Cache in use, mean",
+        "Share of the cache's blocks that requests hold, mean over time and replicas.",
         summary_field<&S::kv_used_mean>);
   share("kv_used_share.max", "Cache in use, largest share", "Share of the cache's blocks that requests hold, at most.",
         summary_field<&S::kv_used_max>);
-  share("busy_share", "Time in passes", "Share of the duration in which the engine runs a pass.",
+  share("busy_share", "Time in passes", "Share of the duration in which an engine runs a pass, mean over replicas.",
         summary_field<&S::busy_share>);
   share("link_busy_share", "Link to the host in use",
         "Share of the duration that copies from the host take of the link at its rate.",
@@ -184,7 +185,8 @@ std::optional<double> cost_of_served(const Result& r, int) {
   if (!r.service) return {};
   const std::optional<double> rate = r.service->summary.*Member;
   constexpr double kMillion = 1e6;
-  return rate && *rate > 0 ? price_of(r, kMillion / *rate) : std::nullopt;
+  const double replicas = r.subject.number("deployment.replicas").value_or(1);
+  return rate && *rate > 0 ? price_of(r, replicas * kMillion / *rate) : std::nullopt;
 }
 
 void add_costs(std::vector<Metric>& rows) {
@@ -196,10 +198,10 @@ void add_costs(std::vector<Metric>& rows) {
     rows.push_back(std::move(row));
   };
   cost("cost_per_million_output_tokens", "served_cost", "Cost per million output tokens served",
-       "Price of the duration over the tokens that were generated in it",
+       "Price of the duration, of all replicas, over the tokens that were generated in it",
        cost_of_served<&serving::Summary::output_tokens_per_s>);
   cost("cost_per_million_good_tokens", "good_cost", "Cost per million output tokens within the SLO",
-       "Price of the duration over the generated tokens of requests that keep `traffic.slo`",
+       "Price of the duration, of all replicas, over the generated tokens of requests that keep `traffic.slo`",
        cost_of_served<&serving::Summary::good_tokens_per_s>);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 namespace kvcast::serving {
 
@@ -19,6 +20,8 @@ class Footprint {
   // Returns whether blocks hold the keys and values of `block` tokens of the sequence each, in order, so that they can
   // be found again by their content.
   virtual bool keeps_all() const { return false; }
+  // Returns an equal one for use by another thread; null if this one is used by all.
+  virtual std::shared_ptr<const Footprint> for_thread() const { return nullptr; }
 };
 
 // The uncompressed cache in blocks of `block` tokens.

@@ -26,6 +26,7 @@ struct Outcome {
   std::int64_t hit_tokens = 0;         // found in caches when it was scheduled first
   std::int64_t loaded_tokens = 0;      // of them, those that came from behind the GPU
   std::int64_t recomputed_tokens = 0;  // read or decoded before, and computed again after a preemption
+  std::int64_t replica = 0;            // that served it, from 0
   // The time to the first token (ttft_parts.hpp): in passes that read the request, and what these would take with its
   // chunks alone.
   Picoseconds reading = 0, reading_alone = 0;
@@ -75,7 +76,8 @@ class Observer {
 class Exit {
  public:
   virtual ~Exit() = default;
-  virtual void left(const Outcome& outcome, Picoseconds now) = 0;
+  // May complete the outcome, which the engine no longer needs.
+  virtual void left(Outcome& outcome, Picoseconds now) = 0;
 };
 
 // The memory of a request. Requests may share one.

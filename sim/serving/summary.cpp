@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 namespace kvcast::serving {
 namespace {
@@ -35,6 +36,14 @@ TtftParts<double> parts_like(const TtftParts<double>& parts, double whole) {
   return out;
 }
 
+// Keeps every second one.
+template <class T>
+void halve(std::vector<T>& list) {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < list.size(); i += 2) list[kept++] = list[i];
+  list.resize(kept);
+}
+
 }  // namespace
 
 int Distribution::bucket_of(double value) {
@@ -60,6 +69,11 @@ int Distribution::bucket_at(double share) const {
 double Distribution::quantile(double share) const {
   const int bucket = bucket_at(share);
   return bucket == std::numeric_limits<int>::min() ? 0 : std::exp(bucket * kBucket);
+}
+
+void Distribution::add(const Distribution& other) {
+  for (const auto& [bucket, times] : other.buckets_) buckets_[bucket] += times;
+  count_ += other.count_, sum_ += other.sum_;
 }
 
 std::string_view state_name(Trend state) { return kStates[static_cast<std::size_t>(state)]; }
@@ -108,12 +122,10 @@ void Recorder::ended(const Outcome& outcome) {
     ++within_;
     good_tokens_ += static_cast<double>(request.output_tokens);
   }
-  if (request.id % waits_every_ == 0) waits_.push_back({request.arrival, queue});
+  if (completed_ % waits_every_ == 0) waits_.push_back({request.arrival, queue});
   if (waits_.size() < kMostWaits) return;
   waits_every_ *= 2;
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < waits_.size(); i += 2) waits_[kept++] = waits_[i];
-  waits_.resize(kept);
+  halve(waits_);
 }
 
 void Recorder::ran(const Run& run) {
@@ -147,9 +159,7 @@ void Recorder::add_moments(const Run& run, Picoseconds end) {
     moments_.push_back({at, static_cast<double>(run.running), static_cast<double>(run.waiting), used,
                         static_cast<double>(preemptions_)});
     if (moments_.size() < kMostMoments) continue;
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < moments_.size(); i += 2) moments_[kept++] = moments_[i];
-    moments_.resize(kept);
+    halve(moments_);
     between_moments_ *= 2;
   }
 }
@@ -177,6 +187,67 @@ Trend Recorder::state() const {
   return sum[2] <= kSteady * std::max(sum[0], sum[1]) ? Trend::kStable : Trend::kUndecided;
 }
 
+void Recorder::add(const Recorder& other) {
+  replicas_ += other.replicas_;
+  ttft_.add(other.ttft_), tpot_.add(other.tpot_), itl_.add(other.itl_), e2e_.add(other.e2e_), queue_.add(other.queue_);
+  completed_ += other.completed_, rejected_ += other.rejected_, preemptions_ += other.preemptions_;
+  recomputed_ += other.recomputed_, within_ += other.within_, good_tokens_ += other.good_tokens_;
+  prompt_tokens_ += other.prompt_tokens_, output_tokens_ += other.output_tokens_, hit_tokens_ += other.hit_tokens_,
+      loaded_tokens_ += other.loaded_tokens_;
+  service_ += other.service_;
+  carried_in_ += other.carried_in_, carried_out_ += other.carried_out_;
+  for (const auto& [bucket, of] : other.ttft_parts_) {
+    for (const TtftPart& part : kTtftParts) ttft_parts_[bucket].*part.seconds += of.*part.seconds;
+  }
+  first_ = std::min(first_, other.first_), last_ = std::max(last_, other.last_);
+  last_arrival_ = std::max(last_arrival_, other.last_arrival_), reached_ = std::max(reached_, other.reached_);
+  running_ += other.running_, waiting_ += other.waiting_, used_ += other.used_, busy_ += other.busy_;
+  running_max_ = std::max(running_max_, other.running_max_), waiting_max_ = std::max(waiting_max_, other.waiting_max_);
+  used_max_ = std::max(used_max_, other.used_max_);
+  add_waits(other);
+  between_moments_ = std::max(between_moments_, other.between_moments_);
+  others_.push_back(other.moments_);
+  others_.insert(others_.end(), other.others_.begin(), other.others_.end());
+}
+
+// As many of all, so that none counts more than another.
+void Recorder::add_waits(const Recorder& other) {
+  std::vector<Wait> more = other.waits_;
+  for (std::int64_t every = other.waits_every_; every < waits_every_; every *= 2) halve(more);
+  for (; waits_every_ < other.waits_every_; waits_every_ *= 2) halve(waits_);
+  waits_.insert(waits_.end(), more.begin(), more.end());
+  for (; waits_.size() >= kMostWaits; waits_every_ *= 2) halve(waits_);
+}
+
+// Means over replicas in equal spans of time; a replica without a moment in a span is idle in it.
+std::vector<Moment> Recorder::moments() const {
+  if (others_.empty()) return moments_;
+  std::map<std::int64_t, Moment> spans;
+  const auto add_series = [&](const std::vector<Moment>& series) {
+    double preemptions = 0;
+    for (std::size_t i = 0, end = 0; i < series.size(); i = end) {
+      const auto span = static_cast<std::int64_t>(series[i].at / between_moments_);
+      while (end < series.size() && static_cast<std::int64_t>(series[end].at / between_moments_) == span) ++end;
+      const double of = static_cast<double>(end - i) * replicas_;
+      Moment& sum = spans[span];
+      for (std::size_t m = i; m < end; ++m) {
+        sum.running += series[m].running / of, sum.waiting += series[m].waiting / of, sum.used += series[m].used / of;
+      }
+      sum.preemptions += series[end - 1].preemptions - std::exchange(preemptions, series[end - 1].preemptions);
+    }
+  };
+  add_series(moments_);
+  for (const std::vector<Moment>& series : others_) add_series(series);
+  std::vector<Moment> out;
+  double preemptions = 0;
+  for (auto& [span, moment] : spans) {
+    moment.at = static_cast<double>(span) * between_moments_;
+    moment.preemptions = preemptions += moment.preemptions;
+    out.push_back(moment);
+  }
+  return out;
+}
+
 Summary Recorder::summary() const {
   Summary s;
   s.ttft = times_of(ttft_), s.tpot = times_of(tpot_), s.itl = times_of(itl_), s.e2e = times_of(e2e_);
@@ -194,7 +265,7 @@ Summary Recorder::summary() const {
   s.loaded_share = prompt_tokens_ > 0 ? loaded_tokens_ / prompt_tokens_ : 0;
   s.duration_s = completed_ > 0 ? seconds_between(first_, last_) : 0;
   s.state = state();
-  s.moments = moments_;
+  s.moments = moments();
   s.ttft_curve = curve_of(ttft_), s.tpot_curve = curve_of(tpot_);
   if (setting_.slo) {
     const double requests = s.completed + s.rejected;
@@ -205,13 +276,14 @@ Summary Recorder::summary() const {
   s.running_max = running_max_, s.waiting_max = waiting_max_, s.kv_used_max = used_max_;
   if (s.duration_s <= 0) return s;
   if (const double carried = std::max(carried_in_, carried_out_); carried > 0)
-    s.link_share = std::min(1.0, carried / s.duration_s);
+    s.link_share = std::min(1.0, carried / (replicas_ * s.duration_s));
   s.requests_per_s = s.completed / s.duration_s;
   s.output_tokens_per_s = output_tokens_ / s.duration_s;
   s.total_tokens_per_s = (prompt_tokens_ + output_tokens_) / s.duration_s;
-  s.running_mean = running_ / s.duration_s, s.waiting_mean = waiting_ / s.duration_s;
-  s.kv_used_mean = used_ / s.duration_s,
-  s.busy_share = std::min(1.0, busy_ / s.duration_s);  // an engine may run on after the last token
+  const double engines_s = replicas_ * s.duration_s;
+  s.running_mean = running_ / engines_s, s.waiting_mean = waiting_ / engines_s;
+  s.kv_used_mean = used_ / engines_s;
+  s.busy_share = std::min(1.0, busy_ / engines_s);  // an engine may run on after the last token
   return s;
 }
 

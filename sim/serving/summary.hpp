@@ -24,6 +24,7 @@ class Distribution {
   // The bucket of a number, and of a quantile; of zero the smallest.
   static int bucket_of(double value);
   int bucket_at(double share) const;
+  void add(const Distribution& other);
 
  private:
   std::map<int, std::int64_t> buckets_;
@@ -82,14 +83,20 @@ class Recorder final : public Observer {
   void ran(const Run& run) override;
   void preempted(const traffic::Request& request, Picoseconds now) override;
   void carried(double in, double out) override;
+  // Adds the requests of another replica, or of several: what engines hold is then the mean over replicas, and the
+  // largest of any.
+  void add(const Recorder& other);
   Summary summary() const;
 
  private:
   void add_moments(const Run& run, Picoseconds end);
+  void add_waits(const Recorder& other);
+  std::vector<Moment> moments() const;
   Trend state() const;
   bool holds(double ttft, std::optional<double> tpot, double e2e) const;
 
   Setting setting_;
+  double replicas_ = 1;
   Distribution ttft_, tpot_, itl_, e2e_, queue_;
   std::map<int, TtftParts<double>> ttft_parts_;  // seconds of all requests, by the bucket of their TTFT
   std::int64_t completed_ = 0, rejected_ = 0, preemptions_ = 0, recomputed_ = 0, within_ = 0;
@@ -101,7 +108,8 @@ class Recorder final : public Observer {
   double running_max_ = 0, waiting_max_ = 0, used_max_ = 0;
   Picoseconds reached_ = 0;
   std::vector<Moment> moments_;
-  double between_moments_ = 0.05;  // seconds; doubled when there are too many
+  std::vector<std::vector<Moment>> others_;  // of further replicas
+  double between_moments_ = 0.05;            // seconds; doubled when there are too many
   struct Wait {
     Picoseconds arrival = 0;
     double seconds = 0;

@@ -71,7 +71,7 @@ std::int64_t StepTable::chunk_of(Company company, int n) const {
 
 // The part of a pass's time that is attention of the sequences that decode and the policy's work for them.
 double StepTable::pass(const Decodes& decodes, Company company) {
-  ++simulated_;
+  count_simulated();
   const auto n = static_cast<int>(decodes.size());
   if (company < kFirstChunk) return passes_.pass({decodes, {}}) - bare(n);
   const std::int64_t added = chunk_of(company, n);

@@ -17,13 +17,17 @@ constexpr std::int64_t kFurtherChunk = 64;
 }  // namespace
 
 double StepTable::prompt(const Chunk& chunk, bool without_pairs) {
-  ++simulated_;
+  count_simulated();
   return passes_.pass({{}, std::span(&chunk, 1), without_pairs});
 }
 
 double StepTable::bare(int n) {
-  return between(
-      n, [&](std::int64_t at) { return remembered(bare_, at, [&] { return passes_.bare(static_cast<int>(at)); }); });
+  return between(n, [&](std::int64_t at) {
+    return remembered(bare_, at, [&] {
+      begin_change();
+      return passes_.bare(static_cast<int>(at));
+    });
+  });
 }
 
 double StepTable::rows(std::int64_t rows) {
@@ -89,8 +93,12 @@ double StepTable::end_of(const Chunk& chunk) {
 }
 
 double StepTable::head(int rows) {
-  return between(
-      rows, [&](std::int64_t r) { return remembered(heads_, r, [&] { return passes_.head(static_cast<int>(r)); }); });
+  return between(rows, [&](std::int64_t r) {
+    return remembered(heads_, r, [&] {
+      begin_change();
+      return passes_.head(static_cast<int>(r));
+    });
+  });
 }
 
 // Kernels of policies that read each chunk separately. In small passes the host waits for their launches.
@@ -99,7 +107,7 @@ double StepTable::further_chunk(std::int64_t all) {
     return remembered(further_, half, [&] {
       // Unequal, since equal chunks are one kernel's; their sum has its own point, because rows come in tiles.
       const std::vector<Chunk> two = {{0, half - 1, half}, {0, half + 1, half + 2}};
-      ++simulated_;
+      count_simulated();
       return passes_.pass({{}, two}) - rows(2 * half) - attention(two[0]) - attention(two[1]);
     });
   };

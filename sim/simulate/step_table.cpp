@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 #include "base/error.hpp"
 #include "simulate/step_grid.hpp"
@@ -23,6 +24,8 @@ void add(StepTime& to, const StepTime& of) {
 
 }  // namespace
 
+thread_local std::array<StepTable::Decodes, StepTable::kClasses> StepTable::by_class_;
+
 StepTable::StepTable(const PassTimes& passes, const StepRanges& ranges) : passes_(passes), ranges_(ranges) {
   KVCAST_CHECK(ranges.shortest >= 1 && ranges.longest >= ranges.shortest && ranges.generated >= 1);
   std::int64_t above = ranges.longest + 1;
@@ -35,6 +38,7 @@ StepTable::StepTable(const PassTimes& passes, const StepRanges& ranges) : passes
   for (std::size_t of = 0; of < kClasses; ++of) {
     if (classes_[of].any) refine(of);
   }
+  exclusive_ = false;
 }
 
 void StepTable::make_classes() {
@@ -68,6 +72,7 @@ Decoding StepTable::placed(std::size_t of, const Decoding& d) const {
 const StepTable::Row& StepTable::row(const Key& key) {
   const auto found = rows_of_.find(key);
   if (found != rows_of_.end()) return found->second;
+  begin_change();
   const Grid of = at(key);
   const std::vector<std::int64_t>& generated = classes_[key.of].generated;
   const double each = (key.company < kFirstChunk ? decodes_factor_ : chunks_factor_) / key.n;
@@ -151,6 +156,21 @@ StepTime StepTable::decodings(Company company) {
 
 StepTime StepTable::time(std::span<const Decoding> decodes, std::span<const Chunk> chunks) {
   KVCAST_CHECK(!decodes.empty() || !chunks.empty());
+  try {
+    const std::shared_lock reads(mutex_);
+    return timed(decodes, chunks);
+  } catch (const Missing&) {
+  }
+  const std::unique_lock changes(mutex_);
+  struct Exclusive {
+    bool& on;
+    explicit Exclusive(bool& flag) : on(flag) { on = true; }
+    ~Exclusive() { on = false; }
+  } const exclusive(exclusive_);
+  return timed(decodes, chunks);
+}
+
+StepTime StepTable::timed(std::span<const Decoding> decodes, std::span<const Chunk> chunks) {
   const auto n = static_cast<int>(decodes.size());
   for (Decodes& of : by_class_) of.clear();
   for (const Decoding& d : decodes) by_class_[class_of(d)].push_back(d);

@@ -18,6 +18,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <shared_mutex>
 #include <span>
 #include <vector>
 
@@ -38,9 +39,11 @@ class StepTable final : public serving::StepTimes {
   // `passes` must outlive the table.
   StepTable(const PassTimes& passes, const StepRanges& ranges);
 
+  // May be called from several threads.
   serving::StepTime time(std::span<const serving::Decoding> decodes, std::span<const serving::Chunk> chunks) override;
 
-  // Factors on all further times of passes without and with chunks, for the ends of their intervals.
+  // Factors, not while another thread asks for times, on all further times of passes without and with chunks, for the
+  // ends of their intervals.
   void scale(double decodes, double with_chunks);
 
   std::int64_t simulated() const { return simulated_; }  // passes so far
@@ -81,6 +84,17 @@ class StepTable final : public serving::StepTimes {
   using Decodes = std::vector<serving::Decoding>;
   enum class Part { kAll, kShorter, kLonger };  // of the lengths of a class
 
+  // Thrown where a pass must be simulated while other threads may read the table.
+  struct Missing {};
+  void begin_change() const {
+    if (!exclusive_) throw Missing();
+  }
+  void count_simulated() {
+    begin_change();
+    ++simulated_;
+  }
+
+  serving::StepTime timed(std::span<const serving::Decoding> decodes, std::span<const serving::Chunk> chunks);
   void make_classes();
   std::size_t class_of(const serving::Decoding& d) const;
   serving::Decoding placed(std::size_t of, const serving::Decoding& d) const;
@@ -120,7 +134,7 @@ class StepTable final : public serving::StepTimes {
   std::int64_t covered_ = 0;  // the budget covers sequences of up to so many tokens
   std::int64_t fill_ = 0;     // others attend to all tokens while they have no more than these
   std::array<Class, kClasses> classes_;
-  std::array<Decodes, kClasses> by_class_;  // of the pass that is being timed
+  static thread_local std::array<Decodes, kClasses> by_class_;  // of the pass that is being timed
   std::map<Key, Grid> grids_;
   std::map<Key, Row> rows_of_;
   std::map<std::array<int, 5>, double> mixed_;
@@ -129,6 +143,8 @@ class StepTable final : public serving::StepTimes {
   std::map<std::pair<std::int64_t, std::int64_t>, double> attention_, ends_;
   double decodes_factor_ = 1, chunks_factor_ = 1;
   std::int64_t simulated_ = 0;
+  std::shared_mutex mutex_;  // shared while times are read, exclusive while passes are simulated
+  bool exclusive_ = true;    // the constructor's, and while the second
 };
 
 }  // namespace kvcast::simulate

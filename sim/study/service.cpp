@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 
 #include "base/error.hpp"
 #include "result/metric.hpp"
-#include "serving/queue.hpp"
+#include "serving/fleet.hpp"
 #include "serving/summary.hpp"
 #include "traffic/front_end.hpp"
 #include "traffic/source.hpp"
@@ -271,14 +272,27 @@ class ServiceRuns {
     const auto longer = [&](const Value& v) {
       return to_picos(v.value * std::max(0.0, 1 + what.clients * v.uncertainty));
     };
-    traffic::FrontEnd source(traffic::make_source(traffic), longer(f.front_end_request), longer(f.client_time));
-    serving::Recorder recorder({traffic.slo, what.blocks, traffic.arrivals == config::Traffic::Arrivals::kConcurrency});
+    // Each replica has one of its own.
+    const Picoseconds request = longer(f.front_end_request), in_turn = request / run_.deployment.replicas;
+    traffic::FrontEnd source(traffic::make_source(traffic), in_turn, request - in_turn + longer(f.client_time));
+    const serving::Recorder::Setting setting{traffic.slo, what.blocks,
+                                             traffic.arrivals == config::Traffic::Arrivals::kConcurrency};
     static const RequestLog kNone;
-    Logging observer(recorder, watched ? input_.log : kNone, watched ? input_.observer : nullptr);
-    serving::serve(
-        source, *shared_->table, rules, [&](const traffic::Request&) { return memory_.footprint; }, observer,
-        input_.cancel);
-    return recorder.summary();
+    std::deque<serving::Recorder> recorders;
+    std::deque<Logging> observers;
+    const auto parts_of = [&](std::int64_t) {
+      auto separate = memory_.footprint->for_thread();
+      if (separate == nullptr) separate = memory_.footprint;
+      serving::Recorder& recorder = recorders.emplace_back(setting);
+      Logging& observer =
+          observers.emplace_back(recorder, watched ? input_.log : kNone, watched ? input_.observer : nullptr);
+      return serving::ReplicaParts{&*shared_->table, [separate](const traffic::Request&) { return separate; }, &observer};
+    };
+    serving::Fleet fleet{run_.deployment.replicas, run_.deployment.routing, input_.threads};
+    fleet.in_order = watched && (input_.log || input_.observer != nullptr);
+    serving::serve_fleet(source, fleet, rules, parts_of, input_.cancel);
+    for (std::size_t k = 1; k < recorders.size(); ++k) recorders[0].add(recorders[k]);
+    return recorders[0].summary();
   }
 
   // Ends by independent causes: differences of both ends of times and of memory, and the spread of draws.

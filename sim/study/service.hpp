@@ -72,6 +72,7 @@ struct ServiceInput {
   StepTables* tables = nullptr;
   std::string times_key;
   std::vector<std::shared_ptr<const void>> replays;  // that `passes` refers to; a table keeps them
+  int threads = 1;
 };
 
 // Simulates a batch of so many requests of mean lengths. Its intervals are those of the passes' times.

@@ -41,6 +41,7 @@ class PolicyFootprint final : public serving::Footprint {
     return blocks(hbm.read + std::max(0.0, hbm.per_token) * static_cast<double>(tokens - known) + sliding(tokens));
   }
   double host_bytes(std::int64_t tokens) const override { return of(tokens).dram.read; }
+  std::shared_ptr<const Footprint> for_thread() const override { return std::make_shared<PolicyFootprint>(*this); }
 
  private:
   std::int64_t blocks(double bytes) const { return static_cast<std::int64_t>(std::ceil(bytes / block_bytes_ - 1e-9)); }

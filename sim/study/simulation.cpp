@@ -308,11 +308,12 @@ std::string times_key(const Task& task) {
                      config::canonical(p.run.framework), task.point.config.without(kOthers).canonical());
 }
 
-Result serve(const Task& task, const Replays& replays, const Cancel& cancel) {
+Result serve(const Task& task, const Replays& replays, const Cancel& cancel, int threads) {
   const Prepared& p = task.prepared;
   ServiceInput input;
   input.run = &p.run, input.lengths = *p.requests;
   input.log = task.point.ask.requests, input.observer = task.point.ask.observer, input.cancel = cancel;
+  input.threads = threads;
   input.intervals = task.point.ask.effects != simulate::Effects::kNone;
   input.tables = task.point.ask.tables, input.times_key = times_key(task);
   input.replays.assign(replays.begin(), replays.end());
@@ -353,9 +354,9 @@ Result serve(const Task& task, const Replays& replays, const Cancel& cancel) {
 
 }  // namespace
 
-Result simulate(const Task& task, const Replays& replays, const Cancel& cancel) {
+Result simulate(const Task& task, const Replays& replays, const Cancel& cancel, int threads) {
   KVCAST_CHECK(replays.size() == task.prepared.traces.size());
-  if (task.prepared.run.traffic) return serve(task, replays, cancel);
+  if (task.prepared.run.traffic) return serve(task, replays, cancel, threads);
   return PointSimulation(task, replays, cancel).run();
 }
 

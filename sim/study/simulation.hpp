@@ -63,8 +63,9 @@ class Replayed {
 using Replays = std::vector<std::shared_ptr<const Replayed>>;
 
 // Simulates the outputs requested by the task's Ask, as configured or at the largest batch that fits, on all traces of
-// its run together. May be called from several threads with the same replays. Throws Cancelled.
-result::Result simulate(const Task& task, const Replays& replays, const Cancel& cancel = {});
+// its run together. May be called from several threads with the same replays; uses at most `threads` of its own, on
+// which the result does not depend. Throws Cancelled.
+result::Result simulate(const Task& task, const Replays& replays, const Cancel& cancel = {}, int threads = 1);
 
 // Simulates the index build that the task requests; needs no replay. Throws UserError if the model has fewer KV heads.
 result::Result build_index(const Task& task);

@@ -133,13 +133,14 @@ class TraceGroup final : public replay::TraceWork {
     if (group.refused || group.replays.empty() || !group.is_complete()) return;
     const Replays replays = std::move(group.replays);
     group.replays.clear();
+    const int each = std::max(1, threads / static_cast<int>(group.tasks.size()));
     parallel_for(group.tasks.size(), threads,
-                 [&](std::size_t t) { finished_(*group.tasks[t], simulated(*group.tasks[t], replays)); });
+                 [&](std::size_t t) { finished_(*group.tasks[t], simulated(*group.tasks[t], replays, each)); });
   }
 
-  result::Result simulated(const Task& task, const Replays& replays) const {
+  result::Result simulated(const Task& task, const Replays& replays, int threads) const {
     try {
-      return simulate(task, replays, options_.cancel);
+      return simulate(task, replays, options_.cancel, threads);
     } catch (const UserError& why) {
       return refused(task, refusal_of(task.prepared.run.policy, why).what());
     }

@@ -57,6 +57,8 @@ void add_service(SettingList& list, const config::Run& run) {
       list.add(section + "." + key, result::setting_value(value));
     };
   };
+  list.add("deployment.replicas", run.deployment.replicas);
+  list.add("deployment.routing", std::string(config::routing_name(run.deployment.routing)));
   config::for_each_key(*run.traffic, add("traffic"));
   config::for_each_rule(written_rules(run), add("scheduler"));
 }

@@ -28,6 +28,7 @@ class FrontEnd final : public Source {
     free_ = through - further_;
     return request;
   }
+  bool open() const override { return clients_->open(); }
   void ended(const Request& request, Picoseconds now) override { clients_->ended(request, now); }
 
  private:

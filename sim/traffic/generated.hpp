@@ -17,6 +17,7 @@ class Generated final : public Source {
 
   Picoseconds next() override;
   Request take() override;
+  bool open() const override { return turns_ == 1 && traffic_.concurrency == 0; }
   void ended(const Request& request, Picoseconds now) override;
 
  private:

@@ -40,6 +40,8 @@ class Source {
   // Arrival of the request that take() returns; kNever if none will arrive before another one ends.
   virtual Picoseconds next() = 0;
   virtual Request take() = 0;
+  // Returns whether requests arrive whatever becomes of others: ended() then has no effect, and need not be called.
+  virtual bool open() const { return false; }
   // Called when a request has its last token, or has been rejected, at `now`: not before next() of requests that were
   // taken. Later requests may follow from it, none earlier than `now`.
   virtual void ended(const Request& request, Picoseconds now) = 0;

@@ -22,6 +22,7 @@ class TraceSource final : public Source {
 
   Picoseconds next() override;
   Request take() override;
+  bool open() const override { return rows_->concurrency() == 0; }
   void ended(const Request& request, Picoseconds now) override;
 
  private:

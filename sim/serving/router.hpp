@@ -1,0 +1,43 @@
+// Which replica a request goes to.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <span>
+#include <unordered_map>
+
+#include "config/deployment.hpp"
+#include "traffic/request.hpp"
+
+namespace kvcast::serving {
+
+class Router {
+ public:
+  virtual ~Router() = default;
+  // Returns the number of a replica. load: by replica, requests that went there and have not left. Each request is
+  // asked for once, in order of arrival.
+  virtual std::size_t route(const traffic::Request& request, std::span<const std::int64_t> load) = 0;
+};
+
+// round_robin: one after the other. least_loaded: the smallest load; among equals the next after the last that was
+// chosen. prefix: the replica that got most of the prompt's leading blocks before, by the rules of SGLang's router.
+// block: tokens; recorded: blocks that the router remembers of each replica.
+std::unique_ptr<Router> make_router(config::Routing routing, std::int64_t block, std::int64_t recorded);
+
+// Blocks by their hashes, of which the least recently used are forgotten.
+class BlockRecord {
+ public:
+  explicit BlockRecord(std::int64_t most) : most_(most) {}
+  bool has(std::uint64_t hash) const { return at_.contains(hash); }
+  // Enters the blocks of a prompt, the last as the least recently used.
+  void enter(std::span<const std::uint64_t> hashes);
+  std::int64_t size() const { return static_cast<std::int64_t>(at_.size()); }
+
+ private:
+  std::int64_t most_;
+  std::list<std::uint64_t> order_;  // the most recently used first
+  std::unordered_map<std::uint64_t, std::list<std::uint64_t>::iterator> at_;
+};
+
+}  // namespace kvcast::serving
