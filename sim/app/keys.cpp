@@ -46,6 +46,7 @@ constexpr KeyMap kMaps[] = {{"run", "A run"},
                             {"match", "Match"},
                             {"score", "Score"},
                             {"deployment", "Deployment"},
+                            {"transfer", "Transfer", "deployment."},
                             {"framework", "Framework"}};
 
 std::string dotted(std::string_view map, const KeyShape& key) {

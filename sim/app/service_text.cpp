@@ -51,6 +51,13 @@ std::string limits(const Result& r) {
       text += fmt::format(", {:.0f} % behind the GPU, whose link to the host is {:.0f} % busy", 100 * s.loaded_share,
                           100 * r.service->link_busy_share);
   }
+  if (s.apart) {
+    text += fmt::format(
+        "; prompts are read in {:.0f} % of the time of theirs, and {} of cache a GPU come {} later, of "
+        "which {} wait for memory",
+        100 * s.prefill_busy_share, of(r, "serving.transfer_bytes"), of(r, "serving.transfer_s.mean"),
+        of(r, "serving.transfer_wait_s.mean"));
+  }
   if (s.preemptions > 0)
     text += fmt::format("; {:.0f} preemptions, {:.0f} tokens computed again", s.preemptions, s.recomputed_tokens);
   if (s.rejected > 0) text += fmt::format("; {:.0f} requests that can never fit are rejected", s.rejected);
@@ -134,6 +141,8 @@ void print_service_verdict(const Result& r) {
                                    of(r, "serving.requests_per_s"), state_text(s.state), of(r, "serving.ttft_s.mean"),
                                    of(r, "serving.ttft_s.p99"), of(r, "serving.tpot_s.mean"),
                                    of(r, "serving.tpot_s.p99"), of(r, "serving.e2e_s.mean"));
+  if (const double factor = r.subject.number("traffic.length_factor").value_or(1); factor != 1)
+    serves += fmt::format("; answers are {:.3g} times as long as the traffic says", factor);
   if (s.slo_share) serves += fmt::format("; {} within the SLO", of(r, "serving.slo_share"));
   if (const std::string cost = of(r, "serving.cost_per_million_output_tokens"); !cost.empty())
     serves += fmt::format("; {} per million output tokens", cost);

@@ -11,6 +11,8 @@ namespace kvcast::config {
 namespace {
 
 constexpr int kMostGpus = 1024, kMostReplicas = 4096;
+constexpr double kSlowestLink = 1e6, kFastestLink = 1e13, kLongestWait = 100;
+constexpr const char* kOverlaps[] = {"none", "chunks", "layers"};
 constexpr const char* kRoutings[] = {"round_robin", "least_loaded", "prefix"};
 
 void check(const Deployment& deployment, const Model& model, const Section& section) {
@@ -30,14 +32,44 @@ void check(const Deployment& deployment, const Model& model, const Section& sect
   }
 }
 
+// The place of a choice among its names.
+template <class Choice, std::size_t n>
+Choice read_choice(Section& section, const KeyName& key, const char* const (&names)[n]) {
+  const std::string text = section.choice(key, {std::begin(names), std::end(names)}, names[0]);
+  return static_cast<Choice>(std::ranges::find(names, text) - names);
+}
+
 }  // namespace
+
+Transfer read_transfer(Section section) {
+  Transfer transfer;
+  const auto read = [&](const KeyName& key, Dimension dimension, double low, double high, std::optional<double>& to) {
+    if (section.has(key.name)) to = section.quantity(key, dimension, low, high);
+  };
+  read({"rate", "of the link from each GPU to its counterpart; of the engine's transfers by default"},
+       Dimension::kBytesPerSecond, kSlowestLink, kFastestLink, transfer.rate);
+  read({"latency", "time of a transfer beside its bytes; 0 by default"}, Dimension::kSeconds, 0, kLongestWait,
+       transfer.latency);
+  read({"post",
+        "time to post a descriptor, one for the keys and one for the values of each block and layer; the "
+        "engine's by default"},
+       Dimension::kSeconds, 0, 1, transfer.post);
+  const KeyName overlap("overlap",
+                        "what is sent while the prompt is read: none, chunks that are done, layers that are done; of a "
+                        "policy that evicts at the prompt's end only layers of the last pass. The engine's by default");
+  if (section.has("overlap")) transfer.overlap = read_choice<Transfer::Overlap>(section, overlap, kOverlaps);
+  section.finish();
+  return transfer;
+}
+
+const char* overlap_name(Transfer::Overlap overlap) { return kOverlaps[static_cast<std::size_t>(overlap)]; }
 
 const char* routing_name(Routing routing) { return kRoutings[static_cast<std::size_t>(routing)]; }
 
 Deployment read_deployment(const Node& node, Model& model) {
   Section section(node, "deployment");
-  section.only(
-      {"weights", "kv_cache", "tensor_parallel", "pipeline_parallel", "expert_parallel", "replicas", "routing"});
+  section.only({"weights", "kv_cache", "tensor_parallel", "pipeline_parallel", "expert_parallel", "replicas", "routing",
+                "prefill_replicas", "transfer"});
   if (section.has("weights")) {
     const KeyName key(
         "weights",
@@ -65,8 +97,18 @@ Deployment read_deployment(const Node& node, Model& model) {
   const KeyName routing("routing",
                         "the replica that gets a request: the next one, the one with fewest requests, or the one that "
                         "got most of the prompt's start before");
-  const std::string text = section.choice(routing, {std::begin(kRoutings), std::end(kRoutings)}, kRoutings[0]);
-  deployment.routing = static_cast<Routing>(std::ranges::find(kRoutings, text) - kRoutings);
+  deployment.routing = read_choice<Routing>(section, routing, kRoutings);
+  deployment.prefill_replicas = static_cast<int>(section.integer(
+      {"prefill_replicas",
+       "engines that read prompts alone, in addition to `replicas`, which then only decode; 0: prompts are read where "
+       "they are decoded"},
+      0, kMostReplicas, 0));
+  if (section.has("transfer")) {
+    if (deployment.prefill_replicas == 0)
+      throw UserError(section.where("transfer"), "transfer: needs `prefill_replicas`, whose caches are sent");
+    deployment.transfer = read_transfer(
+        section.section({"transfer", "the link between them, and what is sent over it when"}, "transfer"));
+  }
   section.finish();
   if (model.layers > 0) check(deployment, model, section);  // no model while a schema is recorded
   return deployment;

@@ -2,7 +2,10 @@
 // number of such machines that serve requests.
 #pragma once
 
+#include <optional>
+
 #include "config/model.hpp"
+#include "config/section.hpp"
 #include "config/yaml.hpp"
 
 namespace kvcast::config {
@@ -12,6 +15,17 @@ enum class Routing { kRoundRobin, kLeastLoaded, kPrefix };
 // Returns it as a config writes it: "round_robin".
 const char* routing_name(Routing routing);
 
+// The way of a prompt's cache from the replica that reads it to the one that decodes. What is not set is the engine's.
+struct Transfer {
+  enum class Overlap { kNone, kChunks, kLayers };  // sent after the prompt; or as each chunk, or each layer, is done
+  std::optional<double> rate;                      // bytes/s, of each GPU to its counterpart
+  std::optional<double> latency;                   // seconds of a transfer
+  std::optional<double> post;  // seconds to post one descriptor: of a block's keys, or values, of a layer
+  std::optional<Overlap> overlap;
+};
+// Returns it as a config writes it: "layers".
+const char* overlap_name(Transfer::Overlap overlap);
+
 struct Deployment {
   int tensor_parallel = 1;       // GPUs that share each layer
   int pipeline_parallel = 1;     // stages of consecutive layers, each on tensor_parallel GPUs
@@ -19,12 +33,18 @@ struct Deployment {
   int replicas = 1;              // of the model, each on gpus() GPUs; more than one only with traffic
   Routing routing = Routing::kRoundRobin;
   int gpus() const { return tensor_parallel * pipeline_parallel; }  // of a replica
-  int all_gpus() const { return gpus() * replicas; }
+  // Replicas that read prompts alone, in addition to `replicas`, which then only decode.
+  int prefill_replicas = 0;
+  Transfer transfer;
+  int all_gpus() const { return gpus() * (replicas + prefill_replicas); }
 };
 
 // Reads `deployment:` of a run and writes the precisions that it names into the model. Throws UserError for invalid
 // values, including a split that the model's shape does not allow.
 Deployment read_deployment(const Node& node, Model& model);
+
+// Reads `transfer:` of a deployment.
+Transfer read_transfer(Section section);
 
 // The share of the model that one GPU computes: all layers, because a micro-batch passes through them one after the
 // other. Under pipeline parallelism the GPU holds the weights of `layers / pipeline_parallel` of them, rounded up.

@@ -386,7 +386,8 @@ Shapes run_shapes() {
                                            [&] { read_trace(Section(none, "trace")); },
                                            [&] { read_framework(none, {}, {}); },
                                            [&] { read_match(Section(none, "match"), none); },
-                                           [&] { read_deployment(none, any); }};
+                                           [&] { read_deployment(none, any); },
+                                           [&] { read_transfer(Section(none, "transfer")); }};
   Shapes all;
   for (const std::function<void()>& reader : readers) all.merge(shapes_of(reader));
   all.merge(model_shapes());

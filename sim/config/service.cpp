@@ -4,6 +4,8 @@
 
 #include <string_view>
 
+#include "config/answer_lengths.hpp"
+
 namespace kvcast::config {
 
 namespace {
@@ -31,9 +33,13 @@ void check_caches(const Scheduler& s, const Section& rules) {
 
 void read_service(Section& section, Run& run) {
   if (!section.has("traffic")) {
-    if (run.deployment.replicas > 1)
-      throw UserError(run.source.find("deployment")->key_where("replicas"),
-                      "replicas: serve `traffic:`, which the run does not have");
+    for (const char* key : {"replicas", "prefill_replicas"}) {
+      const int number =
+          std::string_view(key) == "replicas" ? run.deployment.replicas - 1 : run.deployment.prefill_replicas;
+      if (number == 0) continue;
+      throw UserError(run.source.find("deployment")->key_where(key),
+                      fmt::format("{}: serve `traffic:`, which the run does not have", key));
+    }
     if (!section.has("scheduler")) return;
     throw UserError(section.where("scheduler"), "scheduler: belongs to `traffic:`, which the run does not have");
   }
@@ -44,7 +50,10 @@ void read_service(Section& section, Run& run) {
     const bool set = std::string_view(key) == "match" ? run.match.has_value() : run.deployment.pipeline_parallel > 1;
     if (set) throw UserError(section.where("traffic"), fmt::format("traffic: not with {}", key));
   }
-  run.traffic = read_traffic(section.section("traffic", "traffic"));
+  Section traffic = section.section("traffic", "traffic");
+  run.traffic = read_traffic(traffic);
+  if (run.traffic->published_factor)
+    run.traffic->length_factor = published_length_factor(run.policy, traffic.where("length_factor"));
   run.scheduler = run.framework.scheduler;
   if (!section.has("scheduler")) return;
   const Section rules = section.section("scheduler", "scheduler");

@@ -226,7 +226,7 @@ const char* format_name(Traffic::Format format) { return kTraceFormats[static_ca
 
 Traffic read_traffic(Section section) {
   section.only({"rate", "process", "cv", "concurrency", "think_time", "file", "format", "speedup", "requests",
-                "prompt_tokens", "output_tokens", "shared_prefix", "sessions", "seed", "slo"});
+                "prompt_tokens", "output_tokens", "length_factor", "shared_prefix", "sessions", "seed", "slo"});
   Traffic traffic;
   traffic.where = section.where();
   read_rate(section, traffic);
@@ -240,6 +240,15 @@ Traffic read_traffic(Section section) {
       8192);
   traffic.output_tokens =
       read_lengths(section, {"output_tokens", "tokens generated for a request, written like those of a prompt"}, 256);
+  const KeyName factor("length_factor",
+                       "factor on output lengths, since answers grow under policies that evict; `published`: that of "
+                       "the policy and its budget, from configs/accuracy/answer_lengths.yaml");
+  if (const auto written = section.optional_node("length_factor");
+      written && written->kind() == Node::Kind::kScalar && written->text() == "published") {
+    traffic.published_factor = true;
+  } else {
+    traffic.length_factor = section.number(factor, 0.1, 10, 1.0);
+  }
   if (section.has("shared_prefix")) {
     traffic.shared_prefix = read_prefix(section.section(
         {"shared_prefix", "tokens at the start of prompts that others start with as well"}, "shared_prefix"));

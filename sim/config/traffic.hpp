@@ -55,6 +55,8 @@ struct Traffic {
   double speedup = 1;                    // arrival times of the trace are divided by it
   std::int64_t requests = 2000;          // the most that arrive, turns of sessions included
   Lengths prompt_tokens, output_tokens;  // not of kTrace
+  double length_factor = 1;              // on all output lengths: answers may grow under a policy that evicts
+  bool published_factor = false;         // it is the one that was published for the policy and its budget
   SharedPrefix shared_prefix;            // not of kTrace
   std::optional<Sessions> sessions;      // not of kTrace
   std::uint64_t seed = 1;

@@ -57,6 +57,7 @@ void for_each_key(const Traffic& traffic, const Visit& visit) {
     visit_lengths(traffic.output_tokens, "output_tokens", visit);
     visit_number(visit, "seed", traffic.seed);
   }
+  visit_number(visit, "length_factor", traffic.length_factor);
   if (traffic.shared_prefix.tokens > 0) {
     visit_number(visit, "shared_prefix.tokens", traffic.shared_prefix.tokens);
     visit_number(visit, "shared_prefix.groups", traffic.shared_prefix.groups);

@@ -30,7 +30,8 @@ constexpr double kFirstPassFactor = 2;  // from one value of the first pass to t
 constexpr double kClosedInterval = 1e-2;
 // The range of rates, requests a second, and of sequences, unless one is given. A capacity is uncertain by far more
 // than the width at which its search ends.
-constexpr double kLeastRate = 1.0 / 64, kHighestRate = 4096, kMostSequences = 4096, kClosedRate = 1e-2;
+constexpr double kLeastRate = 1.0 / 64, kHighestRate = 4096, kMostSequences = 4096, kMostReplicas = 64,
+                 kClosedLoad = 1e-2;
 
 class Largest final : public Question {
  public:
@@ -210,7 +211,7 @@ class Largest final : public Question {
 
     bool closed(double good, double bad) const {
       // The ends of an interval need not be as precise.
-      const double exact = q_.key_.path == "traffic.rate" ? kClosedRate : kClosed;
+      const double exact = q_.key_.path == "traffic.rate" ? kClosedLoad : kClosed;
       const double width = reading_ == Reading::kNominal ? exact : kClosedInterval;
       const bool narrow = bad - good <= width * std::abs(bad);
       return q_.key_.integer ? bad - good <= 1 || (narrow && reading_ != Reading::kNominal) : narrow;
@@ -251,6 +252,7 @@ class Largest final : public Question {
     if (key_.path == "workload.prompt_tokens") return longest_prompt();
     if (key_.path == "workload.batch") return end_of_range(key_, 4096, of_.run);
     if (key_.path == "traffic.rate") return kHighestRate;
+    if (key_.path == "deployment.replicas") return kMostReplicas;
     if (key_.path == "traffic.concurrency" || key_.path == "scheduler.max_num_seqs") return kMostSequences;
     const config::Workload w = config::read_run(of_.run).workload;
     if (key_.path == "policy.budget") return static_cast<double>(w.prompt_tokens + w.decode_tokens);

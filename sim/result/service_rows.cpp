@@ -14,10 +14,19 @@ using enum Better;
 
 constexpr Display kSeconds3{"s", 1, ",.3r"}, kTokenMillis{"ms", 1e3, ",.3r"}, kRequests{"requests/s", 1, ",.3r"};
 constexpr Display kTokensEach{"tokens/s", 1, ",.4r"}, kNumber{"", 1, ",.4r"}, kOfAll{"%", 100, ".1f"};
+constexpr Display kBytesSent{"MB", 1e-6, ",.3r"};
 
 template <auto Of, auto Member>
 double* times_field(Result& r, int) {
   return r.service && r.service->served ? &(r.service->summary.*Of.*Member) : nullptr;
+}
+template <auto Of, auto Member>
+double* apart_times_field(Result& r, int) {
+  return r.service && r.service->summary.apart ? times_field<Of, Member>(r, 0) : nullptr;
+}
+template <auto Member>
+double* apart_field(Result& r, int) {
+  return r.service && r.service->summary.apart ? &(r.service->summary.*Member) : nullptr;
 }
 template <auto Member>
 double* summary_field(Result& r, int) {
@@ -78,7 +87,9 @@ void add_ttft_parts(std::vector<Metric>& rows) {
       {KVCAST_FIELDS(queue), "between the arrival at the engine and the first pass that reads the prompt"},
       {KVCAST_FIELDS(prefill), "that the passes that read the prompt would take with its chunks alone"},
       {KVCAST_FIELDS(beside), "that decodes and chunks of others add to the passes that read the prompt"},
-      {KVCAST_FIELDS(between), "in passes of others between those that read the prompt, and after a preemption"}};
+      {KVCAST_FIELDS(between),
+       "in passes of others between those that read the prompt, after a preemption, and until a cache has come that "
+       "was read elsewhere"}};
 #undef KVCAST_FIELDS
   static_assert(std::size(kFields) == std::size(serving::kTtftParts));
   for (std::size_t i = 0; i < std::size(kFields); ++i) {
@@ -91,6 +102,34 @@ void add_ttft_parts(std::vector<Metric>& rows) {
     rows.push_back(serving_row(path + "p99", of_tail.c_str(), kSeconds, kLower, title + ", 99th percentile", "",
                                definition + ", of requests that take the 99th percentile.", kSeconds3, kFields[i].p99));
   }
+}
+
+// Prefill and decode apart.
+void add_transfers(std::vector<Metric>& rows) {
+  using S = serving::Summary;
+  using T = serving::Times;
+  const std::string apart = "; prefill and decode apart.";
+  const auto times = [&](const std::string& path, const std::string& title, const std::string& definition,
+                         double* (*mean)(Result&, int), double* (*tail)(Result&, int)) {
+    rows.push_back(serving_row(path + ".mean", "", kSeconds, kLower, title + ", mean", "",
+                               definition + ", mean" + apart, kSeconds3, mean));
+    rows.push_back(serving_row(path + ".p99", "", kSeconds, kLower, title + ", 99th percentile", "",
+                               definition + ", the 99th percentile" + apart, kSeconds3, tail));
+  };
+  times("transfer_s", "Served: transfer of a prompt's cache",
+        "Time from the end of a prompt until its cache has come to the replica that decodes, waiting for memory there "
+        "included",
+        apart_times_field<&S::transfer, &T::mean>, apart_times_field<&S::transfer, &T::p99>);
+  times("transfer_wait_s", "Served: wait for memory to decode",
+        "Time from the end of a prompt until there is memory for its cache where it is decoded",
+        apart_times_field<&S::admission, &T::mean>, apart_times_field<&S::admission, &T::p99>);
+  rows.push_back(serving_row("transfer_bytes", "", kBytes, kLower, "Bytes of a prompt's cache that are sent", "",
+                             "Bytes that each GPU sends for a request, mean" + apart, kBytesSent,
+                             apart_field<&S::sent_bytes>));
+  rows.push_back(
+      serving_row("prefill_busy_share", "", kShare, kNeither, "Time in passes that read prompts", "",
+                  "Share of the duration in which a replica that reads prompts runs a pass, mean over them" + apart,
+                  kOfAll, apart_field<&S::prefill_busy_share>));
 }
 
 void add_rates(std::vector<Metric>& rows) {
@@ -185,7 +224,8 @@ std::optional<double> cost_of_served(const Result& r, int) {
   if (!r.service) return {};
   const std::optional<double> rate = r.service->summary.*Member;
   constexpr double kMillion = 1e6;
-  const double replicas = r.subject.number("deployment.replicas").value_or(1);
+  const double replicas =
+      r.subject.number("deployment.replicas").value_or(1) + r.subject.number("deployment.prefill_replicas").value_or(0);
   return rate && *rate > 0 ? price_of(r, replicas * kMillion / *rate) : std::nullopt;
 }
 
@@ -223,6 +263,7 @@ void add_service_rows(std::vector<Metric>& rows) {
                           "Time from a request's arrival at the engine to the first pass that reads its prompt.",
                           kSeconds3);
   add_ttft_parts(rows);
+  add_transfers(rows);
   add_costs(rows);
   add_queue(rows);
   add_memory_of_service(rows);

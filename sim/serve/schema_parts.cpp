@@ -72,8 +72,9 @@ json section_of(const config::Shapes& shapes, const std::string& title) {
   }
   if (title == "framework") keys["scheduler"] = section_of(shapes, "scheduler");
   if (title == "scheduler") also("host_cache", 0);
+  if (title == "deployment") keys["transfer"] = map_of(shapes.at("transfer"));
   if (title != "traffic") return map;
-  also("rate", "all");
+  also("rate", "all"), also("length_factor", "published");
   for (const char* key : {"prompt_tokens", "output_tokens"}) keys[key] = lengths_of(shapes, key, keys[key]);
   for (const char* key : {"shared_prefix", "sessions", "slo"}) {
     const json about = keys[key].value("description", json());

@@ -7,26 +7,41 @@
 #include "base/cancel.hpp"
 #include "config/deployment.hpp"
 #include "serving/queue.hpp"
+#include "serving/transfer.hpp"
 
 namespace kvcast::serving {
+
+// Requests go to `replicas` replicas that only read prompts; what these keep of a prompt is sent to those of the fleet,
+// which only decode.
+struct Readers {
+  std::int64_t replicas = 0;  // 0: prompts are read where they are decoded
+  TransferRules transfer;
+};
 
 struct Fleet {
   std::int64_t replicas = 1;
   config::Routing routing = config::Routing::kRoundRobin;
-  int threads = 1;        // at most so many; the results do not depend on it
+  int threads = 1;  // at most so many; the results do not depend on it
+  Readers readers = {};
   bool in_order = false;  // reports of all replicas come in order of time, from one thread
 };
 
-// What a replica works with. `times` and the footprints are used from one thread at a time only if no other replica
-// has the same; reports of a replica come from one thread at a time.
+// The parts that a replica works with. `times` and the footprints are used from one thread at a time only if no other
+// replica has the same; reports of a replica come from one thread at a time.
 struct ReplicaParts {
   StepTimes* times = nullptr;
   FootprintOf footprint_of;
   Observer* observer = nullptr;
 };
 
-// Serves all requests of the source as serve() does, with the same rules in each replica. Replicas run in parallel if
-// they do not depend on each other: round robin over a source that is open().
+// Serves all requests of the source as serve() does, with the same rules in each replica; those that read prompts have
+// the numbers after the others'. Replicas run in parallel if they do not depend on each other: round robin over a
+// source that is open(). Ends are reported by the replica that decodes.
+//
+// Prefill and decode apart: vLLM requests memory to decode a prompt once it has been read, computes its last token
+// again and samples the first output there. TensorRT-LLM requests it then as well, SGLang at the request's arrival, and
+// in both the first output comes with the cache. All request it at arrival if caches are sent while prompts are read.
+// Blocks of a prompt are held until its cache has come.
 void serve_fleet(traffic::Source& source, const Fleet& fleet, const Rules& rules,
                  const std::function<ReplicaParts(std::int64_t)>& parts_of, const Cancel& cancel = {});
 

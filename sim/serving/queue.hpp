@@ -26,10 +26,17 @@ struct Outcome {
   std::int64_t hit_tokens = 0;         // found in caches when it was scheduled first
   std::int64_t loaded_tokens = 0;      // of them, those that came from behind the GPU
   std::int64_t recomputed_tokens = 0;  // read or decoded before, and computed again after a preemption
-  std::int64_t replica = 0;            // that served it, from 0
+  std::int64_t replica = 0;            // that served it, or decoded it, from 0
   // The time to the first token (ttft_parts.hpp): in passes that read the request, and what these would take with its
   // chunks alone.
   Picoseconds reading = 0, reading_alone = 0;
+  // Passes that read its prompt: the end of the first, the start of the last and the tokens of that.
+  Picoseconds first_read = traffic::kNever, last_read = traffic::kNever;
+  std::int64_t last_chunk = 0;
+  // Prefill and decode apart: the end of its prompt, when it had memory where it is decoded, and when its cache had
+  // come there; bytes that were sent.
+  Picoseconds prefilled = traffic::kNever, reserved = traffic::kNever, received = traffic::kNever;
+  double sent_bytes = 0;
 };
 
 // Sequences whose last token came `since` before the start of a run, 0 where they were in the pass before.
@@ -78,6 +85,8 @@ class Exit {
   virtual ~Exit() = default;
   // May complete the outcome, which the engine no longer needs.
   virtual void left(Outcome& outcome, Picoseconds now) = 0;
+  // A request whose prompt is read elsewhere has memory; its first `there` tokens need not be sent.
+  virtual void reserved(const traffic::Request& /*request*/, std::int64_t /*there*/, Picoseconds /*now*/) {}
 };
 
 // The memory of a request. Requests may share one.

@@ -37,11 +37,45 @@ void Replica::offer(traffic::Request request) {
   const Picoseconds arrival = request.at_engine();
   if (flights_.empty()) {
     state_.idle_until(arrival);
-  } else if (open_ && !flights_.back().pass.closed) {
+  } else if (open_ && !closed()) {
     cut_before(arrival);
   }
   ++state_.in_service;
   state_.arrivals.push_back(std::move(request));
+}
+
+// Returns whether an arrival changes nothing in the last flight; one whose prompt is read elsewhere is tried, or
+// rejected, whatever waits.
+bool Replica::closed() const { return flights_.back().pass.closed && rules_.role != Role::kDecode; }
+
+// Something happens that the engine sees when it composes next.
+void Replica::changes(Picoseconds now) {
+  if (flights_.empty()) {
+    state_.idle_until(now);
+  } else if (open_) {
+    cut_before(now);
+  }
+}
+
+void Replica::deliver(std::int64_t id, Picoseconds now) {
+  changes(now);
+  const auto at = std::ranges::find(state_.expected, id, [](const Entry* entry) { return entry->request.id; });
+  KVCAST_CHECK(at != state_.expected.end());
+  state_.delivered.push_back({*at, now});
+  state_.expected.erase(at);
+}
+
+void Replica::drop(std::int64_t id, Picoseconds now) {
+  changes(now);
+  scheduler_->drop(id);
+}
+
+void Replica::sent(std::int64_t id, Picoseconds now) {
+  changes(now);
+  const auto at = std::ranges::find_if(gone_, [&](const Entry* e) { return e->kept && e->request.id == id; });
+  KVCAST_CHECK(at != gone_.end());
+  scheduler_->sent(**at);
+  destroy_gone();
 }
 
 bool Replica::fill() {
@@ -56,6 +90,7 @@ bool Replica::fill() {
 
 bool Replica::launch() {
   state_.take_arrivals();
+  if (rules_.role == Role::kDecode) scheduler_->receive();
   Flight flight = std::exchange(spare_, {});
   flight.pass.clear();
   scheduler_->compose(flight.pass);
@@ -74,9 +109,11 @@ bool Replica::launch() {
   open_ = flights_.back().count > 1;
   if (!open_) {
     commit();
-  } else if (!state_.arrivals.empty() && !flights_.back().pass.closed) {
+  } else if (!state_.arrivals.empty() && !closed()) {
     cut_before(state_.arrivals.front().at_engine());
   }
+  if (open_ && !state_.delivered.empty() && state_.delivered.front().at > state_.now)
+    cut_before(state_.delivered.front().at);
   return true;
 }
 
@@ -187,8 +224,11 @@ void Replica::settle(Flight& flight) {
   for (const Pass::Read& read : flight.pass.reads) {
     Entry& entry = *read.entry;
     ++entry.in_flight;
-    if (entry.outcome.scheduled == traffic::kNever) entry.outcome.scheduled = flight.start;
-    if (entry.sampled == (read.chunk.last() ? 1 : 0)) add_reading(entry.outcome, read.chunk, flight);
+    Outcome& outcome = entry.outcome;
+    if (outcome.scheduled == traffic::kNever) outcome.scheduled = flight.start;
+    if (outcome.first_read == traffic::kNever) outcome.first_read = end;
+    outcome.last_read = flight.start, outcome.last_chunk = read.chunk.added;
+    if (entry.sampled == (read.chunk.last() ? 1 : 0)) add_reading(outcome, read.chunk, flight);
     if (!read.chunk.last()) continue;
     entry.last_token = end;
     flight.ends |= entry.all_sampled();
@@ -231,7 +271,7 @@ void Replica::land() {
   }
   std::ranges::sort(ended_, {}, &Entry::order);  // in which their blocks are given back
   for (Entry* entry : ended_) {
-    scheduler_->finish(*entry);
+    rules_.role == Role::kPrefill ? scheduler_->hold(*entry) : scheduler_->finish(*entry);
     state_.leave(*entry);
   }
   if (!ended_.empty()) scheduler_->drop_ended();
@@ -261,8 +301,12 @@ void Replica::take_down() {
   for (const Pass::Read& read : pass.reads) --read.entry->in_flight;
   spare_ = std::move(flights_.front());
   flights_.pop_front();
+  destroy_gone();
+}
+
+void Replica::destroy_gone() {
   std::erase_if(gone_, [&](Entry* entry) {
-    const bool unused = entry->in_flight == 0 && !entry->listed;
+    const bool unused = entry->in_flight == 0 && !entry->listed && !entry->kept;
     if (unused) state_.destroy(*entry);
     return unused;
   });

@@ -20,6 +20,11 @@ class Replica {
 
   // A request reaches the engine, at Request::at_engine(); in order of that.
   void offer(traffic::Request request);
+  // The cache of a request has come from elsewhere (Role::kDecode), or that request will never come; it has been sent
+  // (Role::kPrefill). Now.
+  void deliver(std::int64_t id, Picoseconds now);
+  void drop(std::int64_t id, Picoseconds now);
+  void sent(std::int64_t id, Picoseconds now);
   // Composes passes as far as rules and requests allow. True if the head of the queue was rejected instead, as what
   // does not fit an empty engine never will: requests may follow from that, and it must be filled again.
   bool fill();
@@ -47,6 +52,9 @@ class Replica {
     Picoseconds end() const { return start + time.sum(count); }
   };
 
+  bool closed() const;
+  void changes(Picoseconds now);
+  void destroy_gone();
   bool launch();
   StepTime time_of(const Pass& pass);
   void load(Flight& flight);

@@ -116,4 +116,10 @@ std::unique_ptr<Router> make_router(config::Routing routing, std::int64_t block,
   KVCAST_CHECK(false);
 }
 
+std::unique_ptr<Router> make_router(config::Routing routing, const Rules& rules) {
+  constexpr std::int64_t kTokens = 64;
+  const std::int64_t blocks = (kTokens + rules.block - 1) / rules.block;
+  return make_router(routing, blocks * rules.block, std::max<std::int64_t>(1, rules.blocks / blocks));
+}
+
 }  // namespace kvcast::serving

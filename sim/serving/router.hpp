@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "config/deployment.hpp"
+#include "serving/rules.hpp"
 #include "traffic/request.hpp"
 
 namespace kvcast::serving {
@@ -24,6 +25,10 @@ class Router {
 // chosen. prefix: the replica that got most of the prompt's leading blocks before, by the rules of SGLang's router.
 // block: tokens; recorded: blocks that the router remembers of each replica.
 std::unique_ptr<Router> make_router(config::Routing routing, std::int64_t block, std::int64_t recorded);
+
+// The same for replicas that have these rules. The router's blocks are of 64 tokens at least, as those of routers in
+// use (32 to 256 tokens); it remembers as many tokens of a replica as fit in its pool.
+std::unique_ptr<Router> make_router(config::Routing routing, const Rules& rules);
 
 // Blocks by their hashes, of which the least recently used are forgotten.
 class BlockRecord {

@@ -39,6 +39,8 @@ Rules Rules::of(Engine engine) {
 }
 
 void check(const Rules& rules) {
+  require(rules.role == Role::kWhole || (rules.engine != Engine::kVllmV0 && rules.engine != Engine::kStatic),
+          "prefill and decode apart are modelled for vllm-v1, sglang and trtllm");
   require(rules.max_num_seqs >= 1, "at least 1 sequence at a time is needed");
   require(rules.max_num_batched_tokens >= 1, "at least 1 token a pass is needed");
   require(rules.block >= 1, "a block has at least 1 token");

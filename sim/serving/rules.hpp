@@ -20,6 +20,10 @@ using Prompts = config::Scheduler::Prefill;
 // prompt that goes on after the sequence; nothing.
 using Reuse = config::Scheduler::Reuse;
 
+// The part of a request that an engine does: all of it; its prompt, whose memory it holds until the cache has been sent
+// on; or its decode steps, on a cache that comes from elsewhere.
+enum class Role { kWhole, kPrefill, kDecode };
+
 // SGLang's own rules. A page is Rules::block, the chunk is Rules::max_num_batched_tokens (chunked_prefill_size).
 struct SglangRules {
   std::int64_t max_prefill_tokens = 16384;  // of new tokens in one pass, in all releases
@@ -51,6 +55,7 @@ struct VllmV0Rules {
 
 struct Rules {
   Engine engine = Engine::kVllmV1;
+  Role role = Role::kWhole;  // others: kVllmV1, kSglang, kTrtllm
   std::int64_t max_num_seqs = 256;
   std::int64_t max_num_batched_tokens = 2048;
   std::int64_t block = 16;  // tokens

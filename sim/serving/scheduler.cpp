@@ -40,15 +40,72 @@ void Scheduler::drop_ended() {
   });
 }
 
-bool Scheduler::reject_head(bool stuck) {
-  if (state_.waiting.empty() || (!stuck && possible_at_all(*state_.waiting.front()))) return false;
-  if (stuck && (state_.loading() || state_.unload())) return !state_.loading();
-  Entry& entry = *state_.waiting.front();
-  state_.waiting.pop_front();
+void Scheduler::receive() {
+  const auto there_is = [&] { return !state_.delivered.empty() && state_.delivered.front().at <= state_.now; };
+  while (there_is() && running() < rules_.max_num_seqs) {
+    Entry& entry = *state_.delivered.front().entry;
+    state_.delivered.pop_front();
+    state_.running.push_back(&entry);
+    if (rules_.engine == Engine::kVllmV1 || entry.done > 0) continue;
+    entry.sampled = entry.done = 1;
+    entry.outcome.first_token = entry.last_token = state_.now;
+  }
+  while (!state_.remote.empty()) {
+    Entry& entry = *state_.remote.front();
+    std::int64_t there = 0;
+    if (!possible_at_all(entry)) {
+      reject(state_.remote);
+    } else if (room_for(entry, there)) {
+      state_.remote.pop_front();
+      state_.expect(entry, there);
+    } else {
+      return;
+    }
+  }
+}
+
+bool Scheduler::room_for(Entry&, std::int64_t&) { KVCAST_CHECK(false); }
+
+void Scheduler::hold(Entry& entry) {
+  has_read(entry);
+  entry.kept = true;
+  ++state_.kept;
+}
+
+void Scheduler::sent(Entry& entry) {
+  finish(entry);
+  entry.kept = false;
+  --state_.kept;
+}
+
+void Scheduler::drop(std::int64_t id) {
+  const auto is_it = [&](const Entry* entry) { return entry->request.id == id; };
+  const auto waits = std::ranges::find_if(state_.remote, is_it);
+  const auto holds = std::ranges::find_if(state_.expected, is_it);
+  Entry* const entry = waits != state_.remote.end() ? *waits : holds != state_.expected.end() ? *holds : nullptr;
+  if (entry == nullptr) return;
+  std::erase(state_.remote, entry), std::erase(state_.expected, entry);
+  state_.release(*entry);
+  --state_.in_service;
+  state_.destroy(*entry);
+}
+
+void Scheduler::reject(std::deque<Entry*>& from) {
+  Entry& entry = *from.front();
+  from.pop_front();
   entry.outcome.rejected = true;
   entry.outcome.scheduled = entry.outcome.first_token = state_.now;
   state_.leave(entry);
   state_.destroy(entry);
+}
+
+bool Scheduler::reject_head(bool stuck) {
+  // Something that comes, or is there already, goes on; what was preempted for it can follow.
+  if (stuck && !this->stuck()) return !state_.delivered.empty() && running() < rules_.max_num_seqs;
+  std::deque<Entry*>& from = state_.waiting.empty() && stuck ? state_.remote : state_.waiting;
+  if (from.empty() || (!stuck && possible_at_all(*from.front()))) return false;
+  if (stuck && (state_.loading() || state_.unload())) return !state_.loading();
+  reject(from);
   return true;
 }
 

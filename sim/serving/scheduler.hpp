@@ -16,6 +16,8 @@ class Scheduler {
   // Fills an empty pass with the requests that are to run next, and takes their memory; leaves it empty if there is
   // nothing to run.
   virtual void compose(Pass& pass) = 0;
+  // Before a pass is composed: lets requests run whose caches have come, and gives memory to the next ones.
+  void receive();
   // Returns for how many passes after this one memory is known to suffice, up to `most`.
   std::int64_t repeats(const Pass& pass, std::int64_t most) const;
   // The pass has been repeated.
@@ -28,6 +30,12 @@ class Scheduler {
     state_.keep(entry);
     state_.release(entry);
   }
+  // A request has its prompt, and another engine goes on with it. Gives back what only reading needed.
+  void hold(Entry& entry);
+  // The cache of that request has been sent.
+  void sent(Entry& entry);
+  // Takes out a request whose cache is not to come, if it is still expected.
+  void drop(std::int64_t id);
   // Drops running requests that have ended; called after passes in which any has.
   virtual void drop_ended();
   // Rejects the head of the queue if it can never fit, or, if `stuck`, in any case.
@@ -41,6 +49,8 @@ class Scheduler {
  protected:
   // Returns whether a request fits into the empty engine.
   virtual bool possible(const Entry& entry) const { return peak(entry, true) <= pool_.total(); }
+  // Returns whether a request whose prompt is read elsewhere gets memory now, and takes what need not be sent.
+  virtual bool room_for(Entry& entry, std::int64_t& there);
   // Blocks that must stay free in every pass.
   virtual std::int64_t spare() const { return 0; }
 
@@ -56,6 +66,8 @@ class Scheduler {
   }
   // Takes the head of the queue, whose first `cached` tokens are there, into the running requests.
   void admit_head(std::int64_t cached);
+  bool stuck() const { return state_.expected.empty() && state_.delivered.empty() && state_.kept == 0; }
+  void reject(std::deque<Entry*>& from);
   // Gives back the memory of the last running request, and puts it at the head of the queue.
   void preempt_tail();
   bool alone() const { return rules_.prompts == Prompts::kAlone; }

@@ -134,6 +134,7 @@ class Sglang final : public Scheduler {
   std::int64_t lacking(std::int64_t steps) const;
   void retract();
   void retract_last();
+  bool room_for(Entry& entry, std::int64_t& there) override;
 
   const SglangRules& own_;
   std::int64_t page_;
@@ -326,7 +327,8 @@ bool Sglang::decode(Pass& pass) {
     state_.grow(*entry, entry->computed + 1);
     state_.advance(pass, *entry, 1);
   }
-  pass.steady = !retracts && partial_ == nullptr && (full_ || state_.waiting.empty());
+  // More may be retracted as more is held, so that a cache that waits for memory may get it in any pass.
+  pass.steady = !retracts && partial_ == nullptr && (full_ || state_.waiting.empty()) && state_.remote.empty();
   pass.closed = full_;
   return false;
 }
@@ -346,7 +348,27 @@ void Sglang::retract_last() {
   state_.running.pop_back();
   let_go(victim);
   state_.preempted(victim);
-  state_.waiting.push_back(&victim);
+  if (rules_.role != Role::kDecode) return state_.waiting.push_back(&victim);
+  // Its cache waits in host memory, before all that come from elsewhere.
+  const auto behind = std::ranges::find_if(state_.remote, [](const Entry* entry) { return entry->done == 0; });
+  state_.remote.insert(behind, &victim);
+}
+
+// disaggregation/decode.py, pop_preallocated and _allocatable_tokens.
+bool Sglang::room_for(Entry& entry, std::int64_t&) {
+  constexpr std::int64_t kReserved = 512;  // tokens a request that decodes (num_reserved_decode_tokens)
+  const auto cache = [&](const Entry& e, std::int64_t outputs) {
+    const std::int64_t prompt = e.prompt();
+    return e.footprint->keeps_all() ? prompt + outputs : e.footprint->decoding(prompt, prompt + outputs) * page_;
+  };
+  const auto with_outputs = [&](const Entry& e) { return cache(e, std::min(e.outputs(), kClip)); };
+  std::int64_t retractable = 0, largest = 0;
+  for (const Entry* e : state_.running)
+    retractable += e->held.count * page_, largest = std::max(largest, with_outputs(*e));
+  const std::int64_t here = std::ssize(state_.running) + std::ssize(state_.expected) + std::ssize(state_.delivered);
+  const std::int64_t rest = available() - std::max(kReserved * here, largest - retractable);
+  if (here >= rules_.max_num_seqs || !state_.host_fits(entry)) return false;
+  return cache(entry, entry.done) + kReserved <= rest && (entry.done > 0 || with_outputs(entry) - retractable <= rest);
 }
 
 void Sglang::retract() {

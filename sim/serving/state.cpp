@@ -38,7 +38,7 @@ void State::take_arrivals() {
     entry.offloaded = radix && !all && rules.host_copies;
     entry.chained = rules.prefix_caching && rules.reuse == Reuse::kChain;
     if (rules.engine == Engine::kSglang && rules.tiers.size() > 1) prefetch(entry);
-    waiting.push_back(&entry);
+    (rules.role == Role::kDecode ? remote : waiting).push_back(&entry);
   }
 }
 
@@ -60,6 +60,22 @@ void State::start(Entry& entry, std::int64_t cached) {
   if (entry.offloaded) tiers.limit(rules.tiers.front().bytes - host_used_);
   if (entry.outcome.preemptions == 0) entry.outcome.hit_tokens = cached + entry.gone;
   entry.outcome.recomputed_tokens += std::max<std::int64_t>(0, entry.lost - cached);
+}
+
+void State::expect(Entry& entry, std::int64_t there) {
+  const bool again = entry.done > 0;
+  // vLLM computes the last token again and samples the first output here; others get it with the cache.
+  const std::int64_t there_is = again ? entry.lost : entry.prompt() - (rules.engine == Engine::kVllmV1 ? 1 : 0);
+  start(entry, there_is);
+  entry.known = entry.prompt();
+  entry.received = true;
+  KVCAST_CHECK(grow(entry, entry.computed));
+  if (again) {
+    delivered.push_back({&entry, now});
+  } else {
+    expected.push_back(&entry);
+    exit_.reserved(entry.request, there, now);
+  }
 }
 
 void State::advance(Pass& pass, Entry& entry, std::int64_t tokens) {
@@ -96,6 +112,7 @@ void State::preempted(Entry& entry) {
   ++entry.outcome.preemptions;
   entry.lost = entry.computed;
   entry.computed = entry.known = entry.loaded = entry.gone = 0;
+  entry.received = false;
 }
 
 void State::release(Entry& entry) {

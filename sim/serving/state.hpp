@@ -1,6 +1,7 @@
 // The requests of an engine and the memory that they hold: what every scheduler works on.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -42,6 +43,8 @@ struct Entry {
   std::int64_t in_flight = 0;  // passes that refer to it
   std::int64_t order = 0;      // in which requests were admitted last
   bool listed = true;          // the scheduler refers to it
+  bool received = false;       // its cache came from elsewhere: memory is never that of reading it
+  bool kept = false;           // its memory is held until the cache has been sent
   std::int32_t node = -1;      // of a radix tree, where the tokens end that it holds for this request,
   std::int64_t shared = 0;     // and their number
 
@@ -90,6 +93,16 @@ class State {
   std::vector<Entry*> running;            // in the order of their admission
   Link link;
   Tiers tiers;
+  // Requests whose prompts are read elsewhere: those without memory, in order; those with it, to which the cache is on
+  // its way; those to which it has come and that do not run yet.
+  struct Delivery {
+    Entry* entry = nullptr;
+    Picoseconds at = 0;
+  };
+  std::deque<Entry*> remote;
+  std::vector<Entry*> expected;
+  std::deque<Delivery> delivered;
+  std::int64_t kept = 0;  // requests whose memory is held until the cache has been sent
   Picoseconds now = 0;
   std::int64_t in_service = 0;  // requests that were offered and have not left
 
@@ -104,7 +117,8 @@ class State {
   Picoseconds next_loaded() const;
   // Blocks that a request needs once `tokens` are cached.
   static std::int64_t need(const Entry& entry, std::int64_t tokens) {
-    return tokens <= entry.known ? entry.footprint->reading(tokens) : entry.footprint->decoding(entry.known, tokens);
+    if (tokens <= entry.known && !entry.received) return entry.footprint->reading(tokens);
+    return entry.footprint->decoding(entry.known, std::max(entry.known, tokens));
   }
   // Takes the blocks that a request lacks for `tokens`; false, and nothing taken, if the pool does not have them.
   bool grow(Entry& entry, std::int64_t tokens);
@@ -143,6 +157,9 @@ class State {
 
   // Begins to read a request whose first `cached` tokens are there. The caller moves it to where it belongs.
   void start(Entry& entry, std::int64_t cached);
+  // Gives a request whose prompt is read elsewhere its memory; `there`: tokens of it that need not come. What a
+  // retracted one had comes back at once.
+  void expect(Entry& entry, std::int64_t there);
   // Adds the next tokens of a request to the pass; it has the memory.
   void advance(Pass& pass, Entry& entry, std::int64_t tokens);
   // Lets the decodes of a pass run further times; there is memory. `result`: one result has come since it was composed.

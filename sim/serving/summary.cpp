@@ -117,6 +117,11 @@ void Recorder::ended(const Outcome& outcome) {
   queue_.add(queue), ttft_.add(ttft), e2e_.add(e2e);
   TtftParts<double>& sum = ttft_parts_[Distribution::bucket_of(ttft)];
   for (const TtftPart& part : kTtftParts) sum.*part.seconds += to_seconds(parts.*part.picoseconds);
+  if (outcome.received != traffic::kNever) {
+    admission_.add(std::max(0.0, seconds_between(outcome.prefilled, outcome.reserved)));
+    transfer_.add(std::max(0.0, seconds_between(outcome.prefilled, outcome.received)));
+    sent_bytes_ += outcome.sent_bytes;
+  }
   service_ += e2e - queue - to_seconds(parts.front_end);
   if (setting_.slo && holds(ttft, tpot, e2e)) {
     ++within_;
@@ -190,6 +195,7 @@ Trend Recorder::state() const {
 void Recorder::add(const Recorder& other) {
   replicas_ += other.replicas_;
   ttft_.add(other.ttft_), tpot_.add(other.tpot_), itl_.add(other.itl_), e2e_.add(other.e2e_), queue_.add(other.queue_);
+  admission_.add(other.admission_), transfer_.add(other.transfer_), sent_bytes_ += other.sent_bytes_;
   completed_ += other.completed_, rejected_ += other.rejected_, preemptions_ += other.preemptions_;
   recomputed_ += other.recomputed_, within_ += other.within_, good_tokens_ += other.good_tokens_;
   prompt_tokens_ += other.prompt_tokens_, output_tokens_ += other.output_tokens_, hit_tokens_ += other.hit_tokens_,
@@ -208,6 +214,14 @@ void Recorder::add(const Recorder& other) {
   between_moments_ = std::max(between_moments_, other.between_moments_);
   others_.push_back(other.moments_);
   others_.insert(others_.end(), other.others_.begin(), other.others_.end());
+}
+
+void Recorder::add_readers(const Recorder& readers) {
+  readers_ = readers.replicas_;
+  preemptions_ += readers.preemptions_;
+  waiting_ = readers.waiting_ / readers_ * replicas_;  // requests wait there
+  waiting_max_ = readers.waiting_max_;
+  read_busy_ = readers.busy_;
 }
 
 // As many of all, so that none counts more than another.
@@ -252,11 +266,11 @@ Summary Recorder::summary() const {
   Summary s;
   s.ttft = times_of(ttft_), s.tpot = times_of(tpot_), s.itl = times_of(itl_), s.e2e = times_of(e2e_);
   s.queue = times_of(queue_);
-  TtftParts<double> all;
+  TtftParts<double> sums;
   for (const auto& [bucket, of] : ttft_parts_) {
-    for (const TtftPart& part : kTtftParts) all.*part.seconds += of.*part.seconds;
+    for (const TtftPart& part : kTtftParts) sums.*part.seconds += of.*part.seconds;
   }
-  s.ttft_mean = parts_like(all, s.ttft.mean);
+  s.ttft_mean = parts_like(sums, s.ttft.mean);
   if (const auto tail = ttft_parts_.find(ttft_.bucket_at(kTail)); tail != ttft_parts_.end())
     s.ttft_p99 = parts_like(tail->second, s.ttft.p99);
   s.completed = static_cast<double>(completed_), s.rejected = static_cast<double>(rejected_);
@@ -273,6 +287,11 @@ Summary Recorder::summary() const {
     s.good_tokens_per_s = s.duration_s > 0 ? good_tokens_ / s.duration_s : 0;
     s.goodput_per_s = s.duration_s > 0 ? static_cast<double>(within_) / s.duration_s : 0;
   }
+  s.apart = readers_ > 0;
+  if (transfer_.count() > 0) {
+    s.admission = times_of(admission_), s.transfer = times_of(transfer_);
+    s.sent_bytes = sent_bytes_ / static_cast<double>(transfer_.count());
+  }
   s.running_max = running_max_, s.waiting_max = waiting_max_, s.kv_used_max = used_max_;
   if (s.duration_s <= 0) return s;
   if (const double carried = std::max(carried_in_, carried_out_); carried > 0)
@@ -282,6 +301,7 @@ Summary Recorder::summary() const {
   s.total_tokens_per_s = (prompt_tokens_ + output_tokens_) / s.duration_s;
   const double engines_s = replicas_ * s.duration_s;
   s.running_mean = running_ / engines_s, s.waiting_mean = waiting_ / engines_s;
+  if (readers_ > 0) s.prefill_busy_share = read_busy_ / (readers_ * s.duration_s);
   s.kv_used_mean = used_ / engines_s;
   s.busy_share = std::min(1.0, busy_ / engines_s);  // an engine may run on after the last token
   return s;

@@ -64,6 +64,11 @@ struct Summary {
   double running_mean = 0, running_max = 0, waiting_mean = 0, waiting_max = 0;  // over time
   double kv_used_mean = 0, kv_used_max = 0;                                     // shares of the pool
   double busy_share = 0;                                                        // of the duration in passes
+  // Prefill and decode apart: from the end of a prompt until it has memory where it is decoded, and until its cache has
+  // come there; bytes of a request that are sent, mean; time of the replicas that read prompts in passes.
+  bool apart = false;
+  Times admission, transfer;
+  double sent_bytes = 0, prefill_busy_share = 0;
   Trend state = Trend::kUndecided;
   std::vector<Moment> moments;                 // some hundreds, evenly over the duration
   std::vector<double> ttft_curve, tpot_curve;  // quantiles 0, 0.01, … 1; seconds
@@ -86,6 +91,8 @@ class Recorder final : public Observer {
   // Adds the requests of another replica, or of several: what engines hold is then the mean over replicas, and the
   // largest of any.
   void add(const Recorder& other);
+  // States what replicas have done that read prompts for those of this recorder.
+  void add_readers(const Recorder& readers);
   Summary summary() const;
 
  private:
@@ -96,8 +103,9 @@ class Recorder final : public Observer {
   bool holds(double ttft, std::optional<double> tpot, double e2e) const;
 
   Setting setting_;
-  double replicas_ = 1;
-  Distribution ttft_, tpot_, itl_, e2e_, queue_;
+  double replicas_ = 1, readers_ = 0;
+  Distribution ttft_, tpot_, itl_, e2e_, queue_, admission_, transfer_;
+  double sent_bytes_ = 0, read_busy_ = 0;
   std::map<int, TtftParts<double>> ttft_parts_;  // seconds of all requests, by the bucket of their TTFT
   std::int64_t completed_ = 0, rejected_ = 0, preemptions_ = 0, recomputed_ = 0, within_ = 0;
   double good_tokens_ = 0;

@@ -35,6 +35,19 @@ class Trtllm final : public Scheduler {
     return std::max(peak(entry, again), all_blocks(entry)) <= pool_.total() &&
            (chunked() || entry.prompt() <= rules_.max_num_batched_tokens);
   }
+  // As contexts that are tried: what is there, and on its way here, is to end without eviction.
+  bool room_for(Entry& entry, std::int64_t&) override {
+    std::int64_t free = pool_.free(), here = 0;
+    const auto reserve = [&](const Entry& e) {
+      free -= std::max<std::int64_t>(0, all_blocks(e) - e.held.count);
+      ++here;
+    };
+    for (const Entry* e : state_.running) reserve(*e);
+    for (const Entry* e : state_.expected) reserve(*e);
+    for (const State::Delivery& d : state_.delivered) reserve(*d.entry);
+    const std::int64_t blocks = entry.footprint->decoding(entry.prompt(), entry.prompt() + entry.outputs());
+    return here < rules_.max_num_seqs && blocks <= free && state_.host_fits(entry);
+  }
   std::int64_t last_length(const Entry& entry) const override { return entry.prompt() + entry.outputs(); }
 
   // Blocks of a request with all its outputs.

@@ -25,6 +25,18 @@ class VllmV1 final : public Scheduler {
   }
 
  private:
+  // The queue is served in order, so that a preempted request comes first.
+  bool room_for(Entry& entry, std::int64_t& there) override {
+    if (!state_.waiting.empty() || std::ssize(state_.running) >= rules_.max_num_seqs) return false;
+    const std::int64_t prompt = entry.prompt();
+    Blocks::Hit hit;
+    if (entry.cached) hit = pool_.find(entry.chain, entry.request, rules_.block, (prompt - 1) / rules_.block);
+    const std::int64_t lacking = entry.footprint->decoding(prompt, prompt) - hit.blocks + hit.unused;
+    if (lacking + (state_.running.empty() ? 0 : watermark()) > pool_.free() || !state_.host_fits(entry)) return false;
+    pool_.share(entry.held, entry.chain, entry.request, rules_.block, hit.blocks);
+    there = hit.blocks * rules_.block;
+    return true;
+  }
   std::int64_t last_length(const Entry& entry) const override { return entry.prompt() + entry.outputs() - 1; }
 
   // The next chunk of a prompt of which `rest` tokens are left.
@@ -56,8 +68,9 @@ class VllmV1 final : public Scheduler {
   // Returns whether the request at the head may find blocks of answers that are not complete yet: a later turn whose
   // time of arrival does not depend on the answer before.
   bool head_follows_a_decode() const {
-    if (state_.waiting.empty() || !state_.waiting.front()->cached) return false;
-    for (const traffic::Segment& segment : state_.waiting.front()->request.content) {
+    const std::deque<Entry*>& queue = rules_.role == Role::kDecode ? state_.remote : state_.waiting;
+    if (queue.empty() || !queue.front()->cached) return false;
+    for (const traffic::Segment& segment : queue.front()->request.content) {
       const auto answers = [&](const Entry* entry) { return entry->request.answer_key == segment.key; };
       if (segment.key != 0 && std::ranges::any_of(state_.running, answers)) return true;
     }

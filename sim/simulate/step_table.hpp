@@ -42,7 +42,7 @@ class StepTable final : public serving::StepTimes {
   // May be called from several threads.
   serving::StepTime time(std::span<const serving::Decoding> decodes, std::span<const serving::Chunk> chunks) override;
 
-  // Factors, not while another thread asks for times, on all further times of passes without and with chunks, for the
+  // Factors, not while another thread reads times, on all further times of passes without and with chunks, for the
   // ends of their intervals.
   void scale(double decodes, double with_chunks);
 

@@ -161,7 +161,7 @@ static void members(Io& io, Alternative& a) {
 template <class Io>
 static void members(Io& io, Service& s) {
   serving::Summary& sum = s.summary;
-  io("served", s.served), io("state", sum.state), io("origin", s.origin);
+  io("served", s.served), io("state", sum.state), io("origin", s.origin), io("apart", sum.apart);
   io("slo_share", sum.slo_share), io("goodput_per_s", sum.goodput_per_s);
   io("good_tokens_per_s", sum.good_tokens_per_s);
   io("moments", sum.moments), io("ttft_curve", sum.ttft_curve), io("tpot_curve", sum.tpot_curve);

@@ -272,8 +272,10 @@ class ServiceRuns {
     const auto longer = [&](const Value& v) {
       return to_picos(v.value * std::max(0.0, 1 + what.clients * v.uncertainty));
     };
-    // Each replica has one of its own.
-    const Picoseconds request = longer(f.front_end_request), in_turn = request / run_.deployment.replicas;
+    // Each replica that requests reach has one of its own.
+    const config::Deployment& d = run_.deployment;
+    const Picoseconds request = longer(f.front_end_request);
+    const Picoseconds in_turn = request / (d.prefill_replicas > 0 ? d.prefill_replicas : d.replicas);
     traffic::FrontEnd source(traffic::make_source(traffic), in_turn, request - in_turn + longer(f.client_time));
     const serving::Recorder::Setting setting{traffic.slo, what.blocks,
                                              traffic.arrivals == config::Traffic::Arrivals::kConcurrency};
@@ -286,13 +288,21 @@ class ServiceRuns {
       serving::Recorder& recorder = recorders.emplace_back(setting);
       Logging& observer =
           observers.emplace_back(recorder, watched ? input_.log : kNone, watched ? input_.observer : nullptr);
-      return serving::ReplicaParts{&*shared_->table, [separate](const traffic::Request&) { return separate; }, &observer};
+      return serving::ReplicaParts{&*shared_->table, [separate](const traffic::Request&) { return separate; },
+                                   &observer};
     };
-    serving::Fleet fleet{run_.deployment.replicas, run_.deployment.routing, input_.threads};
+    serving::Fleet fleet = fleet_of(run_, memory_);
+    fleet.threads = input_.threads;
     fleet.in_order = watched && (input_.log || input_.observer != nullptr);
     serving::serve_fleet(source, fleet, rules, parts_of, input_.cancel);
-    for (std::size_t k = 1; k < recorders.size(); ++k) recorders[0].add(recorders[k]);
-    return recorders[0].summary();
+    const auto sum = [&](std::int64_t from, std::int64_t to) -> serving::Recorder& {
+      serving::Recorder& first = recorders[static_cast<std::size_t>(from)];
+      for (std::int64_t k = from + 1; k < to; ++k) first.add(recorders[static_cast<std::size_t>(k)]);
+      return first;
+    };
+    serving::Recorder& decoders = sum(0, fleet.replicas);
+    if (fleet.readers.replicas > 0) decoders.add_readers(sum(fleet.replicas, fleet.replicas + fleet.readers.replicas));
+    return decoders.summary();
   }
 
   // Ends by independent causes: differences of both ends of times and of memory, and the spread of draws.

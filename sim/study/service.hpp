@@ -11,6 +11,7 @@
 #include "policy/policy.hpp"
 #include "replay/replay.hpp"
 #include "result/result.hpp"
+#include "serving/fleet.hpp"
 #include "serving/footprint.hpp"
 #include "serving/rules.hpp"
 #include "study/step_tables.hpp"
@@ -55,6 +56,10 @@ serving::Rules service_rules(const config::Run& run);
 double memory_utilization(const config::Run& run, const serving::Rules& rules);
 // Those rules as a run would write them: every key that the engine has.
 config::Scheduler written_rules(const config::Run& run);
+
+// The transfers between replicas as a run would write them; and its replicas.
+config::Transfer written_transfer(const config::Run& run);
+serving::Fleet fleet_of(const config::Run& run, const ServiceMemory& memory);
 
 // Called with every request that ends, in the order of their ends.
 using RequestLog = std::function<void(const serving::Outcome&)>;

@@ -59,6 +59,13 @@ void add_service(SettingList& list, const config::Run& run) {
   };
   list.add("deployment.replicas", run.deployment.replicas);
   list.add("deployment.routing", std::string(config::routing_name(run.deployment.routing)));
+  list.add("deployment.prefill_replicas", run.deployment.prefill_replicas);
+  if (run.deployment.prefill_replicas > 0) {
+    const config::Transfer transfer = written_transfer(run);
+    list.add("deployment.transfer.rate", *transfer.rate), list.add("deployment.transfer.latency", *transfer.latency);
+    list.add("deployment.transfer.post", *transfer.post);
+    list.add("deployment.transfer.overlap", std::string(config::overlap_name(*transfer.overlap)));
+  }
   config::for_each_key(*run.traffic, add("traffic"));
   config::for_each_rule(written_rules(run), add("scheduler"));
 }

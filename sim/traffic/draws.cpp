@@ -60,6 +60,11 @@ double unit_gap(const Stream& stream, std::int64_t i, config::Traffic::Process p
   return gamma_of_large_shape(own.child({0}), shape + 1) * std::pow(1 - own.child({1}).uniform(0), 1 / shape) / shape;
 }
 
+std::int64_t scaled_outputs(const config::Traffic& traffic, std::int64_t tokens) {
+  if (traffic.length_factor == 1) return tokens;
+  return std::clamp<std::int64_t>(std::llround(traffic.length_factor * static_cast<double>(tokens)), 1, kMaxTokens);
+}
+
 TokenCounts::TokenCounts(const config::Traffic& traffic, Purpose which)
     : lengths_(which == Purpose::kPrompt ? traffic.prompt_tokens : traffic.output_tokens),
       stream_(stream_of(traffic.seed, one_file(traffic) ? Purpose::kRow : which)) {

@@ -20,7 +20,10 @@ inline Stream stream_of(std::uint64_t seed, Purpose purpose) {
 // has the shape 1 / cv².
 double unit_gap(const Stream& stream, std::int64_t i, config::Traffic::Process process, double cv);
 
-// Prompt or output tokens of requests.
+// Output tokens under the traffic's factor on them.
+std::int64_t scaled_outputs(const config::Traffic& traffic, std::int64_t tokens);
+
+// Prompt or output tokens of requests, outputs before their factor.
 class TokenCounts {
  public:
   // which: kPrompt or kOutput. Reads the file of lengths if there is one.

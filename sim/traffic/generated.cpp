@@ -66,7 +66,7 @@ Request Generated::first_turn(std::int64_t start) const {
   Request request;
   const std::int64_t number = start * turns_;
   request.prompt_tokens = prompts_.of(number);
-  request.output_tokens = outputs_.of(number);
+  request.output_tokens = scaled_outputs(traffic_, outputs_.of(number));
   std::int64_t own = request.prompt_tokens;
   if (traffic_.shared_prefix.tokens > 0) {
     const auto groups = static_cast<std::uint64_t>(traffic_.shared_prefix.groups);
@@ -89,7 +89,7 @@ Request Generated::next_turn(const Request& before, Picoseconds now) const {
   request.arrival = later(now, traffic_.sessions->think_time);
   const std::int64_t added = traffic_.sessions->turn_tokens;
   request.prompt_tokens = before.prompt_tokens + before.output_tokens + added;
-  request.output_tokens = outputs_.of(request.session * turns_ + request.turn);
+  request.output_tokens = scaled_outputs(traffic_, outputs_.of(request.session * turns_ + request.turn));
   request.content = before.content;
   request.content.push_back({before.answer_key, before.output_tokens});
   request.content.push_back({content_key(traffic_.seed, Purpose::kContent, request.session, request.turn), added});

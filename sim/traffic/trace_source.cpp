@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "traffic/draws.hpp"
+
 namespace kvcast::traffic {
 
 bool read_request(Rows& rows, Row& row) {
@@ -12,7 +14,12 @@ bool read_request(Rows& rows, Row& row) {
 }
 
 TraceSource::TraceSource(const config::Traffic& traffic)
-    : rows_(open_trace(traffic)), requests_(traffic.requests), speedup_(traffic.speedup), slots_(rows_->concurrency()) {
+
+    : rows_(open_trace(traffic)),
+      traffic_(traffic),
+      requests_(traffic.requests),
+      speedup_(traffic.speedup),
+      slots_(rows_->concurrency()) {
   fill();
   if (window_.empty()) throw UserError({traffic.file, 0, 0}, "the trace has no requests");
   origin_ = rows_->from_zero() ? 0 : window_.begin()->first;
@@ -51,7 +58,7 @@ Request TraceSource::take() {
   KVCAST_CHECK(request.arrival != kNever);
   Row& row = window_.begin()->second;
   request.id = taken_++;
-  request.prompt_tokens = row.prompt_tokens, request.output_tokens = row.output_tokens;
+  request.prompt_tokens = row.prompt_tokens, request.output_tokens = scaled_outputs(traffic_, row.output_tokens);
   request.content = std::move(row.content);
   request.answer_key = row.answer_key, request.session = row.session, request.turn = row.turn;
   last_ = row.seconds;

@@ -29,6 +29,7 @@ class TraceSource final : public Source {
   void fill();
 
   std::unique_ptr<Rows> rows_;
+  config::Traffic traffic_;
   std::int64_t requests_;
   double speedup_;
   Slots slots_;

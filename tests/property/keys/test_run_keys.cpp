@@ -71,6 +71,10 @@ TEST_CASE("every key of a run changes a prediction") {
   // Keys that have tests elsewhere: below, in timed.hpp, and in those of batches that an engine rejects and of
   // services.
   const std::set<std::string> elsewhere = {"deployment.expert_parallel",
+                                           "deployment.replicas",
+                                           "deployment.routing",
+                                           "deployment.prefill_replicas",
+                                           "deployment.transfer",
                                            "framework.reserve_full_cache",
                                            "framework.max_batch",
                                            "framework.prefill_chunk",

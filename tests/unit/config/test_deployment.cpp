@@ -117,6 +117,55 @@ TEST_CASE("a split that the shape does not allow is rejected with the reason") {
   CHECK(refusal("{tensor_parallel: 2, weights: int4, kv_cache: fp8}") == "accepted");
 }
 
+TEST_CASE("replicas serve traffic, and transfers are between replicas") {
+  const auto refusal_of = [](const std::string& rest) {
+    try {
+      read_run(parse_yaml("model: llama-3.1-8b\nhardware: h100-sxm\npolicy: full\n" + rest + "\n", "test"));
+    } catch (const UserError& refused) {
+      return std::string(refused.what());
+    }
+    return std::string("accepted");
+  };
+  CHECK(refusal_of("deployment: {replicas: 2}") ==
+        "test:4:14: replicas: serve `traffic:`, which the run does not have");
+  CHECK(refusal_of("deployment: {replicas: 1, routing: round_robin, prefill_replicas: 0}") == "accepted");
+  const std::string traffic = "traffic: {rate: 1}\ndeployment: ";
+  CHECK(refusal_of(traffic + "{replicas: 2, routing: random}").find("known: round_robin, least_loaded, prefix") !=
+        std::string::npos);
+  CHECK(refusal_of(traffic + "{transfer: {rate: 1 GB/s}}").find("needs `prefill_replicas`") != std::string::npos);
+  CHECK(refusal_of(traffic + "{prefill_replicas: 1, transfer: {rate: 5}}").find("rate") != std::string::npos);
+  CHECK(refusal_of(traffic + "{prefill_replicas: 1, transfer: {overlap: whole}}").find("known: none, chunks, layers") !=
+        std::string::npos);
+  const Run run = read_run(parse_yaml("model: llama-3.1-8b\nhardware: h100-sxm\npolicy: full\n" + traffic +
+                                          "{tensor_parallel: 2, replicas: 3, prefill_replicas: 2, routing: prefix, "
+                                          "transfer: {rate: 20 GB/s, latency: 1 ms, overlap: layers}}\n",
+                                      "test"));
+  CHECK((run.deployment.gpus() == 2 && run.deployment.all_gpus() == 10));
+  CHECK(run.deployment.routing == Routing::kPrefix);
+  CHECK((run.deployment.transfer.rate == 20e9 && run.deployment.transfer.latency == 1e-3));
+  CHECK(run.deployment.transfer.overlap == Transfer::Overlap::kLayers);
+  CHECK_FALSE(run.deployment.transfer.post);
+}
+
+TEST_CASE("answers grow as published, by policy and budget") {
+  const auto factor = [](const std::string& policy, const std::string& asked) {
+    return read_run(parse_yaml("model: llama-3.1-8b\nhardware: h100-sxm\ntraffic: {rate: 1, length_factor: " + asked +
+                                   "}\npolicy: " + policy + "\n",
+                               "test"))
+        .traffic->length_factor;
+  };
+  CHECK(factor("{name: keydiff, budget: 2048}", "published") == Approx(7678.0 / 6869));
+  CHECK(factor("{name: snapkv, budget: 8192}", "published") == Approx(7005.0 / 6869));
+  // Half of an octave between two budgets is half of the way between their lengths.
+  CHECK(factor("{name: keydiff, budget: 2896}", "published") == Approx((7678.0 + 7312) / 2 / 6869).epsilon(1e-4));
+  CHECK(factor("full", "published") == 1);
+  CHECK(factor("{name: quest, budget: 2048}", "1.25") == 1.25);
+  CHECK_THROWS_AS(factor("{name: quest, budget: 2048}", "published"), UserError);
+  CHECK_THROWS_AS(factor("{name: keydiff, budget: 512}", "published"), UserError);
+  CHECK_THROWS_AS(factor("snapkv", "published"), UserError);
+  CHECK_THROWS_AS(factor("full", "much"), UserError);
+}
+
 TEST_CASE("a price is a number or a map from machines to numbers") {
   const auto price = [](const std::string& text) {
     return read_run(parse_yaml("model: llama-3.1-8b\nhardware: h100-sxm\npolicy: full\nprice_per_hour: " + text + "\n",

@@ -48,7 +48,7 @@ const std::vector<Row> kCached = {{"C5* D3", "", "", 4},         {"C1* D6* E1", 
 }  // namespace
 
 TEST_CASE("vLLM V1, gate of a chunk: the worked schedule") {
-  const Recorder seen = run(v1_rules(false, false), set_1());
+  const auto seen = run(v1_rules(false, false), set_1());
   same_rows(seen.table(), join(kFirst, kLast));
   const Picoseconds first[] = {0, 2, 2, 10, 10};  // passes
   for (const std::int64_t id : {0, 1, 2, 3, 4}) CHECK(seen.of(id).first_token == (first[id] + 1) * kUnit);
@@ -58,14 +58,14 @@ TEST_CASE("vLLM V1, gate of a chunk: the worked schedule") {
 }
 
 TEST_CASE("vLLM V1, gate of the whole prompt: the worked schedule") {
-  const Recorder seen = run(v1_rules(true, false), set_1());
+  const auto seen = run(v1_rules(true, false), set_1());
   same_rows(seen.table(), join(gated_first(), kLast));
   CHECK(seen.of(3).preemptions == 0);
   CHECK(seen.of(2).preemptions == 1);
 }
 
 TEST_CASE("vLLM V1 with a prefix cache: a preempted request finds its own blocks") {
-  const Recorder old_gate = run(v1_rules(false, true), set_1());
+  const auto old_gate = run(v1_rules(false, true), set_1());
   same_rows(old_gate.table(), join(kFirst, kCached));
   CHECK(old_gate.of(2).recomputed_tokens == 4);  // 8 less the block that was found
   CHECK(old_gate.of(2).hit_tokens == 0);

@@ -6,7 +6,7 @@
 #include "random_load.hpp"
 #include "serving/fleet.hpp"
 #include "serving/router.hpp"
-#include "serving/summary.hpp"
+#include "serving/summary.hpp"  // has a Recorder too: this file comes last in a unity build
 
 using namespace kvcast;
 using namespace kvcast::serving;
@@ -64,15 +64,15 @@ Seen served(traffic::Source& source, const Fleet& fleet, const Rules& rules, Lin
   return seen;
 }
 
-void same(const Outcome& a, const Outcome& b) {
+void same_results(const Outcome& a, const Outcome& b) {
   CHECK(a.request.id == b.request.id);
   CHECK((a.scheduled == b.scheduled && a.first_token == b.first_token && a.last_token == b.last_token));
   CHECK((a.preemptions == b.preemptions && a.hit_tokens == b.hit_tokens && a.rejected == b.rejected));
 }
 
-void same(const testing::Recorder& a, const testing::Recorder& b) {
+void same_results(const testing::Recorder& a, const testing::Recorder& b) {
   REQUIRE(a.outcomes.size() == b.outcomes.size());
-  for (std::size_t i = 0; i < a.outcomes.size(); ++i) same(a.outcomes[i], b.outcomes[i]);
+  for (std::size_t i = 0; i < a.outcomes.size(); ++i) same_results(a.outcomes[i], b.outcomes[i]);
   REQUIRE(a.runs.size() == b.runs.size());
   for (std::size_t i = 0; i < a.runs.size(); ++i) {
     CHECK((a.runs[i].start == b.runs[i].start && a.runs[i].count == b.runs[i].count));
@@ -104,7 +104,7 @@ TEST_CASE("round robin: each replica serves every n-th request as a queue of its
         LinearTimes times = fleet_times();
         serve(own, times, rules, full_cache(rules.block), alone);
         CHECK(alone.outcomes.size() == kRequests / kReplicas);
-        same(fleet[static_cast<std::size_t>(k)], alone);
+        same_results(fleet[static_cast<std::size_t>(k)], alone);
         for (const Outcome& one : fleet[static_cast<std::size_t>(k)].outcomes) CHECK(one.replica == k);
       }
     }
