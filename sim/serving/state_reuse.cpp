@@ -61,16 +61,16 @@ void State::find_kept(Entry& entry, Found& found) {
 bool State::continues(Entry& entry, std::int64_t blocks, Found& found) {
   const Chains::Key key = entry.chain.at(blocks - 1, entry.request, rules.block);
   const Kept* const in_pool = chains_.find(key);
-  Kept kept;
-  const int level = in_pool == nullptr ? tiers.find(key, now, &kept) : Tiers::kNone;
-  if (in_pool != nullptr) kept = *in_pool;
-  if ((in_pool == nullptr && level == Tiers::kNone) || kept.tokens >= entry.target()) return false;
-  found.tokens = std::min(kept.held, kept.tokens);
-  found.gone = kept.tokens - found.tokens;
+  Kept there;
+  const int level = in_pool == nullptr ? tiers.find(key, now, &there) : Tiers::kNone;
+  if (in_pool != nullptr) there = *in_pool;
+  if ((in_pool == nullptr && level == Tiers::kNone) || there.tokens >= entry.target()) return false;
+  found.tokens = std::min(there.held, there.tokens);
+  found.gone = there.tokens - found.tokens;
   found.kept = key;
   if (level == Tiers::kNone) return true;
   found.loads = found.tokens;
-  found.bytes[static_cast<std::size_t>(level)] = static_cast<double>(kept.blocks) * rules.stored_bytes;
+  found.bytes[static_cast<std::size_t>(level)] = static_cast<double>(there.blocks) * rules.stored_bytes;
   return true;
 }
 
@@ -168,11 +168,11 @@ void State::keep_chain(Entry& entry, std::int64_t tokens) {
   }
   if (all < rules.block) return;
   const std::int64_t blocks = State::need(entry, tokens);
-  const Kept kept{all, std::min(tokens, blocks * rules.block), blocks};
+  const Kept left{all, std::min(tokens, blocks * rules.block), blocks};
   const Chains::Key key = entry.chain.at(all / rules.block - 1, entry.request, rules.block);
-  chains_.put(key, kept);
+  chains_.put(key, left);
   const auto bytes = static_cast<double>(blocks);
-  tiers.put(key, bytes * rules.stored_bytes, bytes * rules.link_bytes, now, kept);
+  tiers.put(key, bytes * rules.stored_bytes, bytes * rules.link_bytes, now, left);
 }
 
 // Offers full blocks of computed tokens to the caches behind the GPU.
