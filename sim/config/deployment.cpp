@@ -104,10 +104,10 @@ Deployment read_deployment(const Node& node, Model& model) {
        "they are decoded"},
       0, kMostReplicas, 0));
   if (section.has("transfer")) {
-    if (deployment.prefill_replicas == 0)
-      throw UserError(section.where("transfer"), "transfer: needs `prefill_replicas`, whose caches are sent");
     deployment.transfer = read_transfer(
         section.section({"transfer", "the link between them, and what is sent over it when"}, "transfer"));
+    if (deployment.prefill_replicas == 0)
+      throw UserError(section.where("transfer"), "transfer: needs `prefill_replicas`, whose caches are sent");
   }
   section.finish();
   if (model.layers > 0) check(deployment, model, section);  // no model while a schema is recorded
