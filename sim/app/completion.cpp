@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "api/schema.hpp"
 #include "app/commands.hpp"
-#include "serve/schema.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -197,9 +197,9 @@ void add_completion(CLI::App& app, int& result) {
 void add_schema(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("schema", "print a JSON schema with which editors complete and check YAML");
   auto kind = std::make_shared<std::string>();
-  command->add_option("KIND", *kind, "run, sweep or plan")->required()->check(CLI::IsMember(serve::schema_kinds()));
+  command->add_option("KIND", *kind, "run, sweep or plan")->required()->check(CLI::IsMember(api::schema_kinds()));
   command->callback([kind, &result] {
-    fmt::print("{}\n", serve::schema(*kind).dump(1));
+    fmt::print("{}\n", api::schema(*kind).dump(1));
     result = 0;
   });
 }

@@ -4,12 +4,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "api/catalogue.hpp"
 #include "app/commands.hpp"
 #include "app/hardware_here.hpp"
 #include "app/settings.hpp"
 #include "config/find.hpp"
 #include "config/hardware.hpp"
-#include "serve/catalogue.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -65,7 +65,7 @@ int list_machines(bool as_json) {
   const int result = for_each_config("hardware", [&](const std::string& file) {
     const Hardware machine = config::read_hardware(file);
     if (!as_json) fmt::print("  {:<24} {:<56} host {}\n", machine.name, machine.title, machine.host.name);
-    all.push_back(serve::summary_json(machine));
+    all.push_back(api::summary_json(machine));
   });
   if (as_json) fmt::print("{}\n", all.dump(1));
   if (!as_json) fmt::print("\n`kvcast hardware NAME` prints every number of one with its source.\n");
@@ -92,7 +92,7 @@ void add_hardware(CLI::App& app, int& result) {
     if (name->empty()) return void(result = list_machines(*as_json));
     const Hardware machine = altered(*name, *settings);
     if (!*as_json) return print_one(machine);
-    fmt::print("{}\n", serve::to_json(machine).dump(1));
+    fmt::print("{}\n", api::to_json(machine).dump(1));
   });
 }
 

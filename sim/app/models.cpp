@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "api/catalogue.hpp"
 #include "app/commands.hpp"
 #include "app/settings.hpp"
 #include "base/units.hpp"
@@ -12,7 +13,6 @@
 #include "config/card.hpp"
 #include "config/machine_names.hpp"
 #include "config/model.hpp"
-#include "serve/catalogue.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -100,11 +100,11 @@ void add_models(CLI::App& app, int& result) {
   command->callback([command, name, as_json, &result] {
     if (!command->get_subcommands().empty()) return;
     result = 0;
-    if (name->empty() && *as_json) return fmt::print("{}\n", serve::models_json().dump(1));
+    if (name->empty() && *as_json) return fmt::print("{}\n", api::models_json().dump(1));
     if (name->empty()) return void(result = list_models());
     const Model m = config::model_named(*name);
     if (!*as_json) return print_one(m);
-    fmt::print("{}\n", serve::to_json(m).dump(1));
+    fmt::print("{}\n", api::to_json(m).dump(1));
   });
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "api/session.hpp"
 #include "app/commands.hpp"
 #include "app/scores.hpp"
 #include "app/settings.hpp"
@@ -14,7 +15,6 @@
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "plan/question.hpp"
-#include "serve/results.hpp"
 #include "store/store.hpp"
 
 namespace kvcast::app {
@@ -133,7 +133,7 @@ int plan(const PlanOptions& options) {
     answers.push_back(plan::answer(*question, experiments));
     progress.end_line();
     if (options.as_json) {
-      all.push_back(serve::answer_json(answers.back()));
+      all.push_back(api::to_json(answers.back()));
     } else {
       print_answer(answers.back());
     }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "api/catalogue.hpp"
 #include "app/commands.hpp"
 #include "config/find.hpp"
 #include "config/run.hpp"
@@ -14,7 +15,6 @@
 #include "config/text.hpp"
 #include "policies/all.hpp"
 #include "policy/policy.hpp"
-#include "serve/catalogue.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -75,7 +75,7 @@ json to_json(const PolicyFile& file, const policy::Descriptor& d) {
   json settings = json::object();
   for (const auto& [key, value] : file.choice.parameters.entries()) settings[key] = setting_text(value);
   return {{"name", file.name},     {"file", file.path},    {"description", file.description},
-          {"source", file.source}, {"settings", settings}, {"policy", serve::to_json(d)}};
+          {"source", file.source}, {"settings", settings}, {"policy", api::to_json(d)}};
 }
 
 void print_file(const PolicyFile& file, const policy::Descriptor& d) {
@@ -149,12 +149,12 @@ void add_policies(CLI::App& app, int& result) {
       }
       refuse_unknown(*name);
       const policy::Descriptor& d = policy::find_policy(*name);
-      if (*as_json) return fmt::print("{}\n", serve::to_json(d).dump(1));
+      if (*as_json) return fmt::print("{}\n", api::to_json(d).dump(1));
       return print_one(d);
     }
     if (!*as_json) return print_all();
     json all = json::array();
-    for (const policy::Descriptor& d : policy::all_policies()) all.push_back(serve::to_json(d));
+    for (const policy::Descriptor& d : policy::all_policies()) all.push_back(api::to_json(d));
     fmt::print("{}\n", all.dump(1));
   });
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "api/session.hpp"
 #include "app/commands.hpp"
 #include "app/outputs.hpp"
 #include "app/progress.hpp"
@@ -19,10 +20,7 @@
 #include "base/quote.hpp"
 #include "base/whole_file.hpp"
 #include "config/card.hpp"
-#include "plan/admit.hpp"
-#include "serve/results.hpp"
 #include "study/prepare.hpp"
-#include "study/replays_in_memory.hpp"
 #include "study/study.hpp"
 #include "trace/inspect.hpp"
 
@@ -95,24 +93,22 @@ int run(const RunOptions& options) {
   if (timeline && !serves) point.ask.chrome_trace = &timeline->stream();
   std::optional<WholeFile> requests;
   if (!options.requests.empty()) log_requests(options, inputs, point, requests);
-  const study::Plan plan({point});
-  std::optional<study::Task> task;  // as simulated, with the budget that a `match:` was solved for
-  result::Result result;
-  study::StudyOptions study;
-  study.threads = hardware_threads();
-  study::ReplaysInMemory replays;
-  study.replays = &replays;
-  ask_for_scores(study, study::Scores::kAtHand);
-  print_other_models(plan.tasks().front().prepared.run);
-  for (const std::string& note : config::card_notes(*point.config.find("model")))
-    fmt::print(stderr, "note: {}\n", note);
-  const result::Subject asked = study::subject_of(plan.tasks().front().prepared);
-  std::optional<LongWait> wait(fmt::format("{} on {}, {}", asked.policy, asked.hardware, asked.trace));
-  study::run(plan, study, [&](const study::Task& simulated, result::Result&& finished) {
-    task = simulated, result = std::move(finished);
-  });
+  api::SessionOptions session_options;
+  session_options.study.threads = hardware_threads();
+  ask_for_scores(session_options.study, study::Scores::kAtHand);
+  std::optional<LongWait> wait;
+  const auto before = [&wait](const study::Plan& plan) {
+    const study::Prepared& prepared = plan.tasks().front().prepared;
+    print_other_models(prepared.run);
+    for (const std::string& note : config::card_notes(*prepared.run.source.find("model"))) {
+      fmt::print(stderr, "note: {}\n", note);
+    }
+    const result::Subject asked = study::subject_of(prepared);
+    wait.emplace(fmt::format("{} on {}, {}", asked.policy, asked.hardware, asked.trace));
+  };
+  const api::Outcome outcome = api::Session(std::move(session_options)).run(point, {}, before);
   wait.reset();
-  if (result.status == result::Status::kFailed) throw UserError(result.error);
+  const result::Result& result = outcome.result;
   if (timeline && result.experiment.oom) {
     fmt::print(stderr, "{} is not written: an experiment that does not fit has no decode step\n", options.timeline);
   } else if (timeline) {
@@ -120,20 +116,12 @@ int run(const RunOptions& options) {
     timeline->commit();
   }
   if (requests) requests->commit();
-  std::optional<plan::Admission> nearest;
-  if (result.experiment.oom) {
-    study.scores = study::Scores::kNone;
-    plan::Experiments experiments(study);
-    nearest = plan::nearest_that_fits(point.config, experiments);
-  }
   if (options.as_json) {
-    nlohmann::json out = serve::run_json(*task, result);
-    if (nearest) out["oom"]["nearest"] = {{"change", nearest->change}, {"fit", fit_name(fit_of(*nearest->result))}};
-    fmt::print("{}\n", out.dump(1));
+    fmt::print("{}\n", to_json(outcome).dump(1));
     return 0;
   }
-  print_result(*task, result);
-  if (result.experiment.oom) fmt::print("\n{}.\n", sentence(plan::admission_text(nearest)));
+  print_result(outcome.task, result);
+  if (result.experiment.oom) fmt::print("\n{}.\n", sentence(plan::admission_text(outcome.nearest)));
   if (!options.timeline.empty() && !result.experiment.oom) {
     fmt::print("Timeline: {}{}\n", options.timeline, timeline_note(spans));
   }

@@ -9,27 +9,29 @@
 #include <memory>
 #include <stop_token>
 
+#include "api/catalogue.hpp"
+#include "api/session.hpp"
 #include "app/commands.hpp"
 #include "app/interrupt.hpp"
 #include "base/parallel.hpp"
 #include "config/section.hpp"
-#include "serve/catalogue.hpp"
-#include "serve/client_text.hpp"
-#include "serve/http.hpp"
-#include "serve/page.hpp"
-#include "serve/planner.hpp"
+#include "study/scoring.hpp"
+#include "web/client_text.hpp"
+#include "web/http.hpp"
+#include "web/page.hpp"
+#include "web/planner.hpp"
 
 namespace kvcast::app {
 namespace {
 
 struct ServeOptions {
-  serve::Server::Address address{"127.0.0.1", 8642};
+  web::Server::Address address{"127.0.0.1", 8642};
   std::string memory;  // of a request; empty: see memory_of_request
   int jobs = 0;
 };
 
 // Requests that are answered together may take half of the memory together.
-double memory_of_request(const ServeOptions& options, const serve::Limits& limits) {
+double memory_of_request(const ServeOptions& options, const web::Limits& limits) {
   if (!options.memory.empty()) {
     return config::read_quantity(config::Node::scalar(options.memory, {"--memory", 1, 1}), "--memory",
                                  Dimension::kBytes, 1e6, 1e15);
@@ -40,26 +42,32 @@ double memory_of_request(const ServeOptions& options, const serve::Limits& limit
 }
 
 int serve_page(const ServeOptions& options) {
-  const serve::Limits limits;
-  const report::Assets assets = report::load_assets({});
-  const int threads = options.jobs > 0 ? options.jobs : hardware_threads();
+  const web::Limits limits;
+  api::SessionOptions session_options;
+  study::StudyOptions& study = session_options.study;
+  study.threads = options.jobs > 0 ? options.jobs : hardware_threads();
+  study.scores = study::Scores::kAtHand;
+  std::string ignored;
+  study.score_replays = study::score_cache_file(ignored);
   // Work that takes longer would not be answered in time.
-  const double seconds = threads * std::chrono::duration<double>(limits.answering).count();
-  serve::Planner planner(threads, assets, {memory_of_request(options, limits), seconds});
+  const double seconds = study.threads * std::chrono::duration<double>(limits.answering).count();
+  session_options.budget = {memory_of_request(options, limits), seconds};
+  api::Session session(std::move(session_options));
+  const report::Assets assets = report::load_assets({});
   SourceLocation request;
   request.from_request = true;
-  const nlohmann::json catalogue = serve::catalogue_json(request, [](const UserError& error) {
-    const std::string text = serve::client_text(error);
+  const nlohmann::json catalogue = api::catalogue_json(request, [](const UserError& error) {
+    const std::string text = web::client_text(error);
     if (text != error.what()) fmt::print(stderr, "kvcast: {}; the page leaves it out\n", error.what());
     return text;
   });
-  serve::Server server(options.address, limits,
-                       {{"/", {"text/html; charset=utf-8", serve::planner_page(assets)}},
-                        {"/api/catalogue", {"application/json", catalogue.dump()}}},
-                       [&planner](const serve::Request& asked, serve::Reply& reply) {
-                         planner.answer(asked, reply);
-                         ::malloc_trim(0);  // what one large request has taken is not kept from other programs
-                       });
+  web::Server server(options.address, limits,
+                     {{"/", {"text/html; charset=utf-8", web::planner_page(assets)}},
+                      {"/api/catalogue", {"application/json", catalogue.dump()}}},
+                     [&session](const web::Request& asked, web::Reply& reply) {
+                       web::answer(session, asked, reply);
+                       ::malloc_trim(0);  // what one large request has taken is not kept from other programs
+                     });
   const Stop stop("");
   const std::stop_callback on_signal(stop.cancel().token(), [&server] { server.stop(); });
   fmt::print("{}\n", server.url());

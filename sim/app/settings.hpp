@@ -23,7 +23,4 @@ config::Node load_with_settings(const std::string& path, const std::vector<std::
 // and does not hide the others. Returns the command's exit code.
 int for_each_config(const std::string& folder, const std::function<void(const std::string&)>& function);
 
-// Throws UserError for a setting that changes nothing because the sweep sets its key at every point.
-void refuse_overridden(const config::Node& config, const std::vector<std::string>& settings);
-
 }  // namespace kvcast::app

@@ -10,6 +10,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "api/settings.hpp"
 #include "app/commands.hpp"
 #include "app/interrupt.hpp"
 #include "app/progress.hpp"
@@ -271,7 +272,7 @@ study::Plan SweepPoints::plan(const std::vector<std::size_t>& indices) {
 
 config::Node sweep_config(const SweepOptions& options) {
   config::Node config = load_with_settings(options.config, options.settings);
-  refuse_overridden(config, options.settings);
+  api::refuse_overridden(config, options.settings);
   return config;
 }
 

@@ -1,8 +1,5 @@
 #include "base/error.hpp"
 
-#include <cstdio>
-#include <cstdlib>
-
 #include "base/failure.hpp"
 
 namespace kvcast {
@@ -27,9 +24,8 @@ UserError::UserError(const SourceLocation& where, const std::string& what, const
     : std::runtime_error(shortened(format_location(where) + with_known(what, known))), where_(where) {}
 
 void invariant_broken(const char* expression, const char* file, int line) {
-  std::fprintf(stderr, "kvcast: broken invariant at %s:%d: %s\nThis is a defect of kvcast, not of your input.\n", file,
-               line, expression);
-  std::abort();
+  throw BrokenInvariant(fmt::format("broken invariant at {}:{}: {}\nThis is a defect of kvcast, not of your input.",
+                                    file, line, expression));
 }
 
 }  // namespace kvcast

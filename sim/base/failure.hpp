@@ -16,6 +16,13 @@ class OutputError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// An invariant that no input should violate is broken: a defect of kvcast. Programs end with it; who loads kvcast as a
+// library can go on.
+class BrokenInvariant : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
 // Memory that the system did not grant: "too little memory: 1.2 GB for the keys of a layer".
 class NoMemory : public std::bad_alloc {
  public:

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/build.hpp"
+
 namespace kvcast {
 
 inline int hardware_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
@@ -25,7 +27,8 @@ void parallel_for(std::size_t n, int threads, const Body& body) {
   std::atomic<std::size_t> next{0};
   std::exception_ptr failure;
   std::mutex failure_mutex;
-  const auto work = [&] {
+  const auto work = [&, &folder = DataFolder::current()] {
+    const DataFolder same(folder);
     for (std::size_t i = next++; i < n; i = next++) {
       try {
         body(i);

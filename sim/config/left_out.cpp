@@ -20,9 +20,6 @@ LeftOut read_left_out(const std::string& path) {
 
 }  // namespace
 
-const LeftOut& left_out() {
-  static const LeftOut out = read_left_out(find_config("validation", "intervals", {}));
-  return out;
-}
+LeftOut left_out() { return read_left_out(find_config("validation", "intervals", {})); }
 
 }  // namespace kvcast::config

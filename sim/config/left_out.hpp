@@ -23,7 +23,7 @@ struct LeftOut {
   }
 };
 
-// Read once. Throws UserError if the file lacks a group.
-const LeftOut& left_out();
+// Throws UserError if the file lacks a group.
+LeftOut left_out();
 
 }  // namespace kvcast::config

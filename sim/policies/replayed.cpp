@@ -4,7 +4,8 @@
 // Selection: the recorded lists, for the layers, heads and steps of the trace. Lines with step −1 give the tokens
 //   resident after the prompt; without them the whole prompt is.
 // Cost, each step: an index of `index_bytes` per cached token and KV head is read, every entry (`index_tokens` tokens)
-//   scored by each query head, and the best entries are found by a top-k (index_bytes 0: choosing costs nothing); the
+//   scored by each query head, and the best entries are found by a top-k (index_bytes 0: nothing is scored); then
+//   `kernels` further kernels read `kernel_bytes` per cached token and KV head, all together; the
 //   tokens in `fetched`, resident ones too, are copied from host memory, keys and values apart and one copy a
 //   contiguous run, before attention gathers the tokens in `attended`. If the record fetches, the new token is copied
 //   to host memory.
@@ -38,6 +39,8 @@ struct ReplayedSetting {
   std::string selections;
   double index_bytes = 0;
   std::int64_t index_tokens = 1;
+  std::int64_t kernels = 0;
+  double kernel_bytes = 0;
   std::optional<double> growth;
 
   std::int64_t entries(std::int64_t tokens) const {
@@ -115,6 +118,11 @@ class Replayed final : public Policy {
       op = score_and_rank(shape, read, 2 * m.group * read / m.element,
                           std::ceil(chosen / static_cast<double>(s_.index_tokens)), ops, op);
     }
+    const double further = s_.kernel_bytes * shape.mean_tokens() * shape.batch * m.kv_heads;
+    for (std::int64_t i = 0; i < s_.kernels; ++i) {
+      const Kernel work{KernelClass::kElementwise, further / static_cast<double>(s_.kernels)};
+      op = ops.compute(Kind::kIndex, "declared kernel", work, {op});
+    }
     const double fetched = shape.sum(&HeadCounts::fetched);
     if (fetched > 0) {
       Copy copy{.kind = CopyKind::kMemcpyAsync, .runs = 2 * shape.sum(&HeadCounts::fetched_runs)};
@@ -175,6 +183,10 @@ const Fields<ReplayedSetting>& replayed_fields() {
           .add(whole("index_tokens", 1, "tokens", "tokens per entry of the index: the page size of page summaries", 1,
                      1e6),
                &ReplayedSetting::index_tokens)
+          .add(whole("kernels", 0, "", "further kernels per layer and step, one after the other", 0, 1000),
+               &ReplayedSetting::kernels)
+          .add(real("kernel_bytes", 0, "bytes per cached token and KV head that these read, all together", 0, 1e6),
+               &ReplayedSetting::kernel_bytes)
           .add(real_or("growth", "recorded",
                        "tokens that each generated token adds to what a later step attends to; recorded: the share of "
                        "heads that only append",
@@ -193,7 +205,8 @@ Descriptor describe_replayed() {
   d.paper = "none: the record's own";
   d.parameters = replayed_fields().parameters();
   d.formulas = {
-      "traffic: n_kv·index_bytes·L + 2·n_kv·attended·d·b per step; host to device 2·n_kv·fetched·d·b; device to "
+      "traffic: n_kv·(index_bytes + kernel_bytes)·L + 2·n_kv·attended·d·b per step; host to device 2·n_kv·fetched·d·b; "
+      "device to "
       "host 2·n_kv·d·b and the numbers of the fetched tokens if the record fetches",
       "storage: HBM 2·n_kv·held·d·b + n_kv·index_bytes·L; pinned DRAM 2·n_kv·L·d·b if the record fetches",
       "held: L if nothing is fetched, evicted or missing after the prompt; else the largest of the tokens resident "
@@ -210,6 +223,10 @@ Descriptor describe_replayed() {
     const ReplayedSetting s = replayed_fields().read(values);
     if (s.selections == "none") {
       throw UserError(values.where("selections"), "replayed needs the file of selections: `selections: FILE.jsonl`");
+    }
+    if (s.kernel_bytes > 0 && s.kernels == 0) {
+      throw UserError(values.where("kernel_bytes"),
+                      "kernel_bytes needs `kernels:`, the number of kernels that read them");
     }
     std::error_code unknown;
     if (!std::filesystem::is_regular_file(s.selections, unknown) || !std::ifstream(s.selections)) {

@@ -84,6 +84,11 @@ std::string join_vega(const fs::path& javascript, const fs::path& assets, const 
   return script;
 }
 
+fs::path vega_folder(const Options& options) {
+  const fs::path own = fs::path(data_dir()) / "javascript";
+  return fs::is_directory(own / "vega") ? own : fs::path(options.javascript);
+}
+
 using Names = std::vector<std::string>;
 
 // Keys of a chart's `usermeta` that the page's scripts read (reports/README.md).
@@ -173,7 +178,7 @@ Assets load_assets(const Options& options) {
     assets.page = read_file(folder / manifest.at("page").get<std::string>(), "");
     assets.style = concatenate(folder, manifest.at("styles"));
     assets.script = concatenate(folder, manifest.at("scripts"));
-    assets.vega = join_vega(options.javascript, folder, manifest.at("vega"));
+    if (options.vega) assets.vega = join_vega(vega_folder(options), folder, manifest.at("vega"));
     assets.print = (folder / manifest.at("print").get<std::string>()).string();
     const json& methods = manifest.at("methods");
     assets.methods_page = read_file(folder / methods.at("page").get<std::string>(), "");

@@ -10,8 +10,10 @@ struct Options {
   // Folder of the page's parts (page.json and the files that it names). Empty: reports/ in the working directory, else
   // in the source tree that kvcast was built from.
   std::string assets;
-  // Folder in which Debian keeps browser libraries; Vega is read from its vega/ folder.
+  // Folder in which Debian keeps browser libraries; Vega is read from its vega/ folder, or from that of javascript/ in
+  // the data folder, if that has one.
   std::string javascript = "/usr/share/javascript";
+  bool vega = true;  // read Vega, which pages embed
 };
 
 // Reads DIR/results.sqlite and writes

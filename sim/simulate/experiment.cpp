@@ -300,7 +300,7 @@ class Simulation {
       }
       result_.effects.push_back(std::move(effect));
     };
-    const config::LeftOut& out = config::left_out();
+    const config::LeftOut out = config::left_out();
     const bool eager = lowered_.framework.launch == config::Framework::Launch::kEager;
     if (const double measured = lowered_.framework.left_out; measured > 0) {
       add("what the model leaves out of steps like the measured ones", measured);

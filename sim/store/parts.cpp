@@ -128,29 +128,11 @@ static void members(Io& io, BenchmarkScore& s) {
 
 // Another result is written with all cells of its row.
 static nlohmann::json value_json(std::shared_ptr<const Result>& other) {
-  nlohmann::json out = nlohmann::json::object();
-  for (const auto& [column, cell] : store::row_of(*other)) {
-    if (const auto* text = std::get_if<std::string>(&cell)) out[column] = store::value_json(*text);
-    if (const auto* number = std::get_if<double>(&cell)) out[column] = store::value_json(*number);
-    if (const auto* integer = std::get_if<std::int64_t>(&cell)) out[column] = *integer;
-  }
-  return out;
+  return store::row_json(store::row_of(*other));
 }
 
 static void read_value(const nlohmann::json& json, std::shared_ptr<const Result>& other) {
-  store::Row row;
-  for (const auto& [column, value] : json.items()) {
-    if (value.is_number_integer()) {
-      row[column] = value.get<std::int64_t>();
-    } else if (value.is_number()) {
-      row[column] = value.get<double>();
-    } else {
-      std::string text;
-      store::read_value(value, text);
-      row[column] = text;
-    }
-  }
-  other = std::make_shared<Result>(store::result_of(row));
+  other = std::make_shared<Result>(store::result_of(store::row_of_json(json)));
 }
 
 template <class Io>

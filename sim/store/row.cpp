@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "result/metric.hpp"
+#include "store/archive.hpp"
 #include "store/parts.hpp"
 
 namespace kvcast::store {
@@ -174,6 +175,34 @@ std::string checksum_of(const Row& row) {
     text += fmt::format("{} {} {}:{}\n", column, cell.index(), value.size(), value);
   }
   return content_hash(text);
+}
+
+nlohmann::json row_json(const Row& row) {
+  nlohmann::json out = nlohmann::json::object();
+  for (const auto& [column, cell] : row) {
+    if (const auto* text = std::get_if<std::string>(&cell)) out[column] = value_json(*text);
+    if (const auto* number = std::get_if<double>(&cell)) out[column] = value_json(*number);
+    if (const auto* integer = std::get_if<std::int64_t>(&cell)) out[column] = *integer;
+  }
+  return out;
+}
+
+Row row_of_json(const nlohmann::json& json) {
+  Row row;
+  for (const auto& [column, value] : json.items()) {
+    if (value.is_number_integer()) {
+      row[column] = value.get<std::int64_t>();
+    } else if (value.is_number() || result::find_metric(column) != nullptr) {
+      double number = 0;
+      read_value(value, number);
+      row[column] = number;
+    } else {
+      std::string text;
+      read_value(value, text);
+      row[column] = text;
+    }
+  }
+  return row;
 }
 
 }  // namespace kvcast::store

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -32,6 +33,10 @@ Row row_of(const result::Result& result);
 // Returns the complete result that row_of() converted. Intervals, origins and the bottleneck are not read but follow
 // from the parts. Throws std::exception for cells that row_of() cannot have written.
 result::Result result_of(const Row& row);
+
+// A row as JSON, texts that are not UTF-8 and numbers that are not finite included (store/archive.hpp), and back.
+nlohmann::json row_json(const Row& row);
+Row row_of_json(const nlohmann::json& json);
 
 inline constexpr std::string_view kChecksum = "checksum";  // the column of checksum_of()
 // A content hash of all cells except the checksum's own. A row read back has the hash of the row written.

@@ -144,8 +144,8 @@ namespace {
 std::string program_file() {
   namespace fs = std::filesystem;
   std::error_code unknown;
-  const fs::path self = fs::read_symlink("/proc/self/exe", unknown), other = self.parent_path() / "kvcast";
-  return self.filename() == "kvcast-mpi" && fs::exists(other, unknown) ? other.string() : "/proc/self/exe";
+  const fs::path self = code_file(), other = self.parent_path() / "kvcast";
+  return self.filename() == "kvcast-mpi" && fs::exists(other, unknown) ? other.string() : self.string();
 }
 
 }  // namespace

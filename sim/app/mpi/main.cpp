@@ -38,26 +38,6 @@ std::string packed(const json& message) {
   return {bytes.begin(), bytes.end()};
 }
 
-json row_json(const store::Row& row) {
-  json out = json::object();
-  for (const auto& [column, cell] : row) {
-    if (const auto* text = std::get_if<std::string>(&cell)) out[column] = *text;
-    if (const auto* number = std::get_if<double>(&cell)) out[column] = *number;
-    if (const auto* integer = std::get_if<std::int64_t>(&cell)) out[column] = *integer;
-  }
-  return out;
-}
-
-store::Row row_of_json(const json& in) {
-  store::Row row;
-  for (const auto& [column, value] : in.items()) {
-    if (value.is_string()) row[column] = value.get<std::string>();
-    if (value.is_number_float()) row[column] = value.get<double>();
-    if (value.is_number_integer()) row[column] = value.get<std::int64_t>();
-  }
-  return row;
-}
-
 // Estimates the cost of a group, to an order of magnitude because only the order of groups depends on it: queries of
 // the replays times their tokens, and the experiments over them.
 double expected_cost(const std::vector<const study::Task*>& group) {
@@ -131,7 +111,7 @@ class Owner {
       idle_.push_back(waiting->source());
     } else if (kind == kResult) {
       const study::Task& task = *tasks_.at(message.at("index").get<std::size_t>());
-      result::Result result = store::result_of(row_of_json(message.at("row")));
+      result::Result result = store::result_of(store::row_of_json(message.at("row")));
       if (result.key != task.prepared.key) {
         throw UserError(
             fmt::format("rank {} has another program, sweep file or configs/ than rank 0; give all nodes the same",
@@ -166,7 +146,7 @@ class Worker final : public study::ReplayCache {
       world_.recv(kOwner, kToWorker, group);
       if (group.empty()) return;
       study::run(plan(group), study_, [this](const study::Task& task, result::Result&& result) {
-        send({{"kind", kResult}, {"index", task.index}, {"row", row_json(store::row_of(result))}});
+        send({{"kind", kResult}, {"index", task.index}, {"row", store::row_json(store::row_of(result))}});
       });
     }
   }

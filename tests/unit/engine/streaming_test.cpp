@@ -187,21 +187,21 @@ TEST_CASE("an op waits for a gate directly, through its block or through its lan
   CHECK_FALSE(waits({8, 3}, 7, 9));
 }
 
-TEST_CASE("invalid ops abort the program") {
+TEST_CASE("invalid ops break an invariant") {
   const System system = make_system(2, {fair(), {"dead", 0, Sharing::kFair}});
   const LoneOp good = make_op(0, 1 * kUs);
-  CHECK_FALSE(aborts(system, {good, good}, {1}));
-  CHECK(aborts(system, {good, make_op(1, 0)}, {1}));          // does not wait for the gate
-  CHECK(aborts(system, {good, make_op(1, 0, {}, {1})}, {}));  // waits for itself
-  CHECK(aborts(system, {make_op(2, 0)}, {}));                 // no such lane
-  CHECK(aborts(system, {make_op(0, -1)}, {}));                // negative
-  CHECK(aborts(system, {make_op(0, 0, {{2, 1}})}, {}));       // no such resource
-  CHECK(aborts(system, {make_op(0, 0, {{1, 1}})}, {}));       // rate 0
-  CHECK(aborts(system, {make_op(0, 0, {{0, std::nan("")}})}, {}));
+  CHECK_FALSE(breaks_invariant(system, {good, good}, {1}));
+  CHECK(breaks_invariant(system, {good, make_op(1, 0)}, {1}));          // does not wait for the gate
+  CHECK(breaks_invariant(system, {good, make_op(1, 0, {}, {1})}, {}));  // waits for itself
+  CHECK(breaks_invariant(system, {make_op(2, 0)}, {}));                 // no such lane
+  CHECK(breaks_invariant(system, {make_op(0, -1)}, {}));                // negative
+  CHECK(breaks_invariant(system, {make_op(0, 0, {{2, 1}})}, {}));       // no such resource
+  CHECK(breaks_invariant(system, {make_op(0, 0, {{1, 1}})}, {}));       // rate 0
+  CHECK(breaks_invariant(system, {make_op(0, 0, {{0, std::nan("")}})}, {}));
   LoneOp returns = good;
   returns.memory.push_back({0, 0, -5});
   System pools = system;
   pools.pools = {{"hbm", 100}};
   pools.owners = {"kv"};
-  CHECK(aborts(pools, {returns}, {}));  // never taken
+  CHECK(breaks_invariant(pools, {returns}, {}));  // never taken
 }

@@ -99,9 +99,9 @@ TEST_CASE("works are numbered across blocks and remain available") {
 
 TEST_CASE("an op with an unknown work aborts the program") {
   OpsOfWorks known(2, {0, 1, 0}), unknown(2, {0, 2}), none(0, {0});
-  CHECK_FALSE(aborts(make_system(1, {}), known));
-  CHECK(aborts(make_system(1, {}), unknown));
-  CHECK(aborts(make_system(1, {}), none));
+  CHECK_FALSE(breaks_invariant(make_system(1, {}), known));
+  CHECK(breaks_invariant(make_system(1, {}), unknown));
+  CHECK(breaks_invariant(make_system(1, {}), none));
 }
 
 TEST_CASE("a range beyond its array aborts the program") {
@@ -111,7 +111,7 @@ TEST_CASE("a range beyond its array aborts the program") {
   const System system = make_system(1, {fair()});
   const auto fails = [&](const Block& changed) {
     OneBlock source(changed);
-    return aborts(system, source);
+    return breaks_invariant(system, source);
   };
   CHECK_FALSE(fails(block));
   Block demands = block, after = block, memory = block, reversed = block;

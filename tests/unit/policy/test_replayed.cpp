@@ -60,6 +60,22 @@ TEST_CASE("a record is replayed one list at a time") {
   CHECK(by_entries.steps.at(1).heads.at(0).counts.scored == 3);
 }
 
+TEST_CASE("declared kernels read their bytes before attention, and bytes need a kernel") {
+  const config::Model model = small_model();
+  const Recorded record(kOneHead);
+  const auto policy = tests::make("replayed", record.settings() + ", kernels: 2, kernel_bytes: 5", {3, 2});
+  const std::vector<HeadCounts> heads(4, HeadCounts{.attended = 40});
+  Recorder ops;
+  policy->decode_layer(EqualBatch(model, 0, 2, {100, {3, 2}}, heads, false), ops);
+  const auto declared = tests::labelled(ops.ops(), "declared kernel");
+  REQUIRE(declared.size() == 2);
+  // 100 tokens of four heads, half of 5 bytes a kernel.
+  for (const OpId op : declared) CHECK(tests::kernel(ops.ops().at(static_cast<std::size_t>(op))).read_bytes == 1000);
+  CHECK(tests::waits_for(ops.ops(), ops.done_op(), declared.back()));
+  CHECK_THROWS_WITH(tests::make("replayed", record.settings() + ", kernel_bytes: 5", {3, 2}),
+                    Catch::Contains("kernel_bytes needs `kernels:`"));
+}
+
 TEST_CASE("fetched tokens are copied before attention, and the cache is in host memory") {
   const config::Model model = small_model();  // 2 KV heads, 8 dimensions of 2 bytes: a row has 16 bytes
   const Recorded record(kOneHead);

@@ -7,7 +7,7 @@
 
 #include "config/shape.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::api {
 
 // A metric by its path or alias. `ordered`: one of which more or less is better.
 nlohmann::json metric_names(bool ordered);
@@ -19,4 +19,4 @@ nlohmann::json section_of(const config::Shapes& shapes, const std::string& title
 // The keys of maps in this one, by their names with dots: "slo.ttft".
 std::map<std::string, nlohmann::json> keys_of_inner_maps(const nlohmann::json& section);
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::api

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace kvcast::serve {
+namespace kvcast::api {
 
 // "run", "sweep", "plan".
 std::vector<std::string> schema_kinds();
@@ -16,4 +16,4 @@ std::vector<std::string> schema_kinds();
 // is one of schema_kinds().
 nlohmann::json schema(const std::string& kind);
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::api

@@ -1,4 +1,4 @@
-#include "serve/hosts.hpp"
+#include "web/hosts.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/quote.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::web {
 namespace {
 
 // Names of hosts do not depend on case (RFC 9110, section 4.2.3).
@@ -44,4 +44,4 @@ std::string Hosts::why_foreign(const std::string& host, const std::string& origi
   return "requests from other pages are rejected";
 }
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::web

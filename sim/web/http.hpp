@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace kvcast::serve {
+namespace kvcast::web {
 
 struct Limits {
   std::size_t header_bytes = 16 << 10, body_bytes = 256 << 10;
@@ -78,4 +78,4 @@ class Server {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::web

@@ -5,8 +5,8 @@
 
 #include "report/assets.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::web {
 
 std::string planner_page(const report::Assets& assets);
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::web

@@ -1,6 +1,6 @@
 // Boost.Beast over coroutines: one thread for the network, a pool for the handler. All state of a connection belongs to
 // the network's thread; the handler's calls are posted to it.
-#include "serve/http.hpp"
+#include "web/http.hpp"
 
 #include <fmt/format.h>
 
@@ -22,10 +22,10 @@
 
 #include "base/cancel.hpp"
 #include "base/error.hpp"
-#include "serve/exchange.hpp"
-#include "serve/hosts.hpp"
+#include "web/exchange.hpp"
+#include "web/hosts.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::web {
 namespace {
 
 namespace net = boost::asio;
@@ -365,4 +365,4 @@ std::string Server::url() const { return impl_->url(); }
 void Server::run() { impl_->run(); }
 void Server::stop() { impl_->stop(); }
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::web

@@ -10,7 +10,7 @@
 
 #include "study/study.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::api {
 
 class RecentReplays final : public study::ReplayCache {
  public:
@@ -53,4 +53,4 @@ class RecentReplays final : public study::ReplayCache {
   std::map<std::string, std::list<std::pair<std::string, replay::ReplayResult>>::iterator> by_key_;
 };
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::api

@@ -5,10 +5,10 @@
 
 #include "base/error.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::web {
 
 // Returns the message of an error in a request or in a shipped file. Of an error in any other file, which may quote
 // what is written there, returns only that the file cannot be used.
 std::string client_text(const UserError& error);
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::web

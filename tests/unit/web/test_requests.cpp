@@ -3,13 +3,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "api/catalogue.hpp"
+#include "api/recent_replays.hpp"
 #include "base/build.hpp"
-#include "serve/catalogue.hpp"
-#include "serve/client_text.hpp"
-#include "serve/recent_replays.hpp"
 #include "support/temporary_directory.hpp"
+#include "web/client_text.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::web {
 namespace {
 
 namespace fs = std::filesystem;
@@ -42,7 +42,7 @@ TEST_CASE("the catalogue of a server lists no links, and does not quote broken f
   SourceLocation request{"request", 0, 0};
   request.from_request = true;
   fs::current_path(folder.path());
-  const nlohmann::json served = catalogue_json(request, client_text), all = catalogue_json();
+  const nlohmann::json served = api::catalogue_json(request, client_text), all = api::catalogue_json();
   fs::current_path(before);
   CHECK(served["left_out"].size() == 1);
   CHECK(all["left_out"].size() == 2);
@@ -53,7 +53,7 @@ TEST_CASE("the catalogue of a server lists no links, and does not quote broken f
 }
 
 TEST_CASE("kept replays are bounded by their bytes, and the last one is kept in any case") {
-  RecentReplays replays(100'000);
+  api::RecentReplays replays(100'000);
   replay::ReplayResult large;
   large.layers.resize(1);
   large.layers[0].counts.resize(1000);  // of 72 bytes each
@@ -68,4 +68,4 @@ TEST_CASE("kept replays are bounded by their bytes, and the last one is kept in 
 }
 
 }  // namespace
-}  // namespace kvcast::serve
+}  // namespace kvcast::web

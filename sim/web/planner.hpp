@@ -15,25 +15,12 @@
 
 #include <memory>
 
-#include "report/assets.hpp"
-#include "serve/http.hpp"
-#include "study/needs.hpp"
+#include "api/session.hpp"
+#include "web/http.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::web {
 
-class Planner {
- public:
-  // Simulates with this many threads per request, which is refused if it would take more than the budget. The assets
-  // must outlive it.
-  Planner(int threads, const report::Assets& assets, const study::Budget& budget);
-  ~Planner();
+// Answers a request; a Handler. The session limits what it may take.
+void answer(api::Session& session, const Request& request, Reply& reply);
 
-  // Answers a request; a Handler.
-  void answer(const Request& request, Reply& reply);
-
- private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
-};
-
-}  // namespace kvcast::serve
+}  // namespace kvcast::web

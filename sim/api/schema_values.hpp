@@ -9,7 +9,7 @@
 #include "config/shape.hpp"
 #include "policy/policy.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::api {
 
 nlohmann::json any_of(std::vector<nlohmann::json> schemas);
 nlohmann::json list_of(const nlohmann::json& items);  // at least one
@@ -34,4 +34,4 @@ nlohmann::json schema_of(const policy::Parameter& parameter);
 // points.
 nlohmann::json schema_of(const config::ConstKnob& knob);
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::api

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace kvcast::serve {
+namespace kvcast::web {
 
 class Hosts {
  public:
@@ -24,4 +24,4 @@ class Hosts {
   std::set<std::string> own_, allowed_;
 };
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::web

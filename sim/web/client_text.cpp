@@ -1,10 +1,10 @@
-#include "serve/client_text.hpp"
+#include "web/client_text.hpp"
 
 #include <filesystem>
 
 #include "base/build.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::web {
 namespace {
 
 namespace fs = std::filesystem;
@@ -31,4 +31,4 @@ std::string client_text(const UserError& error) {
   return fmt::format("{} cannot be used; the server's terminal says why", where.file);
 }
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::web

@@ -1,13 +1,13 @@
-#include "serve/schema_parts.hpp"
+#include "api/schema_parts.hpp"
 
 #include <utility>
 #include <vector>
 
+#include "api/schema_values.hpp"
 #include "plan/question.hpp"
 #include "result/metric.hpp"
-#include "serve/schema_values.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::api {
 
 using nlohmann::json;
 
@@ -101,4 +101,4 @@ std::map<std::string, json> keys_of_inner_maps(const json& section) {
   return all;
 }
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::api

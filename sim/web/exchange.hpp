@@ -10,9 +10,9 @@
 
 #include <boost/asio.hpp>
 
-#include "serve/http.hpp"
+#include "web/http.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::web {
 
 // A request's answer, passed from the handler's thread, which makes it, to the network's, which sends it.
 struct Exchange {
@@ -73,4 +73,4 @@ class PostedReply final : public Reply {
   std::size_t most_unsent_;
 };
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::web

@@ -1,4 +1,4 @@
-#include "serve/catalogue.hpp"
+#include "api/catalogue.hpp"
 
 #include <variant>
 
@@ -7,7 +7,7 @@
 #include "policies/all.hpp"
 #include "result/json.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::api {
 namespace {
 
 using config::ConstKnob;
@@ -177,4 +177,4 @@ json catalogue_json(const SourceLocation& asked_at, const ErrorText& text) {
           {"left_out", std::move(left_out)}};
 }
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::api

@@ -11,7 +11,7 @@
 #include "config/model.hpp"
 #include "policy/policy.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::api {
 
 // Keys as in a model's file, then the numbers derived from them.
 nlohmann::json to_json(const config::Model& model);
@@ -35,4 +35,4 @@ nlohmann::json models_json(const SourceLocation& asked_at = {}, const ErrorText&
 // left_out has the errors of files of machines that cannot be read.
 nlohmann::json catalogue_json(const SourceLocation& asked_at = {}, const ErrorText& text = whole_text);
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::api

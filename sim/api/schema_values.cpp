@@ -1,4 +1,4 @@
-#include "serve/schema_values.hpp"
+#include "api/schema_values.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include "base/or_null.hpp"
 #include "base/units.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::api {
 namespace {
 
 using config::KeyShape;
@@ -185,4 +185,4 @@ json schema_of(const config::ConstKnob& knob) {
   return with_grounds(any_of({quantity(knob.y, knob.low, knob.high), factor()}));
 }
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::api

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "serve/http.hpp"
+#include "web/http.hpp"
 
-using kvcast::serve::Limits;
-using kvcast::serve::Reply;
-using kvcast::serve::Request;
-using kvcast::serve::Server;
+using kvcast::web::Limits;
+using kvcast::web::Reply;
+using kvcast::web::Request;
+using kvcast::web::Server;
 using namespace std::chrono_literals;
 
 namespace {
@@ -60,7 +60,7 @@ class Client {
 // A server that runs for the length of a test.
 class Running {
  public:
-  explicit Running(kvcast::serve::Handler handler, Limits limits = {})
+  explicit Running(kvcast::web::Handler handler, Limits limits = {})
       : server_({"127.0.0.1", 0}, limits, {{"/", {"text/html", "the page"}}}, std::move(handler)),
         thread_([this] { server_.run(); }) {}
   ~Running() { server_.stop(); }

@@ -1,8 +1,8 @@
-#include "serve/page.hpp"
+#include "web/page.hpp"
 
 #include "report/page.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::web {
 
 std::string planner_page(const report::Assets& assets) {
   nlohmann::json charts = nlohmann::json::object();
@@ -14,4 +14,4 @@ std::string planner_page(const report::Assets& assets) {
                                             {"{{script}}", assets.planner.script}});
 }
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::web

@@ -1,4 +1,4 @@
-#include "serve/schema.hpp"
+#include "api/schema.hpp"
 
 #include <fmt/format.h>
 
@@ -7,6 +7,9 @@
 #include <set>
 #include <utility>
 
+#include "api/catalogue.hpp"
+#include "api/schema_parts.hpp"
+#include "api/schema_values.hpp"
 #include "base/error.hpp"
 #include "config/find.hpp"
 #include "config/pcie.hpp"
@@ -15,12 +18,9 @@
 #include "policies/all.hpp"
 #include "policy/common_parameters.hpp"
 #include "policy/policy.hpp"
-#include "serve/catalogue.hpp"
-#include "serve/schema_parts.hpp"
-#include "serve/schema_values.hpp"
 #include "synth/recipe.hpp"
 
-namespace kvcast::serve {
+namespace kvcast::api {
 namespace {
 
 using config::KeyShape;
@@ -376,4 +376,4 @@ json schema(const std::string& kind) {
   return schema;
 }
 
-}  // namespace kvcast::serve
+}  // namespace kvcast::api
