@@ -12,6 +12,7 @@
 #include "base/units.hpp"
 #include "base/whole_file.hpp"
 #include "policies/all.hpp"
+#include "policies/replay_needs.hpp"
 #include "score/task_score.hpp"
 
 namespace kvcast::app {
