@@ -54,7 +54,9 @@ TEST_CASE("a data folder holds for its thread and the threads that it starts") {
     CHECK(data_dir() == mine.path());
   }
   CHECK(data_dir() == before);
-  CHECK_THROWS_WITH(Session({.data = mine.path() + "/none"}), Catch::Contains("no folder configs/models"));
+  SessionOptions nowhere;
+  nowhere.data = mine.path() + "/none";
+  CHECK_THROWS_WITH(Session(nowhere), Catch::Contains("no folder configs/models"));
 }
 
 TEST_CASE("what a request takes is limited before it is begun") {
