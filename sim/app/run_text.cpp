@@ -152,6 +152,7 @@ std::string serving_text(const config::Run& run) {
   if (deployment == nullptr) return text;
   const char* separator = "; ";
   for (const auto& [key, value] : deployment->entries()) {
+    if (value.kind() != config::Node::Kind::kScalar) continue;
     text += fmt::format("{}{} {}", separator, key, value.text());
     separator = ", ";
   }
