@@ -31,6 +31,8 @@ void serve_fleet(traffic::Source& source, const Fleet& fleet, const Rules& rules
   check(rules);
   if (fleet.replicas < 1) throw UserError("at least 1 replica is needed");
   const bool apart = fleet.readers.replicas > 0;
+  if (apart && !rules.tiers.empty())
+    throw UserError("caches behind the GPU are modelled where prompts are read and decoded by one replica");
   const bool independent = !apart && fleet.routing == config::Routing::kRoundRobin && source.open() && !fleet.in_order;
   Rules decoding = rules, reading = rules;
   if (apart) {

@@ -1,4 +1,4 @@
-// Which replica a request goes to.
+// Chooses the replica to which a request goes.
 #pragma once
 
 #include <cstdint>

@@ -224,7 +224,7 @@ void Recorder::add_readers(const Recorder& readers) {
   read_busy_ = readers.busy_;
 }
 
-// As many of all, so that none counts more than another.
+// Keeps as many of all, so that none counts more than another.
 void Recorder::add_waits(const Recorder& other) {
   std::vector<Wait> more = other.waits_;
   for (std::int64_t every = other.waits_every_; every < waits_every_; every *= 2) halve(more);

@@ -35,7 +35,7 @@ class Trtllm final : public Scheduler {
     return std::max(peak(entry, again), all_blocks(entry)) <= pool_.total() &&
            (chunked() || entry.prompt() <= rules_.max_num_batched_tokens);
   }
-  // As contexts that are tried: what is there, and on its way here, is to end without eviction.
+  // Requests that are there, or on their way here, are to end without eviction, as for contexts that are tried.
   bool room_for(Entry& entry, std::int64_t&) override {
     std::int64_t free = pool_.free(), here = 0;
     const auto reserve = [&](const Entry& e) {

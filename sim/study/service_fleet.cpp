@@ -6,10 +6,10 @@ namespace {
 
 using Overlap = config::Transfer::Overlap;
 
-// Transfers of engines, where a run states none. Bytes a second of each GPU: vLLM's Mooncake connector 142 GB/s on 8 GPUs with a
-// port of 400 Gb/s each (32K tokens, 4.5 GB in 32 ms), the Mooncake engine alone 190 GB/s on such 8 (repository of
-// Mooncake, 3b5a594). vLLM's NIXL connector posted 1,785 descriptors in 6.7 ms (vllm-project/vllm#50913); SGLang and
-// TensorRT-LLM send what is contiguous as one.
+// Transfers of engines, where a run states none. Bytes a second of each GPU: vLLM's Mooncake connector 142 GB/s on 8
+// GPUs with a port of 400 Gb/s each (32K tokens, 4.5 GB in 32 ms), the Mooncake engine alone 190 GB/s on such 8
+// (repository of Mooncake, 3b5a594). vLLM's NIXL connector posted 1,785 descriptors in 6.7 ms
+// (vllm-project/vllm#50913); SGLang and TensorRT-LLM send what is contiguous as one.
 struct Defaults {
   double rate = 0, post = 0;
   Overlap overlap = Overlap::kNone;
