@@ -1,4 +1,4 @@
-// Two kinds of failure: the user's input is wrong (UserError, exit code 2), or kvcast is (a broken invariant aborts).
+// Two kinds of failure: the user's input is wrong (UserError, exit code 2), or kvcast is (a broken invariant, code 3).
 #pragma once
 
 #include <fmt/format.h>
