@@ -254,7 +254,7 @@ Sglang::Added Sglang::add(Budget& budget) {
   state_.waiting.pop_front();
   state_.use(entry, found);
   state_.start(entry, found.tokens);
-  loaded_ += found.all_bytes() / std::max(rules_.stored_bytes, 1.0) * rules_.link_bytes;
+  loaded_ += state_.link_bytes(found);
   entry.held.count = hit.tokens / page_;
   entry.shared = hit.tokens;
   entry.node = entry.cached ? hit.node : -1;

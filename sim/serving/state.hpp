@@ -139,6 +139,10 @@ class State {
   void find_behind(Entry& entry, std::int64_t there, Found& found);
   // Takes the content that was found: before the request starts, or is loaded.
   void use(Entry& entry, const Found& found);
+  // Bytes of what was found that must come over the link.
+  double link_bytes(const Found& found) const {
+    return found.loads > 0 ? found.all_bytes() / rules.stored_bytes * rules.link_bytes : 0;
+  }
   // Takes the head of the queue out, and the blocks of what was found, into which it is loaded.
   void load_head(const Found& found);
   // Blocks that requests which are or were loaded lack for all their tokens.

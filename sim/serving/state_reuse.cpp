@@ -97,7 +97,7 @@ void State::load_head(const Found& found) {
   for (std::size_t level = 0; level < rules.tiers.size(); ++level) {
     if (found.bytes[level] > 0) read = std::max(read, tiers.read(static_cast<int>(level), found.bytes[level], now));
   }
-  loading_.push_back({&entry, link.send_in(found.all_bytes() / rules.stored_bytes * rules.link_bytes), read});
+  loading_.push_back({&entry, link.send_in(link_bytes(found)), read});
 }
 
 Picoseconds State::next_loaded() const {

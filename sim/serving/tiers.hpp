@@ -34,8 +34,7 @@ class Tiers {
   bool any() const { return !levels_.empty(); }
   bool write_back() const { return write_back_; }
   // Returns the first that has the content; kNone if there is none.
-  int find(Key key, Picoseconds now) const { return find(key, now, nullptr); }
-  int find(Key key, Picoseconds now, Kept* kept) const;
+  int find(Key key, Picoseconds now, Kept* kept = nullptr) const;
   // The content has been used.
   void touch(Key key);
   // Stores content, of which `copied` bytes come over the link. `kept`: of a sequence that a policy has cut.

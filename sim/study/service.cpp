@@ -158,6 +158,7 @@ class ServiceRuns {
     const double ranks =
         run_.model.latent && run_.scheduler.shared_copies.value_or(false) ? 1 : run_.deployment.tensor_parallel;
     rules_.stored_bytes = copies ? memory_.copied_bytes : memory_.block_bytes * ranks;
+    if (memory_.copied_bytes <= 0) return;  // nothing is recalled
     const result::Result one = reference(1);
     if (one.has_times()) rules_.recalled_bytes = one.experiment.traffic.h2d;
   }
