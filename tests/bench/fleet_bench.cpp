@@ -48,16 +48,6 @@ class Grouped final : public traffic::Source {
   testing::PoissonRequests all_;
 };
 
-testing::LinearTimes step_times() {
-  testing::LinearTimes times;
-  times.base = 6'000'000'000;
-  times.read = 30'000'000;
-  times.sequence = 10'000'000;
-  times.context = 50'000;
-  times.cell = 1 << 18;
-  return times;
-}
-
 double peak_gigabytes() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
@@ -68,7 +58,7 @@ void run(const char* name, double rate, std::int64_t requests, const Fleet& flee
   Rules rules = Rules::of(Engine::kVllmV1);
   rules.blocks = 25'000;
   Grouped source(rate, requests);
-  testing::LinearTimes times = step_times();
+  testing::LinearTimes times = testing::step_times();
   std::deque<Recorder> recorders;
   const auto begin = std::chrono::steady_clock::now();
   const std::clock_t cpu = std::clock();

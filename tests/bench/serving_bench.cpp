@@ -32,17 +32,6 @@ struct Counter final : Observer {
   }
 };
 
-// An 8B model on a large GPU.
-testing::LinearTimes step_times() {
-  testing::LinearTimes times;
-  times.base = 6'000'000'000;
-  times.read = 30'000'000;
-  times.sequence = 10'000'000;
-  times.context = 50'000;
-  times.cell = 1 << 18;
-  return times;
-}
-
 void serve_many(benchmark::State& state, Rules rules, double rate) {
   constexpr std::int64_t kRequests = 100'000;
   std::int64_t passes = 0, runs = 0, preemptions = 0;
@@ -53,7 +42,7 @@ void serve_many(benchmark::State& state, Rules rules, double rate) {
       return std::pair<std::int64_t, std::int64_t>(512 + lengths.below(2 * i, 1024),
                                                    50 + lengths.below(2 * i + 1, 200));
     });
-    testing::LinearTimes times = step_times();
+    testing::LinearTimes times = testing::step_times();
     Counter counter;
     const double begin = cpu_seconds();
     serve(source, times, rules, testing::full_cache(rules.block), counter);

@@ -88,6 +88,17 @@ struct LinearTimes final : StepTimes {
   }
 };
 
+// An 8B model on a large GPU.
+inline LinearTimes step_times() {
+  LinearTimes times;
+  times.base = 6'000'000'000;
+  times.read = 30'000'000;
+  times.sequence = 10'000'000;
+  times.context = 50'000;
+  times.cell = 1 << 18;
+  return times;
+}
+
 // One pass as text: "A6* B2" are 6 tokens of request 0, which gets a token, and 2 of request 1.
 struct Row {
   std::string work, preempted, ended;

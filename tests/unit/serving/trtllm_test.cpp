@@ -8,14 +8,9 @@ using namespace kvcast::serving::testing;
 namespace {
 
 Rules trtllm_rules() {
-  Rules made = Rules::of(Engine::kTrtllm);
+  Rules made = rules_of_set_1(Engine::kTrtllm, 8);
   made.trtllm.chunked_prefill = true;
   made.max_num_seqs = 8;
-  made.max_num_batched_tokens = 8;
-  made.block = 4;
-  made.blocks = 9;
-  made.in_flight = 1;
-  made.skip = false;
   return made;
 }
 

@@ -10,15 +10,10 @@ using namespace kvcast::serving::testing;
 namespace {
 
 Rules v1_rules(bool gate, bool caching, std::int64_t in_flight = 1) {
-  Rules made = Rules::of(Engine::kVllmV1);
-  made.max_num_seqs = 4;
-  made.max_num_batched_tokens = 8;
-  made.block = 4;
-  made.blocks = 9;
+  Rules made = rules_of_set_1(Engine::kVllmV1, 8);
   made.full_prompt_gate = gate;
   made.prefix_caching = caching;
   made.in_flight = in_flight;
-  made.skip = false;
   return made;
 }
 
