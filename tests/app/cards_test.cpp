@@ -97,7 +97,7 @@ TEST_CASE("hardware --here reads the GPUs that nvidia-smi lists") {
   CHECK_THAT(no_driver.err, Contains("nvidia-smi"));
 }
 
-TEST_CASE("calibrate steps finds the machine that rows were made with") {
+TEST_CASE("calibrate steps finds the machine that rows were made with", "[minutes]") {
   const Scratch scratch;
   const std::string base =
       "model: llama-3.2-1b\nhardware: l4\npolicy: full\nframework: vllm\n"
