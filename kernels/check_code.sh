@@ -38,6 +38,7 @@ summarize_pages:wide_load wide_store:
 compare_queries:wide_load:
 gather_rows:wide_load wide_store:
 move_runs:wide_load wide_store:
+gather_pages:wide_load wide_store:
 place_pages:wide_load wide_store:
 nhd_to_hnd:wide_load wide_store:
 hnd_to_nhd:wide_load wide_store:

@@ -3,6 +3,7 @@
 
 #include "cuda/all.hpp"
 #include "cuda/case.hpp"
+#include "device/copy_batch.hpp"
 #include "device/streams.hpp"
 
 namespace kvcast::kernels {
@@ -27,10 +28,9 @@ class Copies {
     KVCAST_CUDA(cudaMemset(back_device_.data(), 0x3A, back_device_.size()));
     KVCAST_CUDA(cudaDeviceSynchronize());  // the streams do not wait for the default one
     if (c.how != "batched") return;
-    sizes_.assign(c.pieces, c.bytes);
-    if (c.direction != "d2h") lists_[0] = lists(false, device_.data(), host_.data());
-    if (c.direction == "d2h") lists_[1] = lists(true, device_.data(), host_.data());
-    if (c.direction == "both") lists_[1] = lists(true, back_device_.data(), back_host_.data());
+    if (c.direction != "d2h") fill(batches_[0], false, device_.data(), host_.data());
+    if (c.direction == "d2h") fill(batches_[1], true, device_.data(), host_.data());
+    if (c.direction == "both") fill(batches_[1], true, back_device_.data(), back_host_.data());
   }
 
   void operator()(Queue queue) {
@@ -76,37 +76,16 @@ class Copies {
                                     back ? c_.bytes : apart, c_.bytes, c_.pieces,
                                     back ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, q));
     } else {
-      batched(lists_[back ? 1 : 0], q);
+      batches_[back ? 1 : 0].issue(q);
     }
   }
 
-  struct Lists {
-    std::vector<void*> to, from;
-  };
-  Lists lists(bool back, unsigned char* device, unsigned char* host) const {
-    Lists out;
+  void fill(CopyBatch& batch, bool back, unsigned char* device, unsigned char* host) const {
     for (std::size_t i = 0; i < c_.pieces; ++i) {
-      void* const d = device + i * c_.bytes;
-      void* const h = host + 2 * i * c_.bytes;
-      out.to.push_back(back ? h : d);
-      out.from.push_back(back ? d : h);
+      unsigned char* const d = device + i * c_.bytes;
+      unsigned char* const h = host + 2 * i * c_.bytes;
+      batch.add(back ? h : d, back ? d : h, c_.bytes);
     }
-    return out;
-  }
-  void batched([[maybe_unused]] Lists& all, [[maybe_unused]] Queue q) {
-#if CUDART_VERSION >= 12080
-    cudaMemcpyAttributes attributes{};
-    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-    std::size_t first = 0;
-#if CUDART_VERSION >= 13000
-    KVCAST_CUDA(
-        cudaMemcpyBatchAsync(all.to.data(), all.from.data(), sizes_.data(), c_.pieces, &attributes, &first, 1, q));
-#else
-    std::size_t failed = 0;
-    KVCAST_CUDA(cudaMemcpyBatchAsync(all.to.data(), all.from.data(), sizes_.data(), c_.pieces, &attributes, &first, 1,
-                                     &failed, q));
-#endif
-#endif
   }
 
   CopyCase c_;
@@ -115,8 +94,7 @@ class Copies {
   HostBuffer back_host_;
   DeviceArray<unsigned char> back_device_;
   SideStreams streams_;
-  Lists lists_[2];  // to the device, and back
-  std::vector<std::size_t> sizes_;
+  CopyBatch batches_[2];  // to the device, and back
 };
 
 // Returns whether a fit uses the case. For pageable memory: the host's time of large copies to the device, because such
@@ -135,7 +113,7 @@ std::string reason_to_skip(const CopyCase& c) {
   if (c.bytes == 0 || c.pieces == 0) return "nothing to copy";
   if (c.memory == "pageable" && c.clock == "device")
     return "copies of pageable memory wait for the host, which a held stream would keep waiting";
-  if (c.how == "batched" && CUDART_VERSION < 12080) return "batched copies need CUDA 12.8";
+  if (c.how == "batched" && !kHasCopyBatch) return "batched copies need CUDA 12.8";
   if (c.how != "calls" && c.pieces == 1) return "one piece is one call";
   if (c.how == "calls" && c.pieces > 512) return "more calls than the launch queue takes";
   if (2.0 * static_cast<double>(c.bytes) * static_cast<double>(c.pieces) > 6e8)

@@ -1,6 +1,8 @@
 // Copies to the device in groups that alternate between streams, as a recall with two staging buffers issues them. With
 // the same groups on one stream it shows whether the copy engine loses time at each copy, at each change of the stream,
-// or only when a kernel has to consume a group before the next one on its stream.
+// or only when a kernel has to consume a group before the next one on its stream; and then, by what the kernel reads,
+// whether it is the order of copies and kernels that costs, a kernel's reads from memory, or reads of what just
+// arrived.
 #include "cuda/all.hpp"
 #include "cuda/stream.cuh"
 #include "device/streams.hpp"
@@ -11,7 +13,11 @@ namespace {
 
 struct TurnsCase {
   std::size_t bytes, pieces, groups, streams;
-  bool kernel;  // reads each group, on its stream
+  bool kernel;  // follows each group, on its stream
+  // group: the kernel reads the group; other: as much other memory; nothing: nothing; apart: other memory, on a stream
+  // of its own, in no order with the copies.
+  std::string reads;
+  bool apart() const { return kernel && reads == "apart"; }
 };
 
 class Turns {
@@ -21,8 +27,9 @@ class Turns {
         host_(2 * c.bytes * c.pieces * c.groups, true),
         device_(c.bytes * c.pieces * c.groups),
         grid_{std::min(16u, blocks_for(group() / 16, 256))},
-        sums_(as_size(grid_.x) * 8 * c.streams),
-        side_(static_cast<int>(c.streams)) {
+        other_(c.reads == "other" || c.reads == "apart" ? device_.size() : 0),
+        sums_(as_size(grid_.x) * 8 * (c.streams + 1)),
+        side_(static_cast<int>(c.streams) + (c.apart() ? 1 : 0)) {
     KVCAST_CUDA(cudaDeviceSynchronize());  // the streams do not wait for the default one
   }
 
@@ -35,8 +42,10 @@ class Turns {
                                     cudaMemcpyHostToDevice, to));
       }
       if (!c_.kernel) continue;
-      launch(grid_, 256, 0, to, stream_read, reinterpret_cast<const Vec16*>(device_.data() + g * group()), group() / 16,
-             sums_.data() + g % c_.streams * as_size(grid_.x) * 8);
+      const std::size_t on = c_.apart() ? c_.streams : g % c_.streams;
+      const DeviceArray<unsigned char>& in = other_.size() > 0 ? other_ : device_;
+      launch(grid_, 256, 0, side_[on], stream_read, reinterpret_cast<const Vec16*>(in.data() + g * group()),
+             c_.reads == "nothing" ? 0 : group() / 16, sums_.data() + on * as_size(grid_.x) * 8);
     }
     side_.join(queue);
   }
@@ -56,13 +65,18 @@ class Turns {
   HostBuffer host_;
   DeviceArray<unsigned char> device_;
   Grid grid_;
+  DeviceArray<unsigned char> other_;
   DeviceArray<std::uint32_t> sums_;
   SideStreams side_;
 };
 
 void run(State& state) {
-  const TurnsCase c{as_size(state.integer("bytes")), as_size(state.integer("pieces")), as_size(state.integer("groups")),
-                    as_size(state.integer("streams")), state.integer("kernel") != 0};
+  const TurnsCase c{as_size(state.integer("bytes")),  as_size(state.integer("pieces")),
+                    as_size(state.integer("groups")), as_size(state.integer("streams")),
+                    state.integer("kernel") != 0,     state.word("reads")};
+  if (c.reads != "group" && c.reads != "other" && c.reads != "nothing" && c.reads != "apart")
+    throw UsageError("reads: '" + c.reads + "' is not group, other, nothing or apart");
+  if (!c.kernel && c.reads != "group") return state.skip("there is no kernel to read anything else");
   if (c.bytes < 16 || c.bytes % 16 != 0 || c.pieces < 1 || c.groups < 1 || c.streams < 1)
     return state.skip("pieces of whole 16 bytes, and one or more of everything");
   const std::size_t launches = c.groups * (c.pieces + (c.kernel ? 1 : 0));
@@ -81,12 +95,12 @@ void run(State& state) {
 Bench copy_turns(const Machine&) {
   return {
       "copy_turns",
-      "copies to the device, in groups that alternate between streams; kernel: each group is read by a kernel on its "
-      "stream",
+      "copies to the device, in groups that alternate between streams; kernel: each group is followed by a kernel on "
+      "its stream; reads: what the kernel reads (group, other, nothing), or other memory on a stream apart",
       {numbers("streams", {1, 2}), numbers("kernel", {0, 1}), numbers("pieces", {1, 4, 16}),
-       numbers("bytes", {256, 16384, 65536}), numbers("groups", {8, 24})},
+       numbers("bytes", {256, 16384, 65536}), numbers("groups", {8, 24}), words("reads", {"group"})},
       {numbers("bytes", {16, 4096}), numbers("pieces", {1, 3}), numbers("groups", {3}), numbers("streams", {2}),
-       numbers("kernel", {1})},
+       numbers("kernel", {1}), words("reads", {"group", "other", "nothing", "apart"})},
       {Mode::kCold},
       run};
 }

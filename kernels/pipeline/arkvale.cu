@@ -1,5 +1,6 @@
 // ArkVale-style blocking recall (Chen et al., NeurIPS 2024): the heads of a layer select together; the host waits for
-// the selected pages' numbers, copies each missing page in its own layout, and attention waits for the copies.
+// the selected pages' numbers, copies each missing page in its own layout, and attention waits for the copies. With
+// recall=zero_copy the host learns no numbers: a kernel between top-k and attention reads the pages.
 #include "cuda/topk.cuh"
 #include "pipeline/all.hpp"
 #include "pipeline/backup.hpp"
@@ -40,10 +41,15 @@ class ArkVale final : public Scheme {
     launch({as_unsigned(units_), as_unsigned(s_.batch)}, 256, 64, main.queue(), score_layer, query_.data(), bounds,
            s_.kv_heads, s_.group(), s_.dim, scores_.data());
     topk_(main.queue(), scores_.data(), ids_.data());
-    main.copy(ids_host_.host<void>(), ids_.data(), ids_.size() * 4);
-    main.synchronize();
-    recall(layer);
-    main.wait(recalled_);
+    if (p.recall == Recall::kZeroCopy) {
+      pages_.gather(main, layer, ids_.data(), 0, pages_.parts(), checking_);
+      pages_.end_step(layer);
+    } else {
+      main.copy(ids_host_.host<void>(), ids_.data(), ids_.size() * 4);
+      main.synchronize();
+      recall(layer);
+      main.wait(recalled_);
+    }
     attention_(main.queue(), query_.data(), pages_.keys(layer), pages_.values(layer), pages_.lists());
     if (checking_) pages_.remember(layer);
     return attention_.out().data();
@@ -66,11 +72,12 @@ class ArkVale final : public Scheme {
         const std::uint32_t page = ids_host_.host<std::uint32_t>()[b * p.chosen + i];
         const unsigned char* from = pages_.host_page(layer, b, page);
         const int slot = pages_.slot_of(layer, i);
-        copies_.copy(pages_.keys(layer) + pages_.slot_row(b, slot), from, half);
-        copies_.copy(pages_.values(layer) + pages_.slot_row(b, slot), from + half, half);
+        pages_.copy(copies_, pages_.keys(layer) + pages_.slot_row(b, slot), from, half);
+        pages_.copy(copies_, pages_.values(layer) + pages_.slot_row(b, slot), from + half, half);
         for (int h = 0; h < s_.kv_heads; ++h) pages_.note(layer, b, h, slot, page);
       }
     }
+    pages_.end_group(copies_);
     copies_.record(recalled_);
     pages_.end_step(layer);
   }
@@ -109,7 +116,8 @@ void run(State& state) {
 Bench pipeline_arkvale(const Machine&) {
   return pipeline_bench(
       "arkvale", "decode steps that wait for the pages they miss, chosen by all heads of a layer together",
-      {numbers("budget", {2048}), numbers("fixed", {512}), numbers("page", {32}), numbers("missing", {4})},
+      {numbers("budget", {2048}), numbers("fixed", {512}), numbers("page", {32}), numbers("missing", {4}),
+       recall_axis()},
       {numbers("budget", {96}), numbers("fixed", {16}), numbers("page", {16}), numbers("missing", {2})}, run);
 }
 

@@ -2,7 +2,8 @@
 // the next one runs on separate streams and a separate thread, concurrently with later work; without it every recall
 // precedes attention. correction: heads whose query turned are recalled again before attention, in the first step of
 // each call. layout: host pages head by head, converted on arrival (hybrid), or token by token (nhd), one row of a head
-// per copy. buffers: staging buffers of the hybrid layout, each with a stream of its own.
+// per copy. buffers: staging buffers of the hybrid layout, each with a stream of its own. recall: zero_copy needs no
+// buffers, no thread and no numbers on the host: a kernel behind the top-k reads the pages of all heads.
 #include "cuda/query_similarity.cuh"
 #include "cuda/topk.cuh"
 #include "pipeline/all.hpp"
@@ -53,8 +54,9 @@ class FreeKv final : public Scheme {
         arrived_(2 * as_size(s.layers)),
         attended_(as_size(s.layers)),
         backup_(s, pages_) {
-    for (int i = 0; i < 2; ++i) now_.emplace_back(s, units_, p.chosen);
-    for (int b = 0; b < f.buffers; ++b) staging_.emplace_back(as_size(s.batch * p.missing) * pages_.head_bytes() / 2);
+    for (int i = 0; i < s.layers; ++i) now_.emplace_back(s, units_, p.chosen);
+    for (int b = 0; b < f.buffers && !zero_copy(); ++b)
+      staging_.emplace_back(as_size(s.batch * p.missing) * pages_.head_bytes() / 2);
   }
   ~FreeKv() override { worker_.settle(); }
 
@@ -89,6 +91,7 @@ class FreeKv final : public Scheme {
   void finish() override {
     worker_.wait_all();
     for (Stream& stream : copies_) stream.synchronize();
+    select_.synchronize();
     backup_.finish();
   }
   void check(State& state) override {
@@ -98,6 +101,7 @@ class FreeKv final : public Scheme {
   }
 
  private:
+  bool zero_copy() const { return pages_.setting().recall == Recall::kZeroCopy; }
   Half* bounds(int layer) const { return bounds_.data() + bounds_.size() / as_size(s_.layers) * as_size(layer); }
 
   void widen(Stream& main, int layer) {
@@ -122,25 +126,37 @@ class FreeKv final : public Scheme {
     launch({as_unsigned(s_.heads())}, softmax_threads(units_), kSoftmaxShared, stream.queue(), softmax_mean, shape,
            to.raw.data(), to.reduced.data());
     to.topk(stream.queue(), to.reduced.data(), to.ids.data());
+    if (zero_copy()) return;
     stream.copy(to.ids_host.host<void>(), to.ids.data(), to.ids.size() * 4);
     stream.synchronize();
   }
 
-  // Selects, and waits for the missing pages of these heads.
+  // Selects, and makes attention wait for the missing pages of these heads.
   void recall_now(Stream& main, int step, int layer, int first, int last) {
-    estimate(main, now_[layer % 2], step, layer);
-    worker_.wait(worker_.post([=, this] { recall(now_[layer % 2], layer, first, last); }));
+    const Selection& from = now_[as_size(layer)];
+    estimate(main, from, step, layer);
+    if (zero_copy()) return pages_.gather(main, layer, from.ids.data(), first, last, checking_);
+    worker_.wait(worker_.post([=, this, &from] { recall(from, layer, first, last); }));
     for (Stream& stream : copies_) stream.synchronize();
   }
 
-  // Hands over the recall for the next step. A correction has already selected for all heads.
+  // Recalls for the next step, on other streams than the main one. A correction has already selected for all heads.
   void recall_ahead(Stream& main, int step, int layer, bool chosen) {
     main.record(attended_[as_size(layer)]);
-    tickets_[as_size(layer)] = worker_.post([=, this] {
+    const Selection& from = chosen ? now_[as_size(layer)] : ahead_;
+    const int first = chosen ? f_.corrected : 0;
+    if (zero_copy()) {
+      select_.wait(attended_[as_size(layer)]);
+      if (!chosen) estimate(select_, from, step, layer);
+      pages_.gather(select_, layer, from.ids.data(), first, s_.kv_heads, checking_);
+      select_.record(arrived_[as_size(2 * layer)]);
+      return pages_.end_step(layer);
+    }
+    tickets_[as_size(layer)] = worker_.post([=, this, &from] {
       select_.wait(attended_[as_size(layer)]);
       for (Stream& stream : copies_) stream.wait(attended_[as_size(layer)]);
-      if (!chosen) estimate(select_, ahead_, step, layer);
-      recall(chosen ? now_[layer % 2] : ahead_, layer, chosen ? f_.corrected : 0, s_.kv_heads);
+      if (!chosen) estimate(select_, from, step, layer);
+      recall(from, layer, first, s_.kv_heads);
       for (int lane = 0; lane < 2; ++lane) copies_[lane].record(arrived_[as_size(2 * layer + lane)]);
       pages_.end_step(layer);
     });
@@ -178,9 +194,11 @@ class FreeKv final : public Scheme {
     for (int b = begin; b < end; ++b) {
       for (int i = 0; i < p.missing; ++i, to += pages_.head_bytes()) {
         const std::uint32_t page = missing_page(from, layer, b, head, i);
-        stream.copy(to, pages_.host_page(layer, b, page) + as_size(head) * pages_.head_bytes(), pages_.head_bytes());
+        pages_.copy(stream, to, pages_.host_page(layer, b, page) + as_size(head) * pages_.head_bytes(),
+                    pages_.head_bytes());
       }
     }
+    pages_.end_group(stream);
     const PlaceShape shape{
         end - begin,        Divisor(p.missing), Divisor(p.page), Divisor(s_.dim / 8), s_.kv_heads, head, p.sink,
         pages_.turn(layer), p.chosen,           p.slots()};
@@ -215,8 +233,8 @@ class FreeKv final : public Scheme {
   DeviceArray<float> cosines_;
   DeviceArray<std::uint32_t> flags_;
   PinnedMemory flags_host_;
-  // Selected on the main stream, by layers in turns, because the thread may still read that of the layer before; and on
-  // its own stream.
+  // Selected on the main stream, one for each layer, because recalls may still read those of layers before; and on its
+  // own stream.
   std::vector<Selection> now_;
   Selection ahead_;
   AttentionRun attention_;
@@ -244,6 +262,8 @@ void run(State& state) {
   if (!f.hybrid && (f.buffers == 2 || f.speculation)) return state.skip("rows of a head need no staging buffer");
   if (f.buffers == 1 && f.speculation) return state.skip("speculation comes on top of two buffers");
   if (!f.speculation && f.correction) return state.skip("nothing is speculated, nothing to correct");
+  if (p.recall != Recall::kCalls && !f.correction)
+    return state.skip("other ways of recall come on top of all the rest");
   if (f.corrected > s.kv_heads) return state.skip("more heads corrected than there are");
   const double bounds = 4.0 * s.layers * p.pages * s.heads() * s.dim;
   if (too_large_pipeline(state, s, host_pages_device_bytes(s, p) + bounds, host_pages_host_bytes(s, p))) return;
@@ -258,13 +278,14 @@ void run(State& state) {
 }  // namespace
 
 Bench pipeline_freekv(const Machine&) {
-  return pipeline_bench("freekv", "decode steps with FreeKV's recall, each of its optimisations on or off",
-                        {numbers("budget", {2048}), numbers("fixed", {512}), numbers("page", {32}),
-                         numbers("missing", {4}), numbers("speculation", {1, 0}), numbers("correction", {1, 0}),
-                         numbers("corrected", {2}), words("layout", {"hybrid", "nhd"}), numbers("buffers", {2, 1})},
-                        {numbers("budget", {96}), numbers("fixed", {16}), numbers("page", {16}),
-                         numbers("missing", {2}), numbers("corrected", {1})},
-                        run);
+  return pipeline_bench(
+      "freekv", "decode steps with FreeKV's recall, each of its optimisations on or off",
+      {numbers("budget", {2048}), numbers("fixed", {512}), numbers("page", {32}), numbers("missing", {4}),
+       numbers("speculation", {1, 0}), numbers("correction", {1, 0}), numbers("corrected", {2}),
+       words("layout", {"hybrid", "nhd"}), numbers("buffers", {2, 1}), recall_axis()},
+      {numbers("budget", {96}), numbers("fixed", {16}), numbers("page", {16}), numbers("missing", {2}),
+       numbers("corrected", {1})},
+      run);
 }
 
 }  // namespace kvcast::kernels

@@ -1,19 +1,43 @@
 #include "pipeline/host_pages.hpp"
 
 #include "cuda/case.hpp"
+#include "pipeline/move.cuh"
 
 namespace kvcast::kernels {
 
+namespace {
+
+const std::pair<const char*, Recall> kRecalls[] = {
+    {"calls", Recall::kCalls}, {"batched", Recall::kBatched}, {"zero_copy", Recall::kZeroCopy}};
+
+Recall parse_recall(const std::string& word) {
+  for (const auto& [name, recall] : kRecalls) {
+    if (word == name) return recall;
+  }
+  throw UsageError("recall: '" + word + "' is not calls, batched or zero_copy");
+}
+
+}  // namespace
+
+Axis recall_axis() {
+  Axis axis{"recall", {}};
+  for (const auto& [name, recall] : kRecalls) axis.values.emplace_back(name);
+  return axis;
+}
+
 bool read_pages(State& state, const PipelineShape& s, bool by_head, PageSetting& p) {
-  const auto skip = [&state](const char* why) { return state.skip(why), false; };
+  const auto skip = [&state](const std::string& why) { return state.skip(why), false; };
+  const Recall recall = parse_recall(state.word("recall"));
   const int page = as_int(state, "page"), budget = as_int(state, "budget"), missing = as_int(state, "missing");
   if (page < 1 || budget % page != 0 || s.context % page != 0 || 2 * budget > s.context)
     return skip("whole pages, a budget of at most half the context");
   const int fixed = as_int(state, "fixed") / page;
-  p = {page, s.context / page, fixed, budget / page - 2 * fixed, fixed, missing, by_head};
+  p = {page, s.context / page, fixed, budget / page - 2 * fixed, fixed, missing, by_head, recall};
   if (fixed < 1 || p.chosen < 1 || missing < 1 || missing > p.chosen)
     return skip("sink and window of one page or more, and some of the chosen pages missing");
-  return true;
+  if (recall != Recall::kBatched) return true;
+  const std::string refused = no_copy_batch();
+  return refused.empty() || skip(refused);
 }
 
 namespace {
@@ -93,7 +117,49 @@ void HostPages::fill_slots() {
 
 unsigned char* HostPages::host_page(int layer, int sequence, std::uint32_t page) const {
   const std::size_t index = as_size(layer * s_.batch + sequence) * as_size(p_.pages) + page;
-  return host_.host<unsigned char>(index % (host_.size() / page_bytes()) * page_bytes());
+  return host_.host<unsigned char>(index % pool() * page_bytes());
+}
+
+void HostPages::copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
+  if (p_.recall == Recall::kBatched) return batch_.add(to, from, bytes);
+  stream.copy(to, from, bytes);
+}
+
+void HostPages::end_group(Stream& stream) {
+  if (p_.recall != Recall::kBatched) return;
+  batch_.issue(stream.queue());
+  batch_.clear();
+}
+
+void HostPages::gather(Stream& stream, int layer, const std::uint32_t* ids, int first, int last, bool checking) {
+  if (first >= last) return;
+  const PageGather shape{Divisor(p_.page), Divisor(s_.dim / 8 * (p_.by_head ? 1 : s_.kv_heads)),
+                         parts(),          first,
+                         last - first,     layer * s_.batch * p_.pages,
+                         p_.pages,         static_cast<int>(pool()),
+                         p_.sink,          turn(layer),
+                         p_.chosen,        p_.slots()};
+  const std::size_t pieces = page_bytes() / as_size(parts()) / 16;
+  launch({blocks_for(pieces, kGatherThreads * kGatherInFlight), as_unsigned(p_.missing),
+          as_unsigned(s_.batch * (last - first))},
+         kGatherThreads, 0, stream.queue(), gather_pages, shape, host_.device<const Vec16>(), ids, keys(layer),
+         values(layer));
+  if (!checking) return;
+  gathered_.push_back({layer, turn(layer), first, last, PinnedMemory(as_size(s_.batch * parts() * p_.chosen) * 4)});
+  stream.copy(gathered_.back().ids.host<void>(), ids, gathered_.back().ids.size());
+}
+
+std::vector<std::uint32_t> HostPages::shown_pages(int layer, int sequence, int head) const {
+  const auto begin = shown_.begin() + (sequence * s_.kv_heads + head) * p_.slots();
+  std::vector<std::uint32_t> pages(begin, begin + p_.slots());
+  const int part = p_.by_head ? head : 0;
+  for (std::size_t n = 0; n < shown_gathers_; ++n) {
+    const Gathered& g = gathered_[n];
+    if (g.layer != layer || part < g.first || part >= g.last) continue;
+    const std::uint32_t* ids = g.ids.host<const std::uint32_t>() + (sequence * parts() + part) * p_.chosen;
+    for (int i = 0; i < p_.missing; ++i) pages[as_size(p_.sink + (g.turn + i) % p_.chosen)] = ids[i];
+  }
+  return pages;
 }
 
 const Half* HostPages::host_row(const unsigned char* page, int head, int which, int token) const {
@@ -118,13 +184,13 @@ AttentionShape HostPages::attention(int sm_count) const {
 
 void HostPages::rows(int layer, int sequence, int head, std::vector<float>& k, std::vector<float>& v) const {
   const std::vector<float> all_keys = floats_of(keys_), all_values = floats_of(values_);
-  const std::uint32_t* pages = &shown_[as_size((sequence * s_.kv_heads + head) * p_.slots())];
+  const std::vector<std::uint32_t> pages = shown_pages(layer, sequence, head);
   const std::size_t d = as_size(s_.dim);
   for (int slot = 0; slot < p_.slots(); ++slot) {
     const bool recalled = slot >= p_.sink && slot < p_.sink + p_.chosen;
     for (int t = 0; t < p_.page; ++t) {
       if (recalled) {
-        const unsigned char* page = host_page(layer, sequence, pages[slot]);
+        const unsigned char* page = host_page(layer, sequence, pages[as_size(slot)]);
         for (std::size_t i = 0; i < d; ++i) k.push_back(value_of(host_row(page, head, 0, t)[i]));
         for (std::size_t i = 0; i < d; ++i) v.push_back(value_of(host_row(page, head, 1, t)[i]));
       } else {

@@ -31,6 +31,50 @@ KVCAST_KERNEL KVCAST_BOUNDS(256) place_pages(PlaceShape s, const Half* staged, H
   }
 }
 
+// Missing pages read from page-locked host memory and stored where attention reads them. A page is `parts` parts, of
+// one KV head each or of all heads together; a part is [K, V][page][chunks of 16 bytes], one after another in host
+// pages [pool][parts]. Launched with blocks (share of a part, missing page, sequence · parts taken + part).
+struct PageGather {
+  Divisor page, chunks;
+  int parts, first_part, parts_taken;
+  // Page `id` of a sequence is page (first_page + sequence · pages + id) % pool of host memory.
+  int first_page, pages, pool;
+  // ids [sequences][parts][chosen]; the i-th one's page goes to slot first_slot + (turn + i) % chosen of `slots`.
+  int first_slot, turn, chosen, slots;
+};
+inline constexpr unsigned kGatherThreads = 256, kGatherInFlight = 4;  // 16-byte loads of a thread
+KVCAST_KERNEL KVCAST_BOUNDS(kGatherThreads)
+    gather_pages(PageGather s, const Vec16* host, const std::uint32_t* ids, Half* keys, Half* values) {
+  const int i = static_cast<int>(block_y()), sequence = static_cast<int>(block_z()) / s.parts_taken,
+            part = s.first_part + static_cast<int>(block_z()) % s.parts_taken;
+  const std::uint32_t id = ids[(sequence * s.parts + part) * s.chosen + i], total = 2 * s.page.by * s.chunks.by;
+  const std::size_t parts = static_cast<std::size_t>(s.parts),
+                    from = (static_cast<std::uint32_t>(s.first_page + sequence * s.pages) + id) %
+                           static_cast<std::uint32_t>(s.pool);
+  const Vec16* in = host + (from * parts + static_cast<std::size_t>(part)) * total;
+  const int turned = s.turn + i, slot = s.first_slot + (turned < s.chosen ? turned : turned - s.chosen);
+  const std::size_t rows = static_cast<std::size_t>(sequence * s.slots + slot) * s.page.by;
+  for (std::uint32_t at = block_x() * kGatherThreads * kGatherInFlight + thread_x(); at < total;
+       at += grid_x() * kGatherThreads * kGatherInFlight) {
+    Vec16 v[kGatherInFlight];
+    KVCAST_UNROLL
+    for (std::uint32_t j = 0; j < kGatherInFlight; ++j) {
+      const std::uint32_t c = at + j * kGatherThreads;
+      v[j] = load16(in + (c < total ? c : at));
+    }
+    KVCAST_UNROLL
+    for (std::uint32_t j = 0; j < kGatherInFlight; ++j) {
+      const std::uint32_t c = at + j * kGatherThreads;
+      if (c >= total) break;
+      const std::uint32_t row = s.chunks.quotient(c), plane = row < s.page.by ? 0 : 1;
+      const std::size_t to =
+          ((rows + (row - plane * s.page.by)) * parts + static_cast<std::size_t>(part)) * s.chunks.by +
+          (c - row * s.chunks.by);
+      store16((plane == 0 ? keys : values) + to * 8, v[j]);
+    }
+  }
+}
+
 // Run i of `runs`, each of chunks.by 16-byte pieces: from run from[i] of `in` to run to[i] of `out`.
 KVCAST_KERNEL KVCAST_BOUNDS(256) move_runs(const Vec16* in, const std::uint32_t* from, Vec16* out,
                                            const std::uint32_t* to, int runs, Divisor chunks) {

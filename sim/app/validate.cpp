@@ -179,6 +179,7 @@ const std::vector<Entry>& entries() {
       {"cpu_pipeline", true, [](const ValidateOptions&) { return validate::cpu_pipeline(); }},
       {"gpu_pipeline", false,
        [](const ValidateOptions& o) {
+         if (!o.first.empty()) write_whole_file(o.first, validate::gpu_predictions({o.from, o.profile}));
          return validate::gpu_pipeline({o.from, o.profile});
        }},
       {"policy_kernels", false, [](const ValidateOptions& o) {
@@ -371,7 +372,8 @@ void add_validate(CLI::App& app, int& result) {
   command->add_option(
       "--intervals", options->intervals,
       "times: learn the half-widths of intervals from the residuals of each group, and write them to this file");
-  command->add_option("--first", options->first, "serving: write all predictions to this file (CSV)");
+  command->add_option("--first", options->first,
+                      "serving, gpu_pipeline: write all predictions to this file (CSV), of rows without a time, too");
   command->add_option("--published", options->published, "accuracy: published tables (CSV)");
   command->add_flag("--without-evidence", options->without_evidence,
                     "accuracy --published: predict by simulation alone, without the published rows of other tables");

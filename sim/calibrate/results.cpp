@@ -175,7 +175,7 @@ void read_into(Results& results, const std::string& path, std::map<std::string, 
     if (read_row(path, rows[i], i, row)) {
       add(std::move(row), indices, results.rows);
     } else {
-      ++results.skipped;
+      results.skipped.push_back(std::move(row));
     }
   }
 }

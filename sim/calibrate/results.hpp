@@ -33,7 +33,7 @@ struct Results {
   std::map<std::string, std::string> texts;  // texts of the environment: date, host_cpu, device, git, ...
   std::map<std::string, double> quantities;  // quantities of the environment: cores, sm_count, l2_bytes, ...
   std::vector<Row> rows;     // usable ones, in the order of the file; each case once, whatever its passes
-  std::int64_t skipped = 0;  // rows with a reason not to use them, or without a time
+  std::vector<Row> skipped;  // rows with a reason not to use them, or without a time; their seconds are 0
 };
 
 // Throws UserError if the file cannot be read, is not JSON, has a key twice or another schema, or states what no

@@ -1,9 +1,13 @@
 #include "validate/gpu_pipeline.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
+#include "base/error.hpp"
+#include "base/quote.hpp"
 #include "calibrate/fit_stages.hpp"
 #include "validate/gpu_steps.hpp"
 #include "validate/transfer.hpp"
@@ -22,30 +26,34 @@ std::string variant_of(const calibrate::Row& row) {
     const auto at = row.numbers.find(name);
     if (at != row.numbers.end()) text += fmt::format(", {} {}", name, at->second);
   }
-  const auto layout = row.words.find("layout");
-  return layout == row.words.end() ? text : text + ", " + layout->second;
+  for (const char* name : {"layout", "recall"}) {
+    const auto at = row.words.find(name);
+    if (at != row.words.end()) text += ", " + at->second;
+  }
+  return text;
 }
 
 // link.engine_turn was chosen from the H200's rows of recalls that alternate between two buffers.
 bool chose_engine_turn(const calibrate::Row& row) {
   const auto buffers = row.numbers.find("buffers");
-  return row.bench == "freekv" && buffers != row.numbers.end() && buffers->second == 2;
+  return row.bench == "freekv" && !row.words.contains("recall") && buffers != row.numbers.end() && buffers->second == 2;
 }
 
 Case case_of(const calibrate::Row& row, const config::Hardware& machine, const std::string& source) {
-  const GpuStep step = gpu_step(row, machine);
-  const StepPrediction predicted = predict_step(step);
   Case c;
   c.id = row.id();
   c.group = row.bench;
-  c.quantity = fmt::format("step time, {}, {} x {} tokens", variant_of(row), step.run.workload.batch,
-                           step.run.workload.prompt_tokens);
+  c.quantity =
+      fmt::format("step time, {}, {} x {} tokens", variant_of(row), row.number("batch"), row.number("context"));
   c.unit = "ms";
-  c.expected = 1e3 * row.seconds / step.steps;
+  c.expected = 1e3 * row.seconds / row.number("steps");
   c.tolerance = kWorstBudget / 100;
-  c.size = static_cast<double>(step.run.workload.prompt_tokens);
+  c.size = row.number("context");
   c.source = source;
   c.rests_on = "the profile of single kernels, copies and host calls of that machine";
+  c.note = not_modelled(row);
+  if (!c.note.empty()) return c;
+  const StepPrediction predicted = predict_step(gpu_step(row, machine));
   if (predicted.out_of_memory.empty()) {
     c.predicted = 1e3 * predicted.seconds;
     set_interval(c, predicted.uncertainty, 0);
@@ -85,7 +93,26 @@ void add(const Measured& from, Suite& suite, std::vector<std::string>& groups, s
     judge(c, from.in_view && chose_engine_turn(row));
     groups.push_back(fmt::format("{}: {} {}", from.results, row.numbers.at("context"), row.numbers.at("batch")));
   }
-  skipped += results.skipped;
+  skipped += static_cast<std::int64_t>(results.skipped.size());
+}
+
+// A name or a word of an axis as a cell of a table; others than the program writes would break it.
+const std::string& cell(const calibrate::Row& row, const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  throw UserError({row.file}, fmt::format("{}: {} is neither a name nor a word of an axis", row.bench, quote(text)));
+}
+
+std::string axis_text(const calibrate::Row& row, const std::string& name) {
+  if (const auto word = row.words.find(name); word != row.words.end()) return cell(row, word->second);
+  const auto number = row.numbers.find(name);
+  return number == row.numbers.end() ? "" : fmt::format("{}", number->second);
+}
+
+// Empty without a prediction.
+std::string seconds_text(const calibrate::Row& row, const config::Hardware& machine) {
+  if (!not_modelled(row).empty()) return "";
+  const StepPrediction predicted = predict_step(gpu_step(row, machine));
+  return predicted.out_of_memory.empty() ? fmt::format("{:.6g}", predicted.seconds) : "";
 }
 
 }  // namespace
@@ -116,6 +143,29 @@ Suite gpu_pipeline(const Measured& input) {
                    {"step time, largest error of all cases", "%", kWorstBudget, value(s.max)},
                    {"pairs of schemes in the right order", "%", kOrderBudget, ordered_share(suite, groups), true}};
   return suite;
+}
+
+std::string gpu_predictions(const Measured& input) {
+  std::set<std::string> axes;
+  std::vector<std::pair<calibrate::Row, std::string>> rows;  // with their profile
+  for (const Measured& source : given_or_committed("gpu_pipeline", input, "pipeline.json")) {
+    calibrate::Results results = calibrate::read_results(source.results);
+    std::ranges::move(results.skipped, std::back_inserter(results.rows));
+    for (calibrate::Row& row : results.rows) {
+      if (row.work.empty()) continue;
+      for (const auto& [name, number] : row.numbers) axes.insert(cell(row, name));
+      for (const auto& [name, word] : row.words) axes.insert(cell(row, name));
+      rows.emplace_back(std::move(row), source.profile);
+    }
+  }
+  std::string text = fmt::format("scheme,{},profile,predicted_s\n", fmt::join(axes, ","));
+  for (const auto& [row, profile] : rows) {
+    text += row.bench;
+    for (const std::string& name : axes) text += "," + axis_text(row, name);
+    const config::Hardware machine = config::read_hardware(config::find_config("hardware", profile, {}));
+    text += fmt::format(",{},{}\n", cell(row, profile), seconds_text(row, machine));
+  }
+  return text;
 }
 
 }  // namespace kvcast::validate

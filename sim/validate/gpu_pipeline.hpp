@@ -13,4 +13,10 @@ namespace kvcast::validate {
 // what a prediction needs.
 Suite gpu_pipeline(const Measured& input);
 
+// A table (CSV) of the predicted seconds of a step of each row, whether it has a time or not, so that predictions can
+// be kept from before a measurement: the scheme, its axes, the profile, predicted_s. The latter is empty if no policy
+// models the row or the step does not fit in memory. Rows that state no work, such as cases that make no sense, are
+// left out. Throws as gpu_pipeline does.
+std::string gpu_predictions(const Measured& input);
+
 }  // namespace kvcast::validate

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -54,6 +55,12 @@ config::Model model_of(const Row& row) {
   return model;
 }
 
+// The way of a recall; rows from before the axis made a call for each page.
+std::string recall_of(const Row& row) {
+  const auto at = row.words.find("recall");
+  return at == row.words.end() ? "calls" : at->second;
+}
+
 // The policy's parameters as a user would write them.
 using Written = std::string (*)(const Row&);
 
@@ -87,9 +94,9 @@ std::string write_freekv(const Row& row) {
   const auto fixed = axis(row, "fixed");
   return fmt::format(
       "{{budget: {}, page: {}, sink: {}, recent: {}, speculation: {}, correction: {}, layout: {}, double_buffering: "
-      "{}}}",
+      "{}, recall: {}}}",
       axis(row, "budget"), axis(row, "page"), fixed, fixed, flag(row, "speculation"), flag(row, "correction"),
-      row.word("layout"), axis(row, "buffers") == 2);
+      row.word("layout"), axis(row, "buffers") == 2, recall_of(row));
 }
 
 std::string write_shadowkv(const Row& row) {
@@ -126,6 +133,13 @@ policy::HeadCounts counts_of(const Row& row) {
 }
 
 }  // namespace
+
+std::string not_modelled(const Row& row) {
+  if (recall_of(row) == "calls" || !schemes().contains(row.bench)) return "";
+  const auto& parameters = policy::find_policy(row.bench).parameters;
+  if (std::ranges::any_of(parameters, [](const policy::Parameter& p) { return p.key == "recall"; })) return "";
+  return fmt::format("the policy {} has no other recall than one call for each piece", row.bench);
+}
 
 GpuStep gpu_step(const Row& row, const config::Hardware& machine) {
   const auto scheme = schemes().find(row.bench);

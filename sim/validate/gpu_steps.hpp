@@ -21,6 +21,9 @@ struct GpuStep {
   std::vector<policy::HeadCounts> at_first;  // [batch × KV heads], in the first step of a call
 };
 
+// Returns why no policy can predict the row, if its scheme recalls in a way that the policy lacks; otherwise nothing.
+std::string not_modelled(const calibrate::Row& row);
+
 // Throws UserError with the row if an axis or a count is missing, is not a whole number or contradicts the policy.
 GpuStep gpu_step(const calibrate::Row& row, const config::Hardware& machine);
 

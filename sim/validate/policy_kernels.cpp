@@ -95,23 +95,37 @@ Case copy_beside_stream(const Row& row, const hardware::CostModel& model) {
   return c;
 }
 
-// Groups of copies that alternate between streams; a kernel of the same stream may read each group.
+// What the kernel after each group reads (rows without the axis: the group itself).
+const std::string& reads_of(const Row& row) {
+  static const std::string kGroup = "group";
+  static const std::vector<std::string> kKnown = {kGroup, "other", "nothing", "apart"};
+  const auto at = row.words.find("reads");
+  if (at == row.words.end()) return kGroup;
+  if (std::ranges::find(kKnown, at->second) != kKnown.end()) return at->second;
+  throw UserError({row.file}, fmt::format("{}: unknown reads \"{}\"", row.id(), at->second), kKnown);
+}
+
+// Groups of copies that alternate between streams; a kernel may follow each group on its stream, or run apart.
 Case copy_turns(const Row& row, const hardware::CostModel& model) {
   const double groups = row.number("groups"), streams = row.number("streams"), bytes = row.number("bytes");
-  const bool reads = row.flag("kernel");
+  const std::string& reads = reads_of(row);
+  const bool kernels = row.flag("kernel"), follows = kernels && reads != "apart";
   graph::Copy copy;
   copy.runs = row.number("pieces"), copy.run_bytes = bytes;
-  if (!reads) copy.runs *= groups / streams;  // nothing separates the groups of a stream
-  copy.in_turn = reads && streams > 1;
-  Kernel read{KernelClass::kElementwise, copy.runs * bytes};
-  read.blocks = std::min(16.0, std::ceil(read.read_bytes / 4096)), read.threads = 256;
+  Kernel read{KernelClass::kElementwise, reads == "nothing" ? 0 : copy.runs * bytes};
+  read.blocks = std::min(16.0, std::ceil(copy.runs * bytes / 4096)), read.threads = 256;
+  if (!follows) copy.runs *= groups / streams;  // nothing separates the groups of a stream
+  copy.in_turn = follows && streams > 1;
   const std::array<graph::Lane, 2> lanes = {graph::Lane::kCopyA, graph::Lane::kCopyB};
   const hardware::Cost copied = model.cost(copy, lanes[0]), kernel = model.cost(read, lanes[0]);
   engine::Block block;
-  for (int g = 0; g < static_cast<int>(reads ? groups : streams); ++g) {
+  for (int g = 0; g < static_cast<int>(follows ? groups : streams); ++g) {
     const graph::Lane lane = lanes.at(static_cast<std::size_t>(g) % static_cast<std::size_t>(streams));
     add_op(block, copied, lane);
-    if (reads) add_op(block, kernel, lane);
+    if (follows) add_op(block, kernel, lane);
+  }
+  for (int g = 0; kernels && !follows && g < static_cast<int>(groups); ++g) {
+    add_op(block, kernel, graph::Lane::kCompute);
   }
   Case c = run_together(row, "time of groups of copies", std::move(block), model, {&copied, &kernel});
   c.rests_on = "the copy engine, and the latency of a copy and of a kernel for each group";

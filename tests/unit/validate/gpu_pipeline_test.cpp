@@ -2,10 +2,15 @@
 // are the simulator's own predictions times known factors.
 #include "validate/gpu_pipeline.hpp"
 
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <map>
 
+#include "base/csv.hpp"
+#include "config/find.hpp"
+#include "policies/all.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 #include "validate/gpu_steps.hpp"
@@ -223,6 +228,80 @@ TEST_CASE("FreeKV's optimisations shorten the predicted step, and corrections le
   json none = step(1, 1, "hybrid", 2);
   none["work"]["corrected_heads"] = 0;
   CHECK(predicted_ms(none) < corrected);
+}
+
+TEST_CASE("a recall in batches or by a kernel is predicted with the policy's parameter") {
+  const config::Hardware machine = config::read_hardware(config::find_config("hardware", kProfile, {}));
+  const json calls = freekv(32768, 8, 1, 1, "hybrid", 2);
+  for (const char* recall : {"calls", "strided", "batched", "zero_copy"}) {
+    INFO(recall);
+    json one = calls;
+    one["axes"]["recall"] = recall;
+    Results results;
+    GpuStep step = gpu_step(calibrate::read_results(results.write(document({one}))).rows.at(0), machine);
+    const double seconds = predict_step(step).seconds;
+    step.policy = policy::make_policy(
+        policy::find_policy("freekv"),
+        config::parse_yaml(fmt::format("{{budget: 2048, page: 32, sink: 512, recent: 512, recall: {}}}", recall),
+                           "by hand"));
+    CHECK(seconds == predict_step(step).seconds);
+    // A row from before the axis made a call for each page.
+    CHECK((predicted_ms(calls) == predicted_ms(one)) ==
+          (recall == std::string("calls") || recall == std::string("strided")));
+  }
+}
+
+TEST_CASE("a recall that the scheme's policy does not have is left without a prediction") {
+  json one = all_rows()[3];
+  REQUIRE(one["bench"] == "arkvale");
+  const double calls = predicted_ms(one);
+  one["axes"]["recall"] = "calls";
+  CHECK(predicted_ms(one) == calls);
+  one["axes"]["recall"] = "batched";
+  Results results;
+  const Suite suite = results.judge({one});
+  CHECK_FALSE(suite.cases.at(0).predicted.has_value());
+  CHECK(suite.cases[0].verdict == Verdict::kUnanswered);
+  CHECK(suite.cases[0].note == "the policy arkvale has no other recall than one call for each piece");
+  one = freekv(32768, 1, 1, 1, "hybrid", 2);
+  one["axes"]["recall"] = "by post";
+  CHECK(error_of([&] { results.judge({one}); }).find("by post") != std::string::npos);
+}
+
+TEST_CASE("predictions are written before anything is measured") {
+  Results results;
+  json untimed = all_rows()[4], senseless = all_rows()[4], unknown = all_rows()[3];
+  untimed["axes"]["recall"] = "batched", untimed["time_s"] = nullptr;
+  untimed["skip_reason"] = "the emulator has no sense of time";
+  senseless["skip_reason"] = "one staging buffer or two", senseless["work"] = json::object();
+  unknown["axes"]["recall"] = "zero_copy", unknown["time_s"] = nullptr;
+  const json timed = all_rows()[1];
+  const auto table = [&](const std::vector<json>& rows) {
+    return gpu_predictions({results.write(document(rows)), kProfile});
+  };
+  const TemporaryDirectory folder;
+  std::ofstream(folder.path() + "/first.csv") << table({untimed, senseless, unknown, timed});
+  const std::vector<CsvRow> rows = read_csv(folder.path() + "/first.csv", "the predictions");
+  REQUIRE(rows.size() == 4);
+  const CsvHeader header(rows[0]);
+  const auto field = [&](std::size_t row, const char* name) { return rows[row].fields.at(header.at(name)); };
+  // Rows with a time come first.
+  CHECK(field(1, "scheme") == "quest");
+  CHECK(field(1, "buffers").empty());
+  CHECK(std::stod(field(1, "predicted_s")) == Approx(1e-3 * predicted_ms(timed)).epsilon(1e-5));
+  CHECK(field(2, "scheme") == "freekv");
+  CHECK(field(2, "recall") == "batched");
+  CHECK(field(2, "context") == "32768");
+  CHECK(field(2, "profile") == kProfile);
+  json measured = untimed;
+  measured["time_s"] = {{"median", 1.0}}, measured["skip_reason"] = nullptr;
+  CHECK(std::stod(field(2, "predicted_s")) == Approx(1e-3 * predicted_ms(measured)).epsilon(1e-5));
+  CHECK(field(3, "recall") == "zero_copy");
+  CHECK(field(3, "predicted_s").empty());
+  untimed["axes"]["layout"] = "hybrid,1";
+  CHECK(error_of([&] { table({untimed}); }).find("neither a name nor a word of an axis") != std::string::npos);
+  untimed["axes"].erase("layout");
+  CHECK(error_of([&] { table({untimed}); }).find("layout") != std::string::npos);
 }
 
 TEST_CASE("a step that does not fit in the simulated memory is reported as such") {

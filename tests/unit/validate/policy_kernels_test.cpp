@@ -151,6 +151,22 @@ TEST_CASE("copies that alternate between streams wait for the kernels between th
   CHECK(turns(2, 1) > 96 * (engine + link.engine_turn));
 }
 
+TEST_CASE("what the kernels between copies read, and where they run, is part of the prediction") {
+  const auto turns = [](int kernel, const json& reads) {
+    json axes = {{"streams", 1}, {"kernel", kernel}, {"pieces", 4}, {"bytes", 65536}, {"groups", 24}};
+    if (!reads.is_null()) axes["reads"] = reads;
+    return *judged(json::array({row("copy_turns", axes, 1e-4)})).cases.at(0).predicted;
+  };
+  CHECK(turns(1, "group") == turns(1, nullptr));
+  CHECK(turns(1, "other") == turns(1, nullptr));
+  // A kernel without reads takes its floor only, and each group still waits for it.
+  CHECK(turns(1, "nothing") < turns(1, "group"));
+  CHECK(turns(1, "nothing") > 1.1 * turns(0, nullptr));
+  // Kernels on a stream apart are hidden behind the copies.
+  CHECK(turns(1, "apart") == Approx(turns(0, nullptr)).epsilon(0.02));
+  CHECK(error_of([&] { turns(1, "all"); }).find("unknown reads \"all\"") != std::string::npos);
+}
+
 TEST_CASE("the project's own results are recognised by name, and so are copies of them") {
   const std::string own = KVCAST_SOURCE_DIR "/configs/validation/gpu/h200-kvcast/kernels.json";
   const TemporaryDirectory folder;
