@@ -1,6 +1,7 @@
 // Files given to commands: outputs that are inputs, records and models of another trace, results of another program.
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
@@ -174,6 +175,27 @@ TEST_CASE("validate names a file with results of another program") {
   CHECK(kernels.code == 2);
   CHECK_THAT(kernels.err,
              Contains("pipeline.json: results of kvcast-pipeline; this suite compares those of kvcast-kernels"));
+}
+
+TEST_CASE("validate gpu_pipeline writes predictions of steps that nobody has measured") {
+  const Scratch scratch;
+  std::ifstream in("configs/validation/gpu/h100-kvcast/pipeline.json");
+  nlohmann::json cases = nlohmann::json::parse(in);
+  nlohmann::json row = cases["rows"][0];
+  row["time_s"] = nullptr, row["skip_reason"] = "the emulator has no sense of time";
+  cases["rows"] = nlohmann::json::array({row});
+  const std::string first = scratch / "first.csv";
+  const Output o =
+      kvcast::test::kvcast({"validate", "gpu_pipeline", "--from", scratch.write("cases.json", cases.dump()),
+                            "--profile", "h100-kvcast", "--first", first});
+  CHECK(o.code == 0);
+  CHECK_THAT(o.out, Contains("unmeasured"));
+  std::ifstream table(first);
+  std::string header, line, more;
+  std::getline(table, header), std::getline(table, line);
+  CHECK_THAT(header, Contains("scheme,batch,context,") && Contains(",profile,predicted_s"));
+  CHECK_THAT(line, Contains("full,1,8192,") && Contains(",h100-kvcast,0.00"));
+  CHECK_FALSE(std::getline(table, more));
 }
 
 TEST_CASE("a replay whose heads do not attend to the targets states why it has no task score") {
