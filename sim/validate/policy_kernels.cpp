@@ -95,7 +95,7 @@ Case copy_beside_stream(const Row& row, const hardware::CostModel& model) {
   return c;
 }
 
-// What the kernel after each group reads (rows without the axis: the group itself).
+// The axis `reads`; in rows from before it, kernels read the group itself.
 const std::string& reads_of(const Row& row) {
   static const std::string kGroup = "group";
   static const std::vector<std::string> kKnown = {kGroup, "other", "nothing", "apart"};
