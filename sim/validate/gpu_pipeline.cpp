@@ -41,6 +41,9 @@ bool chose_engine_turn(const calibrate::Row& row) {
 
 Case case_of(const calibrate::Row& row, const config::Hardware& machine, const std::string& source) {
   Case c;
+  c.note = not_modelled(row);
+  StepPrediction predicted;
+  if (c.note.empty()) predicted = predict_step(gpu_step(row, machine));
   c.id = row.id();
   c.group = row.bench;
   c.quantity =
@@ -51,9 +54,7 @@ Case case_of(const calibrate::Row& row, const config::Hardware& machine, const s
   c.size = row.number("context");
   c.source = source;
   c.rests_on = "the profile of single kernels, copies and host calls of that machine";
-  c.note = not_modelled(row);
   if (!c.note.empty()) return c;
-  const StepPrediction predicted = predict_step(gpu_step(row, machine));
   if (predicted.out_of_memory.empty()) {
     c.predicted = 1e3 * predicted.seconds;
     set_interval(c, predicted.uncertainty, 0);
