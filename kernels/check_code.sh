@@ -26,6 +26,7 @@ wrong=0
 # kernel: must contain (wide_load wide_store async mma): may contain (u16).
 rules="
 attention_kernel:async mma:
+ragged_kernel:async mma:
 hash_vectors:wide_load mma:
 window_logits:wide_load mma:
 prefill_kernel:async mma:

@@ -14,6 +14,7 @@
 # counts), refcheck-*.txt, sanitizer-*.txt, build.txt, log.txt and nvidia-smi.txt.
 # Exit codes: 0 finished, 3 call the script again, 1 an error.
 #   KVCAST_CUDA_ARCHS=90a    instead of the driver's answer     KVCAST_KERNELS_BUILD=FOLDER    build folder
+#   KVCAST_WHEELS=FOLDER     wheels of libraries (FlashInfer, FlashAttention) that library.py installs first
 #   KVCAST_NVCC=FILE         if it is neither on the PATH nor in /usr/local; KVCAST_SANITIZER=FILE likewise
 #   KVCAST_EMULATED=FOLDER   rehearses everything without a GPU: programs of that folder, small cases, no times
 set -euo pipefail
@@ -210,7 +211,7 @@ libraries() {
   [ -s "$out/gpu.json" ] && [ "$mine" -gt 5 ] && [ ! "$out/.libraries" -nt "$out/gpu.json" ] || return 0
   begun=$(date +%s)
   timeout -k 10 $((mine + 60)) python3 "$source_folder/library.py" --like "$out/gpu.json" --json "$out/library.json" \
-    --seconds "$mine" ${emulated:+--device cpu} >> "$out/log.txt" 2>&1 || status=$?
+    --seconds "$mine" ${KVCAST_WHEELS:+--wheels "$KVCAST_WHEELS"} ${emulated:+--device cpu} >> "$out/log.txt" 2>&1 || status=$?
   echo $(($(spent library) + $(date +%s) - begun)) > "$out/.spent-library"
   case $status in 0 | 77) touch "$out/.libraries" ;; esac
   echo "libraries: $(tail -1 "$out/log.txt")"

@@ -21,6 +21,7 @@ Bench lsh_hash(const Machine& machine);
 Bench centroid_recall(const Machine& machine);
 Bench decode_attention(const Machine& machine);
 Bench sparse_attention(const Machine& machine);
+Bench ragged_attention(const Machine& machine);
 Bench key_rebuild(const Machine& machine);
 Bench kivi_attention(const Machine& machine);
 Bench prefill_attention(const Machine& machine);

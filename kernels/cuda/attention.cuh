@@ -233,14 +233,18 @@ KVCAST_DEVICE void leave_sums(const AttentionWarp<kDim>& w, const WarpSums& sums
   }
 }
 
-// partial [splits][rows][dim] floats and lse [splits][rows] (natural logarithm), rows = sequences · groups · heads.
-// With one split there is nothing to join: out [rows][dim] instead of partial.
+struct AttentionOut {
+  float* partial;  // [parts][dim], if another kernel joins them; otherwise `rows`, [rows][dim]
+  float* lse;      // [parts], natural logarithm
+  Half* rows;
+  bool joined;
+};
+
+// Tokens first to last of one row (sequence, group), by one block, whose place among the parts is `part`.
 template <int kDim>
-KVCAST_KERNEL KVCAST_BOUNDS(128)
-    attention_kernel(AttentionShape s, Divisor page, const Half* query, const Half* keys, const Half* values,
-                     const std::uint32_t* lists, float* partial, float* lse, Half* out_rows) {
-  const int split = static_cast<int>(block_x()), group = static_cast<int>(block_y()),
-            sequence = static_cast<int>(block_z());
+KVCAST_DEVICE void attend_part(const AttentionShape& s, Divisor page, const Half* query, const Half* keys,
+                               const Half* values, const std::uint32_t* lists, int sequence, int group, int first,
+                               int last, std::size_t part, const AttentionOut& to) {
   const int row0 = (sequence * s.groups + group) * s.heads_per_group;
   unsigned char* shared = shared_memory();
   using Warp = AttentionWarp<kDim>;
@@ -252,8 +256,8 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
          static_cast<std::uint32_t>(sequence * s.sequence_pages),
          group / s.groups_per_kv,
          s.groups / s.groups_per_kv,
-         split_begin(s.tokens, s.splits, split),
-         split_begin(s.tokens, s.splits, split + 1),
+         first,
+         last,
          shared + warp_index() * (kAttentionStages * 2 * Warp::kTileBytes),
          {},
          {},
@@ -266,8 +270,6 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
   const WarpSums sums{out, out + kAttentionWarps * 16 * kDim, out + kAttentionWarps * 16 * (kDim + 1)};
   leave_sums(w, sums);
   block_sync();
-  const std::size_t rows =
-      static_cast<std::size_t>(s.sequences) * static_cast<std::size_t>(s.groups * s.heads_per_group);
   for (int i = static_cast<int>(thread_x()); i < s.heads_per_group * kDim; i += static_cast<int>(block_threads())) {
     const int head = i / kDim, d = i % kDim;
     float most = kLowest, total = 0, sum = 0;
@@ -277,29 +279,44 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
       total += weight * sums.total[v * 16 + head];
       sum += weight * sums.out[(v * 16 + head) * kDim + d];
     }
-    const std::size_t row = static_cast<std::size_t>(split) * rows + static_cast<std::size_t>(row0 + head);
+    const std::size_t row = part + static_cast<std::size_t>(head);
     const float mean = total > 0 ? sum / total : 0;
-    if (s.splits == 1) {
-      out_rows[row * kDim + static_cast<std::size_t>(d)] = to_half(mean);
+    if (to.joined) {
+      to.partial[row * kDim + static_cast<std::size_t>(d)] = mean;
     } else {
-      partial[row * kDim + static_cast<std::size_t>(d)] = mean;
+      to.rows[row * kDim + static_cast<std::size_t>(d)] = to_half(mean);
     }
-    if (d == 0) lse[row] = total > 0 ? (most + log2_fast(total)) * 0.69314718f : kLowest;
+    if (d == 0) to.lse[row] = total > 0 ? (most + log2_fast(total)) * 0.69314718f : kLowest;
   }
 }
 
-// Joins parts [parts][rows][dim] by their lse [parts][rows]; one block of dim threads for each row. Eight parts are
-// in flight: one after another, each would wait for the L2.
+// partial [splits][rows][dim] and lse [splits][rows], rows = sequences · groups · heads.
+template <int kDim>
 KVCAST_KERNEL KVCAST_BOUNDS(128)
-    merge_kernel(int parts, int rows, const float* partial, const float* lse, Half* out, float* out_lse) {
+    attention_kernel(AttentionShape s, Divisor page, const Half* query, const Half* keys, const Half* values,
+                     const std::uint32_t* lists, float* partial, float* lse, Half* out_rows) {
+  const int split = static_cast<int>(block_x()), group = static_cast<int>(block_y()),
+            sequence = static_cast<int>(block_z());
+  const std::size_t rows =
+      static_cast<std::size_t>(s.sequences) * static_cast<std::size_t>(s.groups * s.heads_per_group);
+  const std::size_t part = static_cast<std::size_t>(split) * rows +
+                           static_cast<std::size_t>((sequence * s.groups + group) * s.heads_per_group);
+  attend_part<kDim>(s, page, query, keys, values, lists, sequence, group, split_begin(s.tokens, s.splits, split),
+                    split_begin(s.tokens, s.splits, split + 1), part, {partial, lse, out_rows, s.splits > 1});
+}
+
+// Joins the parts of one row by their lse, from place `base` on, `stride` apart; a block of dim threads for each row.
+// Eight parts are in flight: one after another, each would wait for the L2.
+KVCAST_DEVICE void merge_parts(int parts, std::size_t base, std::size_t stride, const float* partial, const float* lse,
+                               Half* out, float* out_lse) {
   constexpr int kInFlight = 8;
-  const std::size_t row = block_x(), dim = block_threads(), d = thread_x(), stride = static_cast<std::size_t>(rows);
+  const std::size_t row = block_x(), dim = block_threads(), d = thread_x();
   float most = kLowest, total = 0, sum = 0;
   for (int first = 0; first < parts; first += kInFlight) {
     float weight[kInFlight], part[kInFlight], top = most;
     KVCAST_UNROLL
     for (int i = 0; i < kInFlight; ++i) {
-      const std::size_t at = static_cast<std::size_t>(first + i) * stride + row;
+      const std::size_t at = base + static_cast<std::size_t>(first + i) * stride;
       weight[i] = first + i < parts ? lse[at] * 1.44269504f : kLowest;
       part[i] = first + i < parts ? partial[at * dim + d] : 0;
     }
@@ -316,6 +333,12 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
   }
   out[row * dim + d] = to_half(sum / total);
   if (d == 0) out_lse[row] = (most + log2_fast(total)) * 0.69314718f;
+}
+
+// Parts [parts][rows][dim] with lse [parts][rows].
+KVCAST_KERNEL KVCAST_BOUNDS(128)
+    merge_kernel(int parts, int rows, const float* partial, const float* lse, Half* out, float* out_lse) {
+  merge_parts(parts, block_x(), static_cast<std::size_t>(rows), partial, lse, out, out_lse);
 }
 
 // Both kernels, with memory for the parts; one where there is one part.

@@ -35,9 +35,10 @@ inline AttentionInputs make_attention_inputs(const AttentionShape& s, int dim, s
 }
 
 // The reference for some of the rows: all in a check; a few at measured sizes, one of the longest among them, because
-// the device is idle meanwhile.
-inline void compare_attention(State& state, const AttentionShape& s, const AttentionInputs& x, const AttentionRun& run,
-                              std::size_t most_rows) {
+// the device is idle meanwhile. lengths: tokens of each (sequence, group); empty: s.tokens for all.
+template <typename Run>
+void compare_attention(State& state, const AttentionShape& s, const AttentionInputs& x, const Run& run,
+                       std::size_t most_rows, const std::vector<int>& lengths = {}) {
   const std::vector<float> out = floats_of(run.out()), lse = run.lse().host(), query = floats_of(x.query);
   const std::size_t rows = out.size() / x.dim,
                     step = std::max<std::size_t>(
@@ -47,16 +48,16 @@ inline void compare_attention(State& state, const AttentionShape& s, const Atten
     const std::size_t group = row / as_size(s.heads_per_group) % as_size(s.groups);
     const std::size_t sequence = row / as_size(s.heads_per_group * s.groups);
     const std::uint32_t* list = &x.lists_host[list_at(s, static_cast<int>(sequence), static_cast<int>(group))];
+    const std::size_t tokens = as_size(lengths.empty() ? s.tokens : lengths[sequence * as_size(s.groups) + group]);
     std::vector<float> k, v;
-    for (std::size_t t = 0; t < as_size(s.tokens); ++t) {
+    for (std::size_t t = 0; t < tokens; ++t) {
       const std::size_t place = std::size_t{list[t / as_size(s.page)]} * as_size(s.page) + t % as_size(s.page);
       const std::size_t at = (place * x.kv_heads + group / as_size(s.groups_per_kv)) * x.dim;
       const auto key = half_normals_host(52, at, x.dim), value = half_normals_host(53, at, x.dim);
       k.insert(k.end(), key.begin(), key.end());
       v.insert(v.end(), value.begin(), value.end());
     }
-    const auto one =
-        reference::attend(&query[row * x.dim], k.data(), v.data(), as_size(s.tokens), x.dim, double{s.scale});
+    const auto one = reference::attend(&query[row * x.dim], k.data(), v.data(), tokens, x.dim, double{s.scale});
     expected.insert(expected.end(), one.out.begin(), one.out.end());
     got.insert(got.end(), &out[row * x.dim], &out[row * x.dim] + x.dim);
     expected_lse.push_back(one.lse);

@@ -17,6 +17,7 @@
 #include "engine/engine.hpp"
 #include "hardware/cost_model.hpp"
 #include "simulate/timed.hpp"
+#include "validate/attention_works.hpp"
 #include "validate/policy_works.hpp"
 #include "validate/transfer.hpp"
 
@@ -133,10 +134,29 @@ Case copy_turns(const Row& row, const hardware::CostModel& model) {
   return c;
 }
 
+// Seconds that decodes add to a chunk in one kernel, over those of the decodes alone: the charge of serving.
+void add_share(const calibrate::Results& results, const Row& pass, const hardware::CostModel& model,
+               double between_events, const std::string& source, Suite& suite) {
+  const Row* chunk = part_of_pass(results, pass, "chunk");
+  const Row* decodes = part_of_pass(results, pass, "decodes");
+  if (chunk == nullptr || decodes == nullptr || pass.seconds <= chunk->seconds) return;
+  const auto of = [&](const Row& row) { return case_of(row, *attention_work(row), model, between_events); };
+  const Case all = of(pass), one = of(*chunk), other = of(*decodes);
+  Case c = measured(pass, "decodes beside a chunk over decodes alone", 0);
+  c.id += " share", c.group = "mixed_attention, share", c.unit = "x", c.origin = all.origin;
+  c.rests_on = "gpu.mixed_pass_rereads", c.source = source;
+  c.expected = (*all.expected - *one.expected) / *other.expected;
+  c.predicted = (*all.predicted - *one.predicted) / *other.predicted;
+  c.low = c.high = c.predicted, c.size = all.size;
+  judge(c, false);
+  suite.cases.push_back(std::move(c));
+}
+
 void add(const Measured& from, Suite& suite) {
   const calibrate::Results results = calibrate::read_results(from.results);
-  const hardware::CostModel model =
-      calibrate::stream_model(config::read_hardware(config::find_config("hardware", from.profile, {})));
+  const config::Hardware machine = config::read_hardware(config::find_config("hardware", from.profile, {}));
+  const hardware::CostModel model = calibrate::stream_model(machine);
+  const hardware::CostModel flash_2 = calibrate::stream_model(with_flash_2(machine));
   const double between_events = calibrate::time_between_events(results);
   const std::string source =
       fmt::format("{} on {}", kKernelsProgram, calibrate::text_of(results, "device", "an unnamed device"));
@@ -150,9 +170,14 @@ void add(const Measured& from, Suite& suite) {
     const bool fitted = row.bench == "page_score" && row.word("reduce") == "group_max";
     // Small kernels are only measured back to back.
     if (fitted || (row.mode != "cold" && row.bench != "query_similarity")) continue;
-    const auto work = policy_work(row);
+    auto work = attention_work(row);
+    if (!work) work = policy_work(row);
     if (!work) continue;
-    Case& c = suite.cases.emplace_back(case_of(row, *work, model, between_events));
+    const hardware::CostModel& priced = is_flash_2(row) ? flash_2 : model;
+    if (row.bench == "mixed_attention" && row.word("what") == "fused") {
+      add_share(results, row, priced, between_events, source, suite);
+    }
+    Case& c = suite.cases.emplace_back(case_of(row, *work, priced, between_events));
     c.source = source;
     // gpu.block_bandwidth was chosen from the H200's rows of the softmax over pages.
     judge(c, from.in_view && row.bench == "page_score");
@@ -172,7 +197,10 @@ Suite policy_kernels(const Measured& input) {
   suite.name = "policy_kernels";
   suite.question = "How accurately are kernels that only policies run predicted by numbers fitted to other kernels?";
   suite.size_unit = "us";
-  for (const Measured& source : given_or_committed(suite.name, input, "kernels.json")) add(source, suite);
+  for (const char* const file : {"kernels.json", "attention.json", "attention_library.json"}) {
+    for (const Measured& source : given_or_committed(suite.name, input, file)) add(source, suite);
+    if (!input.results.empty()) break;
+  }
   if (suite.cases.empty()) {
     suite.status =
         "unmeasured: no GPU has run these kernels, and they are in no average. kernels/measure.sh measures them; then "
@@ -180,7 +208,9 @@ Suite policy_kernels(const Measured& input) {
     return suite;
   }
   std::vector<double> errors;
-  for (const Case& c : suite.cases) errors.push_back(*relative_error(c));
+  for (const Case& c : suite.cases) {
+    if (c.unit == "us") errors.push_back(*relative_error(c));
+  }
   const metrics::ErrorSummary s = metrics::summarise_errors(errors);
   suite.budgets = {{"kernel time, median error of all cases", "%", kKernelMedian, 100 * s.median},
                    {"kernel time, p90 error of all cases", "%", kKernelP90, 100 * s.p90}};

@@ -181,6 +181,16 @@ Layer key_rebuild(const Row& row) {
   return layer;
 }
 
+// Each query has keys of its own, unless all are of one sequence.
+Layer index_scores(const Row& row) {
+  Layer layer{.policy = "dsa", .labels = {"index scores"}};
+  layer.parameters =
+      fmt::format("budget: 2048, index_heads: {}, index_dim: {}", row.number("heads"), row.number("dim"));
+  layer.batch = row.number("rows"), layer.tokens = row.number("context") - 1;
+  layer.counts = {.attended = 2048, .scored = whole(row.number("context"))};
+  return layer;
+}
+
 struct Known {
   const char* bench;
   Layer (*layer)(const Row&);
@@ -197,6 +207,7 @@ constexpr Known kKnown[] = {{"sparse_attention", sparse_attention, "every policy
                             {"lsh_hash", lsh_hash, "MagicPIG"},
                             {"page_score", page_softmax, "FreeKV, ShadowKV"},
                             {"centroid_recall", centroid_recall, "CTkvr"},
+                            {"index_scores", index_scores, "DSA, HiSparse"},
                             {"key_rebuild", key_rebuild, "ShadowKV"}};
 
 }  // namespace
@@ -211,6 +222,9 @@ std::optional<PolicyWork> policy_work(const Row& row) {
   if (row.bench == "lsh_hash" && row.number("vectors") > kMostQueries) return {};
   PolicyWork work{known->used_by, recorded(known->layer(row))};
   KVCAST_CHECK(!work.works.empty());
+  if (row.bench == "index_scores" && row.flag("shared")) {
+    std::get<graph::PrefillAttention>(work.works[0]).read_bytes /= row.number("rows");
+  }
   return work;
 }
 
