@@ -30,6 +30,7 @@
 #include "validate/cpu_pipeline.hpp"
 #include "validate/evidence.hpp"
 #include "validate/gpu_pipeline.hpp"
+#include "validate/gpu_prompts.hpp"
 #include "validate/kernels.hpp"
 #include "validate/papers.hpp"
 #include "validate/policy_kernels.hpp"
@@ -162,6 +163,13 @@ Suite serving(const ValidateOptions& options) {
   return suite;
 }
 
+Suite gpu_prompts(const ValidateOptions& options) {
+  Suite suite = validate::gpu_prompts({options.from, options.profile}, run_points);
+  if (options.first.empty()) return suite;
+  write_whole_file(options.first, validate::prompt_predictions_text(suite, options.profile));
+  return suite;
+}
+
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> all = {
       {"kernels", false, kernels},
@@ -181,6 +189,7 @@ const std::vector<Entry>& entries() {
        [](const ValidateOptions& o) {
          return validate::gpu_pipeline({o.from, o.profile});
        }},
+      {"gpu_prompts", true, gpu_prompts},
       {"policy_kernels", false, [](const ValidateOptions& o) {
          return validate::policy_kernels({o.from, o.profile});
        }}};
@@ -363,7 +372,8 @@ void add_validate(CLI::App& app, int& result) {
   command->add_option("SUITE", options->suites, names + "; default: all that take no measurements");
   command->add_option("--points", options->points, "kernels: measured decode-attention or GEMM times (CSV)");
   command->add_option("--from", options->from,
-                      "results (JSON) of kvcast-pipeline for gpu_pipeline, of kvcast-kernels for policy_kernels");
+                      "results (JSON) of kvcast-pipeline for gpu_pipeline, of kvcast-kernels for policy_kernels, of "
+                      "transformers_prompts.py for gpu_prompts");
   command->add_option("--profile", options->profile,
                       "profile of the machine on which the results of --from were measured");
   command->add_option("--claims", options->claims,
@@ -371,7 +381,7 @@ void add_validate(CLI::App& app, int& result) {
   command->add_option(
       "--intervals", options->intervals,
       "times: learn the half-widths of intervals from the residuals of each group, and write them to this file");
-  command->add_option("--first", options->first, "serving: write all predictions to this file (CSV)");
+  command->add_option("--first", options->first, "serving, gpu_prompts: write all predictions to this file (CSV)");
   command->add_option("--published", options->published, "accuracy: published tables (CSV)");
   command->add_flag("--without-evidence", options->without_evidence,
                     "accuracy --published: predict by simulation alone, without the published rows of other tables");
