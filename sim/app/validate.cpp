@@ -163,13 +163,6 @@ Suite serving(const ValidateOptions& options) {
   return suite;
 }
 
-Suite gpu_prompts(const ValidateOptions& options) {
-  Suite suite = validate::gpu_prompts({options.from, options.profile}, run_points);
-  if (options.first.empty()) return suite;
-  write_whole_file(options.first, validate::prompt_predictions_text(suite, options.profile));
-  return suite;
-}
-
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> all = {
       {"kernels", false, kernels},
@@ -189,7 +182,10 @@ const std::vector<Entry>& entries() {
        [](const ValidateOptions& o) {
          return validate::gpu_pipeline({o.from, o.profile});
        }},
-      {"gpu_prompts", true, gpu_prompts},
+      {"gpu_prompts", true,
+       [](const ValidateOptions& o) {
+         return validate::gpu_prompts({o.from, o.profile}, run_points);
+       }},
       {"policy_kernels", false, [](const ValidateOptions& o) {
          return validate::policy_kernels({o.from, o.profile});
        }}};
@@ -338,11 +334,13 @@ int run(const ValidateOptions& options) {
   }
   const std::vector<const Entry*> asked = chosen(file_given ? of_file : options.suites);
   const auto is_accuracy = [](const Entry* entry) { return entry->name == std::string("accuracy"); };
-  if (!options.ablation.empty() && std::ranges::none_of(asked, is_accuracy)) {
+  if (!options.ablation.empty() && std::ranges::none_of(asked, is_accuracy))
     throw UserError("validate: --ablation is for the suite accuracy");
-  }
   std::vector<Suite> suites;
   for (const Entry* entry : asked) suites.push_back(entry->run(options));
+  const bool writes_its_own = asked.front()->name == std::string("serving");
+  if (!options.first.empty() && !writes_its_own)
+    write_whole_file(options.first, validate::predictions_text(suites.front(), options.profile));
   if (!options.points.empty()) print_unknown(suites.front().detail), print_other_unit(suites.front().detail);
   if (!options.out.empty()) write_document(options.out, suites);
   if (options.as_json) {
@@ -371,9 +369,10 @@ void add_validate(CLI::App& app, int& result) {
   for (const Entry& entry : entries()) names += std::string(names.empty() ? "" : ", ") + entry.name;
   command->add_option("SUITE", options->suites, names + "; default: all that take no measurements");
   command->add_option("--points", options->points, "kernels: measured decode-attention or GEMM times (CSV)");
-  command->add_option("--from", options->from,
-                      "results (JSON) of kvcast-pipeline for gpu_pipeline, of kvcast-kernels for policy_kernels, of "
-                      "transformers_prompts.py for gpu_prompts");
+  command->add_option(
+      "--from", options->from,
+      "results (JSON) of kvcast-pipeline for gpu_pipeline, of kvcast-kernels or -cpu for policy_kernels, "
+      "of transformers_prompts.py for gpu_prompts");
   command->add_option("--profile", options->profile,
                       "profile of the machine on which the results of --from were measured");
   command->add_option("--claims", options->claims,
@@ -381,7 +380,8 @@ void add_validate(CLI::App& app, int& result) {
   command->add_option(
       "--intervals", options->intervals,
       "times: learn the half-widths of intervals from the residuals of each group, and write them to this file");
-  command->add_option("--first", options->first, "serving, gpu_prompts: write all predictions to this file (CSV)");
+  command->add_option("--first", options->first,
+                      "serving, gpu_prompts, policy_kernels: write all predictions to this file (CSV)");
   command->add_option("--published", options->published, "accuracy: published tables (CSV)");
   command->add_flag("--without-evidence", options->without_evidence,
                     "accuracy --published: predict by simulation alone, without the published rows of other tables");

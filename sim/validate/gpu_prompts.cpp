@@ -263,15 +263,4 @@ Suite gpu_prompts(const Measured& input, const RunAll& run_all) {
   return suite;
 }
 
-std::string prompt_predictions_text(const Suite& suite, const std::string& profile) {
-  if (profile.empty()) throw UserError("gpu_prompts: --first needs --from and --profile, one machine's");
-  const auto number = [](std::optional<double> x) { return x ? fmt::format("{:.6g}", *x) : std::string(); };
-  std::string text = "profile,id,unit,predicted,low,high,measured\n";
-  for (const Case& c : suite.cases) {
-    text += fmt::format("{},{},{},{},{},{},{}\n", profile, c.id, c.unit, number(c.predicted), number(c.low),
-                        number(c.high), number(c.expected));
-  }
-  return text;
-}
-
 }  // namespace kvcast::validate

@@ -32,7 +32,4 @@ MeasuredPrompts read_prompts(const std::string& path);
 // and the time that KeyDiff saves against TOVA. Without results the suite states what to run and has no cases.
 Suite gpu_prompts(const Measured& input, const RunAll& run_all);
 
-// The predictions as CSV: profile, id, unit, predicted, low, high, measured. Throws UserError without a profile.
-std::string prompt_predictions_text(const Suite& suite, const std::string& profile);
-
 }  // namespace kvcast::validate
