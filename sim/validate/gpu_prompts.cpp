@@ -113,7 +113,8 @@ class Asked {
   std::string run(const MeasuredPrompt& p) {
     const std::string name = name_of(p);
     if (!names_.insert(name).second) return name;
-    const std::string block = fmt::format("{{name: {}, budget: {}, block: {}}}", p.policy, p.budget, p.block);
+    const std::string block = p.block == 0 ? std::string() : fmt::format(", block: {}", p.block);
+    const std::string evicts = fmt::format("{{name: {}, budget: {}{}}}", p.policy, p.budget, block);
     const bool full = p.policy == "full";
     // TOVA ranks by the last query of every block.
     const std::int64_t window = p.policy == "tova" ? p.context : std::min<std::int64_t>(64, p.context);
@@ -121,8 +122,8 @@ class Asked {
         "model: {{layers: {}}}\nframework: transformers-{}-{}\npolicy: {}\n"
         "workload: {{prompt_tokens: {}, decode_tokens: 2, batch: {}, prefill_chunk: {}}}\n"
         "trace: {{recipe: local, layers: 1, steps: 2, window: {}}}\n",
-        measured_.layers, measured_.release, p.attention, full ? "full" : block, p.context, p.batch, full ? p.block : 0,
-        window);
+        measured_.layers, measured_.release, p.attention, full ? "full" : evicts, p.context, p.batch,
+        full ? p.block : 0, window);
     const auto quoted = [](const std::string& value) { return config::Node::scalar(value, {}, true); };
     PaperRun& added = paper_.runs.emplace_back();
     added.name = name;

@@ -71,7 +71,7 @@ std::map<std::string, Case> judged(const json& prompts) {
 }  // namespace
 
 TEST_CASE("a prompt, its first and its last blocks are compared") {
-  const auto cases = judged({prompt("flash", "full", 4096, 512, {0.011, 0.013, 0.030})});
+  const auto cases = judged(json::array({prompt("flash", "full", 4096, 512, {0.011, 0.013, 0.030})}));
   CHECK(cases.size() == 3);
   const Case& whole = cases.at("flash_full_1_4096_512_0");
   CHECK(*whole.expected == Approx(13));          // the median
@@ -85,16 +85,17 @@ TEST_CASE("a prompt, its first and its last blocks are compared") {
 }
 
 TEST_CASE("attention that is planned for each length is compared in the first reading") {
-  const auto cases = judged({prompt("sdpa", "full", 4096, 0, {0.030, 0.011, 0.013})});
+  const auto cases = judged(json::array({prompt("sdpa", "full", 4096, 0, {0.030, 0.011, 0.013})}));
   CHECK(cases.size() == 1);  // no blocks
   CHECK(*cases.begin()->second.expected == Approx(30));
 }
 
 TEST_CASE("blocks are compared with longer ones, and KeyDiff with TOVA in the same blocks") {
-  const auto cases =
-      judged({prompt("flash", "keydiff", 1024, 512, {0.004}), prompt("flash", "keydiff", 1024, 128, {0.010}),
-              prompt("flash", "keydiff", 1024, 0, {0.004}), prompt("eager", "tova", 1024, 128, {0.040}),
-              prompt("flash", "keydiff", 2048, 128, nullptr)});
+  const auto cases = judged({prompt("flash", "keydiff", 1024, 512, json::array({0.004})),
+                             prompt("flash", "keydiff", 1024, 128, json::array({0.010})),
+                             prompt("flash", "keydiff", 1024, 0, json::array({0.004})),
+                             prompt("eager", "tova", 1024, 128, json::array({0.040})),
+                             prompt("flash", "keydiff", 2048, 128, nullptr)});
   CHECK(cases.size() == 5 + 1 + 1);
   const Case& ratio = cases.at("flash_keydiff_1_1024_128_256 ratio");
   CHECK(*ratio.expected == Approx(2.5));
@@ -108,7 +109,7 @@ TEST_CASE("blocks are compared with longer ones, and KeyDiff with TOVA in the sa
 }
 
 TEST_CASE("predictions are written without what was measured") {
-  const File file(document({prompt("flash", "keydiff", 1024, 512, {0.004})}));
+  const File file(document(json::array({prompt("flash", "keydiff", 1024, 512, json::array({0.004}))})));
   const Suite suite = gpu_prompts({file.path, "h100-sxm"}, by_formula);
   CHECK(predictions_text(suite, "h100-sxm") ==
         "profile,id,unit,predicted,low,high\nh100-sxm,flash_keydiff_1_1024_512_256,ms,3.024,3.024,3.024\n");
@@ -138,7 +139,7 @@ TEST_CASE("every kind of row is a run that can be simulated, and eviction shorte
 }
 
 TEST_CASE("what is not a prompt in blocks is refused with the file and the prompt") {
-  const json good = prompt("flash", "full", 4096, 512, {0.011});
+  const json good = prompt("flash", "full", 4096, 512, json::array({0.011}));
   const auto refused = [&](const char* key, const json& value) {
     json bad = good;
     bad[key] = value;
@@ -152,17 +153,18 @@ TEST_CASE("what is not a prompt in blocks is refused with the file and the promp
   CHECK(refused("block", 1.5).find("block is 1.5, not a whole number") != std::string::npos);
   CHECK(refused("context", 0).find("context is 0") != std::string::npos);
   CHECK(refused("all_s", {0.1, -1}).find("all_s has -1") != std::string::npos);
-  CHECK(refused("blocks_s", {0.1}).find("blocks_s has 1 times, the prompt 8 blocks") != std::string::npos);
+  CHECK(refused("blocks_s", json::array({0.1})).find("blocks_s has 1 times, the prompt 8 blocks") != std::string::npos);
   CHECK(refused("batch", 1).find("prompt 1: measured twice") != std::string::npos);
-  json other = document({good});
+  json other = document(json::array({good}));
   other["transformers"] = "latest";
   const File file(other);
   CHECK(error_of([&] { read_prompts(file.path); }).find("\"latest\", not a version") != std::string::npos);
 }
 
 TEST_CASE("mutated prompts are either read or rejected") {
-  const std::string whole =
-      document({prompt("flash", "full", 4096, 512, {0.011}), prompt("eager", "tova", 512, 0, {1})}).dump();
+  const std::string whole = document({prompt("flash", "full", 4096, 512, json::array({0.011})),
+                                      prompt("eager", "tova", 512, 0, json::array({1}))})
+                                .dump();
   std::mt19937 random(11);
   for (int i = 0; i < 600; ++i) {
     std::string text = whole;
