@@ -1,4 +1,4 @@
-"""What the measuring scripts use of transformers, for machines that have PyTorch alone: a small Llama whose attention
+"""The parts of transformers that the measuring scripts use, for machines that have PyTorch alone: a small Llama whose attention
 is called, masked and cached in the manner of transformers 5."""
 import importlib.util
 import sys

@@ -1,4 +1,4 @@
-// Prompts in blocks compared with predictions: rows made by hand, runs that a formula stands for, and small real runs.
+// Prompts in blocks compared with predictions. Rows are made by hand; runs come from a formula or are small ones.
 #include "validate/gpu_prompts.hpp"
 
 #include <catch2/catch.hpp>
