@@ -13,6 +13,7 @@ Needs PyTorch 2, transformers and 50 GB of memory. The file is written after eac
 under `errors`), 77 no PyTorch or no transformers.
 """
 import argparse
+import contextlib
 import json
 import statistics
 import sys
@@ -27,6 +28,8 @@ except ImportError as error:
     sys.exit(77)
 
 KV_HEADS, HEAD_DIM, VOCABULARY = 8, 128, 128256
+LLAMA_8B = {'vocab_size': VOCABULARY, 'hidden_size': 4096, 'intermediate_size': 14336, 'num_attention_heads': 32,
+            'num_key_value_heads': KV_HEADS}
 # Columns: attention implementation, sequences, context, whether kernels are listed.
 STEPS = [('sdpa', 1, 1024, True), ('sdpa', 1, 32768, True), ('sdpa', 1, 131072, False), ('eager', 1, 1024, True),
          ('eager', 1, 32768, True), ('sdpa', 8, 32768, True), ('sdpa', 1, 8192, False), ('eager', 1, 131072, False),
@@ -35,13 +38,12 @@ STEPS = [('sdpa', 1, 1024, True), ('sdpa', 1, 32768, True), ('sdpa', 1, 131072, 
 PROMPTS = [4096, 16384, 32768, 65536]
 
 
-def make_model(layers):
-    config = LlamaConfig(vocab_size=VOCABULARY, hidden_size=4096, intermediate_size=14336, num_hidden_layers=layers,
-                         num_attention_heads=32, num_key_value_heads=KV_HEADS, max_position_embeddings=140000,
-                         rms_norm_eps=1e-5, rope_theta=500000.0, tie_word_embeddings=False)
+def make_model(layers, shape=LLAMA_8B, device='cuda', dtype=torch.bfloat16):
+    config = LlamaConfig(**shape, num_hidden_layers=layers, max_position_embeddings=140000, rms_norm_eps=1e-5,
+                         rope_theta=500000.0, tie_word_embeddings=False)
     torch.manual_seed(1)
-    torch.set_default_dtype(torch.bfloat16)
-    with torch.device('cuda'):
+    torch.set_default_dtype(dtype)
+    with torch.device(device) if device != 'cpu' else contextlib.nullcontext():
         model = LlamaForCausalLM._from_config(config, attn_implementation='sdpa').eval()
     torch.set_default_dtype(torch.float32)
     return model.requires_grad_(False)
@@ -128,11 +130,14 @@ def measure_product(run, n, seconds):
     run.result['gemm'].append({'n': n, 'tflops': rates[::max(1, len(rates) // 60)]})
 
 
-def read_options(description):
+def read_options(description, seconds=60, layers=32, **flags):
+    """`flags` are further options by name, each with its default."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument('out', help='the results file (JSON)')
-    parser.add_argument('--seconds', type=float, default=60, help='no part starts later than this')
-    parser.add_argument('--layers', type=int, default=32)
+    parser.add_argument('--seconds', type=float, default=seconds, help='no part starts later than this')
+    parser.add_argument('--layers', type=int, default=layers)
+    for flag, default in flags.items():
+        parser.add_argument('--' + flag, default=default)
     options = parser.parse_args()
     options.end = time.monotonic() + options.seconds
     return options
@@ -140,7 +145,7 @@ def read_options(description):
 
 def empty_result(options, *lists):
     return {'torch': torch.__version__, 'transformers': transformers.__version__, 'cuda': torch.version.cuda,
-            'device': torch.cuda.get_device_name(), 'layers': options.layers, **{name: [] for name in lists}, 'errors': []}
+            'device': torch.cuda.get_device_name() if torch.cuda.is_available() else 'CPU', 'layers': options.layers, **{name: [] for name in lists}, 'errors': []}
 
 
 def run_parts(parts, options, result, clean_up=lambda: None):

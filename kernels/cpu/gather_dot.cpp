@@ -35,18 +35,21 @@ void run(State& state) {
   const std::int64_t threads = state.integer("threads");
   if (too_many_threads(state.machine(), threads)) return state.skip("more threads than cores");
   const std::size_t dim = static_cast<std::size_t>(state.integer("dim"));
+  if (state.integer("rows") > 0xFFFFFFFF) return state.skip("rows are numbered with 32 bits");
   const std::uint32_t rows = static_cast<std::uint32_t>(state.integer("rows"));
+  if (too_large(state.machine(), 2.0 * static_cast<double>(rows) * static_cast<double>(dim)))
+    return state.skip("the table does not fit in memory");
   const std::uint32_t run_length = static_cast<std::uint32_t>(state.integer("run"));
   const std::uint32_t each = static_cast<std::uint32_t>(state.integer("gathered")) / run_length * run_length;
   if (each == 0 || each * static_cast<std::uint64_t>(threads) > rows)
     return state.skip("more rows gathered than there are");
-  const Rows keys = bf16_noise(3, std::size_t{rows} * dim);
+  Pool pool(static_cast<int>(threads));
+  const Rows& keys = noise_table(3, std::size_t{rows} * dim, pool);
   const std::vector<float> query = normals(4, dim);
   const std::uint32_t gathered = each * static_cast<std::uint32_t>(threads);
   const std::size_t calls = fresh_calls(state, rows, gathered);
   const std::vector<std::uint32_t> ids = random_runs(5, rows, gathered * static_cast<std::uint32_t>(calls), run_length);
   std::vector<float> scores(gathered, -1.0f);
-  Pool pool(static_cast<int>(threads));
   std::size_t turn = 0;
   const auto call = [&] {
     turn = (turn + 1) % calls;

@@ -19,19 +19,21 @@ struct Shape {
 };
 
 struct Tensors {
-  Rows keys, values;               // [items][context][dim]
-  std::vector<float> queries;      // [items][group][dim]
-  std::vector<std::uint32_t> ids;  // [items][calls][tokens]
-  std::vector<float> out;          // [items][group][dim]
+  Rows small;                          // memory of a check's keys and values
+  const std::uint16_t *keys, *values;  // [items][context][dim]
+  std::vector<float> queries;          // [items][group][dim]
+  std::vector<std::uint32_t> ids;      // [items][calls][tokens]
+  std::vector<float> out;              // [items][group][dim]
 };
 
-Tensors make_tensors(const Shape& s, std::size_t calls, bool small) {
+Tensors make_tensors(const Shape& s, std::size_t calls, bool small, Pool& pool) {
   const std::size_t n = s.items * s.context * s.dim;
-  Tensors x{small ? bf16_normals(11, n) : bf16_noise(11, n),
-            small ? bf16_normals(12, n) : bf16_noise(12, n),
-            normals(13, s.items * s.group * s.dim),
-            {},
-            std::vector<float>(s.items * s.group * s.dim, -1.0f)};
+  Tensors x;
+  if (small) x.small = bf16_normals(11, 2 * n);
+  x.queries = normals(13, s.items * s.group * s.dim);
+  x.out.assign(x.queries.size(), -1.0f);
+  x.keys = small ? x.small.data() : noise_table(3, 2 * n, pool).data();
+  x.values = x.keys + n;
   for (std::size_t i = 0; i < s.items; ++i) {
     const auto ids =
         random_runs(100 + i, static_cast<std::uint32_t>(s.context), static_cast<std::uint32_t>(calls * s.tokens), 1);
@@ -41,14 +43,15 @@ Tensors make_tensors(const Shape& s, std::size_t calls, bool small) {
 }
 
 void check(State& state, const Shape& s, const Tensors& x) {
-  const std::vector<float> keys = values_of(x.keys), values = values_of(x.values);
+  const std::vector<float> keys = values_of(x.small);
+  const float* const all_values = keys.data() + keys.size() / 2;
   std::vector<float> expected;
   for (std::size_t i = 0; i < s.items; ++i) {
     std::vector<float> k, v;
     for (std::size_t t = 0; t < s.tokens; ++t) {
       const std::size_t row = (i * s.context + x.ids[i * s.tokens + t]) * s.dim;
       k.insert(k.end(), &keys[row], &keys[row] + s.dim);
-      v.insert(v.end(), &values[row], &values[row] + s.dim);
+      v.insert(v.end(), &all_values[row], &all_values[row] + s.dim);
     }
     for (std::size_t g = 0; g < s.group; ++g) {
       const auto one = reference::attend(&x.queries[(i * s.group + g) * s.dim], k.data(), v.data(), s.tokens, s.dim,
@@ -66,13 +69,12 @@ void run(State& state) {
   const Shape s{size("items"), size("context"), size("tokens"), size("group"), size("dim")};
   if (s.items < static_cast<std::size_t>(threads)) return state.skip("threads without an item would only wait");
   if (s.tokens == 0 || s.tokens > s.context) return state.skip("more tokens attended to than there are");
-  if (4.0 * static_cast<double>(s.items * s.context * s.dim) > 0.5 * state.machine().dram_bytes) {
+  if (too_large(state.machine(), 4.0 * static_cast<double>(s.items * s.context * s.dim)))
     return state.skip("the keys and values do not fit in memory");
-  }
   const std::size_t calls = fresh_calls(state, s.context, s.tokens);
-  Tensors x = make_tensors(s, calls, state.checking());
-  std::vector<std::vector<float>> logits(static_cast<std::size_t>(threads), std::vector<float>(s.group * s.tokens));
   Pool pool(static_cast<int>(threads));
+  Tensors x = make_tensors(s, calls, state.checking(), pool);
+  std::vector<std::vector<float>> logits(static_cast<std::size_t>(threads), std::vector<float>(s.group * s.tokens));
   std::size_t turn = 0;
   const auto call = [&] {
     turn = (turn + 1) % calls;
@@ -80,7 +82,7 @@ void run(State& state) {
       // Items go round robin: if their number is a multiple of the threads, all threads have equally many.
       for (std::size_t i = static_cast<std::size_t>(t); i < s.items; i += static_cast<std::size_t>(threads)) {
         const std::size_t kv = i * s.context * s.dim, q = i * s.group * s.dim;
-        attend_item({s.tokens, s.group, s.dim}, &x.keys[kv], &x.values[kv], &x.queries[q],
+        attend_item({s.tokens, s.group, s.dim}, x.keys + kv, x.values + kv, &x.queries[q],
                     &x.ids[(i * calls + turn) * s.tokens], logits[static_cast<std::size_t>(t)].data(), &x.out[q]);
       }
     });

@@ -30,6 +30,7 @@
 #include "validate/cpu_pipeline.hpp"
 #include "validate/evidence.hpp"
 #include "validate/gpu_pipeline.hpp"
+#include "validate/gpu_prompts.hpp"
 #include "validate/kernels.hpp"
 #include "validate/papers.hpp"
 #include "validate/policy_kernels.hpp"
@@ -182,6 +183,10 @@ const std::vector<Entry>& entries() {
          if (!o.first.empty()) write_whole_file(o.first, validate::gpu_predictions({o.from, o.profile}));
          return validate::gpu_pipeline({o.from, o.profile});
        }},
+      {"gpu_prompts", true,
+       [](const ValidateOptions& o) {
+         return validate::gpu_prompts({o.from, o.profile}, run_points);
+       }},
       {"policy_kernels", false, [](const ValidateOptions& o) {
          return validate::policy_kernels({o.from, o.profile});
        }}};
@@ -330,11 +335,13 @@ int run(const ValidateOptions& options) {
   }
   const std::vector<const Entry*> asked = chosen(file_given ? of_file : options.suites);
   const auto is_accuracy = [](const Entry* entry) { return entry->name == std::string("accuracy"); };
-  if (!options.ablation.empty() && std::ranges::none_of(asked, is_accuracy)) {
+  if (!options.ablation.empty() && std::ranges::none_of(asked, is_accuracy))
     throw UserError("validate: --ablation is for the suite accuracy");
-  }
   std::vector<Suite> suites;
   for (const Entry* entry : asked) suites.push_back(entry->run(options));
+  const bool writes_its_own = asked.front()->name == std::string("serving");
+  if (!options.first.empty() && !writes_its_own)
+    write_whole_file(options.first, validate::predictions_text(suites.front(), options.profile));
   if (!options.points.empty()) print_unknown(suites.front().detail), print_other_unit(suites.front().detail);
   if (!options.out.empty()) write_document(options.out, suites);
   if (options.as_json) {
@@ -363,8 +370,10 @@ void add_validate(CLI::App& app, int& result) {
   for (const Entry& entry : entries()) names += std::string(names.empty() ? "" : ", ") + entry.name;
   command->add_option("SUITE", options->suites, names + "; default: all that take no measurements");
   command->add_option("--points", options->points, "kernels: measured decode-attention or GEMM times (CSV)");
-  command->add_option("--from", options->from,
-                      "results (JSON) of kvcast-pipeline for gpu_pipeline, of kvcast-kernels for policy_kernels");
+  command->add_option(
+      "--from", options->from,
+      "results (JSON) of kvcast-pipeline for gpu_pipeline, of kvcast-kernels or -cpu for policy_kernels, "
+      "of transformers_prompts.py for gpu_prompts");
   command->add_option("--profile", options->profile,
                       "profile of the machine on which the results of --from were measured");
   command->add_option("--claims", options->claims,
@@ -373,7 +382,8 @@ void add_validate(CLI::App& app, int& result) {
       "--intervals", options->intervals,
       "times: learn the half-widths of intervals from the residuals of each group, and write them to this file");
   command->add_option("--first", options->first,
-                      "serving, gpu_pipeline: write all predictions to this file (CSV), of rows without a time, too");
+                      "serving, gpu_pipeline, gpu_prompts, policy_kernels: write all predictions to this file (CSV), of rows "
+                      "without a time, too");
   command->add_option("--published", options->published, "accuracy: published tables (CSV)");
   command->add_flag("--without-evidence", options->without_evidence,
                     "accuracy --published: predict by simulation alone, without the published rows of other tables");

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "base/error.hpp"
 #include "base/quantile.hpp"
 #include "base/units.hpp"
 
@@ -316,6 +317,17 @@ std::string to_text(const Suite& suite) {
     const char* outcome = !b.value ? "no data" : b.passed() ? "met" : "MISSED";
     text += fmt::format("budget {}: {}, {} {} allowed: {}\n", b.name, short_number(b.value, b.unit),
                         b.at_least ? "at least" : "at most", short_number(b.limit), outcome);
+  }
+  return text;
+}
+
+std::string predictions_text(const Suite& suite, const std::string& profile) {
+  if (profile.empty()) throw UserError(suite.name + ": --first needs --from and --profile, one machine's");
+  const auto number = [](std::optional<double> x) { return x ? fmt::format("{:.6g}", *x) : std::string(); };
+  std::string text = "profile,id,unit,predicted,low,high\n";
+  for (const Case& c : suite.cases) {
+    text +=
+        fmt::format("{},{},{},{},{},{}\n", profile, c.id, c.unit, number(c.predicted), number(c.low), number(c.high));
   }
   return text;
 }

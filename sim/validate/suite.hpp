@@ -129,4 +129,8 @@ nlohmann::json to_json(const std::vector<Suite>& suites);
 // The same as text for a terminal.
 std::string to_text(const Suite& suite);
 
+// The predictions alone, as CSV, for a file that is written before anything is measured: profile, id, unit, predicted,
+// low, high. Throws UserError without a profile.
+std::string predictions_text(const Suite& suite, const std::string& profile);
+
 }  // namespace kvcast::validate

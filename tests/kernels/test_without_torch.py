@@ -6,7 +6,8 @@ import tempfile
 
 PROJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
 KERNELS, TRACES = os.path.join(PROJECT, 'kernels'), os.path.join(PROJECT, 'traces')
-PROGRAMS = [[os.path.join(KERNELS, name)] for name in ('library.py', 'attention_library.py', 'transformers_steps.py', 'transformers_policies.py')]
+PROGRAMS = [[os.path.join(KERNELS, name)] for name in ('library.py', 'attention_library.py', 'transformers_steps.py', 'transformers_policies.py',
+                                                       'transformers_prompts.py', 'transformers_serving.py')]
 PROGRAMS.append(['-m', 'kvcast_train.selections'])
 
 with tempfile.TemporaryDirectory() as folder:
