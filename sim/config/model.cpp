@@ -65,6 +65,9 @@ Experts read_experts(Section section, int layers) {
   experts.active = static_cast<double>(section.integer({"active", "experts that a token passes"}, 1, experts.count));
   experts.shared = static_cast<int>(section.integer({"shared", "experts that every token passes"}, 0, 1000, 0));
   experts.ffn = static_cast<int>(section.integer({"ffn", "width of an expert"}, 1, 10'000'000));
+  experts.shared_ffn = static_cast<int>(
+      section.integer({"shared_ffn", "width of a shared expert; 0: that of the others"}, 0, 10'000'000, 0));
+  experts.shared_gate = section.flag({"shared_gate", "a gate on the shared experts' output"}, false);
   experts.dense_layers = static_cast<int>(section.integer(
       {"dense_layers", "first layers, which have a network of the model's `ffn` instead"}, 0, layers - 1, 0));
   section.finish();
@@ -79,6 +82,74 @@ void read_sliding(Section section, Model& model) {
   section.finish();
 }
 
+constexpr std::pair<Recurrence::Kind, std::string_view> kRecurrences[] = {
+    {Recurrence::Kind::kGatedDelta, "gated_delta"},
+    {Recurrence::Kind::kKimiDelta, "kimi_delta"},
+    {Recurrence::Kind::kMamba2, "mamba2"},
+    {Recurrence::Kind::kLightning, "lightning"}};
+
+std::vector<int> read_layers(Section& section, const KeyName& key, int layers) {
+  std::vector<int> out;
+  for (const double layer : section.numbers(key, 0, layers - 1)) {
+    if (layer != std::floor(layer) || (!out.empty() && layer <= out.back())) {
+      throw UserError(section.where(key.name), fmt::format("{}: needs numbers of layers, ascending", key.name));
+    }
+    out.push_back(static_cast<int>(layer));
+  }
+  return out;
+}
+
+Recurrence read_recurrence(Section section, const Model& model) {
+  const auto size = [&](const KeyName& key, int low) { return static_cast<int>(section.integer(key, low, 1'000'000)); };
+  std::vector<std::string> names;
+  for (const auto& [known, name] : kRecurrences) names.emplace_back(name);
+  Recurrence out;
+  const std::string kind = section.choice({"kind", "the recurrence"}, names);
+  for (const auto& [known, name] : kRecurrences) {
+    if (name == kind) out.kind = known;
+  }
+  out.heads = size({"heads", "heads, each with a state"}, 1);
+  out.key_heads = static_cast<int>(
+      section.integer({"key_heads", "heads of keys that they share; default: as many"}, 1, 1'000'000, out.heads));
+  out.key_dim = size({"key_dim", "width of a head's key, a side of its state"}, 1);
+  out.value_dim = size({"value_dim", "width of a head's value, the other side"}, 1);
+  out.taps = static_cast<int>(section.integer({"taps", "tokens that the convolution sees; 0: none"}, 0, 64, 0));
+  out.element_bytes = section.choice({"state", "precision of the state"}, {"fp32", "bf16"}, "fp32") == "fp32" ? 4 : 2;
+  if (out.heads % out.key_heads != 0 && !shape::is_recording()) {
+    throw UserError(section.where("key_heads"),
+                    fmt::format("key_heads: {} does not divide {} heads", out.key_heads, out.heads));
+  }
+  if (model.blocks.empty()) {
+    out.attention_every = static_cast<int>(
+        section.integer({"attention_every", "the last of each group of this many layers attends"}, 2, model.layers, 0));
+    if (section.has("attention_layers") || has_every_key()) {
+      out.attention_layers = read_layers(
+          section, {"attention_layers", "layers that attend, from 0, in place of `attention_every`"}, model.layers);
+    }
+    if ((out.attention_every > 0) == !out.attention_layers.empty() && !shape::is_recording()) {
+      throw UserError(section.where("kind"), "recurrence: needs either attention_every or attention_layers");
+    }
+  }
+  section.finish();
+  return out;
+}
+
+// One character a layer; its length is the number of layers.
+std::string read_blocks(Section& section, int layers) {
+  const std::string blocks = section.text(
+      {"blocks", "one block a layer: M recurrence, * attention, E experts, - network; default: a mixer and a network"},
+      "");
+  if (blocks.empty() || shape::is_recording()) return "";
+  if (const auto bad = blocks.find_first_not_of("M*E-"); bad != std::string::npos) {
+    throw UserError(section.where("blocks"),
+                    fmt::format("blocks: '{}' at {} is none of M, *, E and -", blocks[bad], bad));
+  }
+  if (std::cmp_not_equal(blocks.size(), layers)) {
+    throw UserError(section.where("blocks"), fmt::format("blocks: {} characters for {} layers", blocks.size(), layers));
+  }
+  return blocks;
+}
+
 void check_shape(const Model& model, const Section& section) {
   if (model.n_q_heads % model.n_kv_heads != 0) {
     throw UserError(section.where("n_kv_heads"), fmt::format("n_kv_heads: {} KV heads do not divide {} query heads",
@@ -87,6 +158,15 @@ void check_shape(const Model& model, const Section& section) {
   if (model.head_dim % 2 != 0) {
     throw UserError(section.where("head_dim"),
                     fmt::format("head_dim: {} is odd, and RoPE turns pairs of dimensions", model.head_dim));
+  }
+  if (model.full_layers() == 0) throw UserError(section.where("layers"), "layers: none of them attends to all tokens");
+  const auto has = [&](char block) { return model.blocks.find(block) != std::string::npos; };
+  if (!model.blocks.empty() && (has('M') != model.recurrence.has_value() || has('E') != model.experts.has_value())) {
+    throw UserError(section.where("blocks"),
+                    "blocks: M needs `recurrence` and E `experts`, and either is needed for them");
+  }
+  if (model.recurrence && model.sliding_window > 0) {
+    throw UserError(section.where("sliding"), "sliding: not modelled together with a recurrence");
   }
   if (model.rope.original_context > model.max_context) {
     throw UserError(section.where("rope"), fmt::format("rope: original_context {} is above max_context {}",
@@ -98,19 +178,45 @@ void check_shape(const Model& model, const Section& section) {
 
 namespace {
 
-// Calls visit(count, rows, columns, precision) for each kind of matrix of a model; vectors are matrices of one column.
-void for_each_matrix(const Model& m, const std::function<void(double, double, double, Precision)>& visit) {
+using Visit = std::function<void(double count, double rows, double columns, Precision precision)>;
+
+// Matrices of the layers with a recurrence. A rank counts its own heads.
+void recurrence_matrices(const Model& m, const Visit& visit) {
+  const Recurrence& r = *m.recurrence;
+  const double layers = m.layers_with(Mixer::kRecurrence), h = m.hidden, values = r.value_width();
+  const double heads = r.heads, dim = r.key_dim;
+  const auto vector = [&](double n) { visit(layers, n, 1, Precision::kBf16); };
+  const auto matrix = [&](double rows, double columns) { visit(layers, rows, columns, m.weights); };
+  matrix(h, values);
+  if (r.taps > 0) vector(r.channels() * r.taps);
+  if (r.kind == Recurrence::Kind::kKimiDelta) {
+    matrix(r.channels() + heads, h);  // queries, keys, values, and how strongly to write
+    for (int gate = 0; gate < 2; ++gate)
+      matrix(dim, h), matrix(heads * dim, dim);        // decay and output, through rank dim
+    return vector(heads + heads * dim + r.value_dim);  // decay of heads and channels, the norm of a head
+  }
+  matrix(r.projected(), h);
+  if (r.kind == Recurrence::Kind::kGatedDelta) vector(2 * heads + r.value_dim);
+  if (r.kind == Recurrence::Kind::kMamba2) vector(3 * heads + values + r.channels());  // and the convolution's bias
+  if (r.kind == Recurrence::Kind::kLightning) vector(values);
+}
+
+// Calls visit for each kind of matrix of a model; vectors are matrices of one column.
+void for_each_matrix(const Model& m, const Visit& visit) {
   const double h = m.hidden, queries = static_cast<double>(m.n_q_heads) * m.head_dim;
   const double keys = static_cast<double>(m.n_kv_heads) * m.head_dim;
-  const auto vector = [&](double n) { visit(m.layers, n, 1, Precision::kBf16); };
-  const auto matrix = [&](double rows, double columns) { visit(m.layers, rows, columns, m.weights); };
+  const double attention = m.layers_with(Mixer::kFull) + m.layers_with(Mixer::kSliding);
+  const auto vector = [&](double n) { visit(attention, n, 1, Precision::kBf16); };
+  const auto matrix = [&](double rows, double columns) { visit(attention, rows, columns, m.weights); };
   const auto networks = [&](double count, double width, Precision precision) {
-    visit(count, 2 * width, h, precision);
+    visit(count, (m.gated_ffn ? 2 : 1) * width, h, precision);
     visit(count, h, width, precision);
   };
   visit(m.tie_embeddings ? 1 : 2, m.vocab, h, Precision::kBf16);
   visit(1, h, 1, Precision::kBf16);  // the final norm
-  vector(2 * h);                     // norms before attention and before the feed-forward network
+  // Norms before attention and before the feed-forward network, or before the one block of a layer.
+  visit(m.layers, (m.blocks.empty() ? 2 : 1) * h, 1, Precision::kBf16);
+  if (m.recurrence) recurrence_matrices(m, visit);
   if (m.latent) {
     const Latent& l = *m.latent;
     const double heads = m.n_q_heads;
@@ -121,24 +227,107 @@ void for_each_matrix(const Model& m, const std::function<void(double, double, do
     matrix(heads * (l.key_dim + l.value_dim), l.rank);
     matrix(h, heads * l.value_dim);
   } else {
-    matrix(queries + 2 * keys, h);
+    matrix((m.output_gate ? 2 : 1) * queries + 2 * keys, h);
     matrix(h, queries);
     if (m.qkv_bias) vector(queries + 2 * keys);
     if (m.qk_norm) vector(2.0 * m.head_dim);
   }
-  const int dense = m.experts ? std::min(m.layers, m.experts->dense_layers) : m.layers;
+  double dense = 0, mixtures = 0;
+  for (int layer = 0; layer < m.layers; ++layer) {
+    if (m.has_experts(layer)) ++mixtures;
+    if (m.has_network(layer)) ++dense;
+  }
   networks(dense, m.ffn, m.weights);
   if (!m.experts) return;
-  const double mixtures = m.layers - dense;
-  visit(mixtures, m.experts->count, h, Precision::kBf16);  // the router
-  networks(mixtures * (m.experts->count + m.experts->shared), m.experts->ffn, m.expert_weights);
+  const Experts& e = *m.experts;
+  visit(mixtures, e.count, h, Precision::kBf16);  // the router
+  networks(mixtures * e.count, e.ffn, m.expert_weights);
+  networks(mixtures * e.shared, e.shared_ffn > 0 ? e.shared_ffn : e.ffn, m.expert_weights);
+  if (e.shared_gate) visit(mixtures, h, 1, Precision::kBf16);
 }
 
 }  // namespace
 
 double Experts::touched(double rows) const { return count * (1 - std::pow(1 - active / count, rows)); }
 
-int Model::full_layers() const { return sliding_window > 0 ? layers / full_every : layers; }
+double Recurrence::channels() const {
+  if (kind == Kind::kLightning) return 0;
+  return 2.0 * key_heads * key_dim + value_width();
+}
+
+double Recurrence::state_bytes() const {
+  return state_elements() * element_bytes + (taps > 0 ? (taps - 1) * channels() * Model::kElementBytes : 0);
+}
+
+double Recurrence::projected() const {
+  const double values = value_width(), keys = static_cast<double>(key_heads) * key_dim;
+  switch (kind) {
+    case Kind::kGatedDelta:
+      return 2 * keys + 2 * values + 2.0 * heads;  // and the gates of writing and decay
+    case Kind::kKimiDelta:
+      return 2 * keys + values + heads + 2.0 * key_dim;  // and the first halves of two gates
+    case Kind::kMamba2:
+      return 2 * keys + 2 * values + heads;
+    case Kind::kLightning:
+      return 2 * keys + 2 * values;
+  }
+  return 0;
+}
+
+std::string_view recurrence_name(Recurrence::Kind kind) {
+  return std::ranges::find(kRecurrences, kind, [](const auto& known) { return known.first; })->second;
+}
+
+Mixer Model::mixer(int layer) const {
+  if (!blocks.empty()) {
+    const char block = blocks[static_cast<std::size_t>(layer)];
+    return block == 'M' ? Mixer::kRecurrence : block == '*' ? Mixer::kFull : Mixer::kNone;
+  }
+  if (recurrence) {
+    const bool attends = recurrence->attention_every > 0
+                             ? (layer + 1) % recurrence->attention_every == 0
+                             : std::ranges::binary_search(recurrence->attention_layers, layer);
+    return attends ? Mixer::kFull : Mixer::kRecurrence;
+  }
+  return sliding_window > 0 && (layer + 1) % full_every != 0 ? Mixer::kSliding : Mixer::kFull;
+}
+
+int Model::layers_with(Mixer wanted) const {
+  if (blocks.empty() && !recurrence) {
+    const int full = sliding_window > 0 ? layers / full_every : layers;
+    return wanted == Mixer::kFull ? full : wanted == Mixer::kSliding ? layers - full : 0;
+  }
+  int count = 0;
+  for (int layer = 0; layer < layers; ++layer) count += mixer(layer) == wanted ? 1 : 0;
+  return count;
+}
+
+int Model::attending_layer(int nth) const {
+  if (!recurrence && blocks.empty()) return nth;
+  int layer = 0;
+  while (!attends(layer) || nth-- > 0) ++layer;
+  return layer;
+}
+
+bool Model::has_network(int layer) const {
+  return blocks.empty() ? !has_experts(layer) : blocks[static_cast<std::size_t>(layer)] == '-';
+}
+
+bool Model::has_experts(int layer) const {
+  return blocks.empty() ? experts && layer >= experts->dense_layers : blocks[static_cast<std::size_t>(layer)] == 'E';
+}
+
+double Model::state_bytes() const {
+  return recurrence ? layers_with(Mixer::kRecurrence) * recurrence->state_bytes() : 0;
+}
+
+Model attending(const Model& model) {
+  Model out = model;
+  if (!model.recurrence && model.blocks.empty()) return out;
+  out.layers = model.full_layers();
+  out.recurrence.reset(), out.blocks.clear();
+  return out;
+}
 
 double Model::cache_bytes() const { return cache_element_bytes(cache, head_dim); }
 
@@ -177,15 +366,19 @@ Model rank_of(const Model& model, int ranks, bool expert_parallel) {
   } else {
     split(rank.n_kv_heads, "KV heads");
   }
-  const bool all_experts = model.experts && model.experts->dense_layers == 0;
-  if (!all_experts) split(rank.ffn, "columns of the feed-forward network");
+  if (model.ffn > 0) split(rank.ffn, "columns of the feed-forward network");
   if (rank.experts) {
     if (expert_parallel) {
       split(rank.experts->count, "experts");
       rank.experts->active /= ranks;
     } else {
       split(rank.experts->ffn, "columns of an expert");
+      if (rank.experts->shared_ffn > 0) split(rank.experts->shared_ffn, "columns of a shared expert");
     }
+  }
+  if (rank.recurrence) {
+    split(rank.recurrence->heads, "heads of the recurrence");
+    split(rank.recurrence->key_heads, "key heads of the recurrence");
   }
   rank.vocab = (model.vocab + ranks - 1) / ranks;  // padded to whole rows per rank
   return rank;
@@ -206,6 +399,16 @@ std::string canonical(const Model& m) {
     text += fmt::format("experts {} {} {} {} {}\n", e->count, e->active, e->shared, e->ffn, e->dense_layers);
   }
   if (m.sliding_window > 0) text += fmt::format("sliding {} {}\n", m.sliding_window, m.full_every);
+  if (const auto& e = m.experts; e && (e->shared_ffn > 0 || e->shared_gate)) {
+    text += fmt::format("shared {} {}\n", e->shared_ffn, e->shared_gate);
+  }
+  if (m.output_gate || !m.gated_ffn) text += fmt::format("gates {} {}\n", m.output_gate, m.gated_ffn);
+  if (const auto& mixer = m.recurrence) {
+    text += fmt::format("recurrence {} {} {} {} {} {} {} {} {}\n", recurrence_name(mixer->kind), mixer->heads,
+                        mixer->key_heads, mixer->key_dim, mixer->value_dim, mixer->taps, mixer->element_bytes,
+                        mixer->attention_every, fmt::join(mixer->attention_layers, " "));
+  }
+  if (!m.blocks.empty()) text += fmt::format("blocks {}\n", m.blocks);
   if (m.weights != Precision::kBf16 || m.expert_weights != Precision::kBf16 || m.cache != Precision::kBf16) {
     text +=
         fmt::format("{} {} {}\n", precision_name(m.weights), precision_name(m.expert_weights), precision_name(m.cache));
@@ -242,13 +445,18 @@ Model read_model(const Node& map, const std::string& name) {
     model.n_kv_heads = dimension({"n_kv_heads", "KV heads"}, 10'000);
     model.head_dim = dimension({"head_dim", "width of a head"}, 4096);
   }
+  model.blocks = read_blocks(section, model.layers);
   if (section.has("experts"))
     model.experts =
         read_experts(section.section({"experts", "a mixture of experts in place of feed-forward networks"}, "experts"),
                      model.layers);
-  if (!model.experts || model.experts->dense_layers > 0)
+  if (!model.experts || model.experts->dense_layers > 0 || model.blocks.find('-') != std::string::npos)
     model.ffn = dimension({"ffn", "width of the feed-forward network between up and down"}, 10'000'000);
   if (section.has("sliding")) read_sliding(section.section({"sliding", "layers with a window"}, "sliding"), model);
+  if (section.has("recurrence")) {
+    model.recurrence = read_recurrence(
+        section.section({"recurrence", "layers with a recurrence in place of attention"}, "recurrence"), model);
+  }
   model.weights = read_precision(section, {"weights", "released precision of projections and networks"});
   if (section.has("expert_weights") && !model.experts) {
     throw UserError(section.where("expert_weights"),
@@ -259,6 +467,9 @@ Model read_model(const Node& map, const std::string& name) {
   model.tie_embeddings = section.flag({"tie_embeddings", "the head is the embedding"}, false);
   model.qkv_bias = section.flag({"qkv_bias", "biases of the projections to queries, keys and values"}, false);
   model.qk_norm = section.flag({"qk_norm", "an RMS norm on each head's query and key"}, false);
+  model.output_gate =
+      section.flag({"output_gate", "a gate on the attention output, projected with the queries"}, false);
+  model.gated_ffn = section.flag({"gated_ffn", "networks and experts have a gate beside up and down"}, true);
   model.max_context = section.integer({"max_context", "tokens that the model can attend to"}, 1, 1'000'000'000);
   model.rope = read_rope(section.section({"rope", "rotary positions"}, "rope"));
   model.source = section.text({"source", "where the shape is published"});
