@@ -1,6 +1,4 @@
-// Shapes follow the published config.json files; parameters() counts the tensors of the checkpoints, so that it can be
-// compared with their published sizes exactly.
-
+// Shapes follow the published config.json files.
 #include "config/model.hpp"
 
 #include <algorithm>
@@ -65,8 +63,6 @@ Experts read_experts(Section section, int layers) {
   experts.active = static_cast<double>(section.integer({"active", "experts that a token passes"}, 1, experts.count));
   experts.shared = static_cast<int>(section.integer({"shared", "experts that every token passes"}, 0, 1000, 0));
   experts.ffn = static_cast<int>(section.integer({"ffn", "width of an expert"}, 1, 10'000'000));
-  experts.shared_ffn = static_cast<int>(
-      section.integer({"shared_ffn", "width of a shared expert; 0: that of the others"}, 0, 10'000'000, 0));
   experts.shared_gate = section.flag({"shared_gate", "a gate on the shared experts' output"}, false);
   experts.dense_layers = static_cast<int>(section.integer(
       {"dense_layers", "first layers, which have a network of the model's `ffn` instead"}, 0, layers - 1, 0));
@@ -82,12 +78,6 @@ void read_sliding(Section section, Model& model) {
   section.finish();
 }
 
-constexpr std::pair<Recurrence::Kind, std::string_view> kRecurrences[] = {
-    {Recurrence::Kind::kGatedDelta, "gated_delta"},
-    {Recurrence::Kind::kKimiDelta, "kimi_delta"},
-    {Recurrence::Kind::kMamba2, "mamba2"},
-    {Recurrence::Kind::kLightning, "lightning"}};
-
 std::vector<int> read_layers(Section& section, const KeyName& key, int layers) {
   std::vector<int> out;
   for (const double layer : section.numbers(key, 0, layers - 1)) {
@@ -102,12 +92,10 @@ std::vector<int> read_layers(Section& section, const KeyName& key, int layers) {
 Recurrence read_recurrence(Section section, const Model& model) {
   const auto size = [&](const KeyName& key, int low) { return static_cast<int>(section.integer(key, low, 1'000'000)); };
   std::vector<std::string> names;
-  for (const auto& [known, name] : kRecurrences) names.emplace_back(name);
+  for (const Recurrence::Kind known : Recurrence::kKinds) names.emplace_back(recurrence_name(known));
   Recurrence out;
   const std::string kind = section.choice({"kind", "the recurrence"}, names);
-  for (const auto& [known, name] : kRecurrences) {
-    if (name == kind) out.kind = known;
-  }
+  out.kind = *std::ranges::find(Recurrence::kKinds, kind, recurrence_name);
   out.heads = size({"heads", "heads, each with a state"}, 1);
   out.key_heads = static_cast<int>(
       section.integer({"key_heads", "heads of keys that they share; default: as many"}, 1, 1'000'000, out.heads));
@@ -176,180 +164,6 @@ void check_shape(const Model& model, const Section& section) {
 
 }  // namespace
 
-namespace {
-
-using Visit = std::function<void(double count, double rows, double columns, Precision precision)>;
-
-// Matrices of the layers with a recurrence. A rank counts its own heads.
-void recurrence_matrices(const Model& m, const Visit& visit) {
-  const Recurrence& r = *m.recurrence;
-  const double layers = m.layers_with(Mixer::kRecurrence), h = m.hidden, values = r.value_width();
-  const double heads = r.heads, dim = r.key_dim;
-  const auto vector = [&](double n) { visit(layers, n, 1, Precision::kBf16); };
-  const auto matrix = [&](double rows, double columns) { visit(layers, rows, columns, m.weights); };
-  matrix(h, values);
-  if (r.taps > 0) vector(r.channels() * r.taps);
-  if (r.kind == Recurrence::Kind::kKimiDelta) {
-    matrix(r.channels() + heads, h);  // queries, keys, values, and how strongly to write
-    for (int gate = 0; gate < 2; ++gate)
-      matrix(dim, h), matrix(heads * dim, dim);        // decay and output, through rank dim
-    return vector(heads + heads * dim + r.value_dim);  // decay of heads and channels, the norm of a head
-  }
-  matrix(r.projected(), h);
-  if (r.kind == Recurrence::Kind::kGatedDelta) vector(2 * heads + r.value_dim);
-  if (r.kind == Recurrence::Kind::kMamba2) vector(3 * heads + values + r.channels());  // and the convolution's bias
-  if (r.kind == Recurrence::Kind::kLightning) vector(values);
-}
-
-// Calls visit for each kind of matrix of a model; vectors are matrices of one column.
-void for_each_matrix(const Model& m, const Visit& visit) {
-  const double h = m.hidden, queries = static_cast<double>(m.n_q_heads) * m.head_dim;
-  const double keys = static_cast<double>(m.n_kv_heads) * m.head_dim;
-  const double attention = m.layers_with(Mixer::kFull) + m.layers_with(Mixer::kSliding);
-  const auto vector = [&](double n) { visit(attention, n, 1, Precision::kBf16); };
-  const auto matrix = [&](double rows, double columns) { visit(attention, rows, columns, m.weights); };
-  const auto networks = [&](double count, double width, Precision precision) {
-    visit(count, (m.gated_ffn ? 2 : 1) * width, h, precision);
-    visit(count, h, width, precision);
-  };
-  visit(m.tie_embeddings ? 1 : 2, m.vocab, h, Precision::kBf16);
-  visit(1, h, 1, Precision::kBf16);  // the final norm
-  // Norms before attention and before the feed-forward network, or before the one block of a layer.
-  visit(m.layers, (m.blocks.empty() ? 2 : 1) * h, 1, Precision::kBf16);
-  if (m.recurrence) recurrence_matrices(m, visit);
-  if (m.latent) {
-    const Latent& l = *m.latent;
-    const double heads = m.n_q_heads;
-    if (l.query_rank > 0) matrix(l.query_rank, h), vector(l.query_rank);
-    matrix(heads * (l.key_dim + l.rope_dim), l.query_rank > 0 ? l.query_rank : h);
-    matrix(l.cached(), h);
-    vector(l.rank);
-    matrix(heads * (l.key_dim + l.value_dim), l.rank);
-    matrix(h, heads * l.value_dim);
-  } else {
-    matrix((m.output_gate ? 2 : 1) * queries + 2 * keys, h);
-    matrix(h, queries);
-    if (m.qkv_bias) vector(queries + 2 * keys);
-    if (m.qk_norm) vector(2.0 * m.head_dim);
-  }
-  double dense = 0, mixtures = 0;
-  for (int layer = 0; layer < m.layers; ++layer) {
-    if (m.has_experts(layer)) ++mixtures;
-    if (m.has_network(layer)) ++dense;
-  }
-  networks(dense, m.ffn, m.weights);
-  if (!m.experts) return;
-  const Experts& e = *m.experts;
-  visit(mixtures, e.count, h, Precision::kBf16);  // the router
-  networks(mixtures * e.count, e.ffn, m.expert_weights);
-  networks(mixtures * e.shared, e.shared_ffn > 0 ? e.shared_ffn : e.ffn, m.expert_weights);
-  if (e.shared_gate) visit(mixtures, h, 1, Precision::kBf16);
-}
-
-}  // namespace
-
-double Experts::touched(double rows) const { return count * (1 - std::pow(1 - active / count, rows)); }
-
-double Recurrence::channels() const {
-  if (kind == Kind::kLightning) return 0;
-  return 2.0 * key_heads * key_dim + value_width();
-}
-
-double Recurrence::state_bytes() const {
-  return state_elements() * element_bytes + (taps > 0 ? (taps - 1) * channels() * Model::kElementBytes : 0);
-}
-
-double Recurrence::projected() const {
-  const double values = value_width(), keys = static_cast<double>(key_heads) * key_dim;
-  switch (kind) {
-    case Kind::kGatedDelta:
-      return 2 * keys + 2 * values + 2.0 * heads;  // and the gates of writing and decay
-    case Kind::kKimiDelta:
-      return 2 * keys + values + heads + 2.0 * key_dim;  // and the first halves of two gates
-    case Kind::kMamba2:
-      return 2 * keys + 2 * values + heads;
-    case Kind::kLightning:
-      return 2 * keys + 2 * values;
-  }
-  return 0;
-}
-
-std::string_view recurrence_name(Recurrence::Kind kind) {
-  return std::ranges::find(kRecurrences, kind, [](const auto& known) { return known.first; })->second;
-}
-
-Mixer Model::mixer(int layer) const {
-  if (!blocks.empty()) {
-    const char block = blocks[static_cast<std::size_t>(layer)];
-    return block == 'M' ? Mixer::kRecurrence : block == '*' ? Mixer::kFull : Mixer::kNone;
-  }
-  if (recurrence) {
-    const bool attends = recurrence->attention_every > 0
-                             ? (layer + 1) % recurrence->attention_every == 0
-                             : std::ranges::binary_search(recurrence->attention_layers, layer);
-    return attends ? Mixer::kFull : Mixer::kRecurrence;
-  }
-  return sliding_window > 0 && (layer + 1) % full_every != 0 ? Mixer::kSliding : Mixer::kFull;
-}
-
-int Model::layers_with(Mixer wanted) const {
-  if (blocks.empty() && !recurrence) {
-    const int full = sliding_window > 0 ? layers / full_every : layers;
-    return wanted == Mixer::kFull ? full : wanted == Mixer::kSliding ? layers - full : 0;
-  }
-  int count = 0;
-  for (int layer = 0; layer < layers; ++layer) count += mixer(layer) == wanted ? 1 : 0;
-  return count;
-}
-
-int Model::attending_layer(int nth) const {
-  if (!recurrence && blocks.empty()) return nth;
-  int layer = 0;
-  while (!attends(layer) || nth-- > 0) ++layer;
-  return layer;
-}
-
-bool Model::has_network(int layer) const {
-  return blocks.empty() ? !has_experts(layer) : blocks[static_cast<std::size_t>(layer)] == '-';
-}
-
-bool Model::has_experts(int layer) const {
-  return blocks.empty() ? experts && layer >= experts->dense_layers : blocks[static_cast<std::size_t>(layer)] == 'E';
-}
-
-double Model::state_bytes() const {
-  return recurrence ? layers_with(Mixer::kRecurrence) * recurrence->state_bytes() : 0;
-}
-
-Model attending(const Model& model) {
-  Model out = model;
-  if (!model.recurrence && model.blocks.empty()) return out;
-  out.layers = model.full_layers();
-  out.recurrence.reset(), out.blocks.clear();
-  return out;
-}
-
-double Model::cache_bytes() const { return cache_element_bytes(cache, head_dim); }
-
-double Model::kv_bytes_per_token_layer() const {
-  return latent ? latent->cached() * cache_element_bytes(cache, latent->cached())
-                : 2.0 * n_kv_heads * head_dim * cache_bytes();
-}
-
-double Model::parameters() const {
-  double count = 0;
-  for_each_matrix(*this, [&](double n, double rows, double columns, Precision) { count += n * rows * columns; });
-  return count;
-}
-
-double Model::weight_bytes() const {
-  double bytes = 0;
-  for_each_matrix(*this, [&](double n, double rows, double columns, Precision precision) {
-    bytes += n * config::weight_bytes(precision, rows, columns);
-  });
-  return bytes;
-}
-
 Model rank_of(const Model& model, int ranks, bool expert_parallel) {
   Model rank = model;
   rank.ranks = ranks;
@@ -373,7 +187,6 @@ Model rank_of(const Model& model, int ranks, bool expert_parallel) {
       rank.experts->active /= ranks;
     } else {
       split(rank.experts->ffn, "columns of an expert");
-      if (rank.experts->shared_ffn > 0) split(rank.experts->shared_ffn, "columns of a shared expert");
     }
   }
   if (rank.recurrence) {
@@ -399,8 +212,8 @@ std::string canonical(const Model& m) {
     text += fmt::format("experts {} {} {} {} {}\n", e->count, e->active, e->shared, e->ffn, e->dense_layers);
   }
   if (m.sliding_window > 0) text += fmt::format("sliding {} {}\n", m.sliding_window, m.full_every);
-  if (const auto& e = m.experts; e && (e->shared_ffn > 0 || e->shared_gate)) {
-    text += fmt::format("shared {} {}\n", e->shared_ffn, e->shared_gate);
+  if (const auto& e = m.experts; e && e->shared_gate) {
+    text += "shared gate\n";
   }
   if (m.output_gate || !m.gated_ffn) text += fmt::format("gates {} {}\n", m.output_gate, m.gated_ffn);
   if (const auto& mixer = m.recurrence) {

@@ -41,6 +41,7 @@ struct Recurrence {
   // Gated delta net (arXiv 2412.06464), Kimi delta attention (arXiv 2510.26692), Mamba-2 (arXiv 2405.21060), lightning
   // attention (arXiv 2501.08313).
   enum class Kind { kGatedDelta, kKimiDelta, kMamba2, kLightning };
+  static constexpr Kind kKinds[] = {Kind::kGatedDelta, Kind::kKimiDelta, Kind::kMamba2, Kind::kLightning};
   Kind kind = Kind::kGatedDelta;
   int heads = 0;             // with a state of their own each
   int key_heads = 0;         // whose keys and queries these share (Mamba-2: groups)
@@ -61,7 +62,7 @@ struct Recurrence {
 };
 std::string_view recurrence_name(Recurrence::Kind kind);
 
-// What a layer learns of other tokens through.
+// The part of a layer that mixes tokens.
 enum class Mixer { kFull, kSliding, kRecurrence, kNone };
 
 // A mixture of experts instead of a feed-forward network.
@@ -71,9 +72,8 @@ struct Experts {
   int shared = 0;            // experts of the same width that every token passes through
   int ffn = 0;               // width of an expert between up and down
   int dense_layers = 0;      // first layers, with a network of width Model::ffn
-  int shared_ffn = 0;        // width of a shared expert; 0: that of the others
   bool shared_gate = false;  // a product with one column decides how much of the shared experts counts
-  double shared_width() const { return static_cast<double>(shared) * (shared_ffn > 0 ? shared_ffn : ffn); }
+  double shared_width() const { return static_cast<double>(shared) * ffn; }
   // Average number of experts that `rows` tokens activate if each token chooses uniformly: count · (1 − (1 − active /
   // count)^rows).
   double touched(double rows) const;

@@ -46,7 +46,7 @@ class PolicyFootprint final : public serving::Footprint {
 
  private:
   std::int64_t blocks(double bytes) const { return static_cast<std::int64_t>(std::ceil(bytes / block_bytes_ - 1e-9)); }
-  // Of layers that keep a window of tokens or a state.
+  // Bytes of layers that keep a window of tokens, and of those that keep a state.
   double others(std::int64_t tokens) const {
     return state_bytes_ + sliding_bytes_ * static_cast<double>(std::min(tokens, window_));
   }

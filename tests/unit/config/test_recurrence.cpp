@@ -79,7 +79,8 @@ TEST_CASE("a GPU holds its share of the heads of a recurrence") {
   const Model rank = rank_of(m, 2, false);
   CHECK(rank.recurrence->heads == 2);
   CHECK(rank.state_bytes() == m.state_bytes() / 2);
-  CHECK_THROWS_WITH(rank_of(named_hybrid("qwen3.5-27b"), 3, false), Contains("recurrence"));
+  CHECK_THROWS_WITH(rank_of(hybrid("kind: lightning, heads: 3, key_dim: 8, value_dim: 8, attention_every: 3"), 2, false),
+                    Contains("3 heads of the recurrence"));
 }
 
 TEST_CASE("a layer may be one block") {
@@ -96,7 +97,7 @@ TEST_CASE("a layer may be one block") {
 }
 
 TEST_CASE("a recurrence that does not fit its model is refused where it stands") {
-  CHECK_THAT(refusal(kGatedDelta), Contains("hybrid.yaml:12:13") && Contains("attention_every or attention_layers"));
+  CHECK_THAT(refusal(kGatedDelta), Contains("hybrid.yaml:12:20") && Contains("attention_every or attention_layers"));
   CHECK_THAT(refusal(kGatedDelta + ", attention_layers: [2, 9]"), Contains("attention_layers"));
   CHECK_THAT(refusal(kGatedDelta + ", attention_layers: [4, 2]"), Contains("ascending"));
   CHECK_THAT(refusal("kind: gated_delta, heads: 3, key_heads: 2, key_dim: 8, value_dim: 8, attention_every: 3"),

@@ -13,8 +13,8 @@ config::Model small_hybrid() {
   config::Model m;
   m.layers = 6, m.hidden = 64, m.ffn = 128, m.vocab = 1000;
   m.n_q_heads = 4, m.n_kv_heads = 2, m.head_dim = 16;
-  m.recurrence =
-      config::Recurrence{.heads = 4, .key_heads = 2, .key_dim = 8, .value_dim = 16, .taps = 4, .attention_every = 3};
+  config::Recurrence& r = m.recurrence.emplace();
+  r.heads = 4, r.key_heads = 2, r.key_dim = 8, r.value_dim = 16, r.taps = 4, r.attention_every = 3;
   return m;
 }
 
@@ -63,7 +63,7 @@ TEST_CASE("layers with a recurrence have its kernels and no attention, and polic
   CHECK(pass.asked == std::vector<int>{0, 1});
   REQUIRE(pass.of("recurrence").size() == 4);
   CHECK(pass.of("recurrence")[2]->layer == 3);
-  // Of 402 rows: queries, keys of 16, values and gate of 64, and 8 gates.
+  // 402 rows: queries, keys of 16, values and gate of 64, and 8 gates.
   const auto& input = std::get<graph::Gemm>(pass.of("input projection")[0]->work);
   CHECK(input.m == 402);
   CHECK(input.n == 2 * 16 + 2 * 64 + 8);
