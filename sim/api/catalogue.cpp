@@ -98,6 +98,15 @@ json to_json(const Model& m) {
                       {"dense_layers", e->dense_layers}};
   }
   if (m.sliding_window > 0) out["sliding"] = {{"window", m.sliding_window}, {"full_every", m.full_every}};
+  if (const auto& r = m.recurrence) {
+    out["recurrence"] = {{"kind", config::recurrence_name(r->kind)},
+                         {"layers", m.layers_with(config::Mixer::kRecurrence)},
+                         {"heads", r->heads},
+                         {"key_heads", r->key_heads},
+                         {"key_dim", r->key_dim},
+                         {"value_dim", r->value_dim},
+                         {"state_bytes", m.state_bytes()}};
+  }
   return out;
 }
 

@@ -82,7 +82,7 @@ ShownSteps lower_steps(const lower::DecodeSetting& setting, const ExplainOptions
   const std::int64_t context = setting.run->workload.prompt_tokens + options.step - before + 1;
   lower::DecodeWindow window(setting, context, before + 1);
   ShownSteps steps;
-  steps.layer = options.layer;
+  steps.layer = setting.run->model.attending_layer(options.layer);
   for (std::vector<graph::Op> block; window.next_block(block);) {
     steps.first = steps.ops.size();
     steps.ops.insert(steps.ops.end(), block.begin(), block.end());
@@ -171,7 +171,7 @@ study::Prepared prepared_run(config::Node config) {
 
 int run(const ExplainOptions& options) {
   const study::Prepared prepared = prepared_run(load_with_settings(options.config, options.settings));
-  const int layers = prepared.run.model.layers;
+  const int layers = config::attending(prepared.run.model).layers;
   if (options.layer < 0 || options.layer >= layers) {
     throw UserError(
         {}, fmt::format("--layer {}: {} has layers 0 to {}", options.layer, prepared.run.model.name, layers - 1));
@@ -182,8 +182,9 @@ int run(const ExplainOptions& options) {
       replay::prepare(*trace, hardware_threads(), prepared.run.model.cache), *policy, {hardware_threads(), true});
   const simulate::ExperimentInput input{&prepared.run, policy.get(), &replayed};
   // Every sequence of the batch has the counts of this step, after those of the step before.
-  replay::Draw counts = replay::Draw::in_order(replayed, prepared.run.model, simulate::draw_counts(input).batch(),
-                                               std::max(0, std::min(options.step, replayed.decode_steps) - 1));
+  replay::Draw counts =
+      replay::Draw::in_order(replayed, config::attending(prepared.run.model), simulate::draw_counts(input).batch(),
+                             std::max(0, std::min(options.step, replayed.decode_steps) - 1));
   const lower::DecodeSetting setting = simulate::decode_setting(input, counts);
   const int captured = counts.captured_layer(options.layer);
   const replay::StepSelection& selection = find_selection(replayed, options, captured);

@@ -38,8 +38,15 @@ void print_one(const Model& m) {
                m.experts->active, m.experts->shared);
   }
   if (m.sliding_window > 0) {
-    fmt::print("{} of {} layers attend to the last {} tokens alone\n", m.layers - m.full_layers(), m.layers,
+    fmt::print("{} of {} layers attend to the last {} tokens alone\n", m.layers_with(config::Mixer::kSliding), m.layers,
                m.sliding_window);
+  }
+  if (const auto& r = m.recurrence) {
+    fmt::print(
+        "{} of {} layers have a recurrence ({}) with {} heads of {} x {}, whose state takes {} for a sequence; {} "
+        "attend\n",
+        m.layers_with(config::Mixer::kRecurrence), m.layers, config::recurrence_name(r->kind), r->heads, r->key_dim,
+        r->value_dim, format_quantity(m.state_bytes(), Dimension::kBytes), m.full_layers());
   }
   if (m.weights != config::Precision::kBf16 || m.expert_weights != config::Precision::kBf16) {
     fmt::print("released in {}, experts in {}\n", config::precision_name(m.weights),

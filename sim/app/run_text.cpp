@@ -125,9 +125,9 @@ void print_changes(const std::vector<config::MachineChange>& changes) {
 void print_traces(const config::Run& run) {
   const char* heading = "Replayed:";
   for (const config::TraceChoice& trace : run.traces) {
-    const std::string extent =
-        trace.file.empty() ? fmt::format(", {} of {} layers, {} steps", trace.layers, run.model.layers, trace.steps)
-                           : "";
+    const std::string extent = trace.file.empty() ? fmt::format(", {} of {} layers, {} steps", trace.layers,
+                                                                config::attending(run.model).layers, trace.steps)
+                                                  : "";
     const std::string length = trace.prompt_tokens > 0 ? fmt::format(", {} tokens", trace.prompt_tokens) : "";
     fmt::print("{:<9} {}{}{}\n", heading, study::trace_name(trace), extent, length);
     heading = "";

@@ -34,7 +34,8 @@ trace::SynthShape read_shape(const SynthOptions& options, std::string& dtype) {
   }
   config::Section section(settings, "trace shape");
   const std::string name = section.text("model", "llama-3.1-8b");
-  const config::Model model = config::read_model(config::find_config("models", name, section.where("model")));
+  const config::Model model =
+      config::attending(config::read_model(config::find_config("models", name, section.where("model"))));
   const std::int64_t prompt = section.integer("prompt_tokens", 1, 4'000'000, 16384);
   const auto steps = static_cast<int>(section.integer("decode_steps", 1, 1'000'000, 16));
   const auto layers = static_cast<int>(section.integer("layers", 1, model.layers, std::min(2, model.layers)));

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "config/card_quantization.hpp"
+#include "config/card_recurrence.hpp"
 #include "config/card_table.hpp"
 #include "config/find.hpp"
 #include "config/section.hpp"
@@ -59,11 +60,15 @@ class CardReader {
     find("rope.map");
     read_attention();
     read_networks();
-    for (const char* key : {"vocab", "tie_embeddings", "qkv_bias", "qk_norm"}) {
+    for (const char* key : {"vocab", "tie_embeddings", "qkv_bias", "qk_norm", "output_gate", "gated_ffn"}) {
       if (const Node* value = find(key)) set(key, *value);
     }
     read_rope();
-    read_sliding();
+    if (kind_->recurrence.empty()) {
+      read_sliding();
+    } else {
+      card_.model = with_recurrence(card_.model, kind_->recurrence, layers_, [&](auto number) { return find(number); });
+    }
     set("max_context", number_node(max_context_, find("max_context")->where()));
     read_precision();
     const std::string left_out = kind_->left_out.empty() ? "" : fmt::format(". Left out: {}", kind_->left_out);
@@ -113,12 +118,12 @@ class CardReader {
     if (const auto more = kind_->also.find(number); more != kind_->also.end()) {
       names.insert(names.end(), more->second.begin(), more->second.end());
     }
-    read_.insert(names.begin(), names.end());
+    for (const std::string& name : names) read_.insert(name.substr(0, name.find('.')));
     const bool shared = number == "tie_embeddings" || number == "quantization";  // the outer map may have it
     const Node* const maps[] = {&text_, shared ? &outer_ : &text_, &kind_->defaults};
     for (const Node* map : maps) {
       for (const std::string& name : names) {
-        const Node* const value = map->find(name);
+        const Node* const value = find_below(*map, name);
         if (value != nullptr && value->kind() != Node::Kind::kNull) return value;
       }
     }
@@ -177,6 +182,7 @@ class CardReader {
     set("experts.active", number_node(integer("experts.active", 1, count), find("experts.active")->where()));
     if (const std::int64_t shared = shared_experts(width); shared > 0) {
       set("experts.shared", number_node(shared, at.where()));
+      if (const Node* gate = find("experts.shared_gate")) set("experts.shared_gate", *gate);
     }
     set("experts.ffn", number_node(width, at.where()));
     if (dense > 0) set("experts.dense_layers", number_node(dense, at.where()));

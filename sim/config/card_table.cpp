@@ -40,6 +40,17 @@ constexpr const char* kNumbers[] = {"layers",
                                     "sliding.every",
                                     "sliding.types",
                                     "sliding.full_first",
+                                    "recurrence.heads",
+                                    "recurrence.key_heads",
+                                    "recurrence.key_dim",
+                                    "recurrence.value_dim",
+                                    "recurrence.taps",
+                                    "recurrence.every",
+                                    "recurrence.attending",
+                                    "recurrence.blocks",
+                                    "experts.shared_gate",
+                                    "output_gate",
+                                    "gated_ffn",
                                     "rope.theta",
                                     "rope.map",
                                     "quantization"};
@@ -70,6 +81,7 @@ Architecture read_architecture(Section& section, const std::vector<std::string>&
   a.ignored = section.texts("ignored", {});
   a.scaled_context = section.flag("scaled_context", false);
   a.left_out = section.text("left_out", "");
+  a.recurrence = section.text("recurrence", "");
   return a;
 }
 

@@ -18,6 +18,7 @@ struct Architecture {
   std::vector<std::string> ignored;  // keys without effect on cost and memory; * is any beginning or end
   bool scaled_context = false;       // max_position_embeddings includes the factor of linearly scaled positions
   std::string left_out;              // weights that are not counted; empty: none
+  std::string recurrence;            // kind of the layers without attention; empty: there are none
   std::string missing;               // why it is not modelled; empty: it is
 };
 

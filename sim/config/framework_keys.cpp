@@ -102,6 +102,14 @@ constexpr FrameworkKey kFrameworkKeys[] = {
      "time per layer of the kernels that sort a pass's tokens by their experts, which wait for each other and hardly "
      "depend on the number of tokens",
      0, Dimension::kSeconds},
+    {"scan_chunk", &Framework::scan_chunk,
+     "layers with a recurrence: time that a head's kernel takes for one chunk of a prompt, which waits for the chunk "
+     "before; without this key the framework does not run such models",
+     0, Dimension::kSeconds},
+    {"scan_share", &Framework::scan_share,
+     "share of the memory's bandwidth that these kernels reach if chunks and states pass through memory between "
+     "several of them; without this key one kernel keeps them on the chip",
+     0, Dimension::kFraction},
     {"front_end_request", &Framework::front_end_request,
      "with `traffic:`, time that HTTP and tokenising of a request take before it reaches the engine, one request at a "
      "time; part of its time to first token",

@@ -1,6 +1,4 @@
-// Shapes follow the published config.json files; parameters() counts the tensors of the checkpoints, so that it can be
-// compared with their published sizes exactly.
-
+// Shapes follow the published config.json files.
 #include "config/model.hpp"
 
 #include <algorithm>
@@ -65,6 +63,7 @@ Experts read_experts(Section section, int layers) {
   experts.active = static_cast<double>(section.integer({"active", "experts that a token passes"}, 1, experts.count));
   experts.shared = static_cast<int>(section.integer({"shared", "experts that every token passes"}, 0, 1000, 0));
   experts.ffn = static_cast<int>(section.integer({"ffn", "width of an expert"}, 1, 10'000'000));
+  experts.shared_gate = section.flag({"shared_gate", "a gate on the shared experts' output"}, false);
   experts.dense_layers = static_cast<int>(section.integer(
       {"dense_layers", "first layers, which have a network of the model's `ffn` instead"}, 0, layers - 1, 0));
   section.finish();
@@ -79,6 +78,66 @@ void read_sliding(Section section, Model& model) {
   section.finish();
 }
 
+std::vector<int> read_layers(Section& section, const KeyName& key, int layers) {
+  std::vector<int> out;
+  for (const double layer : section.numbers(key, 0, layers - 1)) {
+    if (layer != std::floor(layer) || (!out.empty() && layer <= out.back())) {
+      throw UserError(section.where(key.name), fmt::format("{}: needs numbers of layers, ascending", key.name));
+    }
+    out.push_back(static_cast<int>(layer));
+  }
+  return out;
+}
+
+Recurrence read_recurrence(Section section, const Model& model) {
+  const auto size = [&](const KeyName& key, int low) { return static_cast<int>(section.integer(key, low, 1'000'000)); };
+  std::vector<std::string> names;
+  for (const Recurrence::Kind known : Recurrence::kKinds) names.emplace_back(recurrence_name(known));
+  Recurrence out;
+  const std::string kind = section.choice({"kind", "the recurrence"}, names);
+  out.kind = *std::ranges::find(Recurrence::kKinds, kind, recurrence_name);
+  out.heads = size({"heads", "heads, each with a state"}, 1);
+  out.key_heads = static_cast<int>(
+      section.integer({"key_heads", "heads of keys that they share; default: as many"}, 1, 1'000'000, out.heads));
+  out.key_dim = size({"key_dim", "width of a head's key, a side of its state"}, 1);
+  out.value_dim = size({"value_dim", "width of a head's value, the other side"}, 1);
+  out.taps = static_cast<int>(section.integer({"taps", "tokens that the convolution sees; 0: none"}, 0, 64, 0));
+  out.element_bytes = section.choice({"state", "precision of the state"}, {"fp32", "bf16"}, "fp32") == "fp32" ? 4 : 2;
+  if (out.heads % out.key_heads != 0 && !shape::is_recording()) {
+    throw UserError(section.where("key_heads"),
+                    fmt::format("key_heads: {} does not divide {} heads", out.key_heads, out.heads));
+  }
+  if (model.blocks.empty()) {
+    out.attention_every = static_cast<int>(
+        section.integer({"attention_every", "the last of each group of this many layers attends"}, 2, model.layers, 0));
+    if (section.has("attention_layers") || has_every_key()) {
+      out.attention_layers = read_layers(
+          section, {"attention_layers", "layers that attend, from 0, in place of `attention_every`"}, model.layers);
+    }
+    if ((out.attention_every > 0) == !out.attention_layers.empty() && !shape::is_recording()) {
+      throw UserError(section.where("kind"), "recurrence: needs either attention_every or attention_layers");
+    }
+  }
+  section.finish();
+  return out;
+}
+
+// One character a layer; its length is the number of layers.
+std::string read_blocks(Section& section, int layers) {
+  const std::string blocks = section.text(
+      {"blocks", "one block a layer: M recurrence, * attention, E experts, - network; default: a mixer and a network"},
+      "");
+  if (blocks.empty() || shape::is_recording()) return "";
+  if (const auto bad = blocks.find_first_not_of("M*E-"); bad != std::string::npos) {
+    throw UserError(section.where("blocks"),
+                    fmt::format("blocks: '{}' at {} is none of M, *, E and -", blocks[bad], bad));
+  }
+  if (std::cmp_not_equal(blocks.size(), layers)) {
+    throw UserError(section.where("blocks"), fmt::format("blocks: {} characters for {} layers", blocks.size(), layers));
+  }
+  return blocks;
+}
+
 void check_shape(const Model& model, const Section& section) {
   if (model.n_q_heads % model.n_kv_heads != 0) {
     throw UserError(section.where("n_kv_heads"), fmt::format("n_kv_heads: {} KV heads do not divide {} query heads",
@@ -88,6 +147,15 @@ void check_shape(const Model& model, const Section& section) {
     throw UserError(section.where("head_dim"),
                     fmt::format("head_dim: {} is odd, and RoPE turns pairs of dimensions", model.head_dim));
   }
+  if (model.full_layers() == 0) throw UserError(section.where("layers"), "layers: none of them attends to all tokens");
+  const auto has = [&](char block) { return model.blocks.find(block) != std::string::npos; };
+  if (!model.blocks.empty() && (has('M') != model.recurrence.has_value() || has('E') != model.experts.has_value())) {
+    throw UserError(section.where("blocks"),
+                    "blocks: M needs `recurrence` and E `experts`, and either is needed for them");
+  }
+  if (model.recurrence && model.sliding_window > 0) {
+    throw UserError(section.where("sliding"), "sliding: not modelled together with a recurrence");
+  }
   if (model.rope.original_context > model.max_context) {
     throw UserError(section.where("rope"), fmt::format("rope: original_context {} is above max_context {}",
                                                        model.rope.original_context, model.max_context));
@@ -95,71 +163,6 @@ void check_shape(const Model& model, const Section& section) {
 }
 
 }  // namespace
-
-namespace {
-
-// Calls visit(count, rows, columns, precision) for each kind of matrix of a model; vectors are matrices of one column.
-void for_each_matrix(const Model& m, const std::function<void(double, double, double, Precision)>& visit) {
-  const double h = m.hidden, queries = static_cast<double>(m.n_q_heads) * m.head_dim;
-  const double keys = static_cast<double>(m.n_kv_heads) * m.head_dim;
-  const auto vector = [&](double n) { visit(m.layers, n, 1, Precision::kBf16); };
-  const auto matrix = [&](double rows, double columns) { visit(m.layers, rows, columns, m.weights); };
-  const auto networks = [&](double count, double width, Precision precision) {
-    visit(count, 2 * width, h, precision);
-    visit(count, h, width, precision);
-  };
-  visit(m.tie_embeddings ? 1 : 2, m.vocab, h, Precision::kBf16);
-  visit(1, h, 1, Precision::kBf16);  // the final norm
-  vector(2 * h);                     // norms before attention and before the feed-forward network
-  if (m.latent) {
-    const Latent& l = *m.latent;
-    const double heads = m.n_q_heads;
-    if (l.query_rank > 0) matrix(l.query_rank, h), vector(l.query_rank);
-    matrix(heads * (l.key_dim + l.rope_dim), l.query_rank > 0 ? l.query_rank : h);
-    matrix(l.cached(), h);
-    vector(l.rank);
-    matrix(heads * (l.key_dim + l.value_dim), l.rank);
-    matrix(h, heads * l.value_dim);
-  } else {
-    matrix(queries + 2 * keys, h);
-    matrix(h, queries);
-    if (m.qkv_bias) vector(queries + 2 * keys);
-    if (m.qk_norm) vector(2.0 * m.head_dim);
-  }
-  const int dense = m.experts ? std::min(m.layers, m.experts->dense_layers) : m.layers;
-  networks(dense, m.ffn, m.weights);
-  if (!m.experts) return;
-  const double mixtures = m.layers - dense;
-  visit(mixtures, m.experts->count, h, Precision::kBf16);  // the router
-  networks(mixtures * (m.experts->count + m.experts->shared), m.experts->ffn, m.expert_weights);
-}
-
-}  // namespace
-
-double Experts::touched(double rows) const { return count * (1 - std::pow(1 - active / count, rows)); }
-
-int Model::full_layers() const { return sliding_window > 0 ? layers / full_every : layers; }
-
-double Model::cache_bytes() const { return cache_element_bytes(cache, head_dim); }
-
-double Model::kv_bytes_per_token_layer() const {
-  return latent ? latent->cached() * cache_element_bytes(cache, latent->cached())
-                : 2.0 * n_kv_heads * head_dim * cache_bytes();
-}
-
-double Model::parameters() const {
-  double count = 0;
-  for_each_matrix(*this, [&](double n, double rows, double columns, Precision) { count += n * rows * columns; });
-  return count;
-}
-
-double Model::weight_bytes() const {
-  double bytes = 0;
-  for_each_matrix(*this, [&](double n, double rows, double columns, Precision precision) {
-    bytes += n * config::weight_bytes(precision, rows, columns);
-  });
-  return bytes;
-}
 
 Model rank_of(const Model& model, int ranks, bool expert_parallel) {
   Model rank = model;
@@ -177,8 +180,7 @@ Model rank_of(const Model& model, int ranks, bool expert_parallel) {
   } else {
     split(rank.n_kv_heads, "KV heads");
   }
-  const bool all_experts = model.experts && model.experts->dense_layers == 0;
-  if (!all_experts) split(rank.ffn, "columns of the feed-forward network");
+  if (model.ffn > 0) split(rank.ffn, "columns of the feed-forward network");
   if (rank.experts) {
     if (expert_parallel) {
       split(rank.experts->count, "experts");
@@ -186,6 +188,10 @@ Model rank_of(const Model& model, int ranks, bool expert_parallel) {
     } else {
       split(rank.experts->ffn, "columns of an expert");
     }
+  }
+  if (rank.recurrence) {
+    split(rank.recurrence->heads, "heads of the recurrence");
+    split(rank.recurrence->key_heads, "key heads of the recurrence");
   }
   rank.vocab = (model.vocab + ranks - 1) / ranks;  // padded to whole rows per rank
   return rank;
@@ -206,6 +212,16 @@ std::string canonical(const Model& m) {
     text += fmt::format("experts {} {} {} {} {}\n", e->count, e->active, e->shared, e->ffn, e->dense_layers);
   }
   if (m.sliding_window > 0) text += fmt::format("sliding {} {}\n", m.sliding_window, m.full_every);
+  if (const auto& e = m.experts; e && e->shared_gate) {
+    text += "shared gate\n";
+  }
+  if (m.output_gate || !m.gated_ffn) text += fmt::format("gates {} {}\n", m.output_gate, m.gated_ffn);
+  if (const auto& mixer = m.recurrence) {
+    text += fmt::format("recurrence {} {} {} {} {} {} {} {} {}\n", recurrence_name(mixer->kind), mixer->heads,
+                        mixer->key_heads, mixer->key_dim, mixer->value_dim, mixer->taps, mixer->element_bytes,
+                        mixer->attention_every, fmt::join(mixer->attention_layers, " "));
+  }
+  if (!m.blocks.empty()) text += fmt::format("blocks {}\n", m.blocks);
   if (m.weights != Precision::kBf16 || m.expert_weights != Precision::kBf16 || m.cache != Precision::kBf16) {
     text +=
         fmt::format("{} {} {}\n", precision_name(m.weights), precision_name(m.expert_weights), precision_name(m.cache));
@@ -242,13 +258,18 @@ Model read_model(const Node& map, const std::string& name) {
     model.n_kv_heads = dimension({"n_kv_heads", "KV heads"}, 10'000);
     model.head_dim = dimension({"head_dim", "width of a head"}, 4096);
   }
+  model.blocks = read_blocks(section, model.layers);
   if (section.has("experts"))
     model.experts =
         read_experts(section.section({"experts", "a mixture of experts in place of feed-forward networks"}, "experts"),
                      model.layers);
-  if (!model.experts || model.experts->dense_layers > 0)
+  if (!model.experts || model.experts->dense_layers > 0 || model.blocks.find('-') != std::string::npos)
     model.ffn = dimension({"ffn", "width of the feed-forward network between up and down"}, 10'000'000);
   if (section.has("sliding")) read_sliding(section.section({"sliding", "layers with a window"}, "sliding"), model);
+  if (section.has("recurrence")) {
+    model.recurrence = read_recurrence(
+        section.section({"recurrence", "layers with a recurrence in place of attention"}, "recurrence"), model);
+  }
   model.weights = read_precision(section, {"weights", "released precision of projections and networks"});
   if (section.has("expert_weights") && !model.experts) {
     throw UserError(section.where("expert_weights"),
@@ -259,6 +280,9 @@ Model read_model(const Node& map, const std::string& name) {
   model.tie_embeddings = section.flag({"tie_embeddings", "the head is the embedding"}, false);
   model.qkv_bias = section.flag({"qkv_bias", "biases of the projections to queries, keys and values"}, false);
   model.qk_norm = section.flag({"qk_norm", "an RMS norm on each head's query and key"}, false);
+  model.output_gate =
+      section.flag({"output_gate", "a gate on the attention output, projected with the queries"}, false);
+  model.gated_ffn = section.flag({"gated_ffn", "networks and experts have a gate beside up and down"}, true);
   model.max_context = section.integer({"max_context", "tokens that the model can attend to"}, 1, 1'000'000'000);
   model.rope = read_rope(section.section({"rope", "rotary positions"}, "rope"));
   model.source = section.text({"source", "where the shape is published"});

@@ -1,7 +1,8 @@
 // Shape of a decoder model, from which the cost of a layer and the size of its KV cache follow.
 //
 // Read from configs/models/NAME.yaml. It covers multi-head, grouped-query and multi-head latent attention, layers with
-// a sliding window, a gated feed-forward network (gate, up, down) or a mixture of such experts, and RMS norms.
+// a sliding window, layers with a recurrence in place of attention, feed-forward networks with or without a gate,
+// mixtures of such experts, and RMS norms.
 #pragma once
 
 #include <cstdint>
@@ -35,13 +36,44 @@ struct Latent {
   int cached() const { return rank + rope_dim; }  // elements per token and layer
 };
 
+// A recurrence in place of attention: a layer keeps a state of constant size for each sequence, and no KV cache.
+struct Recurrence {
+  // Gated delta net (arXiv 2412.06464), Kimi delta attention (arXiv 2510.26692), Mamba-2 (arXiv 2405.21060), lightning
+  // attention (arXiv 2501.08313).
+  enum class Kind { kGatedDelta, kKimiDelta, kMamba2, kLightning };
+  static constexpr Kind kKinds[] = {Kind::kGatedDelta, Kind::kKimiDelta, Kind::kMamba2, Kind::kLightning};
+  Kind kind = Kind::kGatedDelta;
+  int heads = 0;             // with a state of their own each
+  int key_heads = 0;         // whose keys and queries these share (Mamba-2: groups)
+  int key_dim = 0;           // width of a head's key (Mamba-2: d_state)
+  int value_dim = 0;         // width of a head's value
+  int taps = 0;              // of the convolution over tokens before the recurrence; 0: none
+  double element_bytes = 4;  // of the state
+  int attention_every = 0;   // the last of each group of this many layers attends instead; 0: `attention_layers` do
+  std::vector<int> attention_layers;  // from 0, ascending
+
+  double state_elements() const { return static_cast<double>(heads) * key_dim * value_dim; }
+  double channels() const;  // numbers of a token that pass the convolution
+  // Bytes that a layer keeps for a sequence: the state, and the last inputs of the convolution in 16 bits.
+  double state_bytes() const;
+  // Width of the input projection: queries, keys, values, output gate, and the gates of heads.
+  double projected() const;
+  double value_width() const { return static_cast<double>(heads) * value_dim; }
+};
+std::string_view recurrence_name(Recurrence::Kind kind);
+
+// The part of a layer that mixes tokens.
+enum class Mixer { kFull, kSliding, kRecurrence, kNone };
+
 // A mixture of experts instead of a feed-forward network.
 struct Experts {
-  int count = 0;         // routed experts per layer
-  double active = 0;     // experts chosen by a token; an average for the experts of a rank
-  int shared = 0;        // experts of the same width that every token passes through
-  int ffn = 0;           // width of an expert between up and down
-  int dense_layers = 0;  // first layers, with a network of width Model::ffn
+  int count = 0;             // routed experts per layer
+  double active = 0;         // experts chosen by a token; an average for the experts of a rank
+  int shared = 0;            // experts of the same width that every token passes through
+  int ffn = 0;               // width of an expert between up and down
+  int dense_layers = 0;      // first layers, with a network of width Model::ffn
+  bool shared_gate = false;  // a product with one column decides how much of the shared experts counts
+  double shared_width() const { return static_cast<double>(shared) * ffn; }
   // Average number of experts that `rows` tokens activate if each token chooses uniformly: count · (1 − (1 − active /
   // count)^rows).
   double touched(double rows) const;
@@ -60,11 +92,17 @@ struct Model {
   int vocab = 0;
   bool tie_embeddings = false;
   bool qkv_bias = false;
-  bool qk_norm = false;                         // an RMS norm on each head's query and key (Qwen3)
-  std::optional<Latent> latent;                 // if set, n_kv_heads is 1 and head_dim is the key_dim
-  std::optional<Experts> experts;               // if empty, every layer has a network of width `ffn`
-  int sliding_window = 0;                       // tokens that sliding layers attend to; 0: no such layers
-  int full_every = 1;                           // the last of each group of this many layers attends to everything
+  bool qk_norm = false;                  // an RMS norm on each head's query and key (Qwen3)
+  bool output_gate = false;              // a gate, projected with the queries, on the attention output
+  bool gated_ffn = true;                 // networks and experts have gate, up and down; otherwise up and down
+  std::optional<Latent> latent;          // if set, n_kv_heads is 1 and head_dim is the key_dim
+  std::optional<Experts> experts;        // if empty, every layer has a network of width `ffn`
+  int sliding_window = 0;                // tokens that sliding layers attend to; 0: no such layers
+  int full_every = 1;                    // the last of each group of this many layers attends to everything
+  std::optional<Recurrence> recurrence;  // if set, layers without attention have it
+  // One character a layer if each is one block: M recurrence, * attention, E experts, - network. Empty: every layer has
+  // a mixer and a network.
+  std::string blocks;
   Precision weights = Precision::kBf16;         // of projections and networks; embedding, head and norms are bf16
   Precision expert_weights = Precision::kBf16;  // of routed and shared experts
   Precision cache = Precision::kBf16;           // of keys and values
@@ -75,9 +113,16 @@ struct Model {
 
   static constexpr double kElementBytes = 2;  // activations: fp16 or bf16
   int group() const { return n_q_heads / n_kv_heads; }
-  bool slides(int layer) const { return sliding_window > 0 && (layer + 1) % full_every != 0; }
-  int full_layers() const;  // layers without a window
-  bool has_experts(int layer) const { return experts && layer >= experts->dense_layers; }
+  Mixer mixer(int layer) const;
+  bool slides(int layer) const { return mixer(layer) == Mixer::kSliding; }
+  bool attends(int layer) const { return mixer(layer) == Mixer::kFull || slides(layer); }
+  int layers_with(Mixer mixer) const;
+  int attending_layer(int nth) const;  // number of a layer of attending(), from 0, in this model
+  int full_layers() const { return layers_with(Mixer::kFull); }  // layers that attend to all tokens
+  bool has_network(int layer) const;                             // a feed-forward network of width `ffn`
+  bool has_experts(int layer) const;
+  // Bytes of all recurrent states of a sequence; 0 if every layer attends.
+  double state_bytes() const;
   double cache_bytes() const;  // per element of a key or value, its share of the scales included
   // Bytes that one token takes in the cache of one layer: K and V, or the latent vector.
   double kv_bytes_per_token_layer() const;
@@ -87,6 +132,10 @@ struct Model {
   double parameters() const;
   double weight_bytes() const;
 };
+
+// The layers that attend, as a model of their own: what policies and traces see of a model with recurrences. Other
+// models are returned as they are.
+Model attending(const Model& model);
 
 // The share of the model that one of `ranks` GPUs holds under tensor parallelism: heads, networks and vocabulary are
 // split, KV heads are copied if there are fewer than ranks. expert_parallel: experts are distributed whole. Throws

@@ -205,6 +205,8 @@ void check_together(const Run& run) {
                                 run.workload.prompt_tokens, run.workload.decode_tokens, context, run.model.max_context,
                                 run.model.title));
   }
+  if (run.model.recurrence && run.framework.scan_chunk <= 0)
+    throw UserError(where_is(run.source, "framework"), run.framework.name + " runs no recurrences: no scan_chunk");
   if (run.framework.max_batch > 0 && run.workload.batch > run.framework.max_batch) {
     throw UserError(where_is(run.source, "workload.batch"),
                     fmt::format("workload: batch {}, but the engine runs at most {} sequences at a time "
@@ -213,12 +215,12 @@ void check_together(const Run& run) {
   }
   for (std::size_t i = 0; i < run.traces.size(); ++i) {
     const TraceChoice& trace = run.traces[i];
-    if (!trace.file.empty() || trace.layers <= run.model.layers) continue;
+    if (!trace.file.empty() || trace.layers <= attending(run.model).layers) continue;
     const Node* const several = run.source.find("traces");
     const SourceLocation where =
         several == nullptr ? where_is(run.source, "trace.layers") : where_is(several->items()[i], "layers");
     throw UserError(where, fmt::format("trace: {} captured layers, but {} has {}", trace.layers, run.model.title,
-                                       run.model.layers));
+                                       attending(run.model).layers));
   }
 }
 

@@ -104,7 +104,7 @@ struct PrefillAttention {
 // A kernel that streams or gathers, described by its bytes and flops alone. unit_bytes as above. kFactorise: a
 // library's decomposition of square matrices, whose steps wait for each other; unit_bytes: bytes of one of their rows,
 // in single precision. kConcatenate: appends what it reads to a new tensor, as torch.cat does. kSort: sorts tokens by
-// their experts.
+// their experts. kScan: a recurrence over prompts, each block of which takes `passes` chunks one after another.
 enum class KernelClass : std::uint8_t {
   kElementwise,
   kScore,
@@ -113,7 +113,8 @@ enum class KernelClass : std::uint8_t {
   kConvert,
   kFactorise,
   kConcatenate,
-  kSort
+  kSort,
+  kScan
 };
 struct Kernel {
   KernelClass cls = KernelClass::kElementwise;

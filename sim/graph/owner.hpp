@@ -21,6 +21,7 @@ namespace kvcast::graph {
   X(kKvCache, "KV cache")                                   \
   X(kUncompressedLayers, "KV cache of uncompressed layers") \
   X(kSlidingCache, "sliding-window cache")                  \
+  X(kStates, "recurrent states")                            \
   X(kPartFilledPages, "part-filled pages")                  \
   X(kReservedCache, "reserved cache")                       \
   X(kHostCache, "KV cache in host memory")                  \

@@ -300,10 +300,25 @@ void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const config::F
   terms.work("queries, keys, values, outputs", Resource::kHbm, exact(hbm_bytes(work)) / stream_rate(gpu));
 }
 
+namespace {
+
+// Blocks of a recurrence take their chunks one after another, in rounds over the SMs. Kernels that keep what a chunk
+// needs on the chip are limited by that alone; those that pass it through memory also by a part of its bandwidth.
+void add_scan(Terms& terms, const config::Gpu& gpu, const config::Framework& framework, const graph::Kernel& work) {
+  const Number rounds = exact(std::ceil(work.blocks / gpu.sm_count));
+  terms.work("chunks one after another", Resource::kVector, rounds * exact(work.passes) * number(framework.scan_chunk));
+  if (framework.scan_share <= 0) return;
+  const Number rate = stream_rate(gpu) * number(framework.scan_share);
+  terms.work("chunks through memory", Resource::kHbm, exact(work.read_bytes + work.write_bytes) / rate);
+}
+
+}  // namespace
+
 void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& framework, const graph::Kernel& work) {
   // Floor and efficiency of scores were established on scores of pages and include the time that their blocks take.
   const bool scores = work.cls == graph::KernelClass::kScore && work.blocks <= 0;
   add_floor(terms, gpu, scores ? "score floor" : "kernel floor", scores ? gpu.floor_score : gpu.floor_small);
+  if (work.cls == graph::KernelClass::kScan) return add_scan(terms, gpu, framework, work);
   Number rate = stream_rate(gpu) * left_of_mixed(gpu, work.read_bytes, work.write_bytes);
   if (work.cls == graph::KernelClass::kReduce) rate.uncertainty = std::hypot(rate.uncertainty, kReductionSpread);
   if (scores) rate = rate * number(gpu.score_efficiency);

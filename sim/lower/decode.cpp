@@ -34,9 +34,13 @@ config::Model stage_of(const DecodeSetting& setting) {
 policy::MemoryItem sliding_cache(const DecodeSetting& setting, std::int64_t tokens) {
   const config::Model stage = stage_of(setting);
   const auto held = static_cast<double>(std::min<std::int64_t>(tokens, stage.sliding_window));
-  const double layers = stage.layers - stage.full_layers();
+  const double layers = stage.layers_with(config::Mixer::kSliding);
   return {graph::Pool::kHbm, graph::Owner::kSlidingCache,
           setting.run->workload.batch * layers * held * stage.kv_bytes_per_token_layer()};
+}
+
+policy::MemoryItem state_memory(const DecodeSetting& setting) {
+  return {graph::Pool::kHbm, graph::Owner::kStates, setting.run->workload.batch * stage_of(setting).state_bytes()};
 }
 
 std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std::int64_t tokens) {
@@ -63,7 +67,10 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
         {graph::Pool::kHbm, graph::Owner::kPartFilledPages, run.workload.batch * lacking * model.kv_bytes_per_token()});
   }
   if (model.sliding_window > 0) items.push_back(sliding_cache(setting, tokens));
-  model.layers = model.full_layers();
+  if (model.recurrence) items.push_back(state_memory(setting));
+  const int full = model.full_layers();
+  model = config::attending(model);
+  model.layers = full;
   policy::MemoryShape shape{&model, run.workload.batch, tokens, setting.lengths, setting.attended_mean};
   double unused = run.workload.batch * static_cast<double>(tokens) * model.layers * model.kv_bytes_per_token_layer();
   for (policy::MemoryItem& item : setting.policy->memory(shape)) {
@@ -114,7 +121,7 @@ bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
 bool DecodeWindow::attends_to_more() const {
   const config::Model& model = setting_.rank;
   const policy::Growth growth = setting_.policy->growth(setting_.lengths);
-  const bool slides = model.full_layers() < model.layers;
+  const bool slides = model.layers_with(config::Mixer::kSliding) > 0;
   return (model.full_layers() > 0 && (growth.attended > 0 || tokens() <= growth.fill)) ||
          (slides && tokens() <= model.sliding_window);
 }

@@ -79,6 +79,8 @@ class DecodeWindow final : public graph::WorkSource {
 config::Model stage_of(const DecodeSetting& setting);
 // Returns the cache of the sliding-window layers, for the whole batch with `tokens` in each sequence.
 policy::MemoryItem sliding_cache(const DecodeSetting& setting, std::int64_t tokens);
+// Returns the recurrent states of the whole batch on the GPU of one stage.
+policy::MemoryItem state_memory(const DecodeSetting& setting);
 // Returns the bytes held while decoding with `tokens` cached per sequence: weights, the policy's storage, activations
 // of a step, and the mask of frameworks that keep one.
 std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std::int64_t tokens);

@@ -1,6 +1,7 @@
 #include "lower/dense.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lower/operators.hpp"
 
@@ -102,16 +103,17 @@ OpId mixture(Block& block, const config::Model& model, double rows, OpId op) {
     work.groups = touched;
     op = gemm(block, label, work, op);
   };
-  experts("experts' gate and up", 2.0 * e.ffn, model.hidden);
+  const double halves = model.gated_ffn ? 2 : 1;
+  experts("experts' gate and up", halves * e.ffn, model.hidden);
   const double values = rows * e.active * e.ffn;
-  op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(2 * values, values), {op});
+  op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(halves * values, values), {op});
   experts("experts' down", model.hidden, e.ffn);
   op = block.kernel(Lane::kCompute, Kind::kSmall, "sum of experts",
                     streaming(rows * e.active * model.hidden, rows * model.hidden), {op});
   if (e.shared == 0) return op;
-  const double width = static_cast<double>(e.shared) * e.ffn;
-  op = gemm(block, "shared gate and up", product(model.expert_weights, rows, 2 * width, model.hidden), op);
-  op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(2 * rows * width, rows * width), {op});
+  const double width = e.shared_width();
+  op = gemm(block, "shared gate and up", product(model.expert_weights, rows, halves * width, model.hidden), op);
+  op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(halves * rows * width, rows * width), {op});
   return gemm(block, "shared down", product(model.expert_weights, rows, model.hidden, width), op);
 }
 
@@ -119,14 +121,17 @@ OpId network(Block& block, const config::Model& model, double rows, OpId op) {
   const auto project = [&](const char* label, double n, double k) {
     op = gemm(block, label, product(model.weights, rows, n, k), op);
   };
-  if (block.unfused()) {
+  const double values = rows * model.ffn;
+  if (!model.gated_ffn) {
+    project("up projection", model.ffn, model.hidden);
+    op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(values, values), {op});
+  } else if (block.unfused()) {
     project("gate projection", model.ffn, model.hidden);
     project("up projection", model.ffn, model.hidden);
-    op = unfused_activation(block, rows * model.ffn, op);
+    op = unfused_activation(block, values, op);
   } else {
     project("gate and up", 2.0 * model.ffn, model.hidden);
-    op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(2 * rows * model.ffn, rows * model.ffn),
-                      {op});
+    op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(2 * values, values), {op});
   }
   project("down projection", model.hidden, model.ffn);
   return op;
@@ -149,14 +154,16 @@ OpId before_attention(Block& block, const config::Model& model, double rows, OpI
   const auto project = [&](const char* label, double n) {
     op = gemm(block, label, product(model.weights, rows, n, model.hidden), op);
   };
+  // The gate of the output is projected with the queries.
+  const double gate = model.output_gate ? q : 0;
   if (block.unfused()) {
-    project("q projection", q);
+    project("q projection", q + gate);
     project("k projection", kv / 2);
     project("v projection", kv / 2);
     if (model.qk_norm) op = unfused_norm(block, rows * kv / 2, unfused_norm(block, rows * q, op, false), false);
     return unfused_rope(block, rows * q, rows * kv / 2, op);
   }
-  project("qkv projection", q + kv);
+  project("qkv projection", q + gate + kv);
   // RoPE on queries and keys, QK norm if the model has one, and the append of keys and values: one kernel where a
   // compiler fuses them. Engines without a compiler launch separate norms for queries and keys.
   if (model.qk_norm && block.eager()) {
@@ -179,15 +186,87 @@ OpId after_attention(Block& block, const config::Model& model, int layer, double
     values.groups = model.n_q_heads;
     op = gemm(block, "values out of latent space", values, op);
   }
+  if (model.output_gate) {
+    op = block.kernel(Lane::kCompute, Kind::kSmall, "output gate", streaming(2 * rows * q, rows * q), {op});
+  }
   if (products_of(model.weights) != graph::Products::kHalf) {
     // Norms and activations write the input of the next product in its own format; attention does not.
     const graph::Kernel rounding{graph::KernelClass::kElementwise, rows * q * kBytes, rows * q};
     op = block.kernel(Lane::kCompute, Kind::kSmall, "quantise attention output", rounding, {op});
   }
   op = gemm(block, "output projection", product(model.weights, rows, model.hidden, q), op);
-  op = norm(block, model, rows, all_reduce(block, model, rows, op));
+  return after_mixer(block, model, layer, rows, op);
+}
+
+OpId after_mixer(Block& block, const config::Model& model, int layer, double rows, OpId after) {
+  OpId op = model.mixer(layer) == config::Mixer::kNone ? after : all_reduce(block, model, rows, after);
+  if (!model.has_experts(layer) && !model.has_network(layer)) return op;
+  op = norm(block, model, rows, op);
   op = model.has_experts(layer) ? mixture(block, model, rows, op) : network(block, model, rows, op);
   return all_reduce(block, model, rows, op);
+}
+
+namespace {
+
+using config::Recurrence;
+constexpr double kChunk = 64;  // tokens of a chunk: flash-linear-attention's default
+
+// Tokens of prompts, a chunk at a time. In separate kernels the transformed keys and values of a chunk and the state
+// before it pass through memory; one kernel reads and writes inputs and outputs alone.
+OpId scan(Block& block, const Recurrence& r, std::span<const std::int64_t> prompts, OpId op) {
+  double tokens = 0, longest = 0;
+  for (const std::int64_t n : prompts) {
+    tokens += static_cast<double>(n);
+    longest = std::max(longest, std::ceil(static_cast<double>(n) / kChunk));
+  }
+  const bool separate = block.framework().scan_share > 0;
+  const double values = r.value_width();
+  const double inputs = (2.0 * r.key_heads * r.key_dim + values) * kBytes, outputs = values * kBytes;
+  const double transformed = separate ? r.heads * (2.0 * r.key_dim + r.value_dim) * kBytes : 0;
+  const double states = separate ? r.state_elements() * kBytes / kChunk : 0;
+  graph::Kernel work{graph::KernelClass::kScan, tokens * (inputs + transformed + states),
+                     tokens * (outputs + transformed + states)};
+  work.blocks = static_cast<double>(prompts.size()) * r.heads, work.passes = longest;
+  if (separate) {
+    for (const char* label : {"gates of chunks", "keys of chunks", "transforms of chunks", "outputs of chunks"}) {
+      op = block.kernel(Lane::kCompute, Kind::kAttention, label, streaming(0, 0), {op});
+    }
+  }
+  return block.kernel(Lane::kCompute, Kind::kAttention, "recurrence over prompt", work, {op});
+}
+
+}  // namespace
+
+OpId recurrence(Block& block, const config::Model& model, double steps, std::span<const std::int64_t> prompts,
+                OpId after) {
+  const Recurrence& r = *model.recurrence;
+  double rows = steps;
+  for (const std::int64_t tokens : prompts) rows += static_cast<double>(tokens);
+  OpId op = gemm(block, "input projection", product(model.weights, rows, r.projected(), model.hidden),
+                 norm(block, model, rows, after));
+  if (r.kind == Recurrence::Kind::kKimiDelta) {
+    // Decay and output gate, from `key_dim` numbers each.
+    const double gates = static_cast<double>(r.heads) * r.key_dim;
+    graph::Gemm both = product(model.weights, rows, gates, r.key_dim);
+    both.groups = 2;
+    op = gemm(block, "gates", both, op);
+  }
+  const double states = steps * r.state_elements() * r.element_bytes;
+  if (r.taps > 0) {
+    const double kept = steps * (r.taps - 1) * r.channels(), values = rows * r.channels();
+    op = block.kernel(Lane::kCompute, Kind::kSmall, "convolution", streaming(values + kept, values + kept), {op});
+  }
+  if (steps > 0) {
+    const double values = steps * r.value_width();
+    const graph::Kernel work{graph::KernelClass::kReduce,
+                             states + (2.0 * steps * r.key_heads * r.key_dim + values) * kBytes,
+                             states + values * kBytes};
+    op = block.kernel(Lane::kCompute, Kind::kAttention, "recurrence", work, {op});
+  }
+  if (!prompts.empty()) op = scan(block, r, prompts, op);
+  const double out = r.value_width();
+  op = block.kernel(Lane::kCompute, Kind::kSmall, "gated norm", streaming(2 * rows * out, rows * out), {op});
+  return gemm(block, "output projection", product(model.weights, rows, model.hidden, out), op);
 }
 
 OpId hand_over(Block& block, const config::Model& model, double rows, OpId after) {
@@ -209,8 +288,9 @@ double activation_bytes(const config::Model& model, double rows, double sampled,
   const double wide = in_network > 0 ? std::min(in_network, rows) : rows;
   double width = model.ffn;
   // Each token has rows in `active` experts and in the shared ones.
-  if (model.experts) width = std::max(width, (model.experts->active + model.experts->shared) * model.experts->ffn);
-  return (wide * 3.0 * width + rows * 4.0 * model.hidden) * kBytes + sampled * model.vocab * model.ranks * 4.0;
+  if (const auto& e = model.experts) width = std::max(width, e->active * e->ffn + e->shared_width());
+  return (wide * (model.gated_ffn ? 3.0 : 2.0) * width + rows * 4.0 * model.hidden) * kBytes +
+         sampled * model.vocab * model.ranks * 4.0;
 }
 
 }  // namespace kvcast::lower

@@ -1,6 +1,9 @@
 // Ops of a decoder layer that are the same under every policy: norms, projections, feed-forward network, head.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "config/model.hpp"
 #include "lower/block.hpp"
 
@@ -17,6 +20,14 @@ graph::OpId enter_layers(Block& block, const config::Model& model, double rows, 
 // read; 0: queries are projected into the latent space instead.
 graph::OpId before_attention(Block& block, const config::Model& model, double rows, graph::OpId after,
                              double expanded = 0);
+// Adds the mixer of a layer without attention on `rows` tokens: projections, convolution, recurrence, gated norm,
+// output. steps: those of them that are decode steps; prompts: tokens of each sequence of which a part of the prompt is
+// read.
+graph::OpId recurrence(Block& block, const config::Model& model, double steps, std::span<const std::int64_t> prompts,
+                       graph::OpId after);
+// Adds what follows the mixer's output projection: its sum over GPUs, and the norm and network of the layer, if it has
+// one.
+graph::OpId after_mixer(Block& block, const config::Model& model, int layer, double rows, graph::OpId after);
 // Adds the work from the attention output to the residual stream: O projection, norm, and the network or the experts of
 // the layer. latent_output: the attention output is in the latent space.
 graph::OpId after_attention(Block& block, const config::Model& model, int layer, double rows, graph::OpId after,

@@ -84,10 +84,34 @@ namespace {
 class Lowered {
  public:
   Lowered(Block& block, const PassSetting& setting, const Pass& pass, PromptMemory& memory)
-      : block_(block), s_(setting), model_(setting.rank), pass_(pass), memory_(memory), rows_(pass.rows()) {}
+      : block_(block),
+        s_(setting),
+        whole_(setting.rank),
+        model_(config::attending(setting.rank)),
+        pass_(pass),
+        memory_(memory),
+        rows_(pass.rows()) {
+    for (const PromptPart& part : pass.prompts) added_.insert(added_.end(), part.sequences, part.end - part.start);
+  }
 
   OpId layer(int layer, OpId after) {
     block_.enter_layer(layer);
+    switch (whole_.mixer(layer)) {
+      case config::Mixer::kFull:
+      case config::Mixer::kSliding:
+        return attending_layer(layer, whole_.layers == model_.layers ? layer : attended_layers_++, after);
+      case config::Mixer::kRecurrence:
+        after = recurrence(block_, whole_, static_cast<double>(pass_.decodes.size()), added_, after);
+        break;
+      case config::Mixer::kNone:
+        break;
+    }
+    return after_mixer(block_, whole_, layer, rows_, after);
+  }
+
+ private:
+  // layer: of the layers that attend, which are all that the policy knows.
+  OpId attending_layer(int of_model, int layer, OpId after) {
     double expanded = 0;
     if (!pass_.prompts.empty()) {
       after = block_.join(Lane::kCompute, {after});
@@ -109,10 +133,9 @@ class Lowered {
     }
     ready_before_ = ready;
     const bool from_latent = pass_.prompts.empty() && !model_.slides(layer);
-    return after_attention(block_, model_, layer, rows_, attended, from_latent);
+    return after_attention(block_, whole_, of_model, rows_, attended, from_latent);
   }
 
- private:
   OpId both(OpId a, OpId b) { return a < 0 ? b : block_.join(Lane::kCompute, {a, b}); }
 
   double held(int layer, const PromptPart& part) const {
@@ -190,10 +213,13 @@ class Lowered {
 
   Block& block_;
   const PassSetting& s_;
-  const config::Model& model_;
+  const config::Model& whole_;
+  const config::Model model_;  // the layers that attend
   const Pass& pass_;
   PromptMemory& memory_;
   double rows_;
+  std::vector<std::int64_t> added_;  // tokens that each prompt grows by
+  int attended_layers_ = 0;          // so far
   OpId ready_before_ = -1;
   std::vector<policy::HeadCounts> seen_;
 };

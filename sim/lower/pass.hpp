@@ -73,7 +73,7 @@ void grow_counts(const policy::Policy& policy, std::span<const policy::Sequence>
 class PromptMemory {
  public:
   virtual ~PromptMemory() = default;
-  // Called before a layer appends keys and values of the part.
+  // Called before a layer appends keys and values of the part. Layers are those of config::attending().
   virtual void begins(Block& /*block*/, int /*layer*/, graph::OpId /*at*/, const PromptPart&) {}
   // Called after all layers of a pass that reads `rows` tokens of prompts; the head waits for the result.
   virtual graph::OpId after_layers(Block& /*block*/, double /*rows*/, graph::OpId op) { return op; }

@@ -23,12 +23,16 @@ constexpr std::size_t kGroupsBefore = 3;
 
 Prefill::Prefill(const DecodeSetting& setting, bool all_groups) : setting_(setting), all_groups_(all_groups) {
   config::Model stage = stage_of(setting_);
-  stage.layers = stage_full_layers_ = stage.full_layers();
+  stage_attending_layers_ = config::attending(stage).layers;
+  stage_full_layers_ = stage.full_layers();
+  stage = config::attending(stage);
+  stage.layers = stage_full_layers_;
   const policy::MemoryShape shape{&stage, sequences(), setting_.lengths.prompt_tokens, setting_.lengths,
                                   setting_.attended_mean};
   storage_ = setting_.policy->memory(shape);
-  for (int layer = 0; layer < setting_.rank.layers; ++layer) {
-    blocks_.push_back(setting_.policy->prompt_blocks(setting_.rank, layer, setting_.lengths));
+  const config::Model attending = config::attending(setting_.rank);
+  for (int layer = 0; layer < attending.layers; ++layer) {
+    blocks_.push_back(setting_.policy->prompt_blocks(attending, layer, setting_.lengths));
     KVCAST_CHECK(blocks_.back().tokens == blocks_.front().tokens);
   }
 }
@@ -40,6 +44,10 @@ void Prefill::take_fixed(Block& block) {
   if (setting_.run->framework.quadratic_mask) {
     const auto bound = static_cast<double>(setting_.lengths.bound());
     block.memory(held, Pool::kHbm, Owner::kCausalMask, bound * bound);
+  }
+  if (setting_.rank.recurrence) {
+    const policy::MemoryItem states = state_memory(setting_);
+    block.memory(held, states.pool, states.owner, states.bytes);
   }
   if (setting_.rank.sliding_window == 0) return;
   const policy::MemoryItem sliding = sliding_cache(setting_, setting_.lengths.prompt_tokens);

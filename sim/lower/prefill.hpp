@@ -41,7 +41,7 @@ class Prefill final : public graph::WorkSource, PromptMemory {
   PromptPart next_chunk() const;
   int sequences() const { return setting_.step_batch(); }
   // Returns whether the layer's cache is on the GPU whose memory is counted, and grows with the prompt.
-  bool holds(int layer) const { return layer < setting_.stage_layers() && !setting_.rank.slides(layer); }
+  bool holds(int layer) const { return layer < stage_attending_layers_ && !setting_.rank.slides(layer); }
   void begins(Block& block, int layer, graph::OpId at, const PromptPart& part) override;
   graph::OpId after_layers(Block& block, double rows, graph::OpId op) override;
   void settles(Block& block, int layer, graph::OpId before, graph::OpId attention, const PromptPart& part) override;
@@ -53,7 +53,7 @@ class Prefill final : public graph::WorkSource, PromptMemory {
   Events events_;
   std::vector<policy::MemoryItem> storage_;
   std::vector<policy::PromptBlocks> blocks_;  // by layer
-  int stage_full_layers_ = 1;
+  int stage_attending_layers_ = 1, stage_full_layers_ = 1;
   bool all_groups_ = false;
   int together_ = 0;            // sequences of the first group
   int done_sequences_ = 0;      // in finished groups, those left out included

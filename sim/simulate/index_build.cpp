@@ -48,7 +48,7 @@ class OneLayer final : public graph::WorkSource {
 
 config::Model with_heads(const config::Run& run, int kv_heads) {
   KVCAST_CHECK(kv_heads >= 1 && kv_heads <= run.model.n_kv_heads);
-  config::Model model = run.model;
+  config::Model model = config::attending(run.model);
   model.n_q_heads = model.group() * kv_heads;
   model.n_kv_heads = kv_heads;
   model.layers = 1;

@@ -90,7 +90,8 @@ class Lowering {
     const double stages = run_.deployment.pipeline_parallel;
     const double parts = std::ceil(static_cast<double>(run_.workload.batch) / setting_.step_batch());
     out_.micro_batches_behind = 1 + (parts - 1) / stages;
-    out_.replayed_layers = std::min(1.0, static_cast<double>(input.replay->layers.size()) / run_.model.layers);
+    out_.replayed_layers =
+        std::min(1.0, static_cast<double>(input.replay->layers.size()) / config::attending(run_.model).layers);
   }
 
   Lowered run(const LoweringOptions& options) {
@@ -193,7 +194,8 @@ class Lowering {
 
 replay::Draw draw_counts(const ExperimentInput& input) {
   const int stages = input.run->deployment.pipeline_parallel;
-  return {*input.replay, input.run->model, (input.run->workload.batch + stages - 1) / stages, Stream(kDrawSeed)};
+  return {*input.replay, config::attending(input.run->model), (input.run->workload.batch + stages - 1) / stages,
+          Stream(kDrawSeed)};
 }
 
 lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& draw) {

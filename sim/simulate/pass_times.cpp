@@ -115,8 +115,8 @@ class PassTimes::Source final : public graph::WorkSource {
     for (const Decoding& d : decodes) pass_.decodes.push_back({d.tokens, request_of(d.known)});
     if (decodes.empty()) return;
     for (const auto& replay : times.counts_) {
-      draws_.emplace_back(*replay->of.replay, times.input_.run->model, static_cast<int>(decodes.size()),
-                          Stream(kPassSeed));
+      draws_.emplace_back(*replay->of.replay, config::attending(times.input_.run->model),
+                          static_cast<int>(decodes.size()), Stream(kPassSeed));
     }
     for (replay::Draw& draw : draws_) {
       heads_.emplace_back(draw, times.input_.run->deployment.tensor_parallel);
@@ -244,12 +244,13 @@ PassTimes::PassTimes(const PassInput& input, const config::Hardware& hardware, C
       cancel_(std::move(cancel)) {
   KVCAST_CHECK(!input_.replays.empty() && input_.run->deployment.pipeline_parallel == 1);
   const std::int64_t outputs = input_.run->workload.decode_tokens;
+  const config::Model attending = config::attending(input_.run->model);
   for (const PassReplay& replay : input_.replays) {
     // A replay of a length that the budget covers says nothing of longer ones.
     if (!replay.policy->covers({replay.replay->prompt_tokens, outputs}))
-      counts_.push_back(std::make_unique<Counts>(replay, input_.run->model));
+      counts_.push_back(std::make_unique<Counts>(replay, attending));
   }
-  if (counts_.empty()) counts_.push_back(std::make_unique<Counts>(input_.replays.back(), input_.run->model));
+  if (counts_.empty()) counts_.push_back(std::make_unique<Counts>(input_.replays.back(), attending));
   setting_.framework = &input_.run->framework;
   setting_.policy = counts_.front()->of.policy;
   setting_.rank = config::rank_model(input_.run->deployment, input_.run->model);
@@ -349,8 +350,13 @@ double PassTimes::bare(int sequences) const {
     OpId op = lower::enter_layers(block, model, sequences, block.ready());
     for (int layer = 0; layer < model.layers; ++layer) {
       block.enter_layer(layer);
-      op = lower::before_attention(block, model, sequences, op);
-      op = lower::after_attention(block, model, layer, sequences, op, !model.slides(layer));
+      if (model.attends(layer)) {
+        op = lower::before_attention(block, model, sequences, op);
+        op = lower::after_attention(block, model, layer, sequences, op, !model.slides(layer));
+        continue;
+      }
+      if (model.mixer(layer) == config::Mixer::kRecurrence) op = lower::recurrence(block, model, sequences, {}, op);
+      op = lower::after_mixer(block, model, layer, sequences, op);
     }
     block.between_steps(sequences, false, lower::head_and_sample(block, model, sequences, op));
   });

@@ -37,7 +37,7 @@ std::shared_ptr<const policy::Profile> of_recipe(const config::Model& model, con
 std::shared_ptr<const policy::Profile> default_profile(const config::Run& run, const config::PolicyChoice& policy,
                                                        const config::TraceChoice& trace) {
   if (!trace.file.empty()) return profile_of_model(run.model.name, policy);
-  return names_profile(policy) ? nullptr : of_recipe(run.model, trace);
+  return names_profile(policy) ? nullptr : of_recipe(config::attending(run.model), trace);
 }
 
 std::shared_ptr<const policy::Profile> profile_of_model(const std::string& model, const config::PolicyChoice& policy) {

@@ -20,11 +20,12 @@ using config::MatchChoice;
 // Bytes read by one layer at the replayed steps, mean over these. Dense layers ignore the counts.
 double read_by_layer(const config::Run& run, const policy::Policy& policy, const replay::ReplayResult& replayed,
                      const replay::LayerCounts& counts, int layer) {
+  const config::Model model = config::attending(run.model);
   policy::Recorder recorder;
   for (int t = 0; t < replayed.decode_steps; ++t) {
     if (t > 0) recorder.next_step();
     const policy::Sequence sequence{replayed.prompt_tokens + t + 1, lengths_of(run)};
-    policy.decode_layer({run.model, layer, {&sequence, 1}, counts.at(t), counts.per_query_head}, recorder);
+    policy.decode_layer({model, layer, {&sequence, 1}, counts.at(t), counts.per_query_head}, recorder);
   }
   const auto traffic = recorder.traffic();
   return (traffic.hbm_read + traffic.cpu_dram) / replayed.decode_steps;
@@ -205,7 +206,7 @@ double bytes_read(const config::Run& run, const policy::Policy& policy, const re
     compressed += read_by_layer(run, policy, replayed, layer, layer.layer);
     ++captured;
   }
-  const config::Model& model = run.model;
+  const config::Model model = config::attending(run.model);
   const int dense = captured == 0 ? model.layers : std::min(replayed.dense_layers, model.layers);
   const double of_dense = dense > 0 ? read_by_layer(run, policy, replayed, replayed.layers.front(), 0) : 0;
   const double of_compressed = captured > 0 ? compressed / captured : 0;
@@ -214,9 +215,10 @@ double bytes_read(const config::Run& run, const policy::Policy& policy, const re
 
 double bytes_resident(const config::Run& run, const policy::Policy& policy, const replay::ReplayResult& replayed) {
   const policy::Lengths lengths = lengths_of(run);
-  double bytes = 0;
+  const config::Model model = config::attending(run.model);
+  double bytes = run.workload.batch * run.model.state_bytes();
   for (const policy::MemoryItem& item :
-       policy.memory({&run.model, run.workload.batch, lengths.bound(), lengths, replayed.proxies.attended_mean})) {
+       policy.memory({&model, run.workload.batch, lengths.bound(), lengths, replayed.proxies.attended_mean})) {
     if (item.pool == graph::Pool::kHbm) bytes += item.bytes;
   }
   return bytes / run.workload.batch;

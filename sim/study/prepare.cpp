@@ -30,7 +30,7 @@ std::string hash_of(std::initializer_list<std::string> parts) {
 }
 
 void check_shape(const trace::TraceInfo& info, const config::Run& run, const std::string& file) {
-  const config::Model& m = run.model;
+  const config::Model m = config::attending(run.model);
   if (info.n_q_heads == m.n_q_heads && info.n_kv_heads == m.n_kv_heads && info.head_dim == m.head_dim &&
       info.n_layers == m.layers) {
     return;
@@ -125,8 +125,8 @@ std::unique_ptr<trace::Trace> make_trace(const config::Run& run, const config::T
     }
     return trace;
   }
-  trace::SynthShape shape =
-      trace::synth_shape(run.model, lengths_of(run, choice).prompt_tokens, choice.steps, choice.layers, choice.seed);
+  trace::SynthShape shape = trace::synth_shape(config::attending(run.model), lengths_of(run, choice).prompt_tokens,
+                                               choice.steps, choice.layers, choice.seed);
   shape.window = choice.window;
   const trace::Recipe recipe = trace::read_recipe(trace::find_recipe(choice.recipe, choice.where));
   return at_location(where_is(run.source, "workload.prompt_tokens"), [&] { return trace::synthesize(recipe, shape); });
@@ -261,7 +261,7 @@ Prepared Preparer::prepare(const config::Node& config) {
   p.run = config::read_run(config);
   p.policy = &policy::find_policy(p.run.policy);
   p.run.policy.name = p.policy->name;  // "RocketKV" is rocketkv
-  policy::check_model(*p.policy, p.run.model, p.run.policy.where);
+  policy::check_model(*p.policy, config::attending(p.run.model), p.run.policy.where);
   if (p.run.traffic) prepare_requests(config, p);
   if (p.run.match) {
     check_match(config, p);

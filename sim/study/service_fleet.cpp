@@ -48,7 +48,7 @@ serving::Fleet fleet_of(const config::Run& run, const ServiceMemory& memory) {
   rules.rate = *transfer.rate, rules.overlap = *transfer.overlap;
   rules.latency = to_picos(*transfer.latency), rules.post = to_picos(*transfer.post);
   rules.block_bytes = memory.tokens_of_block * rank.kv_bytes_per_token();
-  rules.descriptors = 2 * rank.layers, rules.layers = rank.layers;
+  rules.descriptors = 2 * config::attending(rank).layers, rules.layers = rank.layers;
   return fleet;
 }
 

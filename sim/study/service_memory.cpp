@@ -23,29 +23,33 @@ constexpr double kMiB = 1024 * 1024, kGiB = 1024 * kMiB;
 class PolicyFootprint final : public serving::Footprint {
  public:
   PolicyFootprint(const policy::Policy& policy, config::Model layers, std::int64_t outputs, double attended,
-                  double block_bytes, double token_bytes, double sliding_bytes, std::int64_t window)
+                  double block_bytes, double token_bytes, double state_bytes, double sliding_bytes, std::int64_t window)
       : policy_(policy),
         layers_(std::move(layers)),
         outputs_(outputs),
         attended_(attended),
         block_bytes_(block_bytes),
         token_bytes_(token_bytes),
+        state_bytes_(state_bytes),
         sliding_bytes_(sliding_bytes),
         window_(window) {}
 
   std::int64_t reading(std::int64_t tokens) const override {
-    return blocks(static_cast<double>(tokens) * token_bytes_ + sliding(tokens));
+    return blocks(static_cast<double>(tokens) * token_bytes_ + others(tokens));
   }
   std::int64_t decoding(std::int64_t known, std::int64_t tokens) const override {
     const policy::PoolMemory& hbm = of(known).hbm;
-    return blocks(hbm.read + std::max(0.0, hbm.per_token) * static_cast<double>(tokens - known) + sliding(tokens));
+    return blocks(hbm.read + std::max(0.0, hbm.per_token) * static_cast<double>(tokens - known) + others(tokens));
   }
   double host_bytes(std::int64_t tokens) const override { return of(tokens).dram.read; }
   std::shared_ptr<const Footprint> for_thread() const override { return std::make_shared<PolicyFootprint>(*this); }
 
  private:
   std::int64_t blocks(double bytes) const { return static_cast<std::int64_t>(std::ceil(bytes / block_bytes_ - 1e-9)); }
-  double sliding(std::int64_t tokens) const { return sliding_bytes_ * static_cast<double>(std::min(tokens, window_)); }
+  // Bytes of layers that keep a window of tokens, and of those that keep a state.
+  double others(std::int64_t tokens) const {
+    return state_bytes_ + sliding_bytes_ * static_cast<double>(std::min(tokens, window_));
+  }
   const policy::RequestMemory& of(std::int64_t known) const {
     const auto found = known_.find(known);
     if (found != known_.end()) return found->second;
@@ -55,7 +59,7 @@ class PolicyFootprint final : public serving::Footprint {
   const policy::Policy& policy_;
   config::Model layers_;
   std::int64_t outputs_;
-  double attended_, block_bytes_, token_bytes_, sliding_bytes_;
+  double attended_, block_bytes_, token_bytes_, state_bytes_, sliding_bytes_;
   std::int64_t window_;
   mutable std::unordered_map<std::int64_t, policy::RequestMemory> known_;
 };
@@ -135,7 +139,7 @@ double memory_utilization(const config::Run& run, const serving::Rules& rules) {
 
 std::int64_t kept_tokens(const config::Run& run, const policy::Policy& policy, std::int64_t prompt, double attended) {
   const config::Model rank = config::rank_model(run.deployment, run.model);
-  config::Model layers = rank;
+  config::Model layers = config::attending(rank);
   layers.layers = rank.full_layers();
   const double bytes = policy::request_memory(policy, layers, {prompt, run.workload.decode_tokens}, attended).hbm.read;
   return std::max<std::int64_t>(1, std::llround(bytes / layers.kv_bytes_per_token()));
@@ -144,17 +148,17 @@ std::int64_t kept_tokens(const config::Run& run, const policy::Policy& policy, s
 ServiceMemory service_memory(const config::Run& run, const policy::Policy& policy, const serving::Rules& rules,
                              double attended) {
   const config::Model rank = config::rank_model(run.deployment, run.model);
-  config::Model layers = rank;
+  config::Model layers = config::attending(rank);
   layers.layers = rank.full_layers();
   const double token = rank.kv_bytes_per_token(), block = static_cast<double>(rules.block) * token;
-  const double sliding = rank.kv_bytes_per_token_layer() * (rank.layers - rank.full_layers());
+  const double sliding = rank.kv_bytes_per_token_layer() * rank.layers_with(config::Mixer::kSliding);
   const std::int64_t outputs = run.workload.decode_tokens;
   const policy::RequestMemory mean =
       policy::request_memory(policy, layers, {run.workload.prompt_tokens, outputs}, attended);
   const Bytes bytes = cache_bytes(run, rank, rules);
   ServiceMemory memory;
   const std::optional<double> each =
-      sliding > 0 ? std::nullopt : bytes_of_every_token(policy, layers, outputs, attended);
+      sliding > 0 || rank.recurrence ? std::nullopt : bytes_of_every_token(policy, layers, outputs, attended);
   const double pool_block = each ? static_cast<double>(rules.block) * *each : block;
   const auto count = [&](double of) {
     return std::max<std::int64_t>(0, static_cast<std::int64_t>(std::floor((of - mean.hbm.shared) / pool_block)));
@@ -169,8 +173,8 @@ ServiceMemory service_memory(const config::Run& run, const policy::Policy& polic
   if (each && mean.dram.read <= 0) {
     memory.footprint = std::make_shared<serving::FullCache>(rules.block);
   } else {
-    memory.footprint = std::make_shared<PolicyFootprint>(policy, layers, outputs, attended, pool_block, token, sliding,
-                                                         rank.sliding_window);
+    memory.footprint = std::make_shared<PolicyFootprint>(policy, layers, outputs, attended, pool_block, token,
+                                                         rank.state_bytes(), sliding, rank.sliding_window);
   }
   return memory;
 }

@@ -139,7 +139,7 @@ Result Replayed::simulate(const Task& task, std::size_t trace, const Variation& 
     result.accuracy.origin = worse(result.accuracy.origin, Origin::kExtrapolated);
   }
   if (result.accuracy.prompt_density) {
-    const double dense = static_cast<double>(replayed_.dense_layers) / static_cast<double>(run.model.layers);
+    const double dense = static_cast<double>(replayed_.dense_layers) / config::attending(run.model).layers;
     for (auto* const share : {&result.accuracy.prompt_density, &result.accuracy.prompt_recall_mass_mean})
       *share = dense + (1 - dense) * **share;
   }

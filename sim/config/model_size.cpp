@@ -1,0 +1,193 @@
+// Sizes that follow from a model's shape. parameters() counts the tensors of the checkpoints, so that it can be
+// compared with their published sizes exactly.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "config/model.hpp"
+
+namespace kvcast::config {
+namespace {
+
+using Visit = std::function<void(double count, double rows, double columns, Precision precision)>;
+
+// Matrices of the layers with a recurrence. A rank counts its own heads.
+void recurrence_matrices(const Model& m, const Visit& visit) {
+  const Recurrence& r = *m.recurrence;
+  const double layers = m.layers_with(Mixer::kRecurrence), h = m.hidden, values = r.value_width();
+  const double heads = r.heads, dim = r.key_dim;
+  const auto vector = [&](double n) { visit(layers, n, 1, Precision::kBf16); };
+  const auto matrix = [&](double rows, double columns) { visit(layers, rows, columns, m.weights); };
+  matrix(h, values);
+  if (r.taps > 0) vector(r.channels() * r.taps);
+  if (r.kind == Recurrence::Kind::kKimiDelta) {
+    matrix(r.channels() + heads, h);  // queries, keys, values, and how strongly to write
+    for (int gate = 0; gate < 2; ++gate)
+      matrix(dim, h), matrix(heads * dim, dim);        // decay and output, through rank dim
+    return vector(heads + heads * dim + r.value_dim);  // decay of heads and channels, the norm of a head
+  }
+  matrix(r.projected(), h);
+  if (r.kind == Recurrence::Kind::kGatedDelta) vector(2 * heads + r.value_dim);
+  if (r.kind == Recurrence::Kind::kMamba2) vector(3 * heads + values + r.channels());  // and the convolution's bias
+  if (r.kind == Recurrence::Kind::kLightning) vector(values);
+}
+
+// Calls visit for each kind of matrix of a model; vectors are matrices of one column.
+void for_each_matrix(const Model& m, const Visit& visit) {
+  const double h = m.hidden, queries = static_cast<double>(m.n_q_heads) * m.head_dim;
+  const double keys = static_cast<double>(m.n_kv_heads) * m.head_dim;
+  const double attention = m.layers_with(Mixer::kFull) + m.layers_with(Mixer::kSliding);
+  const auto vector = [&](double n) { visit(attention, n, 1, Precision::kBf16); };
+  const auto matrix = [&](double rows, double columns) { visit(attention, rows, columns, m.weights); };
+  const auto networks = [&](double count, double width, Precision precision) {
+    visit(count, (m.gated_ffn ? 2 : 1) * width, h, precision);
+    visit(count, h, width, precision);
+  };
+  visit(m.tie_embeddings ? 1 : 2, m.vocab, h, Precision::kBf16);
+  visit(1, h, 1, Precision::kBf16);  // the final norm
+  // Norms before attention and before the feed-forward network, or before the one block of a layer.
+  visit(m.layers, (m.blocks.empty() ? 2 : 1) * h, 1, Precision::kBf16);
+  if (m.recurrence) recurrence_matrices(m, visit);
+  if (m.latent) {
+    const Latent& l = *m.latent;
+    const double heads = m.n_q_heads;
+    if (l.query_rank > 0) matrix(l.query_rank, h), vector(l.query_rank);
+    matrix(heads * (l.key_dim + l.rope_dim), l.query_rank > 0 ? l.query_rank : h);
+    matrix(l.cached(), h);
+    vector(l.rank);
+    matrix(heads * (l.key_dim + l.value_dim), l.rank);
+    matrix(h, heads * l.value_dim);
+  } else {
+    matrix((m.output_gate ? 2 : 1) * queries + 2 * keys, h);
+    matrix(h, queries);
+    if (m.qkv_bias) vector(queries + 2 * keys);
+    if (m.qk_norm) vector(2.0 * m.head_dim);
+  }
+  double dense = 0, mixtures = 0;
+  for (int layer = 0; layer < m.layers; ++layer) {
+    if (m.has_experts(layer)) ++mixtures;
+    if (m.has_network(layer)) ++dense;
+  }
+  networks(dense, m.ffn, m.weights);
+  if (!m.experts) return;
+  const Experts& e = *m.experts;
+  visit(mixtures, e.count, h, Precision::kBf16);  // the router
+  networks(mixtures * (e.count + e.shared), e.ffn, m.expert_weights);
+  if (e.shared_gate) visit(mixtures, h, 1, Precision::kBf16);
+}
+
+}  // namespace
+
+double Experts::touched(double rows) const { return count * (1 - std::pow(1 - active / count, rows)); }
+
+double Recurrence::channels() const {
+  if (kind == Kind::kLightning) return 0;
+  return 2.0 * key_heads * key_dim + value_width();
+}
+
+double Recurrence::state_bytes() const {
+  return state_elements() * element_bytes + (taps > 0 ? (taps - 1) * channels() * Model::kElementBytes : 0);
+}
+
+double Recurrence::projected() const {
+  const double values = value_width(), keys = static_cast<double>(key_heads) * key_dim;
+  switch (kind) {
+    case Kind::kGatedDelta:
+      return 2 * keys + 2 * values + 2.0 * heads;  // and the gates of writing and decay
+    case Kind::kKimiDelta:
+      return 2 * keys + values + heads + 2.0 * key_dim;  // and the first halves of two gates
+    case Kind::kMamba2:
+      return 2 * keys + 2 * values + heads;
+    case Kind::kLightning:
+      return 2 * keys + 2 * values;
+  }
+  return 0;
+}
+
+std::string_view recurrence_name(Recurrence::Kind kind) {
+  switch (kind) {
+    case Recurrence::Kind::kGatedDelta:
+      return "gated_delta";
+    case Recurrence::Kind::kKimiDelta:
+      return "kimi_delta";
+    case Recurrence::Kind::kMamba2:
+      return "mamba2";
+    case Recurrence::Kind::kLightning:
+      return "lightning";
+  }
+  return "";
+}
+
+Mixer Model::mixer(int layer) const {
+  if (!blocks.empty()) {
+    const char block = blocks[static_cast<std::size_t>(layer)];
+    return block == 'M' ? Mixer::kRecurrence : block == '*' ? Mixer::kFull : Mixer::kNone;
+  }
+  if (recurrence) {
+    const bool attends = recurrence->attention_every > 0
+                             ? (layer + 1) % recurrence->attention_every == 0
+                             : std::ranges::binary_search(recurrence->attention_layers, layer);
+    return attends ? Mixer::kFull : Mixer::kRecurrence;
+  }
+  return sliding_window > 0 && (layer + 1) % full_every != 0 ? Mixer::kSliding : Mixer::kFull;
+}
+
+int Model::layers_with(Mixer wanted) const {
+  if (blocks.empty() && !recurrence) {
+    const int full = sliding_window > 0 ? layers / full_every : layers;
+    return wanted == Mixer::kFull ? full : wanted == Mixer::kSliding ? layers - full : 0;
+  }
+  int count = 0;
+  for (int layer = 0; layer < layers; ++layer) count += mixer(layer) == wanted ? 1 : 0;
+  return count;
+}
+
+int Model::attending_layer(int nth) const {
+  if (!recurrence && blocks.empty()) return nth;
+  int layer = 0;
+  while (!attends(layer) || nth-- > 0) ++layer;
+  return layer;
+}
+
+bool Model::has_network(int layer) const {
+  return blocks.empty() ? !has_experts(layer) : blocks[static_cast<std::size_t>(layer)] == '-';
+}
+
+bool Model::has_experts(int layer) const {
+  return blocks.empty() ? experts && layer >= experts->dense_layers : blocks[static_cast<std::size_t>(layer)] == 'E';
+}
+
+double Model::state_bytes() const {
+  return recurrence ? layers_with(Mixer::kRecurrence) * recurrence->state_bytes() : 0;
+}
+
+Model attending(const Model& model) {
+  Model out = model;
+  if (!model.recurrence && model.blocks.empty()) return out;
+  out.layers = model.full_layers();
+  out.recurrence.reset(), out.blocks.clear();
+  return out;
+}
+
+double Model::cache_bytes() const { return cache_element_bytes(cache, head_dim); }
+
+double Model::kv_bytes_per_token_layer() const {
+  return latent ? latent->cached() * cache_element_bytes(cache, latent->cached())
+                : 2.0 * n_kv_heads * head_dim * cache_bytes();
+}
+
+double Model::parameters() const {
+  double count = 0;
+  for_each_matrix(*this, [&](double n, double rows, double columns, Precision) { count += n * rows * columns; });
+  return count;
+}
+
+double Model::weight_bytes() const {
+  double bytes = 0;
+  for_each_matrix(*this, [&](double n, double rows, double columns, Precision precision) {
+    bytes += n * config::weight_bytes(precision, rows, columns);
+  });
+  return bytes;
+}
+
+}  // namespace kvcast::config
