@@ -32,7 +32,7 @@ TEST_CASE("help exits with 0 and a wrong command line with 2") {
   CHECK(kvcast::test::kvcast({"sweep", "configs/sweeps/quickstart.yaml"}).code == 2);
 }
 
-TEST_CASE("an error in a config names file, line, column and the known values") {
+TEST_CASE("an error in a config names file, line, column and the known values", "[minutes]") {
   const Scratch scratch;
   const std::string path = scratch.write("run.yaml", small_run("{name: quest, budgt: 64}"));
   const Output o = kvcast::test::kvcast({"run", path});
@@ -210,7 +210,7 @@ TEST_CASE("the run and explain commands in the README and the guide work as writ
   CHECK(found >= 5);
 }
 
-TEST_CASE("full attention keeps its task score exactly, and rounded caches have none") {
+TEST_CASE("full attention keeps its task score exactly, and rounded caches have none", "[minutes]") {
   const json full = run_json("full");
   CHECK(full["accuracy"]["task"]["share_of_full"] == 1);
   CHECK(full["accuracy"]["task"]["interval"] == json({1, 1}));
@@ -241,7 +241,7 @@ TEST_CASE("a run prints every number with its unit, interval and origin") {
   CHECK(r["origin_shares"]["prefill"]["literature"].get<double>() > 0.01);
 }
 
-TEST_CASE("a run reports when a budget is filled only after the replayed steps") {
+TEST_CASE("a run reports when a budget is filled only after the replayed steps", "[minutes]") {
   // 512 tokens are reached after 256 of 768 generated ones; full attention has no budget.
   const std::vector<std::string> longer = {"workload.prompt_tokens=256", "workload.decode_tokens=768"};
   CHECK(run_json("{name: tova, budget: 512}", longer)["origin"]["accuracy"] == "extrapolated");
@@ -252,7 +252,7 @@ TEST_CASE("a run reports when a budget is filled only after the replayed steps")
              Contains("before the policy's budget is full, at 512 tokens"));
 }
 
-TEST_CASE("KV of Llama-3.1-70B at batch 32 and 32K takes 320 GiB") {
+TEST_CASE("KV of Llama-3.1-70B at batch 32 and 32K takes 320 GiB", "[minutes]") {
   // 80 layers · 8 KV heads · 128 · 2 (K and V) · 2 bytes · 32768 tokens · 32 sequences
   CHECK(80.0 * 8 * 128 * 2 * 2 * 32768 * 32 == 320.0 * (1ull << 30));
   const Scratch scratch;
@@ -283,7 +283,7 @@ TEST_CASE("simulate computes the makespan of the graph in the interface descript
   CHECK(kvcast::test::kvcast({"simulate", scratch.write("bad.json", "{\"resources\": [}"), "--json"}).code == 2);
 }
 
-TEST_CASE("a written trace can be replayed, and its selections are ordered by layer, step and head") {
+TEST_CASE("a written trace can be replayed, and its selections are ordered by layer, step and head", "[minutes]") {
   const Scratch scratch;
   const std::string trace = scratch / "t.safetensors";
   REQUIRE(kvcast::test::kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=llama-3.2-1b", "--set",
@@ -352,7 +352,7 @@ TEST_CASE("a profile measured on a trace serves the policies that need one") {
   }
 }
 
-TEST_CASE("explain lists the operations of a layer in a step") {
+TEST_CASE("explain lists the operations of a layer in a step", "[minutes]") {
   const Scratch scratch;
   const Output o = kvcast::test::kvcast(
       {"explain", scratch.write("run.yaml", small_run("{name: quest, budget: 128}")), "--step", "3", "--layer", "5"});

@@ -21,7 +21,7 @@ json run(const std::string& policy, const std::vector<std::string>& settings = {
 
 }  // namespace
 
-TEST_CASE("sparse prefill shortens the time to the first token and leaves the steps unchanged") {
+TEST_CASE("sparse prefill shortens the time to the first token and leaves the steps unchanged", "[minutes]") {
   const std::string quest = "{name: quest, budget: 256}";
   const json alone = run(quest), sparse = run("{name: minference, vertical: 50, slash: 100, then: " + quest + "}");
   CHECK(sparse["decode"]["tpot_s"]["mean"] == alone["decode"]["tpot_s"]["mean"]);
@@ -58,7 +58,7 @@ TEST_CASE("an error inside a policy is reported at its location") {
   CHECK_THAT(twice.err, Contains("then: the prompt has a sparse pattern already"));
 }
 
-TEST_CASE("a run with a sparse prompt reports that its task score leaves out a part of the loss") {
+TEST_CASE("a run with a sparse prompt reports that its task score leaves out a part of the loss", "[minutes]") {
   const Scratch scratch;
   const std::string path = scratch.write("run.yaml", kRun + "{name: minference, then: {name: quest, budget: 256}}\n");
   const std::string out = kvcast::test::kvcast({"run", path, "--set", "score=ruler"}).out;
@@ -96,7 +96,7 @@ TEST_CASE("policies read the bases measured on a trace") {
   CHECK(mass({"--set", "basis=" + bases}) == Approx(mass({})).epsilon(1e-6));
 }
 
-TEST_CASE("a policy without its profile or with too wide a window is refused by name") {
+TEST_CASE("a policy without its profile or with too wide a window is refused by name", "[minutes]") {
   const Scratch scratch;
   const auto error = [&](const std::string& policy) {
     const std::string run = scratch.write("run.yaml",
@@ -120,7 +120,7 @@ TEST_CASE("a policy without its profile or with too wide a window is refused by 
   CHECK_THAT(replay.err, Contains("compresskv needs a profile of the model with "));
 }
 
-TEST_CASE("a run states why it has no task score") {
+TEST_CASE("a run states why it has no task score", "[minutes]") {
   const Scratch scratch;
   const auto text = [&](const std::string& policy) {
     return kvcast::test::kvcast({"run", scratch.write("run.yaml", kRun + policy + "\n")}).out;

@@ -101,7 +101,7 @@ TEST_CASE("shards that are killed at any moment, resumed and merged give the res
   }
 }
 
-TEST_CASE("stores that do not belong together are not merged, and nothing is written") {
+TEST_CASE("stores that do not belong together are not merged, and nothing is written", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "a", "1/4");
@@ -163,7 +163,7 @@ TEST_CASE("a sweep warns that its folder has results of an unnamed sweep") {
   CHECK_THAT(other.err, Contains(" results of another sweep or of another version of kvcast"));
 }
 
-TEST_CASE("the report names a row that was changed, and the sweep computes it again") {
+TEST_CASE("the report names a row that was changed, and the sweep computes it again", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "s");
