@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMedianBudget = 20, kP90Budget = 40;  // per cent, as for other eager frameworks
+constexpr double kPromptMedian = 20, kPromptP90 = 40;  // per cent, as for other eager frameworks
 constexpr double kLongest = 1e6;                       // seconds
 
 // A map of the file, and what to call it in messages.
@@ -138,7 +138,7 @@ class Asked {
     Claim& added = paper_.claims.emplace_back();
     Case& c = added.base;
     c.id = id, c.group = group, c.quantity = quantity, c.unit = unit, c.expected = measured;
-    c.tolerance = kMedianBudget / 100, c.size = static_cast<double>(context);
+    c.tolerance = kPromptMedian / 100, c.size = static_cast<double>(context);
     c.source = fmt::format("transformers {} on {}", measured_.release, measured_.device);
     c.rests_on = "the framework's preset and the profile " + profile_;
     added.readings.push_back({"", Formula(predict, {})});
@@ -259,8 +259,8 @@ Suite gpu_prompts(const Measured& input, const RunAll& run_all) {
   }
   const metrics::ErrorSummary s = metrics::summarise_errors(errors);
   const auto value = [&](double x) { return s.n > 0 ? std::optional<double>(100 * x) : std::nullopt; };
-  suite.budgets = {{"times, median error", "%", kMedianBudget, value(s.median)},
-                   {"times, p90 error", "%", kP90Budget, value(s.p90)}};
+  suite.budgets = {{"times, median error", "%", kPromptMedian, value(s.median)},
+                   {"times, p90 error", "%", kPromptP90, value(s.p90)}};
   return suite;
 }
 
