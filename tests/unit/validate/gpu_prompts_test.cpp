@@ -28,7 +28,7 @@ json prompt(const char* attention, const char* policy, int context, int block, c
   return row;
 }
 
-json document(const json& prompts, int layers = 2) {
+json prompts_document(const json& prompts, int layers = 2) {
   return {{"transformers", "5.17.0"},
           {"device", "made by hand"},
           {"model", "llama-3.2-3b"},
@@ -61,8 +61,8 @@ std::vector<result::Result> by_formula(std::vector<study::Point> points) {
   return results;
 }
 
-std::map<std::string, Case> judged(const json& prompts) {
-  const File file(document(prompts));
+std::map<std::string, Case> judged_prompts(const json& prompts) {
+  const File file(prompts_document(prompts));
   std::map<std::string, Case> by_id;
   for (const Case& c : gpu_prompts({file.path, "h100-sxm"}, by_formula).cases) by_id[c.id] = c;
   return by_id;
@@ -71,7 +71,7 @@ std::map<std::string, Case> judged(const json& prompts) {
 }  // namespace
 
 TEST_CASE("a prompt, its first and its last blocks are compared") {
-  const auto cases = judged(json::array({prompt("flash", "full", 4096, 512, {0.011, 0.013, 0.030})}));
+  const auto cases = judged_prompts(json::array({prompt("flash", "full", 4096, 512, {0.011, 0.013, 0.030})}));
   CHECK(cases.size() == 3);
   const Case& whole = cases.at("flash_full_1_4096_512_0");
   CHECK(*whole.expected == Approx(13));          // the median
@@ -85,17 +85,17 @@ TEST_CASE("a prompt, its first and its last blocks are compared") {
 }
 
 TEST_CASE("attention that is planned for each length is compared in the first reading") {
-  const auto cases = judged(json::array({prompt("sdpa", "full", 4096, 0, {0.030, 0.011, 0.013})}));
+  const auto cases = judged_prompts(json::array({prompt("sdpa", "full", 4096, 0, {0.030, 0.011, 0.013})}));
   CHECK(cases.size() == 1);  // no blocks
   CHECK(*cases.begin()->second.expected == Approx(30));
 }
 
 TEST_CASE("blocks are compared with longer ones, and KeyDiff with TOVA in the same blocks") {
-  const auto cases = judged({prompt("flash", "keydiff", 1024, 512, json::array({0.004})),
-                             prompt("flash", "keydiff", 1024, 128, json::array({0.010})),
-                             prompt("flash", "keydiff", 1024, 0, json::array({0.004})),
-                             prompt("eager", "tova", 1024, 128, json::array({0.040})),
-                             prompt("flash", "keydiff", 2048, 128, nullptr)});
+  const auto cases = judged_prompts({prompt("flash", "keydiff", 1024, 512, json::array({0.004})),
+                                     prompt("flash", "keydiff", 1024, 128, json::array({0.010})),
+                                     prompt("flash", "keydiff", 1024, 0, json::array({0.004})),
+                                     prompt("eager", "tova", 1024, 128, json::array({0.040})),
+                                     prompt("flash", "keydiff", 2048, 128, nullptr)});
   CHECK(cases.size() == 5 + 1 + 1);
   const Case& ratio = cases.at("flash_keydiff_1_1024_128_256 ratio");
   CHECK(*ratio.expected == Approx(2.5));
@@ -109,7 +109,7 @@ TEST_CASE("blocks are compared with longer ones, and KeyDiff with TOVA in the sa
 }
 
 TEST_CASE("predictions are written without what was measured") {
-  const File file(document(json::array({prompt("flash", "keydiff", 1024, 512, json::array({0.004}))})));
+  const File file(prompts_document(json::array({prompt("flash", "keydiff", 1024, 512, json::array({0.004}))})));
   const Suite suite = gpu_prompts({file.path, "h100-sxm"}, by_formula);
   CHECK(predictions_text(suite, "h100-sxm") ==
         "profile,id,unit,predicted,low,high\nh100-sxm,flash_keydiff_1_1024_512_256,ms,3.024,3.024,3.024\n");
@@ -123,7 +123,7 @@ TEST_CASE("every kind of row is a run that can be simulated, and eviction shorte
   }
   prompts.push_back(prompt("eager", "tova", 1024, 128, nullptr));
   prompts.push_back(prompt("flash", "full", 1024, 0, nullptr));
-  const File file(document(prompts));
+  const File file(prompts_document(prompts));
   const Suite suite = gpu_prompts(
       {file.path, "h100-sxm"}, [](std::vector<study::Point> points) { return study::run_all(std::move(points), {}); });
   std::map<std::string, double> ms;
@@ -143,7 +143,7 @@ TEST_CASE("what is not a prompt in blocks is refused with the file and the promp
   const auto refused = [&](const char* key, const json& value) {
     json bad = good;
     bad[key] = value;
-    const File file(document({good, bad}));
+    const File file(prompts_document({good, bad}));
     const std::string error = error_of([&] { read_prompts(file.path); });
     CHECK(error.find(file.path) != std::string::npos);
     return error;
@@ -155,15 +155,15 @@ TEST_CASE("what is not a prompt in blocks is refused with the file and the promp
   CHECK(refused("all_s", {0.1, -1}).find("all_s has -1") != std::string::npos);
   CHECK(refused("blocks_s", json::array({0.1})).find("blocks_s has 1 times, the prompt 8 blocks") != std::string::npos);
   CHECK(refused("batch", 1).find("prompt 1: measured twice") != std::string::npos);
-  json other = document(json::array({good}));
+  json other = prompts_document(json::array({good}));
   other["transformers"] = "latest";
   const File file(other);
   CHECK(error_of([&] { read_prompts(file.path); }).find("\"latest\", not a version") != std::string::npos);
 }
 
 TEST_CASE("mutated prompts are either read or rejected") {
-  const std::string whole = document({prompt("flash", "full", 4096, 512, json::array({0.011})),
-                                      prompt("eager", "tova", 512, 0, json::array({1}))})
+  const std::string whole = prompts_document({prompt("flash", "full", 4096, 512, json::array({0.011})),
+                                              prompt("eager", "tova", 512, 0, json::array({1}))})
                                 .dump();
   std::mt19937 random(11);
   for (int i = 0; i < 600; ++i) {
