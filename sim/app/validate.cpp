@@ -34,6 +34,7 @@
 #include "validate/kernels.hpp"
 #include "validate/papers.hpp"
 #include "validate/policy_kernels.hpp"
+#include "validate/recurrences.hpp"
 #include "validate/serving.hpp"
 #include "validate/suite.hpp"
 #include "validate/times.hpp"
@@ -169,6 +170,10 @@ const std::vector<Entry>& entries() {
       {"papers", false, papers},
       {"times", true, times},
       {"serving", true, serving},
+      {"recurrences", false,
+       [](const ValidateOptions& o) {
+         return validate::recurrences_suite(o.claims.empty() ? folder_of("recurrences") : o.claims);
+       }},
       {"accuracy", true, accuracy_suite},
       {"evidence", true,
        [](const ValidateOptions&) {
@@ -376,14 +381,16 @@ void add_validate(CLI::App& app, int& result) {
       "of transformers_prompts.py for gpu_prompts");
   command->add_option("--profile", options->profile,
                       "profile of the machine on which the results of --from were measured");
-  command->add_option("--claims", options->claims,
-                      "papers, serving: folder of claims or of load points (default: configs/validation/...)");
+  command->add_option(
+      "--claims", options->claims,
+      "papers, serving, recurrences: folder of claims, load points or kernels (default: configs/validation/...)");
   command->add_option(
       "--intervals", options->intervals,
       "times: learn the half-widths of intervals from the residuals of each group, and write them to this file");
-  command->add_option("--first", options->first,
-                      "serving, gpu_pipeline, gpu_prompts, policy_kernels: write all predictions to this file (CSV), of rows "
-                      "without a time, too");
+  command->add_option(
+      "--first", options->first,
+      "serving, gpu_pipeline, gpu_prompts, policy_kernels: write all predictions to this file (CSV), of rows "
+      "without a time, too");
   command->add_option("--published", options->published, "accuracy: published tables (CSV)");
   command->add_flag("--without-evidence", options->without_evidence,
                     "accuracy --published: predict by simulation alone, without the published rows of other tables");

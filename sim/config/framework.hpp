@@ -88,6 +88,7 @@ struct Framework {
   Value engine_layer;     // Python time per layer in addition to the host's eager_layer, for operators launched eagerly
   Value attention_plan;   // per pass whose attention covers a number of tokens that no pass before did
   Value scan_chunk;       // of a recurrence over a prompt: time of one chunk of one head; 0: no such kernels
+  Value scan_channels;    // factor on scan_chunk where each channel of a key decays at a rate of its own; 0: none
   Value scan_share;       // of the memory's rate at which chunks pass through memory; 0: they stay on the chip
   Value expert_sort;      // kernels that sort a pass's tokens by their experts, per layer; 0: part of the routing
   // Until a request reaches the engine: in the front end, one request at a time, and besides.

@@ -106,6 +106,10 @@ constexpr FrameworkKey kFrameworkKeys[] = {
      "layers with a recurrence: time that a head's kernel takes for one chunk of a prompt, which waits for the chunk "
      "before; without this key the framework does not run such models",
      0, Dimension::kSeconds},
+    {"scan_channels", &Framework::scan_channels,
+     "factor on `scan_chunk` for a recurrence whose channels decay at rates of their own (Kimi delta attention); "
+     "without this key the time is the same",
+     0, Dimension::kFraction},
     {"scan_share", &Framework::scan_share,
      "share of the memory's bandwidth that these kernels reach if chunks and states pass through memory between "
      "several of them; without this key one kernel keeps them on the chip",

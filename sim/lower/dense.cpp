@@ -222,11 +222,15 @@ OpId scan(Block& block, const Recurrence& r, std::span<const std::int64_t> promp
   const bool separate = block.framework().scan_share > 0;
   const double values = r.value_width();
   const double inputs = (2.0 * r.key_heads * r.key_dim + values) * kBytes, outputs = values * kBytes;
-  const double transformed = separate ? r.heads * (2.0 * r.key_dim + r.value_dim) * kBytes : 0;
+  // Decay by channel: its sums in single precision, and queries and keys scaled by them.
+  const bool by_channel = r.kind == Recurrence::Kind::kKimiDelta;
+  const double scaled = by_channel ? r.key_dim * (kSingleBytes + 3 * kBytes) : 0;
+  const double transformed = separate ? r.heads * ((2.0 * r.key_dim + r.value_dim) * kBytes + scaled) : 0;
   const double states = separate ? r.state_elements() * kBytes / kChunk : 0;
   graph::Kernel work{graph::KernelClass::kScan, tokens * (inputs + transformed + states),
                      tokens * (outputs + transformed + states)};
   work.blocks = static_cast<double>(prompts.size()) * r.heads, work.passes = longest;
+  if (const double factor = block.framework().scan_channels; by_channel && factor > 0) work.passes *= factor;
   if (separate) {
     for (const char* label : {"gates of chunks", "keys of chunks", "transforms of chunks", "outputs of chunks"}) {
       op = block.kernel(Lane::kCompute, Kind::kAttention, label, streaming(0, 0), {op});
