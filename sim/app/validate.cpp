@@ -81,6 +81,11 @@ void hold_out(std::vector<score::Row>& rows, const std::string& path) {
   for (score::Row& row : rows) row.held_out = true;
 }
 
+// The folder that --claims names, else the project's.
+std::string claims_of(const ValidateOptions& options, const std::string& name) {
+  return options.claims.empty() ? folder_of(name) : options.claims;
+}
+
 Suite accuracy_suite(const ValidateOptions& options) {
   validate::Ablations ablations;
   if (!options.ablation.empty()) {
@@ -110,11 +115,6 @@ std::vector<result::Result> run_points(std::vector<study::Point> points) {
   study.threads = hardware_threads();
   return study::run_all(std::move(points), study,
                         [&progress](const study::Task& task) { progress.advance(1, task.prepared.run.policy.name); });
-}
-
-Suite papers(const ValidateOptions& options) {
-  return validate::papers(validate::read_papers(options.claims.empty() ? folder_of("papers") : options.claims),
-                          run_points);
 }
 
 Suite times(const ValidateOptions& options) {
@@ -154,7 +154,7 @@ std::vector<result::Result> run_each(std::vector<study::Point> points) {
 }
 
 Suite serving(const ValidateOptions& options) {
-  const std::string folder = options.claims.empty() ? folder_of("serving") : options.claims;
+  const std::string folder = claims_of(options, "serving");
   const std::string first = folder + "/first_errors.csv";
   const bool compares = std::filesystem::exists(first);
   Suite suite =
@@ -163,38 +163,32 @@ Suite serving(const ValidateOptions& options) {
   if (!options.first.empty()) write_whole_file(options.first, validate::first_predictions_text(suite));
   return suite;
 }
+validate::Measured measured(const ValidateOptions& options) { return {options.from, options.profile}; }
 
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> all = {
       {"kernels", false, kernels},
-      {"papers", false, papers},
+      {"papers", false,
+       [](auto& o) { return validate::papers(validate::read_papers(claims_of(o, "papers")), run_points); }},
       {"times", true, times},
       {"serving", true, serving},
-      {"recurrences", false,
-       [](const ValidateOptions& o) {
-         return validate::recurrences_suite(o.claims.empty() ? folder_of("recurrences") : o.claims);
-       }},
+      {"recurrences", false, [](auto& o) { return validate::recurrences_suite(claims_of(o, "recurrences")); }},
       {"accuracy", true, accuracy_suite},
       {"evidence", true,
-       [](const ValidateOptions&) {
+       [](auto&) {
          return validate::evidence_suite(
              evidence::read_records(
                  config::find_file("accuracy/evidence.csv").value_or("configs/accuracy/evidence.csv")),
              evidence::read_parameters(config::find_config("accuracy", "evidence", {})).components);
        }},
-      {"cpu_pipeline", true, [](const ValidateOptions&) { return validate::cpu_pipeline(); }},
+      {"cpu_pipeline", true, [](auto&) { return validate::cpu_pipeline(); }},
       {"gpu_pipeline", false,
-       [](const ValidateOptions& o) {
-         if (!o.first.empty()) write_whole_file(o.first, validate::gpu_predictions({o.from, o.profile}));
-         return validate::gpu_pipeline({o.from, o.profile});
+       [](auto& o) {
+         if (!o.first.empty()) write_whole_file(o.first, validate::gpu_predictions(measured(o)));
+         return validate::gpu_pipeline(measured(o));
        }},
-      {"gpu_prompts", true,
-       [](const ValidateOptions& o) {
-         return validate::gpu_prompts({o.from, o.profile}, run_points);
-       }},
-      {"policy_kernels", false, [](const ValidateOptions& o) {
-         return validate::policy_kernels({o.from, o.profile});
-       }}};
+      {"gpu_prompts", true, [](auto& o) { return validate::gpu_prompts(measured(o), run_points); }},
+      {"policy_kernels", false, [](auto& o) { return validate::policy_kernels(measured(o)); }}};
   return all;
 }
 
@@ -374,30 +368,27 @@ void add_validate(CLI::App& app, int& result) {
   std::string names;
   for (const Entry& entry : entries()) names += std::string(names.empty() ? "" : ", ") + entry.name;
   command->add_option("SUITE", options->suites, names + "; default: all that take no measurements");
-  command->add_option("--points", options->points, "kernels: measured decode-attention or GEMM times (CSV)");
-  command->add_option(
-      "--from", options->from,
-      "results (JSON) of kvcast-pipeline for gpu_pipeline, of kvcast-kernels or -cpu for policy_kernels, "
-      "of transformers_prompts.py for gpu_prompts");
-  command->add_option("--profile", options->profile,
-                      "profile of the machine on which the results of --from were measured");
-  command->add_option(
-      "--claims", options->claims,
-      "papers, serving, recurrences: folder of claims, load points or kernels (default: configs/validation/...)");
-  command->add_option(
-      "--intervals", options->intervals,
-      "times: learn the half-widths of intervals from the residuals of each group, and write them to this file");
-  command->add_option(
-      "--first", options->first,
-      "serving, gpu_pipeline, gpu_prompts, policy_kernels: write all predictions to this file (CSV), of rows "
-      "without a time, too");
-  command->add_option("--published", options->published, "accuracy: published tables (CSV)");
+  const std::tuple<const char*, std::string&, const char*> texts[] = {
+      {"--points", options->points, "kernels: measured decode-attention or GEMM times (CSV)"},
+      {"--from", options->from,
+       "results (JSON) of kvcast-pipeline for gpu_pipeline, of kvcast-kernels or -cpu for policy_kernels, of "
+       "transformers_prompts.py for gpu_prompts"},
+      {"--profile", options->profile, "profile of the machine on which the results of --from were measured"},
+      {"--claims", options->claims,
+       "papers, serving, recurrences: folder of claims, load points or kernels (default: configs/validation/...)"},
+      {"--intervals", options->intervals,
+       "times: learn the half-widths of intervals from the residuals of each group, and write them to this file"},
+      {"--first", options->first,
+       "serving, gpu_pipeline, gpu_prompts, policy_kernels: write all predictions to this file (CSV), of rows without "
+       "a time, too"},
+      {"--published", options->published, "accuracy: published tables (CSV)"},
+      {"--replays", options->replays, "accuracy: keep replays in this file, and reuse those in it"},
+      {"--ablation", options->ablation,
+       "accuracy: predict again without a part of the trace generator (a name in configs/accuracy/ablations.yaml, or "
+       "all)"}};
+  for (const auto& [name, to, about] : texts) command->add_option(name, to, about);
   command->add_flag("--without-evidence", options->without_evidence,
                     "accuracy --published: predict by simulation alone, without the published rows of other tables");
-  command->add_option("--replays", options->replays, "accuracy: keep replays in this file, and reuse those in it");
-  command->add_option("--ablation", options->ablation,
-                      "accuracy: predict again without a part of the trace generator (a name in "
-                      "configs/accuracy/ablations.yaml, or all)");
   command->add_option("--seeds", options->seeds, "accuracy: traces per task (2, which takes minutes)")
       ->check(CLI::Range(1, 64));
   command->add_flag("--json", options->as_json, "print JSON");

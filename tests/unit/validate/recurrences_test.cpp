@@ -45,8 +45,8 @@ TEST_CASE("prompts of a recurrence take a chunk's time for each 64 tokens, and r
 TEST_CASE("a step of a recurrence takes as long as its states cross the memory") {
   const Suite suite = suite_of_rows(
       "vllm,gated_delta,48,16,128,128,step,256,1,397.6,no,a\nvllm,gated_delta,48,16,128,128,step,512,1,789.1,no,b\n");
-  // 256 more sequences read and write 48 · 128 · 128 · 4 bytes each, inputs and outputs beside them, at most at 4.8
-  // TB/s.
+  // The states of 256 more sequences, 48 · 128 · 128 numbers of 4 bytes each, are read and written at 4.8 TB/s or less,
+  // and with them inputs and outputs.
   const double floor = 256 * (2.0 * 48 * 128 * 128 * 4 + (2 * 16 + 2 * 48) * 128 * 2) / 4.8e12 * 1e6;
   const double more = *suite.cases[1].predicted - *suite.cases[0].predicted;
   CHECK(more > floor);
@@ -56,7 +56,7 @@ TEST_CASE("a step of a recurrence takes as long as its states cross the memory")
 TEST_CASE("rows of recurrences that cannot be read are refused where they stand") {
   using Catch::Contains;
   const std::string good = "vllm,gated_delta,32,16,128,128,";
-  CHECK_THAT(refusal_of_rows(good + "prompt,1,x,100,no,a\n"), Contains("h200.csv:2:40: tokens: \"x\" is no positive"));
+  CHECK_THAT(refusal_of_rows(good + "prompt,1,x,100,no,a\n"), Contains("h200.csv:2:41: tokens: \"x\" is no positive"));
   CHECK_THAT(refusal_of_rows(good + "prompt,0,64,100,no,a\n"), Contains("sequences"));
   CHECK_THAT(refusal_of_rows(good + "prompt,1,64,nan,no,a\n"), Contains("us: \"nan\""));
   CHECK_THAT(refusal_of_rows(good + "chunk,1,64,100,no,a\n"), Contains("\"chunk\" is neither prompt nor step"));
