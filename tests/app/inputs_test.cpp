@@ -179,7 +179,7 @@ TEST_CASE("validate names a file with results of another program") {
 
 TEST_CASE("validate gpu_pipeline writes predictions of steps that nobody has measured") {
   const Scratch scratch;
-  std::ifstream in("configs/validation/gpu/h100-kvcast/pipeline.json");
+  std::ifstream in(KVCAST_SOURCE_DIR "/configs/validation/gpu/h100-kvcast/pipeline.json");
   nlohmann::json cases = nlohmann::json::parse(in);
   nlohmann::json row = cases["rows"][0];
   row["time_s"] = nullptr, row["skip_reason"] = "the emulator has no sense of time";
