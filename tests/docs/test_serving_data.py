@@ -17,7 +17,7 @@ except ImportError as error:
 
 CONFIGS = pathlib.Path(__file__).resolve().parents[2] / 'configs'
 FOLDER = CONFIGS / 'validation' / 'serving'
-FILE_KEYS = {'campaign', 'source', 'rows', 'point_count', 'left_out_count', 'about', 'readings', 'defaults', 'groups', 'left_out'}
+FILE_KEYS = {'campaign', 'source', 'rows', 'point_count', 'left_out_count', 'about', 'readings', 'defaults', 'groups', 'left_out', 'pairs'}
 GROUP_KEYS = {'name', 'file', 'left_out', 'note', 'chosen_knowing', 'config', 'set', 'measured', 'compare', 'points', 'others', 'stated',
               'spread', 'requests_per_client', 'skip_first_wave', 'skip_requests'}
 MEASURED = {f'{time}_ms.{statistic}' for time in ('ttft', 'tpot', 'itl', 'e2e') for statistic in ('mean', 'p50', 'p90', 'p99')} | {
@@ -115,6 +115,17 @@ class ServingData(unittest.TestCase):
                         hardware = config['hardware']
                         name = hardware['like'] if isinstance(hardware, dict) else hardware
                         self.assertTrue((CONFIGS / 'hardware' / f'{name}.yaml').exists())
+
+    def test_pairs_are_of_points_that_have_the_number(self):
+        for name, document in self.documents.items():
+            points = {point[0]: dict(zip(g['measured'], point[1 + len(g.get('set', [])):])) for g in document['groups'] for point in g['points']}
+            for pair in document.get('pairs', []):
+                with self.subTest(name):
+                    self.assertLessEqual(set(pair), {'kind', 'number', 'note', 'ids'})
+                    self.assertEqual(len(pair['ids']), len(set(map(tuple, pair['ids']))))
+                    for without, other in pair['ids']:
+                        self.assertNotEqual(without, other)
+                        self.assertTrue(points[without][pair['number']] and points[other][pair['number']], (without, other))
 
     def test_percentiles_ascend(self):
         for name, _, group in self.groups():
