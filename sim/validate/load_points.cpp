@@ -19,6 +19,7 @@ using config::Section;
 
 constexpr double kLargestNumber = 1e12;
 constexpr double kWidestSpread = 0.9;
+const std::vector<std::string> kPairKinds = {"cache", "tier", "balancer", "apart", "split"};
 
 // The keys of a group that apply to all its points.
 struct LoadGroup {
@@ -160,6 +161,10 @@ class LoadFile {
 
   std::vector<LoadPoint> read() {
     for (const Node& node : section_.node("groups").items()) read_group(node);
+    if (const auto list = section_.optional_node("pairs")) {
+      for (const Node& item : list->items()) read_pairs(item);
+    }
+    std::erase_if(points_, [](const LoadPoint& p) { return p.compared.empty() && p.pairs.empty() && !p.paired; });
     if (const auto list = section_.optional_node("left_out")) {
       for (const Node& item : list->items()) {
         Section rows(item, "rows that are left out");
@@ -209,24 +214,51 @@ class LoadFile {
     group.skip_requests = section.integer("skip_requests", 1, 100'000'000, 0);
     const Node rows = section.node("points");
     section.finish();
-    if (left_out) {
-      left_out_ += static_cast<std::int64_t>(rows.items().size());
-      return;
-    }
     for (const Node& row : rows.items()) points_.push_back(read_point(group, row));
+    const auto count = static_cast<std::int64_t>(rows.items().size());
+    (left_out ? left_out_ : compared_) += count;
+  }
+
+  LoadPoint& point_of(const Node& id, const std::string& number) {
+    const std::string name = config::read_text(id, "ids");
+    const auto found = std::ranges::find(points_, name, &LoadPoint::id);
+    if (found == points_.end()) throw UserError(id.where(), fmt::format("pairs: no point {} here", name));
+    if (!found->measured.contains(number)) {
+      throw UserError(id.where(), fmt::format("pairs: {} of {} was not measured", number, name));
+    }
+    return *found;
+  }
+
+  void read_pairs(const Node& node) {
+    Section section(node, "pairs");
+    const std::string kind = section.choice("kind", {kPairKinds.begin(), kPairKinds.end()});
+    const std::string number = section.text("number");
+    check_numbers(section, "number", {number});
+    section.text("note", "");
+    const Node ids = section.node("ids");
+    section.finish();
+    for (const Node& pair : ids.items()) {
+      if (pair.kind() != Node::Kind::kList || pair.items().size() != 2) {
+        throw UserError(pair.where(), "ids: a pair has two ids, of the point without and of the one with");
+      }
+      LoadPoint& without = point_of(pair.items()[0], number);
+      LoadPoint& with = point_of(pair.items()[1], number);
+      if (&without == &with) throw UserError(pair.where(), "ids: a point is no pair with itself");
+      without.paired = true;
+      with.pairs.push_back({kind, number, without.id});
+    }
   }
 
   void check_counts() {
     const auto count = [&](const char* key) { return section_.integer(key, 0, 100'000'000); };
     const std::int64_t all = count("rows"), compared = count("point_count"), left_out = count("left_out_count");
-    const auto points = static_cast<std::int64_t>(points_.size());
     const auto check = [&](const char* key, std::int64_t stated, std::int64_t counted) {
       if (stated == counted) return;
       throw UserError(section_.where(key), fmt::format("{}: {} stated, {} counted", key, stated, counted));
     };
-    check("point_count", compared, points);
+    check("point_count", compared, compared_);
     check("left_out_count", left_out, left_out_);
-    check("rows", all, points + left_out_);
+    check("rows", all, compared_ + left_out_);
   }
 
   Node file_;
@@ -234,7 +266,7 @@ class LoadFile {
   std::string campaign_, source_;
   Node defaults_;
   std::vector<LoadPoint> points_;
-  std::int64_t left_out_ = 0;
+  std::int64_t left_out_ = 0, compared_ = 0;
 };
 
 }  // namespace

@@ -46,16 +46,6 @@ std::string unit_of(const std::string& name) {
   return kind_of_number(name) == "throughput" ? "tokens/s" : "ms";
 }
 
-std::optional<double> predicted_number(const ServedPoint& p, const std::string& name) {
-  if (!p.served.service || p.requests.empty()) return {};
-  if (const auto number = served_number(name, p.requests, p.point.skipped)) return number;
-  const result::Metric* const metric = result::find_metric(path_of_number(name));
-  if (metric == nullptr || metric->unit != result::Unit::kSeconds) return {};
-  const auto seconds = result::value(p.served, *metric);
-  if (!seconds) return {};
-  return *seconds * 1e3;
-}
-
 Case case_of(const ServedPoint& p, const std::string& name) {
   Case c;
   c.id = p.point.id + " " + name;
@@ -226,7 +216,8 @@ void add_capacities(const std::vector<ServedPoint>& points, Suite& suite) {
   json& all = suite.detail["kv_capacity"] = json::array();
   std::string last;
   for (const ServedPoint& p : points) {
-    if (!p.point.kv_capacity_tokens || !p.served.service || p.point.group == last) continue;
+    if (!p.point.kv_capacity_tokens || !p.served.service || p.point.compared.empty()) continue;
+    if (p.point.group == last) continue;
     last = p.point.group;
     const double predicted = p.served.service->kv_capacity_tokens, stated = *p.point.kv_capacity_tokens;
     all.push_back({{"group", last}, {"predicted", predicted}, {"stated", stated}});
@@ -243,6 +234,16 @@ void add_refusals(const Suite& suite, json& detail) {
 
 }  // namespace
 
+std::optional<double> predicted_number(const ServedPoint& p, const std::string& name) {
+  if (!p.served.service || p.requests.empty()) return {};
+  if (const auto number = served_number(name, p.requests, p.point.skipped)) return number;
+  const result::Metric* const metric = result::find_metric(path_of_number(name));
+  if (metric == nullptr || metric->unit != result::Unit::kSeconds) return {};
+  const auto seconds = result::value(p.served, *metric);
+  if (!seconds) return {};
+  return *seconds * 1e3;
+}
+
 Suite serving_suite(const std::vector<ServedPoint>& points, const FirstPredictions& first) {
   Suite suite;
   suite.name = "serving";
@@ -256,6 +257,7 @@ Suite serving_suite(const std::vector<ServedPoint>& points, const FirstPredictio
   add_budgets(lines_of(points, suite, first, false), suite);
   add_traces(points, suite);
   add_capacities(points, suite);
+  add_pairs(points, suite);
   add_refusals(suite, suite.detail);
   return suite;
 }

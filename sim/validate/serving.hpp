@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,13 @@ struct ServedPoint {
   MeanRequest mean;
 };
 std::vector<ServedPoint> serve_points(const std::vector<LoadPoint>& points, const RunEach& run_each);
+
+// The number of the served run, in the unit of its name; empty if the run has none.
+std::optional<double> predicted_number(const ServedPoint& p, const std::string& name);
+
+// Adds ratios of the pairs of points, measured and predicted, and a budget for each kind of pair.
+void add_pairs(const std::vector<ServedPoint>& points, Suite& suite);
+std::string pairs_text(const nlohmann::json& lines);
 
 // A case for each compared number of each point, the summaries and budgets.
 Suite serving_suite(const std::vector<ServedPoint>& points, const FirstPredictions& first);

@@ -68,6 +68,7 @@ std::string serving_text(const Suite& suite) {
                         kv["group"].get<std::string>(), predicted, stated,
                         format_change(100 * (predicted / stated - 1), 1));
   }
+  if (detail.contains("pairs")) text += pairs_text(detail["pairs"]);
   for (const auto& [group, why] : detail["unanswered"].items()) {
     text += fmt::format("not predicted, {}: {}\n", group, why.get<std::string>());
   }

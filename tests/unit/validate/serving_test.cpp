@@ -161,3 +161,72 @@ TEST_CASE("errors are summed up by campaign, kind and knowledge, and budgets tak
   CHECK(again.at({"X1", "tpot_ms.mean"}) == Approx(1100));
   CHECK_THAT(serving_text(suite), Contains("not predicted, loop: a reason"));
 }
+
+TEST_CASE("points of a pair are read, also those that are not compared") {
+  const Folder folder;
+  const std::string left_out = with_change(with_change(kGroup, "    compare: [tpot_ms.p50, ttft_ms.p50]\n", ""),
+                                           "  - name: loop", "  - name: busy\n    left_out: a queue");
+  const std::string more = left_out + "    points:\n      - [X4, 2, 1000, 8, 14, 7]\n      - [X5, 2, 1000, 8, 15, 8]\n";
+  const std::string head =
+      with_change(with_change(kHead, "rows: 3", "rows: 5"), "left_out_count: 1", "left_out_count: 3");
+  const std::string pairs = "pairs:\n  - {kind: tier, number: ttft_ms.p50, ids: [[X1, X4]]}\n";
+  const std::string text = head + kGroup + kPoints + more;
+  CHECK(read_load_points(folder.write("a.yaml", text)).size() == 2);
+  const std::vector<LoadPoint> points = read_load_points(folder.write("a.yaml", text + pairs));
+  REQUIRE(points.size() == 3);
+  CHECK(points[2].id == "X4");
+  CHECK(points[2].compared.empty());
+  REQUIRE(points[2].pairs.size() == 1);
+  CHECK(points[2].pairs[0].than == "X1");
+  CHECK(points[0].pairs.empty());
+
+  const auto refused = [&](const std::string& from, const std::string& to) {
+    return refusal(folder, text + with_change(pairs, from, to));
+  };
+  CHECK_THAT(refused("X4]", "X3]"), Contains("bad.yaml:") && Contains("no point X3 here"));
+  CHECK_THAT(refused("[X1, X4]", "[X2, X4]"), Contains("ttft_ms.p50 of X2 was not measured"));
+  CHECK_THAT(refused("[X1, X4]", "[X1]"), Contains("a pair has two ids"));
+  CHECK_THAT(refused("[X1, X4]", "[X1, X1]"), Contains("no pair with itself"));
+  CHECK_THAT(refused("tier", "engine"), Contains("balancer"));
+  CHECK_THAT(refused("ttft_ms.p50", "ttft_ms.max"), Contains("no measured number"));
+}
+
+TEST_CASE("a pair is right if the prediction differs in the same direction") {
+  // Requests a second are 1 over the last token's time: predicted 1, 2 and 1/2.
+  const double last[] = {1, 0.5, 2}, measured[] = {10, 20, 10.5};
+  std::vector<ServedPoint> points(3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    ServedPoint& p = points[i];
+    p.point.id = "X" + std::to_string(i), p.point.campaign = "Example", p.point.group = "loop";
+    p.point.measured = {{"requests_per_s", measured[i]}};
+    p.served.service.emplace();
+    p.requests = {{0, 10, 2, 0, 0, last[i]}};
+  }
+  points[1].point.pairs = {{"tier", "requests_per_s", "X0"}};   // twice as many in both
+  points[2].point.pairs = {{"tier", "requests_per_s", "X0"},    // 5 % more: not judged
+                           {"tier", "requests_per_s", "X1"}};   // fewer in both
+  points[0].point.pairs = {{"cache", "requests_per_s", "X2"}};  // 5 % fewer: not judged
+  Suite suite = serving_suite(points, {});
+  const auto& lines = suite.detail["pairs"];
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0]["kind"] == "cache");
+  CHECK(lines[0]["differ"] == 0);
+  CHECK(lines[1]["pairs"] == 3);
+  CHECK(lines[1]["differ"] == 2);
+  CHECK(lines[1]["right"] == 2);
+  CHECK(lines[1]["of"][0]["measured"].get<double>() == Approx(2));
+  CHECK(lines[1]["of"][2]["predicted"].get<double>() == Approx(0.25));
+  CHECK_FALSE(lines[1]["of"][1].contains("right"));
+  REQUIRE(suite.budgets.size() == 1);
+  CHECK(suite.budgets[0].name == "pairs, tier: right signs");
+  CHECK(*suite.budgets[0].value == Approx(100));
+
+  points[1].point.measured["requests_per_s"] = 5;  // half as many, where twice as many are predicted
+  points[2].served.service.reset();                // and no answer where twice as many were measured
+  suite = serving_suite(points, {});
+  CHECK(suite.detail["pairs"][1]["differ"] == 2);
+  CHECK(suite.detail["pairs"][1]["right"] == 0);
+  CHECK(*suite.budgets[0].value == Approx(0));
+  CHECK_FALSE(suite.budgets[0].passed());
+  CHECK_THAT(serving_text(suite), Contains("X0-X1 2.00 0.50") && Contains("X1-X2 - 2.10"));
+}
