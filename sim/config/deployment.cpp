@@ -66,6 +66,27 @@ const char* overlap_name(Transfer::Overlap overlap) { return kOverlaps[static_ca
 
 const char* routing_name(Routing routing) { return kRoutings[static_cast<std::size_t>(routing)]; }
 
+namespace {
+
+CacheFormat read_cache(Section& section, const Model& model) {
+  const KeyName key("kv_cache",
+                    "precision of keys and values, with any policy except KIVI, which packs them itself; {keys: int8, "
+                    "values: int4} for one of each");
+  const auto format = [](Section& from, const KeyName& name) {
+    return *precision_from_name(from.choice(name, weight_precisions(), "bf16"));
+  };
+  const auto node = shape::is_recording() ? std::nullopt : section.optional_node(key);
+  if (!node || node->kind() != Node::Kind::kMap) return format(section, key);
+  Section both(*node, "kv_cache");
+  const CacheFormat out(format(both, {"keys", "precision of keys"}), format(both, {"values", "precision of values"}));
+  both.finish();
+  if (model.latent && out.keys != out.values)
+    throw UserError(node->where(), "kv_cache: a latent vector is key and value at once");
+  return out;
+}
+
+}  // namespace
+
 Deployment read_deployment(const Node& node, Model& model) {
   Section section(node, "deployment");
   section.only({"weights", "kv_cache", "tensor_parallel", "pipeline_parallel", "expert_parallel", "replicas", "routing",
@@ -78,8 +99,7 @@ Deployment read_deployment(const Node& node, Model& model) {
     model.weights = *precision_from_name(section.choice(key, weight_precisions()));
     model.expert_weights = model.weights;
   }
-  const KeyName key("kv_cache", "precision of keys and values, with any policy except KIVI, which packs them itself");
-  model.cache = *precision_from_name(section.choice(key, cache_precisions(), std::string(precision_name(model.cache))));
+  model.cache = read_cache(section, model);
   Deployment deployment;
   deployment.tensor_parallel =
       static_cast<int>(section.integer({"tensor_parallel",

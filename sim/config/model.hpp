@@ -105,7 +105,7 @@ struct Model {
   std::string blocks;
   Precision weights = Precision::kBf16;         // of projections and networks; embedding, head and norms are bf16
   Precision expert_weights = Precision::kBf16;  // of routed and shared experts
-  Precision cache = Precision::kBf16;           // of keys and values
+  CacheFormat cache;                            // of keys and values
   int ranks = 1;  // GPUs that share each layer; if above 1, sizes are those of one GPU (rank_of)
   std::int64_t max_context = 0;
   Rope rope;

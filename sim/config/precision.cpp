@@ -3,8 +3,6 @@
 #include <cmath>
 #include <iterator>
 
-#include "base/error.hpp"
-
 namespace kvcast::config {
 namespace {
 
@@ -13,12 +11,13 @@ struct Format {
   double bytes;                      // bytes of an element
   double scale_bytes;                // bytes of the scales and zeros of a block of weights ...
   double block_rows, block_columns;  // ... of this many outputs and inputs; 0 columns: a whole output
-  double cache_scale_bytes;          // bytes of the scales of a head's key or value; negative: not a cache format
+  double cache_scale_bytes;          // bytes of the scales of a head's key or value, ...
+  double cache_block;                // ... or of so many of its numbers, if not 0
 };
 
-constexpr Format kFormats[] = {{"bf16", 2, 0, 1, 1, 0},      {"fp8", 1, 4, 128, 128, 0},
-                               {"int8", 1, 2, 1, 0, 4},      {"int4", 0.5, 2.5, 1, 128, 4},
-                               {"mxfp4", 0.5, 1, 1, 32, -1}, {"nvfp4", 0.5, 1, 1, 16, -1}};
+constexpr Format kFormats[] = {{"bf16", 2, 0, 1, 1, 0, 0},     {"fp8", 1, 4, 128, 128, 0, 0},
+                               {"int8", 1, 2, 1, 0, 4, 0},     {"int4", 0.5, 2.5, 1, 128, 4, 0},
+                               {"mxfp4", 0.5, 1, 1, 32, 1, 32}, {"nvfp4", 0.5, 1, 1, 16, 1, 16}};
 
 const Format& format_of(Precision precision) { return kFormats[static_cast<std::size_t>(precision)]; }
 
@@ -31,10 +30,17 @@ double weight_bytes(Precision precision, double rows, double columns) {
   return rows * columns * f.bytes + blocks * f.scale_bytes;
 }
 
-double cache_element_bytes(Precision precision, double head_dim) {
-  const Format& f = format_of(precision);
-  KVCAST_CHECK(f.cache_scale_bytes >= 0);
-  return f.bytes + f.cache_scale_bytes / head_dim;
+double cache_element_bytes(CacheFormat format, double head_dim) {
+  const auto element = [&](Precision precision) {
+    const Format& f = format_of(precision);
+    return f.bytes + f.cache_scale_bytes / (f.cache_block > 0 ? f.cache_block : head_dim);
+  };
+  return (element(format.keys) + element(format.values)) / 2;
+}
+
+std::string cache_name(CacheFormat format) {
+  const std::string keys(precision_name(format.keys));
+  return format.keys == format.values ? keys : keys + " keys, " + std::string(precision_name(format.values)) + " values";
 }
 
 std::string_view precision_name(Precision precision) { return format_of(precision).name; }
@@ -42,14 +48,6 @@ std::string_view precision_name(Precision precision) { return format_of(precisio
 std::vector<std::string> weight_precisions() {
   std::vector<std::string> names;
   for (const Format& f : kFormats) names.emplace_back(f.name);
-  return names;
-}
-
-std::vector<std::string> cache_precisions() {
-  std::vector<std::string> names;
-  for (const Format& f : kFormats) {
-    if (f.cache_scale_bytes >= 0) names.emplace_back(f.name);
-  }
   return names;
 }
 

@@ -172,7 +172,7 @@ OpId before_attention(Block& block, const config::Model& model, double rows, OpI
     }
   }
   op = block.kernel(Lane::kCompute, Kind::kSmall, "rope and append", streaming(rows * (q + kv), rows * (q + kv)), {op});
-  if (model.cache != config::Precision::kFp8 || !block.multiplies_fp8()) return op;
+  if (model.cache.keys != config::Precision::kFp8 || !block.multiplies_fp8()) return op;
   // A separate kernel makes FP8 queries (vLLM); at short contexts it costs more than the FP8 cache saves.
   const graph::Kernel rounding{graph::KernelClass::kElementwise, rows * q * kBytes, rows * q};
   return block.kernel(Lane::kCompute, Kind::kSmall, "quantise queries", rounding, {op});

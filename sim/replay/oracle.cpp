@@ -17,7 +17,7 @@ constexpr int kStepsAtOnce = 16;  // of weights held in addition to the scores
 
 }  // namespace
 
-Oracle::Oracle(std::unique_ptr<trace::Layer> layer, int threads, config::Precision cache)
+Oracle::Oracle(std::unique_ptr<trace::Layer> layer, int threads, config::CacheFormat cache)
     : layer_(std::move(layer)),
       rounded_(cache == config::Precision::kBf16 ? nullptr : with_rounded_cache(*layer_, cache, threads)),
       input_(rounded_ ? *rounded_ : *layer_, threads) {

@@ -21,7 +21,7 @@ class Oracle {
  public:
   // The trace that the layer comes from must outlive it. Policies see keys and values rounded to `cache`; the reference
   // is full attention over the unrounded layer.
-  Oracle(std::unique_ptr<trace::Layer> layer, int threads, config::Precision cache = config::Precision::kBf16);
+  Oracle(std::unique_ptr<trace::Layer> layer, int threads, config::CacheFormat cache = config::Precision::kBf16);
 
   const trace::Layer& layer() const { return *layer_; }
   const policy::LayerInput& input() const { return input_; }

@@ -112,7 +112,7 @@ std::optional<policy::PromptAttention> prompt_attention(std::span<const LayerCou
   return policy::PromptAttention{true, mean(density), mean(mass)};
 }
 
-std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int threads, config::Precision cache,
+std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int threads, config::CacheFormat cache,
                                              const Cancel& cancel) {
   std::vector<std::unique_ptr<Oracle>> layers;
   for (std::size_t i = 0; i < trace.info().layers.size(); ++i) {

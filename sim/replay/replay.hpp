@@ -77,7 +77,7 @@ struct ReplayResult {
 // The captured layers of a trace, ready to be replayed with a cache of this precision; the trace must outlive them.
 // Throws Cancelled, as do all replays over these layers once `cancel` is requested.
 std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int threads,
-                                             config::Precision cache = config::Precision::kBf16,
+                                             config::CacheFormat cache = config::Precision::kBf16,
                                              const Cancel& cancel = {});
 
 // Gives equal results for any number of threads. May run on the same layers concurrently with other policies. Throws

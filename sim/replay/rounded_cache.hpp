@@ -10,11 +10,12 @@
 namespace kvcast::replay {
 
 // Rounds keys or values of one head and token in place. kFp8: E4M3 with scale 1, as vLLM uses without calibration;
-// kInt8 and kInt4: evenly between their minimum and maximum (LMDeploy). kBf16: no change, because traces are captured
-// in it. Aborts for formats of weights only.
+// kInt8 and kInt4: evenly between their minimum and maximum (LMDeploy). kNvfp4: E2M1 with an E4M3 scale per 16 numbers
+// and no other scale; kMxfp4: E2M1 with a power of two per 32 (OCP Microscaling 1.0). kBf16: no change, because traces
+// are captured in it.
 void round_cached(config::Precision precision, std::span<float> row);
 
 // Returns a copy of the layer with rounded keys and values; queries are unchanged.
-std::unique_ptr<trace::Layer> with_rounded_cache(const trace::Layer& layer, config::Precision precision, int threads);
+std::unique_ptr<trace::Layer> with_rounded_cache(const trace::Layer& layer, config::CacheFormat format, int threads);
 
 }  // namespace kvcast::replay

@@ -149,7 +149,7 @@ BenchmarkScores::BenchmarkScores(const ScoreModel& model, const ScoreTable* tabl
 
 std::string BenchmarkScores::key_of(const BenchmarkRequest& r) const {
   return fmt::format("{}|{}|{}|{}|{}|{} {}", r.choice.benchmark, r.choice.evidence, r.model,
-                     config::precision_name(r.cache), r.prompt_tokens, r.policy.name, r.policy.parameters.canonical());
+                     config::cache_name(r.cache), r.prompt_tokens, r.policy.name, r.policy.parameters.canonical());
 }
 
 BenchmarkScores::Requested BenchmarkScores::look_up(const BenchmarkRequest& request) const {
@@ -250,7 +250,7 @@ std::string BenchmarkScores::basis_of(const Requested& r) const {
                                  : fmt::format(
                                        "selections over the {} cache, without the loss from reading rounded "
                                        "values, which is not predicted; ",
-                                       config::precision_name(r.request.cache));
+                                       config::cache_name(r.request.cache));
   return fmt::format(
       "{}replays of {} synthetic traces per task for {}, {}, and the score model of configs/accuracy/link.yaml ({})",
       unseen, kBenchmarkSeeds, r.model.title,

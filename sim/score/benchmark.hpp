@@ -44,7 +44,7 @@ struct BenchmarkRequest {
   std::string model;               // a name under configs/models, or a path
   std::int64_t prompt_tokens = 0;  // of the run
   config::ScoreChoice choice;
-  config::Precision cache = config::Precision::kBf16;  // of the run's deployment
+  config::CacheFormat cache = config::Precision::kBf16;  // of the run's deployment
 };
 
 // The policy's name and parameters with the files that it names resolved and without parameters that leave layers

@@ -166,9 +166,9 @@ const std::string& RecallReplays::model_key(const std::string& model) const {
 
 namespace {
 
-std::string cache_key(config::Precision cache) {
+std::string cache_key(config::CacheFormat cache) {
   if (cache == config::Precision::kBf16) return "";
-  return fmt::format("cache {} | ", config::precision_name(cache));
+  return fmt::format("cache {} | ", config::cache_name(cache));
 }
 
 }  // namespace

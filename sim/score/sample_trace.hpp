@@ -26,7 +26,7 @@ struct TraceRequest {
   bool whole_prompt = false;  // all prompt queries captured
   int window = 0;             // otherwise the number of last ones; 0: the recipe's
   bool later_turn = false;    // the prompt's last question asked for another item of the same kind
-  config::Precision cache = config::Precision::kBf16;  // precision of the keys and values that policies see
+  config::CacheFormat cache = config::Precision::kBf16;  // precision of the keys and values that policies see
   auto operator<=>(const TraceRequest&) const = default;
 };
 

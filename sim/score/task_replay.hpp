@@ -19,7 +19,7 @@ struct TaskReplay {
   bool coupled = false, whole_prompt = false, each_turn = false;
   double window_share = 0;  // share of the prompt whose last queries the policy looks at ...
   std::int64_t window = 0;  // ... or the number of these queries
-  config::Precision cache = config::Precision::kBf16;
+  config::CacheFormat cache = config::Precision::kBf16;
 };
 
 // Prompts of a task on a model; `stated`: the length that a table or a run names, which includes room for the answer. A

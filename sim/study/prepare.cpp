@@ -284,7 +284,7 @@ Prepared Preparer::prepare(const config::Node& config) {
     TraceKeys& keys = p.traces.emplace_back();
     const auto scores = config::find_file("profiles/" + p.run.model.name + ".yaml");
     keys.trace =
-        hash_of({code_version(), trace_identity(p.run, choice), std::string(config::precision_name(p.run.model.cache)),
+        hash_of({code_version(), trace_identity(p.run, choice), config::cache_name(p.run.model.cache),
                  choice.file.empty() || !scores ? "" : read_bytes(*scores)});
     keys.replay = replay_hash(keys.trace, policy, lengths_of(p.run, choice));
     keys.lowered = hash_of({keys.replay, model, lowering});

@@ -181,7 +181,7 @@ result::Subject subject_of(const Prepared& prepared) {
   }
   list.add("score.benchmark", run.score.benchmark);
   list.add("deployment.weights", std::string(config::precision_name(run.model.weights)));
-  list.add("deployment.kv_cache", std::string(config::precision_name(run.model.cache)));
+  list.add("deployment.kv_cache", config::cache_name(run.model.cache));
   list.add("deployment.tensor_parallel", run.deployment.tensor_parallel);
   list.add("deployment.pipeline_parallel", run.deployment.pipeline_parallel);
   list.add("deployment.expert_parallel", result::SettingValue(run.deployment.expert_parallel));

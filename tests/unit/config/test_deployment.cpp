@@ -47,6 +47,11 @@ TEST_CASE("the size of a cached element includes its share of the scales") {
   CHECK(cache_element_bytes(Precision::kFp8, 128) == 1);
   CHECK(cache_element_bytes(Precision::kInt8, 128) == Approx(132.0 / 128));
   CHECK(cache_element_bytes(Precision::kInt4, 128) == Approx(68.0 / 128));
+  // 64 bytes, and 8 scales of 16 numbers or 4 of 32.
+  CHECK(cache_element_bytes(Precision::kNvfp4, 128) == Approx(72.0 / 128));
+  CHECK(cache_element_bytes(Precision::kMxfp4, 128) == Approx(68.0 / 128));
+  // 132 bytes for a key and 68 for a value.
+  CHECK(cache_element_bytes({Precision::kInt8, Precision::kInt4}, 128) == Approx(100.0 / 128));
 }
 
 TEST_CASE("8-bit weights do not change embedding, head and norms") {
@@ -112,7 +117,9 @@ TEST_CASE("a split that the shape does not allow is rejected with the reason") {
   CHECK(refusal("{pipeline_parallel: 3}").find("pipeline_parallel: small has 2 layers") != std::string::npos);
   CHECK(refusal("{expert_parallel: true}").find("small has no experts") != std::string::npos);
   CHECK(refusal("{weights: fp6}").find("known: bf16, fp8, int8, int4, mxfp4, nvfp4") != std::string::npos);
-  CHECK(refusal("{kv_cache: mxfp4}").find("known: bf16, fp8, int8, int4") != std::string::npos);
+  CHECK(refusal("{kv_cache: int2}").find("known: bf16, fp8, int8, int4, mxfp4, nvfp4") != std::string::npos);
+  CHECK(refusal("{kv_cache: {keys: int8, values: int4}}") == "accepted");
+  CHECK(refusal("{kv_cache: {keys: int8, value: int4}}").find("value") != std::string::npos);
   CHECK(refusal("{gpus: 2}").find("gpus") != std::string::npos);
   CHECK(refusal("{tensor_parallel: 2, weights: int4, kv_cache: fp8}") == "accepted");
 }

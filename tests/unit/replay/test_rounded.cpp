@@ -37,6 +37,36 @@ TEST_CASE("uniform steps lie between the smallest and the largest number") {
   CHECK(rounded(Precision::kInt8, {2, 2, 2}) == std::vector<float>{2, 2, 2});
 }
 
+TEST_CASE("numbers in FP4 share the scale of their block") {
+  // E2M1 has 0, 0.5, 1, 1.5, 2, 3, 4 and 6; 2.5 and 5 are ties. The largest, 6, makes the scale 1.
+  CHECK(rounded(Precision::kNvfp4, {6, 0.2f, 0.25f, 0.75f, 1.3f, 2.5f, -3.5f, 5}) ==
+        std::vector<float>{6, 0, 0, 1, 1.5f, 2, -4, 4});
+  // 16 numbers to a block: the seventeenth is the largest of its own, 12 with scale 2. 13 / 6 is 2.17, in E4M3 2.25.
+  std::vector<float> two(17, 0);
+  two[0] = 6, two[16] = 12;
+  CHECK(rounded(Precision::kNvfp4, two) == two);
+  CHECK(rounded(Precision::kNvfp4, {13, 1}) == std::vector<float>{13.5f, 1.125f});
+  // Powers of two: 7 has exponent 2, scale 1, and is cut at 6; 8 has scale 2; 32 numbers to a block.
+  CHECK(rounded(Precision::kMxfp4, {7, 0.3f}) == std::vector<float>{6, 0.5f});
+  CHECK(rounded(Precision::kMxfp4, {8, 0.3f, 1.2f}) == std::vector<float>{8, 0, 1});
+  std::vector<float> long_row(33, 0);
+  long_row[0] = 8, long_row[32] = 0.5f;
+  CHECK(rounded(Precision::kMxfp4, long_row) == long_row);
+  CHECK(rounded(Precision::kMxfp4, {0, 0}) == std::vector<float>{0, 0});
+}
+
+TEST_CASE("keys and values may have formats of their own") {
+  const tests::MemoryTrace trace({.kv_heads = 1, .group = 1, .head_dim = 2, .prompt = 2, .steps = 1, .window = 1},
+                                 [](trace::Layer& layer) {
+                                   std::fill_n(layer.mutable_keys(0), 6, 1.06f);
+                                   std::fill_n(layer.mutable_values(0), 6, 1.06f);
+                                   std::fill_n(layer.mutable_queries(0), 4, 1.0f);
+                                 });
+  const auto copy = with_rounded_cache(*trace.load(0, 1), {Precision::kFp8, Precision::kBf16}, 1);
+  CHECK(copy->keys(0).row(0)[0] == 1.0f);
+  CHECK(copy->values(0).row(0)[0] == 1.06f);
+}
+
 TEST_CASE("policies select by rounded keys and are evaluated on the unrounded layer") {
   // Keys 1.06 and 1.0 round to the same number in E4M3, so the lower position wins although it is not the better token.
   const tests::MemoryTrace trace({.kv_heads = 1, .group = 1, .head_dim = 2, .prompt = 3, .steps = 1, .window = 1},
