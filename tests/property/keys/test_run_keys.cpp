@@ -87,6 +87,9 @@ TEST_CASE("every key of a run changes a prediction") {
                                            "framework.concatenate_bytes",
                                            "framework.repeat_bytes",
                                            "framework.expert_sort",
+                                           "framework.scan_chunk",
+                                           "framework.scan_channels",
+                                           "framework.scan_share",
                                            "framework.left_out",
                                            "framework.scheduler",
                                            "framework.front_end_request",
@@ -102,6 +105,16 @@ TEST_CASE("every key of a run changes a prediction") {
       const bool here = std::any_of(changes.begin(), changes.end(), [&](const auto& c) { return c.first == name; });
       CHECK(here != elsewhere.contains(name));
     }
+  }
+  const Node recurrent = parsed(base)
+                             .with("model", parsed("{like: llama-3.2-1b, recurrence: {kind: kimi_delta, heads: 16, "
+                                                   "key_dim: 64, value_dim: 64, taps: 4, attention_every: 4}}"))
+                             .with("framework.scan_chunk", Node::scalar("1 ms", {}));
+  for (const auto& [key, value] : {std::pair{"framework.scan_chunk", "2 ms"},
+                                   {"framework.scan_channels", "2"},
+                                   {"framework.scan_share", "0.01 %"}}) {
+    INFO(key);
+    CHECK(Timed(recurrent.with(key, Node::scalar(value, {}))).here() != Timed(recurrent).here());
   }
   // Only a policy that evicts leaves memory that can be reserved.
   const Node evicting = parsed(base).with("policy", parsed("{name: snapkv, budget: 256, window: 16}"));

@@ -79,8 +79,9 @@ TEST_CASE("a GPU holds its share of the heads of a recurrence") {
   const Model rank = rank_of(m, 2, false);
   CHECK(rank.recurrence->heads == 2);
   CHECK(rank.state_bytes() == m.state_bytes() / 2);
-  CHECK_THROWS_WITH(rank_of(hybrid("kind: lightning, heads: 3, key_dim: 8, value_dim: 8, attention_every: 3"), 2, false),
-                    Contains("3 heads of the recurrence"));
+  CHECK_THROWS_WITH(
+      rank_of(hybrid("kind: lightning, heads: 3, key_dim: 8, value_dim: 8, attention_every: 3"), 2, false),
+      Contains("3 heads of the recurrence"));
 }
 
 TEST_CASE("a layer may be one block") {
