@@ -23,7 +23,7 @@ class Notebooks(unittest.TestCase):
     def run_one(self, name):
         notebook = nbformat.read(FOLDER / f'{name}.ipynb', as_version=4)
         self.assertTrue(all(not cell.get('outputs') for cell in notebook.cells), 'outputs are not kept in the repository')
-        NotebookClient(notebook, timeout=240, kernel_name='python3', resources={'metadata': {'path': str(FOLDER)}}).execute()
+        NotebookClient(notebook, timeout=600, kernel_name='python3', resources={'metadata': {'path': str(FOLDER)}}).execute()
         if 'KVCAST_NOTEBOOKS' in os.environ:
             nbformat.write(notebook, pathlib.Path(os.environ['KVCAST_NOTEBOOKS'], f'{name}.ipynb'))
         outputs = [output for cell in notebook.cells for output in cell.get('outputs', [])]
