@@ -101,6 +101,23 @@ TEST_CASE("the pool is the one that vLLM reports, and policies hold what they ke
   CHECK(small.footprint->decoding(1024, 1024) == 64);  // the budget covers it
 }
 
+TEST_CASE("a request of a model with a recurrence holds its states, and goes on from its end only") {
+  // 48 layers of 48 · 128 · 128 numbers in single precision and three inputs of 10240 channels; 16 layers of 4 heads of
+  // 256 attend: 65536 bytes a token.
+  const Prepared hybrid = prepare(
+      config::parse_yaml("model: qwen3.5-27b\nhardware: h200\nframework: vllm\npolicy: full\ntraffic: {rate: 1}\n"
+                         "trace: {recipe: needle}\n",
+                         "test"));
+  const auto policy = make_policy(hybrid);
+  const serving::Rules rules = service_rules(hybrid.run);
+  const ServiceMemory memory = service_memory(hybrid.run, *policy, rules, 0);
+  const double states = 48 * (48.0 * 128 * 128 * 4 + 3 * 10240 * 2), block = 16 * 65536;
+  CHECK(memory.footprint->reading(1600) == std::ceil((states + 1600 * 65536.0) / block));
+  CHECK(memory.footprint->decoding(1600, 1760) == std::ceil((states + 1760 * 65536.0) / block));
+  CHECK_FALSE(memory.footprint->keeps_all());
+  CHECK(rules.reuse == config::Scheduler::Reuse::kChain);
+}
+
 TEST_CASE("a static batch of requests that are there at once takes the times of the same workload") {
   const result::Result batch =
       result_of(kSmall + "policy: full\nworkload: {prompt_tokens: 3000, decode_tokens: 64, batch: 4}\n");
