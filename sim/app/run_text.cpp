@@ -132,6 +132,12 @@ void print_traces(const config::Run& run) {
     fmt::print("{:<9} {}{}{}\n", heading, study::trace_name(trace), extent, length);
     heading = "";
   }
+  if (run.model.recurrence) {
+    fmt::print(
+        "{:<9} the policy acts on the {} layers that attend; {} others have a recurrence and keep {} a sequence\n", "",
+        run.model.full_layers(), run.model.layers_with(config::Mixer::kRecurrence),
+        format_quantity(run.model.state_bytes(), Dimension::kBytes));
+  }
   fmt::print("\n");
 }
 

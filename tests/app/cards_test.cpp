@@ -134,3 +134,19 @@ TEST_CASE("calibrate steps finds the machine that rows were made with", "[minute
   CHECK_THAT(refused.err, Contains("nothing is written"));
   CHECK_FALSE(std::filesystem::exists(scratch / "no.yaml"));
 }
+
+TEST_CASE("a run of a model with recurrences says on which layers the policy acts") {
+  const Scratch scratch;
+  const std::string run =
+      scratch.write("run.yaml",
+                    "model: qwen3.5-27b\nhardware: h200\nframework: vllm\npolicy: {name: quest, budget: 256}\n"
+                    "workload: {prompt_tokens: 1024, decode_tokens: 8, batch: 2}\ntrace: {recipe: needle, steps: 2}\n");
+  const Output o = kvcast::test::kvcast({"run", run});
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  CHECK_THAT(o.out, Contains("acts on the 16 layers that attend; 48 others have a recurrence and keep 154 MB"));
+  CHECK_THAT(o.out, Contains("recurrent states") && Contains("308 MB"));
+  const Output refused = kvcast::test::kvcast({"run", run, "--set", "framework=vllm-0.8"});
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Contains("vllm-0.8 runs no recurrences: no scan_chunk"));
+}
