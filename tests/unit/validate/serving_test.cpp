@@ -202,9 +202,9 @@ TEST_CASE("a pair is right if the prediction differs in the same direction") {
     p.served.service.emplace();
     p.requests = {{0, 10, 2, 0, 0, last[i]}};
   }
-  points[1].point.pairs = {{"tier", "requests_per_s", "X0"}};   // twice as many in both
-  points[2].point.pairs = {{"tier", "requests_per_s", "X0"},    // 5 % more: not judged
-                           {"tier", "requests_per_s", "X1"}};   // fewer in both
+  points[1].point.pairs = {{"apart", "requests_per_s", "X0"}};   // twice as many in both
+  points[2].point.pairs = {{"apart", "requests_per_s", "X0"},    // 5 % more: not judged
+                           {"apart", "requests_per_s", "X1"}};   // fewer in both
   points[0].point.pairs = {{"cache", "requests_per_s", "X2"}};  // 5 % fewer: not judged
   Suite suite = serving_suite(points, {});
   const auto& lines = suite.detail["pairs"];
@@ -218,7 +218,7 @@ TEST_CASE("a pair is right if the prediction differs in the same direction") {
   CHECK(lines[1]["of"][2]["predicted"].get<double>() == Approx(0.25));
   CHECK_FALSE(lines[1]["of"][1].contains("right"));
   REQUIRE(suite.budgets.size() == 1);
-  CHECK(suite.budgets[0].name == "pairs, tier: right signs");
+  CHECK(suite.budgets[0].name == "pairs, apart: right signs");
   CHECK(*suite.budgets[0].value == Approx(100));
 
   points[1].point.measured["requests_per_s"] = 5;  // half as many, where twice as many are predicted
