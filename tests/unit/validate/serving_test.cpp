@@ -202,9 +202,9 @@ TEST_CASE("a pair is right if the prediction differs in the same direction") {
     p.served.service.emplace();
     p.requests = {{0, 10, 2, 0, 0, last[i]}};
   }
-  points[1].point.pairs = {{"apart", "requests_per_s", "X0"}};   // twice as many in both
-  points[2].point.pairs = {{"apart", "requests_per_s", "X0"},    // 5 % more: not judged
-                           {"apart", "requests_per_s", "X1"}};   // fewer in both
+  points[1].point.pairs = {{"apart", "requests_per_s", "X0"}};  // twice as many in both
+  points[2].point.pairs = {{"apart", "requests_per_s", "X0"},   // 5 % more: not judged
+                           {"apart", "requests_per_s", "X1"}};  // fewer in both
   points[0].point.pairs = {{"cache", "requests_per_s", "X2"}};  // 5 % fewer: not judged
   Suite suite = serving_suite(points, {});
   const auto& lines = suite.detail["pairs"];
