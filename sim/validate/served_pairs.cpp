@@ -29,7 +29,7 @@ struct KindOfPairs {
 };
 
 // Finds or appends the line of a campaign, kind and number.
-json& line_of(json& lines, const ServedPoint& p, const PointPair& pair) {
+json& pairs_line(json& lines, const ServedPoint& p, const PointPair& pair) {
   for (json& line : lines) {
     if (line["campaign"] == p.point.campaign && line["kind"] == pair.kind && line["number"] == pair.number) return line;
   }
@@ -56,7 +56,7 @@ void add_pairs(const std::vector<ServedPoint>& points, Suite& suite) {
       const double measured = p.point.measured.at(pair.number) / than->point.measured.at(pair.number);
       const auto with = predicted_number(p, pair.number), without = predicted_number(*than, pair.number);
       json of = {{"ids", {pair.than, p.point.id}}, {"measured", measured}};
-      json& line = line_of(lines, p, pair);
+      json& line = pairs_line(lines, p, pair);
       increment(line, "pairs");
       const bool answered = with && without && *without > 0;
       if (answered) of["predicted"] = *with / *without;
