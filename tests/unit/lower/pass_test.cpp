@@ -1,8 +1,5 @@
-// Passes over unequal sequences: the work of each kind of policy by hand, and what must hold for every policy.
+// Passes over unequal sequences: the work of each kind of policy by hand.
 #include <catch2/catch.hpp>
-
-#include <algorithm>
-#include <numeric>
 
 #include "lower/pass.hpp"
 #include "policies/all.hpp"
@@ -12,8 +9,6 @@
 namespace kvcast::lower {
 namespace {
 
-using graph::Kind;
-using graph::OpId;
 using policy::HeadCounts;
 using policy::Lengths;
 using policy::Sequence;
@@ -45,14 +40,6 @@ struct Work {
     return std::get<W>(all[0]->work);
   }
   const graph::DecodeAttention& attention() const { return only<graph::DecodeAttention>("attention"); }
-  double sum(Kind kind) const {  // bytes and FLOP of kernels of a kind
-    double total = 0;
-    for (const graph::Op& op : ops) {
-      const graph::Traffic t = graph::traffic_of(op.work);
-      if (op.kind == kind) total += t.hbm_read + t.hbm_write;
-    }
-    return total;
-  }
 };
 
 Work lower_pass(const policy::Policy& policy, std::span<const PassSequence> sequences, std::vector<HeadCounts> counts) {
@@ -165,102 +152,6 @@ TEST_CASE("a mixed pass has the rows of its decodes and of its chunk, and sample
   CHECK(std::get<graph::Gemm>(last.labelled("head", -1).at(0)->work).m == 3);
   // 40 queries see 60 tokens before the chunk and 40·41 / 2 pairs within it.
   CHECK(last.only<graph::PrefillAttention>("prefill attention").flops == 2.0 * 4 * 2 * 16 * (40 * 60 + 820));
-}
-
-// Policies with the settings of `configs`: small budgets, so that all of them choose among 100 tokens.
-std::vector<std::pair<std::string, std::string>> policies() {
-  std::vector<std::pair<std::string, std::string>> all;
-  for (const policy::Descriptor& d : policy::all_policies()) {
-    if (d.parameters.empty()) continue;
-    const auto has = [&](const char* key) {
-      return std::ranges::any_of(d.parameters, [&](const policy::Parameter& p) { return p.key == key; });
-    };
-    if (has("profile")) continue;  // needs scores of a model's heads
-    std::string setting = has("budget") ? "budget: 48" : "";
-    if (has("page") && has("budget")) setting += ", page: 4";
-    if (has("window") && has("budget")) setting += ", window: 8";
-    if (has("dense_below")) setting += ", sink: 4, recent: 8, dense_below: 0";
-    all.emplace_back(d.name, setting);
-  }
-  return all;
-}
-
-// Counts that depend on the sequence, so that an exchange of sequences would show.
-std::vector<HeadCounts> counts_of(std::span<const PassSequence> sequences) {
-  std::vector<HeadCounts> all;
-  for (const PassSequence& s : sequences) {
-    const std::int64_t n = s.cached + 1;
-    const HeadCounts counts{.attended = n / 2,
-                            .cpu_attended = n / 5,
-                            .scored = n / 4,
-                            .candidates = n / 3,
-                            .fetched = n / 6,
-                            .fetched_runs = n / 12,
-                            .attended_runs = n / 8};
-    all.insert(all.end(), 2, counts);
-  }
-  return all;
-}
-
-TEST_CASE("the order of sequences changes no work") {
-  std::vector<PassSequence> turned = {kThree[1], kThree[2], kThree[0]};
-  for (const auto& [name, setting] : policies()) {
-    CAPTURE(name, setting);
-    const auto policy = tests::make(name, setting, {100, 20});
-    const Work one = lower_pass(*policy, kThree, counts_of(kThree)),
-               other = lower_pass(*policy, turned, counts_of(turned));
-    REQUIRE(one.ops.size() == other.ops.size());
-    for (std::size_t i = 0; i < one.ops.size(); ++i) {
-      CHECK(one.ops[i].label == other.ops[i].label);
-      const graph::Traffic a = graph::traffic_of(one.ops[i].work), b = graph::traffic_of(other.ops[i].work);
-      CHECK(a.hbm_read == Approx(b.hbm_read));
-      CHECK(a.hbm_write == Approx(b.hbm_write));
-      CHECK(a.h2d == Approx(b.h2d));
-      CHECK(a.cpu_dram == Approx(b.cpu_dram));
-    }
-  }
-}
-
-TEST_CASE("unequal sequences cause the traffic of the sum of each alone, apart from what all share") {
-  for (const auto& [name, setting] : policies()) {
-    CAPTURE(name, setting);
-    const auto policy = tests::make(name, setting, {100, 20});
-    const auto kv_of = [&](std::span<const PassSequence> sequences) {
-      double read = 0, h2d = 0;
-      for (const graph::Op& op : lower_pass(*policy, sequences, counts_of(sequences)).ops) {
-        read += graph::traffic_of(op.work).kv_read, h2d += graph::traffic_of(op.work).h2d;
-      }
-      return std::pair(read, h2d);
-    };
-    double read = 0, h2d = 0;
-    for (const PassSequence& s : kThree) {
-      const auto one = kv_of({&s, 1});
-      read += one.first, h2d += one.second;
-    }
-    const auto all = kv_of(kThree);
-    CHECK(all.first == Approx(read));
-    CHECK(all.second == Approx(h2d));
-  }
-}
-
-TEST_CASE("a mixed pass has the attention of both of its parts") {
-  const std::vector<PassSequence> chunk = {{0, 100, {100, 20}}};
-  std::vector<PassSequence> mixed(kThree);
-  mixed.push_back(chunk[0]);
-  for (const auto& [name, setting] : policies()) {
-    CAPTURE(name, setting);
-    const auto policy = tests::make(name, setting, {100, 20});
-    if (policy->prompt_blocks(tiny_model(), 0, {100, 20}).tokens > 0) continue;
-    const auto of_policy = [](const Work& work) {
-      double bytes = 0;
-      for (const Kind kind : {Kind::kAttention, Kind::kScore, Kind::kTopK, Kind::kIndex, Kind::kConvert})
-        bytes += work.sum(kind);
-      return bytes;
-    };
-    const double decodes = of_policy(lower_pass(*policy, kThree, counts_of(kThree)));
-    const double prompts = of_policy(lower_pass(*policy, chunk, {}));
-    CHECK(of_policy(lower_pass(*policy, mixed, counts_of(kThree))) == Approx(decodes + prompts));
-  }
 }
 
 }  // namespace

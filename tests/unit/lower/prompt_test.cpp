@@ -2,7 +2,6 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
-#include <map>
 
 #include "lower/prefill.hpp"
 #include "policies/all.hpp"
@@ -121,43 +120,6 @@ TEST_CASE("sparse attention computes its share of the pairs") {
   CHECK(prefill("xattention", "", 0, 0.25).flops == kPair * 5050 * 0.25);
   CHECK(prefill("xattention", "density: 0.5", 0, 0.25).flops == kPair * 5050 * 0.5);
   CHECK(prefill("full", "", 0, 1).flops == kPair * 5050);
-}
-
-TEST_CASE("a prompt that is read in chunks leaves the memory of one that is read at once, under every policy") {
-  for (const policy::Descriptor& d : policy::all_policies()) {
-    const auto has = [&](const char* key) {
-      return std::ranges::any_of(d.parameters, [&](const policy::Parameter& p) { return p.key == key; });
-    };
-    if (has("profile")) continue;  // needs scores of a model's heads
-    std::string setting = has("budget") ? "budget: 48" : "";
-    if (has("page") && has("budget")) setting += ", page: 4";
-    if (has("window") && has("budget")) setting += ", window: 8";
-    if (has("dense_below")) setting += ", sink: 4, recent: 8, dense_below: 0";
-    CAPTURE(d.name, setting);
-    const auto policy =
-        policy::make_policy(policy::find_policy(d.name), config::parse_yaml("{" + setting + "}", d.name));
-    const auto held_after = [&](std::int64_t chunk) {
-      config::Run run = tiny_run();
-      run.workload.prefill_chunk = chunk;
-      DecodeSetting setting_of;
-      setting_of.rank = run.model, setting_of.run = &run, setting_of.policy = policy.get();
-      setting_of.lengths = {100, 8};
-      Prefill source(setting_of);
-      std::map<graph::Owner, double> held;
-      for (std::vector<graph::Op> block; source.next_block(block);) {
-        for (const graph::Op& op : block) {
-          for (const graph::MemoryDelta& m : op.memory) held[m.owner] += m.bytes;
-        }
-      }
-      return held;
-    };
-    const auto whole = held_after(0), chunks = held_after(30);
-    REQUIRE(whole.size() == chunks.size());
-    for (const auto& [owner, bytes] : whole) {
-      CAPTURE(graph::owner_name(owner));
-      CHECK(chunks.at(owner) == Approx(bytes).margin(1e-6));
-    }
-  }
 }
 
 }  // namespace
