@@ -15,7 +15,6 @@
 
 #include "base/error.hpp"
 #include "policy_parts/head_split.hpp"
-#include "policy_parts/pass_parts.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
@@ -72,10 +71,10 @@ std::unique_ptr<Policy> make_duo_attention(const ParameterValues& values) {
   }
   std::int64_t full = heads - std::llround(s.sparsity * static_cast<double>(heads));
   if (s.budget) {
-    return made_by_request([budget = *s.budget, heads, split, scores](const Lengths& request) {
+    return split_heads([budget = *s.budget, heads, split, scores](const Lengths& request) {
       HeadSplit fitted = split;
       fitted.full = best_heads(scores, fit_budget(budget, heads, request.bound(), fitted));
-      return split_heads(std::move(fitted));
+      return fitted;
     });
   }
   if (s.threshold) {
@@ -85,7 +84,7 @@ std::unique_ptr<Policy> make_duo_attention(const ParameterValues& values) {
     }
   }
   split.full = best_heads(scores, full);
-  return split_heads(std::move(split));
+  return split_heads([split](const Lengths&) { return split; });
 }
 
 }  // namespace

@@ -13,7 +13,6 @@
 #include <cmath>
 
 #include "policy_parts/head_split.hpp"
-#include "policy_parts/pass_parts.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
@@ -64,11 +63,11 @@ std::unique_ptr<Policy> make_razor_attention(const ParameterValues& values) {
       }
     }
   }
-  return made_by_request([s](const Lengths& request) {
+  return split_heads([s](const Lengths& request) {
     HeadSplit of_prompt = s.split;
     const double scaled = static_cast<double>(request.prompt_tokens) / s.divisor;
     of_prompt.recent = std::max(s.least_buffer, static_cast<std::int64_t>(scaled));
-    return split_heads(std::move(of_prompt));
+    return of_prompt;
   });
 }
 

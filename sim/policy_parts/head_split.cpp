@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <numeric>
 
 #include "base/error.hpp"
@@ -107,27 +109,30 @@ class SplitSelector final : public Selector {
 
 class SplitPolicy final : public Policy {
  public:
-  explicit SplitPolicy(HeadSplit split) : split_(std::move(split)) {}
+  explicit SplitPolicy(std::function<HeadSplit(const Lengths&)> of_request) : of_request_(std::move(of_request)) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
-    split_.profile->check_shape(layer.info());
-    return std::make_unique<SplitSelector>(layer, split_);
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths& request) const override {
+    const HeadSplit& split = at(request);
+    split.profile->check_shape(layer.info());
+    return std::make_unique<SplitSelector>(layer, split);
   }
 
   // Keys and values that leave are read once and summed.
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    const auto left = [&](std::int64_t end) { return std::max<std::int64_t>(0, end - split_.sink - split_.recent); };
+    const HeadSplit& split = at(shape.request());
+    const auto left = [&](std::int64_t end) { return std::max<std::int64_t>(0, end - split.sink - split.recent); };
     const auto gone = static_cast<double>(left(shape.stop()) - left(shape.start));
-    if (!split_.compensate || gone <= 0) return;
+    if (!split.compensate || gone <= 0) return;
     const Dims m(*shape.model);
-    const double lists = shape.batch * streaming_share() * m.kv_heads;
+    const double lists = shape.batch * streaming_share(split) * m.kv_heads;
     sum_up(m, lists * gone, 2 * lists * gone * m.row(), 2 * lists * m.row(), ops, ops.ready());
   }
 
-  PromptBlocks prompt_blocks(const config::Model&, int layer, const Lengths&) const override {
-    const std::vector<bool>& full = split_.full[std::min(index(layer), split_.full.size() - 1)];
+  PromptBlocks prompt_blocks(const config::Model&, int layer, const Lengths& request) const override {
+    const HeadSplit& split = at(request);
+    const std::vector<bool>& full = heads_of(split, layer);
     const auto whole = static_cast<double>(std::count(full.begin(), full.end(), true));
-    return {split_.block, split_.sink + split_.recent, whole / static_cast<double>(full.size())};
+    return {split.block, split.sink + split.recent, whole / static_cast<double>(full.size())};
   }
 
   void decode_layer(const DecodeLayer& drawn, LayerOps& ops) const override {
@@ -136,7 +141,7 @@ class SplitPolicy final : public Policy {
     shape.heads = heads;
     const double evicted = shape.sum(&HeadCounts::evicted);
     OpId ready = ops.ready();
-    if (split_.compensate && evicted > 0) {
+    if (evicted > 0 && at(shape.sequences[0].request).compensate) {
       // Reads the pair that leaves and the means, and writes the means; this includes the read of the means by
       // attention.
       const Dims m(*shape.model);
@@ -146,37 +151,50 @@ class SplitPolicy final : public Policy {
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
-    const double streaming = streaming_share();
+    const HeadSplit& split = at(shape.lengths);
+    const double streaming = streaming_share(split);
     const auto tokens = static_cast<double>(shape.tokens);
-    const double held = std::min(tokens, static_cast<double>(split_.sink + split_.recent));
+    const double held = std::min(tokens, static_cast<double>(split.sink + split.recent));
     std::vector<MemoryItem> items = {
         {graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, (1 - streaming) * tokens + streaming * held)}};
-    if (split_.compensate)
-      items.push_back({graph::Pool::kHbm, graph::Owner::kDroppedMeans, kv_bytes(shape, streaming)});
+    if (split.compensate) items.push_back({graph::Pool::kHbm, graph::Owner::kDroppedMeans, kv_bytes(shape, streaming)});
     return items;
   }
 
-  Growth growth(const Lengths&) const override { return {.attended = 1 - streaming_share()}; }
+  Growth growth(const Lengths& request) const override { return {.attended = 1 - streaming_share(at(request))}; }
 
  private:
   // A head's tokens follow from its kind; the layer whose replay represents this one may have other kinds of heads.
   std::vector<HeadCounts> own_heads(const DecodeLayer& drawn) const {
-    const std::vector<bool>& full = split_.full[std::min(index(drawn.layer), split_.full.size() - 1)];
     const auto each = static_cast<std::size_t>(drawn.heads_per_sequence());
     std::vector<HeadCounts> heads(drawn.heads.begin(), drawn.heads.end());
-    for (std::size_t i = 0; i < heads.size(); ++i) {
-      const std::int64_t tokens = drawn.sequences[i / each].tokens,
-                         held = std::min(tokens, split_.sink + split_.recent);
-      const bool whole = full[i % full.size()];
-      heads[i].attended = whole ? tokens : held;
-      heads[i].evicted = !whole && tokens > held ? 1 : 0;
+    for (std::size_t i = 0; i < drawn.sequences.size(); ++i) {
+      const HeadSplit& split = at(drawn.sequences[i].request);
+      const std::vector<bool>& full = heads_of(split, drawn.layer);
+      const std::int64_t tokens = drawn.sequences[i].tokens, held = std::min(tokens, split.sink + split.recent);
+      for (std::size_t h = 0; h < each; ++h) {
+        const bool whole = full[h % full.size()];
+        heads[i * each + h].attended = whole ? tokens : held;
+        heads[i * each + h].evicted = !whole && tokens > held ? 1 : 0;
+      }
     }
     return heads;
   }
 
-  double streaming_share() const {
-    const auto heads = static_cast<double>(split_.full.size() * split_.full[0].size());
-    return 1 - static_cast<double>(count_full(split_.full)) / heads;
+  static const std::vector<bool>& heads_of(const HeadSplit& split, int layer) {
+    return split.full[std::min(index(layer), split.full.size() - 1)];
+  }
+
+  static double streaming_share(const HeadSplit& split) {
+    const auto heads = static_cast<double>(split.full.size() * split.full[0].size());
+    return 1 - static_cast<double>(count_full(split.full)) / heads;
+  }
+
+  const HeadSplit& at(const Lengths& request) const {
+    const std::lock_guard lock(mutex_);
+    const auto [found, fresh] = splits_.try_emplace(request);
+    if (fresh) found->second = of_request_(request);
+    return found->second;
   }
 
   // Adds `pairs` to the means of their heads.
@@ -186,7 +204,9 @@ class SplitPolicy final : public Policy {
     return ops.compute(Kind::kIndex, "means of dropped pairs", work, {after});
   }
 
-  HeadSplit split_;
+  std::function<HeadSplit(const Lengths&)> of_request_;
+  mutable std::mutex mutex_;
+  mutable std::map<Lengths, HeadSplit> splits_;
 };
 
 }  // namespace
@@ -225,6 +245,8 @@ std::int64_t count_full(const FullHeads& full) {
   return n;
 }
 
-std::unique_ptr<Policy> split_heads(HeadSplit split) { return std::make_unique<SplitPolicy>(std::move(split)); }
+std::unique_ptr<Policy> split_heads(std::function<HeadSplit(const Lengths&)> of_request) {
+  return std::make_unique<SplitPolicy>(std::move(of_request));
+}
 
 }  // namespace kvcast::policy

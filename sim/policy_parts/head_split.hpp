@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct HeadSplit {
   // (RazorAttention).
   bool compensate = false;
 };
-std::unique_ptr<Policy> split_heads(HeadSplit split);
+// `of_request` is called once for equal lengths.
+std::unique_ptr<Policy> split_heads(std::function<HeadSplit(const Lengths&)> of_request);
 
 }  // namespace kvcast::policy

@@ -104,13 +104,32 @@ TEST_CASE("RaaS marks pages by their bounds and writes each token into its page"
   CHECK(held_by("raas", "budget: 40, page: 4", "page summaries") == 3 * 4 * 10 * (2 * 16 + 4));
 }
 
+TEST_CASE("streaming heads of unequal sequences have each its own window") {
+  // The second of 2 KV heads streams with 4 + prompt / 10 tokens: 14 of 101, and 44 of 410.
+  const auto policy = policy::split_heads([](const policy::Lengths& request) {
+    policy::HeadSplit split;
+    split.full = policy::FullHeads(3, {true, false});
+    split.sink = 4, split.recent = request.prompt_tokens / 10;
+    return split;
+  });
+  const config::Model model = small_model();
+  const std::vector<policy::Sequence> sequences = {{101, {100, 20}}, {410, {400, 20}}};
+  const std::vector<policy::HeadCounts> heads(4);
+  policy::Recorder ops;
+  policy->decode_layer(policy::DecodeLayer(model, 0, sequences, heads, false), ops);
+  const auto& work = std::get<graph::DecodeAttention>(only(ops.ops(), "attention").work);
+  CHECK(work.rows == 4);
+  CHECK(work.tokens == 101 + 14 + 410 + 44);
+  CHECK(work.longest == 410);
+}
+
 TEST_CASE("a pair evicted from a streaming head is added to its means") {
   // The second of 2 KV heads streams with 4 + 8 tokens. Both sequences evict a pair per step: the pair and the means of
   // keys and values are read, the means written, each number added once.
   policy::HeadSplit split;
   split.full = policy::FullHeads(3, {true, false});
   split.sink = 4, split.recent = 8, split.compensate = true;
-  const auto policy = policy::split_heads(std::move(split));
+  const auto policy = policy::split_heads([&](const Lengths&) { return split; });
   const config::Model model = small_model();
   const std::vector<policy::HeadCounts> heads(4, policy::HeadCounts{.attended = 12});
   policy::Recorder ops;
