@@ -129,7 +129,7 @@ TEST_CASE("a pair evicted from a streaming head is added to its means") {
   policy::HeadSplit split;
   split.full = policy::FullHeads(3, {true, false});
   split.sink = 4, split.recent = 8, split.compensate = true;
-  const auto policy = policy::split_heads([&](const Lengths&) { return split; });
+  const auto policy = policy::split_heads([&](const policy::Lengths&) { return split; });
   const config::Model model = small_model();
   const std::vector<policy::HeadCounts> heads(4, policy::HeadCounts{.attended = 12});
   policy::Recorder ops;
