@@ -3,9 +3,9 @@ const figures = [];
 
 // The specification with the store's rows in the data sets that wait for them, and with logarithmic scales where asked:
 // no signal can change the type of a scale.
-function filledSpec({ spec, own }) {
+function filledSpec({ spec, axis }) {
   const data = spec.data.map((set) => (set.name in page.tables && !set.source ? { ...set, values: tableRows(set.name) } : set));
-  const scales = spec.scales.map((scale) => (own.axis === 'log' ? { ...scale, ...spec.usermeta.log[scale.name] } : scale));
+  const scales = spec.scales.map((scale) => (axis === 'log' ? { ...scale, ...spec.usermeta.log[scale.name] } : scale));
   return { ...spec, data, scales };
 }
 
@@ -15,7 +15,7 @@ function figureSignals(figure) {
   signals.hidden = selection.hidden;
   signals.cost = page.defaults.cost;
   if (figure.own.x_axis === 'machine') signals.hardware = null;  // the machines side by side
-  return { ...signals, ...figure.own };
+  return { ...signals, ...figure.own, ...(figure.axis ? { axis: figure.axis } : {}) };
 }
 
 function newView(figure, theme, options) {
@@ -61,21 +61,33 @@ function drawFigure(figure, theme) {
   figure.width = figure.plot.clientWidth || figure.width || 1000;
   if (figure.view) figure.view.finalize();
   figure.plot.replaceChildren();
+  figure.axis = figure.own.axis === 'auto' ? figure.axis || 'linear' : figure.own.axis;
   figure.view = newView(figure, theme, { renderer: 'svg', container: figure.plot, hover: true });
-  figure.axis = figure.own.axis;
   figure.view.tooltip(showTooltip);
   figure.view.run();
+  if (figure.axis !== wantedAxis(figure)) {
+    figure.axis = wantedAxis(figure);
+    drawFigure(figure, theme);
+    return;
+  }
   describeFigure(figure);
+}
+
+// An automatic axis is logarithmic where the values drawn span more than a decade.
+function wantedAxis(figure) {
+  if (figure.own.axis !== 'auto') return figure.own.axis;
+  const values = drawnRows(figure).map((row) => row.shown).filter((value) => value > 0);
+  return Math.max(...values) > 10 * Math.min(...values) ? 'log' : 'linear';
 }
 
 function updateFigures() {
   for (const figure of figures) {
-    if (figure.axis !== figure.own.axis) {
+    for (const [name, value] of Object.entries(figureSignals(figure))) figure.view.signal(name, value);
+    figure.view.run();
+    if (figure.axis !== wantedAxis(figure)) {
       drawFigure(figure, currentTheme());
       continue;
     }
-    for (const [name, value] of Object.entries(figureSignals(figure))) figure.view.signal(name, value);
-    figure.view.run();
     describeFigure(figure);
   }
 }
@@ -179,7 +191,7 @@ function shareNote(meta, rows) {
 
 function drawControls(figure) {
   figure.controls.replaceChildren(...(figure.meta.controls || []).map((control) => {
-    const current = figure.view.signal(control.shown || (control.signal === 'asked_id' ? 'shown_id' : control.signal));
+    const current = control.signal === 'axis' ? figure.own.axis : figure.view.signal(control.shown || (control.signal === 'asked_id' ? 'shown_id' : control.signal));
     const options = controlOptions(figure, control);
     if (options.length < 2) return '';
     const set = (event) => {

@@ -50,7 +50,8 @@ function drawFinding({ title, text, detail, places }, told) {
 
 // Bars from 0; a label that names a number of the machine leads to its source.
 function drawBars(bars, machine) {
-  const low = Math.min(0, ...bars.map(({ from }) => from)), high = Math.max(0, ...bars.map(({ to }) => to));
+  const whole = bars.some(({ text, to }) => /^\d+ % of /.test(text) && to <= 1.005);  // shares fill their track as they say
+  const low = Math.min(0, ...bars.map(({ from }) => from)), high = Math.max(whole ? 1 : 0, ...bars.map(({ to }) => to));
   const share = (value) => (100 * (value - low)) / (high - low || 1);
   return element('div', { class: 'finding-bars' }, bars.map(({ label, text, from, to }) => element('div', { class: 'finding-bar' },
     element('span', { class: 'bar-label' }, sourceLink(label, sourcesNamed(label, machine))),

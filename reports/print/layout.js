@@ -99,6 +99,19 @@ class Layout {
     return { panels, titles: panels ? titlesIn(view, panels) : [], empty: Boolean(drawn) && view.data(drawn).length === 0 };
   }
 
+  // An automatic axis is logarithmic where the values drawn span more than a decade, as on the page.
+  chooseAxis(spec) {
+    const axis = spec.signals.find((one) => one.name === 'axis');
+    if (!axis || axis.value !== 'auto') return spec;
+    const values = this.run(spec).data(spec.usermeta.drawn).map((row) => row.shown).filter((value) => value > 0);
+    const chosen = copy(spec);
+    setSignal(chosen, 'axis', 'linear');
+    if (Math.max(...values) <= 10 * Math.min(...values)) return chosen;
+    setSignal(chosen, 'axis', 'log');
+    for (const scale of chosen.scales) Object.assign(scale, spec.usermeta.log[scale.name]);
+    return chosen;
+  }
+
   prepare(spec, { panels, titles }) {
     raiseFonts(spec);
     spec.padding = { left: 1, right: 1, top: 2, bottom: 1 };

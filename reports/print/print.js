@@ -57,7 +57,8 @@ async function main() {
     view.finalize();
     process.stdout.write(file + '.pdf\n');
   };
-  for (const { name, spec } of job.figures) {
+  for (const { name, spec: given } of job.figures) {
+    const spec = layout.chooseAxis(given);
     const { panels, titles, empty } = layout.look(spec);
     if (empty) continue;
     await write(name, spec);
