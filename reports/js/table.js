@@ -147,7 +147,7 @@ function drawRow(row) {
   const cells = shown.map((column, index) => {
     const worst = column.field && row['origin_' + column.field];
     const text = column.text(row) || '';
-    const cell = element('td', { class: column.value ? 'number' : text.length > 40 ? 'long' : '', title: worst ? 'origin: ' + worst : null });
+    const cell = element('td', { class: column.value ? 'number' : text.length > 40 ? 'long' : index >= firstResult ? 'wraps' : '', title: worst ? 'origin: ' + worst : null });
     // The first cell holds the button, so that the details open from the keyboard too.
     cell.append(index === 0 ? element('button', { type: 'button', class: 'row-button', id: 'row-' + row.id, 'aria-label': name, 'aria-expanded': String(open) }, text || 'details') : text);
     return cell;

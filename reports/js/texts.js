@@ -12,7 +12,8 @@ const origins = [
 function drawHead() {
   const { sweep, findings } = page;
   const total = page.tables.experiments.rows;
-  document.getElementById('title').textContent = sweep.name || (sweep.swept ? 'Sweep' : 'Plan') + ' without a name';
+  document.getElementById('title').textContent = sweep.name || (page.answers.length ? page.answers[0].question : 'Sweep') || 'Plan';
+  document.getElementById('setting').textContent = settingText();
   const counts = total === 0 ? 'The store holds no experiments yet.'
     : (sweep.planned > total ? 'So far ' + formatCount(total) + ' of ' : '') + plural(Math.max(total, sweep.planned || 0), 'experiment') + ': ' + sentenceList([
       formatCount(sweep.counts.ok) + ' ran', formatCount(sweep.counts.oom) + ' ran out of memory',
@@ -24,6 +25,21 @@ function drawHead() {
     ? findings.map((finding) => drawFinding(finding, toldPlace(findings)))
     : [element('p', { class: 'empty' }, 'This store holds no findings: either its sweep has not finished, or nothing was concluded from it.')]));
 }
+
+// Machines, models and workload in one line.
+function settingText() {
+  const span = (signal, show) => {
+    const values = distinctValues(signal);
+    return values.length > 2 ? show(values[0]) + ' to ' + show(values[values.length - 1]) : values.map(show).join(' and ');
+  };
+  const names = (signal, many) => (distinctValues(signal).length > 3 ? formatCount(distinctValues(signal).length) + ' ' + many : sentenceList(distinctValues(signal)));
+  const part = (text, before, after) => (text ? before + text + after : '');
+  return [names('model', 'models'), part(names('hardware', 'machines'), 'on ', ''), part(span('context', formatTokens), 'contexts of ', ' tokens'),
+    part(span('batch', formatCount), 'batch ', ''), part(names('policy', 'policies'), '', '')].filter(Boolean).join(' · ');
+}
+
+// Numbers of tokens in the texts of findings have the format of the table.
+function withSeparators(text) { return text.replace(/\b(budget|sink|recent|window|context|prompt|at|batch) (\d{4,})\b(?!\.?\d)/g, (_, what, number) => what + ' ' + formatCount(Number(number))); }
 
 // The group that the cards describe: that of the fastest recommendation. The others are in the cards' details.
 function toldPlace(findings) {
@@ -38,7 +54,7 @@ function drawFinding({ title, text, detail, places }, told) {
   // A finding without groups is its text alone, shown like a number if it is short enough.
   const alone = text.length <= 24 ? { number: text, text: '', bars: [] } : { number: '', text: lines[0], bars: [] };
   const shown = places.find(({ place }) => place === told) || places[0] || alone;
-  const joined = (part) => part.replace(/ %/g, '\u00a0%');  // no line starts with a percent sign
+  const joined = (part) => withSeparators(part).replace(/ %/g, '\u00a0%');  // no line starts with a percent sign
   const sentence = joined(shown.place ? 'On ' + shown.place + ': ' + shown.text + '.' : shown.text);
   const rest = [...(lines.length > 1 ? lines : []), ...(detail ? detail.split('\n') : [])].map(joined);
   return element('div', { class: 'finding' }, element('h2', {}, title),

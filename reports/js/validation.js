@@ -11,6 +11,8 @@ const verdicts = {
   unmeasured: 'needs a measurement on a machine that is not available here',
 };
 
+const verdictWords = { agrees: 'within tolerance', bracketed: 'between readings of their setting', fitted: 'fitted to the value', off: 'outside tolerance', unanswered: 'without a model', unmeasured: 'not measured here' };
+
 // Rows for reading and for Vega: `expected` is the field that the suite names so; each device or paper has a colour, because
 // there are more groups within them than colours.
 function caseRows(suite) {
@@ -24,7 +26,7 @@ function tally(suites) {
 }
 
 function countsText(counts) {
-  return Object.keys(verdicts).filter((name) => counts[name]).map((name) => name + ' ' + formatCount(counts[name])).join(', ');
+  return Object.keys(verdicts).filter((name) => counts[name]).map((name) => formatCount(counts[name]) + ' ' + verdictWords[name]).join(', ');
 }
 
 function percent(value) { return formatNumber(100 * value, ',.1f') + ' %'; }
@@ -80,7 +82,7 @@ function summaryTable(suite) {
   if (rows.length < 2) return '';
   const apart = rows.some((part) => part.times && part.times.n < part.n);
   const heads = ['Group', 'Held-out numbers', 'Median error', 'p90', 'Largest', 'Bias'].concat(apart ? ['Based on times', 'Median of these', 'In interval', 'High / low'] : []);
-  return folded('Errors by group', rows.length <= 2 * fewRows, element('table', { class: 'summary' },
+  return folded('Errors by group', rows.length <= fewRows, element('table', { class: 'summary' },
     element('thead', {}, element('tr', {}, heads.map((name, i) => element('th', { scope: 'col', class: i ? 'number' : '' }, name)))),
     element('tbody', {}, rows.map((part) => element('tr', {}, element('td', {}, part.group || 'all'),
       [formatCount(part.n), percent(part.median), percent(part.p90), percent(part.max), formatNumber(100 * part.bias, '+,.1f') + ' %'].concat(apart ? timesOf(part) : [])

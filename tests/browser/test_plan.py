@@ -165,7 +165,7 @@ class Answers(PlanCase):
     def test_answers_next_to_a_sweep_leave_its_figures_as_they_are(self):
         page = self.open('both')
         self.assertEqual(page.evaluate("document.querySelectorAll('#plan .answer').length"), len(ANSWERS))
-        self.assertEqual(page.evaluate("document.querySelectorAll('#figures figure').length"), 6)
+        self.assertEqual(page.evaluate("document.querySelectorAll('#figures figure').length"), 7)
         self.assertEqual(page.evaluate("[...document.querySelectorAll('#sections a')].map((a) => a.textContent)"), ['Plan', 'Figures', 'All experiments', 'Origins'])
         tops = page.evaluate("['plan', 'filters', 'figures'].map((id) => document.getElementById(id).getBoundingClientRect().top)")
         self.assertEqual(tops, sorted(tops))

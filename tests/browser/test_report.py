@@ -18,7 +18,8 @@ import xml.etree.ElementTree
 
 import chromium
 
-FIGURES = ('throughput_budget', 'accuracy_throughput', 'step_breakdown', 'memory_owners', 'split_factor', 'step_timeline')
+FIGURES = ('throughput_budget', 'accuracy_throughput', 'step_breakdown', 'memory_owners', 'split_factor', 'step_timeline', 'context')
+LEGEND = "[...document.querySelectorAll('#plot-%s .role-legend-label text')].map((t) => t.textContent)"
 
 
 def marks(figure, name, shape='path'):
@@ -112,7 +113,7 @@ class Figures(ReportCase):
         self.assertIn('20 exact', page.evaluate("document.querySelector('#figure-memory_owners .note').textContent"))
 
     def test_intervals_are_drawn_to_scale(self):
-        page = self.open('sweep')
+        page = self.open('sweep', '#context=32768&throughput_budget.axis=linear')
         # All points have intervals from 0.85 to 1.2 of their value; a rule of that length is what is left of it on the axis.
         lengths = page.evaluate("[...document.querySelectorAll('#plot-throughput_budget g.intervals > line')].map((l) => Math.abs(l.getAttribute('y2')))")
         expected = page.evaluate("figures[0].view.data('drawn').filter((r) => r.budget).map((r) => 0.35 * r.tps)"
@@ -316,6 +317,32 @@ class Figures(ReportCase):
             self.assertTrue(all(found.values()), (policy, found))
 
 
+    def test_costs_over_the_context_end_where_memory_ends(self):
+        # At batch 8 the policies that keep all tokens fit at 16K on both machines (33.5 GB with the weights), at 32K only on the
+        # larger one, and at 128K on none: 5 crosses per machine in each of 4 panels.
+        page = self.open('sweep', '#batch=8')
+        ends = page.evaluate("figures[6].view.data('points').filter((r) => r.ends).map((r) => [r.hardware, r.policy, r.context, r.end, r.shows.field])")
+        self.assertEqual(len(ends), 2 * 5 * 4)
+        for machine, policy, context, end, _ in ends:
+            self.assertEqual((context, end), (16384, 32768) if machine.startswith('a100') else (32768, 131072))
+            self.assertIn(policy, ('full', 'exact_topk', 'quest', 'hsa', 'rocketkv_mt'))
+        self.assertEqual(page.evaluate(marks('context', 'misfit_dots')), len(ends))
+        # Every mark lies inside the plot of its panel, and the legend names every policy.
+        outside = page.evaluate("(() => { const v = figures[6].view, w = v.signal('plot_width'), h = v.signal('plot_height');"
+                                " return [...document.querySelectorAll('#plot-context g.dots > path, #plot-context g.misfit_dots > path')].map((e) => e.getAttribute('transform').match(/[\\d.-]+/g).map(Number))"
+                                ".filter(([x, y]) => x < 0 || x > w || y < 0 || y > h).length; })()")
+        self.assertEqual(outside, 0)
+        self.assertEqual(len(set(page.evaluate(LEGEND % 'context'))), 10)
+
+    def test_the_filter_of_the_context_leaves_the_costs_over_contexts(self):
+        page = self.open('sweep')
+        # 10 policies at 3 contexts on 2 machines, in 4 panels each: every policy fits at batch 1.
+        self.assertEqual(page.evaluate(marks('context', 'dots')), 240)
+        page.evaluate(choose('filter-hardware', 'h100-sxm'))
+        self.assertEqual(page.evaluate(marks('context', 'dots')), 120)
+        self.assertEqual(len(set(page.evaluate(LEGEND % 'accuracy_throughput'))), 10)
+
+
 class Front(ReportCase):
     """Effects of the controls of the first two figures on the drawn data."""
 
@@ -395,6 +422,34 @@ class Front(ReportCase):
         page.evaluate(choose('control-throughput_budget-axis', 'linear'))
         (a, ya), (b, yb), _ = sorted(self.heights(page))
         self.assertAlmostEqual(ya / a, yb / b, places=6)
+
+    def test_an_automatic_axis_is_logarithmic_where_values_span_more_than_a_decade(self):
+        # ArkVale's host loop makes a step of 4,096 tokens half a second long: more than ten times any other.
+        page = self.open('sweep')
+        scales = lambda: page.evaluate("[figures[0].view.scale('y').type, figures[1].view.scale('x').type]")
+        self.assertEqual(scales(), ['log', 'log'])
+        page.evaluate(click('.chip', 'arkvale'))
+        self.assertEqual(scales(), ['linear', 'linear'])
+        page.evaluate(click('.chip', 'arkvale'))
+        self.assertEqual(scales(), ['log', 'log'])
+        least, most = page.evaluate("((v) => [Math.min(...v), Math.max(...v)])(figures[0].view.data('drawn').filter((r) => r.fits).map((r) => r.shown))")
+        self.assertGreater(most / least, 10)
+        # The ticks of both are 1, 2 and 5 times powers of ten, and do not touch.
+        for figure in ('throughput_budget', 'accuracy_throughput'):
+            self.assertEqual(page.evaluate(f"document.getElementById('control-{figure}-axis').selectedOptions[0].label"), 'automatic')
+        ticks = page.evaluate("[...document.querySelectorAll('#plot-accuracy_throughput .role-axis-label')].map((a) => [...a.querySelectorAll('text')].filter((t) => Number(t.getAttribute('opacity') ?? 1) > 0 && /^[\\d,.]+$/.test(t.textContent))"
+                              ".map((t) => { const r = t.getBoundingClientRect(); return [t.textContent.replace(',', ''), r.left, r.right]; })).filter((a) => a.length > 1)")
+        self.assertEqual(len(ticks), 2)
+        for axis in ticks:
+            self.assertTrue(all(re.fullmatch('[125]0*', text) for text, _, _ in axis), axis)
+            self.assertTrue(all(right < left for (_, _, right), (_, left, _) in zip(axis, axis[1:])), axis)
+
+    def test_machines_are_not_joined_by_lines(self):
+        page = self.open('sweep')
+        seen = "[...document.querySelectorAll('#plot-throughput_budget g.mark-line > path')].filter((e) => Number(e.getAttribute('opacity') ?? 1) > 0).length"
+        self.assertEqual(page.evaluate(seen), 18)
+        page.evaluate(choose('control-throughput_budget-x_axis', 'machine'))
+        self.assertEqual(page.evaluate(seen), 0)
 
     def test_ratios_are_relative_to_full_kv_on_the_same_machine(self):
         page = self.open('sweep', '#context=32768&batch=4')
@@ -556,7 +611,7 @@ class Filters(ReportCase):
     def test_deselecting_all_shows_notices_without_errors(self):
         page = self.open('sweep')
         page.evaluate(click('.shortcuts button', 'none'))
-        self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 6)
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 7)
         self.assertEqual(self.counted(page), '0 of 828 experiments')
         page.evaluate(click('.shortcuts button', 'all variants'))
         self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 0)
@@ -707,6 +762,28 @@ class Table(ReportCase):
 
 
 class Page(ReportCase):
+    def test_the_table_is_not_cut_on_a_wide_screen(self):
+        page = self.open('sweep', width=1440)
+        frame, table, status = page.evaluate("['.table-frame', '#table', '#table .row:first-child td:last-child'].map((s) => document.querySelector(s).getBoundingClientRect().right)")
+        self.assertLessEqual(table, frame + 1)
+        self.assertLessEqual(status, frame + 1)
+        whys = page.evaluate("[...document.querySelectorAll('#table .why')].map((cell) => cell.getBoundingClientRect().right)")
+        self.assertGreater(len(whys), 0)
+        self.assertLessEqual(max(whys), frame + 1)
+        self.assertFalse(page.evaluate('document.documentElement.scrollWidth > innerWidth'))
+
+    def test_bars_of_shares_fill_their_track_as_they_say(self):
+        page = self.open('sweep')
+        filled = page.evaluate("((box) => { document.getElementById('lead').replaceChildren(box); return [...box.querySelectorAll('.bar')].map((b) => b.getBoundingClientRect().width / b.parentElement.getBoundingClientRect().width); })"
+                               "(drawBars([{ label: 'HBM', text: '79 % of a step', from: 0, to: 0.79 }, { label: 'link', text: '21 % of a step', from: 0, to: 0.21 }], 'h100-sxm'))")
+        for share, expected in zip(filled, (0.79, 0.21), strict=True):
+            self.assertAlmostEqual(share, expected, delta=0.01)
+
+    def test_the_head_states_machines_models_and_workload(self):
+        page = self.open('sweep')
+        self.assertEqual(page.evaluate("document.getElementById('setting').textContent"),
+                         'llama-3.1-8b · on a100-40gb-pcie4 and h100-sxm · contexts of 16K to 128K tokens · batch 1 to 8 · 10 policies')
+
     def test_findings_and_foundations_are_shown(self):
         page = self.open('sweep')
         self.assertEqual(page.evaluate("document.querySelectorAll('.finding').length"), 3)
@@ -719,7 +796,7 @@ class Page(ReportCase):
         text = lambda name: page.evaluate(f"[...document.querySelectorAll('.finding')].map((f) => f.querySelectorAll('{name}').length > 1 ? 'several' : (f.querySelector('{name}') || {{}}).textContent || '')")
         self.assertEqual(text('.finding-number'), ['4 × full KV', '-10 % to +30 %', 'HBM bandwidth'])
         # The text describes the machine with the fastest recommendation; a click shows the other one.
-        self.assertEqual(text('.finding-text')[:2], ['On h100-sxm: rocketkv, budget 1024.', 'On h100-sxm: the link may move a step.'])
+        self.assertEqual(text('.finding-text')[:2], ['On h100-sxm: rocketkv, budget 1,024.', 'On h100-sxm: the link may move a step.'])
         self.assertEqual(text('summary'), ['Details for both', '', 'Details'])
         self.assertIn('In 71\u00a0% of', text('.finding-detail')[2])  # no line starts with a percent sign
         self.assertFalse(page.evaluate("[...document.querySelectorAll('.finding details')].some((d) => d.open)"))
@@ -849,7 +926,7 @@ class Page(ReportCase):
     def test_a_store_without_rows_is_shown(self):
         page = self.open('empty')
         self.assertIn('holds no experiments yet', page.evaluate("document.getElementById('lead').textContent"))
-        self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 6)
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 7)
 
     def test_thousands_of_experiments_can_be_shown(self):
         self.assertLess((self.folder / 'large' / 'out' / 'index.html').stat().st_size, 6e6)

@@ -93,7 +93,7 @@ class Validation(unittest.TestCase):
     def test_the_lead_counts_verdicts_and_missed_budgets(self):
         lead = self.open().evaluate("document.getElementById('lead').textContent")
         # Every third of 300 points is off.
-        self.assertIn('305 cases in 3 suites: agrees 201, fitted 1, off 101, unanswered 2.', lead)
+        self.assertIn('305 cases in 3 suites: 201 within tolerance, 1 fitted to the value, 101 outside tolerance, 2 without a model.', lead)
         self.assertIn('1 budget missed', lead)
 
     def test_budgets_show_the_limit_and_the_value(self):

@@ -58,7 +58,7 @@ class Figures(unittest.TestCase):
     def test_every_figure_and_every_panel_exists_as_svg_and_pdf(self):
         # The fixture has two machines, thus two panels per figure; a timeline and a break-even have one.
         faceted = ('throughput_budget', 'accuracy_throughput', 'step_breakdown', 'memory_owners', 'split_factor')
-        names = {n + end for n in faceted for end in ('', '_panel_1', '_panel_2')} | {'step_timeline', 'plan_1_break_even'}
+        names = {n + end for n in faceted for end in ('', '_panel_1', '_panel_2')} | {'context'} | {f'context_panel_{i}' for i in range(1, 9)} | {'step_timeline', 'plan_1_break_even'}
         for folder in self.out.values():
             self.assertEqual({p.name for p in folder.iterdir()}, {n + end for n in names for end in ('.svg', '.pdf')})
 
@@ -76,11 +76,13 @@ class Figures(unittest.TestCase):
         def ticks(path):
             found = [''.join(t.itertext()) for t in ET.parse(path).getroot().iter(SVG + 'text') if t.get('text-anchor') == 'end']
             return sorted(float(t.replace(',', '')) for t in found if re.fullmatch(r'[\d,.]+', t))
-        self.assertEqual(len(steps(ticks(self.out['single'] / 'throughput_budget_panel_1.svg'))), 1)
+        linear = self.folder / 'linear'
+        subprocess.run([KVCAST, 'report', self.store, '--figures', linear, '--font', FONT, '--view', '#throughput_budget.axis=linear'], check=True, capture_output=True)
+        self.assertEqual(len(steps(ticks(linear / 'throughput_budget_panel_1.svg'))), 1)
         self.assertGreater(len(steps(ticks(folder / 'throughput_budget.svg'))), 1)
 
     def test_a_view_with_unknown_keys_or_values_is_refused(self):
-        for view, words in (('hardware=v100', 'known: all, a100-40gb-pcie4, h100-sxm'), ('throughput_budget.axis=cubic', 'known: linear, log'), ('nothing.axis=log', 'no such figure'),
+        for view, words in (('hardware=v100', 'known: all, a100-40gb-pcie4, h100-sxm'), ('throughput_budget.axis=cubic', 'known: auto, linear, log'), ('nothing.axis=log', 'no such figure'),
                             ('throughput_budget.colour=red', 'no such control'), ('context', 'expected key=value'), ('colour=red', 'unknown key')):
             done = subprocess.run([KVCAST, 'report', self.store, '--figures', self.folder / 'none', '--view', view], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2, view)
