@@ -134,7 +134,7 @@ function drawColophon() {
       (sweep.code_versions.length ? '; experiments by version ' + sentenceList(sweep.code_versions) : '') +
       (first ? ', simulated ' + (first === last ? first : first + ' to ' + last) : '') + '.' +
       (stored > embedded ? ' Of ' + stored + ' timelines this page contains ' + embedded + '.' : '')),
-    element('p', {}, 'The folder ', element('code', {}, 'tables/'), ' next to this page contains every number as CSV; ', element('code', {}, 'figures/'),
+    element('p', { class: 'on-screen' }, 'The folder ', element('code', {}, 'tables/'), ' next to this page contains every number as CSV; ', element('code', {}, 'figures/'),
       ' contains each figure as a Vega 5 specification with its data. Charts are drawn by Vega (vega.github.io).'),
     element('p', { class: 'on-screen' }, element('a', { href: 'methods.html' }, 'Assumptions of the model and definitions of the policies, with their sources')),
     page.validated ? element('p', { class: 'on-screen' }, element('a', { href: 'validation.html' }, 'Predictions compared with measured and published values')) : '',
