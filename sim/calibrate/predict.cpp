@@ -12,7 +12,7 @@ double predict(const config::Gpu& gpu, const MeasuredPoint& point) {
   hardware::Terms terms;
   terms.wait("gap between kernels", hardware::number(gpu.gap_graph));
   if (const auto* attention = std::get_if<graph::DecodeAttention>(&point.op.work)) {
-    hardware::add_decode_attention(terms, gpu, *attention);
+    hardware::add_decode_attention(terms, gpu, {}, *attention);
   } else {
     hardware::add_gemm(terms, gpu, std::get<graph::Gemm>(point.op.work));
   }

@@ -31,7 +31,9 @@ struct AddWork {
 
   void operator()(const graph::Marker&) const {}
   void operator()(const graph::Gemm& work) const { gap(), add_gemm(terms, machine.gpu, work); }
-  void operator()(const graph::DecodeAttention& work) const { gap(), add_decode_attention(terms, machine.gpu, work); }
+  void operator()(const graph::DecodeAttention& work) const {
+    gap(), add_decode_attention(terms, machine.gpu, framework, work);
+  }
   void operator()(const graph::PrefillAttention& work) const {
     gap(), add_prefill_attention(terms, machine.gpu, framework, work);
   }

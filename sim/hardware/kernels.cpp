@@ -144,15 +144,6 @@ const Value& separate_heads_rate() {
   return kRate;
 }
 
-// Reads of the KV pairs in a pass that also reads prompts, over those of a decode step.
-Number rereads(const config::Gpu& gpu, double group) {
-  Number factor = number(gpu.mixed_pass_rereads);
-  const double more = factor.value * (group - 1);
-  factor.value = 1 + more;
-  factor.uncertainty *= more / factor.value;
-  return factor;
-}
-
 // The share of the KV pairs that a call finds in the L2 if the call before has read the same ones: it falls from all at
 // 0.75 of the L2 size to none at 1.25, as under least-recently-used replacement.
 double found_in_l2(const config::Gpu& gpu, const graph::DecodeAttention& work) {
@@ -220,7 +211,8 @@ AttentionParts attention_parts(const graph::DecodeAttention& work, const config:
 namespace {
 
 // Adds the modelled terms, before the correction by measurements.
-void add_attention_terms(Terms& terms, const config::Gpu& gpu, const graph::DecodeAttention& work) {
+void add_attention_terms(Terms& terms, const config::Gpu& gpu, const config::Framework& framework,
+                         const graph::DecodeAttention& work) {
   const config::AttentionKernel& kernel = gpu.attention_of(work.group);
   add_floor(terms, gpu, "attention floor", kernel.floor);
   if (work.rows <= 0 || work.tokens <= 0) return;
@@ -246,7 +238,9 @@ void add_attention_terms(Terms& terms, const config::Gpu& gpu, const graph::Deco
     if (again.value > read.value) read = again;
   }
   if (work.unequal) read = read * number(gpu.unequal_contexts);
-  if (work.beside_prompts && work.group > 1) read = read * rereads(gpu, work.group);
+  if (work.beside_prompts && work.group > 1) {
+    read = read * rereads(gpu, framework, work.group);
+  }
   terms.work("keys and values", Resource::kHbm, read);
   const graph::Traffic traffic = graph::traffic_of(work);
   const double others = traffic.hbm_read - traffic.kv_read + traffic.hbm_write;
@@ -267,7 +261,8 @@ void add_attention_terms(Terms& terms, const config::Gpu& gpu, const graph::Deco
 
 }  // namespace
 
-void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::DecodeAttention& work) {
+void add_decode_attention(Terms& terms, const config::Gpu& gpu, const config::Framework& framework,
+                          const graph::DecodeAttention& work) {
   // Unpacking is not part of the measured time of attention in half precision.
   terms.work("unpacking", Resource::kVector,
              exact(work.unpack_flops) / reached(gpu.vector_flops, number(gpu.vector_efficiency)));
@@ -275,9 +270,12 @@ void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::Dec
     const Number rate = number(gpu.convert_rate) * exact(gpu.sm_count) * exact(gpu.clock);
     terms.work("numbers converted", Resource::kVector, exact(work.converted) / rate);
   }
-  if (!gpu.attention_correction || work.rows <= 0 || work.tokens <= 0) return add_attention_terms(terms, gpu, work);
+  if (!gpu.attention_correction || work.rows <= 0 || work.tokens <= 0) {
+    add_attention_terms(terms, gpu, framework, work);
+    return add_whole_rows(terms, gpu, framework, work);
+  }
   Terms modelled;
-  add_attention_terms(modelled, gpu, work);
+  add_attention_terms(modelled, gpu, framework, work);
   const double found = found_in_l2(gpu, work);
   double factor = attention_factor(*gpu.attention_correction, work);
   // If the benchmark found its pairs in the L2 and this work does not, the measured factor does not apply to it.
@@ -285,14 +283,16 @@ void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::Dec
   const double from_memory = (work.warm ? 1 - found : 1) * pair_bytes(work) / gpu.hbm_bandwidth;
   factor = std::max(factor, std::min(1.0, from_memory / modelled.alone()));  // no faster than the memory
   terms.add(modelled, factor);
+  add_whole_rows(terms, gpu, framework, work);
 }
 
 void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const config::Framework& framework,
                            const graph::PrefillAttention& work) {
   add_floor(terms, gpu, "attention floor", gpu.attention.floor);
-  const bool flash_2 = framework.attention_kernels == config::Framework::AttentionKernels::kFlash2;
-  const Value& efficiency =
-      flash_2 && work.products == graph::Products::kHalf ? gpu.flash2_efficiency : gpu.prefill_efficiency;
+  const Value& efficiency = framework.attention_kernels == config::Framework::AttentionKernels::kFlash2 &&
+                                    work.products == graph::Products::kHalf
+                                ? gpu.flash2_efficiency
+                                : gpu.prefill_efficiency;
   const Number products =
       exact(work.flops) / (reached(gpu.tensor_flops, number(efficiency)) * number(products_rate(gpu, work.products)));
   terms.work("attention products", Resource::kTensor, products);

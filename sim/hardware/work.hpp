@@ -10,11 +10,19 @@ namespace kvcast::hardware {
 
 // Kernels (kernels.cpp); the caller adds the gap before the kernel.
 void add_gemm(Terms& terms, const config::Gpu& gpu, const graph::Gemm& work);
-void add_decode_attention(Terms& terms, const config::Gpu& gpu, const graph::DecodeAttention& work);
+void add_decode_attention(Terms& terms, const config::Gpu& gpu, const config::Framework& framework,
+                          const graph::DecodeAttention& work);
 void add_prefill_attention(Terms& terms, const config::Gpu& gpu, const config::Framework& framework,
                            const graph::PrefillAttention& work);
 void add_kernel(Terms& terms, const config::Gpu& gpu, const config::Framework& framework, const graph::Kernel& work);
 void add_topk(Terms& terms, const config::Gpu& gpu, const graph::TopK& work);
+
+// Decode attention in a pass that also reads prompts (mixed_passes.cpp): reads of its KV pairs over those of a decode
+// step, and what a row that is not split takes beyond the terms so far, however few rows there are. FlashAttention-2's
+// kernel is the same on all GPUs; otherwise gpu.mixed_pass_rereads is also the share of kernels that do not split.
+Number rereads(const config::Gpu& gpu, const config::Framework& framework, double group);
+void add_whole_rows(Terms& terms, const config::Gpu& gpu, const config::Framework& framework,
+                    const graph::DecodeAttention& work);
 
 // Distribution of decode attention over the SMs; rows and tokens > 0.
 struct AttentionParts {

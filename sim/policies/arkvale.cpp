@@ -16,8 +16,9 @@
 // scores of 0 are a consequence.
 // Cost: digests read 2·n_kv·⌊L/p⌋·d·b, top-k, page numbers copied to the host and a wait, then one copy per missing
 // page (keys and values of all heads; 2·p rows of one head if KV heads select separately), all before attention over
-// `budget` tokens. Filled pages are backed up on their own stream.
-// Storage: HBM 2·n_kv·budget·d·b + digests; pinned DRAM 2·n_kv·L·d·b.
+// `budget` tokens. recall: one call for each piece as released, one batched call for all of them, or a kernel behind
+// the top-k that reads them over the link, without page numbers on the host. Filled pages are backed up on their own
+// stream. Storage: HBM 2·n_kv·budget·d·b + digests; pinned DRAM 2·n_kv·L·d·b.
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -42,6 +43,7 @@ struct ArkvaleSetting {
   Group group = Group::kMeanScores;
   bool whole_layer = true;  // all heads of a layer select together
   bool python = false;
+  CopyKind recall = CopyKind::kMemcpyAsync;
   // Slots for pages that are recalled and evicted.
   std::int64_t slots() const { return pages - sink_pages - window_pages; }
 };
@@ -243,7 +245,8 @@ class ArkVale final : public Policy {
       const double rows = shape.batch * (s_.whole_layer ? 1 : m.kv_heads);
       const double k = static_cast<double>(std::min(s_.chosen, s_.slots()));
       op = ops.compute(Kind::kTopK, "top-k", TopK{rows, scored / (shape.batch * m.kv_heads), k, kScoreBytes}, {op});
-      op = recall(shape, fetch_ids(rows * k, {}, ops, op), ops);
+      if (s_.recall != CopyKind::kZeroCopy) op = fetch_ids(rows * k, {}, ops, op);
+      op = recall(shape, op, ops);
     }
     ops.done(ops.attention(attention_over(shape, s_.page * m.row()), {op}));
   }
@@ -271,14 +274,15 @@ class ArkVale final : public Policy {
     }
     const double bytes = fetched * 2 * s_.page * m.row();
     Copy copy;
-    copy.kind = s_.python ? CopyKind::kPageable : CopyKind::kMemcpyAsync;
+    copy.kind = s_.python ? CopyKind::kPageable : s_.recall;
     // Keys and values of a page are separate. One head's rows lie between those of the others, and a loop in Python
     // gathers them.
     const bool rows_apart = !s_.whole_layer && !s_.python;
     copy.runs = 2 * pages * (rows_apart ? s_.page : 1);
-    if (rows_apart) copy.kind = CopyKind::kMemcpy2D;
+    if (rows_apart && copy.kind == CopyKind::kMemcpyAsync) copy.kind = CopyKind::kMemcpy2D;
     copy.run_bytes = bytes / copy.runs;
-    return ops.copy(Lane::kCopyA, "recall pages", copy, {after});
+    const Lane lane = copy.kind == CopyKind::kZeroCopy ? Lane::kCompute : Lane::kCopyA;
+    return ops.copy(lane, "recall pages", copy, {after});
   }
 
   ArkvaleSetting s_;
@@ -301,12 +305,19 @@ const Fields<ArkvaleSetting>& arkvale_fields() {
           .add(group_parameter({"mean_scores", "max_scores", "mean_weights", "max_weights"}), &S::group)
           .add(choice("selection_heads", {"layer", "kv_head"}, "heads that select one set of pages together"),
                &S::whole_layer, {true, false})
+          .add(choice("recall", {"calls", "batched", "zero_copy"},
+                      "copies of missing pages: one call for each piece, as released (calls), one for all of a layer "
+                      "(batched), or a kernel behind the top-k that reads host memory (zero_copy)"),
+               &S::recall, {CopyKind::kMemcpyAsync, CopyKind::kBatched, CopyKind::kZeroCopy})
           .add(runtime_parameter(), &S::python);
   return all;
 }
 
 std::unique_ptr<Policy> make_arkvale(const ParameterValues& values) {
   ArkvaleSetting s = arkvale_fields().read(values);
+  if (s.python && s.recall != CopyKind::kMemcpyAsync) {
+    throw UserError(values.where("recall"), "the loop in Python has one call for each piece (runtime: python)");
+  }
   s.pages = s.budget / s.page;
   s.sink_pages = (values.integer("sink") + s.page - 1) / s.page;
   s.window_pages = std::max<std::int64_t>(1, (values.integer("recent") + s.page - 1) / s.page);

@@ -16,6 +16,8 @@
 // elements per page and head into a staging buffer, then a conversion; two buffers on two streams overlap copy and
 // conversion, one buffer waits after every head of each sequence. nhd: 2·p copies of d elements. Filled pages are
 // backed up (and transposed) on their own stream.
+// recall: zero_copy: one kernel behind the top-k reads page numbers from device memory and the pages of all heads over
+// the link, as engines that recall by kernels do; the host learns no page numbers, and nothing is staged or converted.
 // Storage: HBM 2·n_kv·(budget + ⌈L/p⌉)·d·b + last queries + staging; pinned DRAM 2·n_kv·L·d·b.
 #include <algorithm>
 #include <cmath>
@@ -199,7 +201,7 @@ class FreeKv final : public Policy {
       items.push_back(
           {graph::Pool::kHbm, graph::Owner::kLastQueries, shape.batch * shape.model->layers * m.q_heads * m.row()});
     }
-    if (s_.layout == HostLayout::kHnd) {
+    if (s_.layout == HostLayout::kHnd && !by_kernel()) {
       // A buffer has space for the pages of one head of one sequence: at most those of a selection.
       const double buffer = static_cast<double>(s_.budget / s_.page) * 2 * s_.page * m.row();
       items.push_back({graph::Pool::kHbm, graph::Owner::kStagingBuffers, (s_.double_buffering ? 2 : 1) * buffer, true});
@@ -211,6 +213,8 @@ class FreeKv final : public Policy {
   Growth growth(const Lengths&) const override { return {.scored = 1.0 / s_.page, .fill = s_.budget}; }
 
  private:
+  bool by_kernel() const { return s_.copies == RecallCopies::kZeroCopy; }
+
   OpId attend(const DecodeLayer& shape, OpId after, LayerOps& ops) const {
     return ops.attention(attention_over(shape, s_.page * Dims(*shape.model).row()), {after});
   }
@@ -229,12 +233,16 @@ class FreeKv final : public Policy {
     if (any) op = recall_now(shape, corrected, op, ops);
     const OpId attended = attend(shape, op, ops);
     ops.done(attended);
-    OpId ids = ops.host(Lane::kHost, Kind::kLaunch, "hand over recall", HostCall::kTask, 1, {});
+    OpId ids = attended;
+    if (!by_kernel()) ids = ops.host(Lane::kHost, Kind::kLaunch, "hand over recall", HostCall::kTask, 1, {});
     ids = ops.join(Lane::kSelect, {attended, ids});
     // A correction has already selected for all heads.
-    if (!any)
-      ids = fetch_ids(chosen_ids(shape), {Lane::kSelect, Lane::kRecallThread}, ops,
-                      estimate(shape, Lane::kSelect, ids, ops));
+    if (!any) ids = estimate(shape, Lane::kSelect, ids, ops);
+    if (by_kernel()) {
+      ops.note("recalled a", recall_by_kernel(shape, path(), std::not_fn(corrected), Lane::kSelect, ids, ops));
+      return;
+    }
+    if (!any) ids = fetch_ids(chosen_ids(shape), {Lane::kSelect, Lane::kRecallThread}, ops, ids);
     const Recalled recalled = recall(shape, std::not_fn(corrected), ids, ops);
     // Earlier events need no waiting: an idle stream has nothing left to wait for.
     ops.note("recalled a", recalled.a);
@@ -244,6 +252,7 @@ class FreeKv final : public Policy {
   // Selects for all heads and waits for the pages of those for which `which` returns true.
   OpId recall_now(const DecodeLayer& shape, const HeadTest& which, OpId after, LayerOps& ops) const {
     const OpId chosen = estimate(shape, Lane::kCompute, after, ops);
+    if (by_kernel()) return recall_by_kernel(shape, path(), which, Lane::kCompute, chosen, ops);
     const OpId ids = fetch_ids(chosen_ids(shape), {Lane::kCompute, Lane::kHost}, ops, chosen);
     const Recalled recalled = recall(shape, which, ids, ops);
     if (recalled.a < 0 && recalled.b < 0) return ids;
@@ -261,8 +270,9 @@ class FreeKv final : public Policy {
     return static_cast<double>(shape.heads.size()) * static_cast<double>(s_.chosen());
   }
 
+  RecallPath path() const { return {s_.layout, s_.page, s_.double_buffering, s_.copies}; }
   Recalled recall(const DecodeLayer& shape, const HeadTest& which, OpId after, LayerOps& ops) const {
-    return recall_pages(shape, {s_.layout, s_.page, s_.double_buffering, s_.copies}, which, after, ops);
+    return recall_pages(shape, path(), which, after, ops);
   }
 
   FreekvSetting s_;

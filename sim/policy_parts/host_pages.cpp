@@ -62,7 +62,6 @@ Copy recall_copy(const RecallPath& path, double pages, double row) {
     copy.run_bytes /= pieces;
   }
   if (path.copies == RecallCopies::kBatched) copy.kind = CopyKind::kBatched;
-  if (path.copies == RecallCopies::kZeroCopy) copy.kind = CopyKind::kZeroCopy;
   return copy;
 }
 
@@ -110,6 +109,16 @@ Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const He
   return last;
 }
 
+OpId recall_by_kernel(const DecodeLayer& shape, const RecallPath& path, const HeadTest& which, Lane lane, OpId after,
+                      LayerOps& ops) {
+  double pages = 0;
+  for (const HeadCounts& head : shape.heads) pages += which(head) ? static_cast<double>(head.fetched_runs) : 0;
+  if (pages <= 0) return after;
+  Copy copy = recall_copy(path, pages, Dims(*shape.model).row());
+  copy.kind = CopyKind::kZeroCopy;
+  return ops.copy(lane, "recall pages", copy, {after});
+}
+
 MemoryItem host_copy(const MemoryShape& shape) {
   return {graph::Pool::kDram, graph::Owner::kHostCache, kv_bytes(shape, static_cast<double>(shape.tokens))};
 }
@@ -121,8 +130,8 @@ Parameter runtime_parameter() {
 Parameter recall_parameter() {
   return choice("recall", {"calls", "strided", "batched", "zero_copy"},
                 "copy calls: one for each contiguous piece, as released (calls), one for pieces at equal distances, "
-                "such as the keys of a page in nhd (strided), one for all pieces of a head (batched), or a kernel that "
-                "reads host memory (zero_copy)");
+                "such as the keys of a page in nhd (strided), one for all pieces of a head (batched), or none: a "
+                "kernel behind the top-k reads the pages of all heads over the link (zero_copy)");
 }
 
 RecallCopies parse_recall(const std::string& name) {

@@ -36,7 +36,7 @@ OpId fetch_ids(double ids, const IdPath& path, LayerOps& ops, OpId after);
 // kNhd: 2·page copies of d elements per page, directly to their destination.
 //
 // Pieces are copied by one call each, by one strided call for pieces at equal distances (the keys or the values of a
-// page), by one batched call per head, or by a kernel that reads host memory.
+// page), or by one batched call per head. kZeroCopy needs no thread: recall_by_kernel.
 enum class RecallCopies { kCalls, kStrided, kBatched, kZeroCopy };
 struct RecallPath {
   HostLayout layout = HostLayout::kHnd;
@@ -51,6 +51,11 @@ struct Recalled {
 using HeadTest = std::function<bool(const HeadCounts&)>;
 // Recalls the fetched pages of the heads for which `which` returns true.
 Recalled recall_pages(const DecodeLayer& shape, const RecallPath& path, const HeadTest& which, OpId after,
+                      LayerOps& ops);
+
+// Recalls the fetched pages of the same heads by one kernel on a stream, which reads them over the link and stores them
+// where attention reads them. Page numbers stay on the device. Returns `after` if nothing is missing.
+OpId recall_by_kernel(const DecodeLayer& shape, const RecallPath& path, const HeadTest& which, Lane lane, OpId after,
                       LayerOps& ops);
 
 // A page cache on the GPU. Recalled pages that leave a head's selection stay in HBM, in space for `tokens` tokens per

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "calibrate/machine.hpp"
-#include "config/find.hpp"
 #include "lower/torch_topk.hpp"
 
 namespace kvcast::validate {
@@ -108,11 +107,11 @@ bool is_flash_2(const Row& row) {
   return by != row.words.end() && by->second.find("FlashAttention-2") != std::string::npos;
 }
 
-config::Hardware with_flash_2(config::Hardware machine) {
-  const config::Gpu other = config::read_hardware(config::find_config("hardware", "a100-80gb-sxm", {})).gpu;
-  machine.gpu.prefill_efficiency = machine.gpu.flash2_efficiency;
-  machine.gpu.mixed_pass_rereads = other.mixed_pass_rereads;
-  return machine;
+hardware::CostModel flash_2_model(const config::Hardware& machine) {
+  config::Framework framework;
+  framework.launch = config::Framework::Launch::kCompiled;
+  framework.attention_kernels = config::Framework::AttentionKernels::kFlash2;
+  return {machine, framework};
 }
 
 const Row* part_of_pass(const calibrate::Results& results, const Row& pass, const char* part) {

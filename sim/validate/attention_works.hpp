@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "config/hardware.hpp"
+#include "hardware/cost_model.hpp"
 #include "validate/policy_works.hpp"
 
 namespace kvcast::validate {
@@ -15,9 +15,8 @@ std::optional<PolicyWork> attention_work(const calibrate::Row& row);
 
 // Returns whether a library's kernel is FlashAttention-2's.
 bool is_flash_2(const calibrate::Row& row);
-// The machine with kernels of FlashAttention-2: its share of the peak, and one kernel of unequal lengths that reads
-// keys and values again for the heads of a group, as on GPUs that run no later version.
-config::Hardware with_flash_2(config::Hardware machine);
+// The machine under a framework whose attention is FlashAttention-2's, with kernels launched one by one in a stream.
+hardware::CostModel flash_2_model(const config::Hardware& machine);
 
 // The row that measures one part (chunk, decodes) of this row's pass by itself, or null.
 const calibrate::Row* part_of_pass(const calibrate::Results& results, const calibrate::Row& pass, const char* part);

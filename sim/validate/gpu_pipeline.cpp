@@ -97,6 +97,13 @@ void add(const Measured& from, Suite& suite, std::vector<std::string>& groups, s
   skipped += static_cast<std::int64_t>(results.skipped.size());
 }
 
+// The given results, or all of the project's.
+std::vector<Measured> sources_of(const Measured& input) {
+  std::vector<Measured> all = given_or_committed("gpu_pipeline", input, "pipeline.json");
+  if (input.results.empty()) std::ranges::copy(given_or_committed("", input, "recall.json"), std::back_inserter(all));
+  return all;
+}
+
 // A name or a word of an axis as a cell of a table; others than the program writes would break it.
 const std::string& cell(const calibrate::Row& row, const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
@@ -123,7 +130,7 @@ Suite gpu_pipeline(const Measured& input) {
   suite.name = "gpu_pipeline";
   suite.question = "How accurately are a decode layer's pipelines of real kernels and streams predicted?";
   suite.size_unit = "tokens of context";
-  const std::vector<Measured> sources = given_or_committed(suite.name, input, "pipeline.json");
+  const std::vector<Measured> sources = sources_of(input);
   std::vector<std::string> groups;
   std::int64_t skipped = 0;
   for (const Measured& source : sources) add(source, suite, groups, skipped);
@@ -149,7 +156,7 @@ Suite gpu_pipeline(const Measured& input) {
 std::string gpu_predictions(const Measured& input) {
   std::set<std::string> axes;
   std::vector<std::pair<calibrate::Row, std::string>> rows;  // with their profile
-  for (const Measured& source : given_or_committed("gpu_pipeline", input, "pipeline.json")) {
+  for (const Measured& source : sources_of(input)) {
     calibrate::Results results = calibrate::read_results(source.results);
     std::ranges::move(results.skipped, std::back_inserter(results.rows));
     for (calibrate::Row& row : results.rows) {

@@ -89,6 +89,16 @@ std::string name_of(const MeasuredPrompt& p) {
   return fmt::format("{}_{}_{}_{}_{}_{}", p.attention, p.policy, p.batch, p.context, p.block, p.budget);
 }
 
+// The longest cache that a block of the prompt attends to.
+std::int64_t longest_cache(const MeasuredPrompt& p) {
+  return p.policy == "full" ? p.context : std::min(p.context, p.budget + p.block);
+}
+
+bool plans_for(const MeasuredPrompt& earlier, const MeasuredPrompt& p) {
+  return earlier.attention == "sdpa" && p.attention == "sdpa" && p.block > 0 && earlier.block == p.block &&
+         earlier.batch == p.batch && longest_cache(earlier) >= longest_cache(p);
+}
+
 std::string block_text(const MeasuredPrompt& p) {
   return p.block == 0 ? std::string("whole") : fmt::format("in blocks of {}", p.block);
 }
@@ -111,7 +121,7 @@ class Asked {
  private:
   // Adds the run unless it is there, and returns its name.
   std::string run(const MeasuredPrompt& p) {
-    const std::string name = name_of(p);
+    const std::string name = name_of(p) + (p.planned ? "_planned" : "");
     if (!names_.insert(name).second) return name;
     const std::string block = p.block == 0 ? std::string() : fmt::format(", block: {}", p.block);
     const std::string evicts = fmt::format("{{name: {}, budget: {}{}}}", p.policy, p.budget, block);
@@ -119,11 +129,11 @@ class Asked {
     // TOVA ranks by the last query of every block.
     const std::int64_t window = p.policy == "tova" ? p.context : std::min<std::int64_t>(64, p.context);
     const std::string text = fmt::format(
-        "model: {{layers: {}}}\nframework: transformers-{}-{}\npolicy: {}\n"
+        "model: {{layers: {}}}\nframework: {{name: transformers-{}-{}{}}}\npolicy: {}\n"
         "workload: {{prompt_tokens: {}, decode_tokens: 2, batch: {}, prefill_chunk: {}}}\n"
         "trace: {{recipe: local, layers: 1, steps: 2, window: {}}}\n",
-        measured_.layers, measured_.release, p.attention, full ? "full" : evicts, p.context, p.batch,
-        full ? p.block : 0, window);
+        measured_.layers, measured_.release, p.attention, p.planned ? ", attention_plan: 0 s" : "",
+        full ? "full" : evicts, p.context, p.batch, full ? p.block : 0, window);
     const auto quoted = [](const std::string& value) { return config::Node::scalar(value, {}, true); };
     PaperRun& added = paper_.runs.emplace_back();
     added.name = name;
@@ -145,10 +155,10 @@ class Asked {
   }
 
   void add_times(const MeasuredPrompt& p) {
-    const std::string name = run(p), group = p.attention + ", " + p.policy;
+    const std::string name = name_of(p), ran = run(p), group = p.attention + ", " + p.policy;
     const std::string quantity = fmt::format("{}, {} tokens {}", group, p.context, block_text(p));
     const auto in_ms = [](std::optional<double> s) { return s ? std::optional(1e3 * *s) : std::nullopt; };
-    claim(name, group, "prompt, " + quantity, "ms", p.context, fmt::format("1000 * {}.ttft", name), in_ms(p.seconds));
+    claim(name, group, "prompt, " + quantity, "ms", p.context, fmt::format("1000 * {}.ttft", ran), in_ms(p.seconds));
     if (p.policy != "full" || p.block == 0 || p.context % (4 * p.block) != 0) return;
     // The time of a block is the difference between prompts that end with and without it.
     MeasuredPrompt quarter = p, three = p;
@@ -163,8 +173,7 @@ class Asked {
     claim(name + " first", group, "block of the first quarter, " + quantity, "ms", quarter.context,
           fmt::format("1000 * {}.ttft / {}", run(quarter), quarter_blocks), mean_of(0));
     claim(name + " last", group, "block of the last quarter, " + quantity, "ms", p.context,
-          fmt::format("1000 * ({}.ttft - {}.ttft) / {}", name, run(three), quarter_blocks),
-          mean_of(3 * quarter_blocks));
+          fmt::format("1000 * ({}.ttft - {}.ttft) / {}", ran, run(three), quarter_blocks), mean_of(3 * quarter_blocks));
   }
 
   // The longest of the blocks that p was read in, whole prompts apart.
@@ -185,7 +194,7 @@ class Asked {
     claim(name_of(p) + " ratio", "short over long blocks",
           fmt::format("{}, {}, {} tokens, blocks of {} over {}", p.attention, p.policy, p.context, p.block,
                       longest->block),
-          "x", p.context, fmt::format("{}.ttft / {}.ttft", name_of(p), name_of(*longest)), measured);
+          "x", p.context, fmt::format("{}.ttft / {}.ttft", run(p), run(*longest)), measured);
   }
 
   // KeyDiff needs no attention weights; TOVA does, and cannot use a fused kernel.
@@ -199,7 +208,7 @@ class Asked {
           p.seconds && tova.seconds ? std::optional(100 * (1 - *p.seconds / *tova.seconds)) : std::nullopt;
       claim(name_of(p) + " saved", "saved against TOVA",
             fmt::format("{}, {} tokens {}", p.attention, p.context, block_text(p)), "%", p.context,
-            fmt::format("100 * (1 - {}.ttft / {}.ttft)", name_of(p), name_of(tova)), measured);
+            fmt::format("100 * (1 - {}.ttft / {}.ttft)", run(p), run(tova)), measured);
     }
   }
 
@@ -229,8 +238,10 @@ MeasuredPrompts read_prompts(const std::string& path) {
   std::set<std::string> names;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const Entry entry{path, fmt::format("prompt {}", i), prompts[i]};
-    const MeasuredPrompt& p = all.prompts.emplace_back(read_prompt(entry));
+    MeasuredPrompt p = read_prompt(entry);
+    p.planned = std::ranges::any_of(all.prompts, [&](const MeasuredPrompt& earlier) { return plans_for(earlier, p); });
     if (!names.insert(name_of(p)).second) entry.refuse("measured twice");
+    all.prompts.push_back(std::move(p));
   }
   return all;
 }

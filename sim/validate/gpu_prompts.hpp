@@ -16,6 +16,7 @@ struct MeasuredPrompt {
   std::int64_t batch = 1, context = 1, block = 0, budget = 0;  // tokens; block 0: the whole prompt at once
   std::optional<double> seconds;  // of the first reading under sdpa, which plans attention; else the median
   std::vector<double> blocks;     // seconds of each block; empty if there are none
+  bool planned = false;  // an earlier prompt under sdpa had blocks of the same lengths: plans last as the process
 };
 
 struct MeasuredPrompts {

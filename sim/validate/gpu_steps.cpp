@@ -86,8 +86,8 @@ std::string write_rocketkv(const Row& row) {
 std::string write_arkvale(const Row& row) {
   const auto budget = axis(row, "budget"), page = axis(row, "page"), fixed = axis(row, "fixed");
   // topk includes sink and window but not the current page; every slot between them is chosen.
-  return fmt::format("{{budget: {}, page: {}, sink: {}, recent: {}, topk: {}}}", budget, page, fixed, fixed,
-                     budget / page - 1);
+  return fmt::format("{{budget: {}, page: {}, sink: {}, recent: {}, topk: {}, recall: {}}}", budget, page, fixed, fixed,
+                     budget / page - 1, recall_of(row));
 }
 
 std::string write_freekv(const Row& row) {

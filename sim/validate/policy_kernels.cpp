@@ -176,7 +176,7 @@ void add(const Measured& from, Suite& suite) {
   const config::Hardware machine = config::read_hardware(config::find_config("hardware", from.profile, {}));
   if (calibrate::text_of(results, "program", kKernelsProgram) == kHostProgram) return add_host(results, machine, suite);
   const hardware::CostModel model = calibrate::stream_model(machine);
-  const hardware::CostModel flash_2 = calibrate::stream_model(with_flash_2(machine));
+  const hardware::CostModel flash_2 = flash_2_model(machine);
   const double between_events = calibrate::time_between_events(results);
   const std::string source =
       fmt::format("{} on {}", kKernelsProgram, calibrate::text_of(results, "device", "an unnamed device"));
@@ -217,7 +217,8 @@ Suite policy_kernels(const Measured& input) {
   suite.name = "policy_kernels";
   suite.question = "How accurately are kernels that only policies run predicted by numbers fitted to other kernels?";
   suite.size_unit = "us";
-  for (const char* const file : {"kernels.json", "attention.json", "attention_library.json", "host_tables.json"}) {
+  for (const char* const file :
+       {"kernels.json", "turns.json", "attention.json", "attention_library.json", "host_tables.json"}) {
     for (const Measured& source : given_or_committed(suite.name, input, file)) add(source, suite);
     if (!input.results.empty()) break;
   }

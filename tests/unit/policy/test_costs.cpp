@@ -222,6 +222,16 @@ TEST_CASE("ArkVale waits for missing pages") {
   const Recorder apart = decode(*alone, head);
   CHECK(copy(only(apart.ops(), "recall pages")).runs == 64);
   CHECK(copy(only(apart.ops(), "recall pages")).run_bytes == 16);
+  // The same pieces in one call, or by a kernel that needs no page numbers on the host.
+  const auto batch = decode(*tests::make("arkvale", "budget: 40, page: 4, topk: 6, recall: batched", kLengths), head);
+  CHECK(copy(only(batch.ops(), "recall pages")).kind == graph::CopyKind::kBatched);
+  CHECK(copy(only(batch.ops(), "recall pages")).runs == 8);
+  const auto kernel =
+      decode(*tests::make("arkvale", "budget: 40, page: 4, topk: 6, recall: zero_copy", kLengths), head);
+  CHECK(copy(only(kernel.ops(), "recall pages")).kind == graph::CopyKind::kZeroCopy);
+  CHECK(only(kernel.ops(), "recall pages").lane == graph::Lane::kCompute);
+  CHECK(labelled(kernel.ops(), "wait for page numbers").empty());
+  CHECK(kernel.traffic().h2d == ops.traffic().h2d);
   // The backup of a step: 2 × 2 × 2 × 16 bytes, not waited for.
   CHECK(ops.traffic().d2h - 2 * 6 * 4 == 128);
   CHECK_FALSE(waits_for(list, ops.done_op(), labelled(list, "back up pages")[0]));
@@ -249,6 +259,33 @@ TEST_CASE("FreeKV recalls pages in the background, and the next step waits for t
   // Two buffers: the second head's copy does not wait for the first head's conversion.
   CHECK_FALSE(waits_for(list, recalls[1], converts[0]));
   CHECK(labelled(list, "cosine of queries").size() == 2);
+}
+
+TEST_CASE("FreeKV's recall by a kernel is one kernel behind the top-k") {
+  const auto policy = tests::make("freekv", std::string(kFree) + ", recall: zero_copy", kLengths);
+  const Recorder ops = decode(*policy, kMoved, false, 2);
+  const std::vector<graph::Op>& list = ops.ops();
+  const auto attentions = labelled(list, "attention"), recalls = labelled(list, "recall pages");
+  REQUIRE(recalls.size() == 2);  // one a step, for 2 KV heads of 2 sequences
+  const graph::Copy& recall = copy(list[static_cast<std::size_t>(recalls[0])]);
+  CHECK(recall.kind == graph::CopyKind::kZeroCopy);
+  CHECK(recall.runs == 4 * 3);
+  CHECK(recall.run_bytes == 2 * 4 * 16);
+  CHECK(waits_for(list, recalls[0], labelled(list, "top-k")[0]));
+  CHECK(waits_for(list, attentions[1], recalls[0]));
+  CHECK_FALSE(waits_for(list, attentions[0], recalls[0]));
+  for (const char* absent : {"wait for page numbers", "hand over recall", "convert layout", "chosen pages"}) {
+    INFO(absent);
+    CHECK(labelled(list, absent).empty());
+  }
+  CHECK(bytes_held(*policy, "staging buffers") == -1);
+  // Corrected heads are recalled by a kernel of their own before attention, without a wait of the host for pages.
+  const Recorder corrected =
+      decode(*policy, {.attended = 40, .scored = 25, .fetched = 12, .fetched_runs = 3, .corrected = true});
+  const graph::OpId before = labelled(corrected.ops(), "recall pages").at(0);
+  CHECK(labelled(corrected.ops(), "recall pages").size() == 1);
+  CHECK(waits_for(corrected.ops(), labelled(corrected.ops(), "attention")[0], before));
+  CHECK(labelled(corrected.ops(), "wait for recall").empty());
 }
 
 TEST_CASE("FreeKV forgets a recall once it has waited for it") {

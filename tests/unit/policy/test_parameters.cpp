@@ -93,6 +93,8 @@ TEST_CASE("contradictory parameters are rejected") {
   CHECK_THAT(refused_policy("quest", "{budget_convention: traffic, page: 8}"),
              Catch::Contains("the budget determines the page"));
   CHECK_THAT(refused_policy("arkvale", "{budget: 96, sink: 32, recent: 64}"), Catch::Contains("4 pages of 32"));
+  CHECK_THAT(refused_policy("arkvale", "{recall: batched, runtime: python}"),
+             Catch::Contains("one call for each piece"));
   CHECK_THAT(refused_policy("freekv", "{budget: 512, sink: 512}"), Catch::Contains("one page (32)"));
   CHECK(refused_policy("freekv", "{budget: 512, sink: 512, budget_convention: selected}") == "no error");
   CHECK_THAT(refused_policy("full", "{budget: 8}"), Catch::Contains("budget"));

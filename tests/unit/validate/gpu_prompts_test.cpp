@@ -90,6 +90,29 @@ TEST_CASE("attention that is planned for each length is compared in the first re
   CHECK(*cases.begin()->second.expected == Approx(30));
 }
 
+TEST_CASE("attention that an earlier prompt planned is not planned again") {
+  const File file(
+      prompts_document({prompt("sdpa", "full", 4096, 512, nullptr), prompt("sdpa", "full", 2048, 512, nullptr),
+                        prompt("sdpa", "full", 8192, 512, nullptr), prompt("sdpa", "full", 2048, 128, nullptr),
+                        prompt("flash", "full", 2048, 512, nullptr), prompt("sdpa", "full", 2048, 0, nullptr),
+                        prompt("sdpa", "keydiff", 16384, 512, nullptr)}));
+  std::vector<bool> planned;
+  for (const MeasuredPrompt& p : read_prompts(file.path).prompts) planned.push_back(p.planned);
+  // KeyDiff's blocks see 256 + 512 tokens at most.
+  CHECK(planned == std::vector<bool>{false, true, false, false, false, false, true});
+  std::map<std::string, double> plan;
+  gpu_prompts({file.path, "h100-sxm"}, [&](std::vector<study::Point> points) {
+    for (const study::Point& point : points) {
+      const config::Node* stated = config::find_below(point.config, "framework.attention_plan");
+      plan[config::find_below(point.config, "workload.prompt_tokens")->text() + " " +
+           config::find_below(point.config, "framework.name")->text()] += stated != nullptr ? 1 : 0;
+    }
+    return by_formula(points);
+  });
+  CHECK(plan["16384 transformers-5.17-sdpa"] == 1);
+  CHECK(plan["4096 transformers-5.17-sdpa"] == 0);
+}
+
 TEST_CASE("blocks are compared with longer ones, and KeyDiff with TOVA in the same blocks") {
   const auto cases = judged_prompts({prompt("flash", "keydiff", 1024, 512, json::array({0.004})),
                                      prompt("flash", "keydiff", 1024, 128, json::array({0.010})),
