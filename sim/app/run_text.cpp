@@ -11,7 +11,6 @@
 #include "base/quote.hpp"
 #include "base/units.hpp"
 #include "plan/findings.hpp"
-#include "policies/replay_needs.hpp"
 #include "result/metric.hpp"
 #include "study/match.hpp"
 
@@ -148,7 +147,7 @@ void print_unfilled_budget(const study::Prepared& prepared, const result::Accura
       "The replay ends before the policy's budget is full, at {} tokens. Later steps are assumed to attend to\n"
       "as many tokens as the budget allows; accuracy and the transfers of a step are those of the replay.\n"
       "A run with a longer prompt shows those of later steps.\n\n",
-      study::make_policy(prepared)->growth(study::lengths_of(prepared.run)).fill);
+      prepared.made->growth(study::lengths_of(prepared.run)).fill);
 }
 
 // Returns what else decides the speed of the run: "; under vllm; tensor_parallel 2".
@@ -256,8 +255,7 @@ void print_result(const study::Task& task, const Result& r) {
     const bool several = score.task.find(", ") != std::string::npos;
     fmt::print("The task score is {} {}{}.\n", several ? "the mean of" : "that of", escape_controls(score.task),
                several ? ", one text each" : ", one text");
-    const std::string unseen =
-        policy::replay_needs(*task.prepared.policy, run.policy.parameters, study::lengths_of(run)).unseen;
+    const std::string& unseen = task.prepared.needs.unseen;
     if (!unseen.empty()) fmt::print("It leaves out a part of the loss: {}.\n", unseen);
     if (!r.benchmark && r.benchmark_refused.empty() && score.interval.low < score.interval.high) {
       fmt::print("Few texts say little about a score; --set score=ruler predicts the mean over a benchmark.\n");

@@ -31,10 +31,14 @@ std::string identity_of(const config::Node& list, const std::map<std::string, Ta
   return content_hash(text);
 }
 
-bool declares_budget(const policy::Descriptor& d) {
-  return std::ranges::any_of(d.parameters, [](const policy::Parameter& p) {
+// The policy's budget, as written or its default; nothing for policies without one.
+std::optional<std::int64_t> budget_of(const config::PolicyChoice& policy) {
+  const policy::Descriptor& d = policy::find_policy(policy);
+  const bool declared = std::ranges::any_of(d.parameters, [](const policy::Parameter& p) {
     return p.key == "budget" && std::holds_alternative<std::int64_t>(p.fallback);
   });
+  if (!declared) return std::nullopt;
+  return policy::ParameterValues(d, policy.parameters).integer("budget");
 }
 
 bool has_length(const TaskSpec& task) { return task.context > 0 || !task.context_shares.empty(); }
@@ -42,13 +46,13 @@ bool has_length(const TaskSpec& task) { return task.context > 0 || !task.context
 // Returns whether the policy keeps every token of a task's prompts, so that it answers as the uncompressed model does.
 // Prompts of a task without a length of its own are as long as the run's.
 bool keeps_all_tokens(const BenchmarkRequest& request, const TaskSpec& task, const config::Model& model) {
-  const policy::Descriptor& descriptor = policy::find_policy(request.policy);
-  if (request.cache != config::Precision::kBf16 || !declares_budget(descriptor)) return false;
-  const policy::ParameterValues values(descriptor, request.policy.parameters);
+  const std::optional<std::int64_t> budget = budget_of(request.policy);
+  if (request.cache != config::Precision::kBf16 || !budget) return false;
   const std::int64_t longest =
       has_length(task) ? prompts_of(task, model, std::nullopt).back().tokens : request.prompt_tokens;
-  if (values.integer("budget") < longest + task.steps) return false;
-  const policy::ReplayNeeds needs = policy::replay_needs(descriptor, request.policy.parameters, {longest, task.steps});
+  if (*budget < longest + task.steps) return false;
+  const policy::ReplayNeeds needs =
+      policy::replay_needs(policy::find_policy(request.policy), request.policy.parameters, {longest, task.steps});
   return needs.unseen.empty() && !needs.rounds;
 }
 
@@ -107,10 +111,8 @@ TaskReplay replay_of(const BenchmarkRequest& request, const TaskSpec& task, cons
   replay.cache = request.cache;
   replay.policy.parameters = policy::for_compressed_layers(descriptor, request.policy.parameters);
   replay.contexts = prompts_of(task, model, has_length(task) ? std::nullopt : std::optional(stated));
-  if (has_length(task) && declares_budget(descriptor)) {
-    const policy::ParameterValues values(descriptor, replay.policy.parameters);
-    spread_over_lengths(replay, values.integer("budget"), model.max_context);
-  }
+  const std::optional<std::int64_t> budget = budget_of(replay.policy);
+  if (has_length(task) && budget) spread_over_lengths(replay, *budget, model.max_context);
   const policy::ReplayNeeds needs =
       policy::replay_needs(descriptor, replay.policy.parameters, {replay.contexts.back().tokens, task.steps});
   if (!needs.unseen.empty()) throw UserError(fmt::format("{}: {}", descriptor.name, needs.unseen));
@@ -314,11 +316,7 @@ result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
   evidence::Setting s;
   s.method = method.method, s.benchmark = bare_name(r.benchmark.name);
   s.model = r.model.name, s.group = r.model.group();
-  const policy::Descriptor& descriptor = policy::find_policy(r.request.policy);
-  if (declares_budget(descriptor)) {
-    const policy::ParameterValues values(descriptor, r.request.policy.parameters);
-    s.budget = static_cast<double>(values.integer("budget"));
-  }
+  if (const std::optional<std::int64_t> budget = budget_of(r.request.policy)) s.budget = static_cast<double>(*budget);
   const evidence::Predictor& evidence = model_.evidence();
   const std::set<std::string> papers = papers_with_settings(model_, method, r.request.policy, s.benchmark);
   std::vector<result::BenchmarkTask> tasks = simulated.tasks;

@@ -46,13 +46,4 @@ std::shared_ptr<const policy::Profile> profile_of_model(const std::string& model
   return std::make_shared<const policy::Profile>(policy::read_profile(*path));
 }
 
-int needed_window(const config::Run& run, const config::PolicyChoice& policy, const config::TraceChoice& trace) {
-  const std::int64_t prompt = run.workload.prompt_tokens;
-  const policy::ReplayNeeds needs =
-      policy::replay_needs(policy::find_policy(policy), policy.parameters, {prompt, run.workload.decode_tokens});
-  const std::int64_t window = needs.whole_prompt ? prompt : std::min(needs.window, prompt);
-  const int captured = trace::read_recipe(trace::find_recipe(trace.recipe, trace.where)).window;
-  return window > captured ? static_cast<int>(window) : 0;
-}
-
 }  // namespace kvcast::study

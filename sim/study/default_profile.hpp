@@ -18,8 +18,4 @@ std::shared_ptr<const policy::Profile> default_profile(const config::Run& run, c
 // Returns that of the file; null for a name without one, and where the settings name a profile.
 std::shared_ptr<const policy::Profile> profile_of_model(const std::string& model, const config::PolicyChoice& policy);
 
-// Returns the number of the prompt's last queries that a synthetic trace must hold for the policy; 0: no more than the
-// recipe captures by itself.
-int needed_window(const config::Run& run, const config::PolicyChoice& policy, const config::TraceChoice& trace);
-
 }  // namespace kvcast::study

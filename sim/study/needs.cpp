@@ -94,7 +94,7 @@ Part needs_of_simulation(const Task& task) {
   const config::Run& run = task.prepared.run;
   const config::Workload& w = run.workload;
   const config::Framework& f = run.framework;
-  const std::int64_t block = make_policy(task.prepared)->prompt_blocks(run.model, 0, lengths_of(run)).tokens;
+  const std::int64_t block = task.prepared.made->prompt_blocks(run.model, 0, lengths_of(run)).tokens;
   const double groups = w.prefill_batch > 0 ? std::ceil(static_cast<double>(w.batch) / w.prefill_batch) : 1;
   const double chunks = groups * chunks_of(w.prompt_tokens, block, w.prefill_chunk);
   const double contexts = std::min(real(f.sampled_contexts), real(w.decode_tokens));

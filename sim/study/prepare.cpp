@@ -86,13 +86,18 @@ std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, const conf
   return made;
 }
 
+namespace {
+
+config::PolicyChoice policy_with(const config::Node& run, std::int64_t budget) {
+  return config::read_policy(*config::with_budget(run, budget).find("policy"));
+}
+
+}  // namespace
+
 BudgetRange valid_budgets(const config::Node& config, const Prepared& prepared) {
-  const auto make = [&](std::int64_t budget) {
-    make_policy(prepared, config::read_policy(*config::with_budget(config, budget).find("policy")));
-  };
   const auto is_valid = [&](std::int64_t budget) {
     try {
-      make(budget);
+      make_policy(prepared, policy_with(config, budget));
     } catch (const UserError&) {
       return false;
     }
@@ -101,7 +106,7 @@ BudgetRange valid_budgets(const config::Node& config, const Prepared& prepared) 
   // Policies attend to half or a quarter of budgets that count traffic, or that one stage passes on to the next.
   constexpr std::int64_t kContexts = 4;
   const std::int64_t high = kContexts * lengths_of(prepared.run).bound();
-  make(high);
+  make_policy(prepared, policy_with(config, high));
   return {smallest_valid(is_valid, high), high};
 }
 
@@ -156,6 +161,19 @@ const std::string& code_version() {
   return version;
 }
 
+namespace {
+
+// The number of the prompt's last queries that a synthetic trace must hold for the policy; 0: no more than the recipe
+// captures by itself.
+int needed_window(const Prepared& prepared, const config::TraceChoice& trace) {
+  const std::int64_t prompt = prepared.run.workload.prompt_tokens;
+  const std::int64_t window = prepared.needs.whole_prompt ? prompt : std::min(prepared.needs.window, prompt);
+  const int captured = trace::read_recipe(trace::find_recipe(trace.recipe, trace.where)).window;
+  return window > captured ? static_cast<int>(window) : 0;
+}
+
+}  // namespace
+
 // Setting up the trace checks it against the run.
 std::string Preparer::trace_identity(const config::Run& run, const config::TraceChoice& choice) {
   const auto [at, fresh] = identities_.try_emplace(trace_text(run, choice));
@@ -205,19 +223,16 @@ const std::string& Preparer::score_text(const config::ScoreChoice& choice) {
 
 namespace {
 
-// Checks that the policy accepts some budget, or needs none.
-void check_match(const config::Node& config, const Prepared& p) {
-  if (p.policy->uncompressed()) {
-    make_policy(p);
-    return;
-  }
+// Checks that the policy accepts some budget, or needs none. Returns it with the largest.
+std::unique_ptr<policy::Policy> check_match(const config::Node& config, const Prepared& p) {
+  if (p.policy->uncompressed()) return make_policy(p);
   const auto& parameters = p.policy->parameters;
   if (std::ranges::none_of(parameters, [](const auto& q) { return q.key == "budget"; })) {
     throw UserError(p.run.match->where,
                     fmt::format("match: {} has no budget to solve for; a sweep can set its own parameters in `cases:`",
                                 p.policy->name));
   }
-  valid_budgets(config, p);
+  return make_policy(p, policy_with(config, valid_budgets(config, p).high));
 }
 
 // The content of the files that the traffic names.
@@ -264,13 +279,14 @@ Prepared Preparer::prepare(const config::Node& config) {
   policy::check_model(*p.policy, config::attending(p.run.model), p.run.policy.where);
   if (p.run.traffic) prepare_requests(config, p);
   if (p.run.match) {
-    check_match(config, p);
+    p.made = check_match(config, p);
     p.matched = Matched{*p.run.match, false, {}, 0};
   } else {
-    make_policy(p);  // throws if the policy does not accept its parameters
+    p.made = make_policy(p);  // throws if the policy does not accept its parameters
   }
+  p.needs = policy::replay_needs(*p.policy, p.run.policy.parameters, lengths_of(p.run));
   for (config::TraceChoice& choice : p.run.traces) {
-    if (choice.file.empty() && choice.window == 0) choice.window = needed_window(p.run, p.run.policy, choice);
+    if (choice.file.empty() && choice.window == 0) choice.window = needed_window(p, choice);
   }
   p.run.trace = p.run.traces.front();
   const std::string& policy = policy_text(p.run.policy);

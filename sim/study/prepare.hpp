@@ -37,6 +37,10 @@ struct Matched {
 struct Prepared {
   config::Run run;  // with the solved budget
   const policy::Descriptor* policy = nullptr;
+  // The policy as made for the first trace, for questions that need no survey; while `match:` is unsolved, with the
+  // largest budget.
+  std::shared_ptr<const policy::Policy> made;
+  policy::ReplayNeeds needs;      // for the workload's lengths
   std::vector<TraceKeys> traces;  // in the order of run.traces
   std::string replays;            // the replays on all traces
   std::string key;                // the experiment; a content hash as well

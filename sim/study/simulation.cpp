@@ -366,9 +366,9 @@ Result build_index(const Task& task) {
   if (ask.index_heads > run.model.n_kv_heads) {
     throw UserError(ask.index_heads_at, fmt::format("index_heads: the model has {} KV heads", run.model.n_kv_heads));
   }
-  const auto policy = make_policy(task.prepared);
   Result result = begin_result(task);
-  result.build = simulate::build_index(run, *policy, ask.index_heads, ask.effects != simulate::Effects::kNone);
+  result.build =
+      simulate::build_index(run, *task.prepared.made, ask.index_heads, ask.effects != simulate::Effects::kNone);
   return result;
 }
 

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "base/parallel.hpp"
-#include "policies/replay_needs.hpp"
 #include "replay/schedule.hpp"
 #include "score/task_score.hpp"
 #include "study/match.hpp"
@@ -122,9 +121,7 @@ class TraceGroup final : public replay::TraceWork {
       if (options_.replays != nullptr) options_.replays->put(groups_[i].keys().replay, replayed);
     }
     const Prepared& prepared = group->prepared();
-    const bool rounds =
-        prepared.run.model.cache != config::Precision::kBf16 ||
-        policy::replay_needs(*prepared.policy, prepared.run.policy.parameters, lengths_of(prepared.run)).rounds;
+    const bool rounds = prepared.run.model.cache != config::Precision::kBf16 || prepared.needs.rounds;
     return std::make_shared<const Replayed>(std::move(policy), std::move(replayed), scores_, rounds);
   }
 
