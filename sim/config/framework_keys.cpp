@@ -120,6 +120,13 @@ constexpr FrameworkKey kFrameworkKeys[] = {
      0, Dimension::kSeconds},
     {"client_time", &Framework::client_time, "the same that holds up no other request, such as the network's", 0,
      Dimension::kSeconds},
+    {"sampler_bytes", &Framework::sampler_bytes,
+     "with `traffic:` and vLLM's scheduler, bytes that the sampler takes for each logit of `max_num_seqs` rows in the "
+     "run that decides what memory is left for the cache; 38 unless written",
+     0, Dimension::kBytes},
+    {"graph_pool", &Framework::graph_pool,
+     "likewise, bytes of CUDA graphs that the engine leaves for them on each GPU (vLLM from 0.21)", 0,
+     Dimension::kBytes},
     {"concatenate_bytes", &Framework::concatenate_bytes,
      "bytes per cycle that an SM appends when the cache is copied: PyTorch's torch.cat moves one element per "
      "instruction; without this key the memory is the bottleneck",
@@ -141,7 +148,10 @@ std::int64_t most(int Framework::*count) {
   return count == &Framework::sampled_contexts ? 1024 : 1'000'000;
 }
 
-double most(Dimension dimension) { return dimension == Dimension::kSeconds ? 1 : 1024; }
+double most(Value Framework::*number, Dimension dimension) {
+  if (number == &Framework::graph_pool) return 1e12;
+  return dimension == Dimension::kSeconds ? 1 : 1024;
+}
 
 template <typename Names>
 std::vector<std::string> texts_of(const Names& names) {
@@ -171,7 +181,7 @@ void read_key(Section& section, const FrameworkKey& key, Framework& f) {
     } else if constexpr (std::is_same_v<T, Framework::AttentionKernels>) {
       value = read_choice(section, name, kAttentionKernels, value);
     } else if (section.has(key.name)) {
-      value = section.value(name, key.dimension, 0, most(key.dimension));
+      value = section.value(name, key.dimension, 0, most(member, key.dimension));
     }
   };
   std::visit(read, key.member);
@@ -205,7 +215,7 @@ const std::vector<FrameworkNumber>& framework_numbers() {
     std::vector<FrameworkNumber> numbers;
     for (const FrameworkKey& key : framework_keys()) {
       const auto* const member = std::get_if<Value Framework::*>(&key.member);
-      if (member != nullptr) numbers.push_back({key.name, *member, key.dimension, most(key.dimension)});
+      if (member != nullptr) numbers.push_back({key.name, *member, key.dimension, most(*member, key.dimension)});
     }
     return numbers;
   }();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/origin.hpp"
 #include "config/model.hpp"
 
 namespace kvcast::lower {
@@ -13,7 +14,7 @@ struct EngineMemory {
   std::int64_t max_sequences = 256;
   std::int64_t pass_tokens = 2048;  // largest number of new tokens in a pass
   std::int64_t block = 16;          // tokens of a block of the cache
-  double graph_pool = 0;            // bytes of CUDA graphs, if the engine subtracts them (vLLM 0.21 on: 0.3 to 0.7 GB)
+  Value sampler, graph_pool;        // Framework::sampler_bytes, graph_pool
 };
 
 // Blocks of the cache on one GPU; low and high by the uncertainty of what the engine's first run takes.

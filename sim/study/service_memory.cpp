@@ -82,9 +82,11 @@ double share_of(const config::Run& run, serving::Engine engine) {
   return sglang_share(run.hardware.gpu.hbm_capacity / kGiB, run.deployment.tensor_parallel);
 }
 
-Bytes vllm_bytes(const config::Model& rank, const serving::Rules& rules, double total, double share) {
-  const lower::KvCapacity blocks = lower::kv_capacity(
-      rank, {total, share, rules.max_num_seqs, rules.max_num_batched_tokens, rules.block, /*graph_pool=*/0});
+Bytes vllm_bytes(const config::Framework& framework, const config::Model& rank, const serving::Rules& rules,
+                 double total, double share) {
+  const lower::KvCapacity blocks =
+      lower::kv_capacity(rank, {total, share, rules.max_num_seqs, rules.max_num_batched_tokens, rules.block,
+                                framework.sampler_bytes, framework.graph_pool});
   const double block = static_cast<double>(rules.block) * rank.kv_bytes_per_token();
   // One block is never given out.
   const auto bytes = [&](std::int64_t count) { return static_cast<double>(count - 1) * block; };
@@ -100,7 +102,7 @@ Bytes cache_bytes(const config::Run& run, const config::Model& rank, const servi
   switch (rules.engine) {
     case serving::Engine::kVllmV1:
     case serving::Engine::kVllmV0:
-      return vllm_bytes(rank, rules, total, share);
+      return vllm_bytes(run.framework, rank, rules, total, share);
     case serving::Engine::kSglang: {
       // The memory after the weights, less the part that the share leaves to others.
       const double bytes = share * total - weights - gpu.hbm_reserved;

@@ -94,6 +94,8 @@ TEST_CASE("every key of a run changes a prediction") {
                                            "framework.scheduler",
                                            "framework.front_end_request",
                                            "framework.client_time",
+                                           "framework.sampler_bytes",
+                                           "framework.graph_pool",
                                            "workload.prefill",
                                            "trace.file",
                                            "trace.window"};

@@ -66,7 +66,8 @@ TEST_CASE("a name with a version selects the file that covers it", "[framework]"
   CHECK(file_of("vllm-0.7.9") == "vllm-0.6");
   CHECK(file_of("vllm-0.8.0") == "vllm-0.8");
   CHECK(file_of("vllm-0.10") == "vllm-0.8");  // ten is more than eight
-  CHECK(file_of("vllm-0.26.0") == "vllm");
+  CHECK(file_of("vllm-0.20.1") == "vllm");
+  CHECK(file_of("vllm-0.26.0") == "vllm-0.21");
   CHECK(file_of("vllm-0.2.3-eager") == "vllm-0.2-eager");
   CHECK(file_of("vllm-0.4.2") == "vllm-0.2");
   CHECK(file_of("vllm-0.4.3") == "vllm-0.5");

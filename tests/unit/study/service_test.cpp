@@ -88,6 +88,17 @@ TEST_CASE("the pool is the one that vLLM reports, and policies hold what they ke
   const ServiceMemory memory = service_memory(full.run, *keeps_all, service_rules(full.run), 0);
   CHECK(static_cast<double>(memory.blocks) == Approx(2588).epsilon(0.02));
   CHECK((memory.low < memory.blocks && memory.blocks < memory.high));
+  // 0.5 GB of CUDA graphs are 238 blocks of 2 MiB; a sampler that takes nothing leaves the pass of 2048 tokens.
+  const auto blocks_with = [&](const char* key, const char* value) {
+    const Prepared changed =
+        prepare(run.source.with(std::string("framework.") + key, config::parse_yaml(value, "test")));
+    return service_memory(changed.run, *keeps_all, service_rules(changed.run), 0).blocks;
+  };
+  CHECK(memory.blocks - blocks_with("graph_pool", "0.5 GB") == Approx(0.5e9 / (1 << 21)).margin(1));
+  CHECK(blocks_with("sampler_bytes", "1 B") > memory.blocks + 400);
+  const Prepared later = prepare(run.source.with("framework", config::parse_yaml("vllm-0.21", "test")));
+  CHECK(service_memory(later.run, *keeps_all, service_rules(later.run), 0).blocks ==
+        blocks_with("graph_pool", "0.5 GB"));
   CHECK(memory.footprint->keeps_all());
   CHECK(memory.footprint->reading(1000) == 63);  // 62.5 blocks
   const Prepared evicts =
