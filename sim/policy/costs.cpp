@@ -32,7 +32,9 @@ DecodeAttention attention_over(const DecodeLayer& shape, double unit_bytes) {
   work.head_dim = m.d;
   work.tokens = shape.sum(&HeadCounts::attended);
   work.longest = shape.largest(&HeadCounts::attended);
-  work.unequal = shape.unequal();
+  // Rows of equal budgets differ by a page that is not full.
+  constexpr double kEqual = 1.1;
+  work.unequal = shape.unequal() || work.longest * work.rows > kEqual * work.tokens;
   work.element_bytes = m.element;
   work.unit_bytes = unit_bytes;
   double numbers = 2 * m.d;

@@ -75,6 +75,18 @@ TEST_CASE("products see the sum of rows and attention each sequence's own contex
   CHECK(std::get<graph::Gemm>(work.labelled("head", -1).at(0)->work).m == 3);
 }
 
+TEST_CASE("heads of unequal lengths are unequal rows as sequences are") {
+  const auto adakv = tests::make("adakv", "budget: 60, window: 8", {100, 20});
+  const auto of_heads = [&](std::int64_t one, std::int64_t other) {
+    return lower_pass(*adakv, {kThree.data(), 1}, {{.attended = one}, {.attended = other}}).attention();
+  };
+  CHECK(of_heads(90, 30).tokens == 120);
+  CHECK(of_heads(90, 30).longest == 90);
+  CHECK(of_heads(90, 30).unequal);
+  // 62 tokens are less than a tenth above the mean of 60.
+  CHECK_FALSE(of_heads(62, 58).unequal);
+}
+
 TEST_CASE("quest scores the pages of each sequence") {
   const auto quest = tests::make("quest", "budget: 40, page: 4", {100, 20});
   // 101, 410 and 150 tokens are 26, 103 and 38 pages: 334 of both KV heads, [min | max] of 16 numbers of 2 bytes each.
