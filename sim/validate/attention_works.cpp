@@ -26,7 +26,7 @@ PolicyWork ragged_attention(const Row& row) {
   graph::DecodeAttention work =
       decodes(row, row.number("batch") * row.number("kv_heads"), row.of_work("sum"), row.of_work("longest"));
   work.unit_bytes = row.number("page") * work.head_dim * kHalf;
-  work.unequal = row.word("profile") == "sequence";
+  work.unequal = row.word("profile") != "equal";
   return {"a budget for each head", {work}};
 }
 

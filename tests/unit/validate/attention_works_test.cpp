@@ -74,7 +74,7 @@ TEST_CASE("rows of unequal lengths cost their sum, waits for the longest row, an
   const double equal = predicted_us(ragged("equal", 32768));
   // 1.07 GB at no more than the memory's bandwidth.
   CHECK(equal > 1e6 * 64 * 32768 * 512 / h100().hbm_bandwidth);
-  CHECK(predicted_us(ragged("duo", 61681)) == Approx(equal).epsilon(0.02));
+  CHECK(predicted_us(ragged("duo", 61681)) == Approx(h100().unequal_contexts * equal).epsilon(0.02));
   // A row that is longer than the others take together holds its SMs.
   CHECK(predicted_us(ragged("duo", 64 * 32768 - 63)) > 1.5 * equal);
   CHECK(predicted_us(ragged("sequence", 32768)) == Approx(h100().unequal_contexts * equal).epsilon(0.01));
