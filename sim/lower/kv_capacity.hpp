@@ -12,9 +12,9 @@ struct EngineMemory {
   double total_bytes = 0;    // of the device, as the driver states it
   double utilisation = 0.9;  // share of it that the engine may use
   std::int64_t max_sequences = 256;
-  std::int64_t pass_tokens = 2048;  // largest number of new tokens in a pass
-  std::int64_t block = 16;          // tokens of a block of the cache
-  Value sampler, graph_pool;        // Framework::sampler_bytes, graph_pool
+  std::int64_t pass_tokens = 2048;      // largest number of new tokens in a pass
+  std::int64_t block = 16;              // tokens of a block of the cache
+  Value sampler = {}, graph_pool = {};  // Framework::sampler_bytes, graph_pool
 };
 
 // Blocks of the cache on one GPU; low and high by the uncertainty of what the engine's first run takes.
