@@ -338,7 +338,8 @@ int run(const ValidateOptions& options) {
     throw UserError("validate: --ablation is for the suite accuracy");
   std::vector<Suite> suites;
   for (const Entry* entry : asked) suites.push_back(entry->run(options));
-  const bool writes_its_own = asked.front()->name == std::string("serving");
+  const std::string first = asked.front()->name;
+  const bool writes_its_own = first == "serving" || first == "gpu_pipeline";
   if (!options.first.empty() && !writes_its_own)
     write_whole_file(options.first, validate::predictions_text(suites.front(), options.profile));
   if (!options.points.empty()) print_unknown(suites.front().detail), print_other_unit(suites.front().detail);

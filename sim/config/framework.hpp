@@ -93,8 +93,8 @@ struct Framework {
   Value expert_sort;      // kernels that sort a pass's tokens by their experts, per layer; 0: part of the routing
   // Until a request reaches the engine: in the front end, one request at a time, and besides.
   Value front_end_request, client_time;
-  // What vLLM's first run takes of the memory before the cache is allocated: bytes of the sampler for each logit of the
-  // largest number of sequences, and those of CUDA graphs, if the release subtracts them.
+  // The first run of vLLM takes this of the memory before the cache is allocated: bytes of the sampler for each logit
+  // of the largest number of sequences, and those of CUDA graphs, if the release subtracts them.
   Value sampler_bytes{
       38, Origin::kLiterature, 0.1,
       "peaks in logs of vLLM: 41 (0.6, H100, Llama-3-8B: 1.26 GiB for 256 sequences), 38.6 (0.14, Qwen3-8B: 1.40 GiB), "

@@ -223,8 +223,7 @@ std::string canonical(const Model& m) {
   }
   if (!m.blocks.empty()) text += fmt::format("blocks {}\n", m.blocks);
   if (m.weights != Precision::kBf16 || m.expert_weights != Precision::kBf16 || m.cache != Precision::kBf16) {
-    text +=
-        fmt::format("{} {} {}\n", precision_name(m.weights), precision_name(m.expert_weights), cache_name(m.cache));
+    text += fmt::format("{} {} {}\n", precision_name(m.weights), precision_name(m.expert_weights), cache_name(m.cache));
   }
   return text;
 }

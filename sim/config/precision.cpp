@@ -15,8 +15,8 @@ struct Format {
   double cache_block;                // ... or of so many of its numbers, if not 0
 };
 
-constexpr Format kFormats[] = {{"bf16", 2, 0, 1, 1, 0, 0},     {"fp8", 1, 4, 128, 128, 0, 0},
-                               {"int8", 1, 2, 1, 0, 4, 0},     {"int4", 0.5, 2.5, 1, 128, 4, 0},
+constexpr Format kFormats[] = {{"bf16", 2, 0, 1, 1, 0, 0},      {"fp8", 1, 4, 128, 128, 0, 0},
+                               {"int8", 1, 2, 1, 0, 4, 0},      {"int4", 0.5, 2.5, 1, 128, 4, 0},
                                {"mxfp4", 0.5, 1, 1, 32, 1, 32}, {"nvfp4", 0.5, 1, 1, 16, 1, 16}};
 
 const Format& format_of(Precision precision) { return kFormats[static_cast<std::size_t>(precision)]; }
@@ -40,7 +40,8 @@ double cache_element_bytes(CacheFormat format, double head_dim) {
 
 std::string cache_name(CacheFormat format) {
   const std::string keys(precision_name(format.keys));
-  return format.keys == format.values ? keys : keys + " keys, " + std::string(precision_name(format.values)) + " values";
+  return format.keys == format.values ? keys
+                                      : keys + " keys, " + std::string(precision_name(format.values)) + " values";
 }
 
 std::string_view precision_name(Precision precision) { return format_of(precision).name; }

@@ -299,9 +299,8 @@ Prepared Preparer::prepare(const config::Node& config) {
   for (const config::TraceChoice& choice : p.run.traces) {
     TraceKeys& keys = p.traces.emplace_back();
     const auto scores = config::find_file("profiles/" + p.run.model.name + ".yaml");
-    keys.trace =
-        hash_of({code_version(), trace_identity(p.run, choice), config::cache_name(p.run.model.cache),
-                 choice.file.empty() || !scores ? "" : read_bytes(*scores)});
+    keys.trace = hash_of({code_version(), trace_identity(p.run, choice), config::cache_name(p.run.model.cache),
+                          choice.file.empty() || !scores ? "" : read_bytes(*scores)});
     keys.replay = replay_hash(keys.trace, policy, lengths_of(p.run, choice));
     keys.lowered = hash_of({keys.replay, model, lowering});
     p.replays += keys.replay, all_lowered += keys.lowered;

@@ -1,6 +1,7 @@
 // Results that a known machine would give: `calibrate cpu` and `calibrate cuda` must recover that machine.
 #include "calibrate/machine.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>
 
@@ -197,7 +198,8 @@ TEST_CASE("calibrate cuda recovers the GPU that produced the results") {
   truth.gpu.gap_stream.value = 3e-6, truth.gpu.gap_graph.value = 1.5e-6, truth.gpu.stream_efficiency.value = 0.93;
   truth.gpu.convert_efficiency.value = 0.7, truth.gpu.prefill_efficiency.value = 0.5;
   truth.host.launch.value = 3e-6, truth.host.stream_sync.value = 4e-6;
-  truth.link.h2d_bandwidth.value = 45e9, truth.link.issue_batched.y = {0.4e-6, 0.4e-6};
+  truth.link.h2d_bandwidth.value = 45e9;
+  std::ranges::fill(truth.link.issue_batched.y, 0.4e-6);
   json doc = gpu_document();
   time_rows(doc, path, truth, calibrate::gpu_cases, 0.005);
   // The file belongs to another machine.
