@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "accuracy/ablation.hpp"
@@ -333,13 +334,11 @@ int run(const ValidateOptions& options) {
     throw UserError("validate: --points is for the suite kernels, --published for accuracy, and for it alone");
   }
   const std::vector<const Entry*> asked = chosen(file_given ? of_file : options.suites);
-  const auto is_accuracy = [](const Entry* entry) { return entry->name == std::string("accuracy"); };
-  if (!options.ablation.empty() && std::ranges::none_of(asked, is_accuracy))
+  if (!options.ablation.empty() && std::ranges::find(asked, std::string("accuracy"), &Entry::name) == asked.end())
     throw UserError("validate: --ablation is for the suite accuracy");
   std::vector<Suite> suites;
   for (const Entry* entry : asked) suites.push_back(entry->run(options));
-  const std::string first = asked.front()->name;
-  const bool writes_its_own = first == "serving" || first == "gpu_pipeline";
+  const bool writes_its_own = std::set<std::string>{"serving", "gpu_pipeline"}.contains(asked.front()->name);
   if (!options.first.empty() && !writes_its_own)
     write_whole_file(options.first, validate::predictions_text(suites.front(), options.profile));
   if (!options.points.empty()) print_unknown(suites.front().detail), print_other_unit(suites.front().detail);
