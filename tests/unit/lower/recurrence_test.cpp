@@ -71,14 +71,16 @@ TEST_CASE("layers with a recurrence have its kernels and no attention, and polic
 }
 
 TEST_CASE("a step reads and writes the state of each sequence") {
-  const auto& step = std::get<graph::Kernel>(lower_hybrid(small_hybrid()).of("recurrence")[0]->work);
+  const LoweredPass pass = lower_hybrid(small_hybrid());
+  const auto& step = std::get<graph::Kernel>(pass.of("recurrence")[0]->work);
   const double states = 2 * 4 * 8 * 16 * 4;  // sequences, heads, single precision
   CHECK(step.read_bytes == states + 2 * (2 * 16 + 64) * 2);
   CHECK(step.write_bytes == states + 2 * 64 * 2);
 }
 
 TEST_CASE("a prompt passes a recurrence in chunks of 64 tokens, one after another in each head") {
-  const auto& scan = std::get<graph::Kernel>(lower_hybrid(small_hybrid()).of("recurrence over prompt")[0]->work);
+  const LoweredPass fused = lower_hybrid(small_hybrid());
+  const auto& scan = std::get<graph::Kernel>(fused.of("recurrence over prompt")[0]->work);
   CHECK(scan.cls == graph::KernelClass::kScan);
   CHECK(scan.blocks == 2 * 4);
   CHECK(scan.passes == 4);  // 200 tokens
