@@ -68,9 +68,8 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
   }
   if (model.sliding_window > 0) items.push_back(sliding_cache(setting, tokens));
   if (model.recurrence) items.push_back(state_memory(setting));
-  const int full = model.full_layers();
   model = config::attending(model);
-  model.layers = full;
+  model.layers = model.full_layers();
   policy::MemoryShape shape{&model, run.workload.batch, tokens, setting.lengths, setting.attended_mean};
   double unused = run.workload.batch * static_cast<double>(tokens) * model.layers * model.kv_bytes_per_token_layer();
   for (policy::MemoryItem& item : setting.policy->memory(shape)) {

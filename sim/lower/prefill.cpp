@@ -22,11 +22,9 @@ constexpr std::size_t kGroupsBefore = 3;
 }  // namespace
 
 Prefill::Prefill(const DecodeSetting& setting, bool all_groups) : setting_(setting), all_groups_(all_groups) {
-  config::Model stage = stage_of(setting_);
-  stage_attending_layers_ = config::attending(stage).layers;
-  stage_full_layers_ = stage.full_layers();
-  stage = config::attending(stage);
-  stage.layers = stage_full_layers_;
+  config::Model stage = config::attending(stage_of(setting_));
+  stage_attending_layers_ = stage.layers;
+  stage.layers = stage_full_layers_ = stage.full_layers();
   const policy::MemoryShape shape{&stage, sequences(), setting_.lengths.prompt_tokens, setting_.lengths,
                                   setting_.attended_mean};
   storage_ = setting_.policy->memory(shape);
