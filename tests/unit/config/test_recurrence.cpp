@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "config/model.hpp"
+#include "support/error_of.hpp"
 
 namespace kvcast::config {
 namespace {
@@ -24,12 +25,7 @@ Model hybrid(const std::string& recurrence, const std::string& more = "") {
   return read_model(parse_yaml(hybrid_text(recurrence, more), "hybrid.yaml"), "hybrid");
 }
 std::string refusal(const std::string& recurrence, const std::string& more = "") {
-  try {
-    hybrid(recurrence, more);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { hybrid(recurrence, more); });
 }
 
 TEST_CASE("layers with a recurrence keep a state of constant size, the others a cache") {

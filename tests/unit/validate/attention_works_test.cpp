@@ -3,34 +3,24 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "config/hardware.hpp"
 #include "support/error_of.hpp"
-#include "support/temporary_directory.hpp"
-#include "validate/policy_kernels.hpp"
+#include "unit/validate/kernel_rows.hpp"
 
 using namespace kvcast;
+using namespace kvcast::test;
 using namespace kvcast::validate;
 using nlohmann::json;
 
 namespace {
 
 json measured_row(const std::string& bench, const json& axes, const json& work = json::object(), double seconds = 1) {
-  return {{"bench", bench}, {"axes", axes},           {"mode", "cold"},
-          {"work", work},   {"skip_reason", nullptr}, {"time_s", {{"median", seconds}}}};
+  return kernel_row(bench, axes, seconds, "cold", work);
 }
 
-Suite judged_rows(const json& rows) {
-  const TemporaryDirectory folder;
-  const std::string path = folder.path() + "/attention.json";
-  std::ofstream(path) << json{
-      {"schema", "kvcast-kernels/1"}, {"environment", {{"device", "made by hand"}}}, {"rows", rows}};
-  return policy_kernels({path, "h100-sxm"});
-}
-
-double predicted_us(const json& row) { return *judged_rows(json::array({row})).cases.at(0).predicted; }
+double predicted_us(const json& row) { return *judged_kernels(json::array({row})).cases.at(0).predicted; }
 
 json ragged(const std::string& profile, double longest) {
   const json axes = {{"batch", 8}, {"tokens", 32768}, {"kv_heads", 8},      {"group", 4},
@@ -47,8 +37,8 @@ json pass(const std::string& by, const std::string& what, int group, double seco
 
 // The share of decodes in a pass with a chunk, and the suite's case for the chunk.
 std::pair<Case, Case> share_of(const std::string& by, int group) {
-  const Suite suite =
-      judged_rows({pass(by, "chunk", group, 1e-3), pass(by, "decodes", group, 3e-3), pass(by, "fused", group, 10e-3)});
+  const Suite suite = judged_kernels(
+      {pass(by, "chunk", group, 1e-3), pass(by, "decodes", group, 3e-3), pass(by, "fused", group, 10e-3)});
   REQUIRE(suite.cases.size() == 4);
   REQUIRE(suite.cases[2].unit == "x");
   return {suite.cases[2], suite.cases[0]};
@@ -97,12 +87,12 @@ TEST_CASE(
 
 TEST_CASE("a share needs both parts of its pass, and enters no budget of times") {
   const std::string by = "FlashAttention-3";
-  const Suite alone = judged_rows(
+  const Suite alone = judged_kernels(
       {pass(by, "chunk", 4, 1e-3), pass(by, "fused", 4, 10e-3), pass("PyTorch, FlashAttention-2", "decodes", 4, 3e-3)});
   CHECK(std::ranges::none_of(alone.cases, [](const Case& c) { return c.unit == "x"; }));
   // Apart from shares, all three are predicted exactly: the budgets are those of no error.
   json rows = {pass(by, "chunk", 4, 1), pass(by, "decodes", 4, 1), pass(by, "fused", 4, 2)};
-  const Suite first = judged_rows(rows);
+  const Suite first = judged_kernels(rows);
   for (const Case& c : first.cases) {
     for (json& row : rows) {
       if (c.unit == "us" && c.id.find("what=" + row["axes"]["what"].get<std::string>()) != std::string::npos)
@@ -110,7 +100,7 @@ TEST_CASE("a share needs both parts of its pass, and enters no budget of times")
     }
   }
   rows[0]["time_s"]["median"] = 0.5 * rows[0]["time_s"]["median"].get<double>();  // so that the share is off
-  const Suite suite = judged_rows(rows);
+  const Suite suite = judged_kernels(rows);
   REQUIRE(suite.cases.size() == 4);
   CHECK(*suite.budgets[0].value == Approx(0).margin(1e-6));  // the median of 0, 0 and 100 %
 }
@@ -142,8 +132,8 @@ TEST_CASE("gathers and selections are compared where no fit reads them") {
     return row;
   };
   const Suite suite =
-      judged_rows({gather(1024), copy(4096), topk(65536, nullptr), gather(656), gather(1152), copy(656), copy(1152),
-                   topk(32768, nullptr), topk(65536, "PyTorch, topk"), topk(131072, "PyTorch, topk")});
+      judged_kernels({gather(1024), copy(4096), topk(65536, nullptr), gather(656), gather(1152), copy(656), copy(1152),
+                      topk(32768, nullptr), topk(65536, "PyTorch, topk"), topk(131072, "PyTorch, topk")});
   REQUIRE(suite.cases.size() == 7);
   CHECK(*suite.cases[0].predicted > 1e6 * 2 * 131072 * 656.0 / h100().hbm_bandwidth);
   CHECK(*suite.cases[2].predicted > 1e6 * (1 << 27) / 63e9);  // PCIe 5 with 16 lanes
@@ -153,7 +143,7 @@ TEST_CASE("gathers and selections are compared where no fit reads them") {
 TEST_CASE("a row that lacks what its work needs is refused by name") {
   const auto without = [](json row, const std::string& axis) {
     row["axes"].erase(axis), row["work"].erase(axis);
-    return error_of([&] { judged_rows(json::array({row})); });
+    return error_of([&] { judged_kernels(json::array({row})); });
   };
   CHECK_THAT(without(ragged("duo", 40000), "longest"), Catch::Contains("states no longest"));
   CHECK_THAT(without(ragged("duo", 40000), "profile"), Catch::Contains("profile"));

@@ -11,65 +11,56 @@
 #include "hardware/number.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
+#include "unit/validate/kernel_rows.hpp"
 
 using namespace kvcast;
+using namespace kvcast::test;
 using namespace kvcast::validate;
 using nlohmann::json;
 
 namespace {
 
-json row(const std::string& bench, const json& axes, double seconds, const std::string& mode = "cold",
-         const json& work = json::object()) {
-  return {{"bench", bench}, {"axes", axes},           {"mode", mode},
-          {"work", work},   {"skip_reason", nullptr}, {"time_s", {{"median", seconds}}}};
-}
-
 json beside(const std::string& direction, int copied, int kernels) {
-  return row("copy_beside_stream",
-             {{"direction", direction}, {"copied", copied}, {"bytes", 1 << 30}, {"kernels", kernels}}, 1e-3);
+  return kernel_row("copy_beside_stream",
+                    {{"direction", direction}, {"copied", copied}, {"bytes", 1 << 30}, {"kernels", kernels}}, 1e-3);
 }
 
 // One row of every kernel.
 json kernel_rows() {
-  return {row("sparse_attention",
-              {{"batch", 8},
-               {"context", 131072},
-               {"kv_heads", 8},
-               {"group", 4},
-               {"page", 32},
-               {"tokens", 2048},
-               {"consistent", 0},
-               {"dim", 128}},
-              1e-4),
-          row("kivi_attention", {{"batch", 8}, {"context", 32768}, {"kv_heads", 8}, {"group", 4}}, 1e-4),
-          row("dim_score", {{"n", 131072}, {"kv_heads", 8}, {"group", 4}, {"dim", 128}, {"r", 32}}, 1e-4),
-          row("keydiff", {{"tokens", 131072}, {"kv_heads", 8}}, 1e-4),
-          row("snapkv_score", {{"tokens", 65536}, {"kv_heads", 8}, {"group", 4}, {"window", 32}, {"pool", 63}}, 1e-4),
-          row("page_summary", {{"tokens", 131072}, {"page", 32}, {"kv_heads", 8}, {"dim", 128}}, 1e-4),
-          row("query_similarity", {{"batch", 8}, {"kv_heads", 8}, {"group", 4}, {"dim", 128}}, 1e-5, "batch"),
-          row("lse_merge", {{"rows", 2048}, {"parts", 2}, {"dim", 128}}, 24e-6),
-          row("lsh_hash", {{"vectors", 256}, {"tables", 150}, {"bits", 10}}, 1e-4),
-          row("centroid_recall",
+  return {kernel_row("sparse_attention",
+                     {{"batch", 8},
+                      {"context", 131072},
+                      {"kv_heads", 8},
+                      {"group", 4},
+                      {"page", 32},
+                      {"tokens", 2048},
+                      {"consistent", 0},
+                      {"dim", 128}},
+                     1e-4),
+          kernel_row("kivi_attention", {{"batch", 8}, {"context", 32768}, {"kv_heads", 8}, {"group", 4}}, 1e-4),
+          kernel_row("dim_score", {{"n", 131072}, {"kv_heads", 8}, {"group", 4}, {"dim", 128}, {"r", 32}}, 1e-4),
+          kernel_row("keydiff", {{"tokens", 131072}, {"kv_heads", 8}}, 1e-4),
+          kernel_row("snapkv_score", {{"tokens", 65536}, {"kv_heads", 8}, {"group", 4}, {"window", 32}, {"pool", 63}},
+                     1e-4),
+          kernel_row("page_summary", {{"tokens", 131072}, {"page", 32}, {"kv_heads", 8}, {"dim", 128}}, 1e-4),
+          kernel_row("query_similarity", {{"batch", 8}, {"kv_heads", 8}, {"group", 4}, {"dim", 128}}, 1e-5, "batch"),
+          kernel_row("lse_merge", {{"rows", 2048}, {"parts", 2}, {"dim", 128}}, 24e-6),
+          kernel_row("lsh_hash", {{"vectors", 256}, {"tables", 150}, {"bits", 10}}, 1e-4),
+          kernel_row(
+              "centroid_recall",
               {{"kv_heads", 8}, {"group", 4}, {"centroids", 2048}, {"probes", 4}, {"list", 1280}, {"context", 131072}},
               1e-4, "cold", {{"ids", 8 * 4 * 1280}}),
-          row("key_rebuild", {{"kv_heads", 8}, {"selected", 1024}, {"rank", 160}, {"context", 131072}}, 1e-4),
-          row("page_score", {{"reduce", "softmax_mean"}, {"pages", 8192}, {"kv_heads", 8}, {"group", 4}, {"dim", 128}},
-              1e-4, "cold", {{"flops", 134217728}}),
+          kernel_row("key_rebuild", {{"kv_heads", 8}, {"selected", 1024}, {"rank", 160}, {"context", 131072}}, 1e-4),
+          kernel_row("page_score",
+                     {{"reduce", "softmax_mean"}, {"pages", 8192}, {"kv_heads", 8}, {"group", 4}, {"dim", 128}}, 1e-4,
+                     "cold", {{"flops", 134217728}}),
           beside("h2d", 1 << 26, 4)};
-}
-
-Suite judged(const json& rows) {
-  const TemporaryDirectory folder;
-  const std::string path = folder.path() + "/gpu.json";
-  std::ofstream(path) << json{
-      {"schema", "kvcast-kernels/1"}, {"environment", {{"device", "made by hand"}}}, {"rows", rows}};
-  return policy_kernels({path, "h100-sxm"});
 }
 
 }  // namespace
 
 TEST_CASE("every kernel of a policy is compared with the cost of its work") {
-  const Suite suite = judged(kernel_rows());
+  const Suite suite = judged_kernels(kernel_rows());
   REQUIRE(suite.cases.size() == kernel_rows().size());
   for (const Case& c : suite.cases) {
     INFO(c.group);
@@ -86,17 +77,17 @@ TEST_CASE("a copy and streaming kernels share the memory, and the longer of the 
   const config::Hardware machine = config::read_hardware(KVCAST_SOURCE_DIR "/configs/hardware/h100-sxm.yaml");
   const double mib256 = 1 << 28, gib = 1 << 30, hbm = machine.gpu.hbm_bandwidth, link = machine.link.d2h_bandwidth;
   // A GiB is read in less than half a millisecond; the copy needs 5 ms, whatever the concurrent kernel does.
-  const Suite copy = judged(json::array({beside("d2h", 1 << 28, 1)}));
+  const Suite copy = judged_kernels(json::array({beside("d2h", 1 << 28, 1)}));
   CHECK(*copy.cases[0].predicted == Approx(1e6 * mib256 / link).epsilon(0.01));
   // 64 GiB take 20 ms and more, during which the memory also serves the copy's bytes.
-  const Suite kernels = judged(json::array({beside("d2h", 1 << 28, 64)}));
+  const Suite kernels = judged_kernels(json::array({beside("d2h", 1 << 28, 64)}));
   const double streams = 64 * gib / (hbm * machine.gpu.stream_efficiency), both = streams + mib256 / hbm;
   CHECK(*kernels.cases[0].predicted == Approx(1e6 * both).epsilon(0.01));
 }
 
 TEST_CASE("scores without a softmax are used by a fit and are not validated again") {
   const json axes = {{"reduce", "group_max"}, {"pages", 8192}, {"kv_heads", 8}, {"group", 4}, {"dim", 128}};
-  const Suite suite = judged({row("page_score", axes, 1e-4), beside("h2d", 1 << 26, 4)});
+  const Suite suite = judged_kernels({kernel_row("page_score", axes, 1e-4), beside("h2d", 1 << 26, 4)});
   CHECK(suite.cases.size() == 1);
 }
 
@@ -104,9 +95,9 @@ TEST_CASE("a kernel takes the time of its bytes and blocks, and the time of even
   json rows = kernel_rows();
   // Between events one empty kernel takes 5 us and eleven take 15: 1 us each, so that 4 us belong to the events.
   for (const auto& [kernels, seconds] : {std::pair(1, 5e-6), std::pair(11, 15e-6)}) {
-    rows.push_back(row("launch_chain", {{"how", "stream"}, {"clock", "device"}, {"kernels", kernels}}, seconds));
+    rows.push_back(kernel_row("launch_chain", {{"how", "stream"}, {"clock", "device"}, {"kernels", kernels}}, seconds));
   }
-  const Suite suite = judged(rows);
+  const Suite suite = judged_kernels(rows);
   const Case& merge = suite.cases[7];
   REQUIRE(merge.group == "lse_merge");
   CHECK(*merge.expected == Approx(20));
@@ -140,7 +131,7 @@ TEST_CASE("copies that alternate between streams wait for the kernels between th
   const config::Link link = config::read_hardware(KVCAST_SOURCE_DIR "/configs/hardware/h100-sxm.yaml").link;
   const auto turns = [](int streams, int kernel) {
     const json axes = {{"streams", streams}, {"kernel", kernel}, {"pieces", 4}, {"bytes", 16384}, {"groups", 24}};
-    return 1e-6 * *judged(json::array({row("copy_turns", axes, 1e-4)})).cases.at(0).predicted;
+    return 1e-6 * *judged_kernels(json::array({kernel_row("copy_turns", axes, 1e-4)})).cases.at(0).predicted;
   };
   // 96 copies of 16 KiB on one stream: each occupies the copy engine for its start and its bytes.
   const double engine = hardware::at(link.engine_piece, 16384).value + 16384 / link.h2d_bandwidth;
@@ -157,7 +148,7 @@ TEST_CASE("what the kernels between copies read, and where they run, is part of 
   const auto turns = [](int kernel, const json& reads) {
     json axes = {{"streams", 1}, {"kernel", kernel}, {"pieces", 4}, {"bytes", 65536}, {"groups", 24}};
     if (!reads.is_null()) axes["reads"] = reads;
-    return *judged(json::array({row("copy_turns", axes, 1e-4)})).cases.at(0).predicted;
+    return *judged_kernels(json::array({kernel_row("copy_turns", axes, 1e-4)})).cases.at(0).predicted;
   };
   CHECK(turns(1, "group") == turns(1, nullptr));
   CHECK(turns(1, "other") == turns(1, nullptr));
@@ -174,9 +165,9 @@ TEST_CASE("gathers of the host from large tables are priced by the rates of smal
   const std::string path = folder.path() + "/host.json";
   const double rows = 16 * 4096, bytes = 256 * rows;
   json all = json::array(
-      {row("cpu_gather_dot", {{"dim", 128}, {"rows", 1 << 28}, {"gathered", 4096}, {"run", 1}, {"threads", 16}}, 1e-3,
-           "cold", {{"bytes", bytes}, {"flops", bytes}, {"rows", rows}}),
-       row("cpu_topk", {{"rows", 8}, {"n", 4096}, {"k", 512}, {"threads", 16}}, 1e-3, "batch")});
+      {kernel_row("cpu_gather_dot", {{"dim", 128}, {"rows", 1 << 28}, {"gathered", 4096}, {"run", 1}, {"threads", 16}},
+                  1e-3, "cold", {{"bytes", bytes}, {"flops", bytes}, {"rows", rows}}),
+       kernel_row("cpu_topk", {{"rows", 8}, {"n", 4096}, {"k", 512}, {"threads", 16}}, 1e-3, "batch")});
   std::ofstream(path) << json{
       {"schema", "kvcast-kernels/1"},
       {"environment", {{"program", "kvcast-kernels-cpu"}, {"host_cpu", "by hand"}, {"cores", 16}}},
@@ -216,11 +207,12 @@ TEST_CASE("the project's own results are recognised by name, and so are copies o
 
 TEST_CASE("invalid results are rejected") {
   CHECK(error_of([] { policy_kernels({"gpu.json", ""}); }).find("--from needs --profile") != std::string::npos);
-  CHECK(error_of([] { judged(json::array()); }).find("no row of a policy's kernel") != std::string::npos);
+  CHECK(error_of([] { judged_kernels(json::array()); }).find("no row of a policy's kernel") != std::string::npos);
   CHECK(error_of([] {
-          judged(json::array({row("keydiff", {{"tokens", 8}, {"heads", 1}}, 1e-4)}));
+          judged_kernels(json::array({kernel_row("keydiff", {{"tokens", 8}, {"heads", 1}}, 1e-4)}));
         }).find("kv_heads") != std::string::npos);
   const json turns = {{"streams", 1}, {"pieces", 4}, {"bytes", 16384}, {"groups", 24}};
-  CHECK(error_of([&] { judged(json::array({row("copy_turns", turns, 1e-4)})); }).find("no number \"kernel\"") !=
-        std::string::npos);
+  CHECK(error_of([&] {
+          judged_kernels(json::array({kernel_row("copy_turns", turns, 1e-4)}));
+        }).find("no number \"kernel\"") != std::string::npos);
 }

@@ -3,6 +3,7 @@
 
 #include <fstream>
 
+#include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 #include "validate/recurrences.hpp"
 
@@ -18,12 +19,7 @@ Suite suite_of_rows(const std::string& rows, const std::string& columns = kColum
   return recurrences_suite(folder.path());
 }
 std::string refusal_of_rows(const std::string& rows, const std::string& columns = kColumns) {
-  try {
-    suite_of_rows(rows, columns);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { suite_of_rows(rows, columns); });
 }
 
 TEST_CASE("prompts of a recurrence take a chunk's time for each 64 tokens, and rounds over the SMs") {
