@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the measuring programs for the GPU of this machine, checks every kernel and every pipeline against its reference,
-# and measures half of the kernels, the pipelines, the rest of the kernels, the corresponding kernels of libraries
-# (library.py, if PyTorch is installed), and a sample of the CPU's cases. This order puts the most useful measurements
+# and measures half of the kernels, the pipelines, the rest of the kernels, those of sparse attention, libraries and systems (the
+# Python programs of this folder, if PyTorch is installed), and a sample of the CPU's cases. This order puts the most useful measurements
 # first, in case a run is cut off. A call ends by itself; call the script again until it prints "finished". Rows that OUT
 # already has are not measured again. If compute-sanitizer is installed, it looks for races and stray accesses before the
 # CPU is measured.
@@ -9,8 +9,9 @@
 # Each GPU has a subfolder of OUT_FOLDER, named by its UUID, so that a second GPU gets its own results. Each call packs
 # all results into OUT_FOLDER/bring-home.tar.gz.
 # Needs nvcc, a C++ compiler and bash; uses CMake if available. Time limits of the parts in seconds, all calls together:
-#   KERNEL_SECONDS=660 PIPELINE_SECONDS=360 LIBRARY_SECONDS=90 SANITIZER_SECONDS=240 CPU_SECONDS=120
-# Writes OUT_FOLDER/UUID/{gpu,pipeline,cpu}.{json,csv}, library.json, skipped.txt (reasons of rows without a number, with
+#   KERNEL_SECONDS=660 PIPELINE_SECONDS=360 ENGINE_SECONDS=120 LIBRARY_SECONDS=90 ATTENTION_SECONDS=100 TABLE_SECONDS=85
+#   SANITIZER_SECONDS=240 CPU_SECONDS=120 SYSTEM_SECONDS=60 (each of transformers_*.py)
+# Writes OUT_FOLDER/UUID/{gpu,pipeline,attention,cpu}.{json,csv}, a JSON file for each Python program, skipped.txt (reasons of rows without a number, with
 # counts), refcheck-*.txt, sanitizer-*.txt, build.txt, log.txt and nvidia-smi.txt.
 # Exit codes: 0 finished, 3 call the script again, 1 an error.
 #   KVCAST_CUDA_ARCHS=90a    instead of the driver's answer     KVCAST_KERNELS_BUILD=FOLDER    build folder
@@ -204,28 +205,51 @@ measure() { # name, program, seconds of all calls, its options
     *) echo "$1 ended with status $status; see $out/log.txt" >&2 && return "$status" ;;
   esac
 }
-# Measures libraries at the cases of the kernels' results. Does nothing without PyTorch or without a GPU that PyTorch can use.
-libraries() {
-  local mine=$((${LIBRARY_SECONDS:-90} - $(spent library))) begun status=0
+# Runs a Python program, if any of its time is left. It ends with 77 if a package or a GPU that PyTorch can use is missing.
+script() { # name, seconds of all calls, program and options; SECONDS_LEFT among them becomes the time that it has
+  local mine=$(($2 - $(spent "$1"))) begun status=0 name=$1 arguments=("${@:4}")
   [ "$mine" -lt "$(left)" ] || mine=$(left)
-  [ -s "$out/gpu.json" ] && [ "$mine" -gt 5 ] && [ ! "$out/.libraries" -nt "$out/gpu.json" ] || return 0
+  [ "$mine" -gt 5 ] && [ ! "$out/.done-$name" -nt "$out/gpu.json" ] || return 0
   begun=$(date +%s)
-  timeout -k 10 $((mine + 60)) python3 "$source_folder/library.py" --like "$out/gpu.json" --json "$out/library.json" \
-    --seconds "$mine" ${KVCAST_WHEELS:+--wheels "$KVCAST_WHEELS"} ${emulated:+--device cpu} >> "$out/log.txt" 2>&1 || status=$?
-  echo $(($(spent library) + $(date +%s) - begun)) > "$out/.spent-library"
-  case $status in 0 | 77) touch "$out/.libraries" ;; esac
-  echo "libraries: $(tail -1 "$out/log.txt")"
+  arguments=("${arguments[@]/#SECONDS_LEFT/$mine}")
+  timeout -k 10 $((mine + 60)) python3 "$source_folder/$3" "${arguments[@]}" >> "$out/log.txt" 2>&1 || status=$?
+  echo $(($(spent "$name") + $(date +%s) - begun)) > "$out/.spent-$name"
+  case $status in 0 | 77) touch "$out/.done-$name" ;; esac
+  echo "$name: $(tail -1 "$out/log.txt")"
+}
+# Measures libraries and systems at the cases of the kernels' results, and the host's memory.
+scripts() {
+  [ -s "$out/gpu.json" ] || return 0
+  local wheels=(${KVCAST_WHEELS:+--wheels "$KVCAST_WHEELS"} ${emulated:+--device cpu}) timed=(--seconds SECONDS_LEFT)
+  script library "${LIBRARY_SECONDS:-90}" library.py --like "$out/gpu.json" --json "$out/library.json" "${timed[@]}" "${wheels[@]}"
+  script attention_library "${ATTENTION_SECONDS:-100}" attention_library.py --like "$out/gpu.json" \
+    --json "$out/attention_library.json" "${timed[@]}" "${wheels[@]}"
+  [ -z "$emulated" ] || return 0  # the others' models do not fit a small machine
+  local name
+  for name in transformers_steps transformers_policies transformers_prompts transformers_serving; do
+    script "$name" "${SYSTEM_SECONDS:-60}" "$name.py" "$out/$name.json" "${timed[@]}"
+  done
+  script host_tables "${TABLE_SECONDS:-85}" host_tables.py "$cpu" "$out/host_tables.json" "${timed[@]}"
+}
+# Measures the cases that sparse attention of engines needs beyond the default axes.
+attention() {
+  local mine=${ENGINE_SECONDS:-120}
+  measure attention "$kernels" "$mine" --bench ragged_attention &&
+    measure attention "$kernels" "$mine" --bench topk --axis n=32768 --axis k=2048 --axis rows=1,8,64 &&
+    measure attention "$kernels" "$mine" --bench hbm_gather --axis row_bytes=656,1152 --axis gathered=16384,32768,131072 --axis run=1 &&
+    measure attention "$kernels" "$mine" --bench zero_copy_gather --axis piece=656,1152 --axis bytes=1343488,2359296,16777216,134217728
 }
 status=0
 measure gpu "$kernels" $((${KERNEL_SECONDS:-660} / 2)) "${kernel_options[@]}" || status=$?
 [ $status -eq 3 ] || { measure pipeline "$pipeline" "${PIPELINE_SECONDS:-360}" "${pipeline_options[@]}" || status=$?; }
 [ $status -eq 3 ] || { measure gpu "$kernels" "${KERNEL_SECONDS:-660}" "${kernel_options[@]}" || status=$?; }
-[ $status -eq 3 ] || libraries
+[ $status -eq 3 ] || [ -n "$emulated" ] || { attention || status=$?; }
+[ $status -eq 3 ] || scripts
 [ $status -eq 3 ] || sanitize || status=$?
 # A sample of the CPU's cases is enough, because the host of a GPU has many cores and time on a GPU is scarce.
 [ $status -eq 3 ] || { measure cpu "$cpu" "${CPU_SECONDS:-120}" "${cpu_options[@]}" || status=$?; }
 # Reasons name the case in brackets, which are removed so that a reason shared by many cases becomes one line.
-for name in gpu pipeline cpu; do
+for name in gpu pipeline attention cpu; do
   [ ! -f "$out/$name.json" ] || grep -oE '"bench":"[^"]*"|"skip_reason":"([^"\\]|\\.)*"' "$out/$name.json"
 done | awk -F'":"' '/^"bench/ {bench = $2} /^"skip/ {gsub(/\[[^]]*\] */, "", $2); print bench $2}' | tr '"' ' ' | sort | uniq -c | sort -rn > "$out/skipped.txt" || true
 [ $status -ne 3 ] || { echo "call this script again"; exit 3; }

@@ -33,7 +33,7 @@ constexpr Reached kReached[] = {{"ankdeshm", "throughput", 62.5, 209, 1},     {"
                                 {"GPUStack", "throughput", kMedian, 38.5, 1}, {"GPUStack", "TPOT", kMedian, 29.5, 1},
                                 {"KubeAI", "throughput", 15, 33, 10},         {"KubeAI", "TPOT", 11.5, 40, 1},
                                 {"llm-d", "TPOT", 121.5, 194.5, 1},           {"SGLang", "TPOT", 14.5, kP90, 1},
-                                {"natoscott", "TPOT", 20, 807, 1.12}};
+                                {"natoscott", "TPOT", 20, 807, 1.12},         {"transformers", "TPOT", 34.5, 79, 1}};
 
 struct ReachedOfTrace {
   const char* id;

@@ -79,9 +79,17 @@ done
 expect "synccheck of pipeline: could not run (255)" "$work/said"
 # The order is half of the kernels' time, the pipelines, the other half, then the libraries.
 expect "python .*kernels/library.py --like $work/bare/GPU-01ab/gpu.json --json $work/bare/GPU-01ab/library.json --seconds 90" "$RECORD"
-expect 'libraries: 12 rows of libraries' "$work/said"
-grep -oE '^(gpu|pipeline|libraries|cpu):' "$work/said" | tr -d '\n' > "$work/order"
-expect '^gpu:pipeline:gpu:libraries:cpu:$' "$work/order"
+expect "python .*kernels/host_tables.py $work/build-1/kvcast-kernels-cpu $work/bare/GPU-01ab/host_tables.json --seconds 85" "$RECORD"
+for name in steps policies prompts serving; do
+  expect "python .*kernels/transformers_$name.py $work/bare/GPU-01ab/transformers_$name.json --seconds 60" "$RECORD"
+done
+expect "python .*attention_library.py --like $work/bare/GPU-01ab/gpu.json --json .*/attention_library.json --seconds 100" "$RECORD"
+expect 'library: 12 rows of libraries' "$work/said"
+grep -oE '^(gpu|pipeline|attention|library|host_tables|cpu):' "$work/said" | tr -d '\n' > "$work/order"
+expect '^gpu:pipeline:gpu:attention:attention:attention:attention:library:host_tables:cpu:$' "$work/order"
+# Cases that no default axis has: tokens of sparse latent attention, gathered from HBM and from pinned memory.
+expect 'attention: --json .*attention.json .*zero_copy_gather --axis piece=656,1152' "$work/said"
+expect 'attention: --json .*attention.json .*hbm_gather --axis row_bytes=656,1152' "$work/said"
 # Every source of the three programs is compiled once, and no source of the emulator is compiled.
 for file in "$source"/kernels/{harness,reference,device,cuda,cpu,pipeline}/*.{cpp,cu}; do
   count=$(grep -c -- "-c $file " "$RECORD" || true)
