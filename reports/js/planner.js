@@ -25,14 +25,28 @@ function showRefusal(message, place) {
   box.textContent = message && rows.length ? message + '. The results below are those of the last settings that were simulated.' : message;
   box.hidden = !message;
   if (message && !rows.length) summary.textContent = 'There are no results yet.';
-  for (const node of [summary, ...['figures', 'table-section'].map((id) => document.getElementById(id))]) node.classList.toggle('is-stale', Boolean(message));
+  mark('is-stale', Boolean(message));
 }
 
-function showWorking(text) {
+function mark(name, on) {
+  for (const id of ['board-rows', 'summary', 'figures', 'table-section']) document.getElementById(id).classList.toggle(name, on);
+}
+
+// Results of the last settings stay until those of new ones come, and are marked as such.
+let working = { timer: 0, since: 0 };
+function showWorking(text, done, of) {
   const box = document.getElementById('working');
-  box.textContent = text;
+  clearInterval(working.timer);
+  if (text && box.hidden) working.since = performance.now();
+  const draw = () => {
+    const seconds = Math.round((performance.now() - working.since) / 1e3);
+    box.replaceChildren(of ? element('progress', { value: done, max: of, 'aria-label': text }) : '', text + (seconds > 1 ? ', ' + seconds + ' s' : '') + (rows.length ? '. Shown: the last settings.' : ''));
+  };
   box.hidden = !text;
-  document.querySelector('.planner-results').classList.toggle('is-working', Boolean(text));
+  mark('is-working', Boolean(text));
+  if (!text) return;
+  draw();
+  working.timer = setInterval(draw, 1000);
 }
 
 function summarise() {
@@ -56,33 +70,57 @@ function freshRows() {
   return state.policies.map((policy, index) => ({ name: policy.name, label: labels[index], color: policyColor(index), result: null, note: '' }));
 }
 
-// Throughput, score, memory and timeline of every policy. A service is simulated once at first, and then for its intervals.
+// Throughput, score, memory and timeline of every policy: simulated once at first, and then for their intervals if nothing
+// has changed meanwhile.
+let replayed = '';  // the settings that replays depend on, of the last results
+function replaySettings() { return JSON.stringify([state.model, state.prompt, state.decode, state.kv, state.traces, state.policies]); }
+
 async function simulate(signal) {
-  if (state.traffic) await simulateOnce('nominal=1&', 'kvcast-sweep', signal);
-  await simulateOnce('', state.traffic ? 'kvcast-intervals' : 'kvcast-sweep', signal);
+  simulation.patience = kPatience;
+  const asked = replaySettings();
+  try {
+    await simulateOnce('nominal=1&', 'kvcast-sweep', signal);
+  } catch (error) {
+    if (error.name !== 'AbortError' && replayed !== asked) showNoComparison(error.message);
+    throw error;
+  }
+  if (replayed !== asked) {
+    replayed = asked;
+    comparison.request();
+  }
+  if (simulation.again) return;
+  simulation.patience = 0;
+  await simulateOnce('', 'kvcast-intervals', signal);
 }
 
 async function simulateOnce(how, measured, signal) {
   const fresh = freshRows();
-  const slow = setTimeout(() => showWorking('Replaying traces for settings that were not simulated before …'), 400);
+  const slow = setTimeout(() => showWorking('Simulating'), 400);
   let open = fresh.length;
   const show = () => {
     clearTimeout(slow);
     showWorking('');
     rows = fresh;
     showRefusal('');
+    drawBoard();
     drawBars();
     drawTimeline();
     drawTable();
     summarise();
+    comparePins();
     performance.measure(measured, { start: lastChange, end: performance.now() });
   };
   try {
     await postLines('/api/sweep?' + how + 'timeline=' + state.focus, sweepYaml(), signal, (line) => {
-      if (line.progress) showWorking('Replays for benchmark scores: ' + line.progress.done + ' of ' + line.progress.of);
+      if (line.progress) {
+        clearTimeout(slow);
+        const { what, done, of } = line.progress;
+        showWorking(capital(what) + ': ' + done + ' of ' + of, done, of);
+      }
       if (line.nearest) {
         fresh[line.index].note += '; ' + line.nearest;
         if (rows === fresh) {
+          drawBoard();
           drawTable();
           summarise();
         }
@@ -107,9 +145,10 @@ function showNoComparison(text) {
   }
 }
 
-// The comparison of the policy in focus with its rival.
+// The comparison of the policy in focus with its rival. Replays that it shares with the results are not made twice: it waits.
 async function compare(signal) {
   const yaml = planYaml();
+  if (yaml && replayed !== replaySettings()) return;
   if (!yaml) return showNoComparison('A second policy is needed for a comparison.');
   try {
     await postLines('/api/plan', yaml, signal, (line) => {
@@ -127,12 +166,15 @@ async function compare(signal) {
   performance.measure('kvcast-plan', { start: lastChange, end: performance.now() });
 }
 
-const simulation = new Latest(simulate, 1500), comparison = new Latest(compare, 1500);
+const kPatience = 1500;  // milliseconds that older settings may still take
+const simulation = new Latest(simulate, kPatience), comparison = new Latest(compare, kPatience);
 let lastChange = 0;
+function keepState() { history.replaceState(null, '', location.pathname + location.search + stateToHash()); }
 function changed() {
   lastChange = performance.now();
-  history.replaceState(null, '', location.pathname + location.search + stateToHash());
+  keepState();
   showMode();
+  document.getElementById('setting').textContent = settingText();
   simulation.request();
   comparison.request();
   loading.request();
@@ -141,7 +183,7 @@ function changed() {
 // The figures of a batch, or of traffic.
 function showMode() {
   const heading = (name, title, caption) => { Object.assign(figures.get(name), { heading: title }); figures.get(name).title.textContent = title; figures.get(name).caption.textContent = caption; };
-  figures.get('load').node.hidden = !state.traffic;
+  for (const name of ['load', 'cache']) figures.get(name).node.hidden = !state.traffic;
   heading('throughput', state.traffic ? 'Capacity within the SLO' : 'Decode throughput', state.traffic ? 'The rate at which 99 % of the requests are within the SLO lies in the range of the whisker.' : 'Whiskers are 80 % intervals.');
   if (state.traffic) drawLoads();
 }
@@ -162,7 +204,8 @@ function buildPage() {
   document.getElementById('figures').replaceChildren(
     figureBlock('throughput', 'Decode throughput', 'Whiskers are 80 % intervals.'),
     figureBlock('load', 'Time to first token over the rate', '99th percentiles; thin lines are medians. Hollow points, at the ends of dashed lines, are saturated: their times grow with the number of requests. The dotted line is the present rate.'),
-    element('div', { class: 'planner-pair' }, figureBlock('score', 'Predicted score', 'The share of the uncompressed model’s RULER score at the nearest context, with its 80 % interval.'), figureBlock('memory', 'Memory', 'HBM at its peak, by owner; the line is the capacity.')),
+    figureBlock('cache', 'Cache in use over the rate', 'At most; thin lines are means over time. Where it is full, requests wait or lose their memory. The dotted line is the present rate.'),
+    element('div', { class: 'planner-pair' }, figureBlock('score', 'Predicted score', 'The share of the uncompressed model’s RULER score at the nearest context, with its 80 % interval.'), figureBlock('memory', 'Memory', '')),
     figureBlock('timeline', 'One decode step', 'Drag to zoom in, double-click to see the whole step; or use the keys + and -, the arrows and Escape.'),
     element('div', { class: 'planner-pair' }, figureBlock('why', 'Difference in time', ''), figureBlock('break_even', 'Break-even', '')));
   const { timeline } = Object.fromEntries(figures);
@@ -170,6 +213,7 @@ function buildPage() {
   document.getElementById('copy-run').onclick = () => copy(runYaml(), 'Save it as run.yaml: kvcast run run.yaml');
   document.getElementById('copy-sweep').onclick = () => copy(state.traffic ? ratesYaml() : sweepYaml(), 'Save it as sweep.yaml: kvcast sweep sweep.yaml -o results');
   document.getElementById('copy-plan').onclick = () => (planYaml() ? copy(planYaml(), 'Save it as plan.yaml: kvcast plan plan.yaml') : copy(runYaml(), 'A plan needs two policies. Save this as run.yaml: kvcast run run.yaml'));
+  document.getElementById('pin').onclick = addPin;
   document.getElementById('copy-link').onclick = () => copy(location.href, 'The link contains all settings.');
   document.getElementById('theme').onclick = () => { document.documentElement.dataset.theme = currentTheme() === 'dark' ? 'light' : 'dark'; redrawFigures(); };
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redrawFigures);
@@ -188,7 +232,7 @@ function takeState() {
   if (!known(catalogue.machines, state.hardware)) Object.assign(state, { hardware: initialState.hardware, changes: {} });
   const { numbers } = catalogue.machines.find(({ name }) => name === state.hardware);
   state.changes = Object.fromEntries(Object.entries(state.changes).filter(([changed]) => numbers.some(({ key }) => key === changed)));
-  state.policies = state.policies.filter(({ name }) => known(catalogue.policies, name));
+  state.policies = state.policies.filter(({ name }) => descriptorOf(name));
   if (state.policies.length === 0) state.policies = JSON.parse(JSON.stringify(initialState.policies));
   state.focus = Math.min(state.focus, state.policies.length - 1);
 }
@@ -198,10 +242,13 @@ async function start() {
   takeState();
   buildPage();
   buildControls();
-  document.getElementById('controls').addEventListener('submit', (event) => event.preventDefault());
+  for (const id of ['setup', 'controls']) document.getElementById(id).addEventListener('submit', (event) => event.preventDefault());
   lastChange = performance.now();
   showMode();
-  await Promise.all([simulation.start(), comparison.start(), loading.start()]);
+  drawBoard();
+  comparePins();
+  await Promise.all([simulation.start(), loading.start()]);
+  while (comparison.running) await new Promise((next) => setTimeout(next, 20));
   document.documentElement.dataset.ready = 'true';
 }
 start();

@@ -4,8 +4,8 @@ const figures = new Map();  // by name: {spec, node, view, plot}
 // A policy's colour, or a shade of it if the policy occurs more than once.
 function policyColor(index) {
   const { policies, shades } = page.palette;
-  const { name } = state.policies[index];
-  const nth = state.policies.slice(0, index).filter((earlier) => earlier.name === name).length;
+  const base = ({ name }) => descriptorOf(name).name, name = base(state.policies[index]);
+  const nth = state.policies.slice(0, index).filter((earlier) => base(earlier) === name).length;
   const share = shades[nth % shades.length];
   const mixed = (part) => Math.round(part + ((share > 0 ? 255 : 0) - part) * Math.abs(share));
   return '#' + [1, 3, 5].map((at) => mixed(parseInt(policies[name].color.slice(at, at + 2), 16)).toString(16).padStart(2, '0')).join('');
@@ -103,32 +103,27 @@ function drawBars() {
     row.note = row.value === null && !row.note ? 'no score available' : row.note;
   }
   drawFigure('score', page.charts.planner_bars, { rows: score }, { x_title: '% of the uncompressed model’s RULER score', row_height: height, limit: 100 });
+  const groups = page.palette.memory, groupOf = (owner) => groups.findIndex((group) => group.owners.includes(owner));
   const owners = [], totals = [];
   rows.forEach((row, order) => {
     const memory = row.result && row.result.memory;
     const oom = row.result && row.result.oom;
     const refused = oom && oom.pool === 'hbm' ? [{ owner: 'does not fit', bytes: oom.requested_bytes }] : [];
-    const parts = [...((memory && memory.hbm_owners) || []), ...refused];
+    const parts = [...((memory && memory.hbm_owners) || []), ...refused].sort((a, b) => groupOf(a.owner) - groupOf(b.owner) || b.bytes - a.bytes);
     let at = 0;
     for (const { owner, bytes } of parts) {
-      owners.push({ order, owner, from: at / 1e9, to: (at + bytes) / 1e9, color: ownerColor(owner) });
+      const group = groupOf(owner);
+      owners.push({ order, owner, group, name: groups[group].name, from: at / 1e9, to: (at + bytes) / 1e9, color: groups[group].color });
       at += bytes;
     }
     totals.push({ order, label: row.label, focus: order === state.focus, at: at / 1e9, text: parts.length ? formatNumber(at / 1e9, ',.3~r') + ' GB' + (refused.length ? ' needed' : oom ? ' at failure' : '') : '', note: row.note });
   });
   const capacity = rows.map((row) => row.result && numberAt(row.result, 'memory.hbm_capacity_bytes')).find(Boolean);
-  figures.get('memory').caption.textContent = 'HBM at its peak' + (state.traffic ? ' with as many requests as run at a time in the mean' : '') + ', by owner; the line is the capacity' + (capacity ? ', ' + formatBytes(capacity) : '') + '.';
+  figures.get('memory').caption.textContent = 'HBM at its peak' + (state.traffic ? ' with as many requests as run at a time in the mean' : '') + ' of each GPU, by use; the line is the capacity' + (capacity ? ', ' + formatBytes(capacity) : '') + '.';
   const shown = [...new Set(owners.map(({ owner }) => owner))];
   const sizeOf = (order, owner) => owners.filter((part) => part.order === order && part.owner === owner).reduce((sum, part) => sum + part.to - part.from, 0);
   showNumbers('memory', shown.length ? [numbersTable(['GB of HBM', ...rows.map(({ label }) => label)], shown.map((owner) => [owner, ...rows.map((row, order) => formatNumber(sizeOf(order, owner), ',.3~r'))]))] : []);
   drawFigure('memory', page.charts.planner_memory, { parts: owners, rows: totals }, { row_height: height, capacity: capacity ? capacity / 1e9 : 0 });
-}
-
-const ownerColors = new Map();
-function ownerColor(owner) {
-  if (page.palette.owners[owner]) return page.palette.owners[owner];
-  if (!ownerColors.has(owner)) ownerColors.set(owner, page.palette.cycles.owners[ownerColors.size % page.palette.cycles.owners.length]);
-  return ownerColors.get(owner);
 }
 
 function drawTimeline() {

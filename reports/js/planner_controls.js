@@ -1,9 +1,11 @@
 // The controls: each writes the state and requests new results.
 const kFactorReach = 3;  // sliders of the machine's numbers reach from 1/8 to 8 times the profile's value
 
+// Options are [value, label], or {group, options}.
 function select(attributes, options, current, onchange) {
+  const option = ([value, label]) => element('option', { value, selected: value === current }, label);
   return element('select', { ...attributes, onchange: (event) => onchange(event.target.value) },
-    options.map(([value, label]) => element('option', { value, selected: value === current }, label)));
+    options.map((one) => (one.group ? element('optgroup', { label: one.group }, one.options.map(option)) : option(one))));
 }
 
 function labelled(text, id, control) {
@@ -54,7 +56,9 @@ function refusedField(message, { line, before }) {
   const [, number] = /^hardware\.(\S+): /.exec(message) || [];
   const policy = line - sweepYaml().split('\n').findIndex((text) => text.startsWith('    - '));
   const [, lengths] = /(\w+): \{mean: $/.exec(before) || [];
-  const id = /^(workload|traffic): /.test(before) ? { prompt_tokens: 'prompt', decode_tokens: 'decode', output_tokens: 'decode' }[lengths || key] || key
+  const names = { price_per_hour: 'price', tensor_parallel: 'gpus', weights: 'weights', kv_cache: 'kv', framework: 'framework', prefill: 'prefill' };
+  const id = /^(deployment|price_per_hour|framework|scheduler): /.test(before) ? names[key] || names[before.split(':')[0]]
+    : /^(workload|traffic): /.test(before) ? { prompt_tokens: 'prompt', decode_tokens: 'decode', output_tokens: 'decode' }[lengths || key] || key
     : number ? 'machine-' + number.replaceAll('.', '-')
       : key === 'budget' ? 'budget-' + policy : 'parameter-' + policy + '-' + key;
   return document.getElementById(id);
@@ -136,17 +140,25 @@ function machineControls() {
 
 const unfolded = new WeakSet();  // policies whose parameters are shown
 
+// A file with a paper's settings of a policy is chosen like a policy.
+function fileOf(name) { return catalogue.policy_settings.find((file) => file.name === name); }
+function descriptorOf(name) { return catalogue.policies.find((policy) => policy.name === (fileOf(name) ? fileOf(name).policy : name)); }
+function policyOptions() {
+  return [{ group: 'policies', options: catalogue.policies.map(({ name }) => [name, name]) }, { group: 'as in papers and releases', options: catalogue.policy_settings.map(({ name }) => [name, name]) }];
+}
+
 function budgetOf(descriptor) { return descriptor.parameters.find(({ key }) => key === 'budget'); }
 
 function policyRow(policy, index) {
-  const descriptor = catalogue.policies.find(({ name }) => name === policy.name);
+  const descriptor = descriptorOf(policy.name), file = fileOf(policy.name);
+  const fallback = ({ key, default: own }) => String(file && key in file.set ? file.set[key] : own);
   const color = policyColor(index);
   const head = element('div', { class: 'policy-head' },
     element('input', { type: 'radio', name: 'focus', id: 'focus-' + index, checked: index === state.focus, 'aria-label': 'Show ' + policy.name + ' in the timeline and the comparison',
       onchange: () => { state.focus = index; changed(); } }),
     element('span', { class: 'swatch', style: 'background:' + color }),
-    select({ id: 'policy-' + index, 'aria-label': 'Policy ' + (index + 1) }, catalogue.policies.map(({ name }) => [name, name]), policy.name, (name) => {
-      Object.assign(policy, { name, set: budgetOf(catalogue.policies.find((d) => d.name === name)) ? { budget: policy.set.budget || '2048' } : {} });
+    select({ id: 'policy-' + index, 'aria-label': 'Policy ' + (index + 1) }, policyOptions(), policy.name, (name) => {
+      Object.assign(policy, { name, set: !fileOf(name) && budgetOf(descriptorOf(name)) ? { budget: policy.set.budget || '2048' } : {} });
       drawPolicies();
       changed();
     }),
@@ -156,23 +168,24 @@ function policyRow(policy, index) {
       drawPolicies();
       changed();
     } }, 'remove'));
-  const parts = [head];
+  const parts = [head, file && file.description ? element('p', { class: 'setting-note' }, capital(file.description)) : ''];
   if (budgetOf(descriptor)) {
-    parts.push(countSetting({ id: 'budget-' + index, label: 'budget, tokens', value: policy.set.budget || String(budgetOf(descriptor).default), low: 64, high: 32768, set: (value) => { policy.set.budget = value; } }));
+    parts.push(countSetting({ id: 'budget-' + index, label: 'budget, tokens', value: policy.set.budget || fallback(budgetOf(descriptor)), low: 64, high: 32768, set: (value) => { policy.set.budget = value; } }));
   }
   const others = descriptor.parameters.filter(({ key }) => key !== 'budget');
   if (others.length) {
-    const fold = (event) => (event.target.open ? unfolded.add(policy) : unfolded.delete(policy));
-    parts.push(element('details', { open: unfolded.has(policy), ontoggle: fold }, element('summary', {}, others.length + (others.length === 1 ? ' parameter' : ' parameters')), others.map((parameter) => {
+    const fold = element('details', { open: unfolded.has(policy) }, element('summary', {}, others.length + (others.length === 1 ? ' parameter' : ' parameters')), others.map((parameter) => {
       const id = 'parameter-' + index + '-' + parameter.key;
-      const value = parameter.key in policy.set ? policy.set[parameter.key] : String(parameter.default);
-      const set = (text) => { if (text === '' || text === String(parameter.default)) delete policy.set[parameter.key]; else policy.set[parameter.key] = text; changed(); };
+      const value = parameter.key in policy.set ? policy.set[parameter.key] : fallback(parameter);
+      const set = (text) => { if (text === '' || text === fallback(parameter)) delete policy.set[parameter.key]; else policy.set[parameter.key] = text; changed(); };
       const known = parameter.known || (typeof parameter.default === 'boolean' ? ['true', 'false'] : null);
       return element('div', { class: 'setting' }, element('div', { class: 'setting-line' }, element('label', { for: id, class: 'axis-label', title: parameter.meaning }, parameter.key),
         known ? select({ id }, known.map((name) => [name, name]), value, set)
           : element('input', { type: 'text', id, value, onchange: (event) => set(event.target.value.trim()) })),
         element('p', { class: 'setting-note' }, parameter.meaning));
-    })));
+    }));
+    fold.policy = policy;
+    parts.push(fold);
   }
   return element('div', { class: 'policy-row' }, parts);
 }
@@ -180,31 +193,40 @@ function policyRow(policy, index) {
 // The focus stays where it is, so that arrow keys can step through a list of policies.
 function drawPolicies() {
   const focus = document.activeElement.id;
+  for (const fold of document.querySelectorAll('#policies details')) unfolded[fold.open ? 'add' : 'delete'](fold.policy);
   document.getElementById('policies').replaceChildren(...state.policies.map(policyRow));
   if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
 }
 
 function drawMachine() { document.getElementById('machine').replaceChildren(...machineControls()); }
 
+function promptSetting() {
+  const longest = catalogue.models.find(({ name }) => name === state.model).max_context - 1024;
+  return countSetting({ id: 'prompt', label: 'prompt, tokens', value: state.prompt, low: 1024, high: longest, set: (value) => { state.prompt = value; } });
+}
+
+function targetControls() {
+  const rate = (id, label, low, high) => rateSetting({ id, label, value: state[id], low, high, set: (text) => { state[id] = text; } });
+  return element('fieldset', {}, element('legend', {}, 'Targets'), rate('ttft', 'first token within, s', 1 / 8, 64), rate('tpot', 'each output token within, ms', 4, 512),
+    element('p', { class: 'setting-note' }, state.traffic ? '99 % of the requests keep both: the SLO.' : 'An empty field is no target.'));
+}
+
 function buildControls() {
-  const models = catalogue.models.filter(({ refused }) => !refused);
-  const longestPrompt = () => models.find(({ name }) => name === state.model).max_context - 1024;
-  const prompt = () => countSetting({ id: 'prompt', label: 'prompt, tokens', value: state.prompt, low: 1024, high: longestPrompt(), set: (value) => { state.prompt = value; } });
+  buildSetup();
   const traces = [['default', 'three texts (default)'], ['needle', 'needle'], ['longbench-single-doc', 'longbench-single-doc'], ['ruler-multikey2', 'ruler-multikey2'], ['reasoning', 'reasoning']];
   const keys = ['workload.batch', 'workload.prompt_tokens', 'hardware.gpu.hbm_bandwidth', 'hardware.link.h2d_bandwidth', 'hardware.link.issue_call', 'hardware.host.launch', 'hardware.host.dram_bandwidth'];
   document.getElementById('controls').replaceChildren(
-    element('fieldset', {}, element('legend', {}, 'Model and workload'),
-      labelled('model', 'model', select({ id: 'model' }, models.map(({ name, title }) => [name, title || name]), state.model, (name) => { state.model = name; document.getElementById('prompt').closest('.setting').replaceWith(prompt()); changed(); })),
-      prompt(),
+    element('fieldset', {}, element('legend', {}, 'Workload'),
+      promptSetting(),
       countSetting({ id: 'decode', label: 'generated, tokens', value: state.decode, low: 16, high: 8192, set: (value) => { state.decode = value; } }),
       state.traffic ? '' : countSetting({ id: 'batch', label: 'batch, sequences', value: state.batch, low: 1, high: 256, set: (value) => { state.batch = value; } }),
       labelled('attention traces', 'traces', select({ id: 'traces' }, traces, state.traces, (name) => { state.traces = name; changed(); }))),
     trafficControls(),
+    targetControls(),
     element('fieldset', {}, element('legend', {}, 'Policies'), element('div', { id: 'policies' }),
       element('button', { type: 'button', id: 'add-policy', class: 'quiet-button', onclick: () => { state.policies.push({ name: 'snapkv', set: { budget: '2048' } }); drawPolicies(); changed(); } }, 'Add a policy'),
       element('label', { class: 'setting' }, element('input', { type: 'checkbox', id: 'score', checked: state.score, onchange: (event) => { state.score = event.target.checked; changed(); } }), ' predict the RULER score of every policy (replays take a while)')),
-    element('fieldset', {}, element('legend', {}, 'Machine'),
-      labelled('hardware', 'hardware', select({ id: 'hardware' }, catalogue.machines.map(({ name, title }) => [name, title]), state.hardware, (name) => { state.hardware = name; state.changes = {}; drawMachine(); changed(); })),
+    element('fieldset', {}, element('legend', {}, 'Numbers of the machine'),
       element('p', { class: 'setting-note' }, 'A slider changes a number by a factor; the bar under it is its uncertainty.'), element('div', { id: 'machine' })),
     state.traffic ? '' : element('fieldset', {}, element('legend', {}, 'Break-even'),
       labelled('over', 'key', select({ id: 'key' }, keys.map((key) => [key, key]), state.key, (key) => { state.key = key; changed(); }))));

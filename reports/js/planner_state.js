@@ -4,17 +4,19 @@ const initialState = {
   model: 'llama-3.1-8b', hardware: 'h100-sxm', changes: {},
   prompt: '32768', decode: '512', batch: '4',
   policies: [{ name: 'full', set: {} }, { name: 'quest', set: { budget: '1024' } }, { name: 'rocketkv', set: { budget: '1024', split_factor: 'adaptive' } }, { name: 'freekv', set: { budget: '1024', sink: '64', recent: '64' } }],
-  traffic: false, rate: '0.25', cv: '0', requests: '200', ttft: '10', tpot: '50',
+  framework: 'default', gpus: '1', weights: 'released', kv: 'bf16', prefill: 'default', price: '',
+  pins: [], traffic: false, rate: '0.25', cv: '0', requests: '200', ttft: '10', tpot: '50',
   focus: 1, traces: 'default', score: false, key: 'workload.batch', unit: 'absolute',
 };
 let state = JSON.parse(JSON.stringify(initialState));
 
+function differences() {
+  return Object.fromEntries(Object.entries(state).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(initialState[name])));
+}
+
 // Only differences from the initial state are written.
 function stateToHash() {
-  const changed = {};
-  for (const [name, value] of Object.entries(state)) {
-    if (JSON.stringify(value) !== JSON.stringify(initialState[name])) changed[name] = value;
-  }
+  const changed = differences();
   return Object.keys(changed).length ? '#' + encodeURIComponent(JSON.stringify(changed)) : '';
 }
 
@@ -23,23 +25,28 @@ function textsOf(values) {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== null && typeof value !== 'object').map(([key, value]) => [key, String(value)]));
 }
 
-// A URL that cannot be read, or that contains unknown names, leaves the initial state.
-function stateFromHash(hash) {
+// The state that differs from the initial one by what was read; what has an unknown name or another type is left out.
+function stateFrom(read) {
   const fresh = JSON.parse(JSON.stringify(initialState));
-  if (hash.length > 1) {
-    try {
-      const read = JSON.parse(decodeURIComponent(hash.slice(1)));
-      for (const [name, value] of Object.entries(read)) {
-        if (value !== null && Object.hasOwn(fresh, name) && typeof value === typeof fresh[name] && Array.isArray(value) === Array.isArray(fresh[name])) fresh[name] = value;
-      }
-    } catch (error) { /* keeps the initial state */ }
+  for (const [name, value] of Object.entries(read)) {
+    if (value !== null && Object.hasOwn(fresh, name) && typeof value === typeof fresh[name] && Array.isArray(value) === Array.isArray(fresh[name])) fresh[name] = value;
   }
+  fresh.pins = fresh.pins.filter((pin) => pin && typeof pin === 'object' && !Array.isArray(pin));
   fresh.changes = textsOf(fresh.changes);
   fresh.policies = fresh.policies.filter((policy) => policy && typeof policy.name === 'string' && policy.set && typeof policy.set === 'object')
     .map(({ name, set }) => ({ name, set: textsOf(set) }));
   if (fresh.policies.length === 0) fresh.policies = JSON.parse(JSON.stringify(initialState.policies));
   fresh.focus = Math.min(Math.max(0, fresh.focus | 0), fresh.policies.length - 1);
   return fresh;
+}
+
+// A URL that cannot be read, or that contains unknown names, leaves the initial state.
+function stateFromHash(hash) {
+  try {
+    return stateFrom(hash.length > 1 ? JSON.parse(decodeURIComponent(hash.slice(1))) || {} : {});
+  } catch (error) {
+    return stateFrom({});
+  }
 }
 
 // ---- YAML
@@ -72,7 +79,13 @@ function hardwareValue() {
 
 function commonLines(rate = state.rate) {
   const lines = ['model: ' + flow(state.model), 'hardware: ' + flow(hardwareValue())];
-  lines.push(state.traffic ? 'traffic: ' + flow(trafficValue(rate)) : 'workload: ' + flow({ prompt_tokens: state.prompt, decode_tokens: state.decode, batch: state.batch }));
+  const prefill = state.prefill === 'default' ? {} : { prefill: state.prefill };
+  lines.push(state.traffic ? 'traffic: ' + flow(trafficValue(rate)) : 'workload: ' + flow({ prompt_tokens: state.prompt, decode_tokens: state.decode, batch: state.batch, ...prefill }));
+  if (state.traffic && prefill.prefill) lines.push('scheduler: ' + flow(prefill));
+  if (state.framework !== 'default') lines.push('framework: ' + flow(state.framework));
+  const deployment = { ...(state.gpus === '1' ? {} : { tensor_parallel: state.gpus }), ...(state.weights === 'released' ? {} : { weights: state.weights }), ...(state.kv === 'bf16' ? {} : { kv_cache: state.kv }) };
+  if (Object.keys(deployment).length) lines.push('deployment: ' + flow(deployment));
+  if (state.price) lines.push('price_per_hour: ' + flow(state.price));
   if (state.traces !== 'default') lines.push('trace: ' + flow({ recipe: state.traces }));
   if (state.score) lines.push('score: ruler');
   return lines;

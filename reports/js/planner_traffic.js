@@ -38,8 +38,6 @@ function trafficControls() {
   const rate = (id, label, low, high) => rateSetting({ id, label, value: state[id], low, high, set: (text) => { state[id] = text; } });
   const fields = !state.traffic ? [] : [
     rate('rate', 'requests per second', 1 / 64, 256),
-    rate('ttft', 'SLO: first token within, s', 1 / 8, 64),
-    rate('tpot', 'SLO: time per output token, ms', 4, 512),
     labelled('lengths', 'cv', select({ id: 'cv' }, [['0', 'all as above'], ['0.5', 'vary: cv 0.5'], ['1', 'vary: cv 1'], ['2', 'vary: cv 2']], state.cv, (cv) => { state.cv = cv; changed(); })),
     countSetting({ id: 'requests', label: 'requests that are simulated', value: state.requests, low: 64, high: 8192, set: (text) => { state.requests = text; } })];
   return element('fieldset', {}, element('legend', {}, 'Traffic'), toggle, fields);
@@ -58,7 +56,7 @@ function gridRates() {
 function numbersOf(result) {
   const s = result.serving;
   if (!s) return { note: noteOf(result) || 'cannot be served' };
-  return { p50: s.ttft_s && s.ttft_s.p50, p99: s.ttft_s && s.ttft_s.p99, tpot: s.tpot_s && s.tpot_s.p99, share: s.slo_share, state: s.state };
+  return { p50: s.ttft_s && s.ttft_s.p50, p99: s.ttft_s && s.ttft_s.p99, tpot: s.tpot_s && s.tpot_s.p99, share: s.slo_share, state: s.state, used_mean: numberAt(s, 'kv_used_share.mean'), used_max: numberAt(s, 'kv_used_share.max'), running: numberAt(s, 'running.mean') };
 }
 
 function loadsOf(policy) { return [...(loads.results.get(keyOf(policy)) || new Map())].map(([rate, numbers]) => ({ rate, ...numbers })).sort((a, b) => a.rate - b.rate); }
@@ -112,7 +110,7 @@ async function simulateLoads(signal) {
     }
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    for (const name of ['throughput', 'load']) emptyFigure(name, error.message);
+    for (const name of ['throughput', 'load', 'cache']) emptyFigure(name, error.message);
   }
   performance.measure('kvcast-load', { start: lastChange, end: performance.now() });
 }
@@ -131,7 +129,9 @@ function drawLoads() {
   drawFigure('throughput', page.charts.planner_bars, { rows: bars }, { x_title: 'requests/s' + (full && full.most ? '; × full KV' : ''), row_height: 34, limit: 0 });
   const points = state.policies.flatMap((policy, order) => loadsOf(policy).filter(({ p99 }) => p99 > 0)
     .map((load) => ({ ...load, order, label: labels[order], color: policyColor(order), saturated: load.state === 'saturated' ? 1 : 0, share_text: load.share === undefined ? '' : formatNumber(100 * load.share, '.1~f') + ' %' })));
-  if (!points.length) return emptyFigure('load', 'No request is served.');
+  drawBoard();
+  if (!points.length) return ['load', 'cache'].forEach((name) => emptyFigure(name, 'No request is served.'));
+  drawFigure('cache', page.charts.planner_cache, { points }, { rate: Number(state.rate) });
   drawFigure('load', page.charts.planner_load, { points }, { rate: Number(state.rate), slo: Number(state.ttft) || 0 });
   showNumbers('load', [numbersTable(['requests/s', ...labels.map((label) => label + ': TTFT p99, s (within the SLO)')],
     [...new Set(points.map(({ rate }) => rate))].sort((a, b) => a - b).map((rate) => [rateText(rate), ...labels.map((label) => {

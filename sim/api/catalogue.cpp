@@ -3,6 +3,8 @@
 #include <variant>
 
 #include "config/find.hpp"
+#include "config/framework.hpp"
+#include "config/run.hpp"
 #include "plan/question.hpp"
 #include "policies/all.hpp"
 #include "result/json.hpp"
@@ -52,11 +54,41 @@ json value_json(const policy::ParameterValue& value) {
   return std::visit([](const auto& v) { return json(v); }, value);
 }
 
-// Names of the files under configs/policies: the papers' settings.
-json policy_files_json(const SourceLocation& asked_at) {
-  json names = json::array();
-  for (const std::string& file : config::config_files("policies", asked_at)) names.push_back(config::stem_of(file));
-  return names;
+// The files under configs/policies, the papers' settings: {name, policy, set, description}.
+json policy_settings_json(const SourceLocation& asked_at, json& left_out, const ErrorText& text) {
+  json settings = json::array();
+  for (const std::string& file : config::config_files("policies", asked_at)) {
+    try {
+      const config::Node written = config::load_yaml(file);
+      const config::PolicyChoice choice =
+          config::read_policy(config::Node::map({{"file", config::Node::scalar(file, {})}}, {}));
+      json set = json::object();
+      for (const auto& [key, value] : choice.parameters.entries()) {
+        set[key] = value.kind() == config::Node::Kind::kScalar ? value.text() : value.canonical();
+      }
+      const config::Node* const description = written.find("description");
+      settings.push_back({{"name", config::stem_of(file)},
+                          {"policy", choice.name},
+                          {"set", std::move(set)},
+                          {"description", description == nullptr ? "" : description->text()}});
+    } catch (const UserError& error) {
+      left_out.push_back(text(error));
+    }
+  }
+  return settings;
+}
+
+json frameworks_json(const SourceLocation& asked_at, json& left_out, const ErrorText& text) {
+  json frameworks = json::array();
+  for (const std::string& file : config::config_files("frameworks", asked_at)) {
+    try {
+      const config::FrameworkFile framework = config::read_framework_file(file);
+      frameworks.push_back({{"name", framework.name}, {"title", framework.title}});
+    } catch (const UserError& error) {
+      left_out.push_back(text(error));
+    }
+  }
+  return frameworks;
 }
 
 }  // namespace
@@ -180,10 +212,12 @@ json catalogue_json(const SourceLocation& asked_at, const ErrorText& text) {
   }
   for (const policy::Descriptor& policy : policy::all_policies()) policies.push_back(to_json(policy));
   for (const result::Metric& metric : result::all_metrics()) metrics.push_back(result::to_json(metric));
+  json settings = policy_settings_json(asked_at, left_out, text);
+  json frameworks = frameworks_json(asked_at, left_out, text);
   return {{"models", models_json(asked_at, text)}, {"machines", std::move(machines)},
-          {"policies", std::move(policies)},       {"policy_files", policy_files_json(asked_at)},
-          {"metrics", std::move(metrics)},         {"questions", plan::question_kinds()},
-          {"left_out", std::move(left_out)}};
+          {"policies", std::move(policies)},       {"policy_settings", std::move(settings)},
+          {"frameworks", std::move(frameworks)},   {"metrics", std::move(metrics)},
+          {"questions", plan::question_kinds()},   {"left_out", std::move(left_out)}};
 }
 
 }  // namespace kvcast::api

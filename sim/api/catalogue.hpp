@@ -31,8 +31,9 @@ std::string whole_text(const UserError& error);
 // {name, refused}.
 nlohmann::json models_json(const SourceLocation& asked_at = {}, const ErrorText& text = whole_text);
 
-// {models, machines, policies, policy_files, metrics, questions, left_out}, machines with all of their numbers;
-// left_out has the errors of files of machines that cannot be read.
+// {models, machines, policies, policy_settings, frameworks, metrics, questions, left_out}, machines with all of their
+// numbers; policy_settings: [{name, policy, set, description}], of the files under configs/policies; frameworks:
+// [{name, title}]; left_out has the errors of files that cannot be read.
 nlohmann::json catalogue_json(const SourceLocation& asked_at = {}, const ErrorText& text = whole_text);
 
 }  // namespace kvcast::api

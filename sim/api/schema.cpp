@@ -249,7 +249,8 @@ class Writer {
   }
 
   json policy_name() const {
-    std::vector<std::string> names = catalogue_.at("policy_files");
+    std::vector<std::string> names;
+    for (const json& file : catalogue_.at("policy_settings")) names.push_back(file.at("name").get<std::string>());
     for (const policy::Descriptor* p : policies_) names.push_back(p->name);
     return name_or_path(names);
   }

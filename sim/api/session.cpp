@@ -74,7 +74,7 @@ Session::Session(SessionOptions options)
       study_(std::move(options.study)),
       sweep_scores_(options.sweep_scores),
       budget_(options.budget),
-      replays_(kReplayBytes) {
+      replays_(kReplayBytes, options.replay_folder) {
   const DataFolder checked(data_);
   if (study_.replays == nullptr) study_.replays = &replays_;
 }
@@ -131,6 +131,10 @@ void Session::sweep(const config::Node& config, const Call& call, const study::F
   options.score_advance = [&](std::int64_t done, std::int64_t total) {
     call.line({{"progress", {{"what", "replays for scores"}, {"done", done}, {"of", total}}}});
   };
+  CountedReplays counted(*options.replays, plan, [&](std::size_t done, std::size_t of) {
+    call.line({{"progress", {{"what", "replays"}, {"done", done}, {"of", of}}}});
+  });
+  options.replays = &counted;
   std::map<std::size_t, config::Node> unfit;
   std::mutex mutex;
   study::run(plan, options, [&](const study::Task& task, result::Result&& result) {

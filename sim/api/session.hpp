@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "api/recent_replays.hpp"
+#include "api/kept_replays.hpp"
 #include "plan/admit.hpp"
 #include "plan/question.hpp"
 #include "report/assets.hpp"
@@ -23,6 +23,7 @@ struct SessionOptions {
   std::string data;  // folder of configs/, reports/ and traces/; empty: as data_dir() finds it
   // Options of every call, except `cancel` and `admit`. Without `replays` those used last are kept in memory.
   study::StudyOptions study;
+  std::string replay_folder;  // where replays are kept for later sessions of this version; empty: nowhere
   study::Scores sweep_scores = study::Scores::kAtHand;
   study::Budget budget;  // of each call
 };
@@ -66,8 +67,9 @@ class Session {
   // Runs one experiment.
   Outcome run(study::Point point, const Call& call, const std::function<void(const study::Plan&)>& before = {});
   // Runs the grid of a sweep. Lines: {index, swept, result} in order of completion, the result being that of a run;
-  // {index, nearest} for those that do not fit, a sentence on what would; {progress: {what, done, of}}; {done:
-  // experiments}. `finished`, if given, takes the results themselves.
+  // {index, nearest} for those that do not fit, a sentence on what would; {progress: {what, done, of}}, `what` being
+  // `replays`, if some have to be made, or `replays for scores`; {done: experiments}. `finished`, if given, takes the
+  // results themselves.
   void sweep(const config::Node& config, const Call& call, const study::Finished& finished = {});
   // Answers the questions of a plan. Lines: {index, answer, spec}, `spec` a Vega specification or null; {progress};
   // {done: answers}.
@@ -87,7 +89,7 @@ class Session {
   study::StudyOptions study_;
   study::Scores sweep_scores_;
   study::Budget budget_;
-  RecentReplays replays_;
+  KeptReplays replays_;
   study::StepTables tables_;
   std::mutex assets_mutex_;
   std::optional<report::Assets> assets_;

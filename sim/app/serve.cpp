@@ -1,13 +1,16 @@
 // kvcast serve: the planner's page and its JSON API, on this machine.
 #include <fmt/format.h>
 #include <malloc.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <stop_token>
+#include <thread>
 
 #include "api/catalogue.hpp"
 #include "api/session.hpp"
@@ -28,6 +31,7 @@ struct ServeOptions {
   web::Server::Address address{"127.0.0.1", 8642};
   std::string memory;  // of a request; empty: see memory_of_request
   int jobs = 0;
+  bool no_ahead = false;
 };
 
 // Requests that are answered together may take half of the memory together.
@@ -41,6 +45,21 @@ double memory_of_request(const ServeOptions& options, const web::Limits& limits)
   return std::min(kMost, there / 2 / limits.answers);
 }
 
+// Makes the replays of common settings, with what processor time nobody else wants. Those of earlier starts are kept.
+void replay_ahead(api::Session& session, const std::string& file, const std::stop_token& stop) {
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);  // on Linux, of this thread and those it starts
+  try {
+    const config::Node sweeps = config::load_yaml(file);
+    for (const config::Node& sweep : sweeps.items()) {
+      session.sweep(sweep, {.cancel = stop, .timeline = {}, .nominal = true});
+      ::malloc_trim(0);
+    }
+  } catch (const Cancelled&) {
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "kvcast: no further replays are made ahead: {}\n", error.what());
+  }
+}
+
 int serve_page(const ServeOptions& options) {
   const web::Limits limits;
   api::SessionOptions session_options;
@@ -49,6 +68,9 @@ int serve_page(const ServeOptions& options) {
   study.scores = study::Scores::kAtHand;
   std::string ignored;
   study.score_replays = study::score_cache_file(ignored);
+  if (!study.score_replays.empty()) {
+    session_options.replay_folder = std::filesystem::path(study.score_replays).replace_extension("").string();
+  }
   // Work that takes longer would not be answered in time.
   const double seconds = study.threads * std::chrono::duration<double>(limits.answering).count();
   session_options.budget = {memory_of_request(options, limits), seconds};
@@ -73,6 +95,10 @@ int serve_page(const ServeOptions& options) {
   fmt::print("{}\n", server.url());
   std::fflush(stdout);
   fmt::print(stderr, "The planner's page is at this address until Ctrl-C.\n");
+  std::jthread ahead;
+  if (!options.no_ahead) {
+    ahead = std::jthread([&](const std::stop_token& stopped) { replay_ahead(session, assets.planner.ahead, stopped); });
+  }
   server.run();
   fmt::print(stderr, "Stopped.\n");
   return 0;
@@ -95,6 +121,8 @@ void add_serve(CLI::App& app, int& result) {
   command->add_option("--memory", options->memory,
                       "the most memory that a request may take, by an estimate made before it is begun (default: 4 GB, "
                       "or a quarter of this machine's)");
+  command->add_flag("--no-ahead", options->no_ahead,
+                    "make no replays of common settings in the background before they are asked for");
   command->add_option("-j,--jobs", options->jobs, "threads for each request (default: all cores)")
       ->check(CLI::Range(1, 1024));
   command->callback([options, &result] { result = serve_page(*options); });

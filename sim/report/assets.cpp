@@ -202,6 +202,7 @@ Assets load_assets(const Options& options) {
     assets.planner.page = read_file(folder / planner.at("page").get<std::string>(), "");
     assets.planner.style = concatenate(folder, planner.at("styles"));
     assets.planner.script = concatenate(folder, planner.at("scripts"));
+    assets.planner.ahead = (folder / planner.at("ahead").get<std::string>()).string();
     assets.planner.charts = read_charts(folder, planner.at("charts"), plan_shared, {"title", "caption"});
   } catch (const json::exception& error) {
     malformed(folder / "page.json", error);

@@ -37,7 +37,8 @@ struct Assets {
   struct Planner {
     std::string page, style, script;
     std::vector<Chart> charts;
-  } planner;  // the page of `kvcast serve`
+    std::string ahead;  // path of a list of sweeps, whose replays are made ahead
+  } planner;            // the page of `kvcast serve`
 };
 
 // Throws UserError naming the file that is missing or malformed, and the Debian package if that file is Vega's; also if

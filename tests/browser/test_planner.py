@@ -10,98 +10,13 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
-import urllib.parse
 
 import chromium
-from server import Server
-
-TOOL = None
-# Short prompts on one small trace, so that the first results come at once.
-QUICK = {'prompt': '4096', 'decode': '64', 'traces': 'needle', 'policies': [
-    {'name': 'full', 'set': {}}, {'name': 'quest', 'set': {'budget': '512'}}, {'name': 'freekv', 'set': {'budget': '1024', 'sink': '64', 'recent': '64'}}], 'focus': 2}
+from planner_page import QUICK, PlannerPage
 
 
-def address(server, **state):
-    return server.url + '#' + urllib.parse.quote(json.dumps(QUICK | state))
-
-
-class PlannerCase(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server(TOOL)
-        cls.browser = chromium.Browser()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.__exit__()
-        cls.server.__exit__()
-
-    def open(self, width=1400, height=1000, dark=False, **state):
-        page = self.browser.open(address(self.server, **state), width, height, dark)
-        self.addCleanup(page.close)
-        return page
-
-    def box(self, page, selector):
-        return page.evaluate(f'(() => {{ const n = document.querySelector({json.dumps(selector)}); n.scrollIntoView({{block: "center"}}); const r = n.getBoundingClientRect(); return [r.left, r.top, r.width, r.height]; }})()')
-
-    def mouse(self, page, kind, x, y, **more):
-        page.call('Input.dispatchMouseEvent', type=kind, x=x, y=y, button='left' if kind != 'mouseMoved' or more.get('buttons') else 'none', clickCount=1, **more)
-
-    def click(self, page, selector):
-        left, top, width, height = self.box(page, selector)
-        for kind in ('mousePressed', 'mouseReleased'):
-            self.mouse(page, kind, left + width / 2, top + height / 2)
-
-    def drag(self, page, selector, start, end):
-        """Drags from one share of the width to another, at half the height."""
-        left, top, width, height = self.box(page, selector)
-        y = top + height / 2
-        self.mouse(page, 'mouseMoved', left + start * width, y)
-        self.mouse(page, 'mousePressed', left + start * width, y)
-        for i in range(1, 6):
-            self.mouse(page, 'mouseMoved', left + (start + (end - start) * i / 5) * width, y, buttons=1)
-        self.mouse(page, 'mouseReleased', left + end * width, y)
-
-    def press(self, page, key):
-        code = {'ArrowRight': 39, 'ArrowLeft': 37, 'ArrowDown': 40, 'Enter': 13}[key]
-        for kind in ('keyDown', 'keyUp'):
-            text = {'text': '\r'} if key == 'Enter' and kind == 'keyDown' else {}
-            page.call('Input.dispatchKeyEvent', type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
-
-    def write(self, page, selector, text):
-        """Replaces the content of a field, as a user does."""
-        page.evaluate(f'(() => {{ const n = document.querySelector({json.dumps(selector)}); n.scrollIntoView({{block: "center"}}); n.focus(); n.select(); }})()')
-        page.call('Input.insertText', text=text)
-        self.press(page, 'Enter')
-
-    def settle(self, page, condition='true'):
-        """Waits until no simulation is running and the condition is true."""
-        page.wait(f'!simulation.running && !comparison.running && !loading.running && ({condition})')
-
-    def cell(self, page, row, path):
-        """Returns the first line of a table cell, as shown."""
-        return page.evaluate(f'document.querySelectorAll("#results tbody tr")[{row}].querySelector("[data-path=\'{path}\']").firstChild.textContent')
-
-    def texts(self, page, figure, mark):
-        return page.evaluate(f"[...document.querySelectorAll('#plot-{figure} g.{mark} text')].map((t) => t.textContent)")
-
-    def pixels(self, page, figure, mark, shape='path'):
-        """Returns the boxes of marks relative to their plot: [left, right, top, bottom]."""
-        return page.evaluate(f"((plot) => {{ const p = plot.getBoundingClientRect(); return [...plot.querySelectorAll('g.{mark} > {shape}')].map((m) => {{ const r = m.getBoundingClientRect(); return [r.left - p.left, r.right - p.left, r.top - p.top, r.bottom - p.top]; }}); }})(document.getElementById('plot-{figure}'))")
-
-    def text(self, page, selector):
-        return page.evaluate(f'document.querySelector({json.dumps(selector)}).textContent')
-
-    def printed(self, page, yaml, *words):
-        with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
-            file.write(page.evaluate(yaml))
-            file.flush()
-            done = subprocess.run([TOOL, words[0], file.name, *words[1:]], capture_output=True, text=True)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            return json.loads(done.stdout)
-
+class PlannerCase(PlannerPage):
     def test_bars_have_the_colours_that_a_report_gives_the_policies(self):
         page = self.open(policies=QUICK['policies'] + [{'name': 'quest', 'set': {'budget': '1024'}}])
         self.settle(page)
@@ -167,19 +82,19 @@ class PlannerCase(unittest.TestCase):
     def test_a_refused_value_dims_the_results_of_the_one_before(self):
         page = self.open()
         captions = "['why', 'break_even'].map((name) => document.querySelector('#figure-' + name + ' .note').checkVisibility())"
-        dimmed = "['summary', 'figures', 'table-section'].map((id) => Number(getComputedStyle(document.getElementById(id)).opacity) < 1)"
-        self.assertEqual((page.evaluate(captions), page.evaluate(dimmed)), ([True] * 2, [False] * 3))
+        dimmed = "['board-rows', 'summary', 'figures', 'table-section'].map((id) => Number(getComputedStyle(document.getElementById(id)).opacity) < 1)"
+        self.assertEqual((page.evaluate(captions), page.evaluate(dimmed)), ([True] * 2, [False] * 4))
         for typed, reason in (('many', 'batch: expected an integer, found "many"'), ('-3', 'batch: -3 is out of range, must be between 1 and 65536'), ('', 'batch: expected an integer, found ""')):
             self.write(page, '#batch', typed)
             self.settle(page, f"document.getElementById('refused').textContent.startsWith({json.dumps(reason)})")
             self.assertEqual(self.text(page, '#refused'), reason + '. The results below are those of the last settings that were simulated.')
-            self.assertEqual(page.evaluate(dimmed), [True] * 3)
+            self.assertEqual(page.evaluate(dimmed), [True] * 4)
             self.assertEqual(page.evaluate(captions), [False] * 2)
             self.assertEqual(self.text(page, '#figure-why h2'), 'Difference in time')
             self.assertEqual(self.text(page, '#plot-why'), reason)
         self.write(page, '#batch', '4')
         self.settle(page, "document.getElementById('refused').hidden")
-        self.assertEqual((page.evaluate(captions), page.evaluate(dimmed)), ([True] * 2, [False] * 3))
+        self.assertEqual((page.evaluate(captions), page.evaluate(dimmed)), ([True] * 2, [False] * 4))
 
     def test_a_refused_value_is_marked_in_its_field(self):
         page = self.open(changes={'gpu.hbm_bandwidth': '1'})
@@ -322,7 +237,7 @@ class PlannerCase(unittest.TestCase):
             for _, _, top, bottom in names:
                 self.assertTrue(line_bottom <= top + 2 or line_top >= bottom - 2, (rules, names))
         capacity = page.evaluate('rows[0].result.memory.hbm_capacity_bytes') / 1e9
-        self.assertEqual(self.text(page, '#figure-memory .note'), f'HBM at its peak, by owner; the line is the capacity, {capacity:.3g} GB.')
+        self.assertEqual(self.text(page, '#figure-memory .note'), f'HBM at its peak of each GPU, by use; the line is the capacity, {capacity:.3g} GB.')
 
     def test_the_note_of_the_table_is_visible_without_scrolling(self):
         page = self.open(width=400)
@@ -426,7 +341,7 @@ class PlannerCase(unittest.TestCase):
                     with tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
                         file.write(page.evaluate('runYaml()'))
                         file.flush()
-                        printed = subprocess.run([TOOL, 'run', file.name, '--set', f'traffic.rate={capacity[end]}', '--json'], capture_output=True, text=True, check=True)
+                        printed = subprocess.run([self.tool, 'run', file.name, '--set', f'traffic.rate={capacity[end]}', '--json'], capture_output=True, text=True, check=True)
                     serving = json.loads(printed.stdout)['serving']
                     load = page.evaluate(f"loadsOf(state.policies[{order}]).find(({{ rate }}) => rate === {capacity[end]})")
                     self.assertEqual((load['share'], load['p99'], load['state']), (serving['slo_share'], serving['ttft_s']['p99'], serving['state']))
@@ -473,5 +388,5 @@ if __name__ == '__main__':
     if not chromium.find():
         print('skipped: Chromium is not installed')
         sys.exit(77)
-    TOOL = sys.argv.pop(1)
+    PlannerPage.tool = sys.argv.pop(1)
     unittest.main()

@@ -9,8 +9,9 @@ import urllib.parse
 
 
 class Server:
-    def __init__(self, tool, *arguments, cwd=None):
-        self.process = subprocess.Popen([tool, 'serve', '--port', '0', *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd)
+    def __init__(self, tool, *arguments, cwd=None, ahead=False, **variables):
+        self.process = subprocess.Popen([tool, 'serve', '--port', '0', *([] if ahead else ['--no-ahead']), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
+                                        env=os.environ | variables)
         self.url = self.process.stdout.readline().strip()
         self.host = urllib.parse.urlsplit(self.url).netloc
 

@@ -8,9 +8,11 @@ import os
 import pathlib
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from server import Server
@@ -79,12 +81,50 @@ class ApiCase(unittest.TestCase):
     def test_a_sweep_streams_its_points(self):
         lines = self.server.lines('/api/sweep?timeline=1', SWEEP)
         self.assertEqual(lines[-1], {'done': 2})
-        results = {line['index']: line for line in lines[:-1]}
+        results = {line['index']: line for line in lines if 'result' in line}
         self.assertEqual(sorted(results), [0, 1])
         self.assertEqual(results[1]['swept'], {'policy.name': 'quest', 'policy.budget': '512'})
         self.assertNotIn('timeline', results[0]['result'])
         self.assertTrue(results[1]['result'].pop('timeline'))
         self.assertEqual(without_clock(results[1]['result'])['decode'], without_clock(command('run', self.config(RUN), '--json'))['decode'])
+
+    def progress(self, server, yaml):
+        return [(line['progress']['done'], line['progress']['of']) for line in server.lines('/api/sweep?nominal=1', yaml) if 'progress' in line]
+
+    def test_replays_are_counted_and_kept_for_the_next_start(self):
+        yaml = SWEEP.replace('decode_tokens: 64', 'decode_tokens: 63')
+        folder = self.folder.name + '/cache'
+        with Server(TOOL, XDG_CACHE_HOME=folder) as server:
+            # Two replays over one trace: neither is there, then one, then both.
+            self.assertEqual(sorted(set(self.progress(server, yaml))), [(0, 2), (1, 2), (2, 2)])
+            self.assertEqual(self.progress(server, yaml), [])
+            first = server.lines('/api/sweep?nominal=1', yaml)
+        with Server(TOOL, XDG_CACHE_HOME=folder) as server:
+            again = server.lines('/api/sweep?nominal=1', yaml)
+            self.assertEqual([line for line in again if 'progress' in line], [])
+            by_index = [{line['index']: without_clock(line['result']) for line in lines if 'result' in line} for lines in (first, again)]
+            self.assertEqual(*by_index)
+            # A third policy: the two that are there count from the start.
+            told = self.progress(server, yaml.replace('[full, ', '[full, snapkv, '))
+            self.assertEqual((told[-1], {of for _, of in told}), ((3, 3), {3}))
+
+    def test_replays_of_common_settings_are_made_ahead(self):
+        first = (pathlib.Path(__file__).parents[2] / 'reports' / 'planner_ahead.yaml').read_text().splitlines()[1].removeprefix('- ')
+        folder = pathlib.Path(self.folder.name) / 'ahead'
+        count = lambda: sum(sqlite3.connect(file).execute('SELECT count(*) FROM replays').fetchone()[0] for file in folder.glob('kvcast/*/results.sqlite'))
+        with Server(TOOL, ahead=True, XDG_CACHE_HOME=str(folder)) as server:
+            deadline = time.monotonic() + 500
+            while count() < 16 and time.monotonic() < deadline:  # five policies on three traces, and the next sweep has begun
+                time.sleep(0.2)
+            self.assertEqual(self.progress(server, first), [])
+            self.assertEqual(server.stop()[0], 0)  # while others are being made
+
+    def test_replays_are_made_without_a_folder_to_keep_them(self):
+        blocked = pathlib.Path(self.folder.name) / 'blocked'
+        blocked.write_text('no folder')
+        with Server(TOOL, XDG_CACHE_HOME=str(blocked)) as server:
+            self.assertEqual(self.progress(server, SWEEP)[-1], (2, 2))
+            self.assertEqual(self.progress(server, SWEEP), [])
 
     def test_a_plan_returns_the_answers_of_the_command(self):
         lines = self.server.lines('/api/plan', PLAN)

@@ -1,8 +1,11 @@
 // Configurations that are no text, and sessions that share nothing.
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "api/catalogue.hpp"
+#include "api/kept_replays.hpp"
 #include "api/replay.hpp"
 #include "api/session.hpp"
 #include "api/settings.hpp"
@@ -57,6 +60,54 @@ TEST_CASE("a data folder holds for its thread and the threads that it starts") {
   SessionOptions nowhere;
   nowhere.data = mine.path() + "/none";
   CHECK_THROWS_WITH(Session(nowhere), Catch::Contains("no folder configs/models"));
+}
+
+replay::ReplayResult a_replay(int steps) {
+  replay::ReplayResult replayed;
+  replayed.trace_source = "made by hand";
+  replayed.decode_steps = steps;
+  return replayed;
+}
+
+TEST_CASE("replays are found again in the folder, and without one in memory only") {
+  const TemporaryDirectory folder;
+  {
+    KeptReplays first(std::size_t{1} << 20, folder.path());
+    CHECK_FALSE(first.get("a"));
+    first.put("a", a_replay(3));
+    CHECK(first.get("a")->decode_steps == 3);
+  }
+  KeptReplays second(std::size_t{1} << 20, folder.path());
+  REQUIRE(second.get("a"));
+  CHECK(replay::to_json(*second.get("a")) == replay::to_json(a_replay(3)));
+  KeptReplays memory(std::size_t{1} << 20, "");
+  memory.put("b", a_replay(4));
+  CHECK(memory.get("b")->decode_steps == 4);
+  CHECK_FALSE(KeptReplays(std::size_t{1} << 20, "").get("b"));
+}
+
+TEST_CASE("replays are kept in memory where the folder is a damaged store") {
+  const TemporaryDirectory folder;
+  std::ofstream(folder.path() + "/results.sqlite") << std::string(8192, 'x');
+  KeptReplays replays(std::size_t{1} << 20, folder.path());
+  replays.put("a", a_replay(3));
+  CHECK(replays.get("a")->decode_steps == 3);
+}
+
+TEST_CASE("the catalogue lists frameworks and the files with settings of policies") {
+  const nlohmann::json all = catalogue_json();
+  const auto named = [](const nlohmann::json& list, const std::string& name) {
+    for (const auto& entry : list) {
+      if (entry.at("name") == name) return entry;
+    }
+    return nlohmann::json();
+  };
+  CHECK(named(all.at("frameworks"), "vllm").at("title").get<std::string>().starts_with("vLLM"));
+  const nlohmann::json quest = named(all.at("policy_settings"), "quest-freekv");
+  CHECK(quest.at("policy") == "quest");
+  CHECK(quest.at("set").at("page") == "32");
+  CHECK_FALSE(quest.at("set").contains("source"));
+  CHECK(all.at("left_out").empty());
 }
 
 TEST_CASE("what a request takes is limited before it is begun") {

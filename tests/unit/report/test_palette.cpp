@@ -7,6 +7,7 @@
 #include <fstream>
 #include <set>
 
+#include "graph/owner.hpp"
 #include "policies/all.hpp"
 #include "policy/policy.hpp"
 
@@ -87,6 +88,27 @@ TEST_CASE("policies differ by colour, or by symbol where colours look similar wi
       CHECK(seen >= (own.at("symbol") == other.at("symbol") ? 0.05 : 0.03));
     }
   }
+}
+
+TEST_CASE("memory has a colour for each use, and no policy has it") {
+  std::multiset<std::string> owners;
+  const json uses = definition().at("memory");
+  for (const json& use : uses) {
+    INFO(use.at("name"));
+    for (const json& owner : use.at("owners")) owners.insert(owner.get<std::string>());
+    const Color own = light_of(use.at("color"));
+    for (const auto& [name, look] : definition().at("policies").items()) {
+      INFO(name);
+      // The last one is drawn as an outline.
+      if (use != uses.back()) CHECK(distance(own, light_of(look.at("color"))) > 0.14);
+    }
+    for (const json& other : uses) {
+      if (other != use) CHECK(distance(own, light_of(other.at("color"))) > 0.05);
+    }
+  }
+  std::multiset<std::string> known = {"does not fit"};
+  for (const std::string& owner : kvcast::graph::owner_names()) known.insert(owner);
+  CHECK(owners == known);
 }
 
 TEST_CASE("a policy looks the same whatever was requested before it") {

@@ -1,0 +1,45 @@
+// The replays of a long-running program: those used last in memory, and in a folder all that were made since it was
+// begun, so that the program finds them when it is started again.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <string>
+
+#include "api/recent_replays.hpp"
+#include "store/store.hpp"
+
+namespace kvcast::api {
+
+class KeptReplays final : public study::ReplayCache {
+ public:
+  // `memory`: bytes of the replays held in memory. `folder`: of this version of the program; empty: none. A folder that
+  // cannot be used, or that has no room left, is done without.
+  KeptReplays(std::size_t memory, const std::string& folder);
+
+  std::optional<replay::ReplayResult> get(const std::string& key) override;
+  void put(const std::string& key, const replay::ReplayResult& replayed) override;
+
+ private:
+  RecentReplays recent_;
+  std::optional<store::Store> stored_;
+  std::atomic<bool> writable_ = true;
+};
+
+// Passes a study's replays through and says how many of the plan's are there, from the first that has to be made on.
+class CountedReplays final : public study::ReplayCache {
+ public:
+  using Advance = std::function<void(std::size_t done, std::size_t of)>;
+  CountedReplays(study::ReplayCache& kept, const study::Plan& plan, Advance advance);
+
+  std::optional<replay::ReplayResult> get(const std::string& key) override;
+  void put(const std::string& key, const replay::ReplayResult& replayed) override;
+
+ private:
+  study::ReplayCache& kept_;
+  Advance advance_;
+  std::size_t wanted_ = 0;
+  std::atomic<std::size_t> there_ = 0;
+};
+
+}  // namespace kvcast::api
