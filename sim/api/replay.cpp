@@ -7,6 +7,7 @@
 #include "config/find.hpp"
 #include "policies/all.hpp"
 #include "policies/replay_needs.hpp"
+#include "replay/steps.hpp"
 #include "result/json.hpp"
 #include "score/task_score.hpp"
 #include "study/default_profile.hpp"
@@ -65,6 +66,8 @@ json to_json(const Replayed& replayed) {
               {"output_error_mean", p.output_error_mean},
               {"topk_overlap_mean", p.topk_overlap_mean},
               {"attended_mean", p.attended_mean},
+              {"distinct_mean", p.distinct_mean},
+              {"corrected_share", p.corrected_mean},
               {"task", result::to_json(replayed.task)},
               {"bytes",
                {{"hbm", {{"read", r.traffic.hbm_read}, {"write", r.traffic.hbm_write}, {"kv_read", r.traffic.kv_read}}},
@@ -73,6 +76,7 @@ json to_json(const Replayed& replayed) {
   if (const auto prompt = replay::prompt_attention(r.layers)) {
     out["prompt"] = {{"density", prompt->density}, {"recall_mass_mean", prompt->recall_mass}};
   }
+  if (const auto volume = replay::mean_log_volume(r)) out["log_volume_mean"] = *volume;
   if (const std::string why = score::why_no_score(r); !why.empty()) out["task_refused"] = why;
   return out;
 }

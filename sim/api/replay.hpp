@@ -28,7 +28,8 @@ Replayed replay(const std::string& trace, const config::PolicyChoice& choice, co
                 const Cancel& cancel = {});
 
 // {policy, trace_source, prompt_tokens, decode_steps, recall_mass_mean, recall_mass_p10, output_error_mean,
-// topk_overlap_mean, attended_mean, task, bytes: {hbm, link, dram}, prompt, task_refused}.
+// topk_overlap_mean, attended_mean, distinct_mean, corrected_share, log_volume_mean, task, bytes: {hbm, link, dram},
+// prompt, task_refused}.
 nlohmann::json to_json(const Replayed& replayed);
 
 }  // namespace kvcast::api

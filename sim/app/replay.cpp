@@ -2,7 +2,9 @@
 // hardware.
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <memory>
+#include <sstream>
 
 #include "api/replay.hpp"
 #include "app/commands.hpp"
@@ -13,16 +15,33 @@
 #include "base/whole_file.hpp"
 #include "policies/all.hpp"
 #include "policies/replay_needs.hpp"
+#include "replay/steps.hpp"
 #include "score/task_score.hpp"
 
 namespace kvcast::app {
 namespace {
 
 struct ReplayOptions {
-  std::string trace, policy, selections;
+  std::string trace, policy, selections, steps;
   std::vector<std::string> settings;
-  bool as_json = false;
+  std::string excluded;
+  bool as_json = false, volume = false;
 };
+
+// Reads "layer:head,layer:head".
+std::vector<std::pair<int, int>> read_heads(const std::string& text) {
+  std::vector<std::pair<int, int>> heads;
+  std::istringstream all(text);
+  for (std::string one; std::getline(all, one, ',');) {
+    int layer = 0, head = 0, end = 0;
+    const bool good =
+        std::sscanf(one.c_str(), "%d:%d%n", &layer, &head, &end) == 2 && one[static_cast<std::size_t>(end)] == 0;
+    if (!good)
+      throw UserError(fmt::format("--exclude-heads {}: expected LAYER:HEAD,LAYER:HEAD, not \"{}\"", text, one));
+    heads.emplace_back(layer, head);
+  }
+  return heads;
+}
 
 void print_text(const api::Replayed& replayed) {
   const auto& [policy, r, identity, task] = replayed;
@@ -36,7 +55,13 @@ void print_text(const api::Replayed& replayed) {
              100 * p.recall_mass_p10);
   fmt::print("  output error           {:.4f}\n", p.output_error_mean);
   fmt::print("  overlap, exact top-k   {:.2f} %\n", 100 * p.topk_overlap_mean);
-  fmt::print("  tokens attended        {:.1f} per query head and step\n", p.attended_mean);
+  fmt::print("  tokens attended        {:.1f} per query head and step, {:.1f} different ones in all steps\n",
+             p.attended_mean, p.distinct_mean);
+  if (p.corrected_mean > 0)
+    fmt::print("  waits for own pages    {:.2f} % of heads and steps\n", 100 * p.corrected_mean);
+  if (const auto volume = replay::mean_log_volume(r)) {
+    fmt::print("  volume of keys kept    {:.2f} (logarithm of the determinant of their Gram matrix)\n", *volume);
+  }
   if (const auto prompt = replay::prompt_attention(r.layers)) {
     fmt::print("  prompt                 {:.2f} % of the attention computed, {:.2f} % of its mass\n",
                100 * prompt->density, 100 * prompt->recall_mass);
@@ -59,10 +84,18 @@ int run(const ReplayOptions& options) {
   std::vector<std::string> inputs = policy::named_files(policy::find_policy(choice), choice.parameters).paths;
   inputs.insert(inputs.end(), {options.trace, options.policy});
   refuse_overwritten(options.selections, "--selections", inputs);
-  const api::Replayed replayed = api::replay(options.trace, choice, {hardware_threads(), !options.selections.empty()});
+  refuse_overwritten(options.steps, "--steps", inputs);
+  const api::Replayed replayed =
+      api::replay(options.trace, choice,
+                  {hardware_threads(), !options.selections.empty(), options.volume, read_heads(options.excluded)});
   if (!options.selections.empty()) {
     WholeFile out(options.selections);
     replay::write_selections(replayed.result, out.stream(), replayed.trace);
+    out.commit();
+  }
+  if (!options.steps.empty()) {
+    WholeFile out(options.steps);
+    replay::write_steps(replayed.result, out.stream());
     out.commit();
   }
   if (options.as_json) {
@@ -83,6 +116,11 @@ void add_replay(CLI::App& app, int& result) {
   command->add_option("--policy", options->policy, "a policy's name, or a YAML file of one")->required();
   add_settings(*command, options->settings, "change a parameter: budget=96");
   command->add_option("--selections", options->selections, "write the selections, one JSON object per line");
+  command->add_option("--steps", options->steps,
+                      "write the counts of each layer, step and head, and the cosine of its queries (CSV)");
+  command->add_option("--exclude-heads", options->excluded,
+                      "query heads whose attention gives nothing: LAYER:HEAD,LAYER:HEAD");
+  command->add_flag("--volume", options->volume, "print the volume of the keys that the policy keeps");
   command->add_flag("--json", options->as_json, "print JSON");
   command->callback([options, &result] { result = run(*options); });
 }

@@ -9,7 +9,9 @@
 // (not scaled), mean over the group; pages whose weights underflow compete by the logarithms of the weights. Sel(q) are
 // the best ⌊(budget − sink − recent) / p⌋. Step i attends to Sel(q_i) if the group's mean cos(q_i, q_{i−1}) < tau
 // (correction), otherwise to Sel(q_{i−1}) as selected then. The first step over budget uses its own query. In either
-// case Sel(q_i) is resident when step i + 1 begins.
+// case Sel(q_i) is resident when step i + 1 begins. identify: pages compares the selections themselves instead (§3.3's
+// alternative): a head is corrected if fewer than a share tau of Sel(q_i) are in Sel(q_{i−1}). correct: layer: one such
+// head corrects all.
 // Cost with speculation: wait for the recall of the last step; cosine, and a scalar to the host; attention; then
 // estimation, top-k and recall on side streams, driven by a host thread. If any head of any sequence is corrected, the
 // estimation of all heads and the recall of the corrected ones precede attention. Hybrid layout: one copy of 2·p·d
@@ -20,7 +22,6 @@
 // the link, as engines that recall by kernels do; the host learns no page numbers, and nothing is staged or converted.
 // Storage: HBM 2·n_kv·(budget + ⌈L/p⌉)·d·b + last queries + staging; pinned DRAM 2·n_kv·L·d·b.
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
@@ -40,6 +41,9 @@ struct FreekvSetting {
   Summary summary = Summary::kMinMax;
   Group group = Group::kMeanWeights;
   bool speculation = true, correction = true, double_buffering = true, python = false;
+  bool by_pages = false;     // heads to correct are found by their pages
+  bool whole_layer = false;  // one head corrects all of the layer
+  bool beside = false;       // the next step's selection does not wait for the attention
   HostLayout layout = HostLayout::kHnd;
   RecallCopies copies = RecallCopies::kCalls;
   std::int64_t chosen() const { return (budget - sink - recent) / page; }  // pages of a selection
@@ -75,42 +79,41 @@ class FreeKvHead {
     list(before_, all_held_, {}, resident.attended);
   }
 
-  void step(int t, HeadSelection& out) {
+  // Selects with the step's own query; returns whether the head needs correction.
+  bool select(int t) {
     scorer_.append(t);
-    const Cut now(before_.tokens + 1, s_);
-    if (now.tokens <= s_.budget) {
-      list(now, true, {}, out.attended);
+    now_ = Cut(before_.tokens + 1, s_);
+    if (now_.tokens <= s_.budget) return false;
+    const auto n = static_cast<std::size_t>(now_.selectable);
+    if (n > 0) scorer_.score(t, n, 1.0f, scores_);
+    ranking_.select(std::span(scores_).first(n), static_cast<std::size_t>(s_.chosen()), chosen_);
+    return !speculated_ || !s_.speculation || (s_.correction && differs(t));
+  }
+
+  void step(bool corrected, HeadSelection& out) {
+    if (now_.tokens <= s_.budget) {
+      list(now_, true, {}, out.attended);
     } else {
-      compressed_step(t, now, out);
+      out.counts.scored = now_.selectable;
+      out.counts.corrected = corrected;
+      list(now_, false, corrected ? chosen_ : last_chosen_, out.attended);
+      move_pages(now_, out);
+      last_chosen_ = chosen_;
+      speculated_ = true, all_held_ = false;
     }
-    before_ = now;
+    before_ = now_;
   }
 
  private:
-  void compressed_step(int t, const Cut& now, HeadSelection& out) {
-    const auto n = static_cast<std::size_t>(now.selectable);
-    if (n > 0) scorer_.score(t, n, 1.0f, scores_);
-    ranking_.select(std::span(scores_).first(n), static_cast<std::size_t>(s_.chosen()), chosen_);
-    out.counts.scored = now.selectable;
-    out.counts.corrected = !speculated_ || !s_.speculation || (s_.correction && turned(t));
-    list(now, false, out.counts.corrected ? chosen_ : last_chosen_, out.attended);
-    move_pages(now, out);
-    last_chosen_ = chosen_;
-    speculated_ = true;
-    all_held_ = false;
-  }
-
-  bool turned(int t) const {
-    const int members = layer_.info().group();
-    const auto d = static_cast<std::size_t>(layer_.info().head_dim);
-    double sum = 0;
-    for (int g = 0; g < members; ++g) {
-      const float* const now = layer_.decode_query(kv_head_ * members + g, t);
-      const float* const last = layer_.decode_query(kv_head_ * members + g, t - 1);
-      const double norms = std::sqrt(static_cast<double>(dot(now, now, d)) * static_cast<double>(dot(last, last, d)));
-      sum += norms > 0 ? static_cast<double>(dot(now, last, d)) / norms : 0;
+  bool differs(int t) const {
+    if (s_.by_pages) {
+      std::vector<std::int32_t> common;
+      std::set_intersection(chosen_.begin(), chosen_.end(), last_chosen_.begin(), last_chosen_.end(),
+                            std::back_inserter(common));
+      return static_cast<double>(common.size()) < s_.tau * static_cast<double>(chosen_.size());
     }
-    return sum / members < s_.tau;
+    const int members = layer_.info().group();
+    return query_cosine(layer_, kv_head_ * members, members, t) < s_.tau;
   }
 
   // Moves from the pages on the GPU so far (the last selection and everything from the last window on, or all pages) to
@@ -139,7 +142,7 @@ class FreeKvHead {
   int kv_head_;
   PageScorer scorer_;
   Ranking ranking_;
-  Cut before_;
+  Cut before_, now_;
   bool all_held_ = false;    // the sequence has not exceeded the budget so far
   bool speculated_ = false;  // last_chosen_ is the last step's selection
   std::vector<float> scores_;
@@ -148,7 +151,7 @@ class FreeKvHead {
 
 class FreeKvSelector final : public Selector {
  public:
-  FreeKvSelector(const LayerInput& layer, const FreekvSetting& setting) {
+  FreeKvSelector(const LayerInput& layer, const FreekvSetting& setting) : whole_layer_(setting.whole_layer) {
     for (int h = 0; h < layer.info().n_kv_heads; ++h) heads_.emplace_back(layer, h, setting);
   }
   void prefill(LayerSelection& resident) override {
@@ -157,11 +160,18 @@ class FreeKvSelector final : public Selector {
   }
   void step(int t, LayerSelection& out) override {
     out.reset(heads_.size(), false);
-    for (std::size_t h = 0; h < heads_.size(); ++h) heads_[h].step(t, out.heads[h]);
+    corrected_.clear();
+    for (FreeKvHead& head : heads_) corrected_.push_back(head.select(t));
+    const bool any = std::find(corrected_.begin(), corrected_.end(), true) != corrected_.end();
+    for (std::size_t h = 0; h < heads_.size(); ++h) {
+      heads_[h].step(corrected_[h] || (any && whole_layer_), out.heads[h]);
+    }
   }
 
  private:
   std::vector<FreeKvHead> heads_;
+  std::vector<bool> corrected_;
+  bool whole_layer_;
 };
 
 class FreeKv final : public Policy {
@@ -197,7 +207,7 @@ class FreeKv final : public Policy {
     std::vector<MemoryItem> items = {
         {graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(held))},
         {graph::Pool::kHbm, graph::Owner::kPageSummaries, summary_bytes(shape, shape.tokens, s_.page)}};
-    if (s_.speculation && s_.correction) {
+    if (s_.speculation && compares_queries()) {
       items.push_back(
           {graph::Pool::kHbm, graph::Owner::kLastQueries, shape.batch * shape.model->layers * m.q_heads * m.row()});
     }
@@ -213,6 +223,8 @@ class FreeKv final : public Policy {
   Growth growth(const Lengths&) const override { return {.scored = 1.0 / s_.page, .fill = s_.budget}; }
 
  private:
+  bool compares_queries() const { return s_.correction && !s_.by_pages; }
+  bool compares_pages() const { return s_.correction && s_.by_pages; }
   bool by_kernel() const { return s_.copies == RecallCopies::kZeroCopy; }
 
   OpId attend(const DecodeLayer& shape, OpId after, LayerOps& ops) const {
@@ -222,7 +234,7 @@ class FreeKv final : public Policy {
   void speculative_step(const DecodeLayer& shape, OpId updated, LayerOps& ops) const {
     const Dims m(*shape.model);
     OpId op = ops.join(Lane::kCompute, {updated, ops.noted("recalled a"), ops.noted("recalled b")});
-    if (s_.correction) {
+    if (compares_queries()) {
       Kernel cosine{KernelClass::kReduce, shape.batch * 2 * m.q_heads * m.row(), shape.batch * m.kv_heads};
       cosine.flops = 6 * shape.batch * m.q_heads * m.d;
       op = ops.compute(Kind::kScore, "cosine of queries", cosine, {op});
@@ -230,20 +242,22 @@ class FreeKv final : public Policy {
     }
     const auto corrected = [](const HeadCounts& head) { return head.corrected; };
     const bool any = std::any_of(shape.heads.begin(), shape.heads.end(), corrected);
+    if (compares_pages()) op = compare_pages(shape, op, ops);
+    const bool selected = any || compares_pages();  // for all heads, before attention
     if (any) op = recall_now(shape, corrected, op, ops);
     const OpId attended = attend(shape, op, ops);
     ops.done(attended);
-    OpId ids = attended;
+    OpId ids = s_.beside ? op : attended;
     if (!by_kernel()) ids = ops.host(Lane::kHost, Kind::kLaunch, "hand over recall", HostCall::kTask, 1, {});
-    ids = ops.join(Lane::kSelect, {attended, ids});
+    ids = ops.join(Lane::kSelect, {s_.beside ? op : attended, ids});
     // A correction has already selected for all heads.
-    if (!any) ids = estimate(shape, Lane::kSelect, ids, ops);
+    if (!selected) ids = estimate(shape, Lane::kSelect, ids, ops);
     if (by_kernel()) {
       ops.note("recalled a", recall_by_kernel(shape, path(), std::not_fn(corrected), Lane::kSelect, ids, ops));
       return;
     }
     if (!any) ids = fetch_ids(chosen_ids(shape), {Lane::kSelect, Lane::kRecallThread}, ops, ids);
-    const Recalled recalled = recall(shape, std::not_fn(corrected), ids, ops);
+    const Recalled recalled = recall_pages(shape, path(), std::not_fn(corrected), ids, ops);
     // Earlier events need no waiting: an idle stream has nothing left to wait for.
     ops.note("recalled a", recalled.a);
     ops.note("recalled b", recalled.b);
@@ -251,12 +265,20 @@ class FreeKv final : public Policy {
 
   // Selects for all heads and waits for the pages of those for which `which` returns true.
   OpId recall_now(const DecodeLayer& shape, const HeadTest& which, OpId after, LayerOps& ops) const {
-    const OpId chosen = estimate(shape, Lane::kCompute, after, ops);
+    const OpId chosen = s_.speculation && compares_pages() ? after : estimate(shape, Lane::kCompute, after, ops);
     if (by_kernel()) return recall_by_kernel(shape, path(), which, Lane::kCompute, chosen, ops);
     const OpId ids = fetch_ids(chosen_ids(shape), {Lane::kCompute, Lane::kHost}, ops, chosen);
-    const Recalled recalled = recall(shape, which, ids, ops);
+    const Recalled recalled = recall_pages(shape, path(), which, ids, ops);
     if (recalled.a < 0 && recalled.b < 0) return ids;
     return ops.host(Lane::kHost, Kind::kSync, "wait for recall", HostCall::kStreamSync, 1, {recalled.a, recalled.b});
+  }
+
+  // Selects for all heads, compares the pages with the last step's and gives the host a flag for each head.
+  OpId compare_pages(const DecodeLayer& shape, OpId after, LayerOps& ops) const {
+    const OpId chosen = estimate(shape, Lane::kCompute, after, ops);
+    Kernel compare{KernelClass::kReduce, 2 * 4 * chosen_ids(shape), shape.batch * Dims(*shape.model).kv_heads};
+    const OpId op = ops.compute(Kind::kScore, "comparison of pages", compare, {chosen});
+    return ops.host(Lane::kHost, Kind::kSync, "wait for correction flags", HostCall::kItemSync, 1, {op});
   }
 
   OpId estimate(const DecodeLayer& shape, Lane lane, OpId after, LayerOps& ops) const {
@@ -271,9 +293,6 @@ class FreeKv final : public Policy {
   }
 
   RecallPath path() const { return {s_.layout, s_.page, s_.double_buffering, s_.copies}; }
-  Recalled recall(const DecodeLayer& shape, const HeadTest& which, OpId after, LayerOps& ops) const {
-    return recall_pages(shape, path(), which, after, ops);
-  }
 
   FreekvSetting s_;
 };
@@ -288,14 +307,21 @@ const Fields<FreekvSetting>& freekv_fields() {
                      "local window: the partial page and about recent / page full pages before it"),
                &S::recent)
           .add(page_parameter(32), &S::page)
-          .add(real("tau", 0.8, "heads are corrected if the cosine of the query with the last one is below this", -1),
+          .add(real("tau", 0.8, "heads are corrected if this similarity with the last step (identify) is not reached",
+                    -1),
                &S::tau)
-          .add(
-              flag(
-                  "speculation", true,
-                  "attend to the pages that the last step's query selected; false: select and recall before attention"),
-              &S::speculation)
+          .add(flag("speculation", true,
+                    "attend to the pages of the last step's query; false: select and recall before attention"),
+               &S::speculation)
           .add(flag("correction", true, "correct heads whose query has changed direction (tau)"), &S::correction)
+          .add(choice("identify", {"queries", "pages"},
+                      "heads to correct: by cosines of queries, or by the share of pages selected again"),
+               &S::by_pages)
+          .add(choice("correct", {"head", "layer"}, "what such a head corrects: itself, or the whole layer"),
+               &S::whole_layer)
+          .add(choice("background", {"after", "beside"},
+                      "the next step's selection starts after the layer's attention, or beside it"),
+               &S::beside)
           .add(choice("layout", {"hybrid", "nhd"},
                       "layout of host pages: head by head, converted on arrival (hybrid), or token by token (nhd)"),
                &S::layout, {HostLayout::kHnd, HostLayout::kNhd})
@@ -358,8 +384,8 @@ Descriptor describe_freekv() {
       "the mean. On synthetic traces a sink lowers scores (RULER at 32K by 10 points), but not with group: mean_scores",
       "double buffering alternates by KV head, with the pages of all sequences together; the released runtime "
       "alternates by sequence and KV head (1 % of a step at batch 4), the paper by page",
-      "selection and recall for the next step start after the layer's attention; in the paper and the released runtime "
-      "they overlap with it",
+      "selection and recall for the next step start after the layer's attention, as in the measured steps; in the "
+      "paper and the released runtime they overlap with it: background: beside",
       "the first layer is compressed by default; the paper leaves it uncompressed: first_dense_layers: 1"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     const FreekvSetting s = read_freekv(values);

@@ -33,6 +33,18 @@ void combine_queries(Group group, std::span<const float* const> heads, std::size
   }
 }
 
+double query_cosine(const trace::Layer& layer, int first, int n, int step) {
+  const auto d = static_cast<std::size_t>(layer.info().head_dim);
+  double sum = 0;
+  for (int head = first; head < first + n; ++head) {
+    const float* const now = layer.decode_query(head, step);
+    const float* const last = layer.decode_query(head, step - 1);
+    const double norms = std::sqrt(static_cast<double>(dot(now, now, d)) * static_cast<double>(dot(last, last, d)));
+    sum += norms > 0 ? static_cast<double>(dot(now, last, d)) / norms : 0;
+  }
+  return sum / n;
+}
+
 void reduce_group(Group group, std::span<const std::span<float>> rows, float scale, std::span<float> out) {
   KVCAST_CHECK(group != Group::kPerHead && !rows.empty());
   if (out.empty()) return;

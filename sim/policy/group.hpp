@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "trace/trace.hpp"
+
 namespace kvcast::policy {
 
 enum class Group : std::uint8_t {
@@ -27,6 +29,10 @@ Group parse_group(std::string_view name);
 
 // Returns whether a KV head's queries give one row of scores (a combined query) rather than one per query head.
 inline bool combines_queries(Group group) { return group == Group::kMeanQuery || group == Group::kMaxQuery; }
+
+// Cosine of a decode step's queries with those of the step before (step ≥ 1), mean over query heads first … first + n
+// − 1.
+double query_cosine(const trace::Layer& layer, int first, int n, int step);
 
 // Combines the queries of `heads`, d floats each; group is kMeanQuery or kMaxQuery.
 void combine_queries(Group group, std::span<const float* const> heads, std::size_t d, std::span<float> out);

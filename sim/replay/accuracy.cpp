@@ -19,7 +19,7 @@ void AccuracyMeter::measure(int t, const policy::LayerSelection& selection, cons
     measure_group(t, first, n, selection.heads[i].attended, out);
     for (int g = 0; g < n; ++g) {
       const std::span<const float> own = selector.output(first + g);
-      if (own.empty()) continue;
+      if (own.empty() || selection.heads[i].attended.empty()) continue;
       KVCAST_CHECK(static_cast<int>(own.size()) == info.head_dim);
       out[out.size() - static_cast<std::size_t>(n - g)].output_error = error_of(t, first + g, own.data());
     }

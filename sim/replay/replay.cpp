@@ -1,5 +1,7 @@
 #include "replay/replay.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -8,7 +10,9 @@
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "base/quantile.hpp"
+#include "policy/group.hpp"
 #include "replay/accuracy.hpp"
+#include "replay/steps.hpp"
 
 namespace kvcast::replay {
 namespace {
@@ -20,12 +24,85 @@ struct LayerResult {
   std::vector<StepSelection> selections;
 };
 
+// Marks the tokens of a step; returns how many a head has attended to so far.
+class Distinct {
+ public:
+  Distinct(std::size_t heads, std::size_t tokens) : seen_(heads, std::vector<bool>(tokens)), counts_(heads) {}
+  void add(const policy::LayerSelection& selection) {
+    for (std::size_t h = 0; h < selection.heads.size(); ++h) {
+      for (const std::int32_t position : selection.heads[h].attended) {
+        std::vector<bool>::reference seen = seen_[h][static_cast<std::size_t>(position)];
+        if (!seen) ++counts_[h];
+        seen = true;
+      }
+    }
+  }
+  std::vector<std::int64_t> take() { return std::move(counts_); }
+
+ private:
+  std::vector<std::vector<bool>> seen_;
+  std::vector<std::int64_t> counts_;
+};
+
+// The selection in which excluded query heads of a layer attend to nothing; empty lists of heads if none are excluded.
+class Excluding {
+ public:
+  Excluding(const Oracle& oracle, const std::vector<std::pair<int, int>>& excluded)
+      : group_(static_cast<std::size_t>(oracle.info().group())),
+        out_(static_cast<std::size_t>(oracle.info().n_q_heads)) {
+    for (const auto& [layer, head] : excluded) {
+      if (layer == oracle.layer().id()) out_.at(static_cast<std::size_t>(head)) = any_ = true;
+    }
+  }
+  const policy::LayerSelection& operator()(const policy::LayerSelection& selection) {
+    if (!any_) return selection;
+    masked_.reset(out_.size(), true);
+    for (std::size_t q = 0; q < out_.size(); ++q) {
+      if (!out_[q]) masked_.heads[q].attended = selection.heads[selection.per_query_head ? q : q / group_].attended;
+    }
+    return masked_;
+  }
+
+ private:
+  std::size_t group_;
+  std::vector<bool> out_;
+  bool any_ = false;
+  policy::LayerSelection masked_;
+};
+
+void check_excluded(const std::vector<std::pair<int, int>>& excluded, const trace::TraceInfo& info) {
+  for (const auto& [layer, head] : excluded) {
+    if (std::ranges::count(info.layers, layer) == 0) {
+      throw UserError(fmt::format("excluded heads: layer {} is not in the trace, which has layers {}", layer,
+                                  fmt::join(info.layers, ", ")));
+    }
+    if (head < 0 || head >= info.n_q_heads) {
+      throw UserError(
+          fmt::format("excluded heads: there is no query head {}; known: 0 to {}", head, info.n_q_heads - 1));
+    }
+  }
+}
+
+// Appends the cosine of each head's queries with those of the step before.
+void append_cosines(const trace::Layer& layer, int t, int heads, std::vector<double>& out) {
+  const int n = layer.info().n_q_heads / heads;
+  for (int h = 0; h < heads; ++h) out.push_back(t == 0 ? 1 : policy::query_cosine(layer, h * n, n, t));
+}
+
+void append_volumes(const Oracle& oracle, const policy::LayerSelection& selection, std::vector<double>& out) {
+  const auto sharing = selection.heads.size() / static_cast<std::size_t>(oracle.info().n_kv_heads);
+  for (std::size_t h = 0; h < selection.heads.size(); ++h) {
+    out.push_back(log_volume(oracle.layer().keys(static_cast<int>(h / sharing)), selection.heads[h].attended));
+  }
+}
+
 LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, const policy::Lengths& request,
-                         bool keep) {
+                         const ReplayOptions& options) {
   LayerResult result;
   const int id = oracle.layer().id();
   const auto selector = policy.selector(oracle.input(), request);
   AccuracyMeter meter(oracle);
+  Excluding excluding(oracle, options.excluded);
   std::optional<TargetMeter> targets;
   if (oracle.targets() != nullptr) targets.emplace(*oracle.targets());
   std::vector<double> masses;  // of one step, by query head
@@ -35,7 +112,8 @@ LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, con
   for (const policy::HeadSelection& head : selection.heads) {
     result.counts.resident.push_back(static_cast<std::int64_t>(head.attended.size()));
   }
-  if (keep) result.selections.push_back({id, -1, selection});
+  if (options.keep_selections) result.selections.push_back({id, -1, selection});
+  std::optional<Distinct> distinct;
   for (int t = 0; t < oracle.info().decode_steps; ++t) {
     oracle.layer().cancel().check();
     selector->step(t, selection);
@@ -43,14 +121,21 @@ LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, con
       policy::count_lists(head);
       result.counts.counts.push_back(head.counts);
     }
-    meter.measure(t, selection, *selector, result.accuracy);
+    const int lists = static_cast<int>(selection.heads.size());
+    if (!distinct) distinct.emplace(selection.heads.size(), static_cast<std::size_t>(oracle.info().positions()));
+    distinct->add(selection);
+    append_cosines(oracle.layer(), t, lists, result.counts.query_cosine);
+    const policy::LayerSelection& measured = excluding(selection);
+    meter.measure(t, measured, *selector, result.accuracy);
     if (targets) {
       masses.clear();
       for (const HeadAccuracy& head : std::span(result.accuracy).last(heads)) masses.push_back(head.recall_mass);
-      targets->measure(t, selection, *selector, masses);
+      targets->measure(t, measured, *selector, masses);
     }
-    if (keep) result.selections.push_back({id, t, selection});
+    if (options.keep_selections) result.selections.push_back({id, t, selection});
   }
+  if (distinct) result.counts.distinct = distinct->take();
+  if (options.log_volume) append_volumes(oracle, selection, result.counts.log_volume);
   if (targets) result.targets = targets->result();
   result.counts.layer = id;
   result.counts.prompt = policy.prompt_attention(oracle.input());
@@ -61,7 +146,8 @@ LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, con
 
 Proxies proxies_of(const std::vector<LayerResult>& layers, int q_heads) {
   std::vector<double> mass, error, overlap;
-  double attended = 0, rows = 0;  // tokens, and the query heads that attend to them, over all layers and steps
+  double attended = 0, corrected = 0, rows = 0;  // tokens, waits and query heads, over all layers and steps
+  double distinct = 0, lists = 0;                // the same over all layers
   for (const LayerResult& layer : layers) {
     for (const HeadAccuracy& a : layer.accuracy) {
       mass.push_back(a.recall_mass), error.push_back(a.output_error), overlap.push_back(a.topk_overlap);
@@ -70,10 +156,14 @@ Proxies proxies_of(const std::vector<LayerResult>& layers, int q_heads) {
     const int shared_by = q_heads / layer.counts.heads;
     for (const policy::HeadCounts& c : layer.counts.counts) {
       attended += shared_by * static_cast<double>(c.attended + c.cpu_attended);
+      corrected += c.corrected ? shared_by : 0;
       rows += shared_by;
     }
+    for (const std::int64_t n : layer.counts.distinct) distinct += shared_by * static_cast<double>(n);
+    lists += q_heads;
   }
-  return {mean(mass), quantile(mass, 0.1), mean(error), mean(overlap), attended / rows};
+  return {mean(mass),      quantile(mass, 0.1), mean(error),     mean(overlap),
+          attended / rows, distinct / lists,    corrected / rows};
 }
 
 // The bytes of the policy's own work, as its cost model states them for the selection.
@@ -129,10 +219,11 @@ ReplayResult replay(std::span<const std::unique_ptr<Oracle>> layers, policy::Pol
   const trace::TraceInfo& info = layers[0]->info();
   const policy::Lengths request = options.request.value_or(policy::Lengths{info.prompt_tokens, info.decode_steps});
   policy.check(request);
+  check_excluded(options.excluded, info);
   policy.survey(inputs, request);
   std::vector<LayerResult> done(layers.size());
   parallel_for(layers.size(), options.threads,
-               [&](std::size_t i) { done[i] = replay_layer(*layers[i], policy, request, options.keep_selections); });
+               [&](std::size_t i) { done[i] = replay_layer(*layers[i], policy, request, options); });
   ReplayResult result;
   result.trace_source = info.source;
   result.prompt_tokens = info.prompt_tokens;

@@ -8,6 +8,7 @@
 #include <ostream>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "policy/policy.hpp"
@@ -24,6 +25,8 @@ struct Proxies {
   double output_error_mean = 0;  // ‖o − o_full‖ / ‖o_full‖, o from a softmax over the attended tokens alone
   double topk_overlap_mean = 0;  // |attended ∩ the |attended| tokens of largest score| / |attended|
   double attended_mean = 0;      // tokens; a list shared by several query heads counts for each of them
+  double distinct_mean = 0;      // different tokens that a head attends to in any of the steps, likewise
+  double corrected_mean = 0;     // share of heads and steps that waited for pages of their own selection, likewise
 };
 
 // One captured layer: the counts of every head at every step.
@@ -33,6 +36,11 @@ struct LayerCounts {
   int heads = 0;
   std::vector<policy::HeadCounts> counts;  // [decode steps × heads]
   std::vector<std::int64_t> resident;      // tokens per head on the GPU after prefill
+  std::vector<std::int64_t> distinct;      // different tokens attended to in any step, per head
+  // [decode steps × heads], with the step before, mean over the query heads of a list; not stored with replays.
+  std::vector<double> query_cosine;
+  // replay/steps.hpp: of the keys that each head attends to in the last step; only if asked for, not stored.
+  std::vector<double> log_volume;
   policy::PromptAttention prompt;
 
   std::span<const policy::HeadCounts> at(int step) const {
@@ -55,6 +63,10 @@ struct StepSelection {
 struct ReplayOptions {
   int threads = 1;               // layers run in parallel
   bool keep_selections = false;  // costs memory: all positions of all steps
+  bool log_volume = false;       // costs time: head_dim² for each key
+  // Query heads (layer, head) whose attention gives nothing, whatever the policy selects: what heads contribute
+  // (CompressKV, Fig. 6). Proxies and target recall miss them; selections and costs stay.
+  std::vector<std::pair<int, int>> excluded = {};
   // Lengths of the request that the trace is a sample of; none: as long as the trace.
   std::optional<policy::Lengths> request = {};
 };

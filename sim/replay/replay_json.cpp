@@ -35,6 +35,7 @@ json layer_json(const LayerCounts& layer) {
           {"heads", layer.heads},
           {"counts", counts},
           {"resident", layer.resident},
+          {"distinct", layer.distinct},
           {"prompt", {layer.prompt.sparse ? 1.0 : 0.0, layer.prompt.density, layer.prompt.recall_mass}}};
 }
 
@@ -45,6 +46,7 @@ LayerCounts layer_from(const json& j) {
   layer.heads = j.at("heads").get<int>();
   for (const json& c : j.at("counts")) layer.counts.push_back(counts_from(c));
   layer.resident = j.at("resident").get<std::vector<std::int64_t>>();
+  layer.distinct = j.at("distinct").get<std::vector<std::int64_t>>();
   const auto prompt = j.at("prompt").get<std::array<double, 3>>();
   layer.prompt = {prompt[0] != 0, prompt[1], prompt[2]};
   return layer;
@@ -57,19 +59,20 @@ json to_json(const ReplayResult& r) {
   for (const LayerCounts& layer : r.layers) layers.push_back(layer_json(layer));
   const Proxies& p = r.proxies;
   const graph::Traffic& t = r.traffic;
-  return {
-      {"trace_source", r.trace_source},
-      {"prompt_tokens", r.prompt_tokens},
-      {"decode_steps", r.decode_steps},
-      {"per_query_head", r.per_query_head},
-      {"dense_layers", r.dense_layers},
-      {"growth", {r.growth.attended, r.growth.scored}},
-      {"fill", r.growth.fill},
-      {"proxies", {p.recall_mass_mean, p.recall_mass_p10, p.output_error_mean, p.topk_overlap_mean, p.attended_mean}},
-      {"traffic", {t.hbm_read, t.hbm_write, t.h2d, t.d2h, t.cpu_dram, t.kv_read}},
-      {"task", r.task},
-      {"targets", to_json(r.targets)},
-      {"layers", layers}};
+  return {{"trace_source", r.trace_source},
+          {"prompt_tokens", r.prompt_tokens},
+          {"decode_steps", r.decode_steps},
+          {"per_query_head", r.per_query_head},
+          {"dense_layers", r.dense_layers},
+          {"growth", {r.growth.attended, r.growth.scored}},
+          {"fill", r.growth.fill},
+          {"proxies",
+           {p.recall_mass_mean, p.recall_mass_p10, p.output_error_mean, p.topk_overlap_mean, p.attended_mean,
+            p.distinct_mean, p.corrected_mean}},
+          {"traffic", {t.hbm_read, t.hbm_write, t.h2d, t.d2h, t.cpu_dram, t.kv_read}},
+          {"task", r.task},
+          {"targets", to_json(r.targets)},
+          {"layers", layers}};
 }
 
 ReplayResult replay_from_json(const json& j) {
@@ -81,8 +84,8 @@ ReplayResult replay_from_json(const json& j) {
   r.dense_layers = j.at("dense_layers").get<int>();
   const auto growth = j.at("growth").get<std::array<double, 2>>();
   r.growth = {growth[0], growth[1], j.at("fill").get<std::int64_t>()};
-  const auto p = j.at("proxies").get<std::array<double, 5>>();
-  r.proxies = {p[0], p[1], p[2], p[3], p[4]};
+  const auto p = j.at("proxies").get<std::array<double, 7>>();
+  r.proxies = {p[0], p[1], p[2], p[3], p[4], p[5], p[6]};
   const auto t = j.at("traffic").get<std::array<double, 6>>();
   r.traffic = {t[0], t[1], t[2], t[3], t[4], t[5]};
   r.task = j.at("task").get<std::string>();

@@ -144,8 +144,8 @@ double TargetMeter::mass_on(int t, int q_head, std::span<const std::int32_t> att
 
 double TargetMeter::weighed(int t, int q_head, std::span<const std::int32_t> attended, std::span<const float> added,
                             const std::vector<std::int64_t>& found) const {
-  KVCAST_CHECK(attended.size() == added.size());
   if (found.empty()) return 0;
+  KVCAST_CHECK(attended.size() == added.size());
   const float scale = 1.0f / std::sqrt(static_cast<float>(full_.layer().info().head_dim));
   const float* const row = full_.layer().decode_scores(q_head).row(static_cast<std::size_t>(t));
   std::vector<float> logits;

@@ -173,6 +173,21 @@ void add_accuracy(Row& rows) {
                   "Tokens that attention reads, mean over layers, replayed steps and query heads.",
                   {"tokens", 1, ",.4r"},
                   accuracy_field<&A::attended_mean>});
+  rows.push_back({"accuracy.distinct_mean",
+                  "distinct",
+                  kTokens,
+                  kNeither,
+                  kReplay,
+                  "Different tokens attended to per head, mean",
+                  "",
+                  "Tokens that a head attends to in at least one replayed step, mean over layers and query heads: with "
+                  "exact_topk, the union of the top-k over the steps.",
+                  {"tokens", 1, ",.4r"},
+                  accuracy_field<&A::distinct_mean>});
+  rows.push_back({"accuracy.corrected_share", "corrected", kShare, kNeither, kReplay, "Share of heads that wait", "",
+                  "Share of layers, replayed steps and query heads in which the step waited for pages of its own "
+                  "selection: FreeKV's rate of corrections.",
+                  kPercent, accuracy_field<&A::corrected_share>});
   rows.push_back({"accuracy.prompt_density", "prompt_density", kShare, kNeither, kReplay,
                   "Density of the prompt's attention", "",
                   "Share of the causal pairs that sparse prompt attention computes, mean over all layers.", kPercent,

@@ -93,7 +93,8 @@ struct BenchmarkScore {
 struct Accuracy {
   double recall_mass_mean = 0, recall_mass_p10 = 0;
   double output_error_mean = 0, topk_overlap_mean = 0;
-  double attended_mean = 0;  // tokens
+  double attended_mean = 0, distinct_mean = 0;  // tokens
+  double corrected_share = 0;
   // Sparse prompt attention: share of the causal pairs that is computed, and the attention mass on them.
   std::optional<double> prompt_density, prompt_recall_mass_mean;
   Origin origin = Origin::kAssumed;  // exact for captured traces; a synthetic trace only represents a model

@@ -51,7 +51,8 @@ result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::
   result::Accuracy accuracy;
   accuracy.recall_mass_mean = p.recall_mass_mean, accuracy.recall_mass_p10 = p.recall_mass_p10;
   accuracy.output_error_mean = p.output_error_mean, accuracy.topk_overlap_mean = p.topk_overlap_mean;
-  accuracy.attended_mean = p.attended_mean;
+  accuracy.attended_mean = p.attended_mean, accuracy.distinct_mean = p.distinct_mean;
+  accuracy.corrected_share = p.corrected_mean;
   if (const auto prompt = replay::prompt_attention(replayed.layers, replayed.dense_layers)) {
     accuracy.prompt_density = prompt->density;
     accuracy.prompt_recall_mass_mean = std::min(1.0, prompt->recall_mass);  // rounding

@@ -38,12 +38,16 @@ std::vector<int> shuffled(int n, const Stream& stream) {
 class Author {
  public:
   Author(const Recipe& recipe, std::int64_t prompt_tokens, const Stream& stream)
-      : r_(recipe), prompt_(prompt_tokens), stream_(stream), end_(prompt_tokens - recipe.question.tokens) {}
+      : r_(recipe),
+        prompt_(prompt_tokens),
+        stream_(stream),
+        end_(prompt_tokens - recipe.question.turns * recipe.question.tokens) {}
 
   Document write(int decode_steps, int window) {
     place_needles();
     place_evidence();
     ask(window);
+    begin_turns();
     place_decoys();
     place_odd_tokens();
     place_beginnings(decode_steps);
@@ -85,7 +89,8 @@ class Author {
     if (asked == 0 && r_.task.distractors == 0 && r_.task.distractor_density <= 0) return;
     const auto dense = static_cast<int>(r_.task.distractor_density * static_cast<double>(prompt_) / 1000);
     // Needles that an earlier turn asked for are distractors now.
-    const int others = std::max(r_.task.distractors + dense, r_.question.earlier);
+    const int of_turns = r_.question.earlier + (r_.question.turns - 1) * asked;
+    const int others = std::max(r_.task.distractors + dense, of_turns);
     const int items = asked + others;
     const std::int64_t length = r_.task.key_tokens + r_.task.gap_tokens + r_.task.value_tokens;
     const std::vector<std::int64_t> first = places(items, length);  // items below `asked` are asked for, in this order
@@ -157,20 +162,33 @@ class Author {
     taken_[static_cast<std::size_t>(token.position)] = true;
   }
 
-  // Some of the question's queries seek the needles; its other queries, and the captured ones before it, are free.
+  // Some of a question's queries seek its needles; its other queries, and the captured ones before it, are free.
   void ask(int window) {
     const int question = std::min(r_.question.tokens, window);
     auto& out = document_.window;
     for (int i = 0; i < window; ++i) out.push_back({Sought::Kind::kFree, 0, i - (window - question)});
+    ask_at(window - question, question, r_.question.earlier, stream_.child({kAsking}));
+    // Needles of earlier turns are numbered after those that are asked for last.
+    for (int turn = 1; turn < r_.question.turns; ++turn) {
+      const int first = window - (turn + 1) * question;
+      if (first < 0) break;  // not captured
+      ask_at(first, question, turn * r_.task.needles, stream_.child({kAsking, static_cast<std::uint64_t>(turn)}));
+    }
+    for (const Sought& s : out) {
+      if (s.kind == Sought::Kind::kFree && s.index >= 0) free_.push_back(s.index);
+    }
+  }
+
+  void ask_at(int first, int question, int earlier, const Stream& stream) {
+    auto& out = document_.window;
     if (r_.task.needles + r_.task.spots > 0) {
-      const std::vector<int> order = shuffled(question, stream_.child({kAsking}));
+      const std::vector<int> order = shuffled(question, stream);
       std::size_t next = 0;
       const auto place = [&](Sought::Kind kind, int item) {
         if (next >= order.size()) return;
-        out[static_cast<std::size_t>(window - question + order[next++])] = {kind, item,
-                                                                            kind == Sought::Kind::kSpots ? 1 : 0};
+        out[static_cast<std::size_t>(first + order[next++])] = {kind, item, kind == Sought::Kind::kSpots ? 1 : 0};
       };
-      const int needles = r_.task.needles, spots = r_.task.spots, earlier = r_.question.earlier;
+      const int needles = r_.task.needles, spots = r_.task.spots;
       for (int i = 0; needles > 0 && i < r_.question.value_queries; ++i) {
         place(Sought::Kind::kValue, earlier + i % needles);
       }
@@ -184,8 +202,13 @@ class Author {
       }
       for (int i = 0; i < r_.question.type_queries; ++i) place(Sought::Kind::kType, 0);
     }
-    for (const Sought& s : out) {
-      if (s.kind == Sought::Kind::kFree && s.index >= 0) free_.push_back(s.index);
+  }
+
+  void begin_turns() {
+    if (r_.question.turns == 1) return;
+    document_.turns.push_back(0);
+    for (int turn = r_.question.turns - 1; turn > 0; --turn) {
+      document_.turns.push_back(prompt_ - turn * r_.question.tokens);
     }
   }
 

@@ -39,6 +39,7 @@ struct Document {
   std::vector<SpecialToken> tokens;  // ascending positions
   std::vector<Sought> window;        // targets of the captured prompt queries, oldest first
   std::vector<Sought> steps;         // targets of the decode steps
+  std::vector<std::int64_t> turns;   // first position of each turn; none if there is only one
   // Positions that each decode step must attend to; empty for a free step.
   Targets targets;
 };

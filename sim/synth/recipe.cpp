@@ -110,6 +110,7 @@ void visit_content(Recipe& r, ParameterVisitor& v) {
   v.number("common_share", r.question.common_share, 0, 1);
   v.integer("earlier", r.question.earlier, 0, 1'000'000);
   v.integer("type_queries", r.question.type_queries, 0, 4096);
+  v.integer("turns", r.question.turns, 1, 64);
   v.section("decoys");
   v.number("count", r.decoys.count, 0, 1e6);
   v.number("growth", r.decoys.growth, 0, 2);
@@ -179,7 +180,11 @@ class Printer final : public ParameterVisitor {
  public:
   void section(const char* name) override { text += fmt::format("{}:", name); }
   void number(const char* key, double& value, double, double) override { text += fmt::format(" {}={}", key, value); }
-  void integer(const char* key, int& value, int, int) override { text += fmt::format(" {}={}", key, value); }
+  void integer(const char* key, int& value, int, int) override {
+    // Younger than the files that name traces by this text.
+    if (value == 1 && std::string_view(key) == "turns") return;
+    text += fmt::format(" {}={}", key, value);
+  }
   std::string text;
 };
 
@@ -218,6 +223,17 @@ void check_recipe(const Recipe& r, const SectionLocations& where) {
   }
   if (r.question.earlier > 0 && (r.task.needles == 0 || r.task.copies > 1 || r.task.copy_density > 0)) {
     throw UserError(where("question"), "question: earlier needs needles, each in one place");
+  }
+  if (r.question.turns > 1) {
+    if (r.task.needles == 0 || r.task.copies > 1 || r.task.copy_density > 0) {
+      throw UserError(where("question"), "question: turns need needles, each in one place");
+    }
+    if (r.question.earlier > 0) throw UserError(where("question"), "question: earlier is for a prompt of one turn");
+    if (r.question.turns * r.question.tokens > r.window) {
+      throw UserError(where("question"),
+                      fmt::format("question: {} turns of {} tokens need a window of {} captured queries, not {}",
+                                  r.question.turns, r.question.tokens, r.question.turns * r.question.tokens, r.window));
+    }
   }
   const std::int64_t asked = r.task.needles + r.task.spots;
   const std::int64_t asking = asked * r.question.key_queries + (r.task.needles > 0 ? r.question.value_queries : 0) +

@@ -136,6 +136,9 @@ struct QuestionModel {
   double common_share = 0.5;
   int earlier = 0;       // needles of an earlier turn; the question seeks those after them
   int type_queries = 0;  // queries that seek the part that all needles have in common
+  // Questions in a row, of `tokens` each, at the end of the prompt; each before the last seeks needles of its own, and
+  // a turn ends with each. Answers to them are not part of the prompt.
+  int turns = 1;
 };
 
 // Tokens that resemble the target of the question without being part of it.

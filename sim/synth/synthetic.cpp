@@ -73,6 +73,9 @@ class SyntheticTrace final : public Trace {
         root_.child({kTopicOffset}).below(0, static_cast<std::uint64_t>(recipe.keys.topic_tokens)));
     info_.optional["task"] = recipe.task.name;
     info_.optional["targets"] = targets_json(sequence_.document.targets);
+    if (const auto& turns = sequence_.document.turns; !turns.empty()) {
+      info_.optional["turns"] = fmt::format("[{}]", fmt::join(turns, ","));
+    }
     info_.identity = [text = identity()] { return text; };
     info_.optional["provenance"] = fmt::format("kvcast {}, {}", version(), info_.identity());
   }

@@ -106,6 +106,18 @@ TEST_CASE("freekv without correction uses the previous query's pages for a turne
   CHECK_FALSE(third.counts.corrected);
 }
 
+TEST_CASE("freekv corrects by the pages in common, whatever the queries do") {
+  const Selected got = select("freekv", std::string(kFree) + ", identify: pages", free_paper());
+  // Step 1 selects what step 0 did. Step 2 selects p1 and p2 after p1 and p3: one of two, below 0.8 of them.
+  CHECK_FALSE(got.steps[1].heads[0].counts.corrected);
+  CHECK(got.steps[2].heads[0].counts.corrected);
+  CHECK(got.steps[2].heads[0].attended == Positions{0, 3, 4, 5, 6, 11, 12});
+  // One of two is enough for tau 0.5: step 2 attends to the last step's pages.
+  const Selected half = select("freekv", std::string(kFree) + ", identify: pages, tau: 0.5", free_paper());
+  CHECK_FALSE(half.steps[2].heads[0].counts.corrected);
+  CHECK(half.steps[2].heads[0].attended == Positions{0, 3, 4, 7, 8, 11, 12});
+}
+
 TEST_CASE("freekv's window gives up a page while the partial one is more than half full") {
   // Pages of 4 from position 0, window 4 = one page, budget 8: one page is chosen.
   Paper paper{.prompt = 12,

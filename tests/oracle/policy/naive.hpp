@@ -61,6 +61,7 @@ struct FreeKv {
   std::int64_t budget = 0, page = 1, sink = 0, recent = 0;
   double tau = 0.8;
   bool speculation = true, correction = true, cuboid = false;
+  bool pages = false, layer = false;  // corrected by the pages in common; all heads of a layer together
   std::string group = "mean_weights";
 };
 Steps freekv(const trace::Layer& layer, const FreeKv& setting);

@@ -130,15 +130,15 @@ Steps freekv(const trace::Layer& layer, const FreeKv& s) {
   }
   return by_step(layer, resident, [&](int t) {
     const std::int64_t tokens = info.prompt_tokens + t + 1;
-    Heads out;
-    for (int h = 0; h < info.n_kv_heads; ++h) {
-      if (tokens <= s.budget) {
-        out.push_back(range(0, tokens));
-        continue;
-      }
-      const bool first = t == 0 || tokens - 1 <= s.budget;
+    const bool first = t == 0 || tokens - 1 <= s.budget;
+    const auto corrected = [&](int h) {
       bool own = first || !s.speculation;
-      if (!own && s.correction) {
+      if (!own && s.correction && s.pages) {
+        const Positions now = chosen_at(h, t), last = chosen_at(h, t - 1);
+        std::int64_t common = 0;
+        for (const auto p : now) common += std::count(last.begin(), last.end(), p);
+        own = static_cast<double>(common) / static_cast<double>(now.size()) < s.tau;
+      } else if (!own && s.correction) {
         double sum = 0;
         const Matrix now = queries(layer, h, t), last = queries(layer, h, t - 1);
         for (std::size_t g = 0; g < now.size(); ++g) {
@@ -147,6 +147,17 @@ Steps freekv(const trace::Layer& layer, const FreeKv& s) {
         }
         own = sum / static_cast<double>(now.size()) < s.tau;
       }
+      return own;
+    };
+    bool any = false;
+    for (int h = 0; h < info.n_kv_heads && tokens > s.budget; ++h) any = any || corrected(h);
+    Heads out;
+    for (int h = 0; h < info.n_kv_heads; ++h) {
+      if (tokens <= s.budget) {
+        out.push_back(range(0, tokens));
+        continue;
+      }
+      const bool own = s.layer ? any : corrected(h);
       out.push_back(freekv_tokens(s, tokens, freekv_selectable(s, tokens), chosen_at(h, own ? t : t - 1)));
     }
     return out;

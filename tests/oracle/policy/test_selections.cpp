@@ -301,16 +301,20 @@ TEST_CASE("freekv attends to the last step's selection, corrected for heads whos
                                      {20, 4, 4, 4, 0.9, false},
                                      {20, 4, 4, 4, 0.9, true, false},
                                      {16, 1, 2, 5, 0.9},
-                                     {26, 8, 0, 8, 0.9, true, true, true}}) {
+                                     {26, 8, 0, 8, 0.9, true, true, true},
+                                     {24, 4, 0, 0, 0.9, true, true, false, false, true},
+                                     {24, 4, 3, 8, 0.8, true, true, false, true, false},
+                                     {20, 2, 0, 4, 0.6, true, true, false, true, true}}) {
         CAPTURE(group, s.budget, s.page, s.sink, s.recent, s.tau, s.speculation, s.correction);
         naive::FreeKv setting = s;
         setting.group = group;
         compare(
             select("freekv",
                    fmt::format("budget: {}, page: {}, sink: {}, recent: {}, tau: {}, speculation: {}, correction: {}, "
-                               "group: {}, summary: {}",
+                               "group: {}, summary: {}, identify: {}, correct: {}",
                                s.budget, s.page, s.sink, s.recent, s.tau, s.speculation, s.correction, group,
-                               s.cuboid ? "cuboid_mean" : "min_max"),
+                               s.cuboid ? "cuboid_mean" : "min_max", s.pages ? "pages" : "queries",
+                               s.layer ? "layer" : "head"),
                    layer),
             naive::freekv(layer, setting));
       }

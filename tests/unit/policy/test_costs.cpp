@@ -322,6 +322,21 @@ TEST_CASE("attention waits only for the recalls of corrected heads") {
   CHECK(ops.traffic().h2d == 4 * 12 * 32);
 }
 
+TEST_CASE("FreeKV's comparison of pages selects before attention, and its selection may run beside attention") {
+  const Recorder pages = decode(*tests::make("freekv", std::string(kFree) + ", identify: pages", kLengths), kMoved);
+  const graph::OpId attention = labelled(pages.ops(), "attention")[0];
+  REQUIRE(labelled(pages.ops(), "estimate").size() == 1);
+  CHECK(waits_for(pages.ops(), attention, labelled(pages.ops(), "comparison of pages").at(0)));
+  CHECK(waits_for(pages.ops(), labelled(pages.ops(), "comparison of pages")[0], labelled(pages.ops(), "top-k").at(0)));
+  CHECK(labelled(pages.ops(), "cosine of queries").empty());
+  CHECK_FALSE(waits_for(pages.ops(), attention, labelled(pages.ops(), "recall pages").at(0)));
+
+  const Recorder beside = decode(*tests::make("freekv", std::string(kFree) + ", background: beside", kLengths), kMoved);
+  const graph::OpId estimate = labelled(beside.ops(), "estimate").at(0);
+  CHECK_FALSE(waits_for(beside.ops(), estimate, labelled(beside.ops(), "attention")[0]));
+  CHECK(waits_for(beside.ops(), estimate, labelled(beside.ops(), "cosine of queries").at(0)));
+}
+
 TEST_CASE("FreeKV's three optimisations can be disabled separately") {
   const auto with = [](const char* more) { return tests::make("freekv", std::string(kFree) + ", " + more, kLengths); };
   const Recorder blocking = decode(*with("speculation: false"), kMoved);

@@ -332,3 +332,30 @@ TEST_CASE("a later turn's prompt ends with the question of an earlier one, whose
   CHECK((phrases[2] == 5 && values[2] == 2 && placed[2] == 3));
   CHECK((phrases[3] == 5 && values[3] == 1 && placed[3] == 3));
 }
+
+TEST_CASE("questions of earlier turns come before the last, each for a needle of its own") {
+  Recipe recipe;
+  recipe.window = 96;
+  recipe.question.turns = 3;
+  recipe.question.value_queries = 0;
+  const Document d = make_document(recipe, 2000, 4, 96, Stream(7));
+  // Three questions of 32 tokens end the prompt; a turn begins after each of the first two.
+  CHECK(d.turns == std::vector<std::int64_t>{0, 2000 - 64, 2000 - 32});
+  // The last question seeks needle 0, which is answered; the one before it needle 1, the first needle 2.
+  std::map<int, std::set<int>> sought;  // needles by question
+  std::map<int, int> queries;
+  for (std::size_t i = 0; i < d.window.size(); ++i) {
+    if (d.window[i].kind != Sought::Kind::kPhrase) continue;
+    sought[static_cast<int>(i) / 32].insert(d.window[i].item);
+    ++queries[static_cast<int>(i) / 32];
+  }
+  CHECK(sought == std::map<int, std::set<int>>{{0, {2}}, {1, {1}}, {2, {0}}});
+  CHECK(queries == std::map<int, int>{{0, 3}, {1, 3}, {2, 3}});
+  std::set<int> items;
+  for (const SpecialToken& t : d.tokens) {
+    CHECK(t.position < 2000 - 3 * 32);
+    if (t.kind == SpecialToken::Kind::kValue) items.insert(t.item);
+  }
+  CHECK(items == std::set<int>{0, 1, 2});
+  CHECK(make_document(Recipe(), 2000, 4, 96, Stream(7)).turns.empty());
+}

@@ -66,6 +66,13 @@ TEST_CASE("invalid content of a recipe is rejected with its location") {
   CHECK(refusal(sections + "back_steps: 4, section_steps: 8}\n") == "accepted");
   CHECK(refusal("description: d\nquestion: {earlier: 1}\ntask: {needles: 0}\n").find("earlier needs needles") !=
         std::string::npos);
+  CHECK(refusal("description: d\nquestion: {turns: 2}\ntask: {needles: 0}\n").find("turns need needles") !=
+        std::string::npos);
+  CHECK(refusal("description: d\nquestion: {turns: 2, earlier: 1}\n").find("earlier is for a prompt of one turn") !=
+        std::string::npos);
+  CHECK(refusal("description: d\nwindow: 63\nquestion: {turns: 2}\n").find("need a window of 64") !=
+        std::string::npos);
+  CHECK(refusal("description: d\nwindow: 64\nquestion: {turns: 2}\n") == "accepted");
   CHECK(refusal("window: 5\n").find("description") != std::string::npos);
 }
 
