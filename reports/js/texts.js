@@ -21,8 +21,8 @@ function drawHead() {
   document.getElementById('lead').append(sweep.description ? sweep.description.trim().replace(/([^.!?])$/, '$1.') + ' ' : '', counts);
   const box = document.getElementById('findings');
   box.hidden = !sweep.swept || Boolean(sweep.compared);
-  if (!box.hidden) box.append(...(findings.length
-    ? findings.map((finding) => drawFinding(finding, toldPlace(findings)))
+  if (!box.hidden) box.replaceChildren(...(findings.length
+    ? findings.map((finding, order) => drawFinding(finding, toldPlace(findings), order))
     : [element('p', { class: 'empty' }, 'This store holds no findings: either its sweep has not finished, or nothing was concluded from it.')]));
 }
 
@@ -49,7 +49,7 @@ function toldPlace(findings) {
 }
 
 // A finding shows one number, one sentence and one picture; the rest is folded.
-function drawFinding({ title, text, detail, places }, told) {
+function drawFinding({ title, text, detail, places }, told, order) {
   const lines = text.split('\n');
   // A finding without groups is its text alone, shown like a number if it is short enough.
   const alone = text.length <= 24 ? { number: text, text: '', bars: [] } : { number: '', text: lines[0], bars: [] };
@@ -57,11 +57,11 @@ function drawFinding({ title, text, detail, places }, told) {
   const joined = (part) => withSeparators(part).replace(/ %/g, '\u00a0%');  // no line starts with a percent sign
   const sentence = joined(shown.place ? 'On ' + shown.place + ': ' + shown.text + '.' : shown.text);
   const rest = [...(lines.length > 1 ? lines : []), ...(detail ? detail.split('\n') : [])].map(joined);
-  return element('div', { class: 'finding' }, element('h2', {}, title),
+  const folded = rest.length ? element('details', {}, element('summary', {}, places.length > 2 ? 'Details for all ' + formatCount(places.length) : places.length === 2 ? 'Details for both' : 'Details'),
+    rest.map((line) => element('p', { class: 'finding-detail' }, line))) : '';
+  return (order === 0 && drawDecision({ title }, shown, folded)) || element('div', { class: 'finding' }, element('h2', {}, title),
     shown.number ? element('p', { class: 'finding-number' }, shown.number) : '',
-    sentence ? element('p', { class: 'finding-text' }, sentence) : '', drawBars(shown.bars, shown.place),
-    rest.length ? element('details', {}, element('summary', {}, places.length > 2 ? 'Details for all ' + formatCount(places.length) : places.length === 2 ? 'Details for both' : 'Details'),
-      rest.map((line) => element('p', { class: 'finding-detail' }, line))) : '');
+    sentence ? element('p', { class: 'finding-text' }, sentence) : '', drawBars(shown.bars, shown.place), folded);
 }
 
 // Bars from 0; a label that names a number of the machine leads to its source.

@@ -13,10 +13,9 @@ const verdicts = {
 
 const verdictWords = { agrees: 'within tolerance', bracketed: 'between readings of their setting', fitted: 'fitted to the value', off: 'outside tolerance', unanswered: 'without a model', unmeasured: 'not measured here' };
 
-// Rows for reading and for Vega: `expected` is the field that the suite names so; each device or paper has a colour, because
-// there are more groups within them than colours.
+// Rows for reading and for Vega: `expected` is the field that the suite names so.
 function caseRows(suite) {
-  return suite.cases.map((row) => ({ ...row, expected: row[suite.expected_is], family: row.group.split(/[/,]/)[0] }));
+  return suite.cases.map((row) => ({ ...row, expected: row[suite.expected_is] }));
 }
 
 function tally(suites) {
@@ -29,7 +28,7 @@ function countsText(counts) {
   return Object.keys(verdicts).filter((name) => counts[name]).map((name) => formatCount(counts[name]) + ' ' + verdictWords[name]).join(', ');
 }
 
-function percent(value) { return formatNumber(100 * value, ',.1f') + ' %'; }
+function percent(value) { return formatNumber(100 * value, value < 1 ? ',.1f' : ',.0f') + ' %'; }
 
 function drawHead() {
   const total = page.suites.reduce((sum, suite) => sum + suite.cases.length, 0);
@@ -47,6 +46,32 @@ function drawHead() {
         ? 'over ' + plural(all.n, 'held-out number') + ', p90 ' + percent(all.p90) + ', bias ' + formatNumber(100 * all.bias, '+,.1f') + ' %\n' + countsText(tally([suite]))
         : suite.status || countsText(tally([suite]))));
   }));
+}
+
+const kLongestError = 1;  // errors beyond 100 % end at the edge, with their number
+
+// Median and 90th percentile of the errors of each part on one scale, with its name and its numbers.
+function errorChart(parts, label) {
+  const most = Math.min(kLongestError, Math.max(...parts.map(({ p90 }) => p90), 0.1)), at = (error) => (100 * Math.min(error, most) / most).toFixed(2) + '%';
+  const ticks = [0, 0.5, 1].map((share) => element('span', { style: 'left:' + 100 * share + '%' }, formatNumber(100 * share * most, ',.3~r') + (share === 1 ? ' %' : '')));
+  const line = (part) => element('div', { class: 'error-row' }, element('span', { class: 'error-name' }, label(part), element('span', { class: 'quiet' }, formatCount(part.n))),
+    element('span', { class: 'error-track' }, element('span', { class: 'error-span', style: 'left:' + at(part.median) + ';width:calc(' + at(part.p90) + ' - ' + at(part.median) + ')' }), element('span', { class: 'error-dot', style: 'left:' + at(part.median) })),
+    element('span', { class: 'error-value' }, percent(part.median) + ' ', element('span', { class: 'quiet' }, 'p90 ' + percent(part.p90))));
+  return element('div', { class: 'errors' }, element('div', { class: 'error-row error-head' }, element('span', { class: 'error-name' }, 'numbers held out'), element('span', { class: 'error-track' }, ticks), element('span', { class: 'error-value' }, 'median error')), parts.map(line));
+}
+
+// One line for each suite that has numbers to average.
+function drawOverview() {
+  const parts = page.suites.map((suite) => ({ ...suite.summary.find((part) => part.group === ''), name: suite.name })).filter(({ n }) => n > 0).sort((a, b) => a.median - b.median);
+  if (parts.length < 2) return;
+  document.getElementById('findings').before(element('figure', { id: 'overview' }, element('div', { class: 'figure-head' }, element('h2', {}, 'Errors of predictions by suite')),
+    errorChart(parts, (part) => element('a', { href: '#suite-' + part.name }, part.name)), element('p', { class: 'note' }, 'The dot is the median of the relative errors; the line ends at the 90th percentile.')));
+}
+
+function groupFigure(suite) {
+  const parts = suite.summary.filter((part) => part.n > 0 && part.group !== '').sort((a, b) => a.median - b.median);
+  return parts.length < 2 ? '' : element('figure', { class: 'groups' }, element('div', { class: 'figure-head' }, element('h2', {}, 'Errors by group')), errorChart(parts, (part) => element('span', {}, part.group)),
+    element('p', { class: 'note' }, 'The dot is the median of the relative errors; the line ends at the 90th percentile. The number after a name counts its cases.'));
 }
 
 // A table under a line that summarises it; open if it is short or the reader must see it.
@@ -82,7 +107,7 @@ function summaryTable(suite) {
   if (rows.length < 2) return '';
   const apart = rows.some((part) => part.times && part.times.n < part.n);
   const heads = ['Group', 'Held-out numbers', 'Median error', 'p90', 'Largest', 'Bias'].concat(apart ? ['Based on times', 'Median of these', 'In interval', 'High / low'] : []);
-  return folded('Errors by group', rows.length <= fewRows, element('table', { class: 'summary' },
+  return folded('Errors by group, in numbers', rows.length <= fewRows, element('table', { class: 'summary' },
     element('thead', {}, element('tr', {}, heads.map((name, i) => element('th', { scope: 'col', class: i ? 'number' : '' }, name)))),
     element('tbody', {}, rows.map((part) => element('tr', {}, element('td', {}, part.group || 'all'),
       [formatCount(part.n), percent(part.median), percent(part.p90), percent(part.max), formatNumber(100 * part.bias, '+,.1f') + ' %'].concat(apart ? timesOf(part) : [])
@@ -140,11 +165,12 @@ function buildSuite(suite) {
   document.getElementById('suites').append(element('section', { id: 'suite-' + suite.name, class: 'suite' },
     element('h2', { class: 'suite-name' }, suite.name), element('p', { class: 'lead' }, suite.question),
     suite.status ? element('p', { class: 'empty' }, suite.status) : '',
-    element('div', { class: 'figure-pair' }, charts), summaryTable(suite), scoresTable(suite), budgetList(suite), buildTable(suite)));
+    groupFigure(suite), element('div', { class: 'figure-pair' }, charts), summaryTable(suite), scoresTable(suite), budgetList(suite), buildTable(suite)));
 }
 
 function start() {
   drawHead();
+  drawOverview();
   page.suites.forEach(buildSuite);
   document.getElementById('colophon').append(element('p', {}, 'Made by kvcast ' + page.kvcast + ' from validation.json alone. ', element('code', {}, 'tables/validation.csv'), ' next to this page contains every case.'),
     element('dl', { class: 'origins' }, Object.entries(verdicts).map(([name, meaning]) => [element('dt', {}, name), element('dd', {}, meaning)]).flat()),

@@ -142,10 +142,11 @@ AnswerChart chart_choose(const json& data, const ChartContext& context) {
   std::map<std::string, std::string> colors;
   double least = INFINITY, most = 0;
   bool scored = false, priced = true;
-  std::set<std::string> machines;
-  for (const json& p : points) {
+  std::map<std::string, std::string> machines;
+  for (json& p : points) {
     priced = priced && p.contains("cost");
-    machines.insert(p["machine"].get<std::string>());
+    const std::string machine = p["machine"];
+    p["machine_color"] = machines.try_emplace(machine, context.palette.color("machines", machine)).first->second;
     colors[p["policy"]] = p["color"];
     least = std::min(least, p["tps"].get<double>()), most = std::max(most, p["tps"].get<double>());
     scored = scored || p.contains("score");
@@ -157,11 +158,19 @@ AnswerChart chart_choose(const json& data, const ChartContext& context) {
   if (!priced) {
     for (json& p : points) p["x"] = p["hbm"];
   }
-  chart.signals["priced"] = priced, chart.signals["several_machines"] = machines.size() > 1;
+  const bool several = machines.size() > 1;
+  chart.signals["priced"] = priced, chart.signals["several_machines"] = several;
+  json& listed = chart.data["machines"] = json::array();
+  for (const auto& [machine, color] : machines) listed.push_back({{"machine", machine}, {"color", color}});
   chart.data["edge"] = edge_of(points);
   chart.data["points"] = std::move(points), chart.data["policies"] = std::move(policies);
   chart.signals["scored"] = scored;
-  chart.unused = scored ? std::set<std::string>{"color"} : std::set<std::string>{"score", "symbol"};
+  if (several) {
+    chart.unused = {"score", "color"};
+  } else {
+    chart.unused =
+        scored ? std::set<std::string>{"color", "machine"} : std::set<std::string>{"score", "symbol", "machine"};
+  }
   set_measure_axis(chart, least, most);
   return chart;
 }

@@ -28,7 +28,7 @@ struct Content {
   // decode_tokens, batch, budget (or the cost that `match:` requested, see defaults["cost"]), solved_budget (of
   // `match:`), split_value, the fields of page_metrics() with F_low and F_high if there is an
   // interval, share_ORIGIN (of a decode step's time), oom_requested, oom_in_use, oom_capacity (bytes), timeline = 1 if
-  // the table `timeline` has the experiment.
+  // the table `timeline` has the experiment, oracle = 1 if no system could run the policy.
   Table experiments;
   Table breakdown;  // id, kind, color, exposed_s, hidden_s
   Table owners;  // id, pool, owner, color, bytes, owner_order; an allocation that did not fit has the owner kDoesNotFit

@@ -17,6 +17,7 @@ import unittest
 import xml.etree.ElementTree
 
 import chromium
+import seen
 
 FIGURES = ('throughput_budget', 'accuracy_throughput', 'step_breakdown', 'memory_owners', 'split_factor', 'step_timeline', 'context')
 LEGEND = "[...document.querySelectorAll('#plot-%s .role-legend-label text')].map((t) => t.textContent)"
@@ -796,20 +797,62 @@ class Page(ReportCase):
         text = lambda name: page.evaluate(f"[...document.querySelectorAll('.finding')].map((f) => f.querySelectorAll('{name}').length > 1 ? 'several' : (f.querySelector('{name}') || {{}}).textContent || '')")
         self.assertEqual(text('.finding-number'), ['4 × full KV', '-10 % to +30 %', 'HBM bandwidth'])
         # The text describes the machine with the fastest recommendation; a click shows the other one.
-        self.assertEqual(text('.finding-text')[:2], ['On h100-sxm: rocketkv, budget 1,024.', 'On h100-sxm: the link may move a step.'])
+        self.assertEqual(text('.finding-text')[:2], ['On h100-sxm, 128K tokens: rocketkv, budget 1,024.', 'On h100-sxm: the link may move a step.'])
         self.assertEqual(text('summary'), ['Details for both', '', 'Details'])
         self.assertIn('In 71\u00a0% of', text('.finding-detail')[2])  # no line starts with a percent sign
         self.assertFalse(page.evaluate("[...document.querySelectorAll('.finding details')].some((d) => d.open)"))
-        self.assertLess(page.evaluate("Math.max(...[...document.querySelectorAll('.finding')].map((f) => f.getBoundingClientRect().height))"), 260)
+        self.assertLess(page.evaluate("Math.max(...[...document.querySelectorAll('.finding:not(.decision)')].map((f) => f.getBoundingClientRect().height))"), 260)
         box = page.evaluate("[...document.querySelectorAll('.finding .bar')].map((b) => { const r = b.getBoundingClientRect(); const t = b.parentElement.getBoundingClientRect();"
                             " return [(r.left - t.left) / t.width, r.width / t.width]; })")
-        # 412 of 412 and 103 of 412 from the left; -10 to +30 % covers the whole track.
-        for (left, width), expected in zip(box, [(0, 1), (0, 0.25), (0, 1)], strict=True):
+        # -10 to +30 % covers the whole track.
+        for (left, width), expected in zip(box, [(0, 1)], strict=True):
             self.assertAlmostEqual(left, expected[0], places=2)
             self.assertAlmostEqual(width, expected[1], places=2)
-        colors = page.evaluate("[...document.querySelectorAll('.finding .bar')].slice(0, 2).map((b) => getComputedStyle(b).backgroundColor)")
-        palette = page.evaluate("['rocketkv', 'full'].map((p) => sharedRows('series').find((s) => s.policy === p).color)")
-        self.assertEqual(colors, ['rgb({}, {}, {})'.format(*(int(c[i:i + 2], 16) for i in (1, 3, 5))) for c in palette])
+
+    def test_the_first_screen_is_the_decision(self):
+        for width, height in ((1440, 900), (768, 1024), (420, 900)):
+            page = self.open('sweep', width=width, height=height)
+            # The verdict, its costs and its certainty are seen without scrolling, on a desk with the whole chart.
+            ends = page.evaluate("['.decision .finding-number', '.decision dl', '.best-lines'].map((s) => document.querySelector(s).getBoundingClientRect().bottom)")
+            self.assertLess(ends[2 if width == 1440 else 1], height)
+            shown = page.evaluate("[...document.querySelectorAll('.best:not(.best-head)')].map((line) => { const t = line.querySelector('.best-track').getBoundingClientRect(), b = line.querySelector('.best-bar').getBoundingClientRect(), r = line.querySelector('.best-range'), w = r && r.getBoundingClientRect();"
+                                  " return { name: line.querySelector('.best-name').innerText, bar: b.width / t.width, range: w && [(w.left - t.left) / t.width, (w.right - t.left) / t.width], color: getComputedStyle(line.querySelector('.best-bar')).backgroundColor, chosen: line.matches('.chosen') }; })")
+            # The store gives each policy's fastest experiment at 128K on the machine of the verdict, of rocketkv at its budget.
+            rows = page.evaluate("sharedRows('experiments').filter((r) => r.hardware === 'h100-sxm' && r.context === 131072 && r.status === 'ok' && !(r.policy === 'rocketkv' && r.budget !== 1024))")
+            best = {}
+            for row in rows:
+                if row['tps'] > best.get(row['policy'], {'tps': 0})['tps']:
+                    best[row['policy']] = row
+            reach = max(row.get('tps_high', row['tps']) for row in best.values())
+            self.assertEqual(len(shown), 8)
+            self.assertIn('full', [line['name'].split(',')[0] for line in shown])
+            self.assertEqual([line['name'].split(',')[0] for line in shown if line['chosen']], ['rocketkv'])
+            for line in shown:
+                row = best[line['name'].split(',')[0]]
+                self.assertAlmostEqual(line['bar'], row['tps'] / reach, delta=0.01)
+                if line['range']:
+                    for end, side in zip(line['range'], ('tps_low', 'tps_high')):
+                        self.assertAlmostEqual(end, row[side] / reach, delta=0.01)
+            colors = page.evaluate("Object.fromEntries(sharedRows('series').map((s) => [s.policy, s.color]))")
+            for line in shown:
+                color = colors[line['name'].split(',')[0]]
+                if line['name'].startswith(('rocketkv', 'full')):
+                    self.assertEqual(line['color'], 'rgb({}, {}, {})'.format(*(int(color[i:i + 2], 16) for i in (1, 3, 5))))
+            told = page.evaluate("[...document.querySelectorAll('.decision dd')].map((d) => d.textContent)")
+            own = best['rocketkv']
+            self.assertIn(f"{own['hbm'] / 1e9:.3g} GB of HBM", told[0])
+            self.assertIn('80 % interval ', told[1])
+            self.assertEqual(page.evaluate(seen.CUT), [])
+
+    def test_a_score_below_the_floor_makes_a_bar_faint(self):
+        page = self.open('sweep')
+        lines = page.evaluate("(() => { const rows = sharedRows('experiments').filter((r) => r.hardware === 'h100-sxm' && r.context === 131072 && r.status === 'ok'); rows.forEach((r) => { r.score = r.policy === 'snapkv' ? 0.8 : 0.97; });"
+                              " return bestByPolicy({ place: 'h100-sxm', bars: [], text: '' }, '').lines.map(({ row, keeps }) => [row.policy, keeps]); })()")
+        self.assertEqual(lines[-1], ['snapkv', False])
+        self.assertTrue(all(keeps for policy, keeps in lines if policy != 'snapkv'))
+        node = "drawBest(bestByPolicy({ place: 'h100-sxm', bars: [], text: '' }, ''), 'rocketkv')"
+        self.assertEqual(page.evaluate(node + ".querySelectorAll('.below').length"), 0 if len(lines) > 8 else 1)
+        self.assertIn('97 %', page.evaluate(node + '.textContent'))
 
     def test_an_origin_links_to_its_sources(self):
         page = self.open('sweep', '#hardware=h100-sxm')

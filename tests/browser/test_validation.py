@@ -14,6 +14,7 @@ import tempfile
 import unittest
 
 import chromium
+import seen
 
 
 def case(number, verdict, expected, predicted, size=None, **more):
@@ -118,9 +119,26 @@ class Validation(unittest.TestCase):
         self.assertEqual(page.evaluate(ids), ['EX-003', 'EX-001', 'EX-002'])
         self.assertEqual(page.evaluate("document.querySelector('#cases-kernels .order').textContent"), 'as listed')  # a long table starts with the worst first
 
-    def test_colours_distinguish_devices_and_papers_but_not_groups_within(self):
+    def test_colours_and_symbols_show_verdicts(self):
         page = self.open()
-        self.assertEqual(page.evaluate("[...new Set(figures[0].view.data('drawn').map((row) => row.family))]"), ['paper 1', 'paper 0'])
+        fills = page.evaluate("(() => { const rows = figures[0].view.data('drawn'); return [...document.querySelectorAll('#plot-papers-validation_scatter g.dots > path')].map((p, i) => [rows[i].verdict, p.getAttribute('fill')]); })()")
+        self.assertEqual(fills, [['agrees', '#1f8a70'], ['fitted', '#6872b9'], ['off', '#c8372d']])
+        legend = page.evaluate("[...document.querySelectorAll('#plot-papers-validation_scatter .role-legend-label text')].map((t) => t.textContent)")
+        self.assertEqual(legend, ['within tolerance', 'between readings', 'fitted', 'outside tolerance'])
+
+    def test_an_overview_draws_the_errors_of_every_suite_on_one_scale(self):
+        for width in (1440, 420):
+            page = self.open(width=width)
+            rows = page.evaluate("[...document.querySelectorAll('#overview .error-row:not(.error-head)')].map((r) => { const t = r.querySelector('.error-track').getBoundingClientRect(), d = r.querySelector('.error-dot').getBoundingClientRect(), s = r.querySelector('.error-span').getBoundingClientRect();"
+                                 " return [r.querySelector('a').textContent, (d.left + d.width / 2 - t.left) / t.width, (s.right - t.left) / t.width, r.querySelector('.error-value').innerText.replace(/\\s+/g, ' ')]; })")
+            # The suite that was not run has no line. The longest 90th percentile, 50 %, ends the scale, of which a median of 8 % is 0.16.
+            self.assertEqual([name for name, *_ in rows], ['papers', 'kernels'])
+            for _, dot, end, text in rows:
+                self.assertAlmostEqual(dot, 0.16, delta=0.02)
+                self.assertAlmostEqual(end, 1, delta=0.02)
+                self.assertEqual(text, '8.0 % p90 50.0 %')
+            self.assertEqual(page.evaluate(seen.CUT), [])
+            self.assertEqual((seen.overlapping(page), seen.outside(page)), ([], []))
 
     def test_chips_filter_the_cases_by_verdict(self):
         page = self.open()

@@ -27,7 +27,8 @@ namespace {
 Palette answer_palette() {
   return Palette(json::parse(R"({
     "policies": {"full": {"color": "grey", "symbol": "circle"}, "quest": {"color": "#ff0000", "symbol": "square"}},
-    "shades": [0, -0.5], "signs": {"more": "orange", "less": "blue", "none": "pale"}
+    "shades": [0, -0.5], "signs": {"more": "orange", "less": "blue", "none": "pale"},
+    "cycles": {"machines": ["red", "green"]}
   })"));
 }
 
@@ -246,11 +247,11 @@ TEST_CASE("a choice draws the front and the best settings once each") {
   CHECK(c["data"]["policies"] == json::parse(R"([{"policy": "full", "color": "grey", "symbol": "circle"},
                                                  {"policy": "quest", "color": "#ff0000", "symbol": "square"}])"));
   CHECK(c["signals"]["scored"] == false);
-  CHECK(c["unused"] == json({"score", "symbol"}));
+  CHECK(c["unused"] == json({"machine", "score", "symbol"}));
   data["best"][0]["metrics"]["score"] = 0.975, data["best"][0]["metrics"]["cost_per_million_tokens"] = 0.1234;
   c = chart("choose", data);
   CHECK(c["signals"]["scored"] == true);
-  CHECK(c["unused"] == json({"color"}));
+  CHECK(c["unused"] == json({"color", "machine"}));
   CHECK(c["data"]["points"][0]["score"] == Approx(97.5));
   CHECK(c["data"]["points"][0]["cost"] == "0.123");
   CHECK(c["signals"]["priced"] == false);  // the other points have no cost: the axis stays memory
@@ -263,6 +264,16 @@ TEST_CASE("a choice draws the front and the best settings once each") {
   CHECK(c["signals"]["priced"] == true);
   CHECK(c["signals"]["several_machines"] == false);
   CHECK(c["data"]["points"][1]["x"] == Approx(0.3));
+  // Colours show several machines, and shapes the policies; the score is left to the tooltip.
+  data["best"][1]["config"]["hardware"] = "l40s";
+  c = chart("choose", data);
+  CHECK(c["signals"]["several_machines"] == true);
+  CHECK(c["unused"] == json({"color", "score"}));
+  const json& machines = c["data"]["machines"];
+  CHECK(column(machines, "machine") == json({"h200", "l40s"}));
+  CHECK(machines[0]["color"] != machines[1]["color"]);
+  CHECK(c["data"]["points"][0]["machine_color"] == machines[0]["color"]);
+  CHECK(c["data"]["points"][1]["machine_color"] == machines[1]["color"]);
   CHECK(chart("choose", {{"best", json::array()}, {"front", json::array()}}).is_null());
 }
 
