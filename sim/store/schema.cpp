@@ -122,7 +122,7 @@ void verify_schema(Database& database) {
   }
 }
 
-void add_missing_columns(Database& database, const Row& row) {
+std::set<std::string, std::less<>> add_missing_columns(Database& database, const Row& row) {
   auto there = experiment_columns(database);
   for (const auto& [column, cell] : row) {
     if (there.count(column) != 0) continue;
@@ -134,6 +134,7 @@ void add_missing_columns(Database& database, const Row& row) {
     database.execute(fmt::format("ALTER TABLE experiments ADD COLUMN {}", sql_name(column)));
     there.insert(column);
   }
+  return there;
 }
 
 }  // namespace kvcast::store

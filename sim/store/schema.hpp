@@ -1,6 +1,8 @@
 // Creates, checks and widens the tables of a store. docs/results.md describes them.
 #pragma once
 
+#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -16,8 +18,8 @@ void create_schema(Database& database);
 void verify_schema(Database& database);
 
 // Adds a column for each cell whose column the table of experiments lacks; inside a transaction, so that no other
-// writer adds the same one. Throws UserError if SQLite's limit is reached.
-void add_missing_columns(Database& database, const Row& row);
+// writer adds the same one. Returns all columns. Throws UserError if SQLite's limit is reached.
+std::set<std::string, std::less<>> add_missing_columns(Database& database, const Row& row);
 
 // A name as SQL quotes it: "decode.tpot_s.mean".
 std::string sql_name(std::string_view name);

@@ -45,6 +45,12 @@ Statement::Statement(Database& database, const std::string& sql) : database_(dat
   check(code);
 }
 
+Statement& Statement::reset() {
+  sqlite3_reset(statement_.get());  // returns the error of the last step, which has been thrown
+  sqlite3_clear_bindings(statement_.get());
+  return *this;
+}
+
 void Statement::check(int code) const {
   if (code != SQLITE_OK) database_.fail(code, sqlite3_errmsg(database_.connection_.get()));
 }

@@ -30,6 +30,8 @@ class Statement {
   Statement& bind(int parameter, double number);
   Statement& bind_cell(int parameter, const Cell& cell);
 
+  // Forgets the parameters, so that the statement can run again.
+  Statement& reset();
   // True while there is a row to read. Throws UserError naming the file on a damaged, full or unreachable database.
   bool step();
   std::string text(int column) const;

@@ -164,25 +164,50 @@ bool Store::put(const Stored& stored) {
   row["code_version"] = stored.code_version;
   row["created_at"] = stored.created_at;
   row[std::string(kChecksum)] = checksum_of(row);
+  const std::lock_guard lock(*mutex_);
+  Transaction transaction(*database_);
+  if (!forget_failed_) {
+    forget_failed_ =
+        std::make_unique<Statement>(*database_, "DELETE FROM experiments WHERE key = ?1 AND status = 'failed'");
+  }
+  forget_failed_->reset().bind(1, key).step();
+  forget_failed_->reset();
+  const auto is_known = [&](const auto& cell) { return columns_.contains(cell.first); };
+  std::set<std::string, std::less<>> columns;
+  if (!std::ranges::all_of(row, is_known)) columns = add_missing_columns(*database_, row);
+  Statement& insert = insertion(row);
+  int parameter = 0;
+  for (const auto& [column, cell] : row) insert.bind_cell(++parameter, cell);
+  insert.step();
+  insert.reset();
+  const bool is_new = database_->changes() > 0;
+  transaction.commit();
+  if (!columns.empty()) columns_ = std::move(columns);  // columns that were rolled back are not known
+  return is_new;
+}
+
+Statement& Store::insertion(const Row& row) {
+  constexpr std::size_t kMost = 64;
+  std::string names;
+  for (const auto& [column, cell] : row) (names += column) += '\n';
+  std::unique_ptr<Statement>& statement = insertions_[names];
+  if (statement) return statement->reset();
+  if (insertions_.size() > kMost) {
+    insertions_.clear();
+    return insertion(row);
+  }
   std::string columns, markers;
   for (const auto& [column, cell] : row) {
     columns += fmt::format("{}{}", columns.empty() ? "" : ", ", sql_name(column));
     markers += markers.empty() ? "?" : ", ?";
   }
-  const std::lock_guard lock(*mutex_);
-  Transaction transaction(*database_);
-  Statement(*database_, "DELETE FROM experiments WHERE key = ?1 AND status = 'failed'").bind(1, key).step();
-  add_missing_columns(*database_, row);
   // Uses neither INSERT OR IGNORE, which would hide other broken constraints too, nor OR REPLACE, which would let a
   // late duplicate overwrite what a reader may have seen.
-  Statement insert(*database_, fmt::format("INSERT INTO experiments ({}) VALUES ({}) ON CONFLICT (key) DO NOTHING",
-                                           columns, markers));
-  int parameter = 0;
-  for (const auto& [column, cell] : row) insert.bind_cell(++parameter, cell);
-  insert.step();
-  const bool is_new = database_->changes() > 0;
-  transaction.commit();
-  return is_new;
+  statement =
+      std::make_unique<Statement>(*database_, fmt::format("INSERT INTO experiments ({}) VALUES ({}) ON CONFLICT "
+                                                          "(key) DO NOTHING",
+                                                          columns, markers));
+  return *statement;
 }
 
 std::vector<std::string> Store::drop_damaged() {

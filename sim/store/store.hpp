@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -107,9 +108,16 @@ class Store {
  private:
   explicit Store(std::unique_ptr<Database> database);
   std::vector<std::string> texts(const std::string& query) const;  // the first column of a query's rows
+  // The statement that inserts a row of these columns. SQLite compares each of hundreds of names with each column to
+  // prepare it, which takes longer than to insert the row.
+  Statement& insertion(const Row& row);
 
   std::unique_ptr<std::mutex> mutex_;  // a pointer, so that a Store can be returned by value
   std::unique_ptr<Database> database_;
+  std::set<std::string, std::less<>> columns_;  // that the table is known to have
+  // By the row's columns; few, as rows of a kind have the same.
+  std::map<std::string, std::unique_ptr<Statement>> insertions_;
+  std::unique_ptr<Statement> forget_failed_;
 };
 
 }  // namespace kvcast::store

@@ -46,7 +46,7 @@ inline result::Result full_result() {
   e.effects[0].shorter.prefill_parts = filled_attribution(4);
   e.effects.push_back({kTraceSample, {kTraceSample}, {}, {}});
   e.engine_wall_s = 0.125;
-  r.accuracy = {0.9, 0.8, 0.1, 0.7, 1024.5, 0.25, 0.975, Origin::kExact, {}, {}};
+  r.accuracy = {0.9, 0.8, 0.1, 0.7, 1024.5, 2048.5, 0.125, 0.25, 0.975, Origin::kExact, {}, {}};
   r.accuracy.task = TaskScore{"needle", true, 0.95, {0.9, 1}, 8, 0.97, 0.5, 0.25, "fitted to three papers"};
   r.benchmark = BenchmarkScore{
       "RULER", 16384, 0.875, {0.75, 0.9375}, {{"vt", 0.5, {0.25, 0.75}}, {"cwe", 1, {1, 1}}}, "26 replays"};
