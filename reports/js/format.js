@@ -42,9 +42,8 @@ function formatMetric(metric, value) {
 
 function formatCount(value) { return formatNumber(value, ',d'); }
 
-function formatTokens(tokens) {
-  return tokens >= 1024 && tokens % 1024 === 0 ? formatCount(tokens / 1024) + 'K' : formatCount(tokens);
-}
+// "128K", in units of 1024 tokens; the exact number is in titles of elements and in files.
+function formatTokens(tokens) { return tokens >= 1024 ? formatNumber(tokens / 1024, ',.4~r') + 'K' : formatCount(tokens); }
 
 function formatBytes(bytes) {
   const [scale, unit] = bytes >= 1e9 ? [1e9, 'GB'] : bytes >= 1e6 ? [1e6, 'MB'] : [1e3, 'kB'];

@@ -174,7 +174,7 @@ function changed() {
   lastChange = performance.now();
   keepState();
   showMode();
-  document.getElementById('setting').textContent = settingText();
+  drawSetting();
   simulation.request();
   comparison.request();
   loading.request();

@@ -47,7 +47,7 @@ function memoryText(result) {
 
 // The share of a bar's cell that the largest value fills leaves room for its number.
 function drawBoard() {
-  document.getElementById('setting').textContent = settingText();
+  drawSetting();
   const shown = rows.map((row, order) => ({ ...row, order })), usable = shown.filter(({ result, note }) => result && !note);
   const columns = (state.traffic ? serviceColumns() : batchColumns()), serves = usable.filter(({ result }) => Boolean(result.serving) === state.traffic);
   const most = Math.max(0, ...serves.map((row) => columns[0].bar(row) || 0));

@@ -28,3 +28,9 @@ function settingText(of = state) {
     ...(of.framework === 'default' ? [] : [of.framework]), ...(of.weights === 'released' ? [] : ['weights ' + of.weights]), ...(of.kv === 'bf16' ? [] : ['cache ' + of.kv]),
     tokens(of.prompt) + ' in', tokens(of.decode) + ' out', of.traffic ? of.rate + ' requests/s' : 'batch ' + of.batch].join(' · ');
 }
+
+function drawSetting() {
+  const line = document.getElementById('setting');
+  line.textContent = settingText();
+  line.title = state.prompt + ' tokens in, ' + state.decode + ' out';
+}

@@ -81,7 +81,8 @@ function commonLines(rate = state.rate) {
   const lines = ['model: ' + flow(state.model), 'hardware: ' + flow(hardwareValue())];
   const prefill = state.prefill === 'default' ? {} : { prefill: state.prefill };
   lines.push(state.traffic ? 'traffic: ' + flow(trafficValue(rate)) : 'workload: ' + flow({ prompt_tokens: state.prompt, decode_tokens: state.decode, batch: state.batch, ...prefill }));
-  if (state.traffic && prefill.prefill) lines.push('scheduler: ' + flow(prefill));
+  // No two prompts share anything, so that a prefix cache would only hold what nobody finds.
+  if (state.traffic) lines.push('scheduler: ' + flow({ ...prefill, prefix_caching: 'false' }));
   if (state.framework !== 'default') lines.push('framework: ' + flow(state.framework));
   const deployment = { ...(state.gpus === '1' ? {} : { tensor_parallel: state.gpus }), ...(state.weights === 'released' ? {} : { weights: state.weights }), ...(state.kv === 'bf16' ? {} : { kv_cache: state.kv }) };
   if (Object.keys(deployment).length) lines.push('deployment: ' + flow(deployment));

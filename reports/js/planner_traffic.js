@@ -35,12 +35,13 @@ function trafficControls() {
     keepFocus(buildControls);
     changed();
   } }), ' requests come and go, in place of a batch');
+  const alone = state.traffic ? element('p', { class: 'setting-note' }, 'No two prompts share anything: there is no prefix cache.') : '';
   const rate = (id, label, low, high) => rateSetting({ id, label, value: state[id], low, high, set: (text) => { state[id] = text; } });
   const fields = !state.traffic ? [] : [
     rate('rate', 'requests per second', 1 / 64, 256),
     labelled('lengths', 'cv', select({ id: 'cv' }, [['0', 'all as above'], ['0.5', 'vary: cv 0.5'], ['1', 'vary: cv 1'], ['2', 'vary: cv 2']], state.cv, (cv) => { state.cv = cv; changed(); })),
     countSetting({ id: 'requests', label: 'requests that are simulated', value: state.requests, low: 64, high: 8192, set: (text) => { state.requests = text; } })];
-  return element('fieldset', {}, element('legend', {}, 'Traffic'), toggle, fields);
+  return element('fieldset', {}, element('legend', {}, 'Traffic'), toggle, alone, fields);
 }
 
 // ---- loads that were simulated

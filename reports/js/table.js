@@ -7,7 +7,7 @@ const tableColumns = [
   { name: 'Policy', text: (row) => row.policy },
   { name: 'Variant', text: (row) => row.variant },
   { name: 'Replica', text: (row) => row.replica },
-  { name: 'Context', value: (row) => row.context, text: (row) => (row.context === undefined ? '' : formatTokens(row.context)) },
+  { name: 'Context', value: (row) => row.context, text: (row) => (row.context === undefined ? '' : formatTokens(row.context)), title: (row) => formatCount(row.context) + ' tokens' },
   { name: 'Batch', value: (row) => row.batch, text: (row) => formatCount(row.batch) },
   { name: page.defaults.cost ? capital(page.defaults.cost) : 'Budget', value: (row) => row.budget, text: (row) => formatCount(row.budget) },
   { name: 'Solved budget', value: (row) => row.solved_budget, text: (row) => formatCount(row.solved_budget) },
@@ -147,7 +147,7 @@ function drawRow(row) {
   const cells = shown.map((column, index) => {
     const worst = column.field && row['origin_' + column.field];
     const text = column.text(row) || '';
-    const cell = element('td', { class: column.value ? 'number' : text.length > 40 ? 'long' : index >= firstResult ? 'wraps' : '', title: worst ? 'origin: ' + worst : null });
+    const cell = element('td', { class: column.value ? 'number' : text.length > 40 ? 'long' : index >= firstResult ? 'wraps' : '', title: worst ? 'origin: ' + worst : column.title && text ? column.title(row) : null });
     // The first cell holds the button, so that the details open from the keyboard too.
     cell.append(index === 0 ? element('button', { type: 'button', class: 'row-button', id: 'row-' + row.id, 'aria-label': name, 'aria-expanded': String(open) }, text || 'details') : text);
     return cell;

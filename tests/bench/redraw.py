@@ -1,9 +1,9 @@
 """Measures how long the planner's page waits after a number of the machine has changed.
 
 usage: redraw.py KVCAST [CHANGES]
-Requests, like the page, a sweep over four policies with a timeline and at the same time a plan with a waterfall and a
-break-even, each time with another HBM bandwidth. Prints the median and the 90th percentile of both, of the time until both
-have arrived, and of a bare request of the catalogue, which is the overhead of the server.
+Requests, like the page, a sweep over four policies with a timeline, nominal first and then with intervals, and at the same
+time a plan with a waterfall and a break-even, each time with another HBM bandwidth. Prints the median and the 90th percentile
+of each, of the time until all have arrived, and of a bare request of the catalogue, which is the overhead of the server.
 """
 
 import pathlib
@@ -34,6 +34,7 @@ plan:
 SERVICE = '''model: llama-3.1-8b
 hardware: h100-sxm
 traffic: {{rate: {rate}, requests: 200, prompt_tokens: 32768, output_tokens: 512, slo: {{ttft: 10 s, tpot: 50 ms}}}}
+scheduler: {{prefix_caching: false}}
 '''
 AT_RATE, AT_RATES = ('sweep:\n' + SWEEP.split('sweep:\n')[1] + rates for rates in ('', '  traffic.rate: {rates}\n'))
 
@@ -51,12 +52,17 @@ def show(name, times):
 
 def main():
     tool, changes = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 30
-    sweeps, plans, both, bare = [], [], [], []
+    sweeps, intervals, plans, both, bare = [], [], [], [], []
+
+    def sweep(server, yaml):
+        timed(sweeps, server.lines, '/api/sweep?nominal=1&timeline=1', yaml)
+        timed(intervals, server.lines, '/api/sweep?timeline=1', yaml)
+
     with Server(tool) as server:
         for i in range(changes + 1):
             text = {name: yaml.format(factor=round(1 + 0.01 * i, 2)) for name, yaml in (('sweep', SWEEP), ('plan', PLAN))}
             begun = time.perf_counter()
-            threads = [threading.Thread(target=timed, args=(sweeps, server.lines, '/api/sweep?timeline=1', text['sweep'])),
+            threads = [threading.Thread(target=sweep, args=(server, text['sweep'])),
                        threading.Thread(target=timed, args=(plans, server.lines, '/api/plan', text['plan']))]
             for thread in threads:
                 thread.start()
@@ -74,7 +80,7 @@ def main():
             for thread in threads:
                 thread.join()
     # The first change replays the traces.
-    for name, times in (('sweep', sweeps), ('plan', plans), ('both', both), ('catalogue', bare), ('service at a rate', service), ('service at 9 rates', curve)):
+    for name, times in (('sweep', sweeps), ('sweep with intervals', intervals), ('plan', plans), ('both', both), ('catalogue', bare), ('service at a rate', service), ('service at 9 rates', curve)):
         show(name, times[1:])
 
 

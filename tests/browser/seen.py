@@ -26,13 +26,14 @@ FAINT = '''(() => {
 
 
 def overlapping(page):
-    """Pairs of texts of one drawing that cover each other by more than a pixel of blank line in both directions."""
+    """Pairs of texts of one drawing that cover each other, unless they are the same text at the same place."""
     texts, pairs = page.evaluate(TEXTS), []
     for i, (a, left, right, top, bottom, at) in enumerate(texts):
         for b, other_left, other_right, other_top, other_bottom, other in texts[i + 1:]:
             # Boxes of lines of text include the space between lines, about a quarter of their height.
             blank = 0.25 * min(bottom - top, other_bottom - other_top)
-            if at == other and min(right, other_right) - max(left, other_left) > 1 and min(bottom, other_bottom) - max(top, other_top) > blank:
+            same = a == b and abs(left - other_left) < 1.5 and abs(top - other_top) < 1.5
+            if not same and at == other and min(right, other_right) - max(left, other_left) > 1 and min(bottom, other_bottom) - max(top, other_top) > blank:
                 pairs.append((a, b))
     return pairs
 

@@ -780,6 +780,15 @@ class Page(ReportCase):
         for share, expected in zip(filled, (0.79, 0.21), strict=True):
             self.assertAlmostEqual(share, expected, delta=0.01)
 
+    def test_contexts_have_one_format_and_their_exact_number_at_hand(self):
+        page = self.open('sweep')
+        self.assertEqual(page.evaluate('[512, 1024, 32000, 130560, 131072, 1048576].map(formatTokens)'), ['512', '1K', '31.25K', '127.5K', '128K', '1,024K'])
+        at = page.evaluate("tableColumns.findIndex(({ name }) => name === 'Context')")
+        cell = page.evaluate(f"(() => {{ const c = document.querySelector('#table tbody tr').cells[{at}]; return [c.textContent, c.title]; }})()")
+        self.assertEqual(cell, ['32K', '32,768 tokens'])
+        # Panels of charts use the same format.
+        self.assertTrue(all(' 32K tokens' in title for title in page.evaluate("figures[0].view.data('panels').map(({ panel }) => panel)")))
+
     def test_the_head_states_machines_models_and_workload(self):
         page = self.open('sweep')
         self.assertEqual(page.evaluate("document.getElementById('setting').textContent"),
@@ -905,6 +914,17 @@ class Page(ReportCase):
                 self.assertGreaterEqual(contrast(color(label), paper), 4.5, (name, dark))
             first = [label for name, label in labels.items() if name.endswith(' 0')]
             self.assertEqual(len(set(first)), len(definition['policies']))  # as different as the policies
+
+    def test_nothing_is_cut_faint_or_on_top_of_another_text(self):
+        for kind in ('sweep', 'seeds', 'match'):
+            for width, dark in ((1440, False), (1024, True), (768, False), (420, True)):
+                with self.subTest(kind=kind, width=width):
+                    page = self.open(kind, width=width, dark=dark)
+                    self.assertEqual(page.evaluate('document.documentElement.scrollWidth'), width)
+                    self.assertEqual(page.evaluate(seen.CUT), [])
+                    self.assertEqual(seen.overlapping(page), [])
+                    self.assertEqual(seen.outside(page), [])
+                    self.assertEqual(page.evaluate(seen.FAINT), [])
 
     def test_colours_follow_light_and_dark(self):
         background = 'getComputedStyle(document.body).backgroundColor'

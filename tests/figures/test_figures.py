@@ -140,6 +140,13 @@ class Figures(unittest.TestCase):
         root = ET.parse(self.out['single'] / (figure + '.svg')).getroot()
         return sum(len(group.findall(SVG + 'path')) for group in root.iter(SVG + 'g') if name in group.get('class', '').split())
 
+    def test_every_policy_is_named_in_one_column(self):
+        names = ('full', 'exact_topk', 'streaming_llm', 'snapkv', 'quest', 'hsa', 'rocketkv', 'rocketkv_mt', 'arkvale', 'freekv')
+        for figure in ('throughput_budget', 'accuracy_throughput', 'context', 'memory_owners', 'step_breakdown'):
+            texts = {(node.text or '').split(',')[0].strip() for node in ET.parse(self.out['single'] / (figure + '.svg')).getroot().iter(SVG + 'text')}
+            missing = {name for name in names if name not in texts and not any(text.startswith(name + ' ') for text in texts)}
+            self.assertEqual(missing, set(), figure)
+
     def test_each_result_has_one_mark(self):
         # The break-even has both sides at three batches.
         self.assertEqual(self.marks('plan_1_break_even', 'dots'), 6)
