@@ -187,15 +187,11 @@ bool Store::put(const Stored& stored) {
 }
 
 Statement& Store::insertion(const Row& row) {
-  constexpr std::size_t kMost = 64;
   std::string names;
   for (const auto& [column, cell] : row) (names += column) += '\n';
+  if (insertions_.size() > 64) insertions_.clear();
   std::unique_ptr<Statement>& statement = insertions_[names];
   if (statement) return statement->reset();
-  if (insertions_.size() > kMost) {
-    insertions_.clear();
-    return insertion(row);
-  }
   std::string columns, markers;
   for (const auto& [column, cell] : row) {
     columns += fmt::format("{}{}", columns.empty() ? "" : ", ", sql_name(column));

@@ -115,7 +115,7 @@ class Store {
   std::unique_ptr<std::mutex> mutex_;  // a pointer, so that a Store can be returned by value
   std::unique_ptr<Database> database_;
   std::set<std::string, std::less<>> columns_;  // that the table is known to have
-  // By the row's columns; few, as rows of a kind have the same.
+  // A statement for each set of columns; few, as rows of a kind have the same.
   std::map<std::string, std::unique_ptr<Statement>> insertions_;
   std::unique_ptr<Statement> forget_failed_;
 };
