@@ -40,7 +40,7 @@ function drawBest({ field, lines }, chosen) {
     element('span', { class: 'best-value' }, formatMetric(metric, row[field])),
     scored ? element('span', { class: 'best-score' }, row.score === undefined ? '' : formatNumber(100 * row.score, '.3~r') + ' %') : '');
   const left = lines.length - kept.length;
-  return element('div', { class: 'best-lines' + (scored ? ' scored' : '') }, element('div', { class: 'best best-head' }, element('span', { class: 'best-name' }, 'each policy at its best'), element('span', { class: 'best-track' }), element('span', { class: 'best-value' }, metric.unit), scored ? element('span', { class: 'best-score' }, 'score') : ''),
+  return element('div', { class: 'best-lines' + (scored ? ' scored' : '') }, element('div', { class: 'best best-head' }, element('span', { class: 'best-name' }, 'each policy at its best batch that was swept'), element('span', { class: 'best-track' }), element('span', { class: 'best-value' }, metric.unit), scored ? element('span', { class: 'best-score' }, 'score') : ''),
     kept.map(line), element('p', { class: 'note' }, 'Lines are 80 % intervals.' + (scored ? ' Faint bars keep less than ' + formatNumber(100 * scoreFloor(), '.3~r') + ' % of full KV’s score.' : '') + (left > 0 ? ' ' + plural(left, 'policy is', 'policies are') + ' in the table below.' : '')));
 }
 
@@ -53,9 +53,9 @@ function costsOf({ field, lines }, chosen) {
   const costs = [];
   if (row.score !== undefined) costs.push(formatNumber(100 * row.score, '.3~r') + ' % of full KV’s score' + (rangeText(row, 'score', (value) => formatNumber(100 * value, '.3~r')) && ' (' + rangeText(row, 'score', (value) => formatNumber(100 * value, '.3~r')) + ' %)'));
   if (row.hbm) costs.push(formatBytes(row.hbm) + ' of HBM' + (full && full.row.hbm && full !== own ? ', full KV ' + formatBytes(full.row.hbm) + ' at batch ' + formatCount(full.row.batch) : ''));
-  if (row.request_cost) costs.push(formatMetric(metricOf('request_cost'), row.request_cost) + ' a request');
+  if (row.request_cost) costs.push(formatMetric(metricOf('request_cost'), row.request_cost) + ' for a request');
   const range = rangeText(row, field, show), inside = next && range && next.row[field] >= row[field + '_low'] && next.row[field] <= row[field + '_high'];
-  return [['It costs', sentenceList(costs)], ['How sure', range ? '80 % interval ' + range + ' ' + metric.unit + (next ? '; ' + rowName(next.row) + ' (' + show(next.row[field]) + ') is ' + (inside ? 'within it: the order of the two is open' : 'outside it') : '') : 'no interval is known']].filter(([, text]) => text);
+  return [['It costs', costs.join('; ')], ['How sure', range ? '80 % interval ' + range + ' ' + metric.unit + (next ? '; ' + rowName(next.row) + ' (' + show(next.row[field]) + ') is ' + (inside ? 'within it: the order of the two is open' : 'outside it') : '') : 'no interval is known']].filter(([, text]) => text);
 }
 
 // The panel of the first finding; null where its place has no experiments that could be drawn.
@@ -64,6 +64,6 @@ function drawDecision(finding, shown, rest) {
   const best = chosen === undefined || !shown.place ? null : bestByPolicy(shown, chosen);
   if (!best || best.lines.length < 2) return null;
   return element('div', { class: 'finding decision' }, element('div', { class: 'decision-words' }, element('h2', {}, finding.title), element('p', { class: 'finding-number' }, shown.number),
-    element('p', { class: 'finding-text' }, 'On ' + shown.place + (best.context ? ', ' + formatTokens(best.context) + ' tokens' : '') + ': ' + withSeparators(shown.text) + '.'),
+    element('p', { class: 'finding-text' }, 'On ' + shown.place + (best.context && !/ tokens\b/.test(shown.text) ? ', ' + formatTokens(best.context) + ' tokens' : '') + ': ' + withSeparators(shown.text) + '.'),
     element('dl', {}, costsOf(best, chosen).map(([what, text]) => [element('dt', {}, what), element('dd', {}, text)]).flat()), rest), drawBest(best, chosen));
 }

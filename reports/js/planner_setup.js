@@ -11,7 +11,7 @@ function buildSetup() {
     onchange: (event) => { state.price = event.target.value.trim(); changed(); } });
   document.getElementById('setup').replaceChildren(
     labelled('machine', 'hardware', machine), labelled('model', 'model', model),
-    choose('gpus', 'GPUs (tensor parallel)', ['1', '2', '4', '8', '16'].map((count) => [count, count])),
+    choose('gpus', 'GPUs (TP)', ['1', '2', '4', '8', '16'].map((count) => [count, count])),
     choose('framework', 'framework', [['default', 'none in particular'], ...catalogue.frameworks.map(({ name, title }) => [name, title || name])]),
     choose('weights', 'weights', [['released', 'as released'], ['bf16', 'bf16'], ...kPrecisions.map((name) => [name, name])]),
     choose('kv', 'KV cache', [['bf16', 'bf16'], ...kPrecisions.map((name) => [name, name])]),
