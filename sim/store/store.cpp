@@ -171,7 +171,6 @@ bool Store::put(const Stored& stored) {
         std::make_unique<Statement>(*database_, "DELETE FROM experiments WHERE key = ?1 AND status = 'failed'");
   }
   forget_failed_->reset().bind(1, key).step();
-  forget_failed_->reset();
   const auto is_known = [&](const auto& cell) { return columns_.contains(cell.first); };
   std::set<std::string, std::less<>> columns;
   if (!std::ranges::all_of(row, is_known)) columns = add_missing_columns(*database_, row);
