@@ -19,6 +19,7 @@ constexpr const char* kPrefills[] = {"chunked", "whole", "alone"};
 constexpr const char* kOrders[] = {"fcfs", "lpm"};
 constexpr const char* kReuses[] = {"radix", "chain", "none"};
 constexpr const char* kWrites[] = {"through", "back"};
+constexpr const char* kSlidingCaches[] = {"window", "all"};
 
 // Names of the values of an enumeration.
 template <class T>
@@ -27,6 +28,7 @@ constexpr std::span<const char* const> names_of() {
   if constexpr (std::is_same_v<T, Scheduler::Order>) return kOrders;
   if constexpr (std::is_same_v<T, Scheduler::Reuse>) return kReuses;
   if constexpr (std::is_same_v<T, Scheduler::WriteTo>) return kWrites;
+  if constexpr (std::is_same_v<T, Scheduler::SlidingCache>) return kSlidingCaches;
 }
 
 using Kinds = unsigned;  // bit i: the i-th kind has the rule
@@ -40,7 +42,7 @@ struct Rule {
   std::variant<std::optional<std::int64_t> Scheduler::*, std::optional<double> Scheduler::*,
                std::optional<bool> Scheduler::*, std::optional<Scheduler::Prefill> Scheduler::*,
                std::optional<Scheduler::Order> Scheduler::*, std::optional<Scheduler::Reuse> Scheduler::*,
-               std::optional<Scheduler::WriteTo> Scheduler::*>
+               std::optional<Scheduler::WriteTo> Scheduler::*, std::optional<Scheduler::SlidingCache> Scheduler::*>
       member;
   Kinds kinds;
   std::string_view about;
@@ -55,6 +57,9 @@ constexpr Rule kRules[] = {
     {"block", &Scheduler::block, kAllKinds, "tokens per block of the cache", 1, 65536},
     {"memory_utilization", &Scheduler::memory_utilization, kAllKinds,
      "share of a GPU's memory that the engine takes, as it defines it"},
+    {"sliding_cache", &Scheduler::sliding_cache, kAllKinds,
+     "tokens that layers with a window keep: those in the `window`, or `all`, as the other layers; the engine's own if "
+     "not written"},
     {"prefix_caching", &Scheduler::prefix_caching, kAllKinds,
      "blocks of earlier prompts are found again by their content and not computed again"},
     {"reuse", &Scheduler::reuse, kCaching,

@@ -16,7 +16,7 @@ namespace {
 // Simulated time ends after 106 days (base/units.hpp).
 constexpr double kLongestTime = 4e6;      // of the arrivals of a run, seconds
 constexpr double kLongestThinking = 1e6;  // seconds
-constexpr std::int64_t kMostRequests = 1'000'000'000;
+constexpr std::int64_t kMostRequests = 1'000'000'000, kMostPrompts = 10'000'000;
 
 [[noreturn]] void refuse_key(const Section& section, std::string_view key, std::string_view why) {
   throw UserError(section.where(key), fmt::format("traffic: {}: {}", key, why));
@@ -90,6 +90,15 @@ SharedPrefix read_prefix(Section section) {
                                    "shorter prompt all"},
                                   1, kMaxTokens);
   prefix.groups = section.integer({"groups", "groups, each with a prefix of its own"}, 1, kMostRequests, prefix.groups);
+  prefix.prompts = section.integer({"prompts",
+                                    "different prompts of a group; those of all groups come in one random order, again "
+                                    "and again. 0: what follows the prefix never comes again"},
+                                   0, kMostPrompts, prefix.prompts);
+  if (prefix.groups * prefix.prompts > kMostPrompts) {
+    throw UserError(section.where("prompts"),
+                    fmt::format("shared_prefix: {} groups of {} prompts are more than {} different prompts",
+                                prefix.groups, prefix.prompts, kMostPrompts));
+  }
   section.finish();
   return prefix;
 }

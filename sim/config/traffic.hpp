@@ -25,6 +25,8 @@ struct Lengths {
 // Requests of a group have the same first `tokens` of their prompts; requests are spread over the groups at random.
 struct SharedPrefix {
   std::int64_t tokens = 0, groups = 1;  // no tokens: nothing is shared
+  // Different prompts of a group. Those of all groups come in one order, again and again; 0: none comes again.
+  std::int64_t prompts = 0;
 };
 
 // Later turns of a session have the prompt and the answer before in their prompt.
@@ -83,6 +85,7 @@ struct Scheduler {
   // Prefixes of all prompts and answers; what was kept of a sequence, by the prompt that continues it; nothing.
   enum class Reuse { kRadix, kChain, kNone };
   enum class WriteTo { kThrough, kBack };
+  enum class SlidingCache { kWindow, kAll };  // tokens that layers with a window keep
   enum class Order { kFcfs, kLpm };
 
   std::optional<Kind> kind;
@@ -90,6 +93,7 @@ struct Scheduler {
   std::optional<std::int64_t> max_num_batched_tokens;  // tokens of a pass; of a chunk in SGLang
   std::optional<std::int64_t> block;                   // tokens per block or page of the cache
   std::optional<double> memory_utilization;  // share of a GPU's memory that the engine takes, as it defines it
+  std::optional<SlidingCache> sliding_cache;
   std::optional<bool> prefix_caching;
   std::optional<Reuse> reuse;
   std::optional<double> host_cache;                                // bytes of host memory for blocks; 0: none

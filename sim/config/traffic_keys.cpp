@@ -61,6 +61,7 @@ void for_each_key(const Traffic& traffic, const Visit& visit) {
   if (traffic.shared_prefix.tokens > 0) {
     visit_number(visit, "shared_prefix.tokens", traffic.shared_prefix.tokens);
     visit_number(visit, "shared_prefix.groups", traffic.shared_prefix.groups);
+    visit_number(visit, "shared_prefix.prompts", traffic.shared_prefix.prompts);
   }
   if (traffic.sessions) {
     visit_number(visit, "sessions.turns", traffic.sessions->turns);

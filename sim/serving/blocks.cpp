@@ -7,6 +7,14 @@
 #include "base/error.hpp"
 
 namespace kvcast::serving {
+namespace {
+
+// Equal tokens in layers of another group are other content.
+std::uint64_t hash_of(std::uint64_t content, std::int64_t group) {
+  return group == 0 ? content : mixed(content, static_cast<std::uint64_t>(group));
+}
+
+}  // namespace
 
 Blocks::Blocks(std::int64_t total, bool cached, bool tells)
     : total_(total), free_(total), cached_(cached), tells_(tells) {
@@ -14,53 +22,103 @@ Blocks::Blocks(std::int64_t total, bool cached, bool tells)
 }
 
 void Blocks::take(Holding& holding, std::int64_t n) {
-  KVCAST_CHECK(n >= 0 && n <= free_);
+  KVCAST_CHECK(n >= 0 && n * holding.per <= free_);
   holding.count += n;
   if (!cached_) {
-    free_ -= n;
+    free_ -= n * holding.per;
     return;
   }
-  for (std::int64_t i = 0; i < n; ++i) holding.ids.push_back(pop());
+  const auto per = static_cast<std::size_t>(holding.per), had = holding.ids.size();
+  holding.ids.resize(had + static_cast<std::size_t>(n) * per);
+  for (std::size_t group = 0; group < per; ++group) {
+    for (std::size_t i = had + group; i < holding.ids.size(); i += per) holding.ids[i] = pop();
+  }
+}
+
+// Returns blocks of the pool, those of the last tokens first.
+void Blocks::release(Holding& holding, std::int64_t from, std::int64_t to) {
+  if (!cached_) {
+    free_ += (to - from) * holding.per;
+    return;
+  }
+  for (std::int64_t group = 0; group < holding.per; ++group) {
+    for (std::int64_t i = to; i-- > from;) {
+      const Id id = holding.ids[static_cast<std::size_t>((i - holding.dropped) * holding.per + group)];
+      if (--block(id).users == 0) append_free(id);
+    }
+  }
 }
 
 void Blocks::give_back(Holding& holding, std::int64_t keep) {
   KVCAST_CHECK(keep >= 0 && keep <= holding.count);
-  if (!cached_) free_ += holding.count - keep;
-  while (static_cast<std::int64_t>(holding.ids.size()) > keep) {
-    const Id id = holding.ids.back();
-    holding.ids.pop_back();
-    if (--block(id).users == 0) append_free(id);
-  }
+  release(holding, std::max(keep, holding.dropped), holding.count);
   holding.count = keep;
+  holding.dropped = std::min(holding.dropped, keep);
   holding.named = std::min(holding.named, keep);
+  if (cached_) holding.ids.resize(static_cast<std::size_t>(holding.in_pool()));
 }
 
-Blocks::Hit Blocks::find(Chain& chain, const traffic::Request& request, std::int64_t size, std::int64_t most) const {
+void Blocks::drop(Holding& holding, std::int64_t n) {
+  if (n <= holding.dropped) return;
+  KVCAST_CHECK(n <= holding.count);
+  release(holding, holding.dropped, n);
+  if (cached_) holding.ids.erase(holding.ids.begin(), holding.ids.begin() + (n - holding.dropped) * holding.per);
+  holding.dropped = n;
+}
+
+// Blocks of the pool without user that have this content; negative if any group lacks it.
+std::int64_t Blocks::unused_of(const Holding& kind, std::uint64_t content) const {
+  std::int64_t unused = 0;
+  for (std::int64_t group = kind.group; group < kind.group + kind.per; ++group) {
+    const Id id = first_of(hash_of(content, group));
+    if (id == kNone) return -1;
+    if (block(id).users == 0) ++unused;
+  }
+  return unused;
+}
+
+Blocks::Hit Blocks::find(const Holding& kind, Chain& chain, const traffic::Request& request, std::int64_t size,
+                         std::int64_t most, std::optional<std::int64_t> needed) const {
   Hit hit;
-  for (; hit.blocks < most; ++hit.blocks) {
-    const Id id = first_of(chain.at(hit.blocks, request, size));
-    if (id == kNone) break;
-    if (block(id).users == 0) ++hit.unused;
+  if (!needed) {
+    for (; hit.blocks < most; ++hit.blocks) {
+      const std::int64_t unused = unused_of(kind, chain.at(hit.blocks, request, size));
+      if (unused < 0) break;
+      hit.unused += unused;
+    }
+    return hit;
+  }
+  // The last run of so many blocks, or the one that begins the sequence.
+  hit.blocks = hit.from = most;
+  while (hit.from > 0 && hit.blocks - hit.from < *needed) {
+    const std::int64_t unused = unused_of(kind, chain.at(--hit.from, request, size));
+    hit.unused += unused;
+    if (unused < 0) hit = {hit.from, hit.from, 0};
   }
   return hit;
 }
 
-void Blocks::share(Holding& holding, Chain& chain, const traffic::Request& request, std::int64_t size, std::int64_t n) {
+void Blocks::share(Holding& holding, Chain& chain, const traffic::Request& request, std::int64_t size, const Hit& hit) {
   KVCAST_CHECK(holding.count == 0);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const Id id = first_of(chain.at(i, request, size));
-    KVCAST_CHECK(id != kNone);
-    if (block(id).users++ == 0) unlink(id);
-    holding.ids.push_back(id);
+  for (std::int64_t i = hit.from; i < hit.blocks; ++i) {
+    for (std::int64_t group = holding.group; group < holding.group + holding.per; ++group) {
+      const Id id = first_of(hash_of(chain.at(i, request, size), group));
+      KVCAST_CHECK(id != kNone);
+      if (block(id).users++ == 0) unlink(id);
+      holding.ids.push_back(id);
+    }
   }
-  holding.count = holding.named = n;
+  holding.count = holding.named = hit.blocks;
+  holding.dropped = hit.from;
 }
 
 void Blocks::name(Holding& holding, Chain& chain, const traffic::Request& request, std::int64_t size, std::int64_t n) {
-  for (; holding.named < n; ++holding.named) {
-    const Id id = holding.ids[static_cast<std::size_t>(holding.named)];
-    block(id).hash = chain.at(holding.named, request, size);
-    enter(id);
+  for (holding.named = std::max(holding.named, holding.dropped); holding.named < n; ++holding.named) {
+    for (std::int64_t group = 0; group < holding.per; ++group) {
+      const Id id = holding.ids[static_cast<std::size_t>((holding.named - holding.dropped) * holding.per + group)];
+      block(id).hash = hash_of(chain.at(holding.named, request, size), holding.group + group);
+      enter(id);
+    }
   }
 }
 

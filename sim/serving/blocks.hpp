@@ -2,17 +2,24 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "serving/content.hpp"
 
 namespace kvcast::serving {
 
-// Blocks that a request has.
+// Blocks that a request has for layers of one kind, counted by the tokens that they hold: each is `per` blocks of the
+// pool, one for each group of such layers.
 struct Holding {
-  std::int64_t count = 0;
-  std::int64_t named = 0;         // leading blocks that can be found by their content
-  std::vector<std::int32_t> ids;  // in order of the tokens; empty without a prefix cache
+  std::int64_t per = 1, group = 0;  // the latter: number of the first group
+  std::int64_t count = 0;           // those included that were dropped
+  std::int64_t dropped = 0;         // leading ones that have left a window
+  std::int64_t named = 0;           // leading blocks that can be found by their content, or could
+  std::vector<std::int32_t>
+      ids;  // of the others, in order of the tokens, then the groups; empty without a prefix cache
+
+  std::int64_t in_pool() const { return (count - dropped) * per; }
 };
 
 // Counts blocks, and with a prefix cache gives each an id and a hash, as vLLM V1 does (v1/core/block_pool.py): blocks
@@ -31,20 +38,26 @@ class Blocks {
   const std::vector<std::uint64_t>& evicted() const { return evicted_; }
   void clear_evicted() { evicted_.clear(); }
 
-  // Appends n ≤ free() blocks.
+  // Appends n blocks; at least n · per are free().
   void take(Holding& holding, std::int64_t n);
   // Returns all blocks but the first `keep`.
   void give_back(Holding& holding, std::int64_t keep);
+  // Returns those of the first n that have not been.
+  void drop(Holding& holding, std::int64_t n);
   // Gives back n blocks that no holding has any more.
   void add_free(std::int64_t n) { free_ += n; }
 
-  // Leading blocks of a sequence that are in the cache, and those of them that no request uses.
+  // Leading blocks of a sequence, the first of them that is needed, and blocks of the pool among the needed ones that
+  // no request uses.
   struct Hit {
-    std::int64_t blocks = 0, unused = 0;
+    std::int64_t blocks = 0, from = 0, unused = 0;
   };
-  Hit find(Chain& chain, const traffic::Request& request, std::int64_t block, std::int64_t most) const;
-  // Appends the leading n blocks that find() has found to a holding without blocks.
-  void share(Holding& holding, Chain& chain, const traffic::Request& request, std::int64_t block, std::int64_t n);
+  // Finds blocks that are in the cache, at most so many, for a holding of this kind. A window needs the last `needed`
+  // blocks of them, the whole cache all.
+  Hit find(const Holding& kind, Chain& chain, const traffic::Request& request, std::int64_t block, std::int64_t most,
+           std::optional<std::int64_t> needed = {}) const;
+  // Appends what find() has found to a holding without blocks.
+  void share(Holding& holding, Chain& chain, const traffic::Request& request, std::int64_t block, const Hit& hit);
   // Enters the blocks up to the n-th into the cache.
   void name(Holding& holding, Chain& chain, const traffic::Request& request, std::int64_t block, std::int64_t n);
 
@@ -62,6 +75,8 @@ class Blocks {
   const Block& block(Id id) const { return blocks_[static_cast<std::size_t>(id)]; }
   std::size_t slot(std::uint64_t hash) const { return static_cast<std::size_t>(hash) & (slots_.size() - 1); }
   Id first_of(std::uint64_t hash) const;
+  std::int64_t unused_of(const Holding& kind, std::uint64_t content) const;
+  void release(Holding& holding, std::int64_t from, std::int64_t to);
   void enter(Id id);
   void forget(Id id);
   void rehash(std::size_t slots);

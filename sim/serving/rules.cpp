@@ -52,6 +52,12 @@ void check(const Rules& rules) {
   require(rules.host_bytes >= 0, "host memory is not negative");
   require(!rules.prefix_caching || rules.engine == Engine::kVllmV1 || rules.engine == Engine::kSglang,
           "the prefix cache is modelled for vllm-v1 and sglang");
+  const WindowRules& windows = rules.windows;
+  require(windows.groups >= 0 && windows.others >= 1 && (windows.groups == 0 || windows.tokens >= 1),
+          "groups of layers with a window have at least 1 token, and others are there");
+  require((windows.groups == 0 && windows.others == 1) ||
+              (rules.engine == Engine::kVllmV1 && rules.tiers.empty() && rules.role == Role::kWhole),
+          "groups of layers are modelled for vllm-v1, without caches behind the GPU or prefill apart");
   require(rules.engine != Engine::kSglang || rules.block <= rules.max_num_batched_tokens,
           "a chunk of sglang has at least the tokens of one page");
   require(rules.sglang.max_prefill_tokens >= 1, "at least 1 prompt token a pass is needed");

@@ -1,6 +1,7 @@
 // Rules by which an engine composes its passes, and the releases that have them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -53,6 +54,21 @@ struct VllmV0Rules {
   bool chunked = false;
 };
 
+// Layers that attend to a window. With groups = 0 there are none, or they are part of Footprint.
+struct WindowRules {
+  // vLLM V1 (v1/core/kv_cache_utils.py): layers of one kind form groups of as many layers, and a block of the pool
+  // holds its tokens for one group. A request gives back blocks that have left the window.
+  std::int64_t groups = 0, others = 1;  // of layers with the window, and of those that keep all tokens
+  std::int64_t tokens = 0;              // of the window
+
+  // Of a sequence that has `computed` tokens, the leading blocks that its next token does not attend to.
+  std::int64_t left(std::int64_t computed, std::int64_t block) const {
+    return groups == 0 ? 0 : std::max<std::int64_t>(0, computed - tokens + 1) / block;
+  }
+  // Blocks in which the tokens before the next one's own lie, at most; to be found again, as many are needed.
+  std::int64_t blocks(std::int64_t block) const { return (tokens - 1 + block - 1) / block; }
+};
+
 struct Rules {
   Engine engine = Engine::kVllmV1;
   Role role = Role::kWhole;  // others: kVllmV1, kSglang, kTrtllm
@@ -84,6 +100,7 @@ struct Rules {
   bool host_copies =
       false;  // requests have all their blocks in host memory (Footprint::host_bytes), the first of tiers
   double recalled_bytes = 0;  // that a sequence that decodes recalls in a pass, over the link of one GPU
+  WindowRules windows;
   SglangRules sglang;
   TrtllmRules trtllm;
   VllmV0Rules vllm_v0;

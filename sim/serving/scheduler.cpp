@@ -12,7 +12,7 @@ std::int64_t Scheduler::repeats(const Pass& pass, std::int64_t most) const {
     std::int64_t lacking = 0;
     for (const std::vector<Entry*>* list : {&pass.decodes, &pass.padding}) {
       for (const Entry* entry : *list) {
-        lacking += std::max<std::int64_t>(0, State::need(*entry, entry->computed + times) - entry->held.count);
+        lacking += state_.lacking(*entry, entry->computed + times);
       }
       if (lacking > free) return false;
     }

@@ -33,6 +33,8 @@ void State::take_arrivals() {
     arrivals.pop_front();
     KVCAST_CHECK(entry.prompt() >= 1 && entry.outputs() >= 1);
     entry.footprint = footprint_of_(entry.request);
+    entry.held.per = rules.windows.others;
+    entry.window.per = rules.windows.groups, entry.window.group = rules.windows.others;
     const bool all = entry.footprint->keeps_all(), radix = rules.prefix_caching && rules.reuse == Reuse::kRadix;
     entry.cached = radix && all;
     entry.offloaded = radix && !all && rules.host_copies;
@@ -43,11 +45,22 @@ void State::take_arrivals() {
 }
 
 bool State::grow(Entry& entry, std::int64_t tokens) {
-  const std::int64_t lacking = need(entry, tokens) - entry.held.count;
-  if (lacking > pool.free()) return false;
-  if (lacking <= 0) return true;
-  take(entry, lacking);
+  if (rules.windows.groups > 0) pool.drop(entry.window, rules.windows.left(entry.computed, rules.block));
+  if (lacking(entry, tokens) > pool.free()) return false;
+  const std::int64_t all = need(entry, tokens) - entry.held.count, window = window_end(tokens) - entry.window.count;
+  if (all > 0) take(entry.held, all);
+  if (window > 0) take(entry.window, window);
   return true;
+}
+
+// Blocks of layers with a window up to a token, as if none had left it.
+std::int64_t State::window_end(std::int64_t tokens) const {
+  return rules.windows.groups == 0 ? 0 : (tokens + rules.block - 1) / rules.block;
+}
+
+std::int64_t State::lacking(const Entry& entry, std::int64_t tokens) const {
+  return std::max<std::int64_t>(0, need(entry, tokens) - entry.held.count) * entry.held.per +
+         std::max<std::int64_t>(0, window_end(tokens) - entry.window.count) * entry.window.per;
 }
 
 void State::start(Entry& entry, std::int64_t cached) {
@@ -90,12 +103,16 @@ void State::advance(Pass& pass, Entry& entry, std::int64_t tokens) {
 
 void State::repeat(const Pass& pass, std::int64_t times, bool result) {
   if (times == 0) return;
-  for (const std::vector<Entry*>* list : {&pass.decodes, &pass.padding}) {
-    for (Entry* entry : *list) {
-      entry->computed += times;
-      KVCAST_CHECK(grow(*entry, entry->computed));
-      if (list == &pass.decodes) entry->sampled += times;
-      name_blocks(*entry, times - (result ? 1 : 0));
+  // Blocks that leave a window join the free ones pass by pass.
+  const std::int64_t step = rules.windows.groups > 0 ? 1 : times;
+  for (std::int64_t done = step; done <= times; done += step) {
+    for (const std::vector<Entry*>* list : {&pass.decodes, &pass.padding}) {
+      for (Entry* entry : *list) {
+        KVCAST_CHECK(grow(*entry, entry->computed + step));
+        entry->computed += step;
+        if (list == &pass.decodes) entry->sampled += step;
+        name_blocks(*entry, done - (result ? 1 : 0));
+      }
     }
   }
 }
@@ -105,6 +122,7 @@ void State::name_blocks(Entry& entry, std::int64_t further) {
   if (!entry.cached || !pool.cached()) return;
   const std::int64_t tokens = std::min(entry.computed, entry.prompt() + entry.done + further);
   pool.name(entry.held, entry.chain, entry.request, rules.block, tokens / rules.block);
+  pool.name(entry.window, entry.chain, entry.request, rules.block, tokens / rules.block);
 }
 
 void State::preempted(Entry& entry) {
@@ -116,6 +134,7 @@ void State::preempted(Entry& entry) {
 }
 
 void State::release(Entry& entry) {
+  pool.give_back(entry.window, 0);
   pool.give_back(entry.held, 0);
   give_host_back(entry);
 }

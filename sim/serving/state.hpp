@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <list>
 #include <memory>
 #include <numeric>
@@ -25,7 +26,7 @@ struct Entry {
   std::shared_ptr<const Footprint> footprint;
   Outcome outcome;
   Chain chain;
-  Holding held;
+  Holding held, window;     // of layers that keep all tokens; of those with a window
   bool cached = false;      // its blocks can be found by their content,
   bool offloaded = false;   // or those of its copy in host memory,
   bool chained = false;     // or what is kept of it, by its continuation
@@ -115,17 +116,20 @@ class State {
   void idle_until(Picoseconds time);
   // When the first of those that are loading is, if nothing runs; kNever if there is none.
   Picoseconds next_loaded() const;
-  // Blocks that a request needs once `tokens` are cached.
+  // Blocks that a request needs once `tokens` are cached; of layers that keep all tokens.
   static std::int64_t need(const Entry& entry, std::int64_t tokens) {
     if (tokens <= entry.known && !entry.received) return entry.footprint->reading(tokens);
     return entry.footprint->decoding(entry.known, std::max(entry.known, tokens));
   }
-  // Takes the blocks that a request lacks for `tokens`; false, and nothing taken, if the pool does not have them.
+  // Blocks of the pool that a request lacks for `tokens`; others may use those that leave its window meanwhile.
+  std::int64_t lacking(const Entry& entry, std::int64_t tokens) const;
+  // Gives back what has left the window, and takes the blocks that a request lacks for the next tokens, up to `tokens`;
+  // false, and nothing taken, if the pool does not have them.
   bool grow(Entry& entry, std::int64_t tokens);
 
   // Content that is there for a request that waits.
   struct Found {
-    Blocks::Hit hit;                         // in blocks of the pool
+    Blocks::Hit hit, window;                 // in the pool, as Entry::held and window
     std::int64_t tokens = 0;                 // that need not be computed
     std::int64_t gone = 0;                   // of the sequence, before them
     std::int64_t loads = 0;                  // of the tokens, those that must be loaded
@@ -137,7 +141,12 @@ class State {
   Found find(Entry& entry);
   // The same, and what the caches behind it have further. `there`: tokens that a scheduler's own cache has.
   void find_behind(Entry& entry, std::int64_t there, Found& found);
-  // Takes the content that was found: before the request starts, or is loaded.
+  // Blocks of the pool that a request lacks for `tokens` with what was found; `most`: in layers with a window, at most.
+  std::int64_t lacking_beside(const Entry& entry, const Found& found, std::int64_t tokens,
+                              std::int64_t most = std::numeric_limits<std::int64_t>::max()) const;
+  // Takes the blocks of the pool that were found.
+  void share(Entry& entry, const Found& found);
+  // Takes other content that was found: before the request starts, or is loaded.
   void use(Entry& entry, const Found& found);
   // Bytes of what was found that must come over the link.
   double link_bytes(const Found& found) const {
@@ -194,7 +203,8 @@ class State {
   void prefetch(Entry& entry);
   void touch(Entry& entry, std::int64_t tokens);
   void give_host_back(Entry& entry);
-  void take(Entry& entry, std::int64_t blocks);
+  std::int64_t window_end(std::int64_t tokens) const;
+  void take(Holding& holding, std::int64_t blocks);
   double blocks_of_piece() const { return static_cast<double>(piece_) / static_cast<double>(rules.block); }
 
   const FootprintOf& footprint_of_;

@@ -24,7 +24,14 @@ State::Found State::find(Entry& entry) {
   }
   if (!entry.cached || !pool.cached()) return found;
   // At least one token is computed.
-  found.hit = pool.find(entry.chain, entry.request, rules.block, (entry.target() - 1) / rules.block);
+  found.hit = pool.find(entry.held, entry.chain, entry.request, rules.block, (entry.target() - 1) / rules.block);
+  if (rules.windows.groups > 0) {
+    // Layers that keep all tokens have no more than those with a window.
+    const std::int64_t needed = rules.windows.blocks(rules.block), most = found.hit.blocks;
+    found.window = pool.find(entry.window, entry.chain, entry.request, rules.block, most, needed);
+    if (found.window.blocks < most)
+      found.hit = pool.find(entry.held, entry.chain, entry.request, rules.block, found.window.blocks);
+  }
   found.tokens = found.hit.blocks * rules.block;
   return found;
 }
@@ -74,6 +81,18 @@ bool State::continues(Entry& entry, std::int64_t blocks, Found& found) {
   return true;
 }
 
+std::int64_t State::lacking_beside(const Entry& entry, const Found& found, std::int64_t tokens,
+                                   std::int64_t most) const {
+  const std::int64_t all = entry.footprint->reading(tokens) - entry.held.count - found.hit.blocks;
+  const std::int64_t window = std::max<std::int64_t>(0, std::min(window_end(tokens), most) - found.window.blocks);
+  return all * entry.held.per + found.hit.unused + window * entry.window.per + found.window.unused;
+}
+
+void State::share(Entry& entry, const Found& found) {
+  if (found.hit.blocks > 0) pool.share(entry.held, entry.chain, entry.request, rules.block, found.hit);
+  if (found.window.blocks > 0) pool.share(entry.window, entry.chain, entry.request, rules.block, found.window);
+}
+
 void State::use(Entry& entry, const Found& found) {
   entry.gone = found.gone + entry.gone;
   if (found.kept) {
@@ -90,8 +109,8 @@ void State::load_head(const Found& found) {
   Entry& entry = *waiting.front();
   waiting.pop_front();
   use(entry, found);
-  if (found.hit.blocks > 0) pool.share(entry.held, entry.chain, entry.request, rules.block, found.hit.blocks);
-  take(entry, std::max<std::int64_t>(0, entry.footprint->reading(found.tokens) - entry.held.count));
+  share(entry, found);
+  take(entry.held, std::max<std::int64_t>(0, entry.footprint->reading(found.tokens) - entry.held.count));
   entry.loaded = found.tokens;
   Picoseconds read = now;
   for (std::size_t level = 0; level < rules.tiers.size(); ++level) {
@@ -203,8 +222,8 @@ void State::prefetch(Entry& entry) {
 }
 
 // Takes free blocks; content that was in them is lost to the pool.
-void State::take(Entry& entry, std::int64_t blocks) {
-  pool.take(entry.held, blocks);
+void State::take(Holding& holding, std::int64_t blocks) {
+  pool.take(holding, blocks);
   chains_.limit(pool.free());
   if (!rules.write_back || !tiers.any()) return;
   for (const std::uint64_t hash : pool.evicted()) tiers.put(hash, rules.stored_bytes, rules.link_bytes, now);

@@ -13,14 +13,14 @@ class VllmV1 final : public Scheduler {
 
   void compose(Pass& pass) override {
     budget_ = rules_.max_num_batched_tokens;
-    preempted_ = false;
+    preempted_ = soon_ = false;
     if (alone()) {
       admit(pass);
       if (!pass.reads.empty()) return;
     }
     const bool all = run(pass);
     if (!preempted_ && !alone()) admit(pass);
-    pass.steady = all && pass.reads.empty() && !preempted_ && !head_follows_a_decode();
+    pass.steady = all && pass.reads.empty() && !preempted_ && !soon_ && !head_follows_a_decode();
     pass.closed = !state_.waiting.empty();
   }
 
@@ -30,14 +30,25 @@ class VllmV1 final : public Scheduler {
     if (!state_.waiting.empty() || std::ssize(state_.running) >= rules_.max_num_seqs) return false;
     const std::int64_t prompt = entry.prompt();
     Blocks::Hit hit;
-    if (entry.cached) hit = pool_.find(entry.chain, entry.request, rules_.block, (prompt - 1) / rules_.block);
+    if (entry.cached)
+      hit = pool_.find(entry.held, entry.chain, entry.request, rules_.block, (prompt - 1) / rules_.block);
     const std::int64_t lacking = entry.footprint->decoding(prompt, prompt) - hit.blocks + hit.unused;
     if (lacking + (state_.running.empty() ? 0 : watermark()) > pool_.free() || !state_.host_fits(entry)) return false;
-    pool_.share(entry.held, entry.chain, entry.request, rules_.block, hit.blocks);
+    pool_.share(entry.held, entry.chain, entry.request, rules_.block, hit);
     there = hit.blocks * rules_.block;
     return true;
   }
   std::int64_t last_length(const Entry& entry) const override { return entry.prompt() + entry.outputs() - 1; }
+  // Blocks of layers with a window that a request ever needs at a time: what it attends to, and the largest chunk.
+  std::int64_t window_blocks() const {
+    const std::int64_t most = whole() ? rules_.max_context : rules_.max_num_batched_tokens;
+    return (rules_.windows.tokens - 1 + most + rules_.block - 1) / rules_.block + 1;
+  }
+  bool possible(const Entry& entry) const override {
+    const WindowRules& windows = rules_.windows;
+    const std::int64_t all = peak(entry, true), of_windows = std::min(all, window_blocks());
+    return all * windows.others + of_windows * windows.groups <= pool_.total();
+  }
 
   // The next chunk of a prompt of which `rest` tokens are left.
   std::int64_t chunk(std::int64_t rest) const {
@@ -82,19 +93,40 @@ class VllmV1 final : public Scheduler {
     budget_ -= tokens;
   }
 
-  // Returns whether there is memory to admit, or load, a request that waits.
-  bool fits(const Entry& entry, const State::Found& found) const {
+  // Returns whether there is memory to admit, or load, a request that waits; `more`: blocks beside the free ones.
+  bool fits(const Entry& entry, const State::Found& found, std::int64_t more = 0) const {
     const std::int64_t target = entry.target() - found.gone, cut = found.tokens + chunk(target - found.tokens);
-    const std::int64_t first = rules_.full_prompt_gate || found.loads > 0 ? target : cut;
-    std::int64_t lacking = entry.footprint->reading(first) - entry.held.count - found.hit.blocks + found.hit.unused;
+    std::int64_t lacking = state_.lacking_beside(entry, found, cut);
+    if (rules_.full_prompt_gate || found.loads > 0)
+      lacking = std::max(lacking, state_.lacking_beside(entry, found, target, window_blocks()));
     if (found.loads > 0) lacking += state_.promised();
-    return lacking + (state_.running.empty() ? 0 : watermark()) <= pool_.free() && state_.host_fits(entry);
+    return lacking + (state_.running.empty() ? 0 : watermark()) <= pool_.free() + more && state_.host_fits(entry);
+  }
+
+  // Blocks that the running requests may give back while they decode, at most: those that leave their windows.
+  std::int64_t leaving() const {
+    if (rules_.windows.groups == 0) return 0;
+    std::int64_t blocks = 0;
+    for (const Entry* entry : state_.running) {
+      const std::int64_t held = entry->window.count - entry->window.dropped;
+      blocks += std::max<std::int64_t>(0, held - rules_.windows.blocks(rules_.block)) * entry->window.per;
+    }
+    return blocks;
+  }
+
+  // Returns whether a request that does not fit may do so once running requests have decoded further. What it finds can
+  // only get less by then, and takes at least nothing of the free blocks.
+  bool may_fit_soon(const Entry& entry, State::Found found) const {
+    if (fits(entry, found)) return false;
+    found.hit.unused = found.window.unused = 0;
+    return fits(entry, found, leaving());
   }
 
   void admit(Pass& pass) {
     while (Entry* entry = head()) {
       if (static_cast<std::int64_t>(state_.running.size()) >= rules_.max_num_seqs || budget_ <= 0) return;
       State::Found found = state_.find(*entry);
+      soon_ = rules_.windows.groups > 0 && may_fit_soon(*entry, found);
       if (rules_.full_prompt_gate && !fits(*entry, found)) return;  // whatever lies behind
       state_.find_behind(*entry, found.tokens, found);
       const std::int64_t tokens = chunk(entry->target() - found.gone - found.tokens);
@@ -105,7 +137,7 @@ class VllmV1 final : public Scheduler {
       }
       state_.use(*entry, found);
       admit_head(found.tokens);
-      if (found.hit.blocks > 0) pool_.share(entry->held, entry->chain, entry->request, rules_.block, found.hit.blocks);
+      state_.share(*entry, found);
       state_.grow(*entry, found.tokens + tokens);
       add(pass, *entry, tokens);
       if (alone()) return;
@@ -114,6 +146,7 @@ class VllmV1 final : public Scheduler {
 
   std::int64_t budget_ = 0;
   bool preempted_ = false;
+  bool soon_ = false;  // the head may fit without any request's end
 };
 
 }  // namespace

@@ -144,6 +144,7 @@ class ServiceRuns {
       throw UserError(run_.traffic->where, "traffic: weights and activations leave no memory for a cache");
     }
     rules_.host_bytes = memory_.host_bytes;
+    rules_.windows = memory_.windows;
   }
 
   // Blocks as the caches behind the GPU hold them, and what decoding leaves of the link.

@@ -42,6 +42,7 @@ struct ServiceMemory {
   double host_bytes = 0;        // pinned memory for requests
   double block_bytes = 0;       // of a block of the pool, of one GPU
   double copied_bytes = 0;      // of as many tokens in the policy's own copies in host memory; 0: it has none
+  serving::WindowRules windows;
   std::shared_ptr<const serving::Footprint> footprint;
 };
 ServiceMemory service_memory(const config::Run& run, const policy::Policy& policy, const serving::Rules& rules,
@@ -52,6 +53,8 @@ std::int64_t kept_tokens(const config::Run& run, const policy::Policy& policy, s
 
 // The rules of a run's engine, without the size of its pool.
 serving::Rules service_rules(const config::Run& run);
+// The tokens that layers with a window keep in the run's engine. Throws UserError if it cannot have what the run asks.
+config::Scheduler::SlidingCache sliding_cache(const config::Run& run, const serving::Rules& rules);
 // The share of a GPU's memory that the run's engine takes, as the engine defines it.
 double memory_utilization(const config::Run& run, const serving::Rules& rules);
 // Those rules as a run would write them: every key that the engine has.

@@ -43,12 +43,11 @@ serving::Fleet fleet_of(const config::Run& run, const ServiceMemory& memory) {
   fleet.readers.replicas = d.prefill_replicas;
   if (d.prefill_replicas == 0) return fleet;
   const config::Transfer transfer = written_transfer(run);
-  const config::Model rank = config::rank_model(d, run.model);
   serving::TransferRules& rules = fleet.readers.transfer;
   rules.rate = *transfer.rate, rules.overlap = *transfer.overlap;
   rules.latency = to_picos(*transfer.latency), rules.post = to_picos(*transfer.post);
-  rules.block_bytes = memory.tokens_of_block * rank.kv_bytes_per_token();
-  rules.descriptors = 2 * config::attending(rank).layers, rules.layers = rank.layers;
+  rules.block_bytes = memory.block_bytes;
+  rules.descriptors = 2 * config::attending(run.model).layers, rules.layers = run.model.layers;
   return fleet;
 }
 

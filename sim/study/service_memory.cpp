@@ -17,6 +17,7 @@ namespace {
 
 // A policy holds every token if its memory is proportional to them, within this share.
 constexpr double kProportional = 0.03;
+constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();  // tokens of a window
 constexpr double kMiB = 1024 * 1024, kGiB = 1024 * kMiB;
 
 // A policy's memory by the lengths that were read; asked for the same ones again and again.
@@ -137,6 +138,15 @@ std::optional<double> bytes_of_every_token(const policy::Policy& policy, const c
 
 }  // namespace
 
+// Groups of layers of one kind, of as many layers each (vLLM's get_kv_cache_groups).
+serving::WindowRules groups_of(const config::Model& rank, int& layers) {
+  constexpr double kAlike = 1.25;  // kinds of numbers of layers as near as this are one group each
+  const int all = rank.full_layers(), sliding = rank.layers_with(config::Mixer::kSliding);
+  const auto [fewer, more] = std::minmax(all, sliding);
+  layers = more < kAlike * fewer ? more : fewer;
+  return {(sliding + layers - 1) / layers, (all + layers - 1) / layers, rank.sliding_window};
+}
+
 double memory_utilization(const config::Run& run, const serving::Rules& rules) { return share_of(run, rules.engine); }
 
 std::int64_t kept_tokens(const config::Run& run, const policy::Policy& policy, std::int64_t prompt, double attended) {
@@ -152,16 +162,27 @@ ServiceMemory service_memory(const config::Run& run, const policy::Policy& polic
   const config::Model rank = config::rank_model(run.deployment, run.model);
   config::Model layers = config::attending(rank);
   layers.layers = rank.full_layers();
-  const double token = rank.kv_bytes_per_token(), block = static_cast<double>(rules.block) * token;
+  const double full = rank.kv_bytes_per_token();
   const double sliding = rank.kv_bytes_per_token_layer() * rank.layers_with(config::Mixer::kSliding);
+  const bool all = sliding_cache(run, rules) == config::Scheduler::SlidingCache::kAll;
+  const double token = full + (all ? sliding : 0), block = static_cast<double>(rules.block) * token;
   const std::int64_t outputs = run.workload.decode_tokens;
   const policy::RequestMemory mean =
       policy::request_memory(policy, layers, {run.workload.prompt_tokens, outputs}, attended);
   const Bytes bytes = cache_bytes(run, rank, rules);
   ServiceMemory memory;
-  const std::optional<double> each =
-      sliding > 0 || rank.recurrence ? std::nullopt : bytes_of_every_token(policy, layers, outputs, attended);
-  const double pool_block = each ? static_cast<double>(rules.block) * *each : block;
+  const bool groups = sliding > 0 && !all && rules.engine == serving::Engine::kVllmV1 && mean.dram.read <= 0;
+  std::optional<double> each;
+  if (!rank.recurrence && (sliding == 0 || all || groups))
+    each = bytes_of_every_token(policy, layers, outputs, attended);
+  double pool_block = block;
+  if (each && groups) {
+    int of_group = 0;
+    memory.windows = groups_of(rank, of_group);
+    pool_block = static_cast<double>(rules.block) * *each * of_group / rank.full_layers();
+  } else if (each) {
+    pool_block = static_cast<double>(rules.block) * (*each + token - full);
+  }
   const auto count = [&](double of) {
     return std::max<std::int64_t>(0, static_cast<std::int64_t>(std::floor((of - mean.hbm.shared) / pool_block)));
   };
@@ -175,8 +196,8 @@ ServiceMemory service_memory(const config::Run& run, const policy::Policy& polic
   if (each && mean.dram.read <= 0) {
     memory.footprint = std::make_shared<serving::FullCache>(rules.block);
   } else {
-    memory.footprint = std::make_shared<PolicyFootprint>(policy, layers, outputs, attended, pool_block, token,
-                                                         rank.state_bytes(), sliding, rank.sliding_window);
+    memory.footprint = std::make_shared<PolicyFootprint>(policy, layers, outputs, attended, pool_block, full,
+                                                         rank.state_bytes(), sliding, all ? kAll : rank.sliding_window);
   }
   return memory;
 }

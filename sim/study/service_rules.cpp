@@ -1,4 +1,5 @@
 // An engine's rules: defaults of its release, of the framework and of the policy, and what the run writes.
+#include "base/error.hpp"
 #include "policies/all.hpp"
 #include "study/service.hpp"
 
@@ -48,6 +49,24 @@ serving::Rules service_rules(const config::Run& run) {
   return rules;
 }
 
+// vLLM V1 gives back what has left the window (the hybrid cache manager, 0.9.1 on), but not if a connector moves caches
+// elsewhere: most know one kind of layers only (vllm/config/vllm.py). SGLang sets disable_hybrid_swa_memory for Gemma 2
+// and 3, and to 0.5.7 for gpt-oss (server_args.py, pull request 17261); TensorRT-LLM's window is the longest sequence
+// unless max_attention_window is given; vLLM V0 has one kind of layers.
+Scheduler::SlidingCache sliding_cache(const config::Run& run, const serving::Rules& rules) {
+  const bool moves = !rules.tiers.empty() || run.deployment.prefill_replicas > 0;
+  const bool window = rules.engine == Engine::kStatic || (rules.engine == Engine::kVllmV1 && !moves);
+  const auto& written = run.scheduler.sliding_cache;
+  if (!written) return window ? Scheduler::SlidingCache::kWindow : Scheduler::SlidingCache::kAll;
+  if (*written == Scheduler::SlidingCache::kWindow && moves) {
+    throw UserError(
+        run.scheduler.where,
+        "scheduler.sliding_cache: caches behind the GPU, and prefill apart, need all tokens of layers with a "
+        "window");
+  }
+  return *written;
+}
+
 Scheduler written_rules(const config::Run& run) {
   const serving::Rules rules = service_rules(run);
   Scheduler s;
@@ -58,6 +77,7 @@ Scheduler written_rules(const config::Run& run) {
   if (rules.prefix_caching) s.reuse = rules.reuse;
   if (!rules.tiers.empty() && rules.engine == Engine::kVllmV1)
     s.cache_writes = rules.write_back ? Scheduler::WriteTo::kBack : Scheduler::WriteTo::kThrough;
+  if (run.model.sliding_window > 0) s.sliding_cache = sliding_cache(run, rules);
   s.prefill = rules.prompts, s.in_flight = rules.in_flight;
   switch (rules.engine) {
     case Engine::kVllmV1:

@@ -9,7 +9,7 @@
 
 namespace kvcast::traffic {
 
-enum class Purpose : std::uint64_t { kGap = 1, kPrompt, kOutput, kGroup, kRow, kContent, kAnswer };
+enum class Purpose : std::uint64_t { kGap = 1, kPrompt, kOutput, kGroup, kRow, kContent, kAnswer, kQuestion };
 
 // The stream of a purpose; its i-th number belongs to request i.
 inline Stream stream_of(std::uint64_t seed, Purpose purpose) {

@@ -1,6 +1,8 @@
 #include "traffic/generated.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 namespace kvcast::traffic {
 namespace {
@@ -23,7 +25,18 @@ Generated::Generated(const config::Traffic& traffic)
       gaps_(stream_of(traffic.seed, Purpose::kGap)),
       groups_(stream_of(traffic.seed, Purpose::kGroup)),
       slots_(traffic.concurrency) {
+  cycle_.resize(static_cast<std::size_t>(traffic.shared_prefix.groups * traffic.shared_prefix.prompts));
+  std::iota(cycle_.begin(), cycle_.end(), 0);
+  const Stream order = stream_of(traffic.seed, Purpose::kQuestion);
+  for (std::size_t left = cycle_.size(); left > 1; --left) std::swap(cycle_[left - 1], cycle_[order.below(left, left)]);
   draw_arrival();
+}
+
+// Prompts that come again are numbered group by group.
+std::int64_t Generated::group_of(std::int64_t prompt) const {
+  if (!cycle_.empty()) return prompt / traffic_.shared_prefix.prompts;
+  const auto groups = static_cast<std::uint64_t>(traffic_.shared_prefix.groups);
+  return static_cast<std::int64_t>(groups_.below(static_cast<std::uint64_t>(prompt), groups));
 }
 
 std::int64_t Generated::turns_of(std::int64_t session) const {
@@ -65,15 +78,20 @@ Request Generated::take() {
 Request Generated::first_turn(std::int64_t start) const {
   Request request;
   const std::int64_t number = start * turns_;
-  request.prompt_tokens = prompts_.of(number);
+  // A prompt that comes again has the same length.
+  const bool again = !cycle_.empty();
+  const std::int64_t prompt = again ? cycle_[static_cast<std::size_t>(start) % cycle_.size()] : start;
+  request.prompt_tokens = prompts_.of(again ? prompt : number);
   request.output_tokens = scaled_outputs(traffic_, outputs_.of(number));
   std::int64_t own = request.prompt_tokens;
   if (traffic_.shared_prefix.tokens > 0) {
-    const auto groups = static_cast<std::uint64_t>(traffic_.shared_prefix.groups);
-    const auto group = static_cast<std::int64_t>(groups_.below(static_cast<std::uint64_t>(start), groups));
     const std::int64_t shared = std::min(traffic_.shared_prefix.tokens, request.prompt_tokens);
-    request.content.push_back({content_key(traffic_.seed, Purpose::kGroup, group), shared});
+    request.content.push_back({content_key(traffic_.seed, Purpose::kGroup, group_of(prompt)), shared});
     own -= shared;
+  }
+  if (again && own > 0) {
+    request.content.push_back({content_key(traffic_.seed, Purpose::kQuestion, prompt), own});
+    own = 0;
   }
   if (!traffic_.sessions) return request;
   request.session = start;

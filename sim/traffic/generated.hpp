@@ -22,6 +22,7 @@ class Generated final : public Source {
 
  private:
   Request first_turn(std::int64_t start) const;
+  std::int64_t group_of(std::int64_t prompt) const;
   Request next_turn(const Request& before, Picoseconds now) const;
   std::int64_t turns_of(std::int64_t session) const;
   Picoseconds next_start() const;
@@ -31,6 +32,7 @@ class Generated final : public Source {
   std::int64_t turns_, starts_;  // turns of a session; sessions, or requests if a session has one turn
   TokenCounts prompts_, outputs_;
   Stream gaps_, groups_;
+  std::vector<std::int32_t> cycle_;  // of prompts that come again and again, by number; empty if none does
   Slots slots_;
   std::int64_t started_ = 0, taken_ = 0;
   double elapsed_ = 0;       // gaps up to the next start, in units of the mean gap

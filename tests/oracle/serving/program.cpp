@@ -23,6 +23,8 @@ Rules rules_of(const json& from) {
   rules.watermark = from.at("watermark");
   rules.max_context = from.at("max_context");
   rules.skip = from.at("skip");
+  rules.windows.groups = from.at("groups"), rules.windows.others = from.at("others");
+  rules.windows.tokens = from.at("window");
   return rules;
 }
 

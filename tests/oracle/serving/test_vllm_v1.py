@@ -41,7 +41,11 @@ def draw(r: random.Random) -> dict:
     rules = {'max_num_seqs': r.randint(1, 10), 'max_num_batched_tokens': r.randint(1, 80), 'block': block,
              'blocks': r.randint(10, 300) // block + 1, 'prefix_caching': r.random() < 0.8, 'full_prompt_gate': r.random() < 0.5,
              'in_flight': r.choice([1, 2]), 'long_prefill_token_threshold': r.choice([0, 0, r.randint(1, 20)]),
-             'watermark': r.choice([0, 0, 0.05]), 'max_context': r.choice([10**6, 10**6, 80])}
+             'watermark': r.choice([0, 0, 0.05]), 'max_context': r.choice([10**6, 10**6, 80]),
+             'groups': r.choice([0, 0, 1, 3]), 'others': 1, 'window': r.randint(2, 40)}
+    if rules['groups']:
+        rules['others'] = r.choice([1, 1, 2])
+        rules['blocks'] *= rules['groups'] + rules['others']
     times = {'base': r.randint(1, 500), 'read': r.randint(0, 20), 'sequence': r.randint(0, 20), 'context': r.randint(0, 5)}
     requests = draw_requests(r)
     rules['skip'] = r.random() < 0.8
@@ -52,7 +56,7 @@ class VllmV1(unittest.TestCase):
     def test_random_loads(self):
         loads = [draw(random.Random(SEED * 100003 + i)) for i in range(LOADS)]
         done = subprocess.run([KVCAST], input=json.dumps(loads), capture_output=True, text=True, check=True)
-        seen = {name: 0 for name in FIELDS}
+        seen = {name: 0 for name in (*FIELDS, 'hits beside a window')}
         for i, (load, got) in enumerate(zip(loads, json.loads(done.stdout), strict=True)):
             expected = Engine(load).run()
             self.assertEqual(len(got), len(load['requests']))
@@ -61,8 +65,9 @@ class VllmV1(unittest.TestCase):
                 for name in FIELDS:
                     self.assertEqual(by_id[request.id][name], getattr(request, name), f'load {i}, request {request.id}: {name}')
                     seen[name] += getattr(request, name)
+                seen['hits beside a window'] += request.hit_tokens > load['rules']['window'] and load['rules']['groups'] > 0
         print(seen)
-        for name in ('rejected', 'preemptions', 'hit_tokens', 'recomputed_tokens'):
+        for name in ('rejected', 'preemptions', 'hit_tokens', 'recomputed_tokens', 'hits beside a window'):
             self.assertGreater(seen[name], LOADS // 4, f'the loads hardly test {name}')
 
 

@@ -15,7 +15,8 @@ class Request:
     outputs: int = 0  # whose step has ended
     in_flight: int = 0  # outputs that are being sampled
     computed: int = 0
-    blocks: list = field(default_factory=list)
+    blocks: list = field(default_factory=list)  # of each group of layers, those of its tokens in order; None: given back
+    keys: list = field(default_factory=list)  # of the content up to the end of each block
     named: int = 0  # leading blocks that are in the cache
     lost: int = 0
     scheduled: int | None = None
@@ -44,19 +45,26 @@ class Pool:
         self.free: OrderedDict = OrderedDict((b, None) for b in range(count))
         self.cache: dict = {}  # content up to the end of a block: blocks that have it, in the order of their entry
 
-    def find(self, request: Request, tokens: int) -> list:
-        found: list = []
-        before = None
-        while self.caching and (len(found) + 1) * self.block <= tokens:
-            before = self.key(request, len(found), before)
-            blocks = self.cache.get(before)
-            if not blocks:
-                break
-            found.append(next(iter(blocks)))
-        return found
+    def find(self, request: Request, tokens: int, windows: list) -> list:
+        """The longest prefix that every group has, of a group with a window only its last blocks."""
+        keys = self.keys(request, tokens // self.block) if self.caching else []
+        for length in range(len(keys), -1, -1):
+            found = [self.have(keys[:length], group, window) for group, window in enumerate(windows)]
+            if all(one is not None for one in found):
+                return found
+        raise AssertionError('an empty prefix is always there')
 
-    def key(self, request: Request, index: int, before):
-        return before, tuple(request.token(i) for i in range(index * self.block, (index + 1) * self.block))
+    def have(self, keys: list, group: int, window: int):
+        first = max(0, len(keys) - math.ceil((window - 1) / self.block)) if window else 0
+        blocks = [self.cache.get((group, key)) for key in keys[first:]]
+        return [None] * first + [next(iter(b)) for b in blocks] if all(blocks) else None
+
+    def keys(self, request: Request, blocks: int) -> list:
+        keys = request.keys
+        for index in range(len(keys), blocks):
+            tokens = tuple(request.token(i) for i in range(index * self.block, (index + 1) * self.block))
+            keys.append(hash((keys[-1] if keys else None, tokens)))
+        return keys[:blocks]
 
     def take(self, count: int) -> list:
         taken = []
@@ -70,27 +78,26 @@ class Pool:
         return taken
 
     def use(self, blocks: list) -> None:
-        for b in blocks:
+        for b in filter(lambda b: b is not None, blocks):
             if self.users[b] == 0:
                 self.free.pop(b)
             self.users[b] += 1
 
     def give_back(self, blocks: list) -> None:
-        for b in reversed(blocks):
+        for b in filter(lambda b: b is not None, reversed(blocks)):
             self.users[b] -= 1
             if self.users[b] == 0:
                 self.free[b] = None
 
     def name(self, request: Request, tokens: int) -> None:
-        while self.caching and (request.named + 1) * self.block <= tokens:
-            i = request.named
-            before = None
-            for j in range(i):
-                before = self.key(request, j, before)
-            b = request.blocks[i]
-            self.content[b] = self.key(request, i, before)
-            self.cache.setdefault(self.content[b], {})[b] = None
-            request.named += 1
+        full = tokens // self.block if self.caching else 0
+        for i, key in enumerate(self.keys(request, full)):
+            for group, blocks in enumerate(request.blocks if i >= request.named else []):
+                b = blocks[i]
+                if b is not None:
+                    self.content[b] = group, key
+                    self.cache.setdefault(self.content[b], {})[b] = None
+        request.named = max(request.named, full)
 
 
 @dataclass
@@ -103,6 +110,8 @@ class Step:
 class Engine:
     def __init__(self, load: dict):
         self.rules, self.times = load['rules'], load['times']
+        # Of each group of layers; 0: they keep all tokens. Those come first here, and last where blocks are given back.
+        self.windows = [0] * self.rules['others'] + [self.rules['window']] * self.rules['groups']
         self.pool = Pool(self.rules['blocks'], self.rules['block'], self.rules['prefix_caching'])
         self.arrivals = deque(self.made(i, one) for i, one in enumerate(load['requests']))
         self.waiting: deque = deque()
@@ -136,9 +145,23 @@ class Engine:
     def needed(self, tokens: int) -> int:
         return math.ceil(tokens / self.rules['block'])
 
+    def lacking(self, blocks: list, tokens: int) -> list:
+        return [max(0, self.needed(tokens) - len(one)) for one in blocks]
+
+    def leave_window(self, request: Request) -> None:
+        for blocks, window in zip(request.blocks, self.windows, strict=True):
+            left = max(0, request.computed - window + 1) // self.rules['block'] if window else 0
+            self.pool.give_back(blocks[:left])
+            blocks[:left] = [None] * left
+
+    def give_all_back(self, request: Request) -> None:
+        others = self.rules['others']
+        for blocks in request.blocks[others:] + request.blocks[:others]:
+            self.pool.give_back(blocks)
+
     def preempt(self) -> Request:
         victim = self.running.pop()
-        self.pool.give_back(victim.blocks)
+        self.give_all_back(victim)
         victim.lost = victim.computed
         victim.blocks, victim.named, victim.computed = [], 0, 0
         victim.preemptions += 1
@@ -158,7 +181,8 @@ class Engine:
                 continue
             new = self.cut(request.length() - request.computed)
             stopped = False
-            while self.needed(request.computed + new) - len(request.blocks) > len(self.pool.free):
+            self.leave_window(request)
+            while sum(self.lacking(request.blocks, request.computed + new)) > len(self.pool.free):
                 preempted = True
                 if self.preempt() is request:
                     stopped = True
@@ -180,8 +204,8 @@ class Engine:
         return min(tokens, self.budget)
 
     def add(self, request: Request, new: int) -> None:
-        lacking = self.needed(request.computed + new) - len(request.blocks)
-        request.blocks += self.pool.take(max(0, lacking))
+        for blocks, lacking in zip(request.blocks, self.lacking(request.blocks, request.computed + new), strict=True):
+            blocks += self.pool.take(lacking)
         reads = request.computed < request.to_read
         self.work.append((request, request.computed, new, reads))
         request.computed += new
@@ -199,26 +223,35 @@ class Engine:
                 continue
             if len(self.running) == self.rules['max_num_seqs'] or self.budget == 0:
                 return
-            hits = self.pool.find(request, request.length() - 1)
-            unused = sum(self.pool.users[b] == 0 for b in hits)
-            cached = len(hits) * self.rules['block']
+            hits = self.pool.find(request, request.length() - 1, self.windows)
+            unused = sum(b is not None and self.pool.users[b] == 0 for one in hits for b in one)
+            cached = len(hits[0]) * self.rules['block']
             new = self.cut(request.length() - cached)
-            whole = request.length() if self.rules['full_prompt_gate'] else cached + new
             left = int(self.rules['watermark'] * self.rules['blocks']) if self.running else 0
-            if self.needed(whole) - len(hits) + unused + left > len(self.pool.free):
+            lacking = sum(self.lacking(hits, cached + new))
+            if self.rules['full_prompt_gate']:
+                lacking = max(lacking, sum(max(0, self.most(request.length(), window) - len(hits[0])) for window in self.windows))
+            if lacking + unused + left > len(self.pool.free):
                 return
             self.running.append(self.waiting.popleft())
-            self.pool.use(hits)
-            request.blocks, request.named, request.computed = list(hits), len(hits), cached
+            for one in hits:
+                self.pool.use(one)
+            request.blocks, request.named, request.computed = hits, len(hits[0]), cached
             request.to_read = request.length()
             if request.preemptions == 0:
                 request.hit_tokens = cached
             request.recomputed_tokens += max(0, request.lost - cached)
             self.add(request, new)
 
+    def most(self, tokens: int, window: int) -> int:
+        """Blocks of a group that a sequence of so many tokens ever has at a time."""
+        most = self.needed(tokens)
+        return min(most, self.needed(window - 1 + self.rules['max_num_batched_tokens']) + 1) if window else most
+
     def impossible(self, request: Request) -> bool:
         tokens = len(request.prompt) + request.wanted
-        return tokens > self.rules['max_context'] or self.needed(tokens - 1) > self.rules['blocks']
+        blocks = sum(self.most(tokens - 1, window) for window in self.windows)
+        return tokens > self.rules['max_context'] or blocks > self.rules['blocks']
 
     def launch(self) -> None:
         time = self.times['base']
@@ -247,6 +280,6 @@ class Engine:
                 request.first_token = self.now
             if request.outputs == request.wanted:
                 request.last_token = self.now
-                self.pool.give_back(request.blocks)
+                self.give_all_back(request)
                 (self.running if request in self.running else self.waiting).remove(request)
                 self.ended.append(request)

@@ -43,7 +43,7 @@ cv: 2
 requests: 100
 prompt_tokens: {mean: 8K, cv: 0.5}
 output_tokens: {low: 10, high: 20}
-shared_prefix: {tokens: 1024, groups: 10}
+shared_prefix: {tokens: 1024, groups: 10, prompts: 3}
 sessions: {turns: 8, turn_tokens: 500, think_time: 10 s}
 seed: 7
 slo: {ttft: 2 s, tpot: 50 ms, e2e: 60 s}
@@ -56,6 +56,7 @@ slo: {ttft: 2 s, tpot: 50 ms, e2e: 60 s}
   CHECK(t.output_tokens.kind == Lengths::Kind::kUniform);
   CHECK(t.output_tokens.high == 20);
   CHECK(t.shared_prefix.groups == 10);
+  CHECK(t.shared_prefix.prompts == 3);
   CHECK(t.sessions->turns == 8);
   CHECK(t.sessions->turn_tokens == 500);
   CHECK(t.sessions->think_time == 10);

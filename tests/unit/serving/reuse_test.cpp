@@ -72,6 +72,31 @@ TEST_CASE("what a policy keeps serves one continuation") {
   CHECK(serve_listed(rules, continued_twice(), footprint).of(1).first_token == 11'320);
 }
 
+TEST_CASE("layers with a window need the last blocks of a prefix alone") {
+  // Blocks of 4 tokens; 8 tokens, in 2 blocks, are in the window of a block's first. A is read 8 tokens a pass: what
+  // has left the window after 16 and 24 tokens is given back, and the pool of 14 has no others left for the last two
+  // blocks than those of tokens 0 to 7.
+  Rules rules = small(Engine::kVllmV1, 14);
+  rules.max_num_batched_tokens = 8;
+  rules.windows = {1, 1, 9};
+  const auto footprint = std::make_shared<FullCache>(4);
+  const auto hit = [&](std::int64_t shared) {
+    return serve_listed(
+               rules,
+               {with(request(0, 32, 1), {{1, 32}}), with(request(100'000, shared + 4, 1), {{1, shared}, {2, 4}})},
+               footprint)
+        .of(1)
+        .hit_tokens;
+  };
+  CHECK(hit(8) == 0);
+  CHECK(hit(12) == 0);
+  CHECK(hit(16) == 16);
+  CHECK(hit(20) == 20);
+  CHECK(hit(28) == 28);
+  rules.windows = {};
+  CHECK(hit(8) == 8);
+}
+
 TEST_CASE("where answers have no name, a prompt goes on after the last part of an earlier one") {
   // Traces name the content of prompts alone.
   const auto footprint = std::make_shared<Evicting>(4, 8, 1, 0.0);

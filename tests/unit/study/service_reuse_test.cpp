@@ -13,12 +13,15 @@ namespace {
 
 // Two sessions of three turns, far apart in time: every prompt repeats what was said.
 const std::string kSessions =
-    "model: llama-3.2-1b\nhardware: l40s\nframework: vllm\ntrace: {recipe: needle, layers: 1, steps: 4}\n"
+    "trace: {recipe: needle, layers: 1, steps: 4}\n"
     "traffic: {rate: 0.01, process: constant, requests: 6, prompt_tokens: 8192, output_tokens: 17, "
     "sessions: {turns: 3, turn_tokens: 1000, think_time: 1 s}}\n";
 
-result::Result served(const std::string& policy, const std::string& scheduler = "{}") {
-  const std::string text = kSessions + "policy: " + policy + "\nscheduler: " + scheduler + "\n";
+const std::string kDense = "model: llama-3.2-1b\nhardware: l40s\nframework: vllm\n";
+
+result::Result served(const std::string& policy, const std::string& scheduler = "{}",
+                      const std::string& engine = kDense) {
+  const std::string text = engine + kSessions + "policy: " + policy + "\nscheduler: " + scheduler + "\n";
   return run_all({{config::parse_yaml(text, "test"), {}, {}}}, {}).front();
 }
 
@@ -42,6 +45,18 @@ TEST_CASE("a policy's class of reuse says what its later turns find") {
   const result::Result offloads = served("{name: freekv, budget: 1024}");
   CHECK(of(offloads, "serving.prefix_hit_share") == Approx(blocks / all));
   CHECK(of(offloads, "serving.loaded_share") == Approx(blocks / all));
+}
+
+TEST_CASE("a model with sliding layers finds what other models do where there is memory") {
+  const double all = 2 * (8192.0 + 9209 + 10226);
+  const std::string model = "model: gpt-oss-20b\nhardware: h100-sxm\n";
+  const auto hits = [&](const std::string& framework, const std::string& scheduler) {
+    return of(served("full", scheduler, model + "framework: " + framework + "\n"), "serving.prefix_hit_share");
+  };
+  const double entered = 2 * (8192.0 + (9209 + 16) / 16 * 16) / all;
+  CHECK(hits("vllm", "{sliding_cache: window}") == Approx(entered));
+  CHECK(hits("vllm", "{sliding_cache: all}") == Approx(entered));
+  CHECK(hits("sglang", "{}") == Approx(2 * (8192.0 + 16 + 9209 + 16) / all));  // in single tokens
 }
 
 TEST_CASE("turns that find what was kept have their first token sooner") {

@@ -112,6 +112,38 @@ TEST_CASE("the pool is the one that vLLM reports, and policies hold what they ke
   CHECK(small.footprint->decoding(1024, 1024) == 64);  // the budget covers it
 }
 
+TEST_CASE("layers with a window have blocks of their own, or keep all tokens") {
+  const auto memory = [](const std::string& text, serving::Rules& rules) {
+    const Prepared made = prepare(config::parse_yaml(
+        text + "hardware: h200\npolicy: full\ntraffic: {rate: 1}\ntrace: {recipe: needle}\n", "test"));
+    const auto policy = make_policy(made);
+    rules = service_rules(made.run);
+    return service_memory(made.run, *policy, rules, 0);
+  };
+  serving::Rules rules;
+  // Half of 24 layers; 8 heads of 64 numbers, keys and values of 2 bytes: 2048 bytes a token.
+  const ServiceMemory half = memory("model: gpt-oss-20b\nframework: vllm\n", rules);
+  CHECK(half.windows.groups == 1);
+  CHECK(half.windows.others == 1);
+  CHECK(half.windows.tokens == 128);
+  CHECK(half.block_bytes == 16 * 12 * 2048.0);
+  CHECK(half.footprint->keeps_all());
+  // 10 of 62 layers keep all tokens, and the 52 others are five groups of ten and one of two.
+  const ServiceMemory sixth = memory("model: gemma-3-27b\nframework: vllm\n", rules);
+  CHECK(sixth.windows.groups == 6);
+  CHECK(sixth.windows.others == 1);
+  // SGLang and a vLLM that copies its cache elsewhere keep all tokens in all layers.
+  for (const char* engine : {"framework: sglang\n", "framework: vllm\nscheduler: {host_cache: 100 GB}\n"}) {
+    const ServiceMemory all = memory(std::string("model: gpt-oss-20b\n") + engine, rules);
+    CHECK(all.windows.groups == 0);
+    CHECK(all.block_bytes == static_cast<double>(rules.block) * 24 * 2048);
+    CHECK(all.footprint->keeps_all());
+  }
+  CHECK_THROWS_WITH(
+      memory("model: gpt-oss-20b\nframework: vllm\nscheduler: {host_cache: 100 GB, sliding_cache: window}\n", rules),
+      Catch::Contains("sliding_cache"));
+}
+
 TEST_CASE("a request of a model with a recurrence holds its states, and goes on from its end only") {
   // 48 layers of 48 · 128 · 128 numbers in single precision and three inputs of 10240 channels; 16 layers of 4 heads of
   // 256 attend: 65536 bytes a token.

@@ -195,6 +195,36 @@ TEST_CASE("requests of a group share their prefix") {
   for (const auto& [key, count] : groups) CHECK(std::abs(count - 100) < 4 * std::sqrt(300 * 2 / 9.0));
 }
 
+TEST_CASE("prompts of a group come again in one order") {
+  const auto requests = all_of(
+      "{rate: all, requests: 600, prompt_tokens: {low: 50, high: 100}, shared_prefix: {tokens: 40, groups: 3, prompts: "
+      "2}}");
+  std::map<std::uint64_t, std::set<std::uint64_t>> groups;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    REQUIRE(requests[i].content.size() == 2);
+    CHECK(requests[i].content[0].tokens == 40);
+    groups[requests[i].content[0].key].insert(requests[i].content[1].key);
+    if (i < 6) continue;
+    CHECK(requests[i].prompt_tokens == requests[i - 6].prompt_tokens);
+    CHECK(requests[i].content[1].key == requests[i - 6].content[1].key);
+  }
+  REQUIRE(groups.size() == 3);  // all six within the first six, for the order is one of them
+  std::set<std::uint64_t> all;
+  for (const auto& [key, questions] : groups) {
+    CHECK(questions.size() == 2);
+    all.insert(questions.begin(), questions.end());
+  }
+  CHECK(all.size() == 6);
+  const auto in_order = [](std::uint64_t seed) {
+    std::vector<std::int64_t> lengths;
+    for (const Request& r : all_of("{rate: all, requests: 20, prompt_tokens: {low: 1, high: 100000}, seed: " +
+                                   std::to_string(seed) + ", shared_prefix: {tokens: 1, groups: 4, prompts: 5}}"))
+      lengths.push_back(r.prompt_tokens);
+    return lengths;
+  };
+  CHECK(in_order(1) != in_order(2));
+}
+
 TEST_CASE("a front end lets requests through in turn, and what holds up no other comes on top") {
   const std::string text = "{rate: 0.5, process: constant, requests: 4}";
   const auto clients = all_of(text);  // at 2, 4, 6 and 8 s
