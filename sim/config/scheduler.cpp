@@ -62,7 +62,7 @@ constexpr Rule kRules[] = {
      "not written"},
     {"prefix_caching", &Scheduler::prefix_caching, kAllKinds,
      "blocks of earlier prompts are found again by their content and not computed again"},
-    {"reuse", &Scheduler::reuse, kCaching,
+    {"reuse", &Scheduler::reuse, kCaching | kind_bit(EngineKind::kTrtllm),
      "what later prompts find of a sequence: `radix`, every prefix of it; `chain`, what the policy has kept of it, if "
      "they continue all of it; `none`; the policy's own if not written"},
     {"host_cache", &Scheduler::host_cache, kCaching,

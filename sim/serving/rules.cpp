@@ -5,6 +5,10 @@
 namespace kvcast::serving {
 namespace {
 
+bool caches(Engine engine) {
+  return engine == Engine::kVllmV1 || engine == Engine::kSglang || engine == Engine::kTrtllm;
+}
+
 void require(bool holds, const char* what) {
   if (!holds) throw UserError(what);
 }
@@ -14,7 +18,7 @@ void require(bool holds, const char* what) {
 Rules Rules::of(Engine engine) {
   Rules rules;
   rules.engine = engine;
-  rules.prefix_caching = engine == Engine::kVllmV1 || engine == Engine::kSglang;
+  rules.prefix_caching = caches(engine);
   switch (engine) {
     case Engine::kVllmV1:
       break;
@@ -50,8 +54,9 @@ void check(const Rules& rules) {
   require(rules.watermark >= 0 && rules.watermark < 1, "the watermark is a part of the blocks below 1");
   require(rules.max_context >= 2, "a context has at least 2 tokens");
   require(rules.host_bytes >= 0, "host memory is not negative");
-  require(!rules.prefix_caching || rules.engine == Engine::kVllmV1 || rules.engine == Engine::kSglang,
-          "the prefix cache is modelled for vllm-v1 and sglang");
+  require(!rules.prefix_caching || caches(rules.engine), "the prefix cache is modelled for vllm-v1, sglang and trtllm");
+  require(rules.engine != Engine::kTrtllm || (rules.tiers.empty() && rules.reuse != Reuse::kChain),
+          "caches behind the GPU, and what a policy has kept, are modelled for vllm-v1 and sglang");
   const WindowRules& windows = rules.windows;
   require(windows.groups >= 0 && windows.others >= 1 && (windows.groups == 0 || windows.tokens >= 1),
           "groups of layers with a window have at least 1 token, and others are there");

@@ -14,7 +14,9 @@ constexpr std::int64_t kPiece = 16;  // least tokens of a block of the caches be
 
 State::State(const Rules& given, const FootprintOf& footprint_of, Exit& exit, Observer& observer)
     : rules(given),
-      pool(given.blocks, given.prefix_caching && given.reuse == Reuse::kRadix && given.engine == Engine::kVllmV1,
+      pool(given.blocks,
+           given.prefix_caching && given.reuse == Reuse::kRadix &&
+               (given.engine == Engine::kVllmV1 || given.engine == Engine::kTrtllm),
            given.write_back && !given.tiers.empty()),
       link(given.link),
       tiers(given.tiers, given.write_back, link),
@@ -119,8 +121,11 @@ void State::repeat(const Pass& pass, std::int64_t times, bool result) {
 
 // Enters full blocks of tokens that are known when the pass is composed, `further` results after the present ones.
 void State::name_blocks(Entry& entry, std::int64_t further) {
+  if (rules.engine == Engine::kVllmV1) name(entry, std::min(entry.computed, entry.prompt() + entry.done + further));
+}
+
+void State::name(Entry& entry, std::int64_t tokens) {
   if (!entry.cached || !pool.cached()) return;
-  const std::int64_t tokens = std::min(entry.computed, entry.prompt() + entry.done + further);
   pool.name(entry.held, entry.chain, entry.request, rules.block, tokens / rules.block);
   pool.name(entry.window, entry.chain, entry.request, rules.block, tokens / rules.block);
 }

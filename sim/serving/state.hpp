@@ -144,6 +144,8 @@ class State {
   // Blocks of the pool that a request lacks for `tokens` with what was found; `most`: in layers with a window, at most.
   std::int64_t lacking_beside(const Entry& entry, const Found& found, std::int64_t tokens,
                               std::int64_t most = std::numeric_limits<std::int64_t>::max()) const;
+  // Enters full blocks of the first tokens, all of which are known, into the pool's cache.
+  void name(Entry& entry, std::int64_t tokens);
   // Takes the blocks of the pool that were found.
   void share(Entry& entry, const Found& found);
   // Takes other content that was found: before the request starts, or is loaded.

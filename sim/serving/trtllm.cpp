@@ -1,8 +1,10 @@
 // TensorRT-LLM (capacityScheduler.cpp, microBatchScheduler.cpp): requests that fit are chosen in order of arrival, then
 // those of them that run. No evict reserves all outputs; maximum utilisation takes memory as tokens need it and pauses
-// the request that was started last.
+// the request that was started last. Blocks of a prompt can be found once all of it has been read, those of an answer
+// once it ends (kvCacheManager.cpp); a request whose next block another one is computing waits for it.
 #include <algorithm>
 #include <limits>
+#include <unordered_set>
 
 #include "serving/scheduler.hpp"
 
@@ -18,6 +20,10 @@ class Trtllm final : public Scheduler {
     contexts_.clear();
     paused_ = false;
     head();
+    computing_.clear();
+    for (Entry* entry : state_.running) {
+      if (entry->reading()) waits_for_block(*entry);
+    }
     rules_.trtllm.max_utilisation ? choose_by_use() : choose_without_eviction();
     if (alone() && !contexts_.empty()) generating_.clear();
     run(pass);
@@ -28,7 +34,23 @@ class Trtllm final : public Scheduler {
     pass.closed = !state_.waiting.empty() && (!chunked() || contexts_.empty());
   }
 
+  void has_read(Entry& entry) override {
+    if (entry.known > 0) state_.name(entry, entry.known - 1);  // not the last, whatever it fills
+    Scheduler::has_read(entry);
+  }
+  void finish(Entry& entry) override {
+    if (entry.known > 0) state_.name(entry, entry.prompt() + entry.outputs() - 1);
+    Scheduler::finish(entry);
+  }
+
  private:
+  // Notes the first full block of a prompt that no request has; true if another is computing it.
+  bool waits_for_block(Entry& entry) {
+    if (!entry.cached || !pool_.cached()) return false;
+    const std::int64_t first = state_.find(entry).hit.blocks;
+    if ((first + 1) * rules_.block > entry.target() - 1) return false;
+    return !computing_.insert(entry.chain.at(first, entry.request, rules_.block)).second;
+  }
   bool chunked() const { return rules_.trtllm.chunked_prefill && !whole(); }
   bool possible(const Entry& entry) const override {
     const bool again = rules_.trtllm.max_utilisation;
@@ -74,6 +96,7 @@ class Trtllm final : public Scheduler {
     }
     double host = 0;
     for (Entry* entry : state_.waiting) {
+      if (possible_at_all(*entry) && waits_for_block(*entry)) continue;
       const std::int64_t blocks = all_blocks(*entry);
       if (none_left() || blocks > free || !state_.host_fits(*entry, host) || !possible_at_all(*entry)) return;
       free -= blocks;
@@ -94,6 +117,10 @@ class Trtllm final : public Scheduler {
     for (std::size_t i = 0; i < active.size();) {
       Entry* entry = active[i];
       const bool waits = entry->known == 0;
+      if (waits && possible_at_all(*entry) && waits_for_block(*entry)) {
+        ++i;
+        continue;
+      }
       if (none_left() || (waits && (!state_.host_fits(*entry, host) || !possible_at_all(*entry)))) return;
       std::int64_t lacking = 0;  // nothing between chunks: the prompt has its blocks
       if (waits) lacking = entry->footprint->reading(entry->target());
@@ -125,8 +152,9 @@ class Trtllm final : public Scheduler {
     paused_ = true;
   }
 
-  std::int64_t length(const Entry& entry) const {
-    const std::int64_t rest = entry.known == 0 ? entry.target() : entry.known - entry.computed;
+  std::int64_t length(Entry& entry) {
+    const std::int64_t there = entry.known == 0 ? state_.find(entry).tokens : entry.computed;
+    const std::int64_t rest = (entry.known == 0 ? entry.target() : entry.known) - there;
     // Outputs of a paused request are read with its prompt, which can exceed what a pass may have.
     return chunked() ? rest : std::min(rest, rules_.max_num_batched_tokens);
   }
@@ -155,7 +183,7 @@ class Trtllm final : public Scheduler {
   }
 
   // Walks requests in order of arrival until one exceeds the budget; returns how many generate.
-  std::size_t walk(std::int64_t budget, std::size_t& contexts) const {
+  std::size_t walk(std::int64_t budget, std::size_t& contexts) {
     std::size_t decodes = 0;
     while (decodes < generating_.size() || contexts < contexts_.size()) {
       const bool context =
@@ -185,13 +213,16 @@ class Trtllm final : public Scheduler {
       const auto place = std::ranges::lower_bound(state_.running, entry.request.id, {},
                                                   [](const Entry* other) { return other->request.id; });
       state_.running.insert(place, &entry);
-      state_.start(entry, 0);
+      const State::Found found = state_.find(entry);
+      state_.start(entry, found.tokens);
+      state_.share(entry, found);
       state_.grow(entry, entry.known);
     }
     state_.advance(pass, entry, std::min(tokens, entry.known - entry.computed));
   }
 
-  std::vector<Entry*> generating_, contexts_;  // that fit, in order
+  std::vector<Entry*> generating_, contexts_;    // that fit, in order
+  std::unordered_set<std::uint64_t> computing_;  // content of the blocks that each prompt computes next
   bool paused_ = false;
 };
 

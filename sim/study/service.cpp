@@ -149,7 +149,8 @@ class ServiceRuns {
 
   // Blocks as the caches behind the GPU hold them, and what decoding leaves of the link.
   void set_caches(const Reference& reference) {
-    const bool copies = memory_.copied_bytes > 0 && rules_.reuse == serving::Reuse::kRadix && rules_.prefix_caching;
+    const bool copies = memory_.copied_bytes > 0 && rules_.reuse == serving::Reuse::kRadix && rules_.prefix_caching &&
+                        rules_.engine != serving::Engine::kTrtllm;
     if (run_.deployment.prefill_replicas > 0)
       return;  // host_cache is refused, and copies lie where prompts are decoded
     if (copies && rules_.tiers.empty()) rules_.tiers = {{memory_.host_bytes}};

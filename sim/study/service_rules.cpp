@@ -31,6 +31,7 @@ serving::Rules service_rules(const config::Run& run) {
   rules.prompts = policy.prefill, rules.reuse = policy.reuse().reuse;
   // A recurrence starts again only where its state was kept: at the end of a sequence.
   if (run.model.recurrence && rules.reuse == Scheduler::Reuse::kRadix) rules.reuse = Scheduler::Reuse::kChain;
+  if (rules.engine == Engine::kTrtllm && rules.reuse == Scheduler::Reuse::kChain) rules.reuse = Scheduler::Reuse::kNone;
   set(rules.prompts, s.prefill), set(rules.reuse, s.reuse);
   rules.write_back = s.cache_writes == Scheduler::WriteTo::kBack;
   if (s.host_cache.value_or(0) > 0) rules.tiers.push_back({*s.host_cache});

@@ -193,6 +193,7 @@ TEST_CASE("random loads, apart: nothing is lost, and skipped passes change nothi
       for (const bool skip : {false, true}) {
         Load load = random_load(engine, seed);
         load.rules.skip = skip;
+        load.rules.windows = {};
         load.rules.tiers.clear(), load.rules.host_copies = load.rules.write_back = false;
         // SGLang reserves 512 tokens a request.
         if (engine == Engine::kSglang)

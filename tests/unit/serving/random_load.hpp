@@ -113,6 +113,10 @@ inline Rules random_rules(Engine engine, Draws& draw) {
   rules.max_num_batched_tokens = draw.between(6, 60);
   rules.blocks = draw.between(4, 60) + (draw.chance(0.2) ? 400 : 0);
   rules.prefix_caching = rules.prefix_caching && draw.chance(0.6);
+  if (engine == Engine::kVllmV1 && draw.chance(0.4)) {
+    rules.windows = {draw.between(1, 3), draw.between(1, 2), draw.between(1, 30)};
+    rules.blocks *= rules.windows.groups + rules.windows.others;
+  }
   rules.full_prompt_gate = draw.chance(0.5);
   rules.in_flight = draw.between(1, 2);
   if (draw.chance(0.2)) rules.long_prefill_token_threshold = draw.between(1, 9);
@@ -132,6 +136,8 @@ inline Rules random_rules(Engine engine, Draws& draw) {
   rules.trtllm.max_utilisation = draw.chance(0.5);
   rules.vllm_v0.chunked = draw.chance(0.5);
   if (!rules.prefix_caching) return rules;
+  if (engine == Engine::kTrtllm) return rules;
+  if (rules.windows.groups > 0) return rules;
   rules.reuse = draw.chance(0.6) ? Reuse::kRadix : draw.chance(0.8) ? Reuse::kChain : Reuse::kNone;
   rules.write_back = engine == Engine::kVllmV1 && draw.chance(0.3);
   rules.host_copies = draw.chance(0.3);

@@ -34,3 +34,28 @@ TEST_CASE("TensorRT-LLM without eviction: the worked schedule") {
                                                    {"C1* E1*", "", "E", 5},
                                                    {"C1*", "", "C", 3}});
 }
+
+TEST_CASE("TensorRT-LLM finds blocks of prompts that have been read, and waits for those that are") {
+  // B begins as A for 12 tokens. Its first block is the one that A computes, so that it waits until all of A is read,
+  // of which 15 tokens count: 3 blocks.
+  auto pair = requests({{0, 16, 2}, {0, 16, 1}});
+  pair[0].content = {{1, 16}};
+  pair[1].content = {{1, 12}, {2, 4}};
+  Rules rules = trtllm_rules();
+  rules.blocks = 100;
+  const Recorder seen = run(rules, pair);
+  same_rows(seen.table(), {{"A8", "", "", 4}, {"A8*", "", "", 4}, {"A1* B4*", "", "A B", 6}});
+  CHECK(seen.of(1).hit_tokens == 12);
+  rules.prefix_caching = false;
+  CHECK(run(rules, pair).of(1).hit_tokens == 0);
+}
+
+TEST_CASE("TensorRT-LLM finds blocks of answers once they have ended") {
+  // 8 + 5 tokens, of which the last is never read: 3 blocks.
+  auto turns = requests({{0, 8, 5}, {20, 16, 1}});
+  turns[0].content = {{1, 8}}, turns[0].answer_key = 9;
+  turns[1].content = {{1, 8}, {9, 5}, {2, 3}};
+  Rules rules = trtllm_rules();
+  rules.blocks = 100;
+  CHECK(run(rules, turns).of(1).hit_tokens == 12);
+}
