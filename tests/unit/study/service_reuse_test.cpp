@@ -72,7 +72,7 @@ TEST_CASE("host memory holds what the GPU has no room for") {
   // 700 blocks of 16 tokens: one session, but not both.
   const std::string small = "memory_utilization: 0.0655";
   const auto interleaved = [&](const std::string& more) {
-    std::string text = kSessions;
+    std::string text = kDense + kSessions;
     const std::string arrivals = "rate: 0.01, process: constant";
     text.replace(text.find(arrivals), arrivals.size(), "rate: all");
     text += "policy: full\nscheduler: {" + small + more + ", max_num_seqs: 1}\n";
@@ -101,7 +101,7 @@ TEST_CASE("every policy states what can be used again, and why") {
 TEST_CASE("caches behind the GPU need the one before them and their rates") {
   const auto refusal = [](const std::string& scheduler) {
     try {
-      config::read_run(config::parse_yaml(kSessions + "policy: full\nscheduler: " + scheduler + "\n", "test"));
+      config::read_run(config::parse_yaml(kDense + kSessions + "policy: full\nscheduler: " + scheduler + "\n", "test"));
     } catch (const UserError& error) {
       return std::string(error.what());
     }
