@@ -61,7 +61,7 @@ struct WindowRules {
   std::int64_t groups = 0, others = 1;  // of layers with the window, and of those that keep all tokens
   std::int64_t tokens = 0;              // of the window
 
-  // Of a sequence that has `computed` tokens, the leading blocks that its next token does not attend to.
+  // Leading blocks of a sequence of `computed` tokens that its next token does not attend to.
   std::int64_t left(std::int64_t computed, std::int64_t block) const {
     return groups == 0 ? 0 : std::max<std::int64_t>(0, computed - tokens + 1) / block;
   }

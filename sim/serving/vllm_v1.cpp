@@ -93,7 +93,7 @@ class VllmV1 final : public Scheduler {
     budget_ -= tokens;
   }
 
-  // Returns whether there is memory to admit, or load, a request that waits; `more`: blocks beside the free ones.
+  // Returns whether there is memory to admit, or load, a request that waits. `more` blocks are added to the free ones.
   bool fits(const Entry& entry, const State::Found& found, std::int64_t more = 0) const {
     const std::int64_t target = entry.target() - found.gone, cut = found.tokens + chunk(target - found.tokens);
     std::int64_t lacking = state_.lacking_beside(entry, found, cut);

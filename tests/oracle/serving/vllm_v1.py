@@ -110,7 +110,7 @@ class Step:
 class Engine:
     def __init__(self, load: dict):
         self.rules, self.times = load['rules'], load['times']
-        # Of each group of layers; 0: they keep all tokens. Those come first here, and last where blocks are given back.
+        # One for each group of layers; 0: it keeps all tokens. Such groups come first here, and give back their blocks last.
         self.windows = [0] * self.rules['others'] + [self.rules['window']] * self.rules['groups']
         self.pool = Pool(self.rules['blocks'], self.rules['block'], self.rules['prefix_caching'])
         self.arrivals = deque(self.made(i, one) for i, one in enumerate(load['requests']))
