@@ -38,8 +38,11 @@ function settingText() {
     part(span('batch', formatCount), 'batch ', ''), part(names('policy', 'policies'), '', '')].filter(Boolean).join(' · ');
 }
 
+// Contexts are in the format of the page, "130560 tokens" and "16K, 32K, 130560 tokens".
+function withContexts(text) { return text.replace(/\b(\d[\d,]{3,}) tokens\b/g, (_, number) => formatTokens(Number(number.replace(/,/g, ''))) + ' tokens'); }
+
 // Numbers of tokens in the texts of findings have the format of the table.
-function withSeparators(text) { return text.replace(/\b(budget|sink|recent|window|context|prompt|at|batch) (\d{4,})\b(?!\.?\d)/g, (_, what, number) => what + ' ' + formatCount(Number(number))); }
+function withSeparators(text) { return withContexts(text).replace(/\b(budget|sink|recent|window|context|prompt|at|batch) (\d{4,})\b(?!\.?\d)/g, (_, what, number) => what + ' ' + formatCount(Number(number))); }
 
 // The group that the cards describe: that of the fastest recommendation. The others are in the cards' details.
 function toldPlace(findings) {
@@ -70,7 +73,7 @@ function drawBars(bars, machine) {
   const low = Math.min(0, ...bars.map(({ from }) => from)), high = Math.max(whole ? 1 : 0, ...bars.map(({ to }) => to));
   const share = (value) => (100 * (value - low)) / (high - low || 1);
   return element('div', { class: 'finding-bars' }, bars.map(({ label, text, from, to }) => element('div', { class: 'finding-bar' },
-    element('span', { class: 'bar-label' }, sourceLink(label, sourcesNamed(label, machine))),
+    element('span', { class: 'bar-label' }, sourceLink(withContexts(label), sourcesNamed(label, machine))),
     element('span', { class: 'bar-track' }, element('span', { class: to > from ? 'bar' : '', style: 'left: ' + share(from) + '%; width: ' + (share(to) - share(from)) + '%; background: ' + policyColor(label) })),
     element('span', { class: 'bar-text' }, text))));
 }

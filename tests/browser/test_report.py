@@ -783,6 +783,7 @@ class Page(ReportCase):
     def test_contexts_have_one_format_and_their_exact_number_at_hand(self):
         page = self.open('sweep')
         self.assertEqual(page.evaluate('[512, 1024, 32000, 130560, 131072, 1048576].map(formatTokens)'), ['512', '1K', '31.25K', '127.5K', '128K', '1,024K'])
+        self.assertEqual(page.evaluate("withSeparators('budget 1024 on at 16K, 130560 tokens')"), 'budget 1,024 on at 16K, 127.5K tokens')
         at = page.evaluate("tableColumns.findIndex(({ name }) => name === 'Context')")
         cell = page.evaluate(f"(() => {{ const c = document.querySelector('#table tbody tr').cells[{at}]; return [c.textContent, c.title]; }})()")
         self.assertEqual(cell, ['32K', '32,768 tokens'])
