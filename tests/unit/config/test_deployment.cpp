@@ -73,6 +73,12 @@ TEST_CASE("parameter counts of models with experts and latent attention equal th
   CHECK(named("gpt-oss-120b").parameters() == Approx(116.83e9).epsilon(1e-3));
   CHECK(named("gpt-oss-20b").parameters() == Approx(20.91e9).epsilon(1e-3));
   CHECK(named("gemma-3-27b").parameters() == Approx(27.0e9).epsilon(2e-3));
+  // Their indexers are left out, and of MiniMax-M3 what reads images.
+  CHECK(named("glm-5").parameters() == Approx(744e9).epsilon(2e-3));
+  CHECK(named("glm-5.2").parameters() == named("glm-5").parameters());
+  CHECK(named("kimi-k2").parameters() == Approx(1.03e12).epsilon(5e-3));
+  CHECK(named("minimax-m2.5").parameters() == Approx(229e9).epsilon(2e-3));
+  CHECK(named("minimax-m3").parameters() == Approx(428e9).epsilon(6e-3));
   // Its checkpoint of 61 layers: 576 numbers of 2 bytes a token and layer.
   CHECK(named("deepseek-v3").kv_bytes_per_token() == 61 * 576 * 2);
   // gpt-oss-120b is released as 60.8 GiB.
