@@ -34,6 +34,14 @@ TEST_CASE("names of nvidia-smi find the profile", "[machine_names]") {
       {"NVIDIA GeForce RTX 3090 Ti", "rtx-3090-ti"},
       {"NVIDIA GeForce RTX 4090", "rtx-4090"},
       {"NVIDIA GeForce RTX 5090", "rtx-5090"},
+      {"NVIDIA A10G", "a10g"},
+      {"NVIDIA A40", "a40"},
+      {"Tesla T4", "t4"},
+      {"NVIDIA GeForce RTX 3060", "rtx-3060"},
+      {"NVIDIA GeForce RTX 5080", "rtx-5080"},
+      {"NVIDIA B300", "b300"},
+      {"NVIDIA GB200", "gb200"},
+      {"NVIDIA GB10", "dgx-spark"},
       {"Tesla V100-SXM2-32GB", "v100-32gb"}};
   for (const auto& [name, profile] : names) {
     CAPTURE(name);
