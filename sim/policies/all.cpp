@@ -26,6 +26,9 @@ namespace kvcast::policy {
   X(headkv)                \
   X(cake)                  \
   X(compresskv)            \
+  X(chunkkv)               \
+  X(lagkv)                 \
+  X(criticalkv)            \
   X(expected_attention)    \
   X(kvzip)                 \
   X(duo_attention)         \
@@ -52,6 +55,8 @@ namespace kvcast::policy {
   X(ctkvr)                 \
   X(dsa)                   \
   X(hisparse)              \
+  X(msa)                   \
+  X(qsa)                   \
   X(kivi)                  \
   X(minference)            \
   X(xattention)

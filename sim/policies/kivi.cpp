@@ -17,7 +17,7 @@
 #include "base/error.hpp"
 #include "policies/composition.hpp"
 #include "policy/costs.hpp"
-#include "policy_parts/forwarded_ops.hpp"
+#include "policy/forwarded_ops.hpp"
 #include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/step_scores.hpp"
 

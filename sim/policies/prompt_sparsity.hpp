@@ -25,6 +25,7 @@ class SparsePrompt : public Policy {
     return inner_->selector(layer, request);
   }
   int dense_layers() const override { return inner_->dense_layers(); }
+  bool selects() const override { return inner_->selects(); }
   double recalling_share(const config::Model& model) const override { return inner_->recalling_share(model); }
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override { inner_->prefill_layer(shape, ops); }
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override { inner_->decode_layer(shape, ops); }

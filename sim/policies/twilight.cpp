@@ -19,7 +19,7 @@
 #include "policies/kivi.hpp"
 #include "policy/costs.hpp"
 #include "policy/fields.hpp"
-#include "policy_parts/forwarded_ops.hpp"
+#include "policy/forwarded_ops.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {

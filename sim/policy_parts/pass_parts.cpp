@@ -4,7 +4,7 @@
 #include <map>
 #include <mutex>
 
-#include "policy_parts/forwarded_ops.hpp"
+#include "policy/forwarded_ops.hpp"
 #include "policy_parts/stages.hpp"
 
 namespace kvcast::policy {

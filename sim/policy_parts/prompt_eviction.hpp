@@ -96,6 +96,9 @@ std::int64_t layer_budget(const PromptEviction& setting, int layer, int layers, 
 std::vector<double> survey_preferences(const PromptEviction& setting, std::span<const LayerInput* const> layers);
 // The eviction rule of one layer.
 std::unique_ptr<EvictionRule> prompt_rule(const PromptEviction& setting, const LayerInput& layer, std::int64_t budget);
+// Adds the window's scores of `n` tokens: by `heads` query heads, reduced and pooled to `rankings` rows of a sequence.
+OpId window_scores_cost(const PromptEviction& setting, const PrefillLayer& shape, double n, double heads,
+                        double rankings, LayerOps& ops);
 // Adds the work after a layer's prompt; the layer's heads keep `kept` tokens on average.
 void prompt_eviction_cost(const PromptEviction& setting, const PrefillLayer& shape, double kept, LayerOps& ops);
 

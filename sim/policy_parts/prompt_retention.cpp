@@ -118,17 +118,9 @@ std::unique_ptr<Retention> evict_after_prompt(const PromptEviction& setting) {
   return std::make_unique<PromptRetention>(setting);
 }
 
-void prompt_eviction_cost(const PromptEviction& s, const PrefillLayer& shape, double kept, LayerOps& ops) {
+OpId window_scores_cost(const PromptEviction& s, const PrefillLayer& shape, double n, double heads, double rankings,
+                        LayerOps& ops) {
   const Dims m(*shape.model);
-  const double n =
-      tokens_to_rank(shape, s.layers == LayerBudgets::kErrors ? static_cast<std::int64_t>(kept) : s.budget);
-  if (n == 0) return;
-  const bool few = s.scores == TokenScores::kRetrievalHeads && s.heads != HeadBudgets::kAdaptive;
-  const auto rankers = [&] {
-    return static_cast<double>(ranking_heads(s, std::min(shape.layer, s.profile->n_layers - 1)).size());
-  };
-  const double heads = few ? std::min(rankers(), m.q_heads) : m.q_heads;
-  const double rankings = few ? 1 : s.group == Group::kPerHead ? m.q_heads : m.kv_heads;
   const double times = shape.batch, rows = times * heads * s.window;
   Kernel score{KernelClass::kScore, times * std::min(heads, m.kv_heads) * n * m.row() + rows * m.row(),
                rows * n * kScoreBytes};
@@ -142,7 +134,22 @@ void prompt_eviction_cost(const PromptEviction& s, const PrefillLayer& shape, do
   op = ops.compute(Kind::kScore, "softmax and sum", reduce, {op});
   Kernel pooling{KernelClass::kElementwise, pooled, pooled};
   pooling.flops = times * rankings * scored * s.pool_kernel;
-  op = ops.compute(Kind::kScore, "pool", pooling, {op});
+  return ops.compute(Kind::kScore, "pool", pooling, {op});
+}
+
+void prompt_eviction_cost(const PromptEviction& s, const PrefillLayer& shape, double kept, LayerOps& ops) {
+  const Dims m(*shape.model);
+  const double n =
+      tokens_to_rank(shape, s.layers == LayerBudgets::kErrors ? static_cast<std::int64_t>(kept) : s.budget);
+  if (n == 0) return;
+  const bool few = s.scores == TokenScores::kRetrievalHeads && s.heads != HeadBudgets::kAdaptive;
+  const auto rankers = [&] {
+    return static_cast<double>(ranking_heads(s, std::min(shape.layer, s.profile->n_layers - 1)).size());
+  };
+  const double heads = few ? std::min(rankers(), m.q_heads) : m.q_heads;
+  const double rankings = few ? 1 : s.group == Group::kPerHead ? m.q_heads : m.kv_heads;
+  OpId op = window_scores_cost(s, shape, n, heads, rankings, ops);
+  const double scored = n - s.window, times = shape.batch;
   if (s.heads == HeadBudgets::kAdaptive) {
     const TopK layer{times, m.kv_heads * scored, m.kv_heads * (kept - s.window), kScoreBytes};
     op = ops.compute(Kind::kTopK, "top-k over heads", layer, {op});

@@ -5,7 +5,7 @@ import numpy as np
 from drop import blocks_of
 from pages import among, reduction, steps_of
 from parts import Closeness, Log, best, pooled, reduced, softmax
-from prompt import kept_lines
+from prompt import kept_lines, window_scores
 from traces import Trace
 
 
@@ -82,6 +82,71 @@ def kvzip(t: Trace, p: dict) -> Log:
             kept = [list(range(sink)) + [sink + i for i in w] for w in won]
         for head in range(t.n_kv):
             kept_lines(log, t, layer, head, kept[head], 'kv_head')
+    return log
+
+
+def window_means(t: Trace, p: dict, layer: int) -> np.ndarray:
+    """Returns [KV heads, prompt]: mean weights from the last queries, pooled; those queries' own tokens have the layer's maximum."""
+    rows = np.stack([window_scores(t, layer, head, p)[0][1] for head in range(t.n_kv)]) / p['window']
+    return np.concatenate([rows, np.full((t.n_kv, p['window']), rows.max(initial=0))], axis=1)
+
+
+def chunkkv(t: Trace, p: dict) -> Log:
+    log, size = Log(), p['chunk']
+    for layer in sorted(t.keys):
+        kept = range(t.prompt)
+        if t.prompt > p['budget']:
+            total, starts = window_means(t, p, layer).sum(axis=0), range(0, t.prompt, size)
+            scores = [np.inf if i >= t.prompt - p['window'] else total[i:i + size].mean() for i in starts]
+            chosen = best(scores, p['budget'] // size)
+            kept = [i for c in chosen for i in range(c * size, min(t.prompt, (c + 1) * size))]
+        for head in range(t.n_kv):
+            kept_lines(log, t, layer, head, kept, 'kv_head')
+    return log
+
+
+def lag_spread(x: np.ndarray, lag: int) -> np.ndarray:
+    """Returns [partitions - 1, lag]: softmax of the deviation over channels, scaled by the next partition's extremes."""
+    parts = x.reshape(-1, lag, x.shape[-1])
+    low, high = parts[1:].min(axis=1, keepdims=True), parts[1:].max(axis=1, keepdims=True)
+    width = np.where(high > low, high - low, np.inf)
+    deviation = ((parts[:-1] - low) / width).std(axis=2, ddof=1) if x.shape[-1] > 1 else np.zeros(parts[:-1].shape[:2])
+    return softmax(deviation)
+
+
+def lagkv(t: Trace, p: dict) -> Log:
+    log, sink, lag = Log(), p['sink'], p['lag']
+    for layer in sorted(t.keys):
+        for head in range(t.n_kv):
+            kept = range(t.prompt)
+            if t.prompt > p['budget']:
+                end = sink + (t.prompt - sink) // lag * lag
+                both = sum(lag_spread(x[layer][head][sink:end], lag) for x in (t.keys, t.values))
+                scores = np.ones(t.prompt)
+                for i, row in enumerate(both):
+                    ordered = np.sort(row)
+                    Closeness.see_tie(False) if lag > 1 and (np.diff(ordered) < 1e-6 * ordered[1:]).any() else None
+                    scores[sink + i * lag:sink + (i + 1) * lag] = np.argsort(np.argsort(row, kind='stable')) / lag
+                kept = list(range(sink)) + [sink + i for i in best(scores[sink:], p['budget'] - sink)]
+            kept_lines(log, t, layer, head, kept, 'kv_head')
+    return log
+
+
+def criticalkv(t: Trace, p: dict) -> Log:
+    log = Log()
+    for layer in sorted(t.keys):
+        for head in range(t.n_kv):
+            kept = range(t.prompt)
+            if t.prompt > p['budget']:
+                scores = window_means(t, p, layer)[head]
+                ranked = scores.copy()
+                ranked[t.prompt - p['window']:] = np.inf
+                first = best(ranked, int(p['first_stage'] * p['budget'] + 1e-9))
+                norms = np.linalg.norm(t.values[layer][head][:t.prompt], axis=1)
+                second = (scores + p['epsilon']) * norms
+                second[first] = np.inf
+                kept = best(second, p['budget'])
+            kept_lines(log, t, layer, head, kept, 'kv_head')
     return log
 
 
@@ -201,10 +266,47 @@ def fewest(weights: np.ndarray, share: float) -> list:
     return best(weights, min(int((sums < share).sum()) + 1, len(weights)))
 
 
+def index_scores(t: Trace, layer: int, heads, length: int) -> np.ndarray:
+    """Returns the sum of the weights of all queries of some heads, which an indexer is trained to match."""
+    weights = [softmax(t.q(layer, head, length - 1) @ t.keys[layer][head][:length].T / np.sqrt(t.d)) for head in heads]
+    return np.concatenate(weights).sum(axis=0)
+
+
 def indexed(t: Trace, p: dict, layer: int, length: int) -> list:
-    """Selects by the sum of the weights of all queries of the layer, which an indexer is trained to match."""
-    weights = [softmax(t.q(layer, head, length - 1) @ t.keys[layer][head][:length].T / np.sqrt(t.d)) for head in range(t.n_kv)]
-    return best(np.concatenate(weights).sum(axis=0), p['budget'])
+    return best(index_scores(t, layer, range(t.n_kv), length), p['budget'])
+
+
+def blocks_indexed(t: Trace, p: dict, choose) -> Log:
+    """choose(layer, head, tokens in sight) returns the positions that a head reads once the budget is full."""
+    log = Log()
+    for layer in sorted(t.keys):
+        for head in range(t.n_kv):
+            log.add(layer, -1, head, range(t.prompt))
+            for step in range(t.steps):
+                length = t.prompt + step + 1
+                log.add(layer, step, head, range(length) if length <= p['budget'] else choose(layer, head, length))
+    return log
+
+
+def msa(t: Trace, p: dict) -> Log:
+    size = p['block']
+
+    def choose(layer, head, length):
+        scores = index_scores(t, layer, [head], length)
+        blocks = [scores[i:i + size].max() for i in range(0, length, size)]
+        blocks[-1] = np.inf
+        return tokens_of(best(blocks, p['budget'] // size), size, length)
+    return blocks_indexed(t, p, choose)
+
+
+def qsa(t: Trace, p: dict) -> Log:
+    size = p['block']
+
+    def choose(layer, head, length):
+        scores, whole = index_scores(t, layer, range(t.n_kv), length), length // size
+        groups = scores[:whole * size].reshape(whole, size).mean(axis=1)
+        return tokens_of(best(groups, p['budget'] // size), size, length) + list(range(whole * size, length))
+    return blocks_indexed(t, p, choose)
 
 
 def dsa(t: Trace, p: dict) -> Log:

@@ -165,6 +165,9 @@ def newer_settings(d: Draw) -> dict:
     expected, half = max(b, sink + 1), d.t.prompt // 2
     kernel = d.one(1, 2, 4, 7)
     recent = d.r.randint(0, 3 * p)
+    p2 = max(2, p)
+    near, chunk, lag = d.window(), d.one(1, 2, 5, 8), d.one(1, 2, 5)
+    near['window'], chunk = max(near['window'], 2), min(chunk, max(near['window'], 2) + 1)
     certain = -(-sink // p) + -(-recent // p) + 2
     double = {'budget': b, 'channels': d.r.randint(1, d.t.d), 'label_bits': d.one(4, 2, 8, 16), 'window': d.r.randint(1, d.t.prompt),
               'calibrate_on': d.one('qk', 'q', 'k'), 'group': d.one('per_head', *SCORES, *WEIGHTS)}
@@ -180,11 +183,16 @@ def newer_settings(d: Draw) -> dict:
         'rkv': {'budget': d.budget(window + 1), 'buffer': buffer, 'window': window, 'pool_kernel': d.one(1, 3, 7, 63),
                 'lambda': d.one(0.07, 0.5, 0, 1), 'similarity': d.one(0.5, 0.8, 0.1),
                 'block': 'prompt' if half < window else d.one('prompt', d.t.prompt - half, d.t.prompt + 3)},
+        'chunkkv': {**near, 'chunk': chunk, 'budget': d.budget(near['window'] + chunk)},
+        'lagkv': {'budget': d.budget(sink + 2 * lag - 1), 'sink': sink, 'lag': lag},
+        'criticalkv': {**near, 'budget': d.budget(2 * near['window']), 'first_stage': d.one(0.5, 0.75, 1), 'epsilon': d.one(1e-4, 0, 0.1)},
         'infllm_v2': {'budget': d.budget(certain * p), 'page': p, 'sink': sink, 'recent': recent, 'kernel': kernel,
                       'stride': d.r.randint(1, kernel), 'dense_below': d.one(0, 0, d.t.prompt)},
         'seer_attention': {'budget': d.budget(p), 'page': p, 'threshold': d.one(0, 0, 0.05, 0.2)},
         'twilight': {'p': d.one(0.85, 0.5, 0.95, 0), 'bits': d.one(4, 2, 8), 'selector': {'name': selector, **selectors[selector]}},
         'dsa': {'budget': d.budget()},
+        'msa': {'budget': p2 * d.r.randint(1, max(1, (d.t.prompt + 2) // p2)), 'block': p2},
+        'qsa': {'budget': p2 * d.r.randint(1, max(1, (d.t.prompt + 2) // p2)), 'block': p2},
         'hisparse': {'budget': b, 'spare': d.one(1, d.r.randint(1, 20))},
         'double_sparsity': double,
         'omnikv': {'budget': d.budget(), 'first_filter': d.r.randint(0, d.t.n_layers - 1), 'filter_layers': d.r.randint(1, 3),
@@ -214,8 +222,8 @@ def oracles(known: Offline) -> dict:
         prompt: ['snapkv', 'pyramidkv', 'adakv', 'cake'],
         pages: ['full', 'exact_topk', 'quest', 'freekv', 'arkvale', 'shadowkv', 'squeezed_attention'],
         dimensions: ['sparq', 'loki', 'hsa', 'rocketkv', 'infinigen', 'retrieval_attention', 'ctkvr'],
-        newer: ['expected_attention', 'kvzip', 'rkv', 'infllm_v2', 'seer_attention', 'dsa', 'hisparse', 'double_sparsity', 'omnikv',
-                'retroinfer']}.items() for name in names}
+        newer: ['expected_attention', 'kvzip', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'infllm_v2', 'seer_attention', 'dsa', 'msa', 'qsa',
+                'hisparse', 'double_sparsity', 'omnikv', 'retroinfer']}.items() for name in names}
     selected = lambda t, p: plain[p['selector']['name']](t, p['selector'])
     return {**plain,
             'twilight': lambda t, p: newer.twilight(t, p, selected(t, p)),
@@ -229,4 +237,5 @@ def oracles(known: Offline) -> dict:
 NEEDS_PROFILE = ('headkv', 'compresskv', 'duo_attention', 'razor_attention')
 # Policies whose estimates are scaled or rotated before they are summed: in single precision, equal sums of different numbers differ.
 NO_COINCIDENCES = ('sparq', 'loki', 'hsa', 'rocketkv', 'rocketkv_mt', 'infinigen', 'arkvale', 'squeezed_attention', 'd2o', 'keydiff',
-                   'shadowkv', 'expected_attention', 'kvzip', 'rkv', 'double_sparsity', 'twilight', 'retroinfer')
+                   'shadowkv', 'expected_attention', 'kvzip', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'double_sparsity', 'twilight',
+                   'retroinfer')

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "paper.hpp"
+#include "support/error_of.hpp"
 
 namespace kvcast::tests {
 namespace {
@@ -93,6 +94,36 @@ TEST_CASE("hisparse fetches misses into a buffer with LRU replacement, by hand")
   const Selected all = select("hisparse", "budget: 1, spare: 5", last);
   CHECK(all.steps[1].heads[0].fetched.empty());
   CHECK(all.steps[1].heads[0].evicted.empty());
+}
+
+TEST_CASE("msa reads the blocks of the best tokens, and the last one, by hand") {
+  // Blocks of two of 3 1 4 1 5 9 2: the last is certain, the one of 9 is the best. Query -1 over 3 1 4 1 5 9 2 6: both
+  // first blocks have a 1, and the earlier one is read.
+  Paper paper = digits({{1, -1}});
+  for (float& key : paper.keys) key *= kLn2;
+  const Selected got = select("msa", "budget: 4, block: 2", paper);
+  CHECK(got.steps[0].heads[0].attended == Positions{4, 5, 6});
+  CHECK(got.steps[0].heads[0].counts.scored == 7);
+  CHECK(got.steps[1].heads[0].attended == Positions{0, 1, 6, 7});
+  // Each KV head chooses for itself: the second one has its best token first.
+  paper.keys.insert(paper.keys.end(), {9, 0, 0, 0, 0, 0, 0, 0});
+  paper.kv_heads = 2, paper.queries.push_back({1, 1});
+  const Selected both = select("msa", "budget: 4, block: 2", paper);
+  CHECK(both.steps[0].heads[0].attended == Positions{4, 5, 6});
+  CHECK(both.steps[0].heads[1].attended == Positions{0, 1, 6});
+  CHECK_THAT(error_of([&] { select("msa", "budget: 3, block: 2", paper); }), Catch::Contains("not whole blocks"));
+}
+
+TEST_CASE("qsa reads the best groups, and the tokens of the open one beside them, by hand") {
+  // Groups of two: 5 9 is the best of three, 2 is in the open one. Query -1: the weights 2^-k of 3 1 sum to .625, those
+  // of 4 1 to .5625; no group is open.
+  Paper paper = digits({{1, -1}});
+  for (float& key : paper.keys) key *= kLn2;
+  const Selected got = select("qsa", "budget: 2, block: 2", paper);
+  CHECK(got.steps[0].heads[0].attended == Positions{4, 5, 6});
+  CHECK(got.steps[0].heads[0].counts.scored == 3);
+  CHECK(got.steps[1].heads[0].attended == Positions{0, 1});
+  CHECK(got.steps[1].heads[0].counts.scored == 4);
 }
 
 TEST_CASE("dsa's heads share one set of tokens, by hand") {

@@ -57,6 +57,67 @@ TEST_CASE("kvzip, by hand") {
   CHECK(select("kvzip", "budget: 2, sink: 0", paper).steps[0].heads[0].attended == Positions{1, 2, 3});
 }
 
+TEST_CASE("chunkkv, by hand") {
+  // The last query weighs keys of the first head 1 8 2 2 4 4 1: chunks of two have means 4.5 2 4 of 22, and the last
+  // one is the window. Both heads keep the same chunks: with 1 1 1 1 8 8 1 of 21 in the second, the third is the best.
+  Paper paper{.prompt = 7, .keys = {0, 3, 1, 1, 2, 2, 0, 0}, .prompt_queries = {{kLn2}}, .queries = {{0}}};
+  const std::string setting = "window: 1, pool_kernel: 1, chunk: 2, budget: ";
+  const Selected got = select("chunkkv", setting + "4", paper);
+  CHECK(got.resident.heads[0].attended == Positions{0, 1, 6});
+  CHECK(got.steps[0].heads[0].attended == Positions{0, 1, 6, 7});
+  CHECK(select("chunkkv", setting + "6", paper).resident.heads[0].attended == Positions{0, 1, 4, 5, 6});
+  CHECK(select("chunkkv", "window: 1, pool_kernel: 1, chunk: 1, budget: 2", paper).resident.heads[0].attended ==
+        Positions{1, 6});
+  paper.keys.insert(paper.keys.end(), {0, 0, 0, 0, 3, 3, 0, 0});
+  paper.kv_heads = 2, paper.prompt_queries.push_back({kLn2}), paper.queries.push_back({0});
+  const Selected both = select("chunkkv", setting + "4", paper);
+  CHECK(both.resident.heads[0].attended == Positions{4, 5, 6});
+  CHECK(both.resident.heads[1].attended == Positions{4, 5, 6});
+  CHECK_THAT(error_of([&] { select("chunkkv", "window: 1, chunk: 3, budget: 8", paper); }),
+             Catch::Contains("longer than the window"));
+  CHECK_THAT(error_of([&] { select("chunkkv", "window: 4, chunk: 3, budget: 6", paper); }),
+             Catch::Contains("holds less than"));
+}
+
+TEST_CASE("lagkv, by hand") {
+  // Partitions 1 2, 3 4, 5 6. The second spans 0 … 1 in both channels: token 1 does not vary, token 2 by √2. The third
+  // spans 0 … 1 and 0 … 2: token 3 does not vary, token 4 is (1, 1/2). Values are all equal.
+  Paper paper{.prompt = 7,
+              .head_dim = 2,
+              .keys = {9, 9, 1, 1, 0, 2, 0, 0, 1, 1, 0, 0, 1, 2, 0, 0},
+              .prompt_queries = {},
+              .queries = {{0, 0}}};
+  const std::string setting = "sink: 1, lag: 2, budget: ";
+  const Selected got = select("lagkv", setting + "5", paper);
+  CHECK(got.resident.heads[0].attended == Positions{0, 2, 4, 5, 6});
+  CHECK(got.steps[0].heads[0].attended == Positions{0, 2, 4, 5, 6, 7});
+  CHECK(select("lagkv", setting + "4", paper).resident.heads[0].attended == Positions{0, 2, 5, 6});
+  // Values of token 3 are (0, 3), those of 5 and 6 span 0 … 1: 3/√2 outweighs the keys' 1/√8.
+  paper.values = {0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 1, 1, 0, 0};
+  CHECK(select("lagkv", setting + "5", paper).resident.heads[0].attended == Positions{0, 2, 3, 5, 6});
+  CHECK_THAT(error_of([&] { select("lagkv", setting + "3", paper); }), Catch::Contains("does not hold"));
+}
+
+TEST_CASE("criticalkv, by hand") {
+  // Weights 4 2 8 1 1 of 16, values of size 1 9 1 5 1. The first stage keeps tokens 4, the window, and 2; the products
+  // of the others are 4 18 5.
+  Paper paper{.prompt = 5,
+              .keys = {2, 1, 3, 0, 0, 0},
+              .prompt_queries = {{kLn2}},
+              .queries = {{0}},
+              .values = {1, 9, 1, 5, 1, 0}};
+  const std::string setting = "window: 1, pool_kernel: 1, budget: 4, epsilon: ";
+  CHECK(select("criticalkv", setting + "0", paper).resident.heads[0].attended == Positions{1, 2, 3, 4});
+  CHECK(select("criticalkv", setting + "0, first_stage: 0.75", paper).resident.heads[0].attended ==
+        Positions{0, 1, 2, 4});
+  // With 3 in place of 5 the products are 4 18 3; epsilon counts for large values.
+  paper.values[3] = -3;
+  CHECK(select("criticalkv", setting + "0", paper).resident.heads[0].attended == Positions{0, 1, 2, 4});
+  CHECK(select("criticalkv", setting + "1", paper).resident.heads[0].attended == Positions{1, 2, 3, 4});
+  CHECK_THAT(error_of([&] { select("criticalkv", "window: 3, budget: 4", paper); }),
+             Catch::Contains("fewer than the window"));
+}
+
 TEST_CASE("rkv, by hand") {
   // Keys a a a b −b, a and b at right angles. Rows of a leave out the last other a: sums of cosines 2 1 0 for a a a; b
   // and −b both have −1. The least redundant of the first four are 3 and 2; 4 is the window.

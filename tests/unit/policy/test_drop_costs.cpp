@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string_view>
 
-#include "policy_parts/forwarded_ops.hpp"
+#include "policy/forwarded_ops.hpp"
 #include "policy_parts/head_split.hpp"
 #include "support/temporary_directory.hpp"
 #include "unit/policy/two_sequences.hpp"
@@ -92,6 +92,24 @@ TEST_CASE("SnapKV and KeyL2Norm rank each step's tokens if they evict while deco
   check_kernel(small, "key norms", 4 * 41 * 16, 4 * 41 * 4, 2 * 4 * 41 * 8);
   CHECK(top_k(small, "argmin").columns == 41);
   CHECK(held_by("keyl2norm", norm, "KV cache") == 3 * 4 * 2 * 41 * 16);
+}
+
+TEST_CASE("ChunkKV ranks chunks once a layer, LagKV reads values too, CriticalKV projects them") {
+  // 20 chunks of 5 tokens, of which 8 stay in each of both sequences.
+  const auto chunks = after_prompt("chunkkv", "budget: 40, window: 8, chunk: 5");
+  check_kernel(chunks, "sums of chunks", 4 * 100 * 4, 2 * 20 * 4, 4 * 100);
+  CHECK(top_k(chunks, "top-k").rows == 2);
+  CHECK(top_k(chunks, "top-k").columns == 20);
+  CHECK(top_k(chunks, "top-k").k == 8);
+  CHECK(kernel(only(chunks, "compact")).read_bytes == 2 * 4 * 40 * 16);
+  const auto lag = after_prompt("lagkv", "budget: 40, lag: 16");
+  check_kernel(lag, "spread of channels", 2 * 4 * 100 * 16, 2 * 4 * 100 * 4, 6 * 2 * 4 * 100 * 8);
+  CHECK(top_k(lag, "top-k").columns == 100);
+  const auto critical = after_prompt("criticalkv", "budget: 40, window: 8");
+  const auto& project = std::get<graph::Gemm>(only(critical, "values through the output projection").work);
+  CHECK((project.m == 200 && project.n == small_model().hidden && project.k == 8 && project.groups == 4));
+  CHECK(kernel(only(critical, "norms of projected values")).read_bytes == 200.0 * 4 * small_model().hidden * 2);
+  CHECK(top_k(critical, "top-k of the first stage").k == 20);
 }
 
 TEST_CASE("RaaS marks pages by their bounds and writes each token into its page") {

@@ -1,5 +1,6 @@
 // Work and storage of the methods of 2024 and 2025. Two sequences, 4 query heads on 2 KV heads of 8 numbers: 8 query
 // heads and 4 KV heads in all, a key of 16 bytes, 4 bytes a score; prompts of 100 tokens, 3 layers.
+#include <set>
 #include <catch2/catch.hpp>
 
 #include "unit/policy/two_sequences.hpp"
@@ -167,6 +168,51 @@ TEST_CASE("DSA has one FP8 index a layer, whatever the number of KV heads") {
   CHECK(index.products == graph::Products::kFp8);
   CHECK(top_k(step) == graph::TopK{2, 101, 20, 4});
   CHECK(held_by("dsa", "budget: 20", "index keys") == 3 * 2 * 110 * 132);
+}
+
+TEST_CASE("layers of GLM-5.2 share the selection of one in four") {
+  // 78 layers: 0, 1, 2, 6, ... 74 have an indexer, and keys for it.
+  config::Model model = small_model();
+  model.layers = 78;
+  const auto glm = make("dsa", "budget: 20, index_heads: 32, index_share: 4, index_share_from: 2", kHundred);
+  const auto labels = [&](int layer) {
+    const std::vector<policy::HeadCounts> heads(4, {.attended = 20, .scored = 101});
+    policy::Recorder ops;
+    glm->decode_layer(policy::EqualBatch(model, layer, 2, {101, kHundred}, heads, false), ops);
+    std::set<std::string> all;
+    for (const graph::Op& op : ops.ops()) all.insert(op.label);
+    return all;
+  };
+  int indexers = 0;
+  for (int layer = 0; layer < 78; ++layer) indexers += static_cast<int>(labels(layer).count("index scores"));
+  CHECK(indexers == 21);
+  CHECK(labels(74).contains("top-k"));
+  CHECK(labels(77) == std::set<std::string>{"ready", "attention"});
+  const policy::MemoryShape shape{&model, 1, 1000, kHundred, 0};
+  double index = 0;
+  for (const policy::MemoryItem& item : glm->memory(shape))
+    index += item.owner == graph::Owner::kIndexKeys ? item.bytes : 0;
+  CHECK(index == 21 * 1000 * 132);
+}
+
+TEST_CASE("MSA reads a key for each token and ranks blocks for each KV head; QSA reads one for four tokens") {
+  // Two sequences of two KV heads at 101 tokens; an index query of 128 numbers a KV head, keys of 256 bytes.
+  const auto msa = first_step("msa", "budget: 32, block: 16", {.attended = 21, .scored = 101});
+  const auto& scores = std::get<graph::PrefillAttention>(only(msa, "index scores").work);
+  CHECK(scores.read_bytes == 2 * 101 * 256);
+  CHECK(scores.flops == 2.0 * 2 * 101 * 2 * 128);
+  CHECK(scores.write_bytes == Approx(2 * 101.0 / 16 * 2 * 4));
+  CHECK(scores.products == graph::Products::kHalf);
+  CHECK(top_k(msa).rows == 4);
+  CHECK(top_k(msa).k == 2);
+  CHECK(std::get<graph::Gemm>(only(msa, "index queries").work).n == 2 * 128);
+  CHECK(std::get<graph::Gemm>(only(msa, "index keys").work).n == 128);
+  CHECK(held_by("msa", "budget: 32, block: 16, index_format: fp8", "index keys") == 3 * 2 * 110 * 128);
+  const auto qsa = first_step("qsa", "budget: 16", {.attended = 17, .scored = 25});
+  CHECK(std::get<graph::PrefillAttention>(only(qsa, "index scores").work).read_bytes == 2 * 25 * 256);
+  CHECK(std::get<graph::PrefillAttention>(only(qsa, "index scores").work).flops == 2.0 * 2 * 25 * 4 * 128);
+  CHECK(top_k(qsa) == graph::TopK{2, 25, 4, 4});
+  CHECK(held_by("qsa", "budget: 16", "index keys") == 3 * 2 * 110 / 4.0 * 256);
 }
 
 TEST_CASE("query heads that attend to everything share the pairs of their KV head") {

@@ -1,0 +1,227 @@
+// Selection in each step, in one list for the layer or one for each KV head: units of `block` tokens by the score of
+// the indexer, `budget` tokens in all. Traces do not contain the trained queries, keys and weights. These are trained
+// to match the sum of the attention weights of the heads that share the selection, which represents their scores here.
+// Cost of a layer with an indexer: projections; entries read once, L / stride · entry_bytes; scores, 2·H_I·d_I products
+// an entry; top-k over blocks. All layers: attention over the chosen tokens. With a buffer a kernel reads the misses
+// from host memory before attention.
+// Storage: HBM as full, and entries in layers with an indexer; with a buffer the buffer and entries, pinned DRAM as
+// full.
+#include "policies/block_indexer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "policy/costs.hpp"
+#include "policy_parts/host_pages.hpp"
+#include "policy_parts/ranking.hpp"
+#include "policy_parts/token_buffer.hpp"
+
+namespace kvcast::policy {
+namespace {
+
+class IndexedSelector final : public Selector {
+ public:
+  IndexedSelector(const LayerInput& layer, const BlockIndexer& setting)
+      : layer_(layer.layer()), s_(setting), heads_(static_cast<std::size_t>(layer.info().n_kv_heads)) {}
+
+  void prefill(LayerSelection& resident) override {
+    const std::int64_t prompt = layer_.info().prompt_tokens;
+    const std::int64_t held = s_.buffer > 0 ? std::min(prompt, s_.buffer) : prompt;
+    resident.reset(heads_, false);
+    buffer_.start(prompt, held);
+    for (HeadSelection& head : resident.heads) append_range(0, held, head.attended);
+  }
+
+  void step(int t, LayerSelection& out) override {
+    const std::int64_t n = layer_.info().prompt_tokens + t + 1;
+    out.reset(heads_, false);
+    const int group = layer_.info().group();
+    for (std::size_t h = 0; h < (s_.by_group ? heads_ : 1); ++h) {
+      HeadSelection& head = out.heads[h];
+      const int first = s_.by_group ? static_cast<int>(h) * group : 0;
+      choose(t, n, first, s_.by_group ? first + group : layer_.info().n_q_heads, head);
+    }
+    if (s_.buffer > 0) {
+      HeadSelection& head = out.heads[0];
+      buffer_.use(t, n, s_.buffer, head);
+      head.counts.fetched_runs = static_cast<std::int64_t>(head.fetched.size());
+      head.counts.corrected = !head.fetched.empty();
+    }
+    for (std::size_t h = 1; h < heads_ && !s_.by_group; ++h) out.heads[h] = out.heads[0];
+  }
+
+ private:
+  void choose(int t, std::int64_t n, int first_head, int end_head, HeadSelection& head) {
+    if (s_.budget >= n) return append_range(0, n, head.attended);
+    score_tokens(t, n, first_head, end_head);
+    const std::int64_t whole = s_.tail_beside ? n / s_.block : (n + s_.block - 1) / s_.block;
+    blocks_.clear();
+    for (std::int64_t b = 0; b < whole; ++b)
+      blocks_.push_back(score_block(b * s_.block, std::min(n, (b + 1) * s_.block)));
+    if (s_.last_inside) blocks_.back() = std::numeric_limits<float>::infinity();
+    ranking_.select(blocks_, static_cast<std::size_t>(s_.budget / s_.block), chosen_);
+    for (const std::int32_t b : chosen_) append_range(b * s_.block, std::min(n, (b + 1) * s_.block), head.attended);
+    if (s_.tail_beside) append_range(whole * s_.block, n, head.attended);
+    head.counts.scored = n / s_.stride;
+  }
+
+  void score_tokens(int t, std::int64_t n, int first_head, int end_head) {
+    tokens_.assign(static_cast<std::size_t>(n), 0.0f);
+    const float scale = 1.0f / std::sqrt(static_cast<float>(layer_.info().head_dim));
+    for (int q = first_head; q < end_head; ++q) {
+      const float* const row = layer_.decode_scores(q).row(static_cast<std::size_t>(t));
+      weights_.assign(row, row + n);
+      softmax(weights_, scale);
+      for (std::size_t i = 0; i < tokens_.size(); ++i) tokens_[i] += weights_[i];
+    }
+  }
+
+  float score_block(std::int64_t first, std::int64_t end) const {
+    const auto from = tokens_.begin() + first, to = tokens_.begin() + end;
+    if (s_.maximum || end - first == 1) return *std::max_element(from, to);
+    double sum = 0;
+    for (auto at = from; at != to; ++at) sum += static_cast<double>(*at);
+    return static_cast<float>(sum / static_cast<double>(end - first));
+  }
+
+  const trace::Layer& layer_;
+  BlockIndexer s_;
+  std::size_t heads_;  // KV heads
+  TokenBuffer buffer_;
+  Ranking ranking_;
+  std::vector<float> tokens_, weights_, blocks_;
+  std::vector<std::int32_t> chosen_;
+};
+
+class IndexedBlocks final : public Policy {
+ public:
+  explicit IndexedBlocks(const BlockIndexer& setting) : s_(setting) {}
+
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
+    return std::make_unique<IndexedSelector>(layer, s_);
+  }
+
+  OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
+    const OpId projected = project(*chunk.model, chunk.layer, chunk.batch * chunk.length(), ops);
+    const double chosen = chunk.length() * static_cast<double>(s_.budget);
+    if (chosen >= chunk.pairs()) return attend(causal_attention(chunk), ops, projected);
+    const double seen = chunk.held + chunk.length(), sequences = chunk.batch;
+    OpId op = projected;
+    if (s_.indexes(chunk.layer)) {
+      const double rows = sequences * chunk.length() * lists(*chunk.model);
+      op = index_scores(*chunk.model, sequences * chunk.pairs(), sequences * seen, ops, op);
+      op = best_blocks(rows, chunk.pairs() / chunk.length(), ops, op);
+    }
+    PrefillChunk sparse = chunk;
+    sparse.density = chosen / chunk.pairs();
+    return attend(causal_attention(sparse), ops, op);
+  }
+
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    if (s_.buffer == 0) return;
+    const double tokens = shape.batch * static_cast<double>(shape.length());
+    back_up(tokens * shape.model->kv_bytes_per_token_layer(), shape.batch, ops);
+  }
+
+  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
+    const config::Model& model = *shape.model;
+    OpId op = project(model, shape.layer, shape.batch, ops);
+    if (s_.buffer > 0) back_up(shape.batch * model.kv_bytes_per_token_layer(), shape.batch, ops);
+    // Counts are the same for all KV heads. Every GPU that shares the layer reads the same entries.
+    const double entries = shape.sum(&HeadCounts::scored) / model.n_kv_heads;
+    const double tokens = entries * static_cast<double>(s_.stride);
+    const double token = model.kv_bytes_per_token_layer() / model.n_kv_heads;
+    if (entries > 0) {
+      if (s_.indexes(shape.layer)) {
+        op = index_scores(model, tokens, tokens, ops, op);
+        op = best_blocks(shape.batch * lists(model), tokens / shape.batch, ops, op);
+      }
+      op = fetch(shape, token, ops, op);
+    }
+    const double unit = entries > 0 ? token / 2 * gathered_run(shape) : 0;
+    ops.done(ops.attention(attention_over(shape, unit), {op}));
+  }
+
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    const auto all = static_cast<double>(shape.tokens);
+    const double held = s_.buffer > 0 ? std::min(all, static_cast<double>(s_.buffer)) : all;
+    double indexed = 0;
+    for (int layer = 0; layer < shape.model->layers; ++layer) indexed += s_.indexes(layer) ? 1 : 0;
+    const double index = shape.batch * indexed * all / static_cast<double>(s_.stride) * s_.entry_bytes;
+    std::vector<MemoryItem> items = {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, held)},
+                                     {graph::Pool::kHbm, graph::Owner::kIndexKeys, index}};
+    if (s_.buffer > 0) items.push_back(host_copy(shape));
+    return items;
+  }
+
+  // The open block has half of its tokens on average.
+  Growth growth(const Lengths&) const override {
+    const std::int64_t half = s_.block / 2, open = s_.tail_beside ? half : s_.last_inside ? -half : 0;
+    return {
+        .scored = 1 / static_cast<double>(s_.stride), .fill = s_.budget, .when_full = open == 0 ? 0 : s_.budget + open};
+  }
+
+ private:
+  double lists(const config::Model& model) const { return s_.by_group ? model.n_kv_heads : 1; }
+  double query_heads(const config::Model& model) const { return s_.by_group ? model.n_kv_heads : s_.heads; }
+
+  // The products of all index heads with the entries, on tensor cores; a score for each block and list is written.
+  // pairs: queries times tokens; tokens: behind the entries that are read.
+  OpId index_scores(const config::Model& model, double pairs, double tokens, LayerOps& ops, OpId after) const {
+    const auto stride = static_cast<double>(s_.stride);
+    PrefillAttention index;
+    index.flops = 2 * pairs / stride * query_heads(model) * s_.dim;
+    index.read_bytes = tokens / stride * s_.entry_bytes;
+    index.write_bytes = pairs / static_cast<double>(s_.block) * lists(model) * kScoreBytes;
+    index.products = s_.fp8 ? graph::Products::kFp8 : graph::Products::kHalf;
+    return ops.compute(Kind::kScore, "index scores", index, {after});
+  }
+
+  OpId best_blocks(double rows, double tokens, LayerOps& ops, OpId after) const {
+    const auto block = static_cast<double>(s_.block);
+    const TopK best{rows, tokens / block, static_cast<double>(s_.budget) / block, kScoreBytes};
+    return ops.compute(Kind::kTopK, "top-k", best, {after});
+  }
+
+  // Mean length of a contiguous piece of the attended tokens.
+  static double gathered_run(const DecodeLayer& shape) {
+    const double runs = shape.sum(&HeadCounts::attended_runs);
+    return runs > 0 ? std::max(1.0, shape.sum(&HeadCounts::attended) / runs) : 1.0;
+  }
+
+  // Computes the indexer's queries, keys and weights of `rows` tokens.
+  OpId project(const config::Model& model, int layer, double rows, LayerOps& ops) const {
+    if (!s_.indexes(layer)) return ops.ready();
+    const double hidden = model.hidden, heads = query_heads(model);
+    const double from = model.latent && model.latent->query_rank > 0 ? model.latent->query_rank : hidden;
+    const OpId op = ops.compute(Kind::kIndex, "index queries", Gemm{rows, heads * s_.dim, from}, {ops.ready()});
+    const char* const label = s_.weights ? "index keys and weights" : "index keys";
+    return ops.compute(Kind::kIndex, label, Gemm{rows, s_.dim + (s_.weights ? heads : 0), hidden}, {op});
+  }
+
+  static OpId attend(const PrefillAttention& work, LayerOps& ops, OpId after) {
+    return ops.compute(Kind::kAttention, "prefill attention", work, {after});
+  }
+
+  static void back_up(double bytes, double sequences, LayerOps& ops) {
+    const Copy copy{Direction::kDeviceToHost, CopyKind::kBatched, sequences, bytes / sequences, 1, Lane::kBackupThread};
+    ops.copy(Lane::kBackup, "back up pairs", copy, {ops.ready()});
+  }
+
+  // Reads the missing tokens from host memory in one kernel.
+  static OpId fetch(const DecodeLayer& shape, double token, LayerOps& ops, OpId after) {
+    const double missed = shape.sum(&HeadCounts::fetched_runs);
+    if (missed <= 0) return after;
+    const Copy copy{Direction::kHostToDevice, CopyKind::kZeroCopy, missed, token, 1, Lane::kHost};
+    return ops.copy(Lane::kCompute, "fetch misses", copy, {after});
+  }
+
+  BlockIndexer s_;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> index_blocks(const BlockIndexer& indexer) { return std::make_unique<IndexedBlocks>(indexer); }
+
+}  // namespace kvcast::policy
