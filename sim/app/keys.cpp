@@ -48,6 +48,7 @@ constexpr KeyMap kMaps[] = {{"run", "A run"},
                             {"score", "Score"},
                             {"deployment", "Deployment"},
                             {"transfer", "Transfer", "deployment."},
+                            {"speculation", "Speculation"},
                             {"framework", "Framework"}};
 
 std::string dotted(std::string_view map, const KeyShape& key) {

@@ -153,6 +153,10 @@ void print_unfilled_budget(const study::Prepared& prepared, const result::Accura
 // Returns what else decides the speed of the run: "; under vllm; tensor_parallel 2".
 std::string serving_text(const config::Run& run) {
   std::string text = run.framework.name.empty() ? "" : "; under " + run.framework.name;
+  if (const auto& s = run.speculation) {
+    text += fmt::format("; {} drafts {} tokens, {:.2f} tokens a pass", config::speculation_name(s->kind), s->tokens,
+                        s->tokens_per_pass);
+  }
   const config::Node* const deployment = run.source.find("deployment");
   if (deployment == nullptr) return text;
   const char* separator = "; ";

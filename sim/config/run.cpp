@@ -1,10 +1,12 @@
 #include "config/run.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <tuple>
 
+#include "config/price.hpp"
 #include "config/section.hpp"
 #include "config/service.hpp"
 
@@ -205,6 +207,7 @@ void check_together(const Run& run) {
                                 run.workload.prompt_tokens, run.workload.decode_tokens, context, run.model.max_context,
                                 run.model.title));
   }
+  if (run.speculation && !run.traffic) check_context(*run.speculation, context, where_is(run.source, "speculation"));
   if (run.model.recurrence && run.framework.scan_chunk <= 0)
     throw UserError(where_is(run.source, "framework"), run.framework.name + " runs no recurrences: no scan_chunk");
   if (run.framework.max_batch > 0 && run.workload.batch > run.framework.max_batch) {
@@ -224,35 +227,7 @@ void check_together(const Run& run) {
   }
 }
 
-// Reads a number, or a map of machines to numbers, of which this machine's applies, however its name is written and
-// whatever numbers of it the run changes.
-std::optional<double> read_price(Section& run) {
-  const Node node = run.node("price_per_hour"), hardware = run.node("hardware");
-  constexpr double kMost = 1e9;
-  if (node.kind() != Node::Kind::kMap) return read_number(node, "price_per_hour", 0, kMost);
-  const Node& machine = machine_name(hardware);
-  const std::string file = find_config("hardware", machine.text(), machine.where());
-  std::optional<double> price;
-  for (const auto& [name, value] : node.entries()) {
-    const std::string priced = find_config("hardware", name, node.key_where(name));
-    const double number = read_number(value, "price_per_hour", 0, kMost);
-    if (priced != file) continue;
-    if (price && *price != number) {
-      throw UserError(node.key_where(name), fmt::format("price_per_hour: {} has another price under another name: "
-                                                        "give one",
-                                                        name));
-    }
-    price = number;
-  }
-  return price;
-}
-
 }  // namespace
-
-std::string unpriced_text(const Run& run) {
-  if (run.price_per_hour || run.source.find("price_per_hour") == nullptr) return "";
-  return fmt::format("price_per_hour has no price of {}: its results have no cost", run.hardware.name);
-}
 
 std::vector<TraceChoice> default_traces() {
   const auto of = [](const char* recipe, std::uint64_t seed) {
@@ -282,6 +257,15 @@ PolicyChoice read_policy(const Node& choice) {
   policy.where = asked.where();
   if (is_map) policy.parameters = overridden(policy.parameters, choice);
   return policy;
+}
+
+void resolve_budget(PolicyChoice& policy, std::int64_t prompt_tokens) {
+  const Node* const budget = policy.parameters.find("budget");
+  if (budget == nullptr || budget->kind() != Node::Kind::kScalar || !budget->text().ends_with('%')) return;
+  const double share = read_quantity(*budget, "budget", Dimension::kFraction, 0, 1);
+  const auto tokens = std::llround(share * static_cast<double>(prompt_tokens));
+  policy.parameters =
+      policy.parameters.with("budget", Node::scalar(std::to_string(std::max<long long>(1, tokens)), budget->where()));
 }
 
 // A benchmark's name alone is short for {benchmark: NAME}.
@@ -319,11 +303,9 @@ Node with_budget(const Node& config, std::int64_t budget) {
 
 Run read_run(const Node& config) {
   Section section(config, "run");
-  if (config.find("sweep") != nullptr) {
-    throw UserError(config.key_where("sweep"), "a run cannot have `sweep:`; `kvcast sweep` runs its points");
-  }
-  if (config.find("plan") != nullptr) {
-    throw UserError(config.key_where("plan"), "a run cannot have `plan:`; `kvcast plan` answers its questions");
+  for (const auto& [key, why] : {std::pair{"sweep", "a run cannot have `sweep:`; `kvcast sweep` runs its points"},
+                                 {"plan", "a run cannot have `plan:`; `kvcast plan` answers its questions"}}) {
+    if (config.find(key) != nullptr) throw UserError(config.key_where(key), why);
   }
   section.only({{"name", "free text for readers"},
                 {"description", "free text for readers"},
@@ -348,16 +330,17 @@ Run read_run(const Node& config) {
                  "keys that differ (`kvcast frameworks`)"},
                 {"deployment",
                  "precisions, and the split of the model over GPUs; one GPU and the released precisions by default"},
+                {"speculation", "tokens that a draft proposes and a pass verifies"},
                 {"price_per_hour",
                  "price of one GPU with its share of the host, in any currency, or a map of machines to prices; gives "
                  "the cost per million tokens"}});
   section.require({"model", "hardware", "policy"});
   Run run;
   run.source = config;
-  run.name = section.text("name", "");
-  run.description = section.text("description", "");
+  run.name = section.text("name", ""), run.description = section.text("description", "");
   run.model = read_model(section.node("model"));
   if (section.has("deployment")) run.deployment = read_deployment(section.node("deployment"), run.model);
+  run.speculation = speculation_of(section, run.model, run.deployment);
   run.hardware = read_hardware(section.node("hardware"));
   if (section.has("price_per_hour")) run.price_per_hour = read_price(section);
   run.policy = read_policy(section.node("policy"));
@@ -389,6 +372,7 @@ Shapes run_shapes() {
                                            [&] { read_framework(none, {}, {}); },
                                            [&] { read_match(Section(none, "match"), none); },
                                            [&] { read_deployment(none, any); },
+                                           [&] { read_speculation(Section(none, "speculation"), any, {}); },
                                            [&] { read_transfer(Section(none, "transfer")); }};
   Shapes all;
   for (const std::function<void()>& reader : readers) all.merge(shapes_of(reader));

@@ -13,6 +13,7 @@
 #include "config/hardware.hpp"
 #include "config/model.hpp"
 #include "config/shape.hpp"
+#include "config/speculation.hpp"
 #include "config/traffic.hpp"
 #include "config/yaml.hpp"
 
@@ -82,6 +83,7 @@ struct Run {
   std::string name, description;  // free text for reports; may be empty
   Model model;                    // with the precisions of the deployment
   Deployment deployment;
+  std::optional<Speculation> speculation;
   Hardware hardware;
   PolicyChoice policy;
   // A request of mean lengths and a batch of one if the run has traffic.
@@ -96,6 +98,10 @@ struct Run {
   std::optional<double> price_per_hour;  // per GPU with its share of the host, in any currency
   Node source;                           // the whole config, all --set applied, names not resolved
 };
+
+// Replaces a budget that is written as a share (`budget: 20 %`) by that share of the prompt's tokens, rounded, at least
+// one.
+void resolve_budget(PolicyChoice& policy, std::int64_t prompt_tokens);
 
 // Reads `score:` of a configuration: a map, or a benchmark's name alone.
 ScoreChoice read_score(const Node& node);

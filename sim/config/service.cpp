@@ -33,6 +33,7 @@ void check_caches(const Scheduler& s, const Section& rules) {
 
 void read_service(Section& section, Run& run) {
   if (!section.has("traffic")) {
+    resolve_budget(run.policy, run.workload.prompt_tokens);
     for (const char* key : {"replicas", "prefill_replicas"}) {
       const int number =
           std::string_view(key) == "replicas" ? run.deployment.replicas - 1 : run.deployment.prefill_replicas;

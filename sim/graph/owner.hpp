@@ -22,6 +22,7 @@ namespace kvcast::graph {
   X(kUncompressedLayers, "KV cache of uncompressed layers") \
   X(kSlidingCache, "sliding-window cache")                  \
   X(kStates, "recurrent states")                            \
+  X(kDraft, "draft of speculation")                         \
   X(kPartFilledPages, "part-filled pages")                  \
   X(kReservedCache, "reserved cache")                       \
   X(kHostCache, "KV cache in host memory")                  \

@@ -20,7 +20,14 @@ int DecodeSetting::step_batch() const { return ceil_div(run->workload.batch, run
 int DecodeSetting::stage_layers() const { return ceil_div(rank.layers, run->deployment.pipeline_parallel); }
 
 PassSetting DecodeSetting::pass() const {
-  return {&run->framework, policy, rank, run->deployment.pipeline_parallel, prompt_density, temporaries};
+  return {&run->framework,
+          policy,
+          rank,
+          run->deployment.pipeline_parallel,
+          prompt_density,
+          temporaries,
+          run->speculation ? &*run->speculation : nullptr,
+          draft};
 }
 
 config::Model stage_of(const DecodeSetting& setting) {
@@ -39,14 +46,26 @@ policy::MemoryItem sliding_cache(const DecodeSetting& setting, std::int64_t toke
           setting.run->workload.batch * layers * held * stage.kv_bytes_per_token_layer()};
 }
 
+std::vector<policy::MemoryItem> draft_memory(const DecodeSetting& setting, std::int64_t tokens, bool served) {
+  const std::optional<config::Speculation>& s = setting.run->speculation;
+  if (!s || !s->draft) return {};
+  const double weights = config::draft_weight_bytes(*s, setting.draft);
+  const double each = setting.draft.kv_bytes_per_token_layer(), batch = setting.run->workload.batch;
+  const auto all = static_cast<double>(tokens);
+  const double held = setting.draft.full_layers() * all + setting.draft.layers_with(config::Mixer::kSliding) *
+                                                              std::min<double>(all, setting.draft.sliding_window);
+  return {{graph::Pool::kHbm, graph::Owner::kDraft, weights + (served ? 0 : batch * held * each)}};
+}
+
 policy::MemoryItem state_memory(const DecodeSetting& setting) {
-  return {graph::Pool::kHbm, graph::Owner::kStates, setting.run->workload.batch * stage_of(setting).state_bytes()};
+  const double states = setting.run->workload.batch * setting.pass().queries();
+  return {graph::Pool::kHbm, graph::Owner::kStates, states * stage_of(setting).state_bytes()};
 }
 
 std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std::int64_t tokens) {
   const config::Run& run = *setting.run;
   config::Model model = stage_of(setting);
-  const double rows = setting.step_batch();
+  const double rows = setting.step_batch() * setting.pass().queries();
   std::vector<policy::MemoryItem> items = {
       {graph::Pool::kHbm, graph::Owner::kWeights, model.weight_bytes()},
       {graph::Pool::kHbm, graph::Owner::kActivations, setting.temporaries * activation_bytes(model, rows, rows)}};
@@ -68,8 +87,10 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
   }
   if (model.sliding_window > 0) items.push_back(sliding_cache(setting, tokens));
   if (model.recurrence) items.push_back(state_memory(setting));
+  const bool served = run.speculation && run.speculation->kind == config::Speculation::Kind::kMtp;
+  for (policy::MemoryItem& item : draft_memory(setting, tokens, served)) items.push_back(std::move(item));
   model = config::attending(model);
-  model.layers = model.full_layers();
+  model.layers = model.full_layers() + (served ? 1 : 0);
   policy::MemoryShape shape{&model, run.workload.batch, tokens, setting.lengths, setting.attended_mean};
   double unused = run.workload.batch * static_cast<double>(tokens) * model.layers * model.kv_bytes_per_token_layer();
   for (policy::MemoryItem& item : setting.policy->memory(shape)) {

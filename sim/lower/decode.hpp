@@ -27,7 +27,8 @@ struct DecodeSetting {
   double attended_mean = 0;         // KV pairs that a head attends to, mean; for storage that depends on it
   // Share of the causal pairs that sparse prompt attention computes, by layer; empty: all pairs.
   std::function<double(int layer)> prompt_density;
-  double temporaries = 1;  // factor on the bytes of activations and attention scores
+  double temporaries = 1;    // factor on the bytes of activations and attention scores
+  config::Model draft = {};  // one GPU's part of the draft of speculation, if there is one
 
   // Number of sequences in a step: under pipeline stages the batch is split into as many micro-batches.
   int step_batch() const;
@@ -79,7 +80,10 @@ class DecodeWindow final : public graph::WorkSource {
 config::Model stage_of(const DecodeSetting& setting);
 // Returns the cache of the sliding-window layers, for the whole batch with `tokens` in each sequence.
 policy::MemoryItem sliding_cache(const DecodeSetting& setting, std::int64_t tokens);
-// Returns the recurrent states of the whole batch on the GPU of one stage.
+// Returns the weights of the draft of speculation and its cache of the whole batch, without that of a layer which the
+// policy serves.
+std::vector<policy::MemoryItem> draft_memory(const DecodeSetting& setting, std::int64_t tokens, bool served);
+// Returns the recurrent states of the whole batch on the GPU of one stage; under speculation one after each token.
 policy::MemoryItem state_memory(const DecodeSetting& setting);
 // Returns the bytes held while decoding with `tokens` cached per sequence: weights, the policy's storage, activations
 // of a step, and the mask of frameworks that keep one.

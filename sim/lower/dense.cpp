@@ -242,9 +242,10 @@ OpId scan(Block& block, const Recurrence& r, std::span<const std::int64_t> promp
 }  // namespace
 
 OpId recurrence(Block& block, const config::Model& model, double steps, std::span<const std::int64_t> prompts,
-                OpId after) {
+                OpId after, int queries) {
   const Recurrence& r = *model.recurrence;
-  double rows = steps;
+  const double rows_of_steps = steps * queries;
+  double rows = rows_of_steps;
   for (const std::int64_t tokens : prompts) rows += static_cast<double>(tokens);
   OpId op = gemm(block, "input projection", product(model.weights, rows, r.projected(), model.hidden),
                  norm(block, model, rows, after));
@@ -261,10 +262,11 @@ OpId recurrence(Block& block, const config::Model& model, double steps, std::spa
     op = block.kernel(Lane::kCompute, Kind::kSmall, "convolution", streaming(values + kept, values + kept), {op});
   }
   if (steps > 0) {
-    const double values = steps * r.value_width();
+    // A state is written after each token, because the next pass goes on from the last accepted one.
+    const double values = rows_of_steps * r.value_width();
     const graph::Kernel work{graph::KernelClass::kReduce,
-                             states + (2.0 * steps * r.key_heads * r.key_dim + values) * kBytes,
-                             states + values * kBytes};
+                             states + (2.0 * rows_of_steps * r.key_heads * r.key_dim + values) * kBytes,
+                             states * queries + values * kBytes};
     op = block.kernel(Lane::kCompute, Kind::kAttention, "recurrence", work, {op});
   }
   if (!prompts.empty()) op = scan(block, r, prompts, op);
@@ -277,14 +279,18 @@ OpId hand_over(Block& block, const config::Model& model, double rows, OpId after
   return exchange(block, "to the next stage", {graph::Exchange::kNext, rows * model.hidden * kBytes, 2}, after);
 }
 
-OpId head_and_sample(Block& block, const config::Model& model, double rows, OpId after) {
+OpId choose_tokens(Block& block, const config::Model& model, double rows, OpId after) {
   block.enter_layer(-1);
   OpId op = norm(block, model, rows, after);
   op = gemm(block, "head", {rows, static_cast<double>(model.vocab), static_cast<double>(model.hidden), kBytes}, op);
   const double logits = rows * model.vocab, ranks = model.ranks;
   op = exchange(block, "gather logits", {graph::Exchange::kAllGather, logits * kBytes, ranks}, op);
   op = block.kernel(Lane::kCompute, Kind::kSmall, "sample", streaming(ranks * logits, rows), {op});
-  if (block.unfused()) op = unfused_choice(block, rows, ranks * logits, op);
+  return block.unfused() ? unfused_choice(block, rows, ranks * logits, op) : op;
+}
+
+OpId head_and_sample(Block& block, const config::Model& model, double rows, OpId after) {
+  const OpId op = choose_tokens(block, model, rows, after);
   return block.host(Lane::kHost, Kind::kSync, "token to host", graph::HostCall::kItemSync, 1, {op});
 }
 

@@ -20,11 +20,11 @@ graph::OpId enter_layers(Block& block, const config::Model& model, double rows, 
 // read; 0: queries are projected into the latent space instead.
 graph::OpId before_attention(Block& block, const config::Model& model, double rows, graph::OpId after,
                              double expanded = 0);
-// Adds the mixer of a layer without attention on `rows` tokens: projections, convolution, recurrence, gated norm,
-// output. steps: those of them that are decode steps; prompts: tokens of each sequence of which a part of the prompt is
-// read.
+// Adds the mixer of a layer without attention: projections, convolution, recurrence, gated norm, output. steps:
+// sequences that decode, with `queries` rows each, after each of which a state is kept; prompts: tokens of each
+// sequence of which a part of the prompt is read.
 graph::OpId recurrence(Block& block, const config::Model& model, double steps, std::span<const std::int64_t> prompts,
-                       graph::OpId after);
+                       graph::OpId after, int queries = 1);
 // Adds what follows the mixer's output projection: its sum over GPUs, and the norm and network of the layer, if it has
 // one.
 graph::OpId after_mixer(Block& block, const config::Model& model, int layer, double rows, graph::OpId after);
@@ -34,8 +34,9 @@ graph::OpId after_attention(Block& block, const config::Model& model, int layer,
                             bool latent_output = false);
 // Adds the transfer to the next stage of a pipeline.
 graph::OpId hand_over(Block& block, const config::Model& model, double rows, graph::OpId after);
-// Adds the final norm, the language-model head over `rows` rows, and sampling. Returns the op after which the tokens
-// are on the host.
+// Adds the final norm, the language-model head over `rows` rows, and sampling.
+graph::OpId choose_tokens(Block& block, const config::Model& model, double rows, graph::OpId after);
+// The same, and the tokens' way to the host. Returns the op after which they are there.
 graph::OpId head_and_sample(Block& block, const config::Model& model, double rows, graph::OpId after);
 
 // Peak bytes of activations while `rows` tokens pass through a layer at once. Gate, up and their product are live

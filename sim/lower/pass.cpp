@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "lower/dense.hpp"
 #include "lower/eager.hpp"
+#include "lower/verification.hpp"
 #include "policy/costs.hpp"
 #include "policy/growth.hpp"
 
@@ -23,14 +24,14 @@ int Pass::sequences() const {
   return all;
 }
 
-double Pass::rows() const {
-  auto all = static_cast<double>(decodes.size());
+double Pass::rows(int queries) const {
+  auto all = static_cast<double>(decodes.size()) * queries;
   for (const PromptPart& part : prompts) all += part.rows();
   return all;
 }
 
-int Pass::sampled() const {
-  int all = static_cast<int>(decodes.size());
+int Pass::sampled(int queries) const {
+  int all = static_cast<int>(decodes.size()) * queries;
   for (const PromptPart& part : prompts) all += part.last() ? part.sequences : 0;
   return all;
 }
@@ -81,27 +82,37 @@ void grow_counts(const policy::Policy& policy, std::span<const policy::Sequence>
 
 namespace {
 
+// The layer of the target whose selection a draft's layer has.
+struct LikeLayer {
+  const config::Model* model = nullptr;  // its layers that attend
+  int layer = 0;
+};
+
 class Lowered {
  public:
-  Lowered(Block& block, const PassSetting& setting, const Pass& pass, PromptMemory& memory)
+  Lowered(Block& block, const PassSetting& setting, const Pass& pass, int queries, PromptMemory& memory)
       : block_(block),
         s_(setting),
         whole_(setting.rank),
         model_(config::attending(setting.rank)),
         pass_(pass),
+        queries_(queries),
         memory_(memory),
-        rows_(pass.rows()) {
+        rows_(pass.rows(queries)) {
     for (const PromptPart& part : pass.prompts) added_.insert(added_.end(), part.sequences, part.end - part.start);
   }
 
+  // The pass is a draft's: without a policy it attends to all tokens.
+  void is_draft(const LikeLayer& like) { draft_ = true, like_ = like; }
+
   OpId layer(int layer, OpId after) {
-    block_.enter_layer(layer);
+    block_.enter_layer(draft_ ? -1 : layer);
     switch (whole_.mixer(layer)) {
       case config::Mixer::kFull:
       case config::Mixer::kSliding:
         return attending_layer(layer, whole_.layers == model_.layers ? layer : attended_layers_++, after);
       case config::Mixer::kRecurrence:
-        after = recurrence(block_, whole_, static_cast<double>(pass_.decodes.size()), added_, after);
+        after = recurrence(block_, whole_, static_cast<double>(pass_.decodes.size()), added_, after, queries_);
         break;
       case config::Mixer::kNone:
         break;
@@ -116,7 +127,7 @@ class Lowered {
     if (!pass_.prompts.empty()) {
       after = block_.join(Lane::kCompute, {after});
       for (const PromptPart& part : pass_.prompts) {
-        memory_.begins(block_, layer, after, part);
+        if (!draft_) memory_.begins(block_, layer, after, part);
         if (model_.latent)
           expanded += part.sequences * (held(layer, part) + static_cast<double>(part.end - part.start));
       }
@@ -139,6 +150,7 @@ class Lowered {
   OpId both(OpId a, OpId b) { return a < 0 ? b : block_.join(Lane::kCompute, {a, b}); }
 
   double held(int layer, const PromptPart& part) const {
+    if (draft_) return static_cast<double>(part.start);
     return s_.policy->prompt_blocks(model_, layer, part.request).held_at(part.start);
   }
 
@@ -153,12 +165,15 @@ class Lowered {
     if (s_.prompt_density) chunk.density = s_.prompt_density(layer);
     if (s_.framework->flatten_prompt && model_.cache != config::Precision::kBf16) ready = flatten(chunk, ready);
     block_.set_ready(ready);
-    return s_.framework->eager_attention ? attend_eagerly(chunk, ready) : s_.policy->prefill_attention(chunk, block_);
+    if (s_.framework->eager_attention) return attend_eagerly(chunk, ready);
+    if (s_.policy != nullptr) return s_.policy->prefill_attention(chunk, block_);
+    return block_.kernel(Lane::kCompute, Kind::kAttention, "prefill attention", policy::causal_attention(chunk),
+                         {ready});
   }
 
   // The policy's work on a layer after the part.
   void act(int layer, const PromptPart& part, OpId attention) {
-    if (!part.acts || model_.slides(layer)) return;
+    if (draft_ || !part.acts || model_.slides(layer)) return;
     block_.set_ready(attention);
     const OpId before = block_.last();
     s_.policy->prefill_layer(
@@ -196,16 +211,29 @@ class Lowered {
   OpId decode(int layer, OpId ready) {
     if (ready_before_ >= 0) block_.set_ready(ready_before_);  // prompts have set others since
     block_.set_ready(ready);
-    if (model_.slides(layer)) {
+    const bool packed = s_.speculation == nullptr || s_.speculation->packed;
+    if (model_.slides(layer) || s_.policy == nullptr) {
+      const std::int64_t most = model_.slides(layer) ? model_.sliding_window : config::kMaxTokens;
       seen_.clear();
       for (const policy::Sequence& s : pass_.decodes) {
         seen_.resize(seen_.size() + static_cast<std::size_t>(model_.n_kv_heads),
-                     {.attended = std::min<std::int64_t>(s.tokens, model_.sliding_window)});
+                     {.attended = std::min<std::int64_t>(s.tokens, most)});
       }
       const policy::DecodeLayer shape(model_, layer, pass_.decodes, seen_, false);
-      return block_.attention(policy::attention_over(shape, 0), {block_.ready()});
+      Verification ops(block_, queries_, false, packed);
+      return ops.attention(policy::attention_over(shape, 0), {block_.ready()});
     }
-    s_.policy->decode_layer({model_, layer, pass_.decodes, pass_.counts(layer), pass_.per_query_head}, block_);
+    const config::Model& model = like_.model != nullptr ? *like_.model : model_;
+    const int of_policy = like_.model != nullptr ? like_.layer : layer;
+    std::span<const policy::HeadCounts> counts = pass_.counts(of_policy);
+    std::span<const policy::Sequence> sequences = pass_.decodes;
+    if (queries_ > 1 && s_.policy->selects()) {
+      repeat_for_queries(counts, counts.size() / sequences.size(), queries_, seen_);
+      repeat_for_queries(sequences, 1, queries_, asking_);
+      counts = seen_, sequences = asking_;
+    }
+    Verification ops(block_, queries_, s_.policy->selects(), packed);
+    s_.policy->decode_layer({model, of_policy, sequences, counts, pass_.per_query_head}, ops);
     const OpId attended = block_.taken_done();
     if (!s_.framework->layer_sync) return attended;
     return block_.host(Lane::kHost, Kind::kSync, "scalar of the layer", graph::HostCall::kItemSync, 1, {attended});
@@ -216,32 +244,106 @@ class Lowered {
   const config::Model& whole_;
   const config::Model model_;  // the layers that attend
   const Pass& pass_;
+  int queries_;
   PromptMemory& memory_;
   double rows_;
   std::vector<std::int64_t> added_;  // tokens that each prompt grows by
   int attended_layers_ = 0;          // so far
   OpId ready_before_ = -1;
   std::vector<policy::HeadCounts> seen_;
+  std::vector<policy::Sequence> asking_;  // one for each query
+  bool draft_ = false;
+  LikeLayer like_;
 };
+
+int last_full_layer(const config::Model& attending) {
+  int layer = attending.layers - 1;
+  while (attending.slides(layer)) --layer;
+  return layer;
+}
+
+// A layer's input: features of the model, which EAGLE joins once, and the embedding of the token before.
+OpId draft_input(Block& block, const config::Speculation& s, const config::Model& draft, double rows, bool first,
+                 OpId after) {
+  const double hidden = draft.hidden;
+  const auto project = [&](const char* label, double n, double k) {
+    after = block.kernel(Lane::kCompute, Kind::kGemm, label, graph::Gemm{rows, n, k, kHalfBytes}, {after});
+  };
+  if (s.kind == config::Speculation::Kind::kMtp) {
+    project("features and embedding", hidden, s.features * hidden);
+  } else {
+    if (first) project("features", hidden, s.features * hidden);
+    project("qkv of the embedding", (draft.n_q_heads + 2.0 * draft.n_kv_heads) * draft.head_dim, hidden);
+  }
+  return after;
+}
+
+// The draft's passes, each of one token further. The first reads what the last verification left: as many rows as it
+// had, since the number of accepted ones differs between sequences.
+OpId add_drafts(Block& block, const PassSetting& setting, const Pass& pass, OpId after) {
+  const config::Speculation& s = *setting.speculation;
+  if (!s.draft) return after;
+  PassSetting own{.framework = setting.framework, .rank = setting.draft, .speculation = setting.speculation};
+  const config::Model attending = config::attending(setting.rank);
+  LikeLayer like;
+  if (s.kind == config::Speculation::Kind::kMtp) {
+    own.policy = setting.policy, like = {&attending, last_full_layer(attending)};
+  }
+  PromptMemory none;
+  for (int i = 0; i < s.tokens; ++i) {
+    Pass drafted;
+    drafted.decodes = pass.decodes, drafted.counts = pass.counts, drafted.per_query_head = pass.per_query_head;
+    for (policy::Sequence& sequence : drafted.decodes) sequence.tokens += i;
+    if (i == 0) drafted.prompts = pass.prompts;
+    const int queries = i == 0 ? s.verified() : 1;
+    const double rows = drafted.rows(queries);
+    if (rows == 0) break;
+    block.enter_layer(-1);
+    if (s.one_layer()) after = draft_input(block, s, own.rank, rows, i == 0, after);
+    Lowered lowered(block, own, drafted, queries, none);
+    lowered.is_draft(like);
+    for (int layer = 0; layer < own.rank.layers; ++layer) after = lowered.layer(layer, after);
+    config::Model head = own.rank;
+    if (s.head > 0) head.vocab = (s.head + head.ranks - 1) / head.ranks;
+    if (!drafted.decodes.empty())
+      after = choose_tokens(block, head, static_cast<double>(drafted.decodes.size()), after);
+  }
+  return after;
+}
+
+// The host looks for the last tokens in the whole sequence.
+OpId find_ngrams(Block& block, const Pass& pass, OpId after) {
+  constexpr double kTokenBytes = 4;
+  double tokens = 0;
+  for (const policy::Sequence& sequence : pass.decodes) tokens += static_cast<double>(sequence.tokens);
+  const auto sequences = static_cast<double>(pass.decodes.size());
+  const graph::CpuWork work{.items = sequences, .bytes_per_item = kTokenBytes * tokens / sequences};
+  return block.join(Lane::kHost, {block.cpu("find n-grams", work, {after})});
+}
 
 }  // namespace
 
 OpId add_pass(Block& block, const PassSetting& setting, const Pass& pass, PromptMemory& memory, OpId after) {
   const config::Model& model = setting.rank;
-  const double rows = pass.rows();
+  const int queries = setting.queries();
+  const double rows = pass.rows(queries);
   if (!pass.decodes.empty() && !pass.prompts.empty()) block.set_beside_prompts();
   OpId op = enter_layers(block, model, rows, after);
   // One plan serves all layers, because their attention has the same shape.
   if (pass.plans_attention) block.plan_attention();
-  Lowered lowered(block, setting, pass, memory);
+  if (setting.speculation != nullptr) op = add_drafts(block, setting, pass, op);
+  Lowered lowered(block, setting, pass, queries, memory);
   for (int layer = 0; layer < model.layers; ++layer) {
     if (layer > 0 && layer % setting.stage_layers() == 0) op = hand_over(block, model, rows, op);
     op = lowered.layer(layer, op);
   }
-  if (!pass.prompts.empty()) op = memory.after_layers(block, rows - static_cast<double>(pass.decodes.size()), op);
+  if (!pass.prompts.empty())
+    op = memory.after_layers(block, rows - static_cast<double>(pass.decodes.size()) * queries, op);
   const bool selects = !pass.decodes.empty() && !setting.policy->uncompressed();
-  if (pass.sampled() > 0) {
-    return block.between_steps(pass.sequences(), selects, head_and_sample(block, model, pass.sampled(), op));
+  if (const int sampled = pass.sampled(queries); sampled > 0) {
+    op = head_and_sample(block, model, sampled, op);
+    const bool ngrams = setting.speculation != nullptr && !setting.speculation->draft && !pass.decodes.empty();
+    return block.between_steps(pass.sequences(), selects, ngrams ? find_ngrams(block, pass, op) : op);
   }
   block.enter_layer(-1);
   op = block.host(Lane::kHost, Kind::kSync, "chunk done", graph::HostCall::kStreamSync, 1, {op});

@@ -8,6 +8,7 @@
 
 #include "config/framework.hpp"
 #include "config/model.hpp"
+#include "config/speculation.hpp"
 #include "lower/block.hpp"
 #include "policy/policy.hpp"
 
@@ -22,8 +23,11 @@ struct PassSetting {
   // Share of the causal pairs that sparse prompt attention computes, by layer; empty: all pairs.
   std::function<double(int layer)> prompt_density = {};
   double temporaries = 1;  // factor on the bytes of activations and attention scores
+  const config::Speculation* speculation = nullptr;
+  config::Model draft = {};  // one GPU's part of its draft, if there is one
 
-  int stage_layers() const { return (rank.layers + stages - 1) / stages; }  // layers of one GPU
+  int stage_layers() const { return (rank.layers + stages - 1) / stages; }              // layers of one GPU
+  int queries() const { return speculation == nullptr ? 1 : speculation->verified(); }  // of a sequence that decodes
 };
 
 // A sequence in a pass: it decodes if its whole prompt is cached, and samples a token if its prompt ends in the pass.
@@ -55,8 +59,8 @@ struct Pass {
   bool plans_attention = true;  // attention has another shape than in the pass before
 
   int sequences() const;
-  double rows() const;  // new tokens
-  int sampled() const;  // sequences that get a token
+  double rows(int queries) const;  // new tokens, so many of each sequence that decodes
+  int sampled(int queries) const;  // rows of which the head chooses a token
 };
 
 // Groups sequences: those that decode in their order, then prompts, equal ones together. `policy` decides where its
@@ -83,7 +87,8 @@ class PromptMemory {
 };
 
 // Adds the pass after `after`, up to the host's work before the next one. Products see the sum of rows, the head the
-// sampled rows, attention each sequence's own context. Returns the last op.
+// sampled rows, attention each sequence's own context. Under speculation the draft's passes come first, and sequences
+// that decode have a row for each drafted token in addition to their own. Returns the last op.
 graph::OpId add_pass(Block& block, const PassSetting& setting, const Pass& pass, PromptMemory& memory,
                      graph::OpId after);
 

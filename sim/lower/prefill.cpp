@@ -39,6 +39,8 @@ Prefill::Prefill(const DecodeSetting& setting, bool all_groups) : setting_(setti
 void Prefill::take_fixed(Block& block) {
   const OpId held = block.join(Lane::kHost, {});
   block.memory(held, Pool::kHbm, Owner::kWeights, stage_of(setting_).weight_bytes());
+  for (const policy::MemoryItem& item : draft_memory(setting_, setting_.lengths.prompt_tokens, false))
+    block.memory(held, item.pool, item.owner, item.bytes);
   if (setting_.run->framework.quadratic_mask) {
     const auto bound = static_cast<double>(setting_.lengths.bound());
     block.memory(held, Pool::kHbm, Owner::kCausalMask, bound * bound);

@@ -45,6 +45,8 @@ double shared_of(const config::Run& r) {
   const std::int64_t tokens = r.traffic ? r.traffic->shared_prefix.tokens : 0;
   return tokens > 0 ? static_cast<double>(tokens) : std::nan("");
 }
+double drafted_of(const config::Run& r) { return r.speculation ? r.speculation->tokens : std::nan(""); }
+
 template <auto Member>
 double turns_of(const config::Run& r) {
   return r.traffic && r.traffic->sessions ? static_cast<double>((*r.traffic->sessions).*Member) : std::nan("");
@@ -64,6 +66,9 @@ const RunKey kRunKeys[] = {
     {"workload.prefill_batch", of_workload<&config::Workload::prefill_batch>, 0, 65536},
     {"framework.mlp_slice", [](const config::Run& r) { return static_cast<double>(r.framework.mlp_slice); }, 0,
      kMostTokens},
+    {"speculation.tokens", drafted_of, 1, 64},
+    {"speculation.acceptance", [](const config::Run&) { return std::nan(""); }, 0, 1, false, false,
+     Dimension::kFraction},
     {"traffic.rate", rate_of, 1e-6, kMostRate, false, true},
     {"traffic.concurrency", [](const config::Run& r) { return static_cast<double>(r.traffic->concurrency); }, 1, 1e6,
      true, true},

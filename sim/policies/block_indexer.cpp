@@ -60,7 +60,7 @@ class IndexedSelector final : public Selector {
     for (std::int64_t b = 0; b < whole; ++b)
       blocks_.push_back(score_block(b * s_.block, std::min(n, (b + 1) * s_.block)));
     if (s_.last_inside) blocks_.back() = std::numeric_limits<float>::infinity();
-    ranking_.select(blocks_, static_cast<std::size_t>(s_.budget / s_.block), chosen_);
+    ranking_.select(blocks_, static_cast<std::size_t>(s_.blocks()), chosen_);
     for (const std::int32_t b : chosen_) append_range(b * s_.block, std::min(n, (b + 1) * s_.block), head.attended);
     if (s_.tail_beside) append_range(whole * s_.block, n, head.attended);
     head.counts.scored = n / s_.stride;
@@ -104,8 +104,9 @@ class IndexedBlocks final : public Policy {
 
   OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
     const OpId projected = project(*chunk.model, chunk.layer, chunk.batch * chunk.length(), ops);
-    const double chosen = chunk.length() * static_cast<double>(s_.budget);
-    if (chosen >= chunk.pairs()) return attend(causal_attention(chunk), ops, projected);
+    const double chosen = chunk.length() * static_cast<double>(s_.blocks() * s_.block);
+    if (chunk.length() * static_cast<double>(s_.budget) >= chunk.pairs())
+      return attend(causal_attention(chunk), ops, projected);
     const double seen = chunk.held + chunk.length(), sequences = chunk.batch;
     OpId op = projected;
     if (s_.indexes(chunk.layer)) {
@@ -158,8 +159,9 @@ class IndexedBlocks final : public Policy {
   // The open block has half of its tokens on average.
   Growth growth(const Lengths&) const override {
     const std::int64_t half = s_.block / 2, open = s_.tail_beside ? half : s_.last_inside ? -half : 0;
-    return {
-        .scored = 1 / static_cast<double>(s_.stride), .fill = s_.budget, .when_full = open == 0 ? 0 : s_.budget + open};
+    return {.scored = 1 / static_cast<double>(s_.stride),
+            .fill = s_.budget,
+            .when_full = s_.block == 1 ? 0 : s_.blocks() * s_.block + open};
   }
 
  private:
@@ -180,7 +182,7 @@ class IndexedBlocks final : public Policy {
 
   OpId best_blocks(double rows, double tokens, LayerOps& ops, OpId after) const {
     const auto block = static_cast<double>(s_.block);
-    const TopK best{rows, tokens / block, static_cast<double>(s_.budget) / block, kScoreBytes};
+    const TopK best{rows, tokens / block, static_cast<double>(s_.blocks()), kScoreBytes};
     return ops.compute(Kind::kTopK, "top-k", best, {after});
   }
 

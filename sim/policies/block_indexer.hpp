@@ -25,6 +25,7 @@ struct BlockIndexer {
   std::int64_t share = 1, share_after = 0;
   std::int64_t buffer = 0;  // tokens on the GPU, all others in host memory; 0: all
 
+  std::int64_t blocks() const { return budget / block; }  // that are chosen
   bool indexes(int layer) const { return layer < share_after || (layer - share_after) % share == 0; }
 };
 

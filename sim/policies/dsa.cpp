@@ -50,9 +50,9 @@ std::unique_ptr<Policy> make_lightning(const ParameterValues& values, std::int64
 }
 
 void check_blocks(const ParameterValues& values, const BlockIndexer& s, const char* unit) {
-  if (s.budget % s.block == 0) return;
-  throw UserError(values.where("budget"),
-                  fmt::format("{}: {} tokens are not whole {} of {}", values.policy(), s.budget, unit, s.block));
+  if (s.budget >= s.block) return;
+  throw UserError(values.where("budget"), fmt::format("{}: a budget of {} tokens is less than one {} of {}",
+                                                      values.policy(), s.budget, unit, s.block));
 }
 
 const Fields<BlockIndexer>& msa_fields() {
@@ -68,7 +68,7 @@ std::unique_ptr<Policy> make_msa(const ParameterValues& values) {
   BlockIndexer start;
   start.by_group = true, start.weights = false, start.maximum = true, start.last_inside = true;
   BlockIndexer s = msa_fields().read(values, start);
-  check_blocks(values, s, "blocks");
+  check_blocks(values, s, "block");
   s.entry_bytes = s.dim * (s.fp8 ? 1 : 2);
   return index_blocks(s);
 }
@@ -86,7 +86,7 @@ std::unique_ptr<Policy> make_qsa(const ParameterValues& values) {
   BlockIndexer start;
   start.fp8 = false, start.weights = false, start.tail_beside = true;
   BlockIndexer s = qsa_fields().read(values, start);
-  check_blocks(values, s, "groups");
+  check_blocks(values, s, "group");
   s.stride = s.block, s.entry_bytes = 2 * s.dim;
   return index_blocks(s);
 }
@@ -140,9 +140,9 @@ Descriptor describe_msa() {
                          "best token of a block.",
                          "MiniMax, MiniMax Sparse Attention, 2026 (arXiv 2606.13392)", msa_fields().parameters());
   d.budget_convention = "tokens of whole blocks per KV head, of which the last may not be full";
-  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+  d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     const BlockIndexer s = msa_fields().read(values);
-    return BudgetRule{.tokens = s.budget, .slack = s.block - 1};
+    return chooses(s.budget, s.blocks() * s.block, s.block - 1, lengths.prompt_tokens);
   };
   d.formulas = {"traffic: L·d_I·2 + 2·n_kv·budget·d·b per step", "storage: 2·n_kv·L·d·b + L·d_I·2"};
   d.differences = {kStandIn, kPrompt, "first layers without an indexer: first_dense_layers: 3 in MiniMax-M3"};
@@ -156,9 +156,11 @@ Descriptor describe_qsa() {
                          "by one pooled key a group.",
                          "Qwen, Qwen3.8-Flash-Next, 2026 (code: sgl-project/sglang-jax)", qsa_fields().parameters());
   d.budget_convention = "tokens of whole groups per layer, the same ones in all heads; those of the open group besides";
-  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+  d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     const BlockIndexer s = qsa_fields().read(values);
-    return BudgetRule{.tokens = s.budget, .extra = s.block - 1, .slack = s.block - 1};
+    BudgetRule rule = chooses(s.budget, s.blocks() * s.block, s.block - 1, lengths.prompt_tokens);
+    rule.extra = s.block - 1;
+    return rule;
   };
   d.formulas = {"traffic: L / block·d_I·2 + 2·n_kv·budget·d·b per step", "storage: 2·n_kv·L·d·b + L / block·d_I·2"};
   d.differences = {kStandIn, kPrompt,

@@ -51,6 +51,24 @@ ReuseClass Descriptor::reuse() const {
   return {kRadix, "all keys and values stay"};
 }
 
+bool Descriptor::selects() const {
+  switch (category) {
+    case Category::kNone:
+    case Category::kDrop:
+    case Category::kQuantisation:
+    case Category::kSparsePrefill:
+      return false;
+    case Category::kDropAndRetrieval:
+    case Category::kGpuRetrieval:
+    case Category::kHostRetrieval:
+    case Category::kCpuRetrieval:
+    case Category::kOracle:
+    case Category::kRecorded:
+      break;
+  }
+  return true;
+}
+
 std::string Descriptor::budget_text() const {
   return budget_convention.empty() ? "" : fmt::format("{}: {}", policy::name(budget_counts), budget_convention);
 }
@@ -101,7 +119,7 @@ std::unique_ptr<Policy> make_policy(const Descriptor& descriptor, const config::
   ParameterValues values(descriptor, parameters);
   values.set_profile(std::move(profile));
   std::unique_ptr<Policy> made = descriptor.make(values);
-  made->uncompressed_ = descriptor.uncompressed();
+  made->uncompressed_ = descriptor.uncompressed(), made->selects_ = descriptor.selects();
   return made;
 }
 

@@ -136,10 +136,12 @@ class Policy {
 
   // Returns whether this is the uncompressed cache (Descriptor::uncompressed).
   bool uncompressed() const { return uncompressed_; }
+  // Returns whether each query reads tokens of its own, rather than all that is kept (Descriptor::selects).
+  virtual bool selects() const { return selects_; }
 
  private:
   friend std::unique_ptr<Policy> make_policy(const Descriptor&, const config::Node&, std::shared_ptr<const Profile>);
-  bool uncompressed_ = false;
+  bool uncompressed_ = false, selects_ = false;
 };
 
 // Requirements on a sample trace so that a replay over it represents the whole model (policies/replay_needs.hpp).
@@ -209,6 +211,8 @@ struct Descriptor {
   ReuseClass reuse() const;
   // Returns whether it is the uncompressed cache, whose kernels every engine has.
   bool uncompressed() const { return category == Category::kNone; }
+  // Returns whether each query chooses from the cache anew.
+  bool selects() const;
   // "attended: ...": what the budget counts; empty without a budget.
   std::string budget_text() const;
 };

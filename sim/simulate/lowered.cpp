@@ -87,6 +87,7 @@ class Lowering {
     out_.framework = run_.framework, out_.batch = run_.workload.batch;
     out_.gpus = run_.deployment.gpus();
     out_.full_attention = input.policy->uncompressed();
+    if (run_.speculation) out_.tokens_per_pass = run_.speculation->tokens_per_pass;
     const double stages = run_.deployment.pipeline_parallel;
     const double parts = std::ceil(static_cast<double>(run_.workload.batch) / setting_.step_batch());
     out_.micro_batches_behind = 1 + (parts - 1) / stages;
@@ -204,6 +205,8 @@ lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& 
   setting.policy = input.policy;
   setting.lengths = {input.run->workload.prompt_tokens, input.run->workload.decode_tokens};
   setting.rank = config::rank_model(input.run->deployment, input.run->model);
+  if (const auto& s = input.run->speculation; s && s->draft)
+    setting.draft = config::draft_rank(*s, input.run->deployment);
   setting.counts = HeadsOfRank(draw, input.run->deployment.tensor_parallel);
   setting.per_query_head = input.replay->per_query_head;
   setting.counted_tokens = draw.counted_tokens();
@@ -214,7 +217,8 @@ lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& 
 
 bool same_work(const Lowered& a, const Lowered& b) {
   const auto work = [](const Lowered& l) {
-    return std::tie(l.batch, l.replayed_layers, l.middle, l.works, l.prefill, l.prompt_groups, l.contexts, l.parts);
+    return std::tie(l.batch, l.tokens_per_pass, l.replayed_layers, l.middle, l.works, l.prefill, l.prompt_groups,
+                    l.contexts, l.parts);
   };
   return work(a) == work(b);
 }

@@ -45,7 +45,8 @@ struct DecodeSteps {
 struct Lowered {
   config::Framework framework;
   int batch = 1;
-  int gpus = 1;  // of the deployment, on one host
+  int gpus = 1;                // of the deployment, on one host
+  double tokens_per_pass = 1;  // that a sequence gets, by speculation
   // Time until the last micro-batch has passed all pipeline stages, over the time of one micro-batch: each further one
   // finishes one stage's time later.
   double micro_batches_behind = 1;

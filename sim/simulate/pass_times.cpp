@@ -254,6 +254,10 @@ PassTimes::PassTimes(const PassInput& input, const config::Hardware& hardware, C
   setting_.framework = &input_.run->framework;
   setting_.policy = counts_.front()->of.policy;
   setting_.rank = config::rank_model(input_.run->deployment, input_.run->model);
+  if (const auto& s = input_.run->speculation) {
+    setting_.speculation = &*s;
+    if (s->draft) setting_.draft = config::draft_rank(*s, input_.run->deployment);
+  }
   for (const std::vector<PassReplay>& text : input_.other_texts) {
     if (!same_counts(text, input_.replays))
       others_.push_back(std::make_unique<PassTimes>(PassInput{input_.run, text}, hardware, cancel_));
@@ -346,19 +350,21 @@ class Alone final : public graph::WorkSource {
 
 double PassTimes::bare(int sequences) const {
   const config::Model& model = setting_.rank;
+  const int rows = sequences * setting_.queries();
   Alone source(*setting_.framework, [&](lower::Block& block) {
-    OpId op = lower::enter_layers(block, model, sequences, block.ready());
+    OpId op = lower::enter_layers(block, model, rows, block.ready());
     for (int layer = 0; layer < model.layers; ++layer) {
       block.enter_layer(layer);
       if (model.attends(layer)) {
-        op = lower::before_attention(block, model, sequences, op);
-        op = lower::after_attention(block, model, layer, sequences, op, !model.slides(layer));
+        op = lower::before_attention(block, model, rows, op);
+        op = lower::after_attention(block, model, layer, rows, op, !model.slides(layer));
         continue;
       }
-      if (model.mixer(layer) == config::Mixer::kRecurrence) op = lower::recurrence(block, model, sequences, {}, op);
-      op = lower::after_mixer(block, model, layer, sequences, op);
+      if (model.mixer(layer) == config::Mixer::kRecurrence)
+        op = lower::recurrence(block, model, sequences, {}, op, setting_.queries());
+      op = lower::after_mixer(block, model, layer, rows, op);
     }
-    block.between_steps(sequences, false, lower::head_and_sample(block, model, sequences, op));
+    block.between_steps(sequences, false, lower::head_and_sample(block, model, rows, op));
   });
   return time(source, 0).seconds;
 }

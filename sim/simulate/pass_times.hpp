@@ -50,10 +50,13 @@ class PassTimes {
   double pass(const Passes& of) const;  // mean over the texts
   // Work from now on stops on this request.
   void stop_on(const Cancel& cancel);
-  // A pass in which this many sequences have one new token, without attention and the policy's work.
+  // A pass in which this many sequences decode, without attention, the policy's work and a draft's.
   double bare(int sequences) const;
   // The head and the choice of this many tokens.
   double head(int rows) const;
+
+  int queries() const { return setting_.queries(); }  // rows of a sequence that decodes
+  double tokens_per_pass() const { return setting_.speculation ? setting_.speculation->tokens_per_pass : 1; }
 
   const policy::Policy& policy() const;
   const config::Model& rank() const { return setting_.rank; }

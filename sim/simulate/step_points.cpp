@@ -76,7 +76,8 @@ double StepTable::pass(const Decodes& decodes, Company company) {
   if (company < kFirstChunk) return passes_.pass({decodes, {}}) - bare(n);
   const std::int64_t added = chunk_of(company, n);
   const Chunk chunk{0, added, added + 1};
-  return passes_.pass({decodes, std::span(&chunk, 1), true}) - rows(added + n) - head(n);
+  const int decoded = n * passes_.queries();
+  return passes_.pass({decodes, std::span(&chunk, 1), true}) - rows(added + decoded) - head(decoded);
 }
 
 double StepTable::engine(const Key& key, std::int64_t known, std::int64_t generated) {

@@ -116,7 +116,8 @@ double StepTable::further_chunk(std::int64_t all) {
 }
 
 // Rows, attention of the chunks, the head, and what the policy does at the ends of prompts.
-double StepTable::with_chunks(int decodes, std::span<const Chunk> chunks) {
+double StepTable::with_chunks(int sequences, std::span<const Chunk> chunks) {
+  const int decodes = sequences * passes_.queries();
   std::int64_t added = decodes;
   int ends = 0;
   double seconds = 0;

@@ -170,7 +170,22 @@ StepTime StepTable::time(std::span<const Decoding> decodes, std::span<const Chun
   return timed(decodes, chunks);
 }
 
+// Queues see tokens one by one, each with its share of a pass. One that also reads prompts takes the prompts' time and
+// the share of one token.
 StepTime StepTable::timed(std::span<const Decoding> decodes, std::span<const Chunk> chunks) {
+  const double each = 1 / passes_.tokens_per_pass();
+  if (each == 1 || decodes.empty()) return pass_of(decodes, chunks);
+  const auto share = [](double of, Picoseconds time) { return to_nearest(of * static_cast<double>(time)); };
+  StepTime alone = pass_of(decodes, {});
+  if (!chunks.empty()) {
+    const StepTime both = pass_of(decodes, chunks);
+    return {std::max(share(each, alone.first), both.first - share(1 - each, alone.first)), 0, both.steps};
+  }
+  alone.first = share(each, alone.first), alone.growth = share(each, alone.growth);
+  return alone;
+}
+
+StepTime StepTable::pass_of(std::span<const Decoding> decodes, std::span<const Chunk> chunks) {
   const auto n = static_cast<int>(decodes.size());
   for (Decodes& of : by_class_) of.clear();
   for (const Decoding& d : decodes) by_class_[class_of(d)].push_back(d);

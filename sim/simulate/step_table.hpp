@@ -95,6 +95,7 @@ class StepTable final : public serving::StepTimes {
   }
 
   serving::StepTime timed(std::span<const serving::Decoding> decodes, std::span<const serving::Chunk> chunks);
+  serving::StepTime pass_of(std::span<const serving::Decoding> decodes, std::span<const serving::Chunk> chunks);
   void make_classes();
   std::size_t class_of(const serving::Decoding& d) const;
   serving::Decoding placed(std::size_t of, const serving::Decoding& d) const;
@@ -123,7 +124,7 @@ class StepTable final : public serving::StepTimes {
   double further_chunk(std::int64_t all);
   double end_of(const serving::Chunk& chunk);  // a prompt's end by itself: the head's first row, the policy's work
   double head(int rows);
-  double with_chunks(int decodes, std::span<const serving::Chunk> chunks);
+  double with_chunks(int sequences, std::span<const serving::Chunk> chunks);
 
   // Sequences of a class among n that share kernels; spreads: they are all of the n.
   serving::StepTime decoding(const Key& key, bool spreads);

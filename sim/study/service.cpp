@@ -116,6 +116,7 @@ void derive_workload(config::Run& run, const policy::Descriptor& policy, const R
   run.workload.prompt_tokens = std::max<std::int64_t>(1, std::llround(lengths.mean_prompt));
   run.workload.decode_tokens = std::max<std::int64_t>(1, std::llround(lengths.mean_outputs));
   run.workload.batch = 1;
+  config::resolve_budget(run.policy, run.workload.prompt_tokens);
   std::vector<std::int64_t> replayed = lengths.replayed;
   if (policy.uncompressed()) replayed = {std::min(kUncompressedReplay, lengths.replayed.back())};
   for (std::int64_t& tokens : replayed) tokens = std::max(tokens, std::min(kShortestReplay, run.model.max_context));

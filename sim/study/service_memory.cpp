@@ -166,6 +166,7 @@ ServiceMemory service_memory(const config::Run& run, const policy::Policy& polic
   const double sliding = rank.kv_bytes_per_token_layer() * rank.layers_with(config::Mixer::kSliding);
   const bool all = sliding_cache(run, rules) == config::Scheduler::SlidingCache::kAll;
   const double token = full + (all ? sliding : 0), block = static_cast<double>(rules.block) * token;
+  const double states = rank.state_bytes() * (run.speculation ? run.speculation->verified() : 1);
   const std::int64_t outputs = run.workload.decode_tokens;
   const policy::RequestMemory mean =
       policy::request_memory(policy, layers, {run.workload.prompt_tokens, outputs}, attended);
@@ -183,8 +184,16 @@ ServiceMemory service_memory(const config::Run& run, const policy::Policy& polic
   } else if (each) {
     pool_block = static_cast<double>(rules.block) * (*each + token - full);
   }
+  // A draft's cache grows with the model's: a block has a place in both.
+  double draft_weights = 0, with_draft = 1;
+  if (const auto& s = run.speculation; s && s->draft) {
+    const config::Model draft = config::draft_rank(*s, run.deployment);
+    draft_weights = config::draft_weight_bytes(*s, draft);
+    with_draft += draft.kv_bytes_per_token() / token;
+  }
   const auto count = [&](double of) {
-    return std::max<std::int64_t>(0, static_cast<std::int64_t>(std::floor((of - mean.hbm.shared) / pool_block)));
+    const double left = of - mean.hbm.shared - draft_weights;
+    return std::max<std::int64_t>(0, static_cast<std::int64_t>(std::floor(left / (with_draft * pool_block))));
   };
   memory.blocks = count(bytes.middle), memory.low = count(bytes.low), memory.high = count(bytes.high);
   memory.tokens_of_block = pool_block / token;
@@ -196,8 +205,8 @@ ServiceMemory service_memory(const config::Run& run, const policy::Policy& polic
   if (each && mean.dram.read <= 0) {
     memory.footprint = std::make_shared<serving::FullCache>(rules.block);
   } else {
-    memory.footprint = std::make_shared<PolicyFootprint>(policy, layers, outputs, attended, pool_block, full,
-                                                         rank.state_bytes(), sliding, all ? kAll : rank.sliding_window);
+    memory.footprint = std::make_shared<PolicyFootprint>(policy, layers, outputs, attended, pool_block, full, states,
+                                                         sliding, all ? kAll : rank.sliding_window);
   }
   return memory;
 }

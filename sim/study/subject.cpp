@@ -185,6 +185,14 @@ result::Subject subject_of(const Prepared& prepared) {
   list.add("deployment.tensor_parallel", run.deployment.tensor_parallel);
   list.add("deployment.pipeline_parallel", run.deployment.pipeline_parallel);
   list.add("deployment.expert_parallel", result::SettingValue(run.deployment.expert_parallel));
+  if (const auto& s = run.speculation) {
+    list.add("speculation.kind", std::string(config::speculation_name(s->kind)));
+    list.add("speculation.tokens", s->tokens);
+    list.add("speculation.tokens_per_pass", s->tokens_per_pass);
+    list.add("speculation.kv_reads", std::string(s->packed ? "once" : "each"));
+    if (s->draft && !s->one_layer()) list.add("speculation.model", s->draft->name);
+    if (s->head > 0) list.add("speculation.vocab", s->head);
+  }
   if (run.price_per_hour) list.add("price_per_hour", *run.price_per_hour * run.deployment.gpus());
   if (run.traffic) add_service(list, run);
   add_framework(list, run.framework);

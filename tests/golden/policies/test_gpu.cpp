@@ -111,7 +111,7 @@ TEST_CASE("msa reads the blocks of the best tokens, and the last one, by hand") 
   const Selected both = select("msa", "budget: 4, block: 2", paper);
   CHECK(both.steps[0].heads[0].attended == Positions{4, 5, 6});
   CHECK(both.steps[0].heads[1].attended == Positions{0, 1, 6});
-  CHECK_THAT(error_of([&] { select("msa", "budget: 3, block: 2", paper); }), Catch::Contains("not whole blocks"));
+  CHECK_THAT(error_of([&] { select("msa", "budget: 1, block: 2", paper); }), Catch::Contains("less than one block"));
 }
 
 TEST_CASE("qsa reads the best groups, and the tokens of the open one beside them, by hand") {

@@ -108,6 +108,20 @@ TEST_CASE("every key of a run changes a prediction") {
       CHECK(here != elsewhere.contains(name));
     }
   }
+  const Node drafted = parsed(base).with("speculation", parsed("{kind: ngram, tokens: 2, acceptance: 0.5}"));
+  for (const auto& [key, value] :
+       {std::pair{"kind", "mtp"}, {"tokens", "3"}, {"acceptance", "0.6"}, {"kv_reads", "each"}}) {
+    INFO("speculation." << key);
+    CHECK(Timed(drafted.with(std::string("speculation.") + key, Node::scalar(value, {}))).here() !=
+          Timed(drafted).here());
+  }
+  const Node eagle = drafted.with("speculation.kind", Node::scalar("eagle", {}));
+  CHECK(Timed(eagle.with("speculation.vocab", Node::scalar("32000", {}))).here() != Timed(eagle).here());
+  const auto by_model = [&](const std::string& model) {
+    return Timed(parsed(base).with("speculation", parsed("{kind: draft, tokens: 2, length: 2, model: " + model + "}")))
+        .here();
+  };
+  CHECK(by_model("llama-3.2-1b") != by_model("llama-3.2-3b"));
   const Node recurrent = parsed(base)
                              .with("model", parsed("{like: llama-3.2-1b, recurrence: {kind: kimi_delta, heads: 16, "
                                                    "key_dim: 64, value_dim: 64, taps: 4, attention_every: 4}}"))

@@ -82,7 +82,8 @@ inline std::string small_settings(const policy::Descriptor& d, std::int64_t budg
     if (p.key == "wait_layers") text = with(text, p.key, "0");
     if (p.key == "channels") text = with(text, p.key, "3");
     if (p.key == "cluster_tokens" || p.key == "kernel") text = with(text, p.key, "4");
-    if (p.key == "stride") text = with(text, p.key, "2");
+    if (p.key == "stride" || p.key == "index_share") text = with(text, p.key, "2");
+    if (p.key == "chunk" && *whole < 40) text = with(text, p.key, "3");
     if (p.key == "query_cosine") text = with(text, p.key, "0.9");
     if (p.key == "profile") text = with(text, p.key, profile);
   }

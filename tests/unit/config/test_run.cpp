@@ -202,7 +202,7 @@ TEST_CASE("invalid workloads and frameworks are rejected", "[run]") {
         "run.yaml:4:1: run: unknown key \"batch\" (did you mean \"match\"?); known: name, description, model, "
         "hardware, policy, "
         "match, workload, traffic, scheduler, trace, "
-        "traces, score, framework, deployment, price_per_hour");
+        "traces, score, framework, deployment, speculation, price_per_hour");
 }
 
 TEST_CASE("each of the launch modes is read", "[run]") {
@@ -357,4 +357,17 @@ TEST_CASE("a map of prices applies to every name of its machine, and to the mach
   CHECK(unpriced_text(other) == "price_per_hour has no price of h100-sxm: its results have no cost");
   CHECK_THAT(error_of([&] { price("h100-sxm", "{h100-sxm: 3, H100-SXM: 4}"); }),
              Catch::Contains("run.yaml:4:31: price_per_hour: H100-SXM has another price under another name"));
+}
+
+TEST_CASE("a budget may be a share of the prompt", "[run]") {
+  const auto budget = [](const std::string& written) {
+    const Run run = run_of("model: llama-3.2-1b\nhardware: l40s\npolicy: {name: quest, budget: " + written +
+                           "}\nworkload: {prompt_tokens: 10001}\n");
+    return run.policy.parameters.find("budget")->text();
+  };
+  CHECK(budget("20 %") == "2000");
+  CHECK(budget("0.001 %") == "1");
+  CHECK(budget("100%") == "10001");
+  CHECK(budget("512") == "512");
+  CHECK_THAT(error_of([&] { budget("120 %"); }), Catch::Contains("run.yaml:3:31: budget: "));
 }

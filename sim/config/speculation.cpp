@@ -1,0 +1,153 @@
+#include "config/speculation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
+#include "base/error.hpp"
+#include "config/text.hpp"
+
+namespace kvcast::config {
+namespace {
+
+constexpr const char* kKinds[] = {"ngram", "draft", "mtp", "eagle"};
+constexpr int kMostDrafted = 64;
+constexpr int kMtpFeatures = 2, kEagleFeatures = 3;
+
+bool records_all() { return shape::is_recording() && shape::has_all(); }
+
+// A number, or a list of them.
+std::vector<double> read_several(Section& section, const KeyName& key, Dimension dimension, double low, double high) {
+  if (shape::is_recording()) return {section.quantity(key, dimension, low, high, low)};
+  const Node node = section.node(key);
+  const auto read = [&](const Node& one) { return read_quantity(one, key.name, dimension, low, high); };
+  if (node.kind() != Node::Kind::kList) return {read(node)};
+  if (node.items().empty()) throw UserError(node.where(), fmt::format("{}: the list is empty", key.name));
+  std::vector<double> out;
+  for (const Node& item : node.items()) out.push_back(read(item));
+  return out;
+}
+
+// 1 + a1 + a1 a2 + ...: a token counts if all before it were accepted. The last of a list holds for further ones.
+double expected_tokens(const std::vector<double>& acceptance, int tokens) {
+  double sum = 1, all = 1;
+  for (int i = 0; i < tokens; ++i) {
+    all *= acceptance[std::min(static_cast<std::size_t>(i), acceptance.size() - 1)];
+    sum += all;
+  }
+  return sum;
+}
+
+double read_tokens_per_pass(Section& section, int tokens) {
+  const KeyName length("length",
+                       "tokens that a pass yields, the model's own included, in place of `acceptance`; a list has them "
+                       "for 1, 2, ... drafted tokens");
+  const KeyName acceptance("acceptance",
+                           "share of drafted tokens that are accepted, given that those before them were; a list has "
+                           "one for each, the last one holds for further tokens");
+  if (section.has("length") && section.has("acceptance") && !shape::is_recording())
+    throw UserError(section.where("length"), "speculation: give either acceptance or length");
+  double per_pass = 1;
+  if (section.has("length")) {
+    const std::vector<double> all = read_several(section, length, Dimension::kNone, 1, kMostDrafted + 1);
+    const std::size_t at = all.size() == 1 ? 0 : static_cast<std::size_t>(tokens) - 1;
+    if (at >= all.size()) {
+      throw UserError(section.where("length"),
+                      fmt::format("length: {} values, but {} tokens are drafted", all.size(), tokens));
+    }
+    per_pass = all[at];
+    if (per_pass > tokens + 1 && !shape::is_recording()) {
+      throw UserError(section.where("length"),
+                      fmt::format("length: {} tokens a pass, but it verifies {}", per_pass, tokens + 1));
+    }
+    if (!records_all()) return per_pass;
+  }
+  if (!section.has("acceptance") && !shape::is_recording())
+    throw UserError(section.where(), "speculation: give acceptance, or length");
+  return expected_tokens(read_several(section, acceptance, Dimension::kFraction, 0, 1), tokens);
+}
+
+// The model's own layer for next tokens, or EAGLE's, which has a network in place of experts.
+Model one_layer_of(const Model& model, Speculation::Kind kind) {
+  Model layer = model;
+  layer.layers = 1, layer.blocks.clear(), layer.recurrence.reset();
+  layer.sliding_window = 0, layer.full_every = 1;
+  if (!layer.experts) return layer;
+  layer.experts->dense_layers = 0;
+  if (kind == Speculation::Kind::kMtp) return layer;
+  if (layer.ffn == 0) layer.ffn = static_cast<int>(layer.experts->active) * layer.experts->ffn;
+  layer.experts.reset();
+  return layer;
+}
+
+}  // namespace
+
+std::string_view speculation_name(Speculation::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
+
+Speculation read_speculation(Section section, const Model& model, const Deployment& deployment) {
+  Speculation out;
+  const KeyName kind_key("kind",
+                         "what drafts: the sequence's own n-grams, a smaller model, the model's layer for next tokens, "
+                         "or a layer of EAGLE-3");
+  const std::string kind = section.choice(kind_key, {std::begin(kKinds), std::end(kKinds)});
+  out.kind = static_cast<Speculation::Kind>(std::ranges::find(kKinds, kind) - kKinds);
+  out.tokens = static_cast<int>(section.integer({"tokens", "drafted for each pass"}, 1, kMostDrafted));
+  out.tokens_per_pass = read_tokens_per_pass(section, out.tokens);
+  const KeyName reads("kv_reads",
+                      "`once`: the queries of a sequence share one read of its cache, and of the index that they "
+                      "select from; `each`: kernels read for each query");
+  out.packed = section.choice(reads, {"once", "each"}, "once") == "once";
+  const bool small = out.kind == Speculation::Kind::kDraft;
+  if (small || records_all()) {
+    const KeyName key("model", "the smaller model, as `model:` of a run names one");
+    if (const Node node = section.node(key); !shape::is_recording()) out.draft = read_model(node);
+  }
+  if (out.kind == Speculation::Kind::kEagle || records_all()) {
+    out.head = static_cast<int>(
+        section.integer({"vocab", "rows of the draft's own head; 0: it has the model's"}, 0, 100'000'000, 0));
+  }
+  section.finish();
+  if (shape::is_recording()) return out;
+  if (deployment.pipeline_parallel > 1)
+    throw UserError(section.where(), "speculation: not with deployment.pipeline_parallel");
+  if (out.kind == Speculation::Kind::kMtp) out.features = kMtpFeatures;
+  if (out.kind == Speculation::Kind::kEagle) out.features = kEagleFeatures;
+  if (out.one_layer()) out.draft = one_layer_of(model, out.kind);
+  if (!out.draft) return out;
+  out.draft->cache = model.cache;
+  try {
+    draft_rank(out, deployment);
+  } catch (const std::invalid_argument& why) {
+    throw UserError(section.where(), fmt::format("speculation: {} cannot be split over {} GPUs: {}", out.draft->title,
+                                                 deployment.tensor_parallel, why.what()));
+  }
+  return out;
+}
+
+std::optional<Speculation> speculation_of(Section& run, const Model& model, const Deployment& deployment) {
+  if (!run.has("speculation")) return {};
+  return read_speculation(run.section("speculation", "speculation"), model, deployment);
+}
+
+void check_context(const Speculation& speculation, std::int64_t tokens, const SourceLocation& where) {
+  if (!speculation.draft || tokens <= speculation.draft->max_context) return;
+  throw UserError(where, fmt::format("speculation: {} tokens are above the {} that {} can attend to", tokens,
+                                     speculation.draft->max_context, speculation.draft->title));
+}
+
+Model draft_rank(const Speculation& speculation, const Deployment& deployment) {
+  return rank_of(*speculation.draft, deployment.tensor_parallel, deployment.expert_parallel);
+}
+
+double draft_weight_bytes(const Speculation& speculation, const Model& rank) {
+  if (!speculation.one_layer()) return rank.weight_bytes();
+  Model without = rank;
+  without.layers = 0;
+  const double hidden = rank.hidden, kept = Model::kElementBytes;
+  return rank.weight_bytes() - without.weight_bytes() + speculation.features * hidden * hidden * kept +
+         static_cast<double>(speculation.head) / rank.ranks * hidden * kept;
+}
+
+}  // namespace kvcast::config
