@@ -1,7 +1,8 @@
 // Work and storage of the methods of 2024 and 2025. Two sequences, 4 query heads on 2 KV heads of 8 numbers: 8 query
 // heads and 4 KV heads in all, a key of 16 bytes, 4 bytes a score; prompts of 100 tokens, 3 layers.
-#include <set>
 #include <catch2/catch.hpp>
+
+#include <set>
 
 #include "unit/policy/two_sequences.hpp"
 
