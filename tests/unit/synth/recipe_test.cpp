@@ -70,8 +70,7 @@ TEST_CASE("invalid content of a recipe is rejected with its location") {
         std::string::npos);
   CHECK(refusal("description: d\nquestion: {turns: 2, earlier: 1}\n").find("earlier is for a prompt of one turn") !=
         std::string::npos);
-  CHECK(refusal("description: d\nwindow: 63\nquestion: {turns: 2}\n").find("need a window of 64") !=
-        std::string::npos);
+  CHECK(refusal("description: d\nwindow: 63\nquestion: {turns: 2}\n").find("need a window of 64") != std::string::npos);
   CHECK(refusal("description: d\nwindow: 64\nquestion: {turns: 2}\n") == "accepted");
   CHECK(refusal("window: 5\n").find("description") != std::string::npos);
 }
