@@ -38,7 +38,7 @@ constexpr Reached kReached[] = {{"ankdeshm", "throughput", 62.5, 209, 1},
                                 {"KubeAI", "TPOT", 11.5, 40, 1},
                                 {"llm-d", "TPOT", 150, 258, 1},
                                 {"SGLang", "TPOT", 14.5, kP90, 1},
-                                {"natoscott", "TPOT", 20, 807, 1.12},
+                                {"natoscott", "TPOT", 18, 30, 1},
                                 {"transformers", "TPOT", 34.5, 79, 1}};
 
 struct ReachedOfTrace {
