@@ -102,18 +102,20 @@ class Writer {
 
   json plan() const {
     json schema = whole_run(), questions = json::array();
-    for (const auto& [kind, keys] : plan::question_shapes()) {
+    for (const auto& [name, keys] : plan::question_shapes()) {
+      const store::AnswerKind kind = store::find_answer_kind(name).value();
       json question = map_of(keys);
       const json own = question["properties"];
-      if (kind == "choose") question["properties"].update(axes(Lists::kAllowed)["properties"]);  // lists of any keys
+      if (kind == store::AnswerKind::kChoose)
+        question["properties"].update(axes(Lists::kAllowed)["properties"]);  // lists of any keys
       for (const auto& [key, value] : own.items()) question["properties"][key] = question_key(kind, key, value);
-      if (kind == "break_even") {
+      if (kind == store::AnswerKind::kBreakEven) {
         question["oneOf"] = {json{{"required", {"against", "metric"}}, {"not", {{"required", {"targets"}}}}},
                              json{{"required", {"targets"}},
                                   {"not", any_of({{{"required", {"against"}}}, {{"required", {"metric"}}}})}}};
       }
-      json item = object_of(json{{kind, std::move(question)}});
-      item["required"] = {kind};
+      json item = object_of(json{{name, std::move(question)}});
+      item["required"] = {name};
       questions.push_back(std::move(item));
     }
     schema["properties"]["plan"] = list_of(any_of(questions));
@@ -181,11 +183,15 @@ class Writer {
     return schema;
   }
 
-  json question_key(const std::string& kind, const std::string& key, const json& schema) const {
+  json metrics_of(store::AnswerKind kind) const {
+    return kind == store::AnswerKind::kSensitivities ? metric_names(false) : reference("ordered_metric");
+  }
+
+  json question_key(store::AnswerKind kind, const std::string& key, const json& schema) const {
     if (key == "of" || key == "against") return reference("settings");
     if (key == "targets") return reference("targets");
     if (key == "price_per_hour") return prices();
-    if (key == "metric") return kind == "sensitivities" ? metric_names(false) : reference("ordered_metric");
+    if (key == "metric") return metrics_of(kind);
     return schema;
   }
 

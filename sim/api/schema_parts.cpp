@@ -72,6 +72,13 @@ json section_of(const config::Shapes& shapes, const std::string& title) {
   }
   if (title == "framework") keys["scheduler"] = section_of(shapes, "scheduler");
   if (title == "scheduler") also("host_cache", 0);
+  if (title == "workload") {
+    json one = keys["prompt_tokens"];
+    const json about = std::exchange(one["description"], json());
+    one.erase("description");
+    keys["prompt_tokens"] = any_of({one, list_of(one)});
+    keys["prompt_tokens"]["description"] = about;
+  }
   if (title == "deployment") keys["transfer"] = map_of(shapes.at("transfer"));
   if (title != "traffic") return map;
   also("rate", "all"), also("length_factor", "published");

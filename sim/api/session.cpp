@@ -64,7 +64,7 @@ json to_json(const Outcome& outcome) {
 
 json to_json(const plan::Answer& answer) {
   json out = answer.data;
-  out["kind"] = answer.kind, out["runs"] = answer.runs;
+  out["kind"] = store::name_of(answer.kind), out["runs"] = answer.runs;
   out["question"] = answer.question, out["text"] = answer.text, out["details"] = answer.details;
   return out;
 }

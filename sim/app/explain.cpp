@@ -171,7 +171,11 @@ study::Prepared prepared_run(config::Node config) {
 
 int run(const ExplainOptions& options) {
   const study::Prepared prepared = prepared_run(load_with_settings(options.config, options.settings));
-  const int layers = config::attending(prepared.run.model).layers;
+  if (!prepared.run.workload.prompts.empty()) {
+    throw UserError(where_is(prepared.run.source, "workload.prompt_tokens"),
+                    "explain shows a step of sequences of one length: give one prompt length");
+  }
+  const int layers = prepared.run.model.attending_layers();
   if (options.layer < 0 || options.layer >= layers) {
     throw UserError(
         {}, fmt::format("--layer {}: {} has layers 0 to {}", options.layer, prepared.run.model.name, layers - 1));

@@ -125,7 +125,7 @@ void print_traces(const config::Run& run) {
   const char* heading = "Replayed:";
   for (const config::TraceChoice& trace : run.traces) {
     const std::string extent = trace.file.empty() ? fmt::format(", {} of {} layers, {} steps", trace.layers,
-                                                                config::attending(run.model).layers, trace.steps)
+                                                                run.model.attending_layers(), trace.steps)
                                                   : "";
     const std::string length = trace.prompt_tokens > 0 ? fmt::format(", {} tokens", trace.prompt_tokens) : "";
     fmt::print("{:<9} {}{}{}\n", heading, study::trace_name(trace), extent, length);
@@ -219,7 +219,7 @@ std::string certainty_text(const Result& r, const config::Run& run) {
                         100 * score.share_of_full, between, floor, 100 * run.score.floor);
   } else if (!r.benchmark_refused.empty()) {
     text += fmt::format("; no score of {} is predicted for it", r.subject.text("score.benchmark"));
-  } else if (r.subject.policy != "full") {
+  } else if (!r.subject.uncompressed()) {
     text += "; no benchmark score is predicted (--set score=ruler predicts one)";
   }
   return text;
@@ -238,9 +238,9 @@ void print_verdict(const Result& r, const config::Run& run) {
 void print_result(const study::Task& task, const Result& r) {
   const config::Run& run = task.prepared.run;
   const result::Subject& s = r.subject;
-  const std::string work =
-      run.traffic ? traffic_text(*run.traffic, *task.prepared.requests)
-                  : fmt::format("{} prompt tokens, {} generated, batch {}", s.prompt_tokens, s.decode_tokens, s.batch);
+  const std::string work = run.traffic ? traffic_text(*run.traffic, *task.prepared.requests)
+                                       : fmt::format("{} prompt tokens, {} generated, batch {}",
+                                                     s.text("workload.prompt_tokens"), s.decode_tokens, s.batch);
   fmt::print("{} on {}, {}: {}{}\n", s.policy, s.hardware, s.model, work, serving_text(run));
   if (task.prepared.matched) fmt::print("{}\n", study::text_of(*task.prepared.matched, s.policy));
   if (run.hardware.fit != config::Fit::kFitted) {

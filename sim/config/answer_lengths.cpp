@@ -26,13 +26,12 @@ std::vector<Published> read_points(const Node& list) {
 }  // namespace
 
 double published_length_factor(const PolicyChoice& policy, const SourceLocation& asked_at) {
-  if (policy.name == "full") return 1;
   Section table(load_yaml(data_dir() + "/configs/accuracy/answer_lengths.yaml"), "answer lengths");
   table.text("source");
   const double uncompressed = table.number("uncompressed", 1, 1e9);
   const Node policies = table.node("policies");
   table.finish();
-  std::vector<std::string> known = {"full"};
+  std::vector<std::string> known;
   for (const auto& [name, points] : policies.entries()) known.push_back(name);
   const Node* const of_policy = policies.find(policy.name);
   if (of_policy == nullptr) {
@@ -40,6 +39,7 @@ double published_length_factor(const PolicyChoice& policy, const SourceLocation&
         asked_at, fmt::format("length_factor: no lengths of answers are published for {}; give a number", policy.name),
         known);
   }
+  if (of_policy->items().empty()) return 1;
   const Node* const budget = policy.parameters.find("budget");
   if (budget == nullptr)
     throw UserError(asked_at, "length_factor: `published` depends on the policy's budget, which is not written");

@@ -117,6 +117,7 @@ struct Model {
   bool slides(int layer) const { return mixer(layer) == Mixer::kSliding; }
   bool attends(int layer) const { return mixer(layer) == Mixer::kFull || slides(layer); }
   int layers_with(Mixer mixer) const;
+  int attending_layers() const;        // of attending()
   int attending_layer(int nth) const;  // number of a layer of attending(), from 0, in this model
   int full_layers() const { return layers_with(Mixer::kFull); }  // layers that attend to all tokens
   bool has_network(int layer) const;                             // a feed-forward network of width `ffn`

@@ -161,10 +161,12 @@ double Model::state_bytes() const {
   return recurrence ? layers_with(Mixer::kRecurrence) * recurrence->state_bytes() : 0;
 }
 
+int Model::attending_layers() const { return recurrence || !blocks.empty() ? full_layers() : layers; }
+
 Model attending(const Model& model) {
   Model out = model;
   if (!model.recurrence && model.blocks.empty()) return out;
-  out.layers = model.full_layers();
+  out.layers = model.attending_layers();
   out.recurrence.reset(), out.blocks.clear();
   return out;
 }

@@ -57,50 +57,6 @@ Node overridden(const Node& parameters, const Node& choice) {
   return Node::map(std::move(entries), choice.where(), std::move(locations));
 }
 
-Workload read_workload(Section section) {
-  Workload workload;
-  workload.prompt_tokens =
-      section.integer({"prompt_tokens", "tokens of each prompt"}, 1, kMaxTokens, workload.prompt_tokens);
-  workload.decode_tokens =
-      section.integer({"decode_tokens", "tokens generated after it"}, 1, kMaxTokens, workload.decode_tokens);
-  workload.batch = static_cast<int>(section.integer({"batch", "sequences of the batch"}, 1, 65536, workload.batch));
-  section.choice(
-      {"prefill",
-       "`chunked`: as many tokens in a pass as `framework.prefill_chunk` allows; `whole`: all prompts of the "
-       "batch at once. The framework decides if neither is given"},
-      {"chunked", "whole"}, "");
-  workload.prefill_chunk = section.integer(
-      {"prefill_chunk",
-       "tokens of a prompt that pass through the model at a time; 0: all. The default is the framework's"},
-      0, kMaxTokens, workload.prefill_chunk);
-  workload.prefill_batch = static_cast<int>(
-      section.integer({"prefill_batch",
-                       "prompts prefilled together, one group after the other; 0: the whole batch. The default is as "
-                       "many as a chunk has tokens for, at least one"},
-                      0, 65536, workload.prefill_batch));
-  section.finish();
-  return workload;
-}
-
-// Sets the keys of the prefill that `written`, the workload of the configuration or null, leaves out. A pass of an
-// engine has a limited number of tokens, of one prompt or of several short ones.
-void complete_prefill(const Framework& framework, const Node* written, Workload& workload) {
-  const auto given = [&](const char* key) { return written == nullptr ? nullptr : written->find(key); };
-  const Node* const mode = given("prefill");
-  const bool whole = mode != nullptr && mode->text() == "whole";
-  if (whole && given("prefill_chunk") != nullptr) {
-    throw UserError(given("prefill_chunk")->where(),
-                    "workload: `prefill: whole` reads prompts without chunks; give one of the two keys");
-  }
-  PassTokens pass = whole ? PassTokens{} : pass_tokens(framework, workload.prompt_tokens + workload.decode_tokens);
-  if (mode != nullptr && !whole && pass.all == 0) pass = {kPassTokens, kPassTokens};
-  if (given("prefill_chunk") != nullptr) pass = {workload.prefill_chunk, workload.prefill_chunk};
-  workload.prefill_chunk = pass.of_prompt;
-  if (given("prefill_batch") != nullptr) return;
-  const std::int64_t prompts = pass.all == 0 ? 0 : std::max<std::int64_t>(1, pass.all / workload.prompt_tokens);
-  workload.prefill_batch = static_cast<int>(std::min<std::int64_t>(prompts, 65536));
-}
-
 TraceChoice read_trace(Section section) {
   TraceChoice trace;
   if (section.has("file")) {
@@ -200,6 +156,11 @@ MatchChoice read_match(Section section, const Node& policy) {
 
 // Checks the rules that involve several sections.
 void check_together(const Run& run) {
+  if (!run.workload.prompts.empty() && (run.match || run.deployment.pipeline_parallel > 1)) {
+    throw UserError(
+        where_is(run.source, "workload.prompt_tokens"),
+        fmt::format("workload: prompts of different lengths: not with {}", run.match ? "match" : "pipeline_parallel"));
+  }
   const std::int64_t context = run.workload.prompt_tokens + run.workload.decode_tokens;
   if (!run.traffic && context > run.model.max_context) {
     throw UserError(where_is(run.source, "workload.prompt_tokens"),
@@ -218,12 +179,12 @@ void check_together(const Run& run) {
   }
   for (std::size_t i = 0; i < run.traces.size(); ++i) {
     const TraceChoice& trace = run.traces[i];
-    if (!trace.file.empty() || trace.layers <= attending(run.model).layers) continue;
+    if (!trace.file.empty() || trace.layers <= run.model.attending_layers()) continue;
     const Node* const several = run.source.find("traces");
     const SourceLocation where =
         several == nullptr ? where_is(run.source, "trace.layers") : where_is(several->items()[i], "layers");
     throw UserError(where, fmt::format("trace: {} captured layers, but {} has {}", trace.layers, run.model.title,
-                                       attending(run.model).layers));
+                                       run.model.attending_layers()));
   }
 }
 

@@ -15,6 +15,7 @@
 #include "config/shape.hpp"
 #include "config/speculation.hpp"
 #include "config/traffic.hpp"
+#include "config/workload.hpp"
 #include "config/yaml.hpp"
 
 namespace kvcast::config {
@@ -31,14 +32,6 @@ struct PolicyChoice {
 // under configs/policies selects that file, any other is passed on as a policy's own name; a file contains `name` and
 // parameters, and may contain `description` and `source`. Keys written next to `name` or `file` override the file.
 PolicyChoice read_policy(const Node& choice);
-
-struct Workload {
-  std::int64_t prompt_tokens = 32768;
-  std::int64_t decode_tokens = 512;
-  int batch = 1;
-  std::int64_t prefill_chunk = 0;  // tokens per chunk; 0: the whole prompt at once
-  int prefill_batch = 0;           // sequences prefilled together, one group after the other; 0: all at once
-};
 
 // The source of attention: a recipe under traces/recipes generated at the workload's context, or a file. The defaults
 // apply to keys that a trace leaves out; a run that names no trace uses default_traces().

@@ -237,8 +237,8 @@ OpId Block::attention(const graph::DecodeAttention& work, After after) {
   OpId op = join(Lane::kCompute, after);
   if (framework_.concatenate_cache) {
     const graph::Kernel copied{graph::KernelClass::kConcatenate, pairs / 2, pairs / 2};
-    op = kernel(Lane::kCompute, Kind::kIndex, "concatenate keys", copied, {op});
-    op = kernel(Lane::kCompute, Kind::kIndex, "concatenate values", copied, {op});
+    op = compute(Kind::kIndex, "concatenate keys", copied, {op});
+    op = compute(Kind::kIndex, "concatenate values", copied, {op});
   }
   if (!by_operators) return fused_attention(work, {op});
   if (work.unpack_flops > 0 || work.converted > 0) {  // operators multiply unquantised numbers
@@ -255,12 +255,12 @@ OpId Block::attention(const graph::DecodeAttention& work, After after) {
 
 OpId Block::unpack(const graph::DecodeAttention& work, After after) {
   const double bytes = pair_bytes(in_half(work));
-  OpId op = kernel(Lane::kCompute, Kind::kAttention, "unpack cache",
-                   graph::Kernel{graph::KernelClass::kConvert, pair_bytes(work), bytes, kConvertFlops * work.converted},
-                   after);
+  OpId op = compute(
+      Kind::kAttention, "unpack cache",
+      graph::Kernel{graph::KernelClass::kConvert, pair_bytes(work), bytes, kConvertFlops * work.converted}, after);
   for (int i = 1; i < framework_.unpack_operators; ++i) {
     const graph::Kernel further{graph::KernelClass::kElementwise, bytes, bytes};
-    op = kernel(Lane::kCompute, Kind::kAttention, "unpack cache", further, {op});
+    op = compute(Kind::kAttention, "unpack cache", further, {op});
   }
   return op;
 }
@@ -275,16 +275,16 @@ OpId Block::fused_attention(const graph::DecodeAttention& work, After after) {
   scaled.beside_prompts = beside_prompts_;
   scaled.converted *= scaled.separate_heads ? work.group : scaled.kv_reads, scaled.fp8 = work.fp8 && multiplies_fp8();
   if (!framework_.expand_kv_heads || work.group <= 1) {
-    return kernel(Lane::kCompute, Kind::kAttention, "attention", scaled, after);
+    return compute(Kind::kAttention, "attention", scaled, after);
   }
   // repeat_kv copies keys and values to all query heads, and the kernel sees one KV head per query head.
   const double half = work.tokens * work.head_dim * work.element_bytes;
   const graph::Kernel repeated{graph::KernelClass::kConcatenate, half, half * work.group, 0, work.unit_bytes};
-  OpId op = kernel(Lane::kCompute, Kind::kAttention, "repeat keys", repeated, after);
-  op = kernel(Lane::kCompute, Kind::kAttention, "repeat values", repeated, {op});
+  OpId op = compute(Kind::kAttention, "repeat keys", repeated, after);
+  op = compute(Kind::kAttention, "repeat values", repeated, {op});
   scaled.rows *= work.group, scaled.tokens *= work.group, scaled.converted *= work.group;
   scaled.group = 1, scaled.unit_bytes = 0;
-  return kernel(Lane::kCompute, Kind::kAttention, "attention", scaled, {op});
+  return compute(Kind::kAttention, "attention", scaled, {op});
 }
 
 void Block::note(std::string_view event, OpId op) { events_.note(event, layer_, op); }

@@ -19,15 +19,23 @@ int ceil_div(int a, int b) { return (a + b - 1) / b; }
 int DecodeSetting::step_batch() const { return ceil_div(run->workload.batch, run->deployment.pipeline_parallel); }
 int DecodeSetting::stage_layers() const { return ceil_div(rank.layers, run->deployment.pipeline_parallel); }
 
-PassSetting DecodeSetting::pass() const {
+PassSetting DecodeSetting::pass(const Requests& requests) const {
   return {&run->framework,
-          policy,
+          requests.policy,
           rank,
           run->deployment.pipeline_parallel,
-          prompt_density,
+          requests.prompt_density,
           temporaries,
           run->speculation ? &*run->speculation : nullptr,
           draft};
+}
+
+std::vector<Requests> DecodeSetting::by_length(int batch) const {
+  std::vector<Requests> all = shorter;
+  all.push_back(*this);
+  for (const Requests& requests : shorter) batch -= requests.sequences;
+  all.back().sequences = batch;
+  return all;
 }
 
 config::Model stage_of(const DecodeSetting& setting) {
@@ -40,32 +48,52 @@ config::Model stage_of(const DecodeSetting& setting) {
 
 policy::MemoryItem sliding_cache(const DecodeSetting& setting, std::int64_t tokens) {
   const config::Model stage = stage_of(setting);
-  const auto held = static_cast<double>(std::min<std::int64_t>(tokens, stage.sliding_window));
+  double held = 0;
+  for (const Requests& r : setting.by_length(setting.run->workload.batch)) {
+    const std::int64_t context = setting.context_of(r, tokens);
+    held += r.sequences * static_cast<double>(std::min<std::int64_t>(context, stage.sliding_window));
+  }
   const double layers = stage.layers_with(config::Mixer::kSliding);
-  return {graph::Pool::kHbm, graph::Owner::kSlidingCache,
-          setting.run->workload.batch * layers * held * stage.kv_bytes_per_token_layer()};
+  return {graph::Pool::kHbm, graph::Owner::kSlidingCache, layers * held * stage.kv_bytes_per_token_layer()};
 }
 
 std::vector<policy::MemoryItem> draft_memory(const DecodeSetting& setting, std::int64_t tokens, bool served) {
   const std::optional<config::Speculation>& s = setting.run->speculation;
   if (!s || !s->draft) return {};
   const double weights = config::draft_weight_bytes(*s, setting.draft);
-  const double each = setting.draft.kv_bytes_per_token_layer(), batch = setting.run->workload.batch;
-  const auto all = static_cast<double>(tokens);
-  const double held = setting.draft.full_layers() * all + setting.draft.layers_with(config::Mixer::kSliding) *
-                                                              std::min<double>(all, setting.draft.sliding_window);
-  return {{graph::Pool::kHbm, graph::Owner::kDraft, weights + (served ? 0 : batch * held * each)}};
+  const double each = setting.draft.kv_bytes_per_token_layer();
+  double held = 0;  // tokens of all sequences and layers
+  for (const Requests& r : setting.by_length(setting.run->workload.batch)) {
+    const auto all = static_cast<double>(setting.context_of(r, tokens));
+    held += r.sequences * (setting.draft.full_layers() * all + setting.draft.layers_with(config::Mixer::kSliding) *
+                                                                   std::min<double>(all, setting.draft.sliding_window));
+  }
+  return {{graph::Pool::kHbm, graph::Owner::kDraft, weights + (served ? 0 : held * each)}};
 }
 
 policy::MemoryItem state_memory(const DecodeSetting& setting) {
-  const double states = setting.run->workload.batch * setting.pass().queries();
+  const double states = setting.run->workload.batch * setting.pass(setting).queries();
   return {graph::Pool::kHbm, graph::Owner::kStates, states * stage_of(setting).state_bytes()};
+}
+
+std::vector<policy::MemoryItem> policy_memory(const Requests& requests, const config::Model& full, std::int64_t tokens,
+                                              bool with_shared) {
+  auto items = requests.policy->memory({&full, requests.sequences, tokens, requests.lengths, requests.attended_mean});
+  if (!with_shared) std::erase_if(items, [](const policy::MemoryItem& item) { return item.shared; });
+  return items;
 }
 
 std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std::int64_t tokens) {
   const config::Run& run = *setting.run;
   config::Model model = stage_of(setting);
-  const double rows = setting.step_batch() * setting.pass().queries();
+  const std::vector<Requests> requests = setting.by_length(run.workload.batch);
+  const double rows = setting.step_batch() * setting.pass(setting).queries();
+  double cached = 0, lacking = 0;  // tokens of all sequences, and those that would fill their last pages
+  for (const Requests& r : requests) {
+    const std::int64_t context = setting.context_of(r, tokens), page = run.framework.page;
+    cached += r.sequences * static_cast<double>(context);
+    if (page > 0) lacking += r.sequences * static_cast<double>((page - context % page) % page);
+  }
   std::vector<policy::MemoryItem> items = {
       {graph::Pool::kHbm, graph::Owner::kWeights, model.weight_bytes()},
       {graph::Pool::kHbm, graph::Owner::kActivations, setting.temporaries * activation_bytes(model, rows, rows)}};
@@ -77,25 +105,23 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
   if (run.framework.unpack_operators > 0 && model.cache != config::Precision::kBf16) {
     config::Model plain = model;
     plain.cache = config::Precision::kBf16;
-    const double layer = static_cast<double>(tokens) * plain.kv_bytes_per_token_layer();
-    items.push_back({graph::Pool::kHbm, graph::Owner::kUnpackedLayer, run.workload.batch * layer});
+    items.push_back({graph::Pool::kHbm, graph::Owner::kUnpackedLayer, cached * plain.kv_bytes_per_token_layer()});
   }
-  if (const std::int64_t page = run.framework.page; page > 0) {
-    const auto lacking = static_cast<double>((page - tokens % page) % page);
-    items.push_back(
-        {graph::Pool::kHbm, graph::Owner::kPartFilledPages, run.workload.batch * lacking * model.kv_bytes_per_token()});
-  }
+  if (run.framework.page > 0)
+    items.push_back({graph::Pool::kHbm, graph::Owner::kPartFilledPages, lacking * model.kv_bytes_per_token()});
   if (model.sliding_window > 0) items.push_back(sliding_cache(setting, tokens));
   if (model.recurrence) items.push_back(state_memory(setting));
   const bool served = run.speculation && run.speculation->kind == config::Speculation::Kind::kMtp;
   for (policy::MemoryItem& item : draft_memory(setting, tokens, served)) items.push_back(std::move(item));
   model = config::attending(model);
   model.layers = model.full_layers() + (served ? 1 : 0);
-  policy::MemoryShape shape{&model, run.workload.batch, tokens, setting.lengths, setting.attended_mean};
-  double unused = run.workload.batch * static_cast<double>(tokens) * model.layers * model.kv_bytes_per_token_layer();
-  for (policy::MemoryItem& item : setting.policy->memory(shape)) {
-    if (item.pool == graph::Pool::kHbm && item.owner == graph::Owner::kKvCache) unused -= item.bytes;
-    items.push_back(std::move(item));
+  double unused = cached * model.layers * model.kv_bytes_per_token_layer();
+  for (const Requests& r : requests) {
+    for (const policy::MemoryItem& item :
+         policy_memory(r, model, setting.context_of(r, tokens), &r == &requests.back())) {
+      if (item.pool == graph::Pool::kHbm && item.owner == graph::Owner::kKvCache) unused -= item.bytes;
+      items.push_back(item);
+    }
   }
   if (run.framework.reserve_full_cache && unused > 0)
     items.push_back({graph::Pool::kHbm, graph::Owner::kReservedCache, unused});
@@ -107,7 +133,7 @@ DecodeWindow::DecodeWindow(const DecodeSetting& setting, std::int64_t context, i
                              std::max(context, std::min(context + steps - 1, setting.lengths.bound())), true}) {}
 
 DecodeWindow::DecodeWindow(const DecodeSetting& setting, const SampledSteps& sampled)
-    : setting_(setting), sampled_(sampled) {}
+    : setting_(setting), requests_(setting.by_length(setting.step_batch())), sampled_(sampled) {}
 
 void DecodeWindow::take_memory(Block& block) {
   const OpId held = block.join(Lane::kHost, {});
@@ -122,16 +148,25 @@ bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
   Block block(setting_.run->framework, next_id_, step_ends_.empty() ? -1 : step_ends_.back(), events_, out);
   if (step_ == 0) take_memory(block);
   Pass pass;
-  pass.decodes.assign(static_cast<std::size_t>(setting_.step_batch()), {tokens(), setting_.lengths});
+  for (const Requests& r : requests_) {
+    const policy::Sequence sequence{setting_.context_of(r, tokens()), r.lengths};
+    pass.decodes.insert(pass.decodes.end(), static_cast<std::size_t>(r.sequences), sequence);
+  }
   pass.per_query_head = setting_.per_query_head;
   pass.plans_attention = attends_to_more();
   pass.counts = [&](int layer) -> std::span<const policy::HeadCounts> {
-    grow_counts(*setting_.policy, pass.decodes, setting_.counts(layer, sampled_.first_draw + step_),
-                setting_.counted_tokens, scratch_);
+    scratch_.clear();
+    std::span<const policy::Sequence> left = pass.decodes;
+    for (const Requests& r : requests_) {
+      const auto count = static_cast<std::size_t>(r.sequences);
+      grow_counts(*r.policy, left.first(count), r.counts(layer, sampled_.first_draw + step_), r.counted_tokens,
+                  scratch_);
+      left = left.subspan(count);
+    }
     return scratch_;
   };
   PromptMemory none;
-  step_ends_.push_back(add_pass(block, setting_.pass(), pass, none, -1));
+  step_ends_.push_back(add_pass(block, setting_.pass(setting_), pass, none, -1));
   KVCAST_CHECK(step_ends_.back() == block.last());
   next_id_ = block.next();
   ++step_;
@@ -140,10 +175,13 @@ bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
 
 bool DecodeWindow::attends_to_more() const {
   const config::Model& model = setting_.rank;
-  const policy::Growth growth = setting_.policy->growth(setting_.lengths);
   const bool slides = model.layers_with(config::Mixer::kSliding) > 0;
-  return (model.full_layers() > 0 && (growth.attended > 0 || tokens() <= growth.fill)) ||
-         (slides && tokens() <= model.sliding_window);
+  return std::ranges::any_of(requests_, [&](const Requests& r) {
+    const policy::Growth growth = r.policy->growth(r.lengths);
+    const std::int64_t context = setting_.context_of(r, tokens());
+    return (model.full_layers() > 0 && (growth.attended > 0 || context <= growth.fill)) ||
+           (slides && context <= model.sliding_window);
+  });
 }
 
 }  // namespace kvcast::lower

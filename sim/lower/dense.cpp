@@ -18,12 +18,15 @@ graph::Kernel streaming(double read_values, double write_values) {
   return {graph::KernelClass::kElementwise, read_values * kBytes, write_values * kBytes, 0, 0};
 }
 
+OpId small(Block& block, const char* label, double read_values, double write_values, OpId after) {
+  return block.compute(Kind::kSmall, label, streaming(read_values, write_values), {after});
+}
+
 OpId norm(Block& block, const config::Model& model, double rows, OpId after) {
   if (block.unfused()) return unfused_norm(block, rows * model.hidden, after);
   // The norm is fused with the residual addition: it reads the branch and the residual, and writes the residual and the
   // normalised rows.
-  return block.kernel(Lane::kCompute, Kind::kSmall, "norm", streaming(2 * rows * model.hidden, 2 * rows * model.hidden),
-                      {after});
+  return small(block, "norm", 2 * rows * model.hidden, 2 * rows * model.hidden, after);
 }
 
 graph::Products products_of(config::Precision precision) {
@@ -51,12 +54,12 @@ graph::Gemm product(config::Precision precision, double rows, double n, double k
 }
 
 OpId gemm(Block& block, const char* label, const graph::Gemm& work, OpId after) {
-  return block.kernel(Lane::kCompute, Kind::kGemm, label, work, {after});
+  return block.compute(Kind::kGemm, label, work, {after});
 }
 
 OpId exchange(Block& block, const char* label, const graph::Collective& work, OpId after) {
   if (work.ranks <= 1) return after;
-  return block.kernel(Lane::kCompute, Kind::kCollective, label, work, {after});
+  return block.compute(Kind::kCollective, label, work, {after});
 }
 
 OpId all_reduce(Block& block, const config::Model& model, double rows, OpId after) {
@@ -76,8 +79,7 @@ OpId latent_projections(Block& block, const config::Model& model, double rows, d
   // One kernel computes the compressed queries and the latent vector from the same rows.
   project("compress queries and pairs", rows, l.query_rank + l.cached(), model.hidden);
   project("expand queries", rows, width, l.query_rank > 0 ? l.query_rank : model.hidden);
-  op = block.kernel(Lane::kCompute, Kind::kSmall, "rope and append",
-                    streaming(rows * (width + l.cached()), rows * (width + l.cached())), {op});
+  op = small(block, "rope and append", rows * (width + l.cached()), rows * (width + l.cached()), op);
   if (expanded > 0) {
     project("expand keys and values", expanded, heads * (l.key_dim + l.value_dim), l.rank);
     return op;
@@ -91,11 +93,10 @@ OpId latent_projections(Block& block, const config::Model& model, double rows, d
 OpId mixture(Block& block, const config::Model& model, double rows, OpId op) {
   const config::Experts& e = *model.experts;
   op = gemm(block, "router", {rows, static_cast<double>(e.count), static_cast<double>(model.hidden), kBytes}, op);
-  op = block.kernel(Lane::kCompute, Kind::kSmall, "choose experts", streaming(rows * e.count, 2 * rows * e.active),
-                    {op});
+  op = small(block, "choose experts", rows * e.count, 2 * rows * e.active, op);
   if (block.framework().expert_sort > 0) {
     const graph::Kernel sorted{graph::KernelClass::kSort, 4 * rows * e.active, 4 * rows * e.active};
-    op = block.kernel(Lane::kCompute, Kind::kSmall, "sort tokens by experts", sorted, {op});
+    op = block.compute(Kind::kSmall, "sort tokens by experts", sorted, {op});
   }
   const double touched = e.touched(rows), each = rows * e.active / touched;
   const auto experts = [&](const char* label, double n, double k) {
@@ -106,14 +107,13 @@ OpId mixture(Block& block, const config::Model& model, double rows, OpId op) {
   const double halves = model.gated_ffn ? 2 : 1;
   experts("experts' gate and up", halves * e.ffn, model.hidden);
   const double values = rows * e.active * e.ffn;
-  op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(halves * values, values), {op});
+  op = small(block, "activation", halves * values, values, op);
   experts("experts' down", model.hidden, e.ffn);
-  op = block.kernel(Lane::kCompute, Kind::kSmall, "sum of experts",
-                    streaming(rows * e.active * model.hidden, rows * model.hidden), {op});
+  op = small(block, "sum of experts", rows * e.active * model.hidden, rows * model.hidden, op);
   if (e.shared == 0) return op;
   const double width = e.shared_width();
   op = gemm(block, "shared gate and up", product(model.expert_weights, rows, halves * width, model.hidden), op);
-  op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(halves * rows * width, rows * width), {op});
+  op = small(block, "activation", halves * rows * width, rows * width, op);
   return gemm(block, "shared down", product(model.expert_weights, rows, model.hidden, width), op);
 }
 
@@ -124,14 +124,14 @@ OpId network(Block& block, const config::Model& model, double rows, OpId op) {
   const double values = rows * model.ffn;
   if (!model.gated_ffn) {
     project("up projection", model.ffn, model.hidden);
-    op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(values, values), {op});
+    op = small(block, "activation", values, values, op);
   } else if (block.unfused()) {
     project("gate projection", model.ffn, model.hidden);
     project("up projection", model.ffn, model.hidden);
     op = unfused_activation(block, values, op);
   } else {
     project("gate and up", 2.0 * model.ffn, model.hidden);
-    op = block.kernel(Lane::kCompute, Kind::kSmall, "activation", streaming(2 * values, values), {op});
+    op = small(block, "activation", 2 * values, values, op);
   }
   project("down projection", model.hidden, model.ffn);
   return op;
@@ -168,14 +168,14 @@ OpId before_attention(Block& block, const config::Model& model, double rows, OpI
   // compiler fuses them. Engines without a compiler launch separate norms for queries and keys.
   if (model.qk_norm && block.eager()) {
     for (const double values : {q, kv / 2}) {
-      op = block.kernel(Lane::kCompute, Kind::kSmall, "norm of heads", streaming(rows * values, rows * values), {op});
+      op = small(block, "norm of heads", rows * values, rows * values, op);
     }
   }
-  op = block.kernel(Lane::kCompute, Kind::kSmall, "rope and append", streaming(rows * (q + kv), rows * (q + kv)), {op});
+  op = small(block, "rope and append", rows * (q + kv), rows * (q + kv), op);
   if (model.cache.keys != config::Precision::kFp8 || !block.multiplies_fp8()) return op;
   // A separate kernel makes FP8 queries (vLLM); at short contexts it costs more than the FP8 cache saves.
   const graph::Kernel rounding{graph::KernelClass::kElementwise, rows * q * kBytes, rows * q};
-  return block.kernel(Lane::kCompute, Kind::kSmall, "quantise queries", rounding, {op});
+  return block.compute(Kind::kSmall, "quantise queries", rounding, {op});
 }
 
 OpId after_attention(Block& block, const config::Model& model, int layer, double rows, OpId after, bool latent_output) {
@@ -187,12 +187,12 @@ OpId after_attention(Block& block, const config::Model& model, int layer, double
     op = gemm(block, "values out of latent space", values, op);
   }
   if (model.output_gate) {
-    op = block.kernel(Lane::kCompute, Kind::kSmall, "output gate", streaming(2 * rows * q, rows * q), {op});
+    op = small(block, "output gate", 2 * rows * q, rows * q, op);
   }
   if (products_of(model.weights) != graph::Products::kHalf) {
     // Norms and activations write the input of the next product in its own format; attention does not.
     const graph::Kernel rounding{graph::KernelClass::kElementwise, rows * q * kBytes, rows * q};
-    op = block.kernel(Lane::kCompute, Kind::kSmall, "quantise attention output", rounding, {op});
+    op = block.compute(Kind::kSmall, "quantise attention output", rounding, {op});
   }
   op = gemm(block, "output projection", product(model.weights, rows, model.hidden, q), op);
   return after_mixer(block, model, layer, rows, op);
@@ -233,10 +233,10 @@ OpId scan(Block& block, const Recurrence& r, std::span<const std::int64_t> promp
   if (const double factor = block.framework().scan_channels; by_channel && factor > 0) work.passes *= factor;
   if (separate) {
     for (const char* label : {"gates of chunks", "keys of chunks", "transforms of chunks", "outputs of chunks"}) {
-      op = block.kernel(Lane::kCompute, Kind::kAttention, label, streaming(0, 0), {op});
+      op = block.compute(Kind::kAttention, label, streaming(0, 0), {op});
     }
   }
-  return block.kernel(Lane::kCompute, Kind::kAttention, "recurrence over prompt", work, {op});
+  return block.compute(Kind::kAttention, "recurrence over prompt", work, {op});
 }
 
 }  // namespace
@@ -259,7 +259,7 @@ OpId recurrence(Block& block, const config::Model& model, double steps, std::spa
   const double states = steps * r.state_elements() * r.element_bytes;
   if (r.taps > 0) {
     const double kept = steps * (r.taps - 1) * r.channels(), values = rows * r.channels();
-    op = block.kernel(Lane::kCompute, Kind::kSmall, "convolution", streaming(values + kept, values + kept), {op});
+    op = small(block, "convolution", values + kept, values + kept, op);
   }
   if (steps > 0) {
     // A state is written after each token, because the next pass goes on from the last accepted one.
@@ -267,11 +267,11 @@ OpId recurrence(Block& block, const config::Model& model, double steps, std::spa
     const graph::Kernel work{graph::KernelClass::kReduce,
                              states + (2.0 * rows_of_steps * r.key_heads * r.key_dim + values) * kBytes,
                              states * queries + values * kBytes};
-    op = block.kernel(Lane::kCompute, Kind::kAttention, "recurrence", work, {op});
+    op = block.compute(Kind::kAttention, "recurrence", work, {op});
   }
   if (!prompts.empty()) op = scan(block, r, prompts, op);
   const double out = r.value_width();
-  op = block.kernel(Lane::kCompute, Kind::kSmall, "gated norm", streaming(2 * rows * out, rows * out), {op});
+  op = small(block, "gated norm", 2 * rows * out, rows * out, op);
   return gemm(block, "output projection", product(model.weights, rows, model.hidden, out), op);
 }
 
@@ -285,7 +285,7 @@ OpId choose_tokens(Block& block, const config::Model& model, double rows, OpId a
   op = gemm(block, "head", {rows, static_cast<double>(model.vocab), static_cast<double>(model.hidden), kBytes}, op);
   const double logits = rows * model.vocab, ranks = model.ranks;
   op = exchange(block, "gather logits", {graph::Exchange::kAllGather, logits * kBytes, ranks}, op);
-  op = block.kernel(Lane::kCompute, Kind::kSmall, "sample", streaming(ranks * logits, rows), {op});
+  op = small(block, "sample", ranks * logits, rows, op);
   return block.unfused() ? unfused_choice(block, rows, ranks * logits, op) : op;
 }
 

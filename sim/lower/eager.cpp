@@ -12,13 +12,13 @@ using graph::OpId;
 OpId eager_attention(Block& block, const EagerAttention& work, OpId after) {
   const auto pass = [&](const char* label, double read, double write, double flops,
                         graph::KernelClass cls = graph::KernelClass::kElementwise) {
-    after = block.kernel(Lane::kCompute, Kind::kAttention, label, graph::Kernel{cls, read, write, flops}, {after});
+    after = block.compute(Kind::kAttention, label, graph::Kernel{cls, read, write, flops}, {after});
   };
   const double s = work.scores, repeated = work.kv_bytes * work.group;
   const auto product = [&](const char* label, double read, double write) {
     const double of_cache = work.of_step ? repeated / 2 : 0;
     const graph::PrefillAttention both{2 * s * work.head_dim, read, write, of_cache};
-    after = block.kernel(Lane::kCompute, Kind::kAttention, label, both, {after});
+    after = block.compute(Kind::kAttention, label, both, {after});
   };
   if (work.group > 1) {
     pass("repeat keys", work.kv_bytes / 2, repeated / 2, 0, graph::KernelClass::kConcatenate);

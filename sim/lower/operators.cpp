@@ -18,7 +18,7 @@ using graph::OpId;
 OpId run(Block& block, std::initializer_list<MemoryPass> passes, OpId after) {
   for (const MemoryPass& pass : passes) {
     const graph::Kernel work{graph::KernelClass::kElementwise, pass.read_bytes, pass.write_bytes};
-    after = block.kernel(Lane::kCompute, Kind::kSmall, pass.label, work, {after});
+    after = block.compute(Kind::kSmall, pass.label, work, {after});
   }
   return after;
 }
@@ -151,7 +151,7 @@ OpId unfused_group_softmax(Block& block, Kind kind, const graph::Kernel& fused, 
        {MemoryPass{"scale scores", scores, scores}, MemoryPass{"softmax of scores", (again ? 3 : 1) * scores, scores},
         MemoryPass{"maximum over group", scores, maxima}, MemoryPass{"copy candidates", maxima, maxima}}) {
     const graph::Kernel work{graph::KernelClass::kElementwise, pass.read_bytes, pass.write_bytes};
-    after = block.kernel(Lane::kCompute, kind, pass.label, work, {after});
+    after = block.compute(kind, pass.label, work, {after});
   }
   return after;
 }

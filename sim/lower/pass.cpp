@@ -67,7 +67,6 @@ void grow_counts(const policy::Policy& policy, std::span<const policy::Sequence>
                  std::span<const policy::HeadCounts> counts, std::int64_t counted_tokens,
                  std::vector<policy::HeadCounts>& out) {
   const std::size_t heads = counts.size() / sequences.size();
-  out.clear();
   std::optional<policy::GrowthBy> growth;
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     const policy::Sequence& s = sequences[i];
@@ -159,8 +158,7 @@ class Lowered {
     if (model_.slides(layer)) {
       chunk.held = std::min<double>(chunk.held, model_.sliding_window);
       chunk.density = std::min(1.0, chunk.length() * model_.sliding_window / chunk.pairs());
-      return block_.kernel(Lane::kCompute, Kind::kAttention, "sliding-window attention",
-                           policy::causal_attention(chunk), {ready});
+      return block_.compute(Kind::kAttention, "sliding-window attention", policy::causal_attention(chunk), {ready});
     }
     if (s_.prompt_density) chunk.density = s_.prompt_density(layer);
     if (s_.framework->flatten_prompt && model_.cache != config::Precision::kBf16) ready = flatten(chunk, ready);
@@ -189,7 +187,7 @@ class Lowered {
     const double tokens = chunk.batch * (chunk.held + chunk.length());
     const graph::Kernel work{graph::KernelClass::kConvert, tokens * model_.kv_bytes_per_token_layer(),
                              tokens * plain.kv_bytes_per_token_layer()};
-    return block_.kernel(Lane::kCompute, Kind::kAttention, "flatten cache", work, {ready});
+    return block_.compute(Kind::kAttention, "flatten cache", work, {ready});
   }
 
   OpId attend_eagerly(const policy::PrefillChunk& chunk, OpId ready) {

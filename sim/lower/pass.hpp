@@ -67,8 +67,8 @@ struct Pass {
 // blocks of prompts end; no part may cross such an end.
 Pass pass_of(std::span<const PassSequence> sequences, const policy::Policy& policy, const config::Model& rank);
 
-// Counts of sequences moved from the context of a replay to each sequence's own: [sequences × heads] from `counts` of
-// as many sequences.
+// Appends counts of sequences, moved from the context of a replay to each sequence's own: [sequences × heads] from
+// `counts` of as many sequences.
 void grow_counts(const policy::Policy& policy, std::span<const policy::Sequence> sequences,
                  std::span<const policy::HeadCounts> counts, std::int64_t counted_tokens,
                  std::vector<policy::HeadCounts>& out);

@@ -21,17 +21,19 @@ constexpr std::size_t kGroupsBefore = 3;
 
 }  // namespace
 
-Prefill::Prefill(const DecodeSetting& setting, bool all_groups) : setting_(setting), all_groups_(all_groups) {
+Prefill::Prefill(const DecodeSetting& setting, bool all_groups)
+    : setting_(setting), all_groups_(all_groups || !setting.shorter.empty()) {
   config::Model stage = config::attending(stage_of(setting_));
   stage_attending_layers_ = stage.layers;
   stage.layers = stage_full_layers_ = stage.full_layers();
-  const policy::MemoryShape shape{&stage, sequences(), setting_.lengths.prompt_tokens, setting_.lengths,
-                                  setting_.attended_mean};
-  storage_ = setting_.policy->memory(shape);
   const config::Model attending = config::attending(setting_.rank);
-  for (int layer = 0; layer < attending.layers; ++layer) {
-    blocks_.push_back(setting_.policy->prompt_blocks(attending, layer, setting_.lengths));
-    KVCAST_CHECK(blocks_.back().tokens == blocks_.front().tokens);
+  for (Requests& r : setting_.by_length(setting_.step_batch())) {
+    Prompts& p = prompts_.emplace_back(Prompts{std::move(r), {}, {}});
+    p.storage = policy_memory(p.requests, stage, p.requests.lengths.prompt_tokens, prompts_.size() == 1);
+    for (int layer = 0; layer < attending.layers; ++layer) {
+      p.blocks.push_back(p.requests.policy->prompt_blocks(attending, layer, p.requests.lengths));
+      KVCAST_CHECK(p.blocks.back().tokens == p.blocks.front().tokens);
+    }
   }
 }
 
@@ -56,12 +58,13 @@ void Prefill::take_fixed(Block& block) {
 
 PromptPart Prefill::next_chunk() const {
   const config::Workload& workload = setting_.run->workload;
-  const std::int64_t prompt = setting_.lengths.prompt_tokens;
-  const std::int64_t block = blocks_.front().tokens > 0 ? blocks_.front().tokens : prompt;
-  const int together = workload.prefill_batch > 0 ? workload.prefill_batch : sequences();
+  const Requests& requests = now().requests;
+  const std::int64_t prompt = requests.lengths.prompt_tokens, of_policy = now().blocks.front().tokens;
+  const std::int64_t block = of_policy > 0 ? of_policy : prompt;
+  const int together = workload.prefill_batch > 0 ? workload.prefill_batch : requests.sequences;
   PromptPart part;
-  part.sequences = std::min(together, sequences() - done_sequences_);
-  part.request = setting_.lengths;
+  part.sequences = std::min(together, requests.sequences - done_sequences_);
+  part.request = requests.lengths;
   part.start = done_tokens_;
   part.block = part.start / block * block;
   const std::int64_t block_end = std::min(prompt, part.block + block);
@@ -73,7 +76,7 @@ PromptPart Prefill::next_chunk() const {
 bool Prefill::next_block(std::vector<graph::Op>& out) {
   out.clear();
   const config::Run& run = *setting_.run;
-  if (done_sequences_ == sequences()) return false;
+  if (done_lengths_ == prompts_.size()) return false;
   const PromptPart chunk = next_chunk();
   Block block(run.framework, next_id_, gate_, events_, out);
   if (gate_ < 0) take_fixed(block);
@@ -86,7 +89,7 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   block.memory(begin, Pool::kHbm, Owner::kActivations, activations_);
   Pass pass;
   pass.prompts = {chunk};
-  gate_ = add_pass(block, setting_.pass(), pass, *this, begin);
+  gate_ = add_pass(block, setting_.pass(now().requests), pass, *this, begin);
   block.memory(gate_, Pool::kHbm, Owner::kActivations, -activations_);
   next_id_ = block.next();
   done_tokens_ = chunk.last() ? 0 : chunk.end;
@@ -95,13 +98,14 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   done_sequences_ += chunk.sequences;
   if (repetition_.group == 0) repetition_.group = done_blocks_, together_ = chunk.sequences;
   leave_out_groups();
+  if (done_sequences_ == now().requests.sequences) ++done_lengths_, done_sequences_ = 0;
   return true;
 }
 
 // Goes on with the last full group if the third one is done: it may hold more memory than a smaller one after it.
 void Prefill::leave_out_groups() {
   if (all_groups_ || done_blocks_ != kGroupsBefore * repetition_.group) return;
-  const int last = sequences() / together_ - 1;  // number of the last full group, from 0
+  const int last = now().requests.sequences / together_ - 1;  // number of the last full group, from 0
   const int left_out = last - static_cast<int>(kGroupsBefore);
   if (left_out <= 0) return;
   repetition_.first = done_blocks_ - repetition_.group, repetition_.times = left_out;
@@ -112,8 +116,8 @@ void Prefill::leave_out_groups() {
 // Allocates what the policy keeps of the prompts that are left out.
 void Prefill::take_left_out(Block& block) {
   const OpId held = block.join(Lane::kBackupThread, {});
-  const double share = static_cast<double>(left_out_sequences_) / sequences();
-  for (const policy::MemoryItem& item : storage_) {
+  const double share = static_cast<double>(left_out_sequences_) / now().requests.sequences;
+  for (const policy::MemoryItem& item : now().storage) {
     block.memory(held, item.pool, item.owner, item.bytes * share);
   }
   left_out_sequences_ = 0;
@@ -130,10 +134,10 @@ OpId Prefill::after_layers(Block& block, double rows, OpId op) {
   const double held = logits * (kHalf + kSingle) + rows * hidden * kHalf;
   block.enter_layer(-1);
   const graph::Gemm head{rows, vocab, hidden, kHalf};
-  op = block.kernel(Lane::kCompute, graph::Kind::kGemm, "head of the prompt", head, {op});
+  op = block.compute(graph::Kind::kGemm, "head of the prompt", head, {op});
   block.memory(op, Pool::kHbm, Owner::kPromptLogits, held);
   const graph::Kernel single{graph::KernelClass::kElementwise, logits * kHalf, logits * kSingle};
-  op = block.kernel(Lane::kCompute, graph::Kind::kSmall, "prompt logits to single", single, {op});
+  op = block.compute(graph::Kind::kSmall, "prompt logits to single", single, {op});
   const OpId freed = block.join(Lane::kCompute, {op});
   block.memory(freed, Pool::kHbm, Owner::kPromptLogits, -held);
   return freed;
@@ -148,7 +152,7 @@ void Prefill::begins(Block& block, int layer, OpId at, const PromptPart& part) {
 void Prefill::settles(Block& block, int layer, OpId before, OpId attention, const PromptPart& part) {
   const OpId after = block.last();
   const double token = part.sequences * setting_.rank.kv_bytes_per_token_layer();
-  const policy::PromptBlocks& blocks = blocks_[static_cast<std::size_t>(layer)];
+  const policy::PromptBlocks& blocks = now().blocks[static_cast<std::size_t>(layer)];
   const double there = blocks.held_at(part.block) + static_cast<double>(part.end - part.block);
   const double gone = part.last() ? there : there - blocks.held_at(part.end);
   if (gone <= 0 || !holds(layer)) return;
@@ -157,8 +161,8 @@ void Prefill::settles(Block& block, int layer, OpId before, OpId attention, cons
   block.memory(freed, Pool::kHbm, Owner::kKvCache, -gone * token);
   if (!part.last()) return;
   const OpId kept = block.join(Lane::kBackupThread, {freed});
-  const double share = static_cast<double>(part.sequences) / sequences() / stage_full_layers_;
-  for (const policy::MemoryItem& item : storage_) block.memory(kept, item.pool, item.owner, item.bytes * share);
+  const double share = static_cast<double>(part.sequences) / now().requests.sequences / stage_full_layers_;
+  for (const policy::MemoryItem& item : now().storage) block.memory(kept, item.pool, item.owner, item.bytes * share);
 }
 
 }  // namespace kvcast::lower

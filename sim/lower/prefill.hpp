@@ -21,8 +21,11 @@ struct Repetition {
 // (Policy::prompt_blocks) has no chunk longer than a block and acts after each block; later queries see the tokens that
 // it held then. The time of the first token is when the last group has its own.
 //
+// Prompts of different lengths are read one length after the other, the shortest first.
+//
 // Groups between the third and the last full one do the work of the third again. They are not lowered unless all groups
 // are wanted: the last full group follows the third, and finds the memory of all groups before it held (Repetition).
+// Prompts of different lengths are all lowered.
 //
 // Under pipeline stages the first micro-batch of the batch is followed through all of them, and memory is that of the
 // first stage.
@@ -38,8 +41,14 @@ class Prefill final : public graph::WorkSource, PromptMemory {
   const Repetition& repetition() const { return repetition_; }
 
  private:
+  // Requests of equal lengths, and what follows from these.
+  struct Prompts {
+    Requests requests;
+    std::vector<policy::MemoryItem> storage;   // after all prompts of this length
+    std::vector<policy::PromptBlocks> blocks;  // by layer
+  };
   PromptPart next_chunk() const;
-  int sequences() const { return setting_.step_batch(); }
+  const Prompts& now() const { return prompts_[done_lengths_]; }
   // Returns whether the layer's cache is on the GPU whose memory is counted, and grows with the prompt.
   bool holds(int layer) const { return layer < stage_attending_layers_ && !setting_.rank.slides(layer); }
   void begins(Block& block, int layer, graph::OpId at, const PromptPart& part) override;
@@ -51,12 +60,12 @@ class Prefill final : public graph::WorkSource, PromptMemory {
 
   DecodeSetting setting_;
   Events events_;
-  std::vector<policy::MemoryItem> storage_;
-  std::vector<policy::PromptBlocks> blocks_;  // by layer
+  std::vector<Prompts> prompts_;  // the shortest first
   int stage_attending_layers_ = 1, stage_full_layers_ = 1;
   bool all_groups_ = false;
+  std::size_t done_lengths_ = 0;
   int together_ = 0;            // sequences of the first group
-  int done_sequences_ = 0;      // in finished groups, those left out included
+  int done_sequences_ = 0;      // of this length, in finished groups, those left out included
   int left_out_sequences_ = 0;  // whose memory the next block takes
   std::size_t done_blocks_ = 0;
   Repetition repetition_;

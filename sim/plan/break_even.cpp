@@ -258,7 +258,7 @@ class BreakEven final : public Question {
 
   Answer conclude(const std::vector<Crossing>& crossings, const std::map<double, Sample>& samples) const {
     Answer out;
-    out.kind = "break_even";
+    out.kind = store::AnswerKind::kBreakEven;
     const std::string range =
         fmt::format("{} from {} to {}", key_.path, short_text(key_, from_), short_text(key_, to_));
     out.question = against_ ? fmt::format("At which {} does {} beat {} in {}?", range, of_.label, against_->label,

@@ -252,7 +252,7 @@ json row_of(const Metric& metric, const Reversal& c) {
 
 Answer answer_of(const Metric& metric, const std::vector<Reversal>& list, const Results& before, const Results& after) {
   Answer answer;
-  answer.kind = "changes";
+  answer.kind = store::AnswerKind::kChanges;
   answer.question = fmt::format("{}: what changed from {} to {}?", metric.label, before.name, after.name);
   std::size_t same = 0, within = 0, better = 0, worse = 0;
   json rows = json::array();
@@ -315,7 +315,7 @@ Matched match_settings(const Results& before, const Results& after) {
 std::vector<Answer> changes(const Results& before, const Results& after) {
   const Matched matched = match_settings(before, after);
   Answer compared;
-  compared.kind = "compared";
+  compared.kind = store::AnswerKind::kCompared;
   compared.question = fmt::format("How does {} differ from {}?", after.name, before.name);
   std::vector<Answer> answers;
   std::vector<std::string> unchanged;

@@ -94,7 +94,7 @@ std::string Choose::objective_text() const {
 Answer Choose::conclude(const std::vector<Setting>& grid, const std::vector<const Setting*>& good,
                         const std::map<std::string, int>& misses, Experiments& experiments) const {
   Answer out;
-  out.kind = "choose";
+  out.kind = store::AnswerKind::kChoose;
   out.question = fmt::format("Which of {} settings is {}{}{}?", total(), objective_text(),
                              lists_batches_ ? "" : ", each at its own best batch,",
                              targets_.empty() ? "" : " that meets " + target_text(targets_));

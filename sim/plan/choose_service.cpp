@@ -78,7 +78,7 @@ class ChooseService final : public Question {
     }
     std::ranges::stable_sort(all, {}, [](const Served& s) { return s.value(); });
     Answer out;
-    out.kind = "choose";
+    out.kind = store::AnswerKind::kChoose;
     out.question =
         fmt::format("Which of {} settings {} of what it serves with {}, each at its own capacity?", all.size(),
                     priced_ ? "costs least per output token" : "serves most requests a GPU", target_text(targets_));

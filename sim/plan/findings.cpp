@@ -65,7 +65,7 @@ struct Line {
 };
 
 Bar rate_bar(const Result& r) {
-  return {r.subject.policy == "full" ? "full KV" : r.subject.policy, requests_rate_text(r), 0, requests_rate_of(r)};
+  return {r.subject.uncompressed() ? "full KV" : r.subject.policy, requests_rate_text(r), 0, requests_rate_of(r)};
 }
 
 std::string score_text(const Result& r, const config::ScoreChoice& choice) {
@@ -83,7 +83,7 @@ std::string batch_text(const Result& r, const Result& best) {
 }
 
 bool swept_full(const ResultRows& rows) {
-  return std::ranges::any_of(rows, [](const Result* r) { return r->subject.policy == "full"; });
+  return std::ranges::any_of(rows, [](const Result* r) { return r->subject.uncompressed(); });
 }
 
 // Describes the fastest setting that is certain to meet the floor, if the recommended one's interval reaches below it.
@@ -132,7 +132,7 @@ Line best_line(const SweepView& view) {
   line.number = requests_rate_text(best);
   line.bars.push_back(rate_bar(best));
   const Result* const full = best_full(view);
-  if (best.subject.policy != "full") {
+  if (!best.subject.uncompressed()) {
     if (full != nullptr) {
       const Lead lead = lead_of(view, best, *full);
       add(lead_text(best, *full, lead, "full KV"));
@@ -148,7 +148,7 @@ Line best_line(const SweepView& view) {
   if (!tied.empty()) add(ties_text(best, tied));
   const auto next =
       std::ranges::find_if(view.ranking, [&](const Result* r) { return r->subject.policy != best.subject.policy; });
-  if (next != view.ranking.end() && (*next)->subject.policy != "full") {
+  if (next != view.ranking.end() && !(*next)->subject.uncompressed()) {
     line.bars.push_back(rate_bar(**next));
     add(lead_text(best, **next, lead_of(view, best, **next),
                   fmt::format("the next policy, {}", describe_setting(**next))));
@@ -180,7 +180,7 @@ std::map<std::int64_t, FirstBatch> first_batches(const SweepView& view, std::vec
   for (const Result* r : view.here) {
     auto& pair = pairs[{r->subject.prompt_tokens, r->subject.batch}];
     if (describe_setting(*r) == setting) pair.first = r;
-    if (r->subject.policy == "full") pair.second = r;
+    if (r->subject.uncompressed()) pair.second = r;
   }
   std::map<std::int64_t, FirstBatch> first;
   std::int64_t context = 0;
@@ -207,7 +207,7 @@ std::map<std::int64_t, FirstBatch> first_batches(const SweepView& view, std::vec
 
 Line break_even_line(const SweepView& view) {
   const Result& best = view.best();
-  if (best.subject.policy == "full") {
+  if (best.subject.uncompressed()) {
     return {fmt::format("full KV serves most of all that {}",
                         view.score.benchmark == config::ScoreChoice::kNone ? "was swept" : "meets the floor"),
             ""};

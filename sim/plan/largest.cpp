@@ -58,7 +58,7 @@ class Largest final : public Question {
     Search nominal(*this, experiments, Reading::kNominal);
     const std::optional<double> value = nominal.largest();
     Answer out;
-    out.kind = "largest";
+    out.kind = store::AnswerKind::kLargest;
     out.question =
         fmt::format("What is the largest {}{} that fits{}?", key_.path, of_.label.empty() ? "" : " of " + of_.label,
                     targets_.empty() ? "" : " and meets " + target_text(targets_));

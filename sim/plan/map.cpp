@@ -293,7 +293,7 @@ class Map final : public Question {
 
   Answer conclude(const Cells& cells, const Lacks& lacks) const {
     Answer out;
-    out.kind = "map";
+    out.kind = store::AnswerKind::kMap;
     const Key &x = axes_[0].key(), &y = axes_[1].key();
     out.question =
         fmt::format("Which policy is best in {} over {} and {}?", result::label_in_sentence(*metric_), x.path, y.path);

@@ -20,12 +20,16 @@ namespace {
 using config::Node;
 
 struct Kind {
-  const char* name;
+  store::AnswerKind kind;
   std::unique_ptr<Question> (*make)(const Node& run, const Node& map);
 };
 
-constexpr Kind kKinds[] = {{"break_even", make_break_even},       {"largest", make_largest}, {"why", make_why},
-                           {"sensitivities", make_sensitivities}, {"choose", make_choose},   {"map", make_map}};
+constexpr Kind kKinds[] = {{store::AnswerKind::kBreakEven, make_break_even},
+                           {store::AnswerKind::kLargest, make_largest},
+                           {store::AnswerKind::kWhy, make_why},
+                           {store::AnswerKind::kSensitivities, make_sensitivities},
+                           {store::AnswerKind::kChoose, make_choose},
+                           {store::AnswerKind::kMap, make_map}};
 
 std::unique_ptr<Question> read_question(const Node& run, const Node& item) {
   if (item.kind() != Node::Kind::kMap || item.entries().size() != 1) {
@@ -34,7 +38,7 @@ std::unique_ptr<Question> read_question(const Node& run, const Node& item) {
   }
   const auto& [name, map] = item.entries().front();
   for (const Kind& kind : kKinds) {
-    if (name == kind.name) return kind.make(run, map);
+    if (name == store::name_of(kind.kind)) return kind.make(run, map);
   }
   throw UserError(item.key_where(name),
                   fmt::format("plan: unknown question \"{}\"{}", name, config::did_you_mean(name, question_kinds())),
@@ -45,7 +49,7 @@ std::unique_ptr<Question> read_question(const Node& run, const Node& item) {
 
 std::vector<std::string> question_kinds() {
   std::vector<std::string> names;
-  for (const Kind& kind : kKinds) names.emplace_back(kind.name);
+  for (const Kind& kind : kKinds) names.emplace_back(store::name_of(kind.kind));
   return names;
 }
 

@@ -16,7 +16,7 @@
 namespace kvcast::plan {
 
 struct Answer {
-  std::string kind;                  // "break_even"
+  store::AnswerKind kind = store::AnswerKind::kBreakEven;
   std::string question;              // as a sentence
   std::string text;                  // the conclusion, one sentence
   std::vector<std::string> details;  // one line each: grounds, intervals, what would change the conclusion

@@ -31,7 +31,7 @@ std::vector<Target> floor_target(const config::ScoreChoice& choice) {
   return {{result::find_metric("score.share_of_full"), false, false, choice.floor}};
 }
 
-bool is_oracle(const Result& result) { return result.subject.policy_category.find("oracle") != std::string::npos; }
+bool is_oracle(const Result& result) { return result.subject.category == policy::Category::kOracle; }
 
 Rows recommended(const Rows& results, const std::vector<Target>& targets) {
   Rows good;

@@ -55,7 +55,7 @@ class Sensitivities final : public Question {
     const ResultPtr base = experiments.run(of_.run);
     if (base->status == result::Status::kFailed) throw UserError(base->error);
     Answer out;
-    out.kind = "sensitivities";
+    out.kind = store::AnswerKind::kSensitivities;
     out.question = fmt::format("What does {} depend on{}?", result::label_in_sentence(*metric_),
                                of_.label.empty() ? "" : " for " + of_.label);
     out.data = {{"metric", metric_->path}};

@@ -36,7 +36,7 @@ ResultRows settings_to_search(const SweepView& view) {
   for (const Result* r : view.longest) {
     const bool there = std::ranges::any_of(
         rows, [r](const Result* other) { return describe_setting(*other) == describe_setting(*r); });
-    if (r->subject.policy == "full" && r->has_times() && !there) rows.push_back(r);
+    if (r->subject.uncompressed() && r->has_times() && !there) rows.push_back(r);
   }
   return rows;
 }
@@ -94,11 +94,11 @@ SweepView view_of(const ResultRows& here, const config::ScoreChoice& score, cons
 const Result* best_full(const SweepView& view) {
   const Result* best = nullptr;
   for (const Result* r : view.longest) {
-    if (r->subject.policy != "full" || !r->has_times()) continue;
+    if (!r->subject.uncompressed() || !r->has_times()) continue;
     if (best == nullptr || requests_rate_of(*r) > requests_rate_of(*best)) best = r;
   }
   for (const Result& r : view.searched) {
-    if (r.subject.policy == "full" &&
+    if (r.subject.uncompressed() &&
         (best == nullptr || best->borderline || requests_rate_of(r) > requests_rate_of(*best)))
       best = &r;
   }

@@ -92,7 +92,7 @@ class Why final : public Question {
       if (r->status == result::Status::kFailed) throw UserError(r->error);
     }
     Answer out;
-    out.kind = "why";
+    out.kind = store::AnswerKind::kWhy;
     out.question = fmt::format("Why does {} differ from {} in {}?", of_.label, against_.label,
                                result::label_in_sentence(*metric_));
     if (!has_time(*pair[0]) || !has_time(*pair[1])) return misfit(*pair[0], *pair[1], std::move(out));

@@ -47,7 +47,6 @@ Descriptor describe_adakv() {
   d.category = Category::kDrop;
   d.paper = "Feng et al., Ada-KV, 2024 (arXiv 2407.11550)";
   describe_prompt_eviction(d, adakv_fields(), {.heads = HeadBudgets::kAdaptive});
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
       "prompt tokens, including the window, on average over the heads of a layer; generated tokens are kept "
       "in addition";

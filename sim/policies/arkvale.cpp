@@ -22,10 +22,12 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/host_pages.hpp"
 #include "policy_parts/page_cache.hpp"
 #include "policy_parts/page_scorer.hpp"
+#include "policy_parts/policy_by.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
@@ -68,11 +70,11 @@ class ArkValeSet {
     const std::int64_t pages = pages_of(prompt_);
     last_left_ = static_cast<std::int32_t>(pages - s_.window_pages - 1);
     if (pages > s_.pages && s_.budget < prompt_) {
-      const auto candidates = static_cast<std::size_t>(pages - s_.window_pages);
+      const auto candidates = index(pages - s_.window_pages);
       score_last_prompt_query(candidates);
       std::vector<std::int32_t> best, fetched, evicted;
-      choose(candidates, static_cast<std::size_t>(s_.slots()), best);
-      cache_.update(best, static_cast<std::size_t>(s_.slots()), scores_, fetched, evicted);
+      choose(candidates, index(s_.slots()), best);
+      cache_.update(best, index(s_.slots()), scores_, fetched, evicted);
     } else {
       hold_all(prompt_);
     }
@@ -86,11 +88,11 @@ class ArkValeSet {
       hold_all(tokens);
       return list_resident(tokens, out);
     }
-    const auto candidates = static_cast<std::size_t>(pages - s_.window_pages);
+    const auto candidates = index(pages - s_.window_pages);
     score(t, candidates);
-    choose(candidates, static_cast<std::size_t>(std::min(s_.chosen, s_.slots())), chosen_);
+    choose(candidates, index(std::min(s_.chosen, s_.slots())), chosen_);
     take_page_leaving_window(pages);
-    cache_.update(chosen_, static_cast<std::size_t>(s_.slots()), scores_, fetched_, evicted_);
+    cache_.update(chosen_, index(s_.slots()), scores_, fetched_, evicted_);
     list_resident(tokens, out);
     append_page_tokens(fetched_, s_.page, 0, tokens, out.fetched);
     append_page_tokens(evicted_, s_.page, 0, tokens, out.evicted);
@@ -147,7 +149,7 @@ class ArkValeSet {
       std::vector<const float*> queries;
       for (int g = 0; g < members; ++g)
         queries.push_back(layer_.window_queries((first_head_ + h) * members + g, 1).data);
-      const auto i = static_cast<std::size_t>(h);
+      const auto i = index(h);
       scorers_[i].score_queries(queries, n, scale, parts_[i]);
     }
     merge_scores(n, parts_);
@@ -155,7 +157,7 @@ class ArkValeSet {
 
   // Selects the k best of the pages between sink and window.
   void choose(std::size_t candidates, std::size_t k, std::vector<std::int32_t>& out) {
-    const auto sink = std::min(static_cast<std::size_t>(s_.sink_pages), candidates);
+    const auto sink = std::min(index(s_.sink_pages), candidates);
     ranking_.select(std::span(scores_).subspan(sink), k, out);
     for (std::int32_t& page : out) page += static_cast<std::int32_t>(sink);
   }
@@ -199,7 +201,7 @@ class ArkValeSelector final : public Selector {
  private:
   template <typename Body>
   void run(LayerSelection& out, const Body& body) {
-    out.reset(static_cast<std::size_t>(heads_), false);
+    out.reset(index(heads_), false);
     const std::size_t together = out.heads.size() / sets_.size();
     for (std::size_t i = 0; i < sets_.size(); ++i) {
       body(sets_[i], out.heads[i * together]);
@@ -211,13 +213,9 @@ class ArkValeSelector final : public Selector {
   std::vector<ArkValeSet> sets_;
 };
 
-class ArkVale final : public Policy {
+class ArkVale final : public SelectsBy<ArkValeSelector, ArkvaleSetting> {
  public:
-  explicit ArkVale(const ArkvaleSetting& setting) : s_(setting) {}
-
-  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
-    return std::make_unique<ArkValeSelector>(layer, s_);
-  }
+  using SelectsBy::SelectsBy;
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
@@ -225,8 +223,7 @@ class ArkVale final : public Policy {
     const OpId digests = summarise_pages(shape, shape.prompt_tokens, s_.page, ops, ops.ready());
     if (shape.prompt_tokens <= s_.pages * s_.page) return;
     const double pages = shape.batch * m.kv_heads * static_cast<double>(shape.prompt_tokens / s_.page);
-    Kernel estimate{KernelClass::kScore, pages * 2 * m.row(), pages * kScoreBytes};
-    estimate.flops = 4 * pages * m.group * m.d;
+    const Kernel estimate{KernelClass::kScore, pages * 2 * m.row(), pages * kScoreBytes, 4 * pages * m.group * m.d};
     const OpId scored = ops.compute(Kind::kScore, "estimate", estimate, {digests});
     const double rows = shape.batch * (s_.whole_layer ? 1 : m.kv_heads);
     ops.compute(Kind::kTopK, "top-k",
@@ -239,11 +236,11 @@ class ArkVale final : public Policy {
     OpId op = update_page_summary(shape, ops);
     const double scored = shape.sum(&HeadCounts::scored);
     if (scored > 0) {
-      Kernel estimate{KernelClass::kScore, scored * 2 * m.row(), scored * kScoreBytes};
-      estimate.flops = 4 * scored * m.group * m.d;
+      const Kernel estimate{KernelClass::kScore, scored * 2 * m.row(), scored * kScoreBytes,
+                            4 * scored * m.group * m.d};
       op = ops.compute(Kind::kScore, "estimate", estimate, {op});
       const double rows = shape.batch * (s_.whole_layer ? 1 : m.kv_heads);
-      const double k = static_cast<double>(std::min(s_.chosen, s_.slots()));
+      const double k = std::min(s_.chosen, s_.slots());
       op = ops.compute(Kind::kTopK, "top-k", TopK{rows, scored / (shape.batch * m.kv_heads), k, kScoreBytes}, {op});
       if (s_.recall != CopyKind::kZeroCopy) op = fetch_ids(rows * k, {}, ops, op);
       op = recall(shape, op, ops);
@@ -253,9 +250,8 @@ class ArkVale final : public Policy {
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const std::int64_t held = shape.tokens <= s_.budget ? shape.tokens : s_.pages * s_.page;
-    return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(held))},
-            {graph::Pool::kHbm, graph::Owner::kPageSummaries, summary_bytes(shape, shape.tokens, s_.page)},
-            host_copy(shape)};
+    return {in_hbm(Owner::kKvCache, kv_bytes(shape, held)),
+            in_hbm(Owner::kPageSummaries, summary_bytes(shape, shape.tokens, s_.page)), host_copy(shape)};
   }
 
   Growth growth(const Lengths&) const override { return {.scored = 1.0 / s_.page, .fill = s_.budget}; }
@@ -284,33 +280,29 @@ class ArkVale final : public Policy {
     const Lane lane = copy.kind == CopyKind::kZeroCopy ? Lane::kCompute : Lane::kCopyA;
     return ops.copy(lane, "recall pages", copy, {after});
   }
-
-  ArkvaleSetting s_;
 };
 
-const Fields<ArkvaleSetting>& arkvale_fields() {
+Fields<ArkvaleSetting> arkvale_fields() {
   using S = ArkvaleSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("tokens in pages on the GPU, all of which are attended to", 4096), &S::budget)
-          .add(page_parameter(32), &S::page)
-          .add(whole("topk", 32, "pages",
-                     "pages that must be resident at a step, including sink and window but not the current page", 1))
-          .add(whole("sink", 0, "tokens", "first tokens always resident, in whole pages"))
-          .add(whole("recent", 0, "tokens",
-                     "last tokens always resident, in whole pages; the current page is always resident"))
-          .add(choice("summary", {"cuboid_mean", "min_max"},
-                      "digest of a page: centre ± mean distance, or minimum and maximum"),
-               &S::summary, {Summary::kCuboidMean, Summary::kMinMax})
-          .add(group_parameter({"mean_scores", "max_scores", "mean_weights", "max_weights"}), &S::group)
-          .add(choice("selection_heads", {"layer", "kv_head"}, "heads that select one set of pages together"),
-               &S::whole_layer, {true, false})
-          .add(choice("recall", {"calls", "batched", "zero_copy"},
-                      "copies of missing pages: one call for each piece, as released (calls), one for all of a layer "
-                      "(batched), or a kernel behind the top-k that reads host memory (zero_copy)"),
-               &S::recall, {CopyKind::kMemcpyAsync, CopyKind::kBatched, CopyKind::kZeroCopy})
-          .add(runtime_parameter(), &S::python);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("tokens in pages on the GPU, all of which are attended to", 4096), &S::budget)
+      .add(page_parameter(32), &S::page)
+      .add(whole("topk", 32, "pages",
+                 "pages that must be resident at a step, including sink and window but not the current page", 1))
+      .add(whole("sink", 0, "tokens", "first tokens always resident, in whole pages"))
+      .add(whole("recent", 0, "tokens",
+                 "last tokens always resident, in whole pages; the current page is always resident"))
+      .add(choice("summary", {"cuboid_mean", "min_max"},
+                  "digest of a page: centre ± mean distance, or minimum and maximum"),
+           &S::summary, {Summary::kCuboidMean, Summary::kMinMax})
+      .add(group_parameter({"mean_scores", "max_scores", "mean_weights", "max_weights"}), &S::group)
+      .add(choice("selection_heads", {"layer", "kv_head"}, "heads that select one set of pages together"),
+           &S::whole_layer, {true, false})
+      .add(choice("recall", {"calls", "batched", "zero_copy"},
+                  "copies of missing pages: one call for each piece, as released (calls), one for all of a layer "
+                  "(batched), or a kernel behind the top-k that reads host memory (zero_copy)"),
+           &S::recall, {CopyKind::kMemcpyAsync, CopyKind::kBatched, CopyKind::kZeroCopy})
+      .add(runtime_parameter(), &S::python);
 }
 
 std::unique_ptr<Policy> make_arkvale(const ParameterValues& values) {
@@ -341,7 +333,6 @@ Descriptor describe_arkvale() {
   d.paper = "Chen et al., ArkVale, NeurIPS 2024";
   d.parameters = arkvale_fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
-  d.budget_counts = BudgetRule::Counts::kAttended;
   d.budget_convention = "⌊budget / page⌋ resident pages, including sink and window";
   d.formulas = {
       "traffic: 2·n_kv·⌊L/p⌋·d·b + 2·n_kv·budget·d·b per step; host to device 2·p·d·b per missing page and KV head",

@@ -42,7 +42,6 @@ Descriptor describe_cake() {
   d.paper = "Qin et al., CAKE, ICLR 2025 (arXiv 2503.12491)";
   const PromptEviction start = {.scores = TokenScores::kVariance};
   describe_prompt_eviction(d, cake_fields(), start);
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
       "prompt tokens, including the window, on average over layers; in addition generated tokens or, with "
       "decode_eviction, the current token";

@@ -111,7 +111,6 @@ Descriptor describe_chunkkv() {
   d.category = Category::kDrop;
   d.paper = "Liu et al., ChunkKV, 2025 (arXiv 2502.00299)";
   d.parameters = chunkkv_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention = "prompt tokens in whole chunks, including the window; in addition generated tokens";
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step", "storage: the same number of bytes"};
   d.differences = {

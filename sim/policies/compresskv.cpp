@@ -40,7 +40,6 @@ Descriptor describe_compresskv() {
   d.category = Category::kDrop;
   d.paper = "Lin et al., CompressKV, 2025 (arXiv 2508.02401)";
   describe_prompt_eviction(d, compresskv_fields(), {.scores = TokenScores::kRetrievalHeads});
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
       "prompt tokens, including the window, on average over layers; generated tokens are kept in addition";
   d.formulas = {"traffic: 2·n_kv·(B_l + T)·d·b per step in layer l, Σ B_l = layers·budget",

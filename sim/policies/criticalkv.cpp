@@ -109,7 +109,6 @@ Descriptor describe_criticalkv() {
   d.category = Category::kDrop;
   d.paper = "Feng et al., CriticalKV, 2025 (arXiv 2502.03805)";
   d.parameters = criticalkv_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention = "prompt tokens, including the window; in addition generated tokens";
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step", "prompt: 2·n_q·d·D·S FLOP to project values",
                 "storage: 2·n_kv·(min(S, budget) + T)·d·b"};

@@ -21,12 +21,12 @@
 #include <cmath>
 #include <optional>
 
-#include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/centroid_index.hpp"
+#include "policy_parts/policy_by.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
-#include "policy_parts/stages.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -56,7 +56,7 @@ class CentroidSearch final : public HostSearch {
         s_(setting),
         centroids_(rows.size()),
         at_prompt_(setting.fixed.host(input.info().prompt_tokens, input.info().prompt_tokens)),
-        marked_(static_cast<std::size_t>(input.info().positions())) {
+        marked_(index(input.info().positions())) {
     find_nearest(rows);
     // Only the lists that are looked up are made: a few of thousands, and which ones does not depend on their contents.
     std::vector<std::size_t> looked_up;
@@ -65,7 +65,7 @@ class CentroidSearch final : public HostSearch {
       slots_[c] = looked_up.size();
       looked_up.push_back(rows[c]);
     }
-    lists_.emplace(layer_, kv_head, looked_up, at_prompt_, static_cast<std::size_t>(setting.lists));
+    lists_.emplace(layer_, kv_head, looked_up, at_prompt_, index(setting.lists));
   }
 
   void step(int t, Range host, std::span<HeadSelection> out) override {
@@ -85,32 +85,32 @@ class CentroidSearch final : public HostSearch {
   // the queue, and as many of the oldest removed from its front.
   void find_nearest(std::span<const std::size_t> rows) {
     const std::vector<float> similarity = query_similarity(layer_, kv_head_, rows);
-    const auto steps = static_cast<std::size_t>(layer_.info().decode_steps);
+    const auto steps = index(layer_.info().decode_steps);
     const std::size_t columns = similarity.size() / steps;
     slots_.assign(centroids_, kNever);
     for (std::size_t t = 0; t < steps; ++t) {
       const std::size_t oldest = s_.update ? t : 0;
       std::vector<std::int32_t>& nearest = nearest_.emplace_back();
       ranking_.select(std::span(similarity).subspan(t * columns + oldest, centroids_),
-                      static_cast<std::size_t>(s_.looked_of(layer_.info().prompt_tokens)), nearest);
+                      index(s_.looked_of(layer_.info().prompt_tokens)), nearest);
       for (std::int32_t& centroid : nearest) {
         centroid += static_cast<std::int32_t>(oldest);
-        if (static_cast<std::size_t>(centroid) < centroids_) slots_[static_cast<std::size_t>(centroid)] = 0;
+        if (index(centroid) < centroids_) slots_[index(centroid)] = 0;
       }
     }
   }
 
   // Collects the union of the lists of the nearest centroids, ascending.
   void recall(int t, Range host) {
-    for (const std::int32_t centroid : nearest_[static_cast<std::size_t>(t)]) {
-      for (const std::int32_t p : list(static_cast<std::size_t>(centroid))) marked_[static_cast<std::size_t>(p)] = 1;
+    for (const std::int32_t centroid : nearest_[index(t)]) {
+      for (const std::int32_t p : list(index(centroid))) marked_[index(p)] = 1;
     }
     if (s_.departed) {
-      for (std::int64_t p = at_prompt_.end; p < host.end; ++p) marked_[static_cast<std::size_t>(p)] = 1;
+      for (std::int64_t p = at_prompt_.end; p < host.end; ++p) marked_[index(p)] = 1;
     }
     recalled_.clear();
     for (std::int64_t p = host.begin; p < host.end; ++p) {
-      char& mark = marked_[static_cast<std::size_t>(p)];
+      char& mark = marked_[index(p)];
       if (mark != 0) recalled_.push_back(static_cast<std::int32_t>(p));
       mark = 0;
     }
@@ -128,7 +128,7 @@ class CentroidSearch final : public HostSearch {
     weights_.resize(recalled_.size());
     if (recalled_.empty()) return;
     for (int g = 0; g < members; ++g) {
-      const float* const row = layer_.decode_scores(kv_head_ * members + g).row(static_cast<std::size_t>(t));
+      const float* const row = layer_.decode_scores(kv_head_ * members + g).row(index(t));
       for (std::size_t i = 0; i < recalled_.size(); ++i) weights_[i] = row[recalled_[i]];
       softmax(weights_, scale);
       for (std::size_t i = 0; i < scores_.size(); ++i) scores_[i] = std::max(scores_[i], weights_[i]);
@@ -136,8 +136,8 @@ class CentroidSearch final : public HostSearch {
   }
 
   void best_of_recalled(std::int64_t k, std::vector<std::int32_t>& out) {
-    ranking_.select(scores_, static_cast<std::size_t>(k), out);
-    for (std::int32_t& i : out) i = recalled_[static_cast<std::size_t>(i)];
+    ranking_.select(scores_, index(k), out);
+    for (std::int32_t& i : out) i = recalled_[index(i)];
   }
 
   const trace::Layer& layer_;
@@ -155,9 +155,9 @@ class CentroidSearch final : public HostSearch {
   std::vector<float> scores_, weights_;
 };
 
-class Ctkvr final : public Policy {
+class Ctkvr final : public PolicyBy<CtkvrSetting> {
  public:
-  explicit Ctkvr(const CtkvrSetting& setting) : s_(setting) {}
+  using PolicyBy::PolicyBy;
 
   bool covers(const Lengths& request) const override {
     return std::max(s_.budget, s_.fixed.sink + s_.fixed.recent) >= request.bound();
@@ -176,9 +176,9 @@ class Ctkvr final : public Policy {
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     offload_prompt(shape, s_.fixed, ops);
-    const auto prompt = static_cast<double>(shape.prompt_tokens);
-    const auto queries = static_cast<double>(s_.centroids_of(shape.prompt_tokens));
-    const double host = static_cast<double>(s_.fixed.host(shape.prompt_tokens, shape.prompt_tokens).size());
+    const double prompt = shape.prompt_tokens;
+    const double queries = s_.centroids_of(shape.prompt_tokens);
+    const double host = s_.fixed.host(shape.prompt_tokens, shape.prompt_tokens).size();
     const double rows = shape.batch * m.q_heads * queries, shared = shape.batch * m.kv_heads * queries;
     // Copies the prompt's last queries into one piece for the product with the keys, and normalises them for the steps'
     // cosines.
@@ -213,10 +213,10 @@ class Ctkvr final : public Policy {
     const Dims m(*shape.model);
     const std::int64_t prompt = shape.lengths.prompt_tokens;
     const double copies = shape.batch * shape.model->layers * static_cast<double>(s_.centroids_of(prompt));
-    const auto listed = static_cast<double>(std::min(s_.lists, s_.fixed.host(prompt, prompt).size()));
+    const double listed = std::min(s_.lists, s_.fixed.host(prompt, prompt).size());
     std::vector<MemoryItem> items = split_cache(shape, s_.fixed.on_gpu(prompt, shape.tokens));
-    items.push_back({graph::Pool::kHbm, graph::Owner::kCentroidLists, copies * m.kv_heads * listed * kIndexBytes});
-    items.push_back({graph::Pool::kHbm, graph::Owner::kCentroids, copies * m.q_heads * m.row()});
+    items.push_back(in_hbm(Owner::kCentroidLists, copies * m.kv_heads * listed * kIndexBytes));
+    items.push_back(in_hbm(Owner::kCentroids, copies * m.q_heads * m.row()));
     return items;
   }
 
@@ -224,7 +224,7 @@ class Ctkvr final : public Policy {
   // Computes the union of the lists looked up. Hashed: marks each entry in a table. Pairwise: compares each list with
   // those before it, entry by entry. One thread block per KV head.
   OpId unite(const DecodeLayer& shape, double recalled, LayerOps& ops, OpId after) const {
-    const auto heads = static_cast<double>(shape.heads.size());
+    const double heads = shape.heads.size();
     const double lists = looked(shape), entries = static_cast<double>(s_.lists);
     Kernel work{KernelClass::kGather, heads * lists * entries * kIndexBytes, recalled * kIndexBytes};
     work.blocks = heads;
@@ -239,7 +239,7 @@ class Ctkvr final : public Policy {
   // Scores of the recalled keys on the CPU.
   static CpuWork score_recalled(const DecodeLayer& shape) {
     const Dims m(*shape.model);
-    const auto rows = static_cast<double>(shape.heads.size());
+    const double rows = shape.heads.size();
     const double recalled = shape.sum(&HeadCounts::candidates) / rows;
     return {.items = rows,
             .bytes_per_item = recalled * m.row(),
@@ -266,7 +266,7 @@ class Ctkvr final : public Policy {
   // Finds the `kept` best of the recalled keys of all heads by scores in memory: one pass reduces them over the group,
   // one ranks.
   static OpId rank(const DecodeLayer& shape, double kept, LayerOps& ops, OpId after) {
-    const auto rows = static_cast<double>(shape.heads.size());
+    const double rows = shape.heads.size();
     const double scores = Dims(*shape.model).group * shape.sum(&HeadCounts::candidates) / rows;
     const double ranked = shape.sum(&HeadCounts::candidates) / rows;
     return ops.cpu("top-k on the CPU",
@@ -305,33 +305,28 @@ class Ctkvr final : public Policy {
   double looked(const DecodeLayer& shape) const {
     return shape.mean_over([this](const Sequence& s) { return s_.looked_of(s.request.prompt_tokens); });
   }
-
-  CtkvrSetting s_;
 };
 
-const Fields<CtkvrSetting>& ctkvr_fields() {
+Fields<CtkvrSetting> ctkvr_fields() {
   using S = CtkvrSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("recalled tokens that are left after reranking, per KV head", 1024), &S::budget)
-          .add(whole_or("centroids", "adaptive", "queries",
-                        "prompt queries used as centroids; adaptive: min(2048, prompt/16)", 1, 1e6),
-               &S::centroids)
-          .add(whole("retrieved_centroids", 4, "centroids", "nearest centroids whose lists are recalled", 1, 1e6),
-               &S::looked)
-          .add(real("recall_factor", 2.5, "length of a centroid's list, as a multiple of the budget", 1, 1000))
-          .add(choice("positions", {"last", "first", "uniform", "random"}, "prompt queries that become centroids"),
-               &S::positions)
-          .add(whole("seed", 1, "", "of random positions", 0, 1e15), &S::seed)
-          .add(flag("rerank", true, "rank the recalled tokens by true scores; false: attend to all of them"),
-               &S::rerank)
-          .add(flag("update", true, "each decode query replaces the oldest centroid"), &S::update)
-          .add(choice("dedup", {"hashed", "pairwise"},
-                      "method of uniting the lists: marks in a table, or pairwise comparison"),
-               &S::pairwise)
-          .add(flag("departed", false, "tokens that have left the window are candidates at every step"), &S::departed)
-          .add(static_fields(128, 512), &S::fixed);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("recalled tokens that are left after reranking, per KV head", 1024), &S::budget)
+      .add(whole_or("centroids", "adaptive", "queries",
+                    "prompt queries used as centroids; adaptive: min(2048, prompt/16)", 1, 1e6),
+           &S::centroids)
+      .add(whole("retrieved_centroids", 4, "centroids", "nearest centroids whose lists are recalled", 1, 1e6),
+           &S::looked)
+      .add(real("recall_factor", 2.5, "length of a centroid's list, as a multiple of the budget", 1, 1000))
+      .add(choice("positions", {"last", "first", "uniform", "random"}, "prompt queries that become centroids"),
+           &S::positions)
+      .add(whole("seed", 1, "", "of random positions", 0, 1e15), &S::seed)
+      .add(flag("rerank", true, "rank the recalled tokens by true scores; false: attend to all of them"), &S::rerank)
+      .add(flag("update", true, "each decode query replaces the oldest centroid"), &S::update)
+      .add(choice("dedup", {"hashed", "pairwise"},
+                  "method of uniting the lists: marks in a table, or pairwise comparison"),
+           &S::pairwise)
+      .add(flag("departed", false, "tokens that have left the window are candidates at every step"), &S::departed)
+      .add(static_fields(128, 512), &S::fixed);
 }
 
 std::unique_ptr<Policy> make_ctkvr(const ParameterValues& values) {
@@ -351,7 +346,6 @@ Descriptor describe_ctkvr() {
   d.category = Category::kCpuRetrieval;
   d.paper = "Lu et al., CTKVR: Efficient KV Cache Retrieval via Centroid-then-Token Indexing, 2025";
   d.parameters = ctkvr_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kSelected;
   d.budget_convention =
       "tokens attended to on the CPU, per KV head, in addition to sink and recent (rerank: false: all "
       "recalled tokens)";

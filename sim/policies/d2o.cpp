@@ -28,8 +28,8 @@
 #include "policy_parts/eviction.hpp"
 #include "policy_parts/heavy_hitters.hpp"
 #include "policy_parts/merging_cache.hpp"
+#include "policy_parts/policy_by.hpp"
 #include "policy_parts/shared_parameters.hpp"
-#include "policy_parts/stages.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -179,9 +179,9 @@ class D2oRule final : public EvictionRule {
   bool has_tau_ = false, merged_ = false;
 };
 
-class D2o final : public Policy {
+class D2o final : public PolicyBy<D2oSetting> {
  public:
-  explicit D2o(const D2oSetting& setting) : s_(setting) {}
+  using PolicyBy::PolicyBy;
 
   bool covers(const Lengths& request) const override { return s_.budget >= request.bound(); }
 
@@ -213,17 +213,16 @@ class D2o final : public Policy {
     if (exempt(s_, shape.layer, shape.model->layers)) return;
     sum_prompt_columns(shape, std::min(shape.start, s_.budget), s_.materialise, ops);
     const Dims m(*shape.model);
-    const auto kept = static_cast<double>(s_.budget);
+    const double kept = s_.budget;
     // A prompt that is read at once is compressed by the first step.
     const double evicted =
         s_.block > 0 ? tokens_to_rank(shape, s_.budget) - kept : static_cast<double>(shape.prompt_tokens + 1) - kept;
     if (evicted <= 0) return;
     const double lists = shape.batch * m.kv_heads;
-    Kernel similarity{KernelClass::kScore, lists * (evicted + kept) * m.row(), lists * evicted * kScoreBytes};
-    similarity.flops = 2 * lists * evicted * kept * m.d;
+    const Kernel similarity{KernelClass::kScore, lists * (evicted + kept) * m.row(), lists * evicted * kScoreBytes,
+                            2 * lists * evicted * kept * m.d};
     OpId op = ops.compute(Kind::kScore, "similarity of evicted keys", similarity, {ops.ready()});
-    Kernel merging{KernelClass::kGather, 2 * lists * evicted * m.row(), 2 * lists * kept * m.row()};
-    merging.unit_bytes = m.row();
+    const Kernel merging{KernelClass::kGather, 2 * lists * evicted * m.row(), 2 * lists * kept * m.row(), 0, m.row()};
     op = ops.compute(Kind::kIndex, "merge", merging, {op});
     rank_and_compact(*shape.model, lists, evicted + kept, s_.budget, ops, op);
   }
@@ -233,16 +232,13 @@ class D2o final : public Policy {
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
-    if (exempt(s_, shape.layer, shape.model->layers)) {
-      ops.done(ops.attention(attention_over(shape, 0), {ops.ready()}));
-      return;
-    }
+    if (exempt(s_, shape.layer, shape.model->layers))
+      return ops.done(ops.attention(attention_over(shape, 0), {ops.ready()}));
     attend_and_evict(shape, true, shape.model->n_kv_heads, ops);
     const Dims m(*shape.model);
     const double held = shape.sum(&HeadCounts::attended), evicted = shape.sum(&HeadCounts::evicted);
     if (evicted <= 0) return;
-    Kernel similarity{KernelClass::kScore, held * m.row(), evicted * kScoreBytes};
-    similarity.flops = 2 * held * m.d;
+    const Kernel similarity{KernelClass::kScore, held * m.row(), evicted * kScoreBytes, 2 * held * m.d};
     const OpId op = ops.compute(Kind::kScore, "similarity of evicted keys", similarity, {ops.ready()});
     const double moved = 2 * evicted * m.row();
     ops.compute(Kind::kIndex, "merge", Kernel{KernelClass::kGather, 2 * moved, moved, 0, m.row()}, {op});
@@ -252,12 +248,12 @@ class D2o final : public Policy {
     const int layers = shape.model->layers;
     double spared = 0;
     for (int l = 0; l < layers; ++l) spared += exempt(s_, l, layers) ? 1.0 / layers : 0;
-    const auto tokens = static_cast<double>(shape.tokens);
+    const double tokens = shape.tokens;
     const double held = std::min(tokens, static_cast<double>(s_.budget + 1));
     const double mean = spared * tokens + (1 - spared) * held;
-    return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, mean)},
-            {graph::Pool::kHbm, graph::Owner::kAttentionTotals,
-             shape.batch * layers * (1 - spared) * shape.model->n_kv_heads * held * kScoreBytes}};
+    return {in_hbm(Owner::kKvCache, kv_bytes(shape, mean)),
+            in_hbm(Owner::kAttentionTotals,
+                   shape.batch * layers * (1 - spared) * shape.model->n_kv_heads * held * kScoreBytes)};
   }
 
   Growth growth(const Lengths&) const override { return {.fill = s_.budget}; }
@@ -268,34 +264,31 @@ class D2o final : public Policy {
     Profile shares;  // for its rule of the nearest layer
     shares.n_layers = info.n_layers;
     for (const auto& [id, one] : known) shares.layer_errors[id] = std::exp(-one.spread);
-    const auto tokens = static_cast<double>(info.prompt_tokens + 1);
+    const double tokens = info.prompt_tokens + 1;
     const double share = shares.layer_shares()[index(layer)] * info.n_layers * static_cast<double>(s_.budget);
     return std::clamp(share, 0.01 * tokens, tokens);
   }
 
-  D2oSetting s_;
   std::map<int, Surveyed> surveyed_;
 };
 
-const Fields<D2oSetting>& d2o_fields() {
+Fields<D2oSetting> d2o_fields() {
   using S = D2oSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("tokens per KV head kept between steps, on average over layers"), &S::budget)
-          .add(whole("sink", 4, "tokens", "first tokens that are never evicted, within the budget"), &S::sink)
-          .add(real("recent_share", 0.5, "share of a layer's budget for its last tokens"), &S::recent_share)
-          .add(real("alpha", 0.5, "weight of the old merge threshold at each eviction"), &S::alpha)
-          .add(real("beta", 0.5, "weight of the new mean similarity in the threshold"), &S::beta)
-          .add(flag("merge", true, "merge evicted tokens; false: drop them"), &S::merge)
-          .add(choice("layers", {"adaptive", "uniform"},
-                      "distribution of the budget over layers: by the evenness of their attention, or equal"),
-               &S::adaptive, {true, false})
-          .add(choice("exempt", {"none", "released"},
-                      "uncompressed layers: none, or the first two and the last (released code)"),
-               &S::exempt)
-          .add(block_parameter(), &S::block)
-          .add(column_sums_parameter(), &S::materialise);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("tokens per KV head kept between steps, on average over layers"), &S::budget)
+      .add(whole("sink", 4, "tokens", "first tokens that are never evicted, within the budget"), &S::sink)
+      .add(real("recent_share", 0.5, "share of a layer's budget for its last tokens"), &S::recent_share)
+      .add(real("alpha", 0.5, "weight of the old merge threshold at each eviction"), &S::alpha)
+      .add(real("beta", 0.5, "weight of the new mean similarity in the threshold"), &S::beta)
+      .add(flag("merge", true, "merge evicted tokens; false: drop them"), &S::merge)
+      .add(choice("layers", {"adaptive", "uniform"},
+                  "distribution of the budget over layers: by the evenness of their attention, or equal"),
+           &S::adaptive, {true, false})
+      .add(choice("exempt", {"none", "released"},
+                  "uncompressed layers: none, or the first two and the last (released code)"),
+           &S::exempt)
+      .add(block_parameter(), &S::block)
+      .add(column_sums_parameter(), &S::materialise);
 }
 
 }  // namespace
@@ -307,7 +300,6 @@ Descriptor describe_d2o() {
   d.category = Category::kDrop;
   d.paper = "Wan et al., D2O, ICLR 2025 (arXiv 2406.13035)";
   d.parameters = d2o_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
       "on average over layers: the first step attends to everything, later ones to one token more than the "
       "layer keeps, including the current one";

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/index.hpp"
 #include "policies/kivi.hpp"
 #include "policy/costs.hpp"
 #include "policy/fields.hpp"
@@ -46,13 +47,13 @@ class DoubleHead final : public HeadRetrieval {
   DoubleHead(const LayerInput& input, int kv_head, const TokenList& tokens, const DoubleSetting& setting)
       : layer_(input.layer()),
         first_q_(kv_head * input.info().group()),
-        r_(static_cast<std::size_t>(setting.channels_of(input.info().head_dim))),
+        r_(index(setting.channels_of(input.info().head_dim))),
         s_(setting),
         channels_(heaviest(kv_head)),
         labels_(make_labels(kv_head)),
         ranks_({{labels_.data(), labels_.size() / r_, r_, r_},
                 input.info().decode_steps,
-                static_cast<std::size_t>(input.info().group()),
+                index(input.info().group()),
                 [this](int t, std::size_t g, std::span<float> out) {
                   label(layer_.decode_query(first_q_ + static_cast<int>(g), t), out.data());
                 }},
@@ -79,12 +80,12 @@ class DoubleHead final : public HeadRetrieval {
 
   std::vector<std::int32_t> heaviest(int kv_head) const {
     const trace::TraceInfo& info = layer_.info();
-    std::vector<double> sum(static_cast<std::size_t>(info.head_dim));
+    std::vector<double> sum(index(info.head_dim));
     MatrixView keys = layer_.keys(kv_head);
-    keys.rows = static_cast<std::size_t>(info.prompt_tokens);
+    keys.rows = index(info.prompt_tokens);
     if (!s_.uses_queries()) add_magnitudes(keys, sum);
     const int window = s_.window_of(info.prompt_tokens);
-    const auto first = static_cast<std::size_t>(info.prompt_tokens - window);
+    const auto first = index(info.prompt_tokens - window);
     for (int g = 0; g < info.group() && s_.uses_queries(); ++g) {
       const MatrixView queries = layer_.window_queries(first_q_ + g, window);
       if (s_.calibrate_on == "q") {
@@ -132,18 +133,17 @@ class DoubleSparsity final : public RetrievalBy<DoubleHead, DoubleSetting> {
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     const OpId labelled = make_labels(shape.batch * (m.kv_heads + m.q_heads), m, "labels of query and key", ops);
-    // Query heads that select separately share the labels that are read.
-    const double keys = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
-    const auto r = static_cast<double>(s_.channels_of(shape.model->head_dim));
-    const OpId chosen = score_and_rank(shape, keys * s_.label_bytes(m), 2 * keys * m.group * r,
-                                       static_cast<double>(s_.budget), ops, labelled);
+    const double keys = units_read(shape);
+    const double r = s_.channels_of(shape.model->head_dim);
+    const OpId chosen =
+        score_and_rank(shape, keys * s_.label_bytes(m), 2 * keys * m.group * r, s_.budget, ops, labelled);
     ops.done(ops.attention(attention_to_selected(shape, gathered_unit(shape)), {chosen}));
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
     const Dims m(*shape.model);
     const double heads = shape.batch * shape.model->layers * m.kv_heads;
-    return {{graph::Pool::kHbm, graph::Owner::kKeyLabels, heads * static_cast<double>(tokens) * s_.label_bytes(m)}};
+    return {in_hbm(Owner::kKeyLabels, heads * static_cast<double>(tokens) * s_.label_bytes(m))};
   }
 
   Growth growth(const Lengths&) const override { return {.scored = 1, .fill = s_.budget}; }
@@ -152,32 +152,29 @@ class DoubleSparsity final : public RetrievalBy<DoubleHead, DoubleSetting> {
   // Channels are not adjacent in the vectors from which they are taken.
   OpId make_labels(double vectors, const Dims& m, const char* label, LayerOps& ops) const {
     const auto r = std::min(static_cast<double>(s_.channels), m.d);
-    Kernel work{KernelClass::kGather, vectors * r * m.element, vectors * s_.label_bytes(m)};
-    work.unit_bytes = m.element;
+    Kernel work{KernelClass::kGather, vectors * r * m.element, vectors * s_.label_bytes(m), 0, m.element};
     work.flops = 4 * vectors * r;  // minimum, maximum, scale, rounding
     return ops.compute(Kind::kIndex, label, work, {ops.ready()});
   }
 };
 
-const Fields<DoubleSetting>& double_sparsity_fields() {
+Fields<DoubleSetting> double_sparsity_fields() {
   using S = DoubleSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("tokens attended to per selecting head"), &S::budget)
-          .add(whole("channels", 16, "channels",
-                     "r: number of heaviest channels in a label, at most the head dimension", 1, 65536),
-               &S::channels)
-          .add(whole("label_bits", 4, "bits", "bits of a channel in a label; 16: as in the key", 1, kUnrounded),
-               &S::label_bits)
-          .add(choice("calibrate_on", {"qk", "q", "k"},
-                      "mean magnitudes that define heavy channels: of the products of a token's query and key, or of "
-                      "one of them"),
-               &S::calibrate_on)
-          .add(whole("window", 32, "queries", "last prompt queries used for calibration", 1, 65536), &S::window)
-          .add(group_parameter({"per_head", "sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights",
-                                "max_weights"}),
-               &S::group);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("tokens attended to per selecting head"), &S::budget)
+      .add(whole("channels", 16, "channels", "r: number of heaviest channels in a label, at most the head dimension", 1,
+                 65536),
+           &S::channels)
+      .add(whole("label_bits", 4, "bits", "bits of a channel in a label; 16: as in the key", 1, kUnrounded),
+           &S::label_bits)
+      .add(choice("calibrate_on", {"qk", "q", "k"},
+                  "mean magnitudes that define heavy channels: of the products of a token's query and key, or of "
+                  "one of them"),
+           &S::calibrate_on)
+      .add(whole("window", 32, "queries", "last prompt queries used for calibration", 1, 65536), &S::window)
+      .add(group_parameter(
+               {"per_head", "sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights"}),
+           &S::group);
 }
 
 }  // namespace
@@ -189,7 +186,6 @@ Descriptor describe_double_sparsity() {
   d.category = Category::kGpuRetrieval;
   d.paper = "Yang et al., Double Sparsity, 2024 (arXiv 2408.07092)";
   d.parameters = double_sparsity_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kAttended;
   d.budget_convention = "per query head with group: per_head, otherwise per KV head";
   d.formulas = {"traffic: n_kv·L·(r·bits/8 + 4) + 2·n·budget·d·b per step, n = n_q per head, otherwise n_kv",
                 "storage: 2·n_kv·L·d·b + n_kv·L·(r·bits/8 + 4)"};

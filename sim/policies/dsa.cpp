@@ -99,7 +99,6 @@ Descriptor indexed(const char* name, const char* sentence, const char* paper,
   d.category = Category::kGpuRetrieval;
   d.paper = paper;
   d.parameters = parameters;
-  d.budget_counts = BudgetRule::Counts::kAttended;
   return d;
 }
 

@@ -27,25 +27,22 @@ struct DuoSetting {
   std::optional<std::int64_t> budget;
 };
 
-const Fields<DuoSetting>& duo_attention_fields() {
+Fields<DuoSetting> duo_attention_fields() {
   using S = DuoSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(real("sparsity", 0.5, "share of streaming heads among the KV heads"), &S::sparsity)
-          .add(whole("sink", 64, "tokens", "first tokens that streaming heads keep"), &S::split, &HeadSplit::sink)
-          .add(whole("recent", 256, "tokens", "last tokens that streaming heads keep, including the current one"),
-               &S::split, &HeadSplit::recent)
-          .add(real_or("threshold", "none", "instead of sparsity: heads with at least this score keep everything", 0,
-                       1e12),
-               &S::threshold)
-          .add(whole_or("budget", "none", "tokens",
-                        "instead of sparsity: the largest number of full heads for which the mean over heads stays "
-                        "within this",
-                        1, 1e9),
-               &S::budget)
-          .add(block_parameter(), &S::split, &HeadSplit::block)
-          .add(profile_parameter("retrieval scores of heads"));
-  return all;
+  return Fields<S>()
+      .add(real("sparsity", 0.5, "share of streaming heads among the KV heads"), &S::sparsity)
+      .add(whole("sink", 64, "tokens", "first tokens that streaming heads keep"), &S::split, &HeadSplit::sink)
+      .add(whole("recent", 256, "tokens", "last tokens that streaming heads keep, including the current one"),
+           &S::split, &HeadSplit::recent)
+      .add(real_or("threshold", "none", "instead of sparsity: heads with at least this score keep everything", 0, 1e12),
+           &S::threshold)
+      .add(whole_or("budget", "none", "tokens",
+                    "instead of sparsity: the largest number of full heads for which the mean over heads stays "
+                    "within this",
+                    1, 1e9),
+           &S::budget)
+      .add(block_parameter(), &S::split, &HeadSplit::block)
+      .add(profile_parameter("retrieval scores of heads"));
 }
 
 // Finds the largest number of full heads; up to sink + recent all heads stream, within the budget. RocketKV's appendix
@@ -96,7 +93,6 @@ Descriptor describe_duo_attention() {
   d.category = Category::kDrop;
   d.paper = "Xiao et al., DuoAttention, ICLR 2025 (arXiv 2410.10819)";
   d.parameters = duo_attention_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention = "on average over all KV heads, at the last decode step";
   d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·min(L, sink + recent)) per step",
                 "storage: the same number of bytes"};

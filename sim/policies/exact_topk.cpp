@@ -48,12 +48,12 @@ class ExactHead final : public HeadRetrievalBy<ExactSetting> {
     } else if (combines_queries(s_.group)) {
       select(listed(combined_.data() + index(t) * index(layer_.info().positions()), n), out[0]);
     } else {
-      work_.resize(static_cast<std::size_t>(members));
+      work_.resize(index(members));
       std::vector<std::span<float>> rows;
       for (int g = 0; g < members; ++g) {
         const std::span<const float> row = listed(layer_.decode_scores(kv_head_ * members + g).row(index(t)), n);
-        work_[static_cast<std::size_t>(g)].assign(row.begin(), row.end());
-        rows.emplace_back(work_[static_cast<std::size_t>(g)]);
+        work_[index(g)].assign(row.begin(), row.end());
+        rows.emplace_back(work_[index(g)]);
       }
       reduced_.resize(index(n));
       reduce_group(s_.group, rows, 1.0f / std::sqrt(static_cast<float>(layer_.info().head_dim)), reduced_);
@@ -107,29 +107,25 @@ class ExactTopK final : public RetrievalBy<ExactHead, ExactSetting> {
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    // The scan reads a KV head's keys once for its whole group.
-    const double keys = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
-    const OpId chosen = score_and_rank(shape, keys * m.row(), 2 * keys * m.group * m.d, static_cast<double>(s_.budget),
-                                       ops, ops.ready());
+    const double keys = units_read(shape);
+    const OpId chosen = score_and_rank(shape, keys * m.row(), 2 * keys * m.group * m.d, s_.budget, ops, ops.ready());
     ops.done(ops.attention(attention_to_selected(shape, gathered_unit(shape)), {chosen}));
   }
 
   Growth growth(const Lengths&) const override { return {.scored = s_.free ? 0.0 : 1.0, .fill = s_.budget}; }
 };
 
-const Fields<ExactSetting>& exact_topk_fields() {
+Fields<ExactSetting> exact_topk_fields() {
   using S = ExactSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("tokens attended to per selecting head"), &S::budget)
-          .add(group_parameter({"per_head", "sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights",
-                                "max_weights", "mean_query", "max_query"}),
-               &S::group)
-          .add(choice("identification", {"scan", "free"}, "cost of finding the tokens: a scan of all keys, or none"),
-               &S::free)
-          .add(read_always_parameter("sink"), &S::sink)
-          .add(read_always_parameter("recent"), &S::recent);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("tokens attended to per selecting head"), &S::budget)
+      .add(group_parameter({"per_head", "sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights",
+                            "max_weights", "mean_query", "max_query"}),
+           &S::group)
+      .add(choice("identification", {"scan", "free"}, "cost of finding the tokens: a scan of all keys, or none"),
+           &S::free)
+      .add(read_always_parameter("sink"), &S::sink)
+      .add(read_always_parameter("recent"), &S::recent);
 }
 
 Stages make_exact_topk(const ParameterValues& values) {
@@ -147,7 +143,6 @@ Descriptor describe_exact_topk() {
   d.category = Category::kOracle;
   d.paper = "the oracle of Behnam et al., RocketKV, 2025 (arXiv 2502.14051), appendix A";
   d.parameters = exact_topk_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kAttended;
   d.budget_convention = "per query head with group: per_head, otherwise per KV head; includes sink and recent";
   d.formulas = {"traffic: n_kv·L·d·b (scan) + 2·n·budget·d·b, n = n_q per head, otherwise n_kv",
                 "storage: 2·n_kv·L·d·b"};

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy/fields.hpp"
 #include "policy_parts/eviction.hpp"
@@ -38,7 +39,7 @@ struct QueryMoments {
 class ExpectedScores {
  public:
   ExpectedScores(const trace::Layer& layer, const ExpectedSetting& setting)
-      : layer_(layer), s_(setting), d_(static_cast<std::size_t>(layer.info().head_dim)) {
+      : layer_(layer), s_(setting), d_(index(layer.info().head_dim)) {
     const trace::TraceInfo& info = layer.info();
     first_ = s_.queries > 0 ? std::max(s_.sink, info.prompt_tokens - s_.queries) : s_.sink;
     require_prompt_queries(info, first_, "expected_attention needs moments of the prompt's queries");
@@ -56,7 +57,7 @@ class ExpectedScores {
   // One score per prompt token of a KV head; those of the sink are 0.
   std::vector<float> of(int kv_head) const {
     const trace::TraceInfo& info = layer_.info();
-    const auto sink = static_cast<std::size_t>(s_.sink), prompt = static_cast<std::size_t>(info.prompt_tokens);
+    const auto sink = index(s_.sink), prompt = index(info.prompt_tokens);
     const std::vector<float> keys = turn_keys(kv_head);
     std::vector<float> scores(prompt), row(prompt - sink);
     for (int g = 0; g < info.group(); ++g) {
@@ -74,9 +75,9 @@ class ExpectedScores {
  private:
   QueryMoments moments(int q_head) const {
     const trace::TraceInfo& info = layer_.info();
-    const auto n = static_cast<std::size_t>(info.prompt_tokens - first_);
+    const auto n = index(info.prompt_tokens - first_);
     MatrixView rows = layer_.queries(q_head);
-    rows.data = rows.row(static_cast<std::size_t>(info.prompt_queries()) - n);
+    rows.data = rows.row(index(info.prompt_queries()) - n);
     rows.rows = n;
     const std::vector<float> before = turned_back(info, rows, first_);
     QueryMoments out;
@@ -96,7 +97,7 @@ class ExpectedScores {
     const MatrixView keys = layer_.keys(kv_head);
     std::vector<float> out;
     for (std::int64_t i = s_.sink; i < layer_.info().prompt_tokens; ++i) {
-      const float* const key = keys.row(static_cast<std::size_t>(i));
+      const float* const key = keys.row(index(i));
       for (std::size_t p = 0; p < cos_.size(); ++p) out.push_back(cos_[p] * key[p] + sin_[p] * key[cos_.size() + p]);
       for (std::size_t p = 0; p < cos_.size(); ++p) out.push_back(cos_[p] * key[cos_.size() + p] - sin_[p] * key[p]);
     }
@@ -155,9 +156,8 @@ class ExpectedAttention final : public Retention {
       }
     }
     const double values = s_.value_norm ? lists * n * m.row() : 0;
-    Kernel scores{KernelClass::kScore, lists * n * m.row() + rows * m.row() * (s_.covariance ? 1 : 0) + values,
-                  lists * n * kScoreBytes};
-    scores.flops = rows * (s_.covariance ? 4 : 2) * m.d;
+    const Kernel scores{KernelClass::kScore, lists * n * m.row() + rows * m.row() * (s_.covariance ? 1 : 0) + values,
+                        lists * n * kScoreBytes, rows * (s_.covariance ? 4 : 2) * m.d};
     op = ops.compute(Kind::kScore, "expected attention", scores, {op});
     rank_and_compact(*shape.model, lists, n, s_.budget, ops, op);
   }
@@ -166,23 +166,19 @@ class ExpectedAttention final : public Retention {
   ExpectedSetting s_;
 };
 
-const Fields<ExpectedSetting>& expected_attention_fields() {
+Fields<ExpectedSetting> expected_attention_fields() {
   using S = ExpectedSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("prompt tokens kept per KV head"), &S::budget)
-          .add(whole("sink", 4, "tokens",
-                     "first tokens, which are kept and whose queries are not used; within the budget"),
-               &S::sink)
-          .add(whole("future", 512, "tokens", "positions after the prompt over which the rotation is averaged", 1, 1e6),
-               &S::future)
-          .add(whole_or("queries", "prompt", "queries", "last prompt queries from which the moments are computed", 1,
-                        1e9),
-               &S::queries)
-          .add(flag("covariance", true, "use the covariance of queries in addition to their mean"), &S::covariance)
-          .add(flag("value_norm", true, "multiply weights by the norm of the value"), &S::value_norm)
-          .add(real("epsilon", 0, "added to a weight before the multiplication by the norm of the value"), &S::epsilon);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("prompt tokens kept per KV head"), &S::budget)
+      .add(whole("sink", 4, "tokens", "first tokens, which are kept and whose queries are not used; within the budget"),
+           &S::sink)
+      .add(whole("future", 512, "tokens", "positions after the prompt over which the rotation is averaged", 1, 1e6),
+           &S::future)
+      .add(whole_or("queries", "prompt", "queries", "last prompt queries from which the moments are computed", 1, 1e9),
+           &S::queries)
+      .add(flag("covariance", true, "use the covariance of queries in addition to their mean"), &S::covariance)
+      .add(flag("value_norm", true, "multiply weights by the norm of the value"), &S::value_norm)
+      .add(real("epsilon", 0, "added to a weight before the multiplication by the norm of the value"), &S::epsilon);
 }
 
 }  // namespace
@@ -194,7 +190,6 @@ Descriptor describe_expected_attention() {
   d.category = Category::kDrop;
   d.paper = "Devoto et al., Expected Attention, 2025 (arXiv 2510.00636)";
   d.parameters = expected_attention_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention = "prompt tokens, including the sink; generated tokens are kept in addition";
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step", "prompt: 4·n_q·S·d² FLOP",
                 "storage: 2·n_kv·(min(S, budget) + T)·d·b"};

@@ -24,9 +24,11 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/host_pages.hpp"
 #include "policy_parts/page_scorer.hpp"
+#include "policy_parts/policy_by.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
@@ -84,9 +86,9 @@ class FreeKvHead {
     scorer_.append(t);
     now_ = Cut(before_.tokens + 1, s_);
     if (now_.tokens <= s_.budget) return false;
-    const auto n = static_cast<std::size_t>(now_.selectable);
+    const auto n = index(now_.selectable);
     if (n > 0) scorer_.score(t, n, 1.0f, scores_);
-    ranking_.select(std::span(scores_).first(n), static_cast<std::size_t>(s_.chosen()), chosen_);
+    ranking_.select(std::span(scores_).first(n), index(s_.chosen()), chosen_);
     return !speculated_ || !s_.speculation || (s_.correction && differs(t));
   }
 
@@ -149,38 +151,28 @@ class FreeKvHead {
   std::vector<std::int32_t> chosen_, last_chosen_, fetched_, evicted_;
 };
 
-class FreeKvSelector final : public Selector {
+class FreeKvSelector final : public KvHeads<FreeKvHead, FreekvSetting> {
  public:
-  FreeKvSelector(const LayerInput& layer, const FreekvSetting& setting) : whole_layer_(setting.whole_layer) {
-    for (int h = 0; h < layer.info().n_kv_heads; ++h) heads_.emplace_back(layer, h, setting);
-  }
-  void prefill(LayerSelection& resident) override {
-    resident.reset(heads_.size(), false);
-    for (std::size_t h = 0; h < heads_.size(); ++h) heads_[h].prefill(resident.heads[h]);
-  }
+  FreeKvSelector(const LayerInput& layer, const FreekvSetting& setting)
+      : KvHeads(layer, setting), whole_layer_(setting.whole_layer) {}
   void step(int t, LayerSelection& out) override {
     out.reset(heads_.size(), false);
     corrected_.clear();
-    for (FreeKvHead& head : heads_) corrected_.push_back(head.select(t));
+    for (const auto& head : heads_) corrected_.push_back(head->select(t));
     const bool any = std::find(corrected_.begin(), corrected_.end(), true) != corrected_.end();
     for (std::size_t h = 0; h < heads_.size(); ++h) {
-      heads_[h].step(corrected_[h] || (any && whole_layer_), out.heads[h]);
+      heads_[h]->step(corrected_[h] || (any && whole_layer_), out.heads[h]);
     }
   }
 
  private:
-  std::vector<FreeKvHead> heads_;
   std::vector<bool> corrected_;
   bool whole_layer_;
 };
 
-class FreeKv final : public Policy {
+class FreeKv final : public SelectsBy<FreeKvSelector, FreekvSetting> {
  public:
-  explicit FreeKv(const FreekvSetting& setting) : s_(setting) {}
-
-  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
-    return std::make_unique<FreeKvSelector>(layer, s_);
-  }
+  using SelectsBy::SelectsBy;
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     back_up_prompt(shape, s_.page, s_.layout, s_.python, ops);
@@ -204,17 +196,15 @@ class FreeKv final : public Policy {
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const Dims m(*shape.model);
     const std::int64_t held = std::min(shape.tokens, s_.budget);
-    std::vector<MemoryItem> items = {
-        {graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(held))},
-        {graph::Pool::kHbm, graph::Owner::kPageSummaries, summary_bytes(shape, shape.tokens, s_.page)}};
+    std::vector<MemoryItem> items = {in_hbm(Owner::kKvCache, kv_bytes(shape, held)),
+                                     in_hbm(Owner::kPageSummaries, summary_bytes(shape, shape.tokens, s_.page))};
     if (s_.speculation && compares_queries()) {
-      items.push_back(
-          {graph::Pool::kHbm, graph::Owner::kLastQueries, shape.batch * shape.model->layers * m.q_heads * m.row()});
+      items.push_back(in_hbm(Owner::kLastQueries, shape.batch * shape.model->layers * m.q_heads * m.row()));
     }
     if (s_.layout == HostLayout::kHnd && !by_kernel()) {
       // A buffer has space for the pages of one head of one sequence: at most those of a selection.
       const double buffer = static_cast<double>(s_.budget / s_.page) * 2 * s_.page * m.row();
-      items.push_back({graph::Pool::kHbm, graph::Owner::kStagingBuffers, (s_.double_buffering ? 2 : 1) * buffer, true});
+      items.push_back(in_hbm(Owner::kStagingBuffers, (s_.double_buffering ? 2 : 1) * buffer, true));
     }
     items.push_back(host_copy(shape));
     return items;
@@ -235,8 +225,8 @@ class FreeKv final : public Policy {
     const Dims m(*shape.model);
     OpId op = ops.join(Lane::kCompute, {updated, ops.noted("recalled a"), ops.noted("recalled b")});
     if (compares_queries()) {
-      Kernel cosine{KernelClass::kReduce, shape.batch * 2 * m.q_heads * m.row(), shape.batch * m.kv_heads};
-      cosine.flops = 6 * shape.batch * m.q_heads * m.d;
+      const Kernel cosine{KernelClass::kReduce, shape.batch * 2 * m.q_heads * m.row(), shape.batch * m.kv_heads,
+                          6 * shape.batch * m.q_heads * m.d};
       op = ops.compute(Kind::kScore, "cosine of queries", cosine, {op});
       op = ops.host(Lane::kHost, Kind::kSync, "wait for correction flags", HostCall::kItemSync, 1, {op});
     }
@@ -284,8 +274,8 @@ class FreeKv final : public Policy {
   OpId estimate(const DecodeLayer& shape, Lane lane, OpId after, LayerOps& ops) const {
     const Dims m(*shape.model);
     const double pages = shape.sum(&HeadCounts::scored);
-    return score_and_rank(shape, pages * 2 * m.row(), 4 * pages * m.group * m.d, static_cast<double>(s_.chosen()), ops,
-                          after, lane, by_weights(s_.group) ? Reduction::kSoftmax : Reduction::kPlain);
+    return score_and_rank(shape, pages * 2 * m.row(), 4 * pages * m.group * m.d, s_.chosen(), ops, after, lane,
+                          by_weights(s_.group) ? Reduction::kSoftmax : Reduction::kPlain);
   }
 
   double chosen_ids(const DecodeLayer& shape) const {
@@ -293,51 +283,44 @@ class FreeKv final : public Policy {
   }
 
   RecallPath path() const { return {s_.layout, s_.page, s_.double_buffering, s_.copies}; }
-
-  FreekvSetting s_;
 };
 
-const Fields<FreekvSetting>& freekv_fields() {
+Fields<FreekvSetting> freekv_fields() {
   using S = FreekvSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("tokens attended to"), &S::budget)
-          .add(whole("sink", 0, "tokens", "first tokens always attended to"), &S::sink)
-          .add(whole("recent", 0, "tokens",
-                     "local window: the partial page and about recent / page full pages before it"),
-               &S::recent)
-          .add(page_parameter(32), &S::page)
-          .add(real("tau", 0.8, "heads are corrected if this similarity with the last step (identify) is not reached",
-                    -1),
-               &S::tau)
-          .add(flag("speculation", true,
-                    "attend to the pages of the last step's query; false: select and recall before attention"),
-               &S::speculation)
-          .add(flag("correction", true, "correct heads whose query has changed direction (tau)"), &S::correction)
-          .add(choice("identify", {"queries", "pages"},
-                      "heads to correct: by cosines of queries, or by the share of pages selected again"),
-               &S::by_pages)
-          .add(choice("correct", {"head", "layer"}, "what such a head corrects: itself, or the whole layer"),
-               &S::whole_layer)
-          .add(choice("background", {"after", "beside"},
-                      "the next step's selection starts after the layer's attention, or beside it"),
-               &S::beside)
-          .add(choice("layout", {"hybrid", "nhd"},
-                      "layout of host pages: head by head, converted on arrival (hybrid), or token by token (nhd)"),
-               &S::layout, {HostLayout::kHnd, HostLayout::kNhd})
-          .add(recall_parameter())
-          .add(flag("double_buffering", true, "two staging buffers on two streams (hybrid layout)"),
-               &S::double_buffering)
-          .add(choice("summary", {"min_max", "cuboid_mean"},
-                      "summary of a page: minimum and maximum, or centre ± mean distance"),
-               &S::summary, {Summary::kMinMax, Summary::kCuboidMean})
-          .add(group_parameter({"mean_weights", "sum_weights", "max_weights", "mean_scores", "sum_scores", "max_scores",
-                                "mean_query", "max_query"}),
-               &S::group)
-          .add(choice("budget_convention", {"attended", "selected"},
-                      "quantity that the budget counts: with sink and recent (attended) or without (selected)"))
-          .add(runtime_parameter(), &S::python);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("tokens attended to"), &S::budget)
+      .add(whole("sink", 0, "tokens", "first tokens always attended to"), &S::sink)
+      .add(whole("recent", 0, "tokens", "local window: the partial page and about recent / page full pages before it"),
+           &S::recent)
+      .add(page_parameter(32), &S::page)
+      .add(real("tau", 0.8, "heads are corrected if this similarity with the last step (identify) is not reached", -1),
+           &S::tau)
+      .add(flag("speculation", true,
+                "attend to the pages of the last step's query; false: select and recall before attention"),
+           &S::speculation)
+      .add(flag("correction", true, "correct heads whose query has changed direction (tau)"), &S::correction)
+      .add(choice("identify", {"queries", "pages"},
+                  "heads to correct: by cosines of queries, or by the share of pages selected again"),
+           &S::by_pages)
+      .add(choice("correct", {"head", "layer"}, "what such a head corrects: itself, or the whole layer"),
+           &S::whole_layer)
+      .add(choice("background", {"after", "beside"},
+                  "the next step's selection starts after the layer's attention, or beside it"),
+           &S::beside)
+      .add(choice("layout", {"hybrid", "nhd"},
+                  "layout of host pages: head by head, converted on arrival (hybrid), or token by token (nhd)"),
+           &S::layout, {HostLayout::kHnd, HostLayout::kNhd})
+      .add(recall_parameter())
+      .add(flag("double_buffering", true, "two staging buffers on two streams (hybrid layout)"), &S::double_buffering)
+      .add(choice("summary", {"min_max", "cuboid_mean"},
+                  "summary of a page: minimum and maximum, or centre ± mean distance"),
+           &S::summary, {Summary::kMinMax, Summary::kCuboidMean})
+      .add(group_parameter({"mean_weights", "sum_weights", "max_weights", "mean_scores", "sum_scores", "max_scores",
+                            "mean_query", "max_query"}),
+           &S::group)
+      .add(choice("budget_convention", {"attended", "selected"},
+                  "quantity that the budget counts: with sink and recent (attended) or without (selected)"))
+      .add(runtime_parameter(), &S::python);
 }
 
 FreekvSetting read_freekv(const ParameterValues& values) {
@@ -368,7 +351,6 @@ Descriptor describe_freekv() {
   d.paper = "Liu et al., FreeKV, 2025 (arXiv 2505.13109)";
   d.parameters = freekv_fields().parameters();
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
-  d.budget_counts = BudgetRule::Counts::kAttended;
   d.budget_convention =
       "sink, window and selected pages (up to one page more while the last one is not full); selected: the "
       "selected pages only";

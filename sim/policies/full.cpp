@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy/fields.hpp"
 #include "policy_parts/host_attention.hpp"
@@ -26,9 +27,9 @@ constexpr double kPart = 512;  // tokens
 class AllOnHost final : public Selector {
  public:
   explicit AllOnHost(const trace::TraceInfo& info) : info_(info) {}
-  void prefill(LayerSelection& resident) override { resident.reset(static_cast<std::size_t>(info_.n_kv_heads), false); }
+  void prefill(LayerSelection& resident) override { resident.reset(index(info_.n_kv_heads), false); }
   void step(int t, LayerSelection& out) override {
-    out.reset(static_cast<std::size_t>(info_.n_kv_heads), false);
+    out.reset(index(info_.n_kv_heads), false);
     for (HeadSelection& head : out.heads) {
       append_range(0, info_.prompt_tokens + t + 1, head.attended);
       head.counts.cpu_attended = static_cast<std::int64_t>(head.attended.size());

@@ -12,7 +12,7 @@
 // queries; their weights are summed a few rows at a time.
 #include <algorithm>
 
-#include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/eviction.hpp"
 #include "policy_parts/heavy_hitters.hpp"
@@ -22,8 +22,7 @@ namespace kvcast::policy {
 
 HeavyHitters::HeavyHitters(const trace::Layer& layer, Group group) : layer_(layer), group_(group), rows_(layer) {
   const trace::TraceInfo& info = layer.info();
-  totals_.assign(static_cast<std::size_t>(info.n_q_heads),
-                 std::vector<double>(static_cast<std::size_t>(info.positions()), 0.0));
+  totals_.assign(index(info.n_q_heads), std::vector<double>(index(info.positions()), 0.0));
 }
 
 int HeavyHitters::members() const { return group_ == Group::kPerHead ? 1 : layer_.info().group(); }
@@ -37,20 +36,20 @@ void HeavyHitters::add_prompt(const LayerInput& layer) {
 
 void HeavyHitters::add_block(std::int64_t first, std::int64_t end, const std::vector<Held>& held) {
   for (int q = 0; q < static_cast<int>(totals_.size()); ++q) {
-    const Held& list = held[static_cast<std::size_t>(q / members())];
+    const Held& list = held[index(q / members())];
     if (q % members() == 0) rows_.hold(q / layer_.info().group(), list);
     sums_.assign(list.size(), 0.0);
     rows_.visit(q, first, end, [&](std::int64_t, std::span<const float> weights) {
       for (std::size_t i = 0; i < weights.size(); ++i) sums_[i] += static_cast<double>(weights[i]);
     });
-    std::vector<double>& totals = totals_[static_cast<std::size_t>(q)];
-    for (std::size_t i = 0; i < list.size(); ++i) totals[static_cast<std::size_t>(list[i])] += sums_[i];
+    std::vector<double>& totals = totals_[index(q)];
+    for (std::size_t i = 0; i < list.size(); ++i) totals[index(list[i])] += sums_[i];
   }
 }
 
 void HeavyHitters::add_step(int t, const std::vector<Held>& held) {
   for (std::size_t q = 0; q < totals_.size(); ++q) {
-    const Held& list = held[q / static_cast<std::size_t>(members())];
+    const Held& list = held[q / index(members())];
     step_weights(layer_, static_cast<int>(q), t, list, weights_);
     add(q, list, weights_);
   }
@@ -58,15 +57,15 @@ void HeavyHitters::add_step(int t, const std::vector<Held>& held) {
 
 void HeavyHitters::add(std::size_t q_head, const Held& list, std::span<const float> weights) {
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    totals_[q_head][static_cast<std::size_t>(list[i])] += static_cast<double>(weights[i]);
+    totals_[q_head][index(list[i])] += static_cast<double>(weights[i]);
   }
 }
 
 void HeavyHitters::scores(std::size_t head, const Held& held, std::vector<float>& out) const {
-  const auto n = static_cast<std::size_t>(members());
+  const auto n = index(members());
   out.resize(held.size());
   for (std::size_t i = 0; i < held.size(); ++i) {
-    const auto position = static_cast<std::size_t>(held[i]);
+    const auto position = index(held[i]);
     double score = totals_[head * n][position];
     for (std::size_t g = 1; g < n; ++g) {
       const double other = totals_[head * n + g][position];
@@ -85,8 +84,7 @@ void sum_prompt_columns(const PrefillLayer& shape, std::int64_t held, bool mater
                sums = shape.batch * m.q_heads * (before + rows) * kScoreBytes;
   if (materialise) {
     // The preceding attention wrote the weights; here they are written and read once more for their sums.
-    Kernel sum{KernelClass::kReduce, scores * kScoreBytes, scores * kScoreBytes + sums};
-    sum.flops = scores;
+    const Kernel sum{KernelClass::kReduce, scores * kScoreBytes, scores * kScoreBytes + sums, scores};
     ops.compute(Kind::kScore, "write and sum weights", sum, {ops.ready()});
     return;
   }
@@ -145,10 +143,9 @@ class H2oRule final : public EvictionRule {
   std::vector<float> scores_;
 };
 
-class H2o final : public StepEviction {
+class H2o final : public StepEvictionBy<H2oRule, H2oSetting> {
  public:
-  explicit H2o(const H2oSetting& setting)
-      : StepEviction(setting.quota.budget, setting.block, setting.group == Group::kPerHead), s_(setting) {}
+  explicit H2o(const H2oSetting& setting) : StepEvictionBy(setting, setting.group == Group::kPerHead) {}
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     if (!s_.every_step && shape.prompt_tokens <= budget_) return;
@@ -167,10 +164,10 @@ class H2o final : public StepEviction {
     const std::int64_t held =
         s_.every_step ? std::min(shape.tokens, budget_ + 1) : prompt + shape.tokens - shape.lengths.prompt_tokens;
     std::vector<MemoryItem> items = {
-        {graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(held), per_query_head_)}};
+        in_hbm(Owner::kKvCache, kv_bytes(shape, static_cast<double>(held), per_query_head_))};
     if (s_.every_step) {
       const double totals = shape.batch * shape.model->layers * lists(*shape.model) * static_cast<double>(held);
-      items.push_back({graph::Pool::kHbm, graph::Owner::kAttentionTotals, totals * kScoreBytes});
+      items.push_back(in_hbm(Owner::kAttentionTotals, totals * kScoreBytes));
     }
     return items;
   }
@@ -180,30 +177,21 @@ class H2o final : public StepEviction {
   }
 
  private:
-  std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const override {
-    return std::make_unique<H2oRule>(layer, s_);
-  }
   double lists(const config::Model& model) const { return per_query_head_ ? model.n_q_heads : model.n_kv_heads; }
-
-  H2oSetting s_;
 };
 
-const Fields<H2oSetting>& h2o_fields() {
+Fields<H2oSetting> h2o_fields() {
   using S = H2oSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("tokens per list kept between steps"), &S::quota, &Quota::budget)
-          .add(whole_or("recent", "half", "tokens",
-                        "last tokens that are never evicted, including the current one; half: half of the budget", 0,
-                        1e9),
-               &S::quota, &Quota::recent)
-          .add(sink_parameter(), &S::quota, &Quota::sink)
-          .add(group_parameter({"mean_weights", "sum_weights", "max_weights", "per_head"}), &S::group)
-          .add(flag("decode_eviction", true, "also evict after each step; false: only after the prompt"),
-               &S::every_step)
-          .add(block_parameter(), &S::block)
-          .add(column_sums_parameter(), &S::materialise);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("tokens per list kept between steps"), &S::quota, &Quota::budget)
+      .add(whole_or("recent", "half", "tokens",
+                    "last tokens that are never evicted, including the current one; half: half of the budget", 0, 1e9),
+           &S::quota, &Quota::recent)
+      .add(sink_parameter(), &S::quota, &Quota::sink)
+      .add(group_parameter({"mean_weights", "sum_weights", "max_weights", "per_head"}), &S::group)
+      .add(flag("decode_eviction", true, "also evict after each step; false: only after the prompt"), &S::every_step)
+      .add(block_parameter(), &S::block)
+      .add(column_sums_parameter(), &S::materialise);
 }
 
 std::unique_ptr<Policy> make_h2o(const ParameterValues& values) {
@@ -227,7 +215,6 @@ Descriptor describe_h2o() {
   d.category = Category::kDrop;
   d.paper = "Zhang et al., H2O, NeurIPS 2023 (arXiv 2306.14048)";
   d.parameters = h2o_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention = "a step attends to budget + 1 tokens, including the current one, then evicts one";
   d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b per step, n_q·(budget + 1)·4 of weights written and read, totals",
                 "prompt: n_q·S·(S + 1)·d FLOP for the column sums",

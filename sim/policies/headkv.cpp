@@ -8,7 +8,6 @@
 // Variant: `scores: retrieval_heads` ranks tokens by CompressKV's heads within these budgets (HeadCompressKV).
 // Cost: SnapKV's, with lists of different lengths.
 // Storage: that of SnapKV in total over the model.
-#include <cmath>
 
 #include "policy_parts/prompt_eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
@@ -43,7 +42,6 @@ Descriptor describe_headkv() {
   d.category = Category::kDrop;
   d.paper = "Fu et al., HeadKV, 2024 (arXiv 2410.19258)";
   describe_prompt_eviction(d, headkv_fields(), {.heads = HeadBudgets::kImportance});
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
       "prompt tokens, including the window, on average over all heads of the model; generated tokens are "
       "kept in addition";

@@ -22,6 +22,7 @@
 
 #include "base/error.hpp"
 #include "base/floats.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy/pages.hpp"
 #include "policy_parts/ranking.hpp"
@@ -34,7 +35,7 @@ class HsaHead final : public HeadRetrievalBy<HsaSetting> {
  public:
   HsaHead(const LayerInput& input, int kv_head, const TokenList& tokens, const HsaSetting& setting)
       : HeadRetrievalBy(input, kv_head, tokens, setting),
-        dims_(static_cast<std::size_t>(setting.dims(input.info().head_dim))),
+        dims_(index(setting.dims(input.info().head_dim))),
         tail_(input.info().head_dim, setting.page(), input.info().decode_steps / setting.page() + 2, Summary::kMinMax,
               setting.format) {
     if (s_.budget < s_.length) index_prompt();
@@ -44,7 +45,7 @@ class HsaHead final : public HeadRetrievalBy<HsaSetting> {
     const trace::TraceInfo& info = layer_.info();
     const std::int64_t n = tokens_.size(t);
     if (s_.budget >= s_.length) return tokens_.append_all(t, out[0].attended);
-    tail_.append(layer_.keys(kv_head_).row(static_cast<std::size_t>(info.prompt_tokens + t)));
+    tail_.append(layer_.keys(kv_head_).row(index(info.prompt_tokens + t)));
     if (s_.budget >= info.prompt_tokens + t + 1) return tokens_.append_all(t, out[0].attended);
     choose_dims(t);
     estimate(t);
@@ -59,7 +60,7 @@ class HsaHead final : public HeadRetrievalBy<HsaSetting> {
     number_bounds();
     const MatrixView keys = layer_.keys(kv_head_);
     const std::int64_t page = s_.page(), kept = tokens_.prompt_tokens_kept();
-    full_ = static_cast<std::size_t>(kept / page);
+    full_ = index(kept / page);
     index_ = uninitialised_floats((full_ + kBlock - 1) / kBlock * block_size());
     const std::size_t row = 2 * d_ + kBlock;  // not a power of two, which would map to few cache sets
     std::vector<float> bounds(kBlock * row);
@@ -72,11 +73,11 @@ class HsaHead final : public HeadRetrievalBy<HsaSetting> {
       }
     }
     for (auto i = static_cast<std::int64_t>(full_) * page; i < kept; ++i) {
-      tail_.append(keys.row(static_cast<std::size_t>(tokens_.position(i))));
+      tail_.append(keys.row(index(tokens_.position(i))));
     }
   }
 
-  // Finds the bounds that decode steps read, and their index in a block.
+  // Finds the bounds that decode steps read, and their number in a block.
   void number_bounds() {
     place_.assign(2 * d_, 2 * d_);
     for (int t = 0; t < layer_.info().decode_steps; ++t) {
@@ -92,9 +93,9 @@ class HsaHead final : public HeadRetrievalBy<HsaSetting> {
   std::size_t block_size() const { return kept_bounds_.size() * kBlock; }
 
   // Writes upper, then lower bounds of one of the prompt's full pages.
-  void bound_page(const MatrixView& keys, std::size_t index, float* out) const {
-    const auto first = static_cast<std::int64_t>(index) * s_.page();
-    const auto key = [&](std::int64_t i) { return keys.row(static_cast<std::size_t>(tokens_.position(i))); };
+  void bound_page(const MatrixView& keys, std::size_t number, float* out) const {
+    const auto first = static_cast<std::int64_t>(number) * s_.page();
+    const auto key = [&](std::int64_t i) { return keys.row(index(tokens_.position(i))); };
     float *const upper = out, *const lower = out + d_;
     std::copy_n(key(first), d_, upper);
     std::copy_n(key(first), d_, lower);
@@ -103,7 +104,9 @@ class HsaHead final : public HeadRetrievalBy<HsaSetting> {
   }
 
   std::size_t pages() const { return full_ + tail_.pages(); }
-  std::int64_t tokens_in(std::size_t index) const { return index < full_ ? s_.page() : tail_.tokens_in(index - full_); }
+  std::int64_t tokens_in(std::size_t number) const {
+    return number < full_ ? s_.page() : tail_.tokens_in(number - full_);
+  }
 
   const float* query(int t, std::size_t member) const {
     return layer_.decode_query(kv_head_ * static_cast<int>(members_) + static_cast<int>(member), t);
@@ -120,9 +123,9 @@ class HsaHead final : public HeadRetrievalBy<HsaSetting> {
     ranking_.select(magnitude_, dims_, chosen_dims_);
     bound_.clear();
     for (const std::int32_t j : chosen_dims_) {
-      const float sign = signed_[static_cast<std::size_t>(j)];
+      const float sign = signed_[index(j)];
       const bool upper = sign > 0 || (sign == 0 && s_.zero_is_max);
-      bound_.push_back(static_cast<std::size_t>(j) + (upper ? 0 : d_));
+      bound_.push_back(index(j) + (upper ? 0 : d_));
     }
   }
 
@@ -198,8 +201,8 @@ class HsaHead final : public HeadRetrievalBy<HsaSetting> {
   // Every token has its page's score: a page of m tokens counts m times in the sum.
   void softmax_over_tokens(std::span<float> row) const {
     softmax(row);
-    const auto page = static_cast<double>(s_.page());
-    const auto last = static_cast<double>(tokens_in(row.size() - 1));
+    const double page = s_.page();
+    const double last = tokens_in(row.size() - 1);
     const double sum = page - (page - last) * static_cast<double>(row.back());
     for (float& x : row) x = static_cast<float>(static_cast<double>(x) / sum);
   }
@@ -216,16 +219,16 @@ class HsaHead final : public HeadRetrievalBy<HsaSetting> {
     // One page more than necessary, because the last one may be partial and rank among the best.
     const std::int64_t enough =
         std::min<std::int64_t>((left + page - 1) / page + 1, static_cast<std::int64_t>(pages()));
-    ranking_.rank(reduced_, static_cast<std::size_t>(enough), chosen_pages_);
+    ranking_.rank(reduced_, index(enough), chosen_pages_);
     takes_.clear();
-    for (const std::int32_t index : chosen_pages_) {
-      const std::int64_t take = std::min(left, tokens_in(static_cast<std::size_t>(index)));
-      takes_.emplace_back(index, take);
+    for (const std::int32_t number : chosen_pages_) {
+      const std::int64_t take = std::min(left, tokens_in(index(number)));
+      takes_.emplace_back(number, take);
       left -= take;
     }
     std::sort(takes_.begin(), takes_.end());
-    for (const auto& [index, take] : takes_) {
-      for (std::int64_t i = 0; i < take; ++i) out.attended.push_back(tokens_.position(index * page + i));
+    for (const auto& [number, take] : takes_) {
+      for (std::int64_t i = 0; i < take; ++i) out.attended.push_back(tokens_.position(number * page + i));
     }
   }
 
@@ -264,8 +267,8 @@ class Hsa final : public RetrievalByRequest<HsaHead, HsaSetting> {
     }
     if (read > 0) {
       const double heads = shape.batch * m.kv_heads;
-      Kernel sum{KernelClass::kReduce, shape.batch * m.q_heads * m.row(), heads * 2 * m.d * kScoreBytes};
-      sum.flops = 2 * shape.batch * m.q_heads * m.d;
+      const Kernel sum{KernelClass::kReduce, shape.batch * m.q_heads * m.row(), heads * 2 * m.d * kScoreBytes,
+                       2 * shape.batch * m.q_heads * m.d};
       op = ops.compute(Kind::kScore, "sum of |q|", sum, {op});
       op = ops.compute(Kind::kTopK, "top-k1 dimensions", TopK{heads, m.d, dims, kScoreBytes}, {op});
       op = score_and_rank(shape, read * summary_element(*shape.model, s_.format), 2 * read * m.group, best, ops, op,
@@ -279,7 +282,7 @@ class Hsa final : public RetrievalByRequest<HsaHead, HsaSetting> {
     const std::int64_t generated = shape.tokens - shape.lengths.prompt_tokens;
     const HsaSetting s = at(shape.lengths);
     const std::int64_t room = tokens + std::max<std::int64_t>(0, s.reserved - generated);
-    return {{graph::Pool::kHbm, graph::Owner::kPageSummaries, summary_bytes(shape, room, s.page(), s.format)}};
+    return {in_hbm(Owner::kPageSummaries, summary_bytes(shape, room, s.page(), s.format))};
   }
 
   Growth growth(const Lengths& request) const override {
@@ -304,39 +307,33 @@ std::unique_ptr<Retrieval> retrieve_hsa(const HsaSetting& setting,
   return std::make_unique<Hsa>(setting, std::move(at));
 }
 
-const Fields<HsaSetting>& hsa_fields() {
+Fields<HsaSetting> hsa_fields() {
   using S = HsaSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(whole_or("max_new_tokens", "decode_steps", "tokens",
-                        "T_max: planned number of generated tokens, for which page summaries are allocated (RocketKV: "
-                        "also subtracted from the prompt's budget); 0: the paper's formula without it",
-                        0, 1e9),
-               &S::planned)
-          .add(group_parameter(
-                   {"mean_weights", "sum_weights", "max_weights", "sum_scores", "mean_scores", "max_scores"}),
-               &S::group)
-          .add(choice("dims_rounding", {"down", "nearest"},
-                      "rounding of the number of head dimensions read by the estimate"),
-               &S::nearest_dims)
-          .add(flag("norm_correction", true,
-                    "scale each head's estimate by the share of ‖q‖₁ in the selected dimensions"),
-               &S::norm_correction)
-          .add(choice("zero_sign", {"min", "max"}, "bound for a dimension in which the sum of queries is 0"),
-               &S::zero_is_max)
-          .add(summary_format_parameter(), &S::format);
-  return all;
+  return Fields<S>()
+      .add(whole_or("max_new_tokens", "decode_steps", "tokens",
+                    "T_max: planned number of generated tokens, for which page summaries are allocated (RocketKV: "
+                    "also subtracted from the prompt's budget); 0: the paper's formula without it",
+                    0, 1e9),
+           &S::planned)
+      .add(group_parameter({"mean_weights", "sum_weights", "max_weights", "sum_scores", "mean_scores", "max_scores"}),
+           &S::group)
+      .add(choice("dims_rounding", {"down", "nearest"},
+                  "rounding of the number of head dimensions read by the estimate"),
+           &S::nearest_dims)
+      .add(flag("norm_correction", true, "scale each head's estimate by the share of ‖q‖₁ in the selected dimensions"),
+           &S::norm_correction)
+      .add(choice("zero_sign", {"min", "max"}, "bound for a dimension in which the sum of queries is 0"),
+           &S::zero_is_max)
+      .add(summary_format_parameter(), &S::format);
 }
 
 namespace {
 
-const Fields<HsaSetting>& own_hsa_fields() {
-  static const Fields<HsaSetting> all =
-      Fields<HsaSetting>()
-          .add(budget_parameter("the step's traffic in tokens, half for estimation, half for attention"),
-               &HsaSetting::budget)
-          .add(hsa_fields());
-  return all;
+Fields<HsaSetting> own_hsa_fields() {
+  return Fields<HsaSetting>()
+      .add(budget_parameter("the step's traffic in tokens, half for estimation, half for attention"),
+           &HsaSetting::budget)
+      .add(hsa_fields());
 }
 
 HsaSetting hsa_at(const HsaSetting& setting, const Lengths& request) {
@@ -361,7 +358,7 @@ Descriptor describe_hsa() {
   d.category = Category::kGpuRetrieval;
   d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051), algorithm 1";
   d.parameters = own_hsa_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kTraffic;
+  d.own_budget_counts = BudgetRule::Counts::kTraffic;
   d.budget_convention =
       "all KV-equivalent bytes of a step in units of one token's keys and values; ⌊budget / 2⌋ "
       "tokens are attended to";

@@ -33,6 +33,6 @@ std::unique_ptr<Retrieval> retrieve_hsa(const HsaSetting& setting,
                                         std::function<HsaSetting(const HsaSetting&, const Lengths&)> at);
 
 // The parameters of HSA in every policy that contains it; the caller sets the budget.
-const Fields<HsaSetting>& hsa_fields();
+Fields<HsaSetting> hsa_fields();
 
 }  // namespace kvcast::policy

@@ -19,11 +19,12 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "base/random.hpp"
 #include "policy/costs.hpp"
-#include "policy/fields.hpp"
 #include "policy_parts/bases.hpp"
 #include "policy_parts/host_pages.hpp"
+#include "policy_parts/policy_by.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/spectrum.hpp"
@@ -46,7 +47,7 @@ class SpeculatedHead {
   SpeculatedHead(const trace::Layer& layer, int kv_head, const InfinigenSetting& setting)
       : layer_(layer),
         kv_head_(kv_head),
-        d_(static_cast<std::size_t>(layer.info().head_dim)),
+        d_(index(layer.info().head_dim)),
         s_(setting),
         columns_(choose_columns()),
         partial_keys_(project(layer.keys(kv_head))),
@@ -54,17 +55,15 @@ class SpeculatedHead {
                   [this](int t, std::size_t, std::span<float> out) { speculate(t, out); }) {}
 
   // Scores of all tokens before position `end`.
-  std::span<const float> scores(int t, std::int64_t end) {
-    return products_.row(t, 0).first(static_cast<std::size_t>(end));
-  }
+  std::span<const float> scores(int t, std::int64_t end) { return products_.row(t, 0).first(index(end)); }
 
  private:
-  std::size_t dims() const { return static_cast<std::size_t>(s_.dims_of(layer_.info().head_dim)); }
+  std::size_t dims() const { return index(s_.dims_of(layer_.info().head_dim)); }
 
   // Captured prompt queries of the group, stacked.
   std::vector<float> prompt_queries() const {
     const trace::TraceInfo& info = layer_.info();
-    const auto n = static_cast<std::size_t>(info.prompt_queries());
+    const auto n = index(info.prompt_queries());
     if (n == 0) {
       throw UserError({}, "infinigen selects columns by the prompt's queries, but the trace has none");
     }
@@ -98,7 +97,7 @@ class SpeculatedHead {
     Ranking().select(magnitude, dims(), chosen);
     std::vector<float> out;
     for (const std::int32_t j : chosen) {
-      const float* const direction = directions.data() + static_cast<std::size_t>(j) * d_;
+      const float* const direction = directions.data() + index(j) * d_;
       out.insert(out.end(), direction, direction + d_);
     }
     return out;
@@ -186,7 +185,7 @@ class InfiniGenSelector final : public Selector {
     }
     const double mean = std::floor(above / static_cast<double>(heads_.size()));
     const double most = std::floor(s_.max_share * static_cast<double>(pool));
-    return static_cast<std::size_t>(std::max(1.0, std::min(mean, most)));
+    return index(std::max(1.0, std::min(mean, most)));
   }
 
   const trace::TraceInfo& info_;
@@ -195,13 +194,9 @@ class InfiniGenSelector final : public Selector {
   Ranking ranking_;
 };
 
-class InfiniGen final : public Policy {
+class InfiniGen final : public SelectsBy<InfiniGenSelector, InfinigenSetting> {
  public:
-  explicit InfiniGen(const InfinigenSetting& setting) : s_(setting) {}
-
-  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
-    return std::make_unique<InfiniGenSelector>(layer, s_);
-  }
+  using SelectsBy::SelectsBy;
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
@@ -212,8 +207,8 @@ class InfiniGen final : public Policy {
     if (s_.skew) {
       op = ops.compute(Kind::kIndex, "skew queries and keys", Gemm{keys + queries, m.d, m.d}, {op});
     }
-    Kernel columns{KernelClass::kReduce, queries * m.row(), shape.batch * m.q_heads * m.d * kScoreBytes};
-    columns.flops = queries * m.d;
+    const Kernel columns{KernelClass::kReduce, queries * m.row(), shape.batch * m.q_heads * m.d * kScoreBytes,
+                         queries * m.d};
     op = ops.compute(Kind::kIndex, "magnitude of columns", columns, {op});
     op = ops.compute(Kind::kTopK, "choose columns", TopK{shape.batch * m.kv_heads, m.d, dims, kScoreBytes}, {op});
     const double bytes = keys * dims * m.element;
@@ -239,11 +234,10 @@ class InfiniGen final : public Policy {
     const Dims m(*shape.model);
     const double dims = s_.dims_of(shape.model->head_dim), layers = shape.model->layers;
     const double pairs = 2 * shape.batch * m.kv_heads * m.row();
-    return {{graph::Pool::kHbm, graph::Owner::kFetchedPairs, 2 * pairs * shape.attended},  // of this layer and the next
-            {graph::Pool::kHbm, graph::Owner::kPartialKeys,
-             shape.batch * layers * m.kv_heads * static_cast<double>(shape.tokens) * dims * m.element},
-            {graph::Pool::kHbm, graph::Owner::kPartialQueryWeights,
-             layers * m.q_heads * dims * shape.model->hidden * m.element, true},
+    return {in_hbm(Owner::kFetchedPairs, 2 * pairs * shape.attended),  // of this layer and the next
+            in_hbm(Owner::kPartialKeys,
+                   shape.batch * layers * m.kv_heads * static_cast<double>(shape.tokens) * dims * m.element),
+            in_hbm(Owner::kPartialQueryWeights, layers * m.q_heads * dims * shape.model->hidden * m.element, true),
             host_copy(shape)};
   }
 
@@ -274,32 +268,27 @@ class InfiniGen final : public Policy {
     const Copy pairs{.runs = 1, .run_bytes = tokens * 2 * m.row(), .issuer = Lane::kRecallThread};
     return ops.copy(Lane::kCopyA, "fetch pairs", pairs, {op});
   }
-
-  InfinigenSetting s_;
 };
 
-const Fields<InfinigenSetting>& infinigen_fields() {
+Fields<InfinigenSetting> infinigen_fields() {
   using S = InfinigenSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(
-              real("alpha", 4,
-                   "tokens are requested if their partial score, scaled by 1 / √d, is less than this below the largest",
-                   0, 1e9),
-              &S::alpha)
-          .add(real("partial_ratio", 0.2, "share of the columns of queries and keys that speculation uses", 1e-3),
-               &S::ratio)
-          .add(real("max_share", 0.2, "largest share of all tokens that a head fetches", 1e-6), &S::max_share)
-          .add(flag("skew", true, "rotate queries and keys so that few columns contain most of the query"), &S::skew)
-          .add(basis_parameter("source of the directions of this rotation"))
-          .add(real("query_cosine", 1,
-                    "cosine between the query predicted from the layer before and the true one; 1: exact prediction"),
-               &S::cosine)
-          .add(whole("seed", 1, "", "seed of the errors of predicted queries"), &S::seed)
-          .add(flag("overlap", true,
-                    "predict and fetch while the layer before is computed; false: each layer waits for its own fetch"),
-               &S::overlap);
-  return all;
+  return Fields<S>()
+      .add(real("alpha", 4,
+                "tokens are requested if their partial score, scaled by 1 / √d, is less than this below the largest", 0,
+                1e9),
+           &S::alpha)
+      .add(real("partial_ratio", 0.2, "share of the columns of queries and keys that speculation uses", 1e-3),
+           &S::ratio)
+      .add(real("max_share", 0.2, "largest share of all tokens that a head fetches", 1e-6), &S::max_share)
+      .add(flag("skew", true, "rotate queries and keys so that few columns contain most of the query"), &S::skew)
+      .add(basis_parameter("source of the directions of this rotation"))
+      .add(real("query_cosine", 1,
+                "cosine between the query predicted from the layer before and the true one; 1: exact prediction"),
+           &S::cosine)
+      .add(whole("seed", 1, "", "seed of the errors of predicted queries"), &S::seed)
+      .add(flag("overlap", true,
+                "predict and fetch while the layer before is computed; false: each layer waits for its own fetch"),
+           &S::overlap);
 }
 
 }  // namespace

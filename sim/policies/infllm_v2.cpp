@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy/fields.hpp"
 #include "policy/pages.hpp"
@@ -45,7 +46,7 @@ class InfLlmHead final : public HeadRetrieval {
         scale_(1.0f / std::sqrt(static_cast<float>(input.info().head_dim))),
         means_(mean_keys(kv_head)),
         products_({means_.data(), means_.size() / width(), width(), width()}, input.info().decode_steps,
-                  static_cast<std::size_t>(input.info().group()),
+                  index(input.info().group()),
                   [this, first = kv_head * input.info().group()](int t, std::size_t g, std::span<float> out) {
                     std::copy_n(layer_.decode_query(first + static_cast<int>(g), t), width(), out.data());
                   }),
@@ -54,7 +55,7 @@ class InfLlmHead final : public HeadRetrieval {
   void step(int t, std::span<HeadSelection> out) override {
     const std::int64_t n = tokens_.size(t);
     if (n <= std::max(s_.budget, s_.dense_below)) return tokens_.append_all(t, out[0].attended);
-    const auto means = static_cast<std::size_t>(s_.means(n));
+    const auto means = index(s_.means(n));
     std::vector<float> scores(means);
     for (std::size_t g = 0; g < rows_.size() && means > 0; ++g) {
       const std::span<const float> all = products_.row(t, g);
@@ -68,16 +69,16 @@ class InfLlmHead final : public HeadRetrieval {
   }
 
  private:
-  std::size_t width() const { return static_cast<std::size_t>(layer_.info().head_dim); }
+  std::size_t width() const { return index(layer_.info().head_dim); }
 
   // Means of all runs that are complete by the last step.
   std::vector<float> mean_keys(int kv_head) const {
-    const std::size_t d = width(), n = static_cast<std::size_t>(s_.means(tokens_.size(layer_.info().decode_steps - 1)));
+    const std::size_t d = width(), n = index(s_.means(tokens_.size(layer_.info().decode_steps - 1)));
     std::vector<float> out(n * d);
     for (std::size_t m = 0; m < n; ++m) {
       for (std::int64_t i = 0; i < s_.kernel; ++i) {
         const std::int64_t listed = static_cast<std::int64_t>(m) * s_.stride + i;
-        const float* const key = layer_.keys(kv_head).row(static_cast<std::size_t>(tokens_.position(listed)));
+        const float* const key = layer_.keys(kv_head).row(index(tokens_.position(listed)));
         for (std::size_t j = 0; j < d; ++j) out[m * d + j] += key[j] / static_cast<float>(s_.kernel);
       }
     }
@@ -93,11 +94,11 @@ class InfLlmHead final : public HeadRetrieval {
           std::max<std::int64_t>(0, (b * s_.page - s_.kernel) / s_.stride + (b * s_.page >= s_.kernel));
       const std::int64_t last = std::min(s_.means(n) - 1, ((b + 1) * s_.page - 1) / s_.stride);
       float best = -1;  // no run overlaps the block; weights are not negative
-      for (std::int64_t m = first; m <= last; ++m) best = std::max(best, scores[static_cast<std::size_t>(m)]);
+      for (std::int64_t m = first; m <= last; ++m) best = std::max(best, scores[index(m)]);
       of_blocks.push_back(best);
     }
     std::vector<std::int32_t> blocks, best;
-    ranking_.select(of_blocks, static_cast<std::size_t>(s_.chosen()), best);
+    ranking_.select(of_blocks, index(s_.chosen()), best);
     append_range(0, begin, blocks);
     for (const std::int32_t b : best) blocks.push_back(b + static_cast<std::int32_t>(begin));
     append_range(end, all, blocks);
@@ -133,13 +134,12 @@ class InfLlm final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
     const Dims m(*shape.model);
     const OpId averaged = average(shape.batch * m.kv_heads / static_cast<double>(s_.stride), m, ops);
     const double means = shape.sum(&HeadCounts::scored);
-    const OpId chosen = score_and_rank(shape, means * m.row(), 2 * means * m.group * m.d,
-                                       static_cast<double>(s_.chosen()), ops, averaged);
+    const OpId chosen = score_and_rank(shape, means * m.row(), 2 * means * m.group * m.d, s_.chosen(), ops, averaged);
     ops.done(ops.attention(attention_over(shape, means > 0 ? static_cast<double>(s_.page) * m.row() : 0), {chosen}));
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
-    return {{graph::Pool::kHbm, graph::Owner::kMeanKeys, kv_bytes(shape, static_cast<double>(s_.means(tokens))) / 2}};
+    return {in_hbm(Owner::kMeanKeys, kv_bytes(shape, s_.means(tokens)) / 2)};
   }
 
   Growth growth(const Lengths&) const override {
@@ -148,30 +148,27 @@ class InfLlm final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
 
  private:
   OpId average(double means, const Dims& m, LayerOps& ops) const {
-    const auto run = static_cast<double>(s_.kernel);
-    Kernel work{KernelClass::kReduce, means * run * m.row(), means * m.row()};
-    work.flops = means * run * m.d;
+    const double run = s_.kernel;
+    const Kernel work{KernelClass::kReduce, means * run * m.row(), means * m.row(), means * run * m.d};
     return ops.compute(Kind::kIndex, "mean keys", work, {ops.ready()});
   }
 
   SourceLocation where_;
 };
 
-const Fields<InfLlmSetting>& infllm_v2_fields() {
+Fields<InfLlmSetting> infllm_v2_fields() {
   using S = InfLlmSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("tokens attended to per KV head, including first and last blocks", 6144), &S::budget)
-          .add(page_parameter(64), &S::page)
-          .add(whole("sink", 64, "tokens", "first tokens, read always, as ⌈sink / page⌉ blocks"), &S::sink)
-          .add(whole("recent", 2048, "tokens",
-                     "last tokens, read always, as ⌈recent / page⌉ blocks, in addition to the block in progress"),
-               &S::recent)
-          .add(whole("kernel", 32, "tokens", "tokens per mean key", 1, 65536), &S::kernel)
-          .add(whole("stride", 16, "tokens", "distance between the starts of two runs", 1, 65536), &S::stride)
-          .add(whole("dense_below", 8192, "tokens", "contexts of at most this many tokens are attended to in full"),
-               &S::dense_below);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("tokens attended to per KV head, including first and last blocks", 6144), &S::budget)
+      .add(page_parameter(64), &S::page)
+      .add(whole("sink", 64, "tokens", "first tokens, read always, as ⌈sink / page⌉ blocks"), &S::sink)
+      .add(whole("recent", 2048, "tokens",
+                 "last tokens, read always, as ⌈recent / page⌉ blocks, in addition to the block in progress"),
+           &S::recent)
+      .add(whole("kernel", 32, "tokens", "tokens per mean key", 1, 65536), &S::kernel)
+      .add(whole("stride", 16, "tokens", "distance between the starts of two runs", 1, 65536), &S::stride)
+      .add(whole("dense_below", 8192, "tokens", "contexts of at most this many tokens are attended to in full"),
+           &S::dense_below);
 }
 
 Stages make_infllm_v2(const ParameterValues& values) {
@@ -187,7 +184,6 @@ Descriptor describe_infllm_v2() {
   d.category = Category::kGpuRetrieval;
   d.paper = "Zhao et al., InfLLM-V2, 2025 (arXiv 2509.24663)";
   d.parameters = infllm_v2_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kAttended;
   d.budget_convention = "⌊budget / page⌋ blocks per KV head, including first and last ones";
   d.formulas = {"traffic: n_kv·(L/stride)·d·b + 2·n_kv·budget·d·b per step",
                 "storage: 2·n_kv·L·d·b + n_kv·(L/stride)·d·b"};

@@ -19,6 +19,7 @@
 
 #include "base/error.hpp"
 #include "base/floats.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
@@ -34,7 +35,7 @@ double norm_of(const float* key, std::size_t d) { return std::sqrt(static_cast<d
 std::vector<float> sum_keys(const MatrixView& keys, const Held& held, bool normalised) {
   std::vector<double> sum(keys.cols, 0.0);
   for (const std::int32_t i : held) {
-    const float* const key = keys.row(static_cast<std::size_t>(i));
+    const float* const key = keys.row(index(i));
     const double weight = normalised ? 1 / std::max(norm_of(key, keys.cols), kLeastNorm) : 1;
     for (std::size_t j = 0; j < keys.cols; ++j) sum[j] += weight * static_cast<double>(key[j]);
   }
@@ -45,7 +46,7 @@ std::vector<float> median_key(const MatrixView& keys, const Held& held) {
   std::vector<float> median(keys.cols), column(held.size());
   const auto middle = column.begin() + static_cast<std::ptrdiff_t>(held.size() / 2);
   for (std::size_t j = 0; j < keys.cols; ++j) {
-    for (std::size_t i = 0; i < held.size(); ++i) column[i] = keys.row(static_cast<std::size_t>(held[i]))[j];
+    for (std::size_t i = 0; i < held.size(); ++i) column[i] = keys.row(index(held[i]))[j];
     std::nth_element(column.begin(), middle, column.end());
     median[j] = *middle;
     if (held.size() % 2 == 0) median[j] = (median[j] + *std::max_element(column.begin(), middle)) / 2;
@@ -71,7 +72,7 @@ void sum_distances(const MatrixView& keys, const Held& held, std::vector<float>&
   const std::size_t n = held.size(), d = keys.cols;
   std::vector<float> rows, squares, products(std::min(kRows, n) * n);
   for (const std::int32_t i : held) {
-    const float* const key = keys.row(static_cast<std::size_t>(i));
+    const float* const key = keys.row(index(i));
     rows.insert(rows.end(), key, key + d);
     squares.push_back(dot(key, key, d));
   }
@@ -116,7 +117,7 @@ void score_to(const MatrixView& keys, const Held& held, const std::vector<float>
   const double norm = std::max(norm_of(anchor.data(), anchor.size()), kLeastNorm);
   out.resize(held.size());
   for (std::size_t i = 0; i < held.size(); ++i) {
-    out[i] = static_cast<float>(-similarity(keys.row(static_cast<std::size_t>(held[i])), anchor, norm, metric));
+    out[i] = static_cast<float>(-similarity(keys.row(index(held[i])), anchor, norm, metric));
   }
 }
 
@@ -130,7 +131,7 @@ struct KeyDiffSetting {
 
 class KeyDiffRule final : public EvictionRule {
  public:
-  KeyDiffRule(const trace::Layer& layer, const KeyDiffSetting& setting) : layer_(layer), s_(setting) {}
+  KeyDiffRule(const LayerInput& layer, const KeyDiffSetting& setting) : layer_(layer.layer()), s_(setting) {}
 
   void after_block(std::int64_t, std::int64_t, std::vector<Held>& held) override {
     evict(held, [&](std::size_t h) {
@@ -162,9 +163,9 @@ class KeyDiffRule final : public EvictionRule {
   std::vector<float> scores_;
 };
 
-class KeyDiff final : public StepEviction {
+class KeyDiff final : public StepEvictionBy<KeyDiffRule, KeyDiffSetting> {
  public:
-  explicit KeyDiff(const KeyDiffSetting& setting) : StepEviction(setting.quota.budget, setting.block), s_(setting) {}
+  using StepEvictionBy::StepEvictionBy;
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     const double n = tokens_to_rank(shape, budget_);
@@ -178,7 +179,7 @@ class KeyDiff final : public StepEviction {
     OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
     ops.done(op);
     if (shape.sum(&HeadCounts::evicted) <= 0) return;
-    const auto lists = static_cast<double>(shape.heads.size());
+    const double lists = shape.heads.size();
     const double held = shape.sum(&HeadCounts::attended) / lists;
     const bool running = s_.anchor == Anchor::kMean || s_.anchor == Anchor::kMeanRaw;
     op = score(*shape.model, lists, held, running ? 1 : 2, ops, op);
@@ -186,10 +187,6 @@ class KeyDiff final : public StepEviction {
   }
 
  private:
-  std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const override {
-    return std::make_unique<KeyDiffRule>(layer.layer(), s_);
-  }
-
   // Scores `rows` lists of n keys each, read `passes` times.
   OpId score(const config::Model& model, double rows, double n, double passes, LayerOps& ops, OpId after) const {
     const Dims m(model);
@@ -200,27 +197,23 @@ class KeyDiff final : public StepEviction {
                                                : one.multiplications + one.additions + one.divisions + one.roots);
     return ops.compute(Kind::kScore, "key similarity", work, {after});
   }
-
-  KeyDiffSetting s_;
 };
 
-const Fields<KeyDiffSetting>& keydiff_fields() {
+Fields<KeyDiffSetting> keydiff_fields() {
   using S = KeyDiffSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("tokens per KV head kept between steps"), &S::quota, &Quota::budget)
-          .add(choice("anchor", {"mean", "mean_raw", "median", "pairwise"},
-                      "anchor that keys are compared with: mean of the normalised keys, mean of the unnormalised keys, "
-                      "their median, or all pairs"),
-               &S::anchor)
-          .add(choice("metric", {"cosine", "dot", "euclid"}, "measure of similarity"), &S::metric)
-          .add(real("recent_fraction", 0.0, "share of the budget for the last tokens, which are never evicted", 0,
-                    0.999999),
-               &S::recent_fraction)
-          .add(block_parameter(), &S::block)
-          .add(sink_parameter(), &S::quota, &Quota::sink)
-          .add(recent_parameter(), &S::quota, &Quota::recent);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("tokens per KV head kept between steps"), &S::quota, &Quota::budget)
+      .add(choice("anchor", {"mean", "mean_raw", "median", "pairwise"},
+                  "anchor that keys are compared with: mean of the normalised keys, mean of the unnormalised keys, "
+                  "their median, or all pairs"),
+           &S::anchor)
+      .add(choice("metric", {"cosine", "dot", "euclid"}, "measure of similarity"), &S::metric)
+      .add(
+          real("recent_fraction", 0.0, "share of the budget for the last tokens, which are never evicted", 0, 0.999999),
+          &S::recent_fraction)
+      .add(block_parameter(), &S::block)
+      .add(sink_parameter(), &S::quota, &Quota::sink)
+      .add(recent_parameter(), &S::quota, &Quota::recent);
 }
 
 std::unique_ptr<Policy> make_keydiff(const ParameterValues& values) {
@@ -251,8 +244,8 @@ void score_distinctness(const MatrixView& keys, const Held& held, Anchor anchor,
     if (held.size() >= 1024) return sum_distances(keys, held, out);
     for (std::size_t i = 0; i < held.size(); ++i) {
       double sum = 0;
-      const float* const key = keys.row(static_cast<std::size_t>(held[i]));
-      for (const std::int32_t j : held) sum += distance(key, keys.row(static_cast<std::size_t>(j)), keys.cols);
+      const float* const key = keys.row(index(held[i]));
+      for (const std::int32_t j : held) sum += distance(key, keys.row(index(j)), keys.cols);
       out[i] = static_cast<float>(sum);
     }
     return;
@@ -263,7 +256,7 @@ void score_distinctness(const MatrixView& keys, const Held& held, Anchor anchor,
 void RunningDistinctness::sort_columns(const Held& held) {
   columns_.assign(keys_.cols, std::vector<float>(held.size()));
   for (std::size_t j = 0; j < keys_.cols; ++j) {
-    for (std::size_t i = 0; i < held.size(); ++i) columns_[j][i] = keys_.row(static_cast<std::size_t>(held[i]))[j];
+    for (std::size_t i = 0; i < held.size(); ++i) columns_[j][i] = keys_.row(index(held[i]))[j];
     std::sort(columns_[j].begin(), columns_[j].end());
   }
 }
@@ -272,10 +265,10 @@ void RunningDistinctness::update_columns(const Held& added, const Held& removed)
   for (std::size_t j = 0; j < keys_.cols; ++j) {
     std::vector<float>& column = columns_[j];
     for (const std::int32_t i : removed) {
-      column.erase(std::lower_bound(column.begin(), column.end(), keys_.row(static_cast<std::size_t>(i))[j]));
+      column.erase(std::lower_bound(column.begin(), column.end(), keys_.row(index(i))[j]));
     }
     for (const std::int32_t i : added) {
-      const float x = keys_.row(static_cast<std::size_t>(i))[j];
+      const float x = keys_.row(index(i))[j];
       column.insert(std::upper_bound(column.begin(), column.end(), x), x);
     }
   }
@@ -283,7 +276,7 @@ void RunningDistinctness::update_columns(const Held& added, const Held& removed)
 
 void RunningDistinctness::update_sums(const Held& held, const Held& added, const Held& removed) {
   const auto apart = [&](std::int32_t a, std::int32_t b) {
-    return distance(keys_.row(static_cast<std::size_t>(a)), keys_.row(static_cast<std::size_t>(b)), keys_.cols);
+    return distance(keys_.row(index(a)), keys_.row(index(b)), keys_.cols);
   };
   std::vector<double> sums(held.size(), 0.0);
   std::size_t old = 0;
@@ -343,7 +336,6 @@ Descriptor describe_keydiff() {
   d.category = Category::kDrop;
   d.paper = "Park et al., KeyDiff, 2025 (arXiv 2504.15364)";
   d.parameters = keydiff_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention = "a step attends to budget + 1 tokens, including the current one, then evicts one";
   d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b per step, and n_kv·(budget + 1)·d·b to rank the keys",
                 "ranking n keys: 3nd + n + d multiplications, 3nd − n − 1 additions, 2n + 1 divisions, n + 1 roots",

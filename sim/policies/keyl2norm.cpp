@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy/fields.hpp"
 #include "policy_parts/eviction.hpp"
@@ -27,7 +28,7 @@ struct NormSetting {
 
 class NormRule final : public EvictionRule {
  public:
-  NormRule(const trace::Layer& layer, const NormSetting& setting) : layer_(layer), s_(setting) {}
+  NormRule(const LayerInput& layer, const NormSetting& setting) : layer_(layer.layer()), s_(setting) {}
 
   void after_block(std::int64_t, std::int64_t end, std::vector<Held>& held) override {
     if (end >= s_.prune_after) evict(held);
@@ -43,7 +44,7 @@ class NormRule final : public EvictionRule {
       const MatrixView keys = layer_.keys(static_cast<int>(h));
       scores_.clear();
       for (const std::int32_t i : held[h]) {
-        const float* const key = keys.row(static_cast<std::size_t>(i));
+        const float* const key = keys.row(index(i));
         scores_.push_back(-dot(key, key, keys.cols));  // has the same ranking as the norm
       }
       keep_best(held[h], scores_, s_.quota);
@@ -58,8 +59,7 @@ class NormRule final : public EvictionRule {
 // Norms of the `n` keys of each list.
 OpId score_norms(const config::Model& model, double lists, double n, LayerOps& ops, OpId after) {
   const Dims m(model);
-  Kernel norms{KernelClass::kReduce, lists * n * m.row(), lists * n * kScoreBytes};
-  norms.flops = 2 * lists * n * m.d;
+  const Kernel norms{KernelClass::kReduce, lists * n * m.row(), lists * n * kScoreBytes, 2 * lists * n * m.d};
   return ops.compute(Kind::kScore, "key norms", norms, {after});
 }
 
@@ -68,7 +68,7 @@ class NormRetention final : public Retention {
   explicit NormRetention(const NormSetting& setting) : s_(setting), kept_(setting.quota.budget) {}
 
   std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer, const Lengths&) const override {
-    NormRule rule(layer.layer(), s_);
+    NormRule rule(layer, s_);
     return evict_prompt(rule, prompt_ends(layer.info(), s_.block), layer.info().n_kv_heads);
   }
 
@@ -97,10 +97,9 @@ class NormRetention final : public Retention {
 };
 
 // Also evicts at every step.
-class NormEviction final : public StepEviction {
+class NormEviction final : public StepEvictionBy<NormRule, NormSetting> {
  public:
-  explicit NormEviction(const NormSetting& setting)
-      : StepEviction(setting.quota.budget, setting.block), s_(setting), prompt_(setting) {}
+  explicit NormEviction(const NormSetting& setting) : StepEvictionBy(setting), prompt_(setting) {}
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override { prompt_.prefill_cost(shape, ops); }
 
@@ -108,33 +107,26 @@ class NormEviction final : public StepEviction {
     OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
     ops.done(op);
     if (shape.sum(&HeadCounts::evicted) <= 0) return;
-    const auto lists = static_cast<double>(shape.heads.size());
+    const double lists = shape.heads.size();
     op = score_norms(*shape.model, lists, shape.sum(&HeadCounts::attended) / lists, ops, op);
     evict_least(shape, lists, ops, op);
   }
 
  private:
-  std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const override {
-    return std::make_unique<NormRule>(layer.layer(), s_);
-  }
-
-  NormSetting s_;
   NormRetention prompt_;
 };
 
-const Fields<NormSetting>& keyl2norm_fields() {
+Fields<NormSetting> keyl2norm_fields() {
   using S = NormSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("prompt tokens kept per KV head"), &S::quota, &Quota::budget)
-          .add(whole("prune_after", 0, "tokens", "no eviction before this many prompt tokens have been read"),
-               &S::prune_after)
-          .add(flag("decode_eviction", false, "also evict at every step, so that the budget bounds the cache"),
-               &S::every_step)
-          .add(block_parameter(), &S::block)
-          .add(sink_parameter(), &S::quota, &Quota::sink)
-          .add(recent_parameter(), &S::quota, &Quota::recent);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("prompt tokens kept per KV head"), &S::quota, &Quota::budget)
+      .add(whole("prune_after", 0, "tokens", "no eviction before this many prompt tokens have been read"),
+           &S::prune_after)
+      .add(flag("decode_eviction", false, "also evict at every step, so that the budget bounds the cache"),
+           &S::every_step)
+      .add(block_parameter(), &S::block)
+      .add(sink_parameter(), &S::quota, &Quota::sink)
+      .add(recent_parameter(), &S::quota, &Quota::recent);
 }
 
 NormSetting read_keyl2norm(const ParameterValues& values) {
@@ -170,7 +162,6 @@ Descriptor describe_keyl2norm() {
   d.category = Category::kDrop;
   d.paper = "Devoto et al., L2 Norm-Based KV Cache Compression, EMNLP 2024 (arXiv 2406.11430)";
   d.parameters = keyl2norm_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention = "prompt tokens; in addition generated tokens or, with decode_eviction, the current token";
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step", "prompt: n_kv·S·d·b to read the keys",
                 "storage: 2·n_kv·(min(S, budget) + T)·d·b; with decode_eviction T is at most 1"};

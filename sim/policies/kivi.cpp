@@ -15,6 +15,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policies/composition.hpp"
 #include "policy/costs.hpp"
 #include "policy/forwarded_ops.hpp"
@@ -53,7 +54,7 @@ class KiviHead final : public HeadRetrievalBy<KiviSetting> {
 
   std::span<const float> output(int member) const override {
     if (outputs_.empty()) return {};
-    return {outputs_.data() + static_cast<std::size_t>(member) * d_, d_};
+    return {outputs_.data() + index(member) * d_, d_};
   }
 
  private:
@@ -61,9 +62,9 @@ class KiviHead final : public HeadRetrievalBy<KiviSetting> {
 
   std::vector<float> listed(const MatrixView& rows, std::int64_t n) const {
     std::vector<float> out;
-    out.reserve(static_cast<std::size_t>(n) * d_);
+    out.reserve(index(n) * d_);
     for (std::int64_t i = 0; i < n; ++i) {
-      const float* const row = rows.row(static_cast<std::size_t>(tokens_.position(i)));
+      const float* const row = rows.row(index(tokens_.position(i)));
       out.insert(out.end(), row, row + d_);
     }
     return out;
@@ -74,7 +75,7 @@ class KiviHead final : public HeadRetrievalBy<KiviSetting> {
     const std::int64_t n = s_.packed_keys(tokens_.size(layer_.info().decode_steps - 1));
     std::vector<float> keys = listed(layer_.keys(kv_head_), n);
     for (std::int64_t first = 0; first < n; first += s_.group) {
-      float* const block = keys.data() + static_cast<std::size_t>(first) * d_;
+      float* const block = keys.data() + index(first) * d_;
       for (std::size_t j = 0; j < d_; ++j) quantise(block + j, s_.group, d_, s_.key_bits);
     }
     return keys;
@@ -95,14 +96,14 @@ class KiviHead final : public HeadRetrievalBy<KiviSetting> {
   void attend(int t, std::int64_t n) {
     const std::int64_t keys = s_.packed_keys(n), values = s_.packed_values(n);
     if (keys == 0 && values == 0) return;
-    const auto count = static_cast<std::size_t>(n), packed = static_cast<std::size_t>(values);
+    const auto count = index(n), packed = index(values);
     weights_.resize(members_ * count);
     outputs_.assign(members_ * d_, 0.0f);
     for (std::size_t g = 0; g < members_; ++g) {
       const std::span row(weights_.data() + g * count, count);
       if (keys > 0) std::copy_n(products_.row(t, g).data(), keys, row.data());
-      const float* const exact = layer_.decode_scores(q_head(g)).row(static_cast<std::size_t>(t));
-      for (std::int64_t i = keys; i < n; ++i) row[static_cast<std::size_t>(i)] = exact[tokens_.position(i)];
+      const float* const exact = layer_.decode_scores(q_head(g)).row(index(t));
+      for (std::int64_t i = keys; i < n; ++i) row[index(i)] = exact[tokens_.position(i)];
       softmax(row, 1.0f / std::sqrt(static_cast<float>(d_)));
     }
     if (values > 0) {
@@ -110,9 +111,9 @@ class KiviHead final : public HeadRetrievalBy<KiviSetting> {
                d_);
     }
     for (std::int64_t i = values; i < n; ++i) {
-      const float* const value = layer_.values(kv_head_).row(static_cast<std::size_t>(tokens_.position(i)));
+      const float* const value = layer_.values(kv_head_).row(index(tokens_.position(i)));
       for (std::size_t g = 0; g < members_; ++g) {
-        const float weight = weights_[g * count + static_cast<std::size_t>(i)];
+        const float weight = weights_[g * count + index(i)];
         for (std::size_t j = 0; j < d_; ++j) outputs_[g * d_ + j] += weight * value[j];
       }
     }
@@ -126,7 +127,7 @@ class KiviHead final : public HeadRetrievalBy<KiviSetting> {
     for (std::size_t g = 0; g < members_; ++g) {
       const std::vector<std::int32_t>& list = selected[selected.size() == 1 ? 0 : g].attended;
       if (list.empty()) continue;
-      const float* const exact = layer_.decode_scores(q_head(g)).row(static_cast<std::size_t>(t));
+      const float* const exact = layer_.decode_scores(q_head(g)).row(index(t));
       const float* const packed = keys > 0 ? products_.row(t, g).data() : nullptr;
       weights_.resize(list.size()), indices_.resize(list.size());
       std::int64_t at = 0;  // index in the list of tokens, which ascends like the selection
@@ -138,9 +139,8 @@ class KiviHead final : public HeadRetrievalBy<KiviSetting> {
       softmax(weights_, scale);
       float* const out = outputs_.data() + g * d_;
       for (std::size_t i = 0; i < list.size(); ++i) {
-        const float* const value = indices_[i] < values
-                                       ? packed_values_.data() + static_cast<std::size_t>(indices_[i]) * d_
-                                       : layer_.values(kv_head_).row(static_cast<std::size_t>(list[i]));
+        const float* const value = indices_[i] < values ? packed_values_.data() + index(indices_[i]) * d_
+                                                        : layer_.values(kv_head_).row(index(list[i]));
         for (std::size_t j = 0; j < d_; ++j) out[j] += weights_[i] * value[j];
       }
     }
@@ -195,7 +195,7 @@ class Kivi final : public Retrieval {
   // cache.
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    const auto heads = static_cast<double>(shape.heads.size());
+    const double heads = shape.heads.size();
     quantise_pairs(shape.per_query_head ? heads / m.group : heads, m, ops);
     double bytes = 0, elements = 0;
     for (const HeadCounts& head : shape.heads) {
@@ -224,8 +224,8 @@ class Kivi final : public Retrieval {
   // Reads keys and values of `pairs` tokens and writes them packed.
   OpId quantise_pairs(double pairs, const Dims& m, LayerOps& ops) const {
     const double out = pairs * m.d * (s_.packed_bytes(s_.key_bits) + s_.packed_bytes(s_.value_bits));
-    Kernel work{KernelClass::kConvert, pairs * 2 * m.row(), out};
-    work.flops = 4 * pairs * 2 * m.d;  // minimum, maximum, scale, rounding
+    // FLOP: minimum, maximum, scale, rounding.
+    const Kernel work{KernelClass::kConvert, pairs * 2 * m.row(), out, 4 * pairs * 2 * m.d};
     return ops.compute(Kind::kConvert, "quantise", work, {ops.ready()});
   }
 
@@ -245,8 +245,8 @@ double KiviSetting::packed(double tokens) const {
 double KiviSetting::bytes(double tokens, int head_dim) const {
   const double n = std::floor(tokens);
   if (n < 1) return 0;
-  const auto keys = static_cast<double>(packed_keys(static_cast<std::int64_t>(n)));
-  const auto values = static_cast<double>(packed_values(static_cast<std::int64_t>(n)));
+  const double keys = packed_keys(static_cast<std::int64_t>(n));
+  const double values = packed_values(static_cast<std::int64_t>(n));
   constexpr double kHalf = config::Model::kElementBytes;
   return head_dim *
          (keys * packed_bytes(key_bits) + values * packed_bytes(value_bits) + (2 * tokens - keys - values) * kHalf);
@@ -255,13 +255,13 @@ double KiviSetting::bytes(double tokens, int head_dim) const {
 void quantise(float* x, std::int64_t count, std::size_t stride, int bits) {
   float low = x[0], high = x[0];
   for (std::int64_t i = 1; i < count; ++i) {
-    const float value = x[static_cast<std::size_t>(i) * stride];
+    const float value = x[index(i) * stride];
     low = std::min(low, value), high = std::max(high, value);
   }
   const float levels = static_cast<float>((1 << bits) - 1), scale = (high - low) / levels;
   if (scale == 0) return;
   for (std::int64_t i = 0; i < count; ++i) {
-    float& value = x[static_cast<std::size_t>(i) * stride];
+    float& value = x[index(i) * stride];
     value = std::clamp(std::nearbyint((value - low) / scale), 0.0f, levels) * scale + low;
   }
 }
@@ -272,18 +272,16 @@ std::unique_ptr<Retrieval> read_quantised(const KiviSetting& setting, std::uniqu
 
 namespace {
 
-const Fields<KiviSetting>& kivi_fields() {
+Fields<KiviSetting> kivi_fields() {
   using S = KiviSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(whole("key_bits", 2, "bits", "bits of a packed key element", 1, 8), &S::key_bits)
-          .add(whole("value_bits", 2, "bits", "bits of a packed value element", 1, 8), &S::value_bits)
-          .add(whole("quant_group", 32, "elements",
-                     "tokens of a key channel, or channels of a value, that share a scale", 1, 65536),
-               &S::group)
-          .add(whole("residual", 32, "tokens", "R: newest tokens kept in half precision; a multiple of quant_group", 1),
-               &S::residual);
-  return all;
+  return Fields<S>()
+      .add(whole("key_bits", 2, "bits", "bits of a packed key element", 1, 8), &S::key_bits)
+      .add(whole("value_bits", 2, "bits", "bits of a packed value element", 1, 8), &S::value_bits)
+      .add(whole("quant_group", 32, "elements", "tokens of a key channel, or channels of a value, that share a scale",
+                 1, 65536),
+           &S::group)
+      .add(whole("residual", 32, "tokens", "R: newest tokens kept in half precision; a multiple of quant_group", 1),
+           &S::residual);
 }
 
 }  // namespace

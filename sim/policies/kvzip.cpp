@@ -15,8 +15,8 @@
 // Storage: the same.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy/fields.hpp"
 #include "policy_parts/eviction.hpp"
@@ -38,11 +38,11 @@ struct KvzipSetting {
 class RepeatedContext {
  public:
   RepeatedContext(const trace::Layer& layer, int kv_head, const KvzipSetting& setting)
-      : layer_(layer), s_(setting), kv_head_(kv_head), d_(static_cast<std::size_t>(layer.info().head_dim)) {}
+      : layer_(layer), s_(setting), kv_head_(kv_head), d_(index(layer.info().head_dim)) {}
 
   std::vector<float> scores() {
     const trace::TraceInfo& info = layer_.info();
-    std::vector<float> out(static_cast<std::size_t>(info.prompt_tokens));
+    std::vector<float> out(index(info.prompt_tokens));
     for (std::int64_t first = 0; first < info.prompt_tokens; first += s_.chunk) {
       const std::int64_t end = std::min(first + s_.chunk, info.prompt_tokens);
       for (int g = 0; g < info.group(); ++g) repeat(kv_head_ * info.group() + g, first, end, out);
@@ -53,13 +53,13 @@ class RepeatedContext {
  private:
   // Rows first … end − 1 of the prompt.
   MatrixView part(MatrixView all, std::int64_t first, std::int64_t end) const {
-    return {all.row(static_cast<std::size_t>(first)), static_cast<std::size_t>(end - first), d_, all.stride};
+    return {all.row(index(first)), index(end - first), d_, all.stride};
   }
 
   void repeat(int q_head, std::int64_t first, std::int64_t end, std::vector<float>& out) {
     const std::int64_t prompt = layer_.info().prompt_tokens;
-    const auto n = static_cast<std::size_t>(end - first);
-    const auto sink = static_cast<std::size_t>(std::min(s_.sink, first));
+    const auto n = index(end - first);
+    const auto sink = index(std::min(s_.sink, first));
     const MatrixView keys = layer_.keys(kv_head_);
     const MatrixView queries = part(layer_.queries(q_head), first, end);
     std::vector<float> later(n * d_), row, own(n * n), seen(n * (sink + n));
@@ -81,7 +81,7 @@ class RepeatedContext {
       row.insert(row.end(), own_row, own_row + static_cast<std::ptrdiff_t>(i) + 1);
       softmax(row, scale);
       for (std::size_t j = 0; j < n; ++j) {
-        float& best = out[static_cast<std::size_t>(first) + j];
+        float& best = out[index(first) + j];
         best = std::max(best, row[sink + j]);
       }
     }
@@ -99,7 +99,7 @@ class Kvzip final : public Retention {
 
   std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer, const Lengths&) const override {
     const trace::TraceInfo& info = layer.info();
-    const auto prompt = static_cast<std::size_t>(info.prompt_tokens), heads = static_cast<std::size_t>(info.n_kv_heads);
+    const auto prompt = index(info.prompt_tokens), heads = index(info.n_kv_heads);
     if (info.prompt_tokens <= s_.budget) return {};
     require_prompt_queries(info, 0, "kvzip repeats the prompt with its own queries");
     std::vector<float> all;
@@ -108,7 +108,7 @@ class Kvzip final : public Retention {
       std::fill_n(scores.begin(), s_.sink, 2.0f);  // above any weight
       all.insert(all.end(), scores.begin(), scores.end());
     }
-    const auto budget = static_cast<std::size_t>(s_.budget);
+    const auto budget = index(s_.budget);
     std::vector<std::vector<std::int32_t>> kept(heads);
     Ranking ranking;
     if (s_.by_head) {
@@ -119,8 +119,7 @@ class Kvzip final : public Retention {
     std::vector<std::int32_t> best;
     ranking.select(all, budget * heads, best);
     for (const std::int32_t i : best) {
-      kept[static_cast<std::size_t>(i) / prompt].push_back(
-          static_cast<std::int32_t>(static_cast<std::size_t>(i) % prompt));
+      kept[index(i) / prompt].push_back(static_cast<std::int32_t>(index(i) % prompt));
     }
     return kept;
   }
@@ -149,10 +148,10 @@ class Kvzip final : public Retention {
     project("repeat: down", hidden, ffn);
     const double weights = rows * m.q_heads * 2 * piece;
     op = ops.compute(Kind::kScore, "scores of the repeated prompt", Gemm{rows * m.q_heads, 2 * piece, m.d}, {op});
-    Kernel largest{KernelClass::kReduce, weights * kScoreBytes, lists * n * kScoreBytes};
-    largest.flops = 5 * weights;  // maximum, difference and exponential, sum, division, maximum of a column
+    // FLOP: maximum, difference and exponential, sum, division, maximum of a column.
+    const Kernel largest{KernelClass::kReduce, weights * kScoreBytes, lists * n * kScoreBytes, 5 * weights};
     op = ops.compute(Kind::kScore, "largest weights", largest, {op});
-    const auto kept = static_cast<double>(s_.budget);
+    const double kept = s_.budget;
     const double ranked = s_.by_head ? lists : shape.batch, each = lists / ranked;
     rank_and_compact(*shape.model, ranked, lists, n * each, kept * each, kept, ops, op);
   }
@@ -161,17 +160,15 @@ class Kvzip final : public Retention {
   KvzipSetting s_;
 };
 
-const Fields<KvzipSetting>& kvzip_fields() {
+Fields<KvzipSetting> kvzip_fields() {
   using S = KvzipSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("prompt tokens kept per KV head, on average"), &S::budget)
-          .add(whole("sink", 4, "tokens", "first tokens, which are kept; within the budget"), &S::sink)
-          .add(whole("chunk", 2048, "tokens", "piece of the prompt that is repeated at a time", 1, 16384), &S::chunk)
-          .add(choice("scope", {"layer", "head"},
-                      "scope of the competition between tokens: all KV heads of a layer, or each head"),
-               &S::by_head);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("prompt tokens kept per KV head, on average"), &S::budget)
+      .add(whole("sink", 4, "tokens", "first tokens, which are kept; within the budget"), &S::sink)
+      .add(whole("chunk", 2048, "tokens", "piece of the prompt that is repeated at a time", 1, 16384), &S::chunk)
+      .add(choice("scope", {"layer", "head"},
+                  "scope of the competition between tokens: all KV heads of a layer, or each head"),
+           &S::by_head);
 }
 
 }  // namespace
@@ -184,7 +181,6 @@ Descriptor describe_kvzip() {
   d.category = Category::kDrop;
   d.paper = "Kim et al., KVzip, NeurIPS 2025 (arXiv 2505.23416)";
   d.parameters = kvzip_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
       "prompt tokens, including the sink, on average over the heads of a layer; generated tokens are kept in "
       "addition";

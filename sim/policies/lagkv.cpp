@@ -138,7 +138,6 @@ Descriptor describe_lagkv() {
   d.category = Category::kDrop;
   d.paper = "Liang et al., LagKV, 2025 (arXiv 2504.04704)";
   d.parameters = lagkv_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention = "prompt tokens, including the sink and the end of the prompt; in addition generated tokens";
   d.formulas = {"traffic: 2·n_kv·(min(S, budget) + T)·d·b per step", "prompt: 2·n_kv·S·d·b to read keys and values",
                 "storage: 2·n_kv·(min(S, budget) + T)·d·b"};

@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy/fields.hpp"
 #include "policy_parts/bases.hpp"
@@ -44,7 +45,7 @@ class LokiHead final : public HeadRetrievalBy<LokiSetting> {
  public:
   LokiHead(const LayerInput& input, int kv_head, const TokenList& tokens, const LokiSetting& setting)
       : HeadRetrievalBy(input, kv_head, tokens, setting),
-        dims_(static_cast<std::size_t>(setting.dims_of(input.info().head_dim))),
+        dims_(index(setting.dims_of(input.info().head_dim))),
         components_(find_components()),
         rotated_(rotate_keys()),
         ranks_({{rotated_.data(), rotated_.size() / dims_, dims_, dims_},
@@ -65,7 +66,7 @@ class LokiHead final : public HeadRetrievalBy<LokiSetting> {
     }
     const std::int64_t prompt = layer_.info().prompt_tokens;
     const std::int64_t n = s_.calibration == 0 ? prompt : std::min(prompt, s_.calibration);
-    const auto rows = static_cast<std::size_t>(n);
+    const auto rows = index(n);
     std::vector<float> unrotated;
     MatrixView keys{layer_.keys(kv_head_).data, rows, d_, layer_.keys(kv_head_).stride};
     if (s_.before_rope) {
@@ -105,18 +106,15 @@ class Loki final : public RetrievalBy<LokiHead, LokiSetting> {
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     OpId op = rotate(shape.batch * (m.q_heads + m.kv_heads), m, ops, "rotate query and key");
-    // Query heads that select separately share the keys that are read.
-    const double keys = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
-    const auto dims = static_cast<double>(s_.dims_of(shape.model->head_dim));
-    op = score_and_rank(shape, keys * dims * m.element, 2 * keys * m.group * dims, static_cast<double>(s_.budget), ops,
-                        op);
+    const double keys = units_read(shape);
+    const double dims = s_.dims_of(shape.model->head_dim);
+    op = score_and_rank(shape, keys * dims * m.element, 2 * keys * m.group * dims, s_.budget, ops, op);
     ops.done(ops.attention(attention_to_selected(shape, gathered_unit(shape)), {op}));
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t) const override {
     const Dims m(*shape.model);
-    return {{graph::Pool::kHbm, graph::Owner::kPrincipalComponents, shape.model->layers * m.kv_heads * m.d * m.row(),
-             true}};
+    return {in_hbm(Owner::kPrincipalComponents, shape.model->layers * m.kv_heads * m.d * m.row(), true)};
   }
 
   Growth growth(const Lengths&) const override { return {.scored = 1, .fill = s_.budget}; }
@@ -124,32 +122,30 @@ class Loki final : public RetrievalBy<LokiHead, LokiSetting> {
  private:
   // Rotates to all d components, because attention needs the whole key.
   static OpId rotate(double vectors, const Dims& m, LayerOps& ops, const char* label) {
-    Kernel work{KernelClass::kElementwise, vectors * m.row() + m.kv_heads * m.d * m.row(), vectors * m.row()};
-    work.flops = 2 * vectors * m.d * m.d;
+    const Kernel work{KernelClass::kElementwise, vectors * m.row() + m.kv_heads * m.d * m.row(), vectors * m.row(),
+                      2 * vectors * m.d * m.d};
     return ops.compute(Kind::kIndex, label, work, {ops.ready()});
   }
 };
 
-const Fields<LokiSetting>& loki_fields() {
+Fields<LokiSetting> loki_fields() {
   using S = LokiSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("k: tokens attended to per selecting head"), &S::budget)
-          .add(whole("dims", 32, "dimensions",
-                     "r: leading principal components read by the estimate, at most the head dimension", 1, 65536),
-               &S::dims)
-          .add(whole("recent", 0, "tokens", "last tokens always attended to, including the current one"), &S::recent)
-          .add(group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights",
-                                "per_head"}),
-               &S::group)
-          .add(whole("calibration_tokens", 0, "tokens",
-                     "first prompt tokens from whose keys the principal components are computed; 0: all of them"),
-               &S::calibration)
-          .add(basis_parameter("source of the principal components"))
-          .add(choice("calibrate_on", {"keys", "keys_before_rope"},
-                      "keys whose components are used: as cached, or before rotary position embedding"),
-               &S::before_rope);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("k: tokens attended to per selecting head"), &S::budget)
+      .add(whole("dims", 32, "dimensions",
+                 "r: leading principal components read by the estimate, at most the head dimension", 1, 65536),
+           &S::dims)
+      .add(whole("recent", 0, "tokens", "last tokens always attended to, including the current one"), &S::recent)
+      .add(group_parameter(
+               {"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights", "per_head"}),
+           &S::group)
+      .add(whole("calibration_tokens", 0, "tokens",
+                 "first prompt tokens from whose keys the principal components are computed; 0: all of them"),
+           &S::calibration)
+      .add(basis_parameter("source of the principal components"))
+      .add(choice("calibrate_on", {"keys", "keys_before_rope"},
+                  "keys whose components are used: as cached, or before rotary position embedding"),
+           &S::before_rope);
 }
 
 Stages make_loki(const ParameterValues& values) {
@@ -173,7 +169,6 @@ Descriptor describe_loki() {
   d.category = Category::kGpuRetrieval;
   d.paper = "Singhania et al., Loki, NeurIPS 2024 (arXiv 2406.02542)";
   d.parameters = loki_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kAttended;
   d.budget_convention = "per KV head, or per query head with group: per_head";
   d.formulas = {"traffic: n_kv·L·r·b + n_kv·d²·b + 2·n·budget·d·b per step, n = n_q per head, otherwise n_kv",
                 "storage: 2·n_kv·L·d·b + n_kv·d²·b"};

@@ -22,6 +22,7 @@
 #include "base/random.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/host_attention.hpp"
+#include "policy_parts/policy_by.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
@@ -177,7 +178,7 @@ class LshSearch final : public HostSearch {
     const float* const scores = layer_.decode_scores(q_head).row(index(t));
     const std::size_t d = index(info.head_dim);
     const double norm = std::sqrt(static_cast<double>(dot(query, query, d)));
-    const double to_mean = static_cast<double>(dot(query, mean_.data(), d));
+    const double to_mean = dot(query, mean_.data(), d);
     for (const std::int32_t i : sampled) {
       const double both = norm * static_cast<double>(norms_[index(i - host_.begin)]);
       const double cosine = both > 0 ? (static_cast<double>(scores[i]) - to_mean) / both : 0;
@@ -227,9 +228,9 @@ class LshSearch final : public HostSearch {
   std::vector<std::uint16_t> hits_;
 };
 
-class MagicPig final : public Policy {
+class MagicPig final : public PolicyBy<MagicpigSetting> {
  public:
-  explicit MagicPig(const MagicpigSetting& setting) : s_(setting) {}
+  using PolicyBy::PolicyBy;
 
   std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     const std::size_t n = index(s_.bits * s_.tables * layer.info().head_dim);
@@ -263,7 +264,7 @@ class MagicPig final : public Policy {
     project.blocks = blocks, project.threads = 128, project.per_sm = 7;
     const OpId hashed = ops.compute(Kind::kScore, "hash queries", project, {ops.ready()});
     const OpId sent = send_to_host("codes and queries", queries * (s_.tables * 4 + m.row()), ops, hashed);
-    const auto rows = static_cast<double>(shape.heads.size());
+    const double rows = shape.heads.size();
     const double looked = shape.sum(&HeadCounts::candidates) / rows;
     const double mask = shape.mean_over([this](const Sequence& s) { return host_tokens(s.tokens); });
     // Clears one byte per token, contiguously.
@@ -281,10 +282,10 @@ class MagicPig final : public Policy {
     const std::int64_t prompt = shape.lengths.prompt_tokens;
     const double heads = shape.batch * shape.model->layers * m.kv_heads, keys = host_tokens(prompt);
     std::vector<MemoryItem> items = split_cache(shape, s_.fixed.on_gpu(prompt, shape.tokens));
-    items.push_back({graph::Pool::kDram, graph::Owner::kHashTables,
-                     heads * s_.tables * (4 * keys + 8 * std::exp2(static_cast<double>(s_.bits)))});
-    items.push_back({graph::Pool::kDram, graph::Owner::kKeyNorms, heads * 4 * keys});
-    items.push_back({graph::Pool::kHbm, graph::Owner::kHashPlanes, planes() * m.row(), true});
+    items.push_back(
+        in_dram(Owner::kHashTables, heads * s_.tables * (4 * keys + 8 * std::exp2(static_cast<double>(s_.bits)))));
+    items.push_back(in_dram(Owner::kKeyNorms, heads * 4 * keys));
+    items.push_back(in_hbm(Owner::kHashPlanes, planes() * m.row(), true));
     return items;
   }
 
@@ -293,22 +294,19 @@ class MagicPig final : public Policy {
  private:
   double planes() const { return static_cast<double>(s_.bits) * s_.tables; }
   double host_tokens(std::int64_t prompt) const { return static_cast<double>(s_.fixed.host(prompt, prompt).size()); }
-  MagicpigSetting s_;
 };
 
-const Fields<MagicpigSetting>& magicpig_fields() {
+Fields<MagicpigSetting> magicpig_fields() {
   using S = MagicpigSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(whole("hash_bits", 10, "", "random hyperplanes per table (K)", 1, 16), &S::bits)
-          .add(whole("hash_tables", 150, "", "tables (L)", 2, 1000), &S::tables)
-          .add(whole("min_collisions", 2, "", "number of tables in which a sampled key is in the query's bucket", 1, 2),
-               &S::collisions)
-          .add(flag("centre", true, "centre keys before hashing"), &S::centre)
-          .add(flag("estimator", true, "divide weights by the sampling probability"), &S::estimator)
-          .add(whole("seed", 1, "", "seed of the random hyperplanes", 0, 1e15), &S::seed)
-          .add(static_fields(4, 64), &S::fixed);
-  return all;
+  return Fields<S>()
+      .add(whole("hash_bits", 10, "", "random hyperplanes per table (K)", 1, 16), &S::bits)
+      .add(whole("hash_tables", 150, "", "tables (L)", 2, 1000), &S::tables)
+      .add(whole("min_collisions", 2, "", "number of tables in which a sampled key is in the query's bucket", 1, 2),
+           &S::collisions)
+      .add(flag("centre", true, "centre keys before hashing"), &S::centre)
+      .add(flag("estimator", true, "divide weights by the sampling probability"), &S::estimator)
+      .add(whole("seed", 1, "", "seed of the random hyperplanes", 0, 1e15), &S::seed)
+      .add(static_fields(4, 64), &S::fixed);
 }
 
 std::unique_ptr<Policy> make_magicpig(const ParameterValues& values) {

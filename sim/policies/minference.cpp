@@ -162,12 +162,12 @@ class MInference final : public SparsePrompt {
     const Dims m(*chunk.model);
     const double heads = chunk.batch * m.q_heads, keys = chunk.held + chunk.length();
     const double rows = heads * std::min(static_cast<double>(kLooking), chunk.length());
-    Kernel look{KernelClass::kScore, (heads * keys + rows) * m.row(), rows * keys * kScoreBytes};
-    look.flops = 2 * rows * keys * m.d;
+    const Kernel look{KernelClass::kScore, (heads * keys + rows) * m.row(), rows * keys * kScoreBytes,
+                      2 * rows * keys * m.d};
     OpId op = ops.compute(Kind::kIndex, "last queries' scores", look, {ops.ready()});
     // Computes the softmax, then sums by column and by diagonal.
-    Kernel sums{KernelClass::kReduce, 3 * rows * keys * kScoreBytes, 2 * heads * keys * kScoreBytes};
-    sums.flops = 6 * rows * keys;
+    const Kernel sums{KernelClass::kReduce, 3 * rows * keys * kScoreBytes, 2 * heads * keys * kScoreBytes,
+                      6 * rows * keys};
     op = ops.compute(Kind::kIndex, "softmax, column and diagonal sums", sums, {op});
     const auto most = static_cast<std::int64_t>(keys);
     const double columns = static_cast<double>(s_.columns(most)), slashes = static_cast<double>(s_.diagonals(most));
@@ -180,18 +180,16 @@ class MInference final : public SparsePrompt {
   MinferenceSetting s_;
 };
 
-const Fields<MinferenceSetting>& minference_fields() {
+Fields<MinferenceSetting> minference_fields() {
   using S = MinferenceSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(then_parameter())
-          .add(whole("vertical", 1000, "keys", "number of columns of a head; a_shape: number of first tokens"),
-               &S::vertical)
-          .add(whole("slash", 6096, "diagonals",
-                     "number of diagonals of a head; a_shape: number of last tokens before each query", 1),
-               &S::slash)
-          .add(choice("pattern", {"vertical_slash", "a_shape"}, "pattern of all heads"), &S::a_shape);
-  return all;
+  return Fields<S>()
+      .add(then_parameter())
+      .add(whole("vertical", 1000, "keys", "number of columns of a head; a_shape: number of first tokens"),
+           &S::vertical)
+      .add(whole("slash", 6096, "diagonals",
+                 "number of diagonals of a head; a_shape: number of last tokens before each query", 1),
+           &S::slash)
+      .add(choice("pattern", {"vertical_slash", "a_shape"}, "pattern of all heads"), &S::a_shape);
 }
 
 }  // namespace

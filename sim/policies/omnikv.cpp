@@ -17,14 +17,14 @@
 #include <cmath>
 #include <limits>
 
+#include "base/index.hpp"
 #include "policy/costs.hpp"
-#include "policy/fields.hpp"
 #include "policy_parts/host_attention.hpp"
 #include "policy_parts/host_pages.hpp"
 #include "policy_parts/pass_parts.hpp"
+#include "policy_parts/policy_by.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
-#include "policy_parts/stages.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -55,13 +55,13 @@ class OmniSelector final : public Selector {
       : info_(layer.info()), source_(source), s_(setting) {}
 
   void prefill(LayerSelection& resident) override {
-    resident.reset(static_cast<std::size_t>(info_.n_kv_heads), false);
+    resident.reset(index(info_.n_kv_heads), false);
     if (!s_.on_gpu) return;
     for (HeadSelection& head : resident.heads) append_range(0, info_.prompt_tokens, head.attended);
   }
 
   void step(int t, LayerSelection& out) override {
-    out.reset(static_cast<std::size_t>(info_.n_kv_heads), false);
+    out.reset(index(info_.n_kv_heads), false);
     std::vector<std::int32_t> chosen;
     choose(t, chosen);
     for (HeadSelection& head : out.heads) {
@@ -75,15 +75,15 @@ class OmniSelector final : public Selector {
 
  private:
   void choose(int t, std::vector<std::int32_t>& out) {
-    const auto prompt = static_cast<std::size_t>(info_.prompt_tokens);
+    const auto prompt = index(info_.prompt_tokens);
     best_.assign(prompt, -std::numeric_limits<float>::infinity());
     for (int q = 0; q < info_.n_q_heads; ++q) {
-      const float* const scores = source_.decode_scores(q).row(static_cast<std::size_t>(t));
+      const float* const scores = source_.decode_scores(q).row(index(t));
       row_.assign(scores, scores + prompt);
       if (s_.scores == Group::kMaxWeights) softmax(row_, 1 / std::sqrt(static_cast<float>(info_.head_dim)));
       for (std::size_t i = 0; i < prompt; ++i) best_[i] = std::max(best_[i], row_[i]);
     }
-    ranking_.select(best_, static_cast<std::size_t>(s_.budget), out);
+    ranking_.select(best_, index(s_.budget), out);
   }
 
   const trace::TraceInfo& info_;
@@ -93,9 +93,9 @@ class OmniSelector final : public Selector {
   std::vector<float> best_, row_;
 };
 
-class OmniKv final : public Policy {
+class OmniKv final : public PolicyBy<OmniSetting> {
  public:
-  explicit OmniKv(const OmniSetting& setting) : s_(setting) {}
+  using PolicyBy::PolicyBy;
 
   bool covers(const Lengths& request) const override { return s_.budget >= request.bound(); }
 
@@ -152,12 +152,11 @@ class OmniKv final : public Policy {
       run = role(l, layers) == Role::kFollows ? run + 1 : 0;
       longest = std::max(longest, run);
     }
-    if (s_.on_gpu) return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, all)}};
+    if (s_.on_gpu) return {in_hbm(Owner::kKvCache, kv_bytes(shape, all))};
     const double share = recalling_share(*shape.model);
-    return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, all - share * prompt)},
-            {graph::Pool::kHbm, graph::Owner::kFetchedPairs,
-             kv_bytes(shape, static_cast<double>(s_.chosen(shape.lengths.prompt_tokens))) * longest / layers},
-            {graph::Pool::kDram, graph::Owner::kHostCache, share * kv_bytes(shape, prompt)}};
+    return {in_hbm(Owner::kKvCache, kv_bytes(shape, all - share * prompt)),
+            in_hbm(Owner::kFetchedPairs, kv_bytes(shape, s_.chosen(shape.lengths.prompt_tokens)) * longest / layers),
+            in_dram(Owner::kHostCache, share * kv_bytes(shape, prompt))};
   }
 
   Growth growth(const Lengths&) const override { return {.attended = 1}; }
@@ -175,12 +174,12 @@ class OmniKv final : public Policy {
   OpId choose(const DecodeLayer& shape, LayerOps& ops) const {
     const Dims m(*shape.model);
     const double prompt = mean_prompt(shape), weights = shape.batch * m.q_heads * prompt;
-    Kernel score{KernelClass::kScore, shape.batch * m.kv_heads * prompt * m.row(), weights * kScoreBytes};
-    score.flops = 2 * weights * m.d;
+    const Kernel score{KernelClass::kScore, shape.batch * m.kv_heads * prompt * m.row(), weights * kScoreBytes,
+                       2 * weights * m.d};
     OpId op = ops.compute(Kind::kScore, "scores of the prompt", score, {ops.ready()});
     const double passes = s_.scores == Group::kMaxWeights ? 2 : 1;
-    Kernel largest{KernelClass::kReduce, passes * weights * kScoreBytes, shape.batch * prompt * kScoreBytes};
-    largest.flops = weights * (passes == 2 ? 5 : 1);
+    const Kernel largest{KernelClass::kReduce, passes * weights * kScoreBytes, shape.batch * prompt * kScoreBytes,
+                         weights * (passes == 2 ? 5 : 1)};
     op = ops.compute(Kind::kScore, "largest over heads", largest, {op});
     const double chosen = mean_chosen(shape);
     op = ops.compute(Kind::kTopK, "top-k", TopK{static_cast<double>(shape.batch), prompt, chosen, kScoreBytes}, {op});
@@ -210,25 +209,22 @@ class OmniKv final : public Policy {
     return shape.mean_over([this](const Sequence& s) { return s_.chosen(s.request.prompt_tokens); });
   }
 
-  OmniSetting s_;
   std::vector<const LayerInput*> layers_;  // the surveyed layers
 };
 
-const Fields<OmniSetting>& omnikv_fields() {
+Fields<OmniSetting> omnikv_fields() {
   using S = OmniSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("prompt tokens that a filter layer selects"), &S::budget)
-          .add(whole("first_filter", 2, "layers", "layers before the first filter layer, which are dense", 0, 1000),
-               &S::first_filter)
-          .add(whole("filter_layers", 3, "layers", "filter layers, evenly spaced", 1, 1000), &S::filter_layers)
-          .add(whole("wait_layers", 1, "layers", "dense layers after each filter layer", 0, 1000), &S::wait_layers)
-          .add(choice("group", {"max_weights", "max_scores"},
-                      "largest of all query heads of the layer: softmax weights, or scores"),
-               &S::scores)
-          .add(choice("place", {"host", "gpu"}, "location of the prompt's pairs of the layers after filter layers"),
-               &S::on_gpu);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("prompt tokens that a filter layer selects"), &S::budget)
+      .add(whole("first_filter", 2, "layers", "layers before the first filter layer, which are dense", 0, 1000),
+           &S::first_filter)
+      .add(whole("filter_layers", 3, "layers", "filter layers, evenly spaced", 1, 1000), &S::filter_layers)
+      .add(whole("wait_layers", 1, "layers", "dense layers after each filter layer", 0, 1000), &S::wait_layers)
+      .add(choice("group", {"max_weights", "max_scores"},
+                  "largest of all query heads of the layer: softmax weights, or scores"),
+           &S::scores)
+      .add(choice("place", {"host", "gpu"}, "location of the prompt's pairs of the layers after filter layers"),
+           &S::on_gpu);
 }
 
 }  // namespace
@@ -239,9 +235,8 @@ Descriptor describe_omnikv() {
   d.sentence = "A few layers that attend to everything select the tokens that the layers after them fetch and read.";
   d.category = Category::kHostRetrieval;
   d.paper = "Hao et al., OmniKV, ICLR 2025 (openreview ulCAPXYXfa)";
-  d.parameters = omnikv_fields().parameters();
+  declare_covering<OmniKv>(d, omnikv_fields());
   d.recall_page = [](const ParameterValues& values) { return values.text("place") == "host" ? 1 : 0; };
-  d.budget_counts = BudgetRule::Counts::kAttended;
   d.budget_convention = "prompt tokens, in the layers after filter layers; generated tokens in addition";
   d.formulas = {
       "traffic per step: n_kv·S·d·b + 2·n_kv·L·d·b in a filter layer, 2·n_kv·(budget + T)·d·b in others, of which "
@@ -262,9 +257,6 @@ Descriptor describe_omnikv() {
   };
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
   d.uncompressed_layers = {"first_filter", "filter_layers", "wait_layers"};
-  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
-    return full_when_covered(std::make_unique<OmniKv>(omnikv_fields().read(values)));
-  };
   return d;
 }
 

@@ -4,13 +4,14 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policies/composition.hpp"
 #include "policy/costs.hpp"
 
 namespace kvcast::policy {
 
 SparsePrompt::SparsePrompt(std::unique_ptr<Policy> inner, const SourceLocation& where)
-    : inner_(std::move(inner)), where_(where) {
+    : WrappedPolicy(std::move(inner)), where_(where) {
   if (dynamic_cast<const SparsePrompt*>(inner_.get()) != nullptr) {
     throw UserError(where, "then: the prompt has a sparse pattern already, and a second one would not be applied");
   }
@@ -50,7 +51,6 @@ double prompt_recall(const trace::Layer& layer, int q_head, const Keeps& keeps) 
   const trace::TraceInfo& info = layer.info();
   const std::int64_t there = std::min(info.longest_window(), info.prompt_tokens), rows = std::min(kRows, there);
   if (rows == 0) return 1;
-  const auto index = [](std::int64_t i) { return static_cast<std::size_t>(i); };
   const MatrixView all = layer.queries(q_head);
   std::vector<std::int64_t> positions;
   std::vector<float> queries, scores(index(rows * info.prompt_tokens));

@@ -6,34 +6,22 @@
 #include <memory>
 #include <vector>
 
-#include "policy/policy.hpp"
+#include "policy_parts/forwarded_policy.hpp"
 
 namespace kvcast::policy {
 
 // Adds sparse attention over the prompt to an inner policy.
-class SparsePrompt : public Policy {
+class SparsePrompt : public WrappedPolicy {
  public:
   // Throws UserError (at `where`) if the inner policy reads the prompt in blocks (the pattern is that of a whole
   // prompt) or has a sparse pattern of its own.
   SparsePrompt(std::unique_ptr<Policy> inner, const SourceLocation& where);
 
   void check(const Lengths& request) const override;
-  void survey(std::span<const LayerInput* const> layers, const Lengths& request) override {
-    inner_->survey(layers, request);
-  }
-  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths& request) const override {
-    return inner_->selector(layer, request);
-  }
-  int dense_layers() const override { return inner_->dense_layers(); }
+  bool covers(const Lengths&) const override { return false; }  // the prompt is sparse
   bool selects() const override { return inner_->selects(); }
-  double recalling_share(const config::Model& model) const override { return inner_->recalling_share(model); }
-  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override { inner_->prefill_layer(shape, ops); }
-  void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override { inner_->decode_layer(shape, ops); }
-  std::vector<MemoryItem> memory(const MemoryShape& shape) const override { return inner_->memory(shape); }
-  Growth growth(const Lengths& request) const override { return inner_->growth(request); }
 
  private:
-  std::unique_ptr<Policy> inner_;
   SourceLocation where_;
 };
 

@@ -25,7 +25,6 @@ Descriptor describe_pyramidkv() {
                   "rounded at the end, budgets include the window (kvpress)"),
            &S::layers, {LayerBudgets::kPyramid, LayerBudgets::kSmoothPyramid});
   describe_prompt_eviction(d, fields);
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
       "prompt tokens, including the window, on average over layers; generated tokens are kept in addition";
   d.formulas = {

@@ -23,6 +23,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/page_scorer.hpp"
 #include "policy_parts/ranking.hpp"
@@ -63,15 +64,15 @@ class QuestHead final : public HeadRetrieval {
     const std::int64_t n = scorer_.tokens(), page = s_.page;
     const std::int64_t window =
         s_.recent > 0 ? (n - 1) / page - std::max<std::int64_t>(0, n - s_.recent) / page + 1 : 0;
-    rank_first(scores_, static_cast<std::size_t>((s_.sink + page - 1) / page), static_cast<std::size_t>(window));
+    rank_first(scores_, index((s_.sink + page - 1) / page), index(window));
     if (s_.tokens > 0) return take_tokens(n, out);
-    ranking_.select(scores_, static_cast<std::size_t>(s_.pages), chosen_);
+    ranking_.select(scores_, index(s_.pages), chosen_);
     append_page_tokens(chosen_, s_.page, 0, n, out.attended);
   }
 
   void take_tokens(std::int64_t n, HeadSelection& out) {
     // One page more than necessary, because the last one of the sequence may be partial and rank among the best.
-    ranking_.rank(scores_, std::min(static_cast<std::size_t>(s_.pages) + 1, scores_.size()), chosen_);
+    ranking_.rank(scores_, std::min(index(s_.pages) + 1, scores_.size()), chosen_);
     std::int64_t left = s_.tokens;
     for (const std::int32_t page : chosen_) {
       const std::int64_t begin = std::int64_t{page} * s_.page,
@@ -102,8 +103,7 @@ class Quest final : public RetrievalByRequest<QuestHead, QuestPages> {
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
     const OpId updated = update_page_summary(shape, ops, s_.format);
-    // Heads that select separately share the pages' bounds: a KV head's index is read once.
-    const double pages = shape.sum(&HeadCounts::scored) / (shape.per_query_head ? m.group : 1);
+    const double pages = units_read(shape);
     const double read = pages * (s_.one_bound ? 1 : 2) * m.d * summary_element(*shape.model, s_.format);
     const double chosen_pages = shape.mean_over([this](const Sequence& s) { return at(s.request).pages; });
     const double page = shape.mean_over([this](const Sequence& s) { return at(s.request).page; });
@@ -112,8 +112,7 @@ class Quest final : public RetrievalByRequest<QuestHead, QuestPages> {
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
-    return {{graph::Pool::kHbm, graph::Owner::kPageSummaries,
-             summary_bytes(shape, tokens, at(shape.lengths).page, s_.format)}};
+    return {in_hbm(Owner::kPageSummaries, summary_bytes(shape, tokens, at(shape.lengths).page, s_.format))};
   }
 
   Growth growth(const Lengths& request) const override {
@@ -122,23 +121,21 @@ class Quest final : public RetrievalByRequest<QuestHead, QuestPages> {
   }
 };
 
-const Fields<QuestPages>& quest_fields() {
+Fields<QuestPages> quest_fields() {
   using S = QuestPages;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("tokens attended to, or the step's traffic in tokens"), &S::budget)
-          .add(page_parameter(16), &S::page)
-          .add(group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights",
-                                "mean_query", "max_query", "per_head"}),
-               &S::group)
-          .add(flag("force_last_page", false, "always read the page of the current token, within the budget"))
-          .add(choice("budget_convention", {"attended", "traffic", "traffic_tokens"},
-                      "quantity that the budget counts: tokens attended to, or all traffic of the step; "
-                      "traffic_tokens: the same, with the last page cut to the tokens paid for"))
-          .add(read_always_parameter("sink"), &S::sink)
-          .add(read_always_parameter("recent"), &S::recent)
-          .add(summary_format_parameter(), &S::format);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("tokens attended to, or the step's traffic in tokens"), &S::budget)
+      .add(page_parameter(16), &S::page)
+      .add(group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights",
+                            "mean_query", "max_query", "per_head"}),
+           &S::group)
+      .add(flag("force_last_page", false, "always read the page of the current token, within the budget"))
+      .add(choice("budget_convention", {"attended", "traffic", "traffic_tokens"},
+                  "quantity that the budget counts: tokens attended to, or all traffic of the step; "
+                  "traffic_tokens: the same, with the last page cut to the tokens paid for"))
+      .add(read_always_parameter("sink"), &S::sink)
+      .add(read_always_parameter("recent"), &S::recent)
+      .add(summary_format_parameter(), &S::format);
 }
 
 // Throws UserError if the pages leave no choice. `budget` and `fixed`: locations of the budget, of sink or recent.
@@ -227,7 +224,6 @@ Descriptor describe_quest() {
   d.category = Category::kGpuRetrieval;
   d.paper = "Tang et al., Quest, ICML 2024 (arXiv 2406.10774)";
   d.parameters = quest_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kAttended;
   d.budget_convention =
       "⌊budget / page⌋ pages per KV head (per query head with group: per_head); traffic: half for "
       "estimation, half for attention (⌊budget / 2 / page⌋ pages, or ⌊budget / 2⌋ tokens if a page is larger)";

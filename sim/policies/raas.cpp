@@ -16,10 +16,11 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
-#include "policy/fields.hpp"
 #include "policy/pages.hpp"
 #include "policy/weights.hpp"
+#include "policy_parts/policy_by.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
@@ -51,17 +52,17 @@ class RaasSelector final : public Selector {
 
   void prefill(LayerSelection& resident) override {
     const trace::TraceInfo& info = layer_.info();
-    heads_.assign(static_cast<std::size_t>(info.n_kv_heads), {});
+    heads_.assign(index(info.n_kv_heads), {});
     next_ = s_.sink + prompt_pages_ * s_.page;
     resident.reset(heads_.size(), false);
     for (std::size_t h = 0; h < heads_.size(); ++h) {
-      std::vector<std::int32_t> kept(static_cast<std::size_t>(prompt_pages_ * s_.page));
+      std::vector<std::int32_t> kept(index(prompt_pages_ * s_.page));
       if (prompt_pages_ > s_.pages) {
         best_of_prompt(static_cast<int>(h), kept.size(), kept);
       } else {
         std::iota(kept.begin(), kept.end(), 0);
       }
-      for (std::size_t i = 0; i < kept.size(); i += static_cast<std::size_t>(s_.page)) {
+      for (std::size_t i = 0; i < kept.size(); i += index(s_.page)) {
         std::vector<std::int32_t> tokens(kept.begin() + static_cast<std::ptrdiff_t>(i),
                                          kept.begin() + static_cast<std::ptrdiff_t>(i) + s_.page);
         for (std::int32_t& token : tokens) token += static_cast<std::int32_t>(s_.sink);
@@ -92,23 +93,23 @@ class RaasSelector final : public Selector {
   // Indices, from the end of the sink, of the best tokens in the prompt's complete pages, packed in position order.
   void best_of_prompt(int kv_head, std::size_t n, std::vector<std::int32_t>& out) const {
     const trace::TraceInfo& info = layer_.info();
-    std::vector<float> query(static_cast<std::size_t>(info.head_dim)), scores(n);
+    std::vector<float> query(index(info.head_dim)), scores(n);
     std::vector<const float*> last;
     for (int g = 0; g < info.group(); ++g) last.push_back(layer_.window_queries(kv_head * info.group() + g, 1).row(0));
     combine_queries(Group::kMeanQuery, last, query.size(), query);
     const MatrixView keys = layer_.keys(kv_head);
     for (std::size_t i = 0; i < n; ++i) {
-      scores[i] = dot(query.data(), keys.row(static_cast<std::size_t>(s_.sink) + i), query.size());
+      scores[i] = dot(query.data(), keys.row(index(s_.sink) + i), query.size());
     }
     Ranking ranking;
-    ranking.select(scores, static_cast<std::size_t>(s_.pages * s_.page), out);
+    ranking.select(scores, index(s_.pages * s_.page), out);
   }
 
   CachedPage make_page(int kv_head, std::vector<std::int32_t> tokens, std::int64_t now) const {
     const MatrixView keys = layer_.keys(kv_head);
     CachedPage page{std::move(tokens), {}, {}, now};
     for (const std::int32_t i : page.tokens) {
-      const float* const key = keys.row(static_cast<std::size_t>(i));
+      const float* const key = keys.row(index(i));
       if (page.upper.empty()) page.upper = page.lower = {key, key + keys.cols};
       for (std::size_t j = 0; j < keys.cols; ++j) {
         page.upper[j] = std::max(page.upper[j], key[j]);
@@ -119,7 +120,7 @@ class RaasSelector final : public Selector {
   }
 
   void take_page(int kv_head, std::int64_t now, HeadSelection& out) {
-    std::vector<CachedPage>& pages = heads_[static_cast<std::size_t>(kv_head)];
+    std::vector<CachedPage>& pages = heads_[index(kv_head)];
     std::vector<std::int32_t> tokens;
     append_range(next_, next_ + s_.page, tokens);
     CachedPage page = make_page(kv_head, std::move(tokens), now);
@@ -134,7 +135,7 @@ class RaasSelector final : public Selector {
   }
 
   void mark_used(int kv_head, int t, std::int64_t now, const Held& held) {
-    std::vector<CachedPage>& pages = heads_[static_cast<std::size_t>(kv_head)];
+    std::vector<CachedPage>& pages = heads_[index(kv_head)];
     std::vector<float> weights(pages.size());
     if (s_.page == 1) {
       weigh_tokens(kv_head, t, held, weights);
@@ -149,32 +150,31 @@ class RaasSelector final : public Selector {
   // Pages of one token have its weight in this step's attention, which includes sink and recent tokens.
   void weigh_tokens(int kv_head, int t, const Held& held, std::span<float> out) const {
     const trace::TraceInfo& info = layer_.info();
-    std::vector<std::vector<float>> scores(static_cast<std::size_t>(info.group()));
+    std::vector<std::vector<float>> scores(index(info.group()));
     std::vector<std::span<float>> rows;
     for (std::size_t g = 0; g < scores.size(); ++g) {
-      const float* const all =
-          layer_.decode_scores(kv_head * info.group() + static_cast<int>(g)).row(static_cast<std::size_t>(t));
+      const float* const all = layer_.decode_scores(kv_head * info.group() + static_cast<int>(g)).row(index(t));
       for (const std::int32_t position : held) scores[g].push_back(all[position]);
       rows.emplace_back(scores[g]);
     }
     std::vector<float> weights(held.size());
     reduce_group(s_.group, rows, 1 / std::sqrt(static_cast<float>(info.head_dim)), weights);
-    const std::vector<CachedPage>& pages = heads_[static_cast<std::size_t>(kv_head)];
+    const std::vector<CachedPage>& pages = heads_[index(kv_head)];
     for (std::size_t i = 0; i < pages.size(); ++i) {
       const auto at = std::lower_bound(held.begin(), held.end(), pages[i].tokens[0]);
-      out[i] = weights[static_cast<std::size_t>(at - held.begin())];
+      out[i] = weights[index(at - held.begin())];
     }
   }
 
   // Other pages have their share of the softmax over pages of the bounds' scores.
   void weigh_pages(int kv_head, int t, std::span<float> out) const {
-    const std::vector<CachedPage>& pages = heads_[static_cast<std::size_t>(kv_head)];
+    const std::vector<CachedPage>& pages = heads_[index(kv_head)];
     const int members = layer_.info().group();
-    std::vector<std::vector<float>> scores(static_cast<std::size_t>(members), std::vector<float>(pages.size()));
+    std::vector<std::vector<float>> scores(index(members), std::vector<float>(pages.size()));
     std::vector<std::span<float>> rows;
     for (int g = 0; g < members; ++g) {
       const float* const q = layer_.decode_query(kv_head * members + g, t);
-      std::vector<float>& row = scores[static_cast<std::size_t>(g)];
+      std::vector<float>& row = scores[index(g)];
       for (std::size_t i = 0; i < pages.size(); ++i) {
         for (std::size_t j = 0; j < pages[i].upper.size(); ++j) {
           row[i] += std::max(q[j] * pages[i].upper[j], q[j] * pages[i].lower[j]);
@@ -201,13 +201,9 @@ class RaasSelector final : public Selector {
   std::vector<std::vector<CachedPage>> heads_;
 };
 
-class Raas final : public Policy {
+class Raas final : public SelectsBy<RaasSelector, RaasSetting> {
  public:
-  explicit Raas(const RaasSetting& setting) : s_(setting) {}
-
-  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
-    return std::make_unique<RaasSelector>(layer, s_);
-  }
+  using SelectsBy::SelectsBy;
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     summarise_pages(shape, std::min(shape.prompt_tokens, s_.pages * s_.page), s_.page, ops, ops.ready());
@@ -218,8 +214,8 @@ class Raas final : public Policy {
     ops.done(ops.attention(attention_over(shape, 0), {ops.ready()}));
     const double pages = shape.sum(&HeadCounts::scored);
     if (pages <= 0) return;
-    Kernel mark{KernelClass::kScore, pages * (2 * m.row() + kIndexBytes), pages * kIndexBytes};
-    mark.flops = 4 * pages * m.group * m.d;
+    const Kernel mark{KernelClass::kScore, pages * (2 * m.row() + kIndexBytes), pages * kIndexBytes,
+                      4 * pages * m.group * m.d};
     ops.compute(Kind::kScore, "mark used pages", mark, {ops.ready()});
     const double moved =
         2 * static_cast<double>(shape.heads.size()) * m.row();  // every token is moved into a page once
@@ -228,33 +224,28 @@ class Raas final : public Policy {
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const std::int64_t held = std::min(shape.tokens, s_.sink + s_.recent + (s_.pages + 1) * s_.page);
-    const double pages = static_cast<double>(s_.pages);
+    const double pages = s_.pages;
     const double stamps = shape.batch * shape.model->layers * Dims(*shape.model).kv_heads * pages;
-    return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(held))},
-            {graph::Pool::kHbm, graph::Owner::kPageSummaries, kv_bytes(shape, pages) + stamps * kIndexBytes}};
+    return {in_hbm(Owner::kKvCache, kv_bytes(shape, held)),
+            in_hbm(Owner::kPageSummaries, kv_bytes(shape, pages) + stamps * kIndexBytes)};
   }
 
   Growth growth(const Lengths&) const override { return {.fill = s_.budget}; }
-
- private:
-  RaasSetting s_;
 };
 
-const Fields<RaasSetting>& raas_fields() {
+Fields<RaasSetting> raas_fields() {
   using S = RaasSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("tokens in pages per KV head, in addition to sink and recent"), &S::budget)
-          .add(page_parameter(32), &S::page)
-          .add(whole("sink", 0, "tokens", "first tokens kept"), &S::sink)
-          .add(whole("recent", 0, "tokens",
-                     "last tokens kept, including the current one; up to a page more until they fill one"),
-               &S::recent)
-          .add(real("alpha", 1e-4,
-                    "share of the pages' softmax (page: 1: of the attention) above which a page counts as used"),
-               &S::alpha)
-          .add(group_parameter({"mean_weights", "max_weights", "sum_weights"}), &S::group);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("tokens in pages per KV head, in addition to sink and recent"), &S::budget)
+      .add(page_parameter(32), &S::page)
+      .add(whole("sink", 0, "tokens", "first tokens kept"), &S::sink)
+      .add(whole("recent", 0, "tokens",
+                 "last tokens kept, including the current one; up to a page more until they fill one"),
+           &S::recent)
+      .add(real("alpha", 1e-4,
+                "share of the pages' softmax (page: 1: of the attention) above which a page counts as used"),
+           &S::alpha)
+      .add(group_parameter({"mean_weights", "max_weights", "sum_weights"}), &S::group);
 }
 
 }  // namespace
@@ -266,7 +257,6 @@ Descriptor describe_raas() {
   d.category = Category::kDrop;
   d.paper = "Hu et al., RaaS, 2025 (arXiv 2502.11147)";
   d.parameters = raas_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention = "tokens in pages, in addition to sink and recent (up to recent + page − 1 tokens)";
   d.formulas = {"traffic: 2·n_kv·(sink + budget + recent)·d·b per step and 2·n_kv·(budget/page)·d·b of bounds",
                 "storage: 2·n_kv·(sink + budget + recent + page)·d·b, 2·n_kv·(budget/page)·d·b, 4·n_kv·budget/page"};
@@ -286,10 +276,7 @@ Descriptor describe_raas() {
   d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
     RaasSetting setting = raas_fields().read(values);
     setting.pages = setting.budget / setting.page;
-    if (setting.pages < 1) {
-      throw UserError(values.where("budget"), fmt::format("budget ({} tokens) is smaller than one page ({} tokens)",
-                                                          setting.budget, setting.page));
-    }
+    check_page(values.where("budget"), setting.budget, setting.page);
     return std::make_unique<Raas>(setting);
   };
   return d;

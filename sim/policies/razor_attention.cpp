@@ -24,33 +24,30 @@ struct RazorSetting {
   std::int64_t least_buffer = 0;
 };
 
-const Fields<RazorSetting>& razor_attention_fields() {
+Fields<RazorSetting> razor_attention_fields() {
   using S = RazorSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(real("echo_share", 0.01,
-                    "share of all KV heads that keep everything because of their echo score, rounded up"),
-               &S::echo_share)
-          .add(real("induction_share", 0.14,
-                    "share of all KV heads that keep everything because of their induction score, rounded up"),
-               &S::induction_share)
-          .add(whole("sink", 4, "tokens", "first tokens that the other heads keep"), &S::split, &HeadSplit::sink)
-          .add(whole("least_buffer", 4000, "tokens",
-                     "smallest number of last tokens that the other heads keep, including the current one"),
-               &S::least_buffer)
-          .add(real("divisor", 5.0, "the other heads keep at least the prompt's length over this", 1, 1e9), &S::divisor)
-          .add(flag("compensation", true, "replace dropped tokens by their mean pair"), &S::split,
-               &HeadSplit::compensate)
-          .add(block_parameter(), &S::split, &HeadSplit::block)
-          .add(profile_parameter("echo and induction scores of heads"));
-  return all;
+  return Fields<S>()
+      .add(real("echo_share", 0.01,
+                "share of all KV heads that keep everything because of their echo score, rounded up"),
+           &S::echo_share)
+      .add(real("induction_share", 0.14,
+                "share of all KV heads that keep everything because of their induction score, rounded up"),
+           &S::induction_share)
+      .add(whole("sink", 4, "tokens", "first tokens that the other heads keep"), &S::split, &HeadSplit::sink)
+      .add(whole("least_buffer", 4000, "tokens",
+                 "smallest number of last tokens that the other heads keep, including the current one"),
+           &S::least_buffer)
+      .add(real("divisor", 5.0, "the other heads keep at least the prompt's length over this", 1, 1e9), &S::divisor)
+      .add(flag("compensation", true, "replace dropped tokens by their mean pair"), &S::split, &HeadSplit::compensate)
+      .add(block_parameter(), &S::split, &HeadSplit::block)
+      .add(profile_parameter("echo and induction scores of heads"));
 }
 
 std::unique_ptr<Policy> make_razor_attention(const ParameterValues& values) {
   RazorSetting s = razor_attention_fields().read(values);
   HeadSplit& split = s.split;
   split.profile = load_profile(values, {"echo", "induction"});
-  const auto heads = static_cast<double>(split.profile->n_layers * split.profile->n_kv_heads);
+  const double heads = split.profile->n_layers * split.profile->n_kv_heads;
   for (const auto& [kind, share] : {std::pair("echo", s.echo_share), std::pair("induction", s.induction_share)}) {
     // Rounds up, with a tolerance: 0.14 · 100 is 14, although the floating-point product may be larger.
     const double n = std::ceil(share * heads - 1e-9);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "base/whole_file.hpp"
 
 namespace kvcast::policy {
@@ -23,7 +24,7 @@ class FollowedHead {
   FollowedHead(const RecordedSelections& record, const HeadSelection& first)
       : prompt_(record.prompt_tokens),
         listed_(record.has_prompt_lists()),
-        resident_(static_cast<std::size_t>(prompt_ + record.steps()), false) {
+        resident_(index(prompt_ + record.steps()), false) {
     if (listed_) {
       for (const std::int32_t i : first.attended) put(i, true);
     } else {
@@ -35,7 +36,7 @@ class FollowedHead {
   std::int32_t step(int t, const HeadSelection& lists) {
     put(static_cast<std::int32_t>(prompt_ + t), true);
     for (const std::int32_t i : lists.fetched) put(i, true);
-    const auto here = [&](std::int32_t i) { return resident_[static_cast<std::size_t>(i)]; };
+    const auto here = [&](std::int32_t i) { return resident_[index(i)]; };
     const auto absent = std::find_if_not(lists.attended.begin(), lists.attended.end(), here);
     const auto read = std::count_if(lists.attended.begin(), lists.attended.end(), here);
     chooses_ = chooses_ || !lists.fetched.empty() || (listed_ && read < held_);
@@ -63,7 +64,7 @@ class FollowedHead {
   }
 
   void put(std::int32_t token, bool resident) {
-    const auto i = static_cast<std::size_t>(token);
+    const auto i = index(token);
     if (resident_[i] == resident) return;
     resident_[i] = resident;
     held_ += resident ? 1 : -1;
@@ -155,7 +156,7 @@ class SelectionsReader {
     const int layer = whole(line, "layer", 0), step = whole(line, "step", -1);
     LayerSelection& selection = record_.layers[layer][step];
     selection.per_query_head = by_query;
-    const auto head = static_cast<std::size_t>(whole(line, by_query ? "q_head" : "kv_head", 0));
+    const auto head = index(whole(line, by_query ? "q_head" : "kv_head", 0));
     if (head != selection.heads.size())
       fail(out_of_order(layer, step, by_query ? "query" : "KV", head, selection.heads.size()));
     HeadSelection& lists = selection.heads.emplace_back();

@@ -25,6 +25,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policies/all.hpp"
 #include "policies/recorded_selections.hpp"
 #include "policy/costs.hpp"
@@ -62,7 +63,7 @@ class RecordedSelector final : public Selector {
     const auto at = record.layers.find(layer.layer().id());
     if (at == record.layers.end()) fail(fmt::format("no selections for layer {}", layer.layer().id()));
     steps_ = &at->second;
-    const auto heads = static_cast<std::size_t>(record.per_query_head ? info_.n_q_heads : info_.n_kv_heads);
+    const auto heads = index(record.per_query_head ? info_.n_q_heads : info_.n_kv_heads);
     if (steps_->begin()->second.heads.size() != heads) {
       fail(fmt::format("{} heads, the trace has {}", steps_->begin()->second.heads.size(), heads));
     }
@@ -134,13 +135,12 @@ class Replayed final : public Policy {
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     std::vector<MemoryItem> items = {
-        {graph::Pool::kHbm, graph::Owner::kKvCache,
-         kv_bytes(shape, held(shape), record_.partial && record_.per_query_head && !record_.same_tokens)}};
+        in_hbm(Owner::kKvCache,
+               kv_bytes(shape, held(shape), record_.partial && record_.per_query_head && !record_.same_tokens))};
     if (record_.fetches) items.push_back(host_copy(shape));
     if (s_.index_bytes > 0) {
-      items.push_back({graph::Pool::kHbm, graph::Owner::kIndex,
-                       s_.index_bytes * static_cast<double>(shape.tokens) * shape.batch * shape.model->n_kv_heads *
-                           shape.model->layers});
+      items.push_back(in_hbm(Owner::kIndex, s_.index_bytes * static_cast<double>(shape.tokens) * shape.batch *
+                                                shape.model->n_kv_heads * shape.model->layers));
     }
     return items;
   }
@@ -168,31 +168,28 @@ class Replayed final : public Policy {
   ReplayedSetting s_;
 };
 
-const Fields<ReplayedSetting>& replayed_fields() {
-  static const Fields<ReplayedSetting> all =
-      Fields<ReplayedSetting>()
-          .add({.key = "selections",
-                .fallback = std::string("none"),
-                .unit = "",
-                .meaning = "file of selections, one JSON object per line as `kvcast replay --selections` writes them",
-                .names = {"none", "<path>"}},
-               &ReplayedSetting::selections)
-          .add(real("index_bytes", 0, "bytes of an index per cached token and KV head that each step reads to choose",
-                    0, 1e6),
-               &ReplayedSetting::index_bytes)
-          .add(whole("index_tokens", 1, "tokens", "tokens per entry of the index: the page size of page summaries", 1,
-                     1e6),
-               &ReplayedSetting::index_tokens)
-          .add(whole("kernels", 0, "", "further kernels per layer and step, one after the other", 0, 1000),
-               &ReplayedSetting::kernels)
-          .add(real("kernel_bytes", 0, "bytes per cached token and KV head that these read, all together", 0, 1e6),
-               &ReplayedSetting::kernel_bytes)
-          .add(real_or("growth", "recorded",
-                       "tokens that each generated token adds to what a later step attends to; recorded: the share of "
-                       "heads that only append",
-                       0, 1),
-               &ReplayedSetting::growth);
-  return all;
+Fields<ReplayedSetting> replayed_fields() {
+  return Fields<ReplayedSetting>()
+      .add({.key = "selections",
+            .fallback = std::string("none"),
+            .unit = "",
+            .meaning = "file of selections, one JSON object per line as `kvcast replay --selections` writes them",
+            .names = {"none", "<path>"}},
+           &ReplayedSetting::selections)
+      .add(real("index_bytes", 0, "bytes of an index per cached token and KV head that each step reads to choose", 0,
+                1e6),
+           &ReplayedSetting::index_bytes)
+      .add(whole("index_tokens", 1, "tokens", "tokens per entry of the index: the page size of page summaries", 1, 1e6),
+           &ReplayedSetting::index_tokens)
+      .add(whole("kernels", 0, "", "further kernels per layer and step, one after the other", 0, 1000),
+           &ReplayedSetting::kernels)
+      .add(real("kernel_bytes", 0, "bytes per cached token and KV head that these read, all together", 0, 1e6),
+           &ReplayedSetting::kernel_bytes)
+      .add(real_or("growth", "recorded",
+                   "tokens that each generated token adds to what a later step attends to; recorded: the share of "
+                   "heads that only append",
+                   0, 1),
+           &ReplayedSetting::growth);
 }
 
 }  // namespace

@@ -19,12 +19,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/index.hpp"
 #include "base/random.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/host_attention.hpp"
+#include "policy_parts/policy_by.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
-#include "policy_parts/stages.hpp"
 #include "policy_parts/vector_index.hpp"
 
 namespace kvcast::policy {
@@ -79,7 +80,7 @@ class VectorSearch final : public HostSearch {
  private:
   // Finds the best of the tokens that the index can find, walking down the ranking.
   void find(int t, int q_head, Range host, std::vector<std::int32_t>& out) {
-    const float* const row = layer_.decode_scores(q_head).row(static_cast<std::size_t>(t));
+    const float* const row = layer_.decode_scores(q_head).row(index(t));
     const auto name = [](int n) { return static_cast<std::uint64_t>(n); };
     const Stream stream = Stream(s_.seed).child({name(layer_.id()), name(q_head), name(t)});
     known_.clear(), scores_.clear();
@@ -88,8 +89,8 @@ class VectorSearch final : public HostSearch {
       known_.push_back(static_cast<std::int32_t>(i));
       scores_.push_back(row[i]);
     }
-    ranking_.select(scores_, static_cast<std::size_t>(s_.budget), out);
-    for (std::int32_t& i : out) i = known_[static_cast<std::size_t>(i)];
+    ranking_.select(scores_, index(s_.budget), out);
+    for (std::int32_t& i : out) i = known_[index(i)];
   }
 
   const trace::Layer& layer_;
@@ -100,9 +101,9 @@ class VectorSearch final : public HostSearch {
   std::vector<float> scores_;
 };
 
-class RetrievalAttention final : public Policy {
+class RetrievalAttention final : public PolicyBy<RetrievalAttentionSetting> {
  public:
-  explicit RetrievalAttention(const RetrievalAttentionSetting& setting) : s_(setting) {}
+  using PolicyBy::PolicyBy;
 
   bool covers(const Lengths& request) const override {
     return std::max(s_.budget, s_.fixed.sink + s_.fixed.recent) >= request.bound();
@@ -120,7 +121,7 @@ class RetrievalAttention final : public Policy {
     const double keys = host_tokens(shape.prompt_tokens, shape.prompt_tokens);
     if (s_.index == IndexKind::kFlat || keys <= 0) return;
     const IndexedKeys indexed{shape.batch * m.kv_heads, keys, m.d};
-    const auto degree = static_cast<double>(s_.degree);
+    const double degree = s_.degree;
     OpId built = 0;
     if (s_.index == IndexKind::kGraph) {
       built = build_graph(shape, indexed, ops);
@@ -162,7 +163,7 @@ class RetrievalAttention final : public Policy {
     const Dims m(*shape.model);
     offload_token(shape, ops);
     const OpId sent = send_to_host("queries", shape.batch * m.q_heads * m.row(), ops, ops.ready());
-    const auto rows = static_cast<double>(shape.heads.size());
+    const double rows = shape.heads.size();
     const double read = shape.sum(&HeadCounts::candidates) / rows, vector = m.d * kIndexElement;
     const double edges = s_.follows_edges() ? kIndexBytes : 0;
     CpuWork search{rows, read * (vector + edges), 2 * read * m.d, vector};
@@ -183,15 +184,13 @@ class RetrievalAttention final : public Policy {
     const std::int64_t prompt = shape.lengths.prompt_tokens;
     const double keys = shape.batch * shape.model->layers * m.kv_heads * host_tokens(prompt, shape.tokens);
     std::vector<MemoryItem> items = split_cache(shape, s_.fixed.on_gpu(prompt, shape.tokens));
-    items.push_back({graph::Pool::kDram, graph::Owner::kIndexedKeys, keys * m.d * kIndexElement});
+    items.push_back(in_dram(Owner::kIndexedKeys, keys * m.d * kIndexElement));
     const double edges = static_cast<double>(s_.degree) * (s_.index == IndexKind::kHnsw ? 2 : 1);
-    if (s_.follows_edges())
-      items.push_back({graph::Pool::kDram, graph::Owner::kIndexGraph, keys * edges * kIndexBytes});
+    if (s_.follows_edges()) items.push_back(in_dram(Owner::kIndexGraph, keys * edges * kIndexBytes));
     if (s_.index == IndexKind::kIvf) {
       const double heads = shape.batch * shape.model->layers * m.kv_heads;
-      const auto lists = static_cast<double>(s_.lists_of(s_.fixed.host(prompt, prompt).size()));
-      items.push_back(
-          {graph::Pool::kDram, graph::Owner::kIndexLists, keys * kListedKey + heads * lists * m.d * kIndexElement});
+      const double lists = s_.lists_of(s_.fixed.host(prompt, prompt).size());
+      items.push_back(in_dram(Owner::kIndexLists, keys * kListedKey + heads * lists * m.d * kIndexElement));
     }
     return items;
   }
@@ -202,44 +201,40 @@ class RetrievalAttention final : public Policy {
   double host_tokens(std::int64_t prompt, std::int64_t tokens) const {
     return static_cast<double>(s_.fixed.host(prompt, tokens).size());
   }
-  RetrievalAttentionSetting s_;
 };
 
-const Fields<RetrievalAttentionSetting>& retrieval_attention_fields() {
+Fields<RetrievalAttentionSetting> retrieval_attention_fields() {
   using S = RetrievalAttentionSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("tokens that each query head finds in host memory", 1024), &S::budget)
-          .add(real("recall", 1.0, "probability that the index finds a token of the exact ranking", 0.01), &S::recall)
-          .add(choice("index", index_names(),
-                      "index: a graph made from the prompt's queries, none (all keys are scanned), or a library's "
-                      "graph (HNSW) or inverted file"),
-               &S::index)
-          .add(real("scanned", 0.02, "share of the offloaded keys read by a search of the graph"), &S::scanned)
-          .add(whole("degree", 32, "edges", "edges of a key in the graph", 1, 4096), &S::degree)
-          .add(whole_or("build_scored", "adaptive", "keys",
-                        "keys scored on the CPU for each key while the graph is made from queries; adaptive: by beam "
-                        "and degree",
-                        0, 1e9),
-               &S::build_scored)
-          .add(real("build_queries", 1.0, "share of the prompt's queries from whose nearest keys the graph is made",
-                    1e-4),
-               &S::build_queries)
-          .add(whole("build_beam", 40, "keys",
-                     "candidates kept while a key is inserted: Faiss's efConstruction, whose M is degree, or "
-                     "RoarGraph's L",
-                     1, 1e6),
-               &S::build_beam)
-          .add(whole_or("lists", "adaptive", "lists", "ivf: centroids; adaptive: 4·√keys", 1, 1e7), &S::lists)
-          .add(whole("rounds", 10, "", "ivf: rounds of k-means (Faiss: 10 for an inverted file, 25 for k-means alone)",
-                     1, 10000),
-               &S::rounds)
-          .add(choice("generated", {"index", "gpu"},
-                      "location of generated tokens as the window slides: the index, or the GPU"),
-               &S::fixed, &StaticTokens::generated_stay)
-          .add(whole("seed", 1, "", "seed of the misses of a search", 0, 1e15), &S::seed)
-          .add(static_fields(128, 512), &S::fixed);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("tokens that each query head finds in host memory", 1024), &S::budget)
+      .add(real("recall", 1.0, "probability that the index finds a token of the exact ranking", 0.01), &S::recall)
+      .add(choice("index", index_names(),
+                  "index: a graph made from the prompt's queries, none (all keys are scanned), or a library's "
+                  "graph (HNSW) or inverted file"),
+           &S::index)
+      .add(real("scanned", 0.02, "share of the offloaded keys read by a search of the graph"), &S::scanned)
+      .add(whole("degree", 32, "edges", "edges of a key in the graph", 1, 4096), &S::degree)
+      .add(whole_or("build_scored", "adaptive", "keys",
+                    "keys scored on the CPU for each key while the graph is made from queries; adaptive: by beam "
+                    "and degree",
+                    0, 1e9),
+           &S::build_scored)
+      .add(real("build_queries", 1.0, "share of the prompt's queries from whose nearest keys the graph is made", 1e-4),
+           &S::build_queries)
+      .add(whole("build_beam", 40, "keys",
+                 "candidates kept while a key is inserted: Faiss's efConstruction, whose M is degree, or "
+                 "RoarGraph's L",
+                 1, 1e6),
+           &S::build_beam)
+      .add(whole_or("lists", "adaptive", "lists", "ivf: centroids; adaptive: 4·√keys", 1, 1e7), &S::lists)
+      .add(whole("rounds", 10, "", "ivf: rounds of k-means (Faiss: 10 for an inverted file, 25 for k-means alone)", 1,
+                 10000),
+           &S::rounds)
+      .add(choice("generated", {"index", "gpu"},
+                  "location of generated tokens as the window slides: the index, or the GPU"),
+           &S::fixed, &StaticTokens::generated_stay)
+      .add(whole("seed", 1, "", "seed of the misses of a search", 0, 1e15), &S::seed)
+      .add(static_fields(128, 512), &S::fixed);
 }
 
 std::unique_ptr<Policy> make_retrieval_attention(const ParameterValues& values) {
@@ -258,7 +253,6 @@ Descriptor describe_retrieval_attention() {
   d.category = Category::kCpuRetrieval;
   d.paper = "Liu et al., RetrievalAttention, 2024 (arXiv 2409.10516)";
   d.parameters = retrieval_attention_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kSelected;
   d.budget_convention = "tokens attended to on the CPU, per query head, in addition to sink and recent";
   d.formulas = {
       "traffic: GPU 2·n_kv·(sink + recent)·d·b; CPU n_q·(max(scanned·(L − sink − recent), budget)·(4·d + 4) + "

@@ -18,14 +18,14 @@
 // Storage: HBM 2·n_kv·(C + cache·S + retrieved + sink + recent + T)·d·b, DRAM 2·n_kv·S·d·b.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
+#include "base/index.hpp"
 #include "policy/costs.hpp"
-#include "policy/fields.hpp"
 #include "policy_parts/host_attention.hpp"
 #include "policy_parts/host_pages.hpp"
 #include "policy_parts/kmeans.hpp"
 #include "policy_parts/page_cache.hpp"
+#include "policy_parts/policy_by.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/step_scores.hpp"
@@ -50,7 +50,7 @@ struct RetroSetting {
 };
 
 std::size_t share_of(double share, std::size_t clusters) {
-  return std::min(clusters, static_cast<std::size_t>(std::llround(share * static_cast<double>(clusters))));
+  return std::min(clusters, index(std::llround(share * static_cast<double>(clusters))));
 }
 
 // The clusters of one KV head.
@@ -65,22 +65,22 @@ struct RetroIndex {
     for (std::int64_t first = range.begin; first < range.end; first += s.segment) {
       const std::int64_t n = std::min(s.segment, range.end - first);
       MatrixView keys = layer.keys(kv_head);
-      keys.data = keys.row(static_cast<std::size_t>(first)), keys.rows = static_cast<std::size_t>(n);
-      const Clusters made = cluster_by_direction(keys, static_cast<std::size_t>(s.clusters_of(n)), s.iterations,
+      keys.data = keys.row(index(first)), keys.rows = index(n);
+      const Clusters made = cluster_by_direction(keys, index(s.clusters_of(n)), s.iterations,
                                                  stream.child({static_cast<std::uint64_t>(first)}), layer.cancel());
       const std::size_t before = tokens.size();
       centroids.insert(centroids.end(), made.centroids.begin(), made.centroids.end());
       tokens.resize(before + made.sizes.size());
       for (std::size_t i = 0; i < keys.rows; ++i) {
-        tokens[before + static_cast<std::size_t>(made.labels[i])].push_back(static_cast<std::int32_t>(first) +
-                                                                            static_cast<std::int32_t>(i));
+        tokens[before + index(made.labels[i])].push_back(static_cast<std::int32_t>(first) +
+                                                         static_cast<std::int32_t>(i));
       }
     }
     const MatrixView all = layer.values(kv_head);
     values.resize(centroids.size());
     for (std::size_t c = 0; c < tokens.size(); ++c) {
       for (const std::int32_t i : tokens[c]) {
-        const float* const value = all.row(static_cast<std::size_t>(i));
+        const float* const value = all.row(index(i));
         for (std::size_t j = 0; j < all.cols; ++j) {
           values[c * all.cols + j] += value[j] / static_cast<float>(tokens[c].size());
         }
@@ -91,18 +91,25 @@ struct RetroIndex {
 
 class RetroHead {
  public:
-  RetroHead(const trace::Layer& layer, int kv_head, const RetroSetting& setting)
-      : layer_(layer),
+  RetroHead(const LayerInput& input, int kv_head, const RetroSetting& setting)
+      : layer_(input.layer()),
         kv_head_(kv_head),
-        d_(static_cast<std::size_t>(layer.info().head_dim)),
+        d_(index(input.info().head_dim)),
         s_(setting),
-        index_(layer, kv_head, setting),
-        products_({index_.centroids.data(), index_.tokens.size(), d_, d_}, layer.info().decode_steps,
-                  static_cast<std::size_t>(layer.info().group()),
+        index_(input.layer(), kv_head, setting),
+        products_({index_.centroids.data(), index_.tokens.size(), d_, d_}, input.info().decode_steps,
+                  index(input.info().group()),
                   [this](int t, std::size_t g, std::span<float> out) {
                     std::copy_n(query(t, static_cast<int>(g)), d_, out.data());
                   }),
         used_(index_.tokens.size(), -1.0f) {}
+
+  void prefill(HeadSelection& resident) const {
+    const std::int64_t prompt = layer_.info().prompt_tokens;
+    const Range range = s_.indexed(prompt);
+    append_range(0, range.begin, resident.attended);
+    append_range(range.end, prompt, resident.attended);
+  }
 
   void step(int t, HeadSelection& out) {
     const std::int64_t prompt = layer_.info().prompt_tokens;
@@ -116,7 +123,7 @@ class RetroHead {
 
   std::span<const float> output(int member) const {
     if (outputs_.empty()) return {};
-    return std::span(outputs_).subspan(static_cast<std::size_t>(member) * d_, d_);
+    return std::span(outputs_).subspan(index(member) * d_, d_);
   }
 
  private:
@@ -150,7 +157,7 @@ class RetroHead {
   }
 
   void append(std::int32_t cluster, std::vector<std::int32_t>& out) const {
-    const std::vector<std::int32_t>& tokens = index_.tokens[static_cast<std::size_t>(cluster)];
+    const std::vector<std::int32_t>& tokens = index_.tokens[index(cluster)];
     out.insert(out.end(), tokens.begin(), tokens.end());
   }
 
@@ -159,7 +166,7 @@ class RetroHead {
     std::vector<std::int32_t> came, went;
     const std::size_t slots = std::max(chosen.size(), share_of(s_.cache, index_.tokens.size()));
     cache_.update(chosen, slots, used_, came, went);
-    for (const std::int32_t c : chosen) used_[static_cast<std::size_t>(c)] = static_cast<float>(t);
+    for (const std::int32_t c : chosen) used_[index(c)] = static_cast<float>(t);
     for (const std::int32_t c : came) append(c, out.fetched);
     for (const std::int32_t c : went) append(c, out.evicted);
     std::sort(out.fetched.begin(), out.fetched.end());
@@ -175,17 +182,16 @@ class RetroHead {
       const std::span<const float> centroids = products_.row(t, g);
       weights_.clear();
       for (const std::int32_t i : attended) {
-        weights_.push_back(scale() * dot(query(t, static_cast<int>(g)), keys.row(static_cast<std::size_t>(i)), d_));
+        weights_.push_back(scale() * dot(query(t, static_cast<int>(g)), keys.row(index(i)), d_));
       }
       for (const std::int32_t c : estimated_) {
-        const auto at = static_cast<std::size_t>(c);
+        const auto at = index(c);
         weights_.push_back(scale() * centroids[at] + std::log(static_cast<float>(index_.tokens[at].size())));
       }
       softmax(weights_);
       for (std::size_t i = 0; i < weights_.size(); ++i) {
-        const float* const value = i < attended.size()
-                                       ? values.row(static_cast<std::size_t>(attended[i]))
-                                       : &index_.values[static_cast<std::size_t>(estimated_[i - attended.size()]) * d_];
+        const float* const value = i < attended.size() ? values.row(index(attended[i]))
+                                                       : &index_.values[index(estimated_[i - attended.size()]) * d_];
         for (std::size_t j = 0; j < d_; ++j) outputs_[g * d_ + j] += weights_[i] * value[j];
       }
     }
@@ -204,64 +210,38 @@ class RetroHead {
   std::vector<float> weights_, outputs_;
 };
 
-class RetroSelector final : public Selector {
+class RetroSelector final : public EachKvHead<RetroHead, RetroSetting> {
  public:
-  RetroSelector(const LayerInput& layer, const RetroSetting& setting) : info_(layer.info()), s_(setting) {
-    for (int h = 0; h < info_.n_kv_heads; ++h) {
-      heads_.push_back(std::make_unique<RetroHead>(layer.layer(), h, setting));
-    }
-  }
-
-  void prefill(LayerSelection& resident) override {
-    const Range range = s_.indexed(info_.prompt_tokens);
-    resident.reset(heads_.size(), false);
-    for (HeadSelection& head : resident.heads) {
-      for (std::int64_t i = 0; i < info_.prompt_tokens; ++i) {
-        if (i < range.begin || i >= range.end) head.attended.push_back(static_cast<std::int32_t>(i));
-      }
-    }
-  }
-
-  void step(int t, LayerSelection& out) override {
-    out.reset(heads_.size(), false);
-    for (std::size_t h = 0; h < heads_.size(); ++h) heads_[h]->step(t, out.heads[h]);
-  }
+  RetroSelector(const LayerInput& layer, const RetroSetting& setting)
+      : EachKvHead(layer, setting), info_(layer.info()) {}
 
   std::span<const float> output(int q_head) const override {
-    return heads_[static_cast<std::size_t>(q_head / info_.group())]->output(q_head % info_.group());
+    return heads_[index(q_head / info_.group())]->output(q_head % info_.group());
   }
 
  private:
   const trace::TraceInfo& info_;
-  RetroSetting s_;
-  std::vector<std::unique_ptr<RetroHead>> heads_;
 };
 
-class RetroInfer final : public Policy {
+class RetroInfer final : public SelectsBy<RetroSelector, RetroSetting> {
  public:
-  explicit RetroInfer(const RetroSetting& setting) : s_(setting) {}
-
-  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
-    return std::make_unique<RetroSelector>(layer, s_);
-  }
+  using SelectsBy::SelectsBy;
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    const auto tokens = static_cast<double>(s_.indexed(shape.prompt_tokens).size());
+    const double tokens = s_.indexed(shape.prompt_tokens).size();
     if (tokens <= 0) return;
     const double lists = shape.batch * m.kv_heads, rows = lists * tokens;
     const double of_segment = std::min(tokens, static_cast<double>(s_.segment));
-    const auto clusters = static_cast<double>(s_.clusters(shape.prompt_tokens));
+    const double clusters = s_.clusters(shape.prompt_tokens);
     OpId op = ops.ready();
     for (int i = 0; i < s_.iterations; ++i) {
-      const auto each = static_cast<double>(s_.clusters_of(static_cast<std::int64_t>(of_segment)));
+      const double each = s_.clusters_of(static_cast<std::int64_t>(of_segment));
       op = ops.compute(Kind::kIndex, "nearest centroid", Gemm{rows, each, m.d}, {op});
-      Kernel move{KernelClass::kReduce, rows * (m.row() + kIndexBytes), lists * clusters * m.row()};
-      move.flops = rows * m.d;
+      const Kernel move{KernelClass::kReduce, rows * (m.row() + kIndexBytes), lists * clusters * m.row(), rows * m.d};
       op = ops.compute(Kind::kIndex, "move centroids", move, {op});
     }
-    Kernel values{KernelClass::kReduce, rows * (m.row() + kIndexBytes), lists * clusters * m.row()};
-    values.flops = rows * m.d;
+    const Kernel values{KernelClass::kReduce, rows * (m.row() + kIndexBytes), lists * clusters * m.row(), rows * m.d};
     ops.compute(Kind::kIndex, "mean values", values, {op});
     offload_prompt(shape, {s_.sink, s_.recent, true}, ops);
   }
@@ -270,7 +250,7 @@ class RetroInfer final : public Policy {
     const Dims m(*shape.model);
     const double scored = shape.sum(&HeadCounts::scored);
     if (scored <= 0) return ops.done(ops.attention(attention_over(shape, 0), {ops.ready()}));
-    const auto lists = static_cast<double>(shape.heads.size());
+    const double lists = shape.heads.size();
     const double estimated = shape.sum(&HeadCounts::candidates), fetched = shape.sum(&HeadCounts::fetched);
     const double read = s_.retrieved * scored + estimated;
     OpId op = score_and_rank(shape, scored * m.row(), 2 * scored * m.group * m.d, read / lists, ops, ops.ready());
@@ -288,9 +268,8 @@ class RetroInfer final : public Policy {
     op = ops.compute(Kind::kIndex, "bring clusters together",
                      Kernel{KernelClass::kGather, together, together, 0, m.row()}, {op});
     op = ops.attention(attention_over(shape, 0), {op});
-    Kernel estimate{KernelClass::kScore, estimated * 2 * m.row() + shape.batch * m.q_heads * m.row(),
-                    shape.batch * m.q_heads * m.row()};
-    estimate.flops = 4 * estimated * m.group * m.d;
+    const Kernel estimate{KernelClass::kScore, estimated * 2 * m.row() + shape.batch * m.q_heads * m.row(),
+                          shape.batch * m.q_heads * m.row(), 4 * estimated * m.group * m.d};
     ops.done(ops.compute(Kind::kAttention, "estimated clusters", estimate, {op}));
   }
 
@@ -299,41 +278,33 @@ class RetroInfer final : public Policy {
     const auto indexed = static_cast<double>(s_.indexed(prompt).size()),
                clusters = static_cast<double>(s_.clusters(prompt));
     const double steady = static_cast<double>(shape.tokens) - indexed;
-    return {
-        {graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, steady)},
-        {graph::Pool::kHbm, graph::Owner::kCentroidsAndMeans, kv_bytes(shape, clusters)},
-        {graph::Pool::kHbm, graph::Owner::kClusterCache, kv_bytes(shape, std::max(s_.cache, s_.retrieved) * indexed)},
-        // Used by all layers in turn.
-        {graph::Pool::kHbm, graph::Owner::kExecutionBuffer,
-         kv_bytes(shape, s_.retrieved * indexed + steady) / shape.model->layers},
-        {graph::Pool::kDram, graph::Owner::kHostCache, kv_bytes(shape, indexed)}};
+    return {in_hbm(Owner::kKvCache, kv_bytes(shape, steady)),
+            in_hbm(Owner::kCentroidsAndMeans, kv_bytes(shape, clusters)),
+            in_hbm(Owner::kClusterCache, kv_bytes(shape, std::max(s_.cache, s_.retrieved) * indexed)),
+            // Used by all layers in turn.
+            in_hbm(Owner::kExecutionBuffer, kv_bytes(shape, s_.retrieved * indexed + steady) / shape.model->layers),
+            in_dram(Owner::kHostCache, kv_bytes(shape, indexed))};
   }
 
   // Generated tokens are always read.
   Growth growth(const Lengths&) const override { return {.attended = 1}; }
-
- private:
-  RetroSetting s_;
 };
 
-const Fields<RetroSetting>& retroinfer_fields() {
+Fields<RetroSetting> retroinfer_fields() {
   using S = RetroSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(whole("sink", 4, "tokens", "first tokens, which stay on the GPU and are always read"), &S::sink)
-          .add(whole("recent", 64, "tokens", "last prompt tokens, which stay on the GPU and are always read"),
-               &S::recent)
-          .add(whole("segment", 8192, "tokens", "tokens that are clustered together", 1), &S::segment)
-          .add(whole("cluster_tokens", 16, "tokens", "mean tokens per cluster", 1, 65536), &S::cluster_tokens)
-          .add(real("retrieved", 0.018, "share of the clusters that are read, rounded up to whole ones", 1e-6),
-               &S::retrieved)
-          .add(real("estimated", 0.232, "share of the clusters that are represented by their centroids, rounded up"),
-               &S::estimated)
-          .add(real("cache", 0.05, "share of the clusters in the GPU's cache, and at least those of the last step"),
-               &S::cache)
-          .add(whole("iterations", 10, "", "largest number of k-means rounds", 1, 1000), &S::iterations)
-          .add(whole("seed", 1, "", "seed of the initial keys of k-means"), &S::seed);
-  return all;
+  return Fields<S>()
+      .add(whole("sink", 4, "tokens", "first tokens, which stay on the GPU and are always read"), &S::sink)
+      .add(whole("recent", 64, "tokens", "last prompt tokens, which stay on the GPU and are always read"), &S::recent)
+      .add(whole("segment", 8192, "tokens", "tokens that are clustered together", 1), &S::segment)
+      .add(whole("cluster_tokens", 16, "tokens", "mean tokens per cluster", 1, 65536), &S::cluster_tokens)
+      .add(real("retrieved", 0.018, "share of the clusters that are read, rounded up to whole ones", 1e-6),
+           &S::retrieved)
+      .add(real("estimated", 0.232, "share of the clusters that are represented by their centroids, rounded up"),
+           &S::estimated)
+      .add(real("cache", 0.05, "share of the clusters in the GPU's cache, and at least those of the last step"),
+           &S::cache)
+      .add(whole("iterations", 10, "", "largest number of k-means rounds", 1, 1000), &S::iterations)
+      .add(whole("seed", 1, "", "seed of the initial keys of k-means"), &S::seed);
 }
 
 }  // namespace
@@ -345,7 +316,7 @@ Descriptor describe_retroinfer() {
       "Fetches the most important clusters of keys from host memory, and represents the next ones by their centroids.";
   d.category = Category::kHostRetrieval;
   d.paper = "Chen et al., RetroInfer, 2025 (arXiv 2505.02922)";
-  d.parameters = retroinfer_fields().parameters();
+  declare<RetroInfer>(d, retroinfer_fields());
   d.formulas = {"traffic: n_kv·C·d·b + 2·n_kv·(estimated·C + read)·d·b per step, misses·2·d·b from the host",
                 "storage: HBM 2·n_kv·(C + cache·S + sink + recent + T)·d·b, DRAM 2·n_kv·S·d·b, C = S / cluster_tokens"};
   d.differences = {
@@ -358,9 +329,6 @@ Descriptor describe_retroinfer() {
       "clusters are selected by the sum of softmax weights over the group; a cluster is estimated by its "
       "mean value alone",
       "look-ups in the mapping table on the CPU are part of the wait for the selected numbers"};
-  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
-    return std::make_unique<RetroInfer>(retroinfer_fields().read(values));
-  };
   return d;
 }
 

@@ -17,10 +17,11 @@
 #include <limits>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
-#include "policy/fields.hpp"
 #include "policy/window.hpp"
 #include "policy_parts/eviction.hpp"
+#include "policy_parts/policy_by.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
@@ -70,16 +71,16 @@ class RkvRule final : public EvictionRule {
   // Mean weights of the last queries on the tokens before the window.
   void rate(int kv_head, std::int64_t end, const Held& held) {
     const trace::TraceInfo& info = layer_.info();
-    const auto d = static_cast<std::size_t>(info.head_dim);
-    const std::size_t n = held.size() - static_cast<std::size_t>(s_.window);
+    const auto d = index(info.head_dim);
+    const std::size_t n = held.size() - index(s_.window);
     rated_.assign(n, 0.0f);
     for (std::int64_t position = end - s_.window; position < end; ++position) {
-      const auto row = static_cast<std::size_t>(info.prompt_queries() - info.prompt_tokens + position);
+      const auto row = index(info.prompt_queries() - info.prompt_tokens + position);
       row_.assign(n, -std::numeric_limits<float>::infinity());
       for (int g = 0; g < info.group(); ++g) {
         const float* const query = layer_.queries(kv_head * info.group() + g).row(row);
         for (std::size_t i = 0; i < n; ++i) {
-          row_[i] = std::max(row_[i], dot(query, layer_.keys(kv_head).row(static_cast<std::size_t>(held[i])), d));
+          row_[i] = std::max(row_[i], dot(query, layer_.keys(kv_head).row(index(held[i])), d));
         }
       }
       softmax(row_, 1 / std::sqrt(static_cast<float>(info.head_dim)));
@@ -93,7 +94,7 @@ class RkvRule final : public EvictionRule {
     const std::size_t n = held.size(), d = keys.cols;
     std::vector<float> unit(n * d), out(n), cosines(std::min(n, kRows) * n);
     for (std::size_t i = 0; i < n; ++i) {
-      const float* const key = keys.row(static_cast<std::size_t>(held[i]));
+      const float* const key = keys.row(index(held[i]));
       const float norm = std::sqrt(dot(key, key, d)) + 1e-8f;
       for (std::size_t j = 0; j < d; ++j) unit[i * d + j] = key[j] / norm;
     }
@@ -119,9 +120,9 @@ class RkvRule final : public EvictionRule {
   std::vector<float> scores_, rated_, pooled_, row_;
 };
 
-class Rkv final : public Policy {
+class Rkv final : public PolicyBy<RkvSetting> {
  public:
-  explicit Rkv(const RkvSetting& setting) : s_(setting) {}
+  using PolicyBy::PolicyBy;
 
   std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return evicting_selector(layer, std::make_unique<RkvRule>(layer.layer(), s_), s_.block, false);
@@ -153,9 +154,9 @@ class Rkv final : public Policy {
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const Dims m(*shape.model);
     const std::int64_t held = std::min(shape.tokens, s_.full());
-    return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(held))},
-            {graph::Pool::kHbm, graph::Owner::kLastQueries,
-             shape.batch * shape.model->layers * m.q_heads * static_cast<double>(s_.window) * m.row()}};
+    return {in_hbm(Owner::kKvCache, kv_bytes(shape, held)),
+            in_hbm(Owner::kLastQueries,
+                   shape.batch * shape.model->layers * m.q_heads * static_cast<double>(s_.window) * m.row())};
   }
 
   // A full cache has between budget and budget + buffer tokens.
@@ -170,33 +171,28 @@ class Rkv final : public Policy {
     const Dims m(model);
     after = ops.compute(Kind::kScore, "cosines of keys", Gemm{lists * n, n, m.d}, {after});
     // Compared with the threshold to find the last similar key, then averaged.
-    Kernel reduce{KernelClass::kReduce, 2 * lists * n * n * kScoreBytes, lists * n * kScoreBytes};
-    reduce.flops = 2 * lists * n * n;
+    const Kernel reduce{KernelClass::kReduce, 2 * lists * n * n * kScoreBytes, lists * n * kScoreBytes,
+                        2 * lists * n * n};
     after = ops.compute(Kind::kScore, "mean cosine", reduce, {after});
     const double rows = lists * m.group * static_cast<double>(s_.window);
-    Kernel window{KernelClass::kScore, (lists * n + rows) * m.row(), lists * n * kScoreBytes};
-    window.flops = 2 * rows * n * m.d;
+    const Kernel window{KernelClass::kScore, (lists * n + rows) * m.row(), lists * n * kScoreBytes, 2 * rows * n * m.d};
     return ops.compute(Kind::kScore, "window scores", window, {after});
   }
-
-  RkvSetting s_;
 };
 
-const Fields<RkvSetting>& rkv_fields() {
+Fields<RkvSetting> rkv_fields() {
   using S = RkvSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("tokens per KV head after a compression", 1024), &S::budget)
-          .add(whole("buffer", 128, "tokens", "tokens in addition to the budget at which the cache is compressed", 1),
-               &S::buffer)
-          .add(whole("window", 8, "queries",
-                     "last queries that score the tokens before them; their own tokens are kept", 1, 65536),
-               &S::window)
-          .add(whole("pool_kernel", 7, "tokens", "width of the pooling of importance, odd", 1, 65535), &S::pool_kernel)
-          .add(real("lambda", 0.07, "share of importance in a token's score; the rest is redundancy"), &S::lambda)
-          .add(real("similarity", 0.5, "cosine above which two keys are similar", -1, 1), &S::similarity)
-          .add(block_parameter(), &S::block);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("tokens per KV head after a compression", 1024), &S::budget)
+      .add(whole("buffer", 128, "tokens", "tokens in addition to the budget at which the cache is compressed", 1),
+           &S::buffer)
+      .add(whole("window", 8, "queries", "last queries that score the tokens before them; their own tokens are kept", 1,
+                 65536),
+           &S::window)
+      .add(whole("pool_kernel", 7, "tokens", "width of the pooling of importance, odd", 1, 65535), &S::pool_kernel)
+      .add(real("lambda", 0.07, "share of importance in a token's score; the rest is redundancy"), &S::lambda)
+      .add(real("similarity", 0.5, "cosine above which two keys are similar", -1, 1), &S::similarity)
+      .add(block_parameter(), &S::block);
 }
 
 std::unique_ptr<Policy> make_rkv(const ParameterValues& values) {
@@ -219,7 +215,6 @@ Descriptor describe_rkv() {
   d.category = Category::kDrop;
   d.paper = "Cai et al., R-KV, 2025 (arXiv 2505.24133)";
   d.parameters = rkv_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention = "those left by a compression; a step attends to up to budget + buffer tokens";
   d.formulas = {"traffic: 2·n_kv·N·d·b per step, budget < N ≤ budget + buffer",
                 "compression of n tokens: 2·n_kv·n²·d FLOP and 12·n_kv·n² bytes, every buffer-th step",

@@ -30,7 +30,7 @@
 namespace kvcast::policy {
 
 RocketSplit split_rocket(std::int64_t bound, std::int64_t budget, std::int64_t reserved, double split_factor) {
-  const auto s_max = static_cast<double>(bound);
+  const double s_max = bound;
   RocketSplit split;
   split.ratio = std::max(1.0, s_max / static_cast<double>(budget));
   split.factor = split_factor >= 0 ? split_factor : std::min(0.2 + 0.06 * std::log2(split.ratio), 0.8);
@@ -50,37 +50,33 @@ struct RocketSetting {
   std::string first_stage, second_stage;
 };
 
-const Fields<RocketSetting>& rocketkv_fields() {
+Fields<RocketSetting> rocketkv_fields() {
   using S = RocketSetting;
-  static const Fields<S> all = [] {
-    Parameter budget = budget_parameter("the step's traffic in tokens, half for estimation, half for attention");
-    budget.low = 2;  // half of it is for attention
-    return Fields<S>()
-        .add(budget, &S::hsa, &HsaSetting::budget)
-        .add(real_or(
-                 "split_factor", "adaptive",
-                 "r: the first stage compresses by c^r, though not below 2 · max_new_tokens, the second by c^(1 − r)",
-                 0, 1),
-             &S::split_factor)
-        .add(window_parameter(32), &S::eviction, &PromptEviction::window)
-        .add(pool_parameter("max"), &S::eviction, &PromptEviction::pool)
-        .add(pool_kernel_parameter(63), &S::eviction, &PromptEviction::pool_kernel)
-        .add(choice("eviction_group", {"sum_weights", "mean_weights", "max_weights"},
-                    "rule by which the query heads of a KV head agree in the first stage"),
-             &S::eviction, &PromptEviction::group)
-        .add(policy_parameter("first_stage", "snapkv",
-                              "eviction from the prompt: snapkv with the parameters above, or a policy that evicts "
-                              "once, with its own parameters",
-                              {"snapkv"}),
-             &S::first_stage)
-        .add(policy_parameter("second_stage", "hsa",
-                              "retrieval from the tokens that the first stage kept: hsa or quest with the parameters "
-                              "here, or a policy with its own parameters, for which the sequence has N tokens",
-                              {"hsa", "quest"}),
-             &S::second_stage)
-        .add(hsa_fields(), &S::hsa);
-  }();
-  return all;
+  Parameter budget = budget_parameter("the step's traffic in tokens, half for estimation, half for attention");
+  budget.low = 2;  // half of it is for attention
+  return Fields<S>()
+      .add(budget, &S::hsa, &HsaSetting::budget)
+      .add(real_or("split_factor", "adaptive",
+                   "r: the first stage compresses by c^r, though not below 2 · max_new_tokens, the second by c^(1 − r)",
+                   0, 1),
+           &S::split_factor)
+      .add(window_parameter(32), &S::eviction, &PromptEviction::window)
+      .add(pool_parameter("max"), &S::eviction, &PromptEviction::pool)
+      .add(pool_kernel_parameter(63), &S::eviction, &PromptEviction::pool_kernel)
+      .add(choice("eviction_group", {"sum_weights", "mean_weights", "max_weights"},
+                  "rule by which the query heads of a KV head agree in the first stage"),
+           &S::eviction, &PromptEviction::group)
+      .add(policy_parameter("first_stage", "snapkv",
+                            "eviction from the prompt: snapkv with the parameters above, or a policy that evicts "
+                            "once, with its own parameters",
+                            {"snapkv"}),
+           &S::first_stage)
+      .add(policy_parameter("second_stage", "hsa",
+                            "retrieval from the tokens that the first stage kept: hsa or quest with the parameters "
+                            "here, or a policy with its own parameters, for which the sequence has N tokens",
+                            {"hsa", "quest"}),
+           &S::second_stage)
+      .add(hsa_fields(), &S::hsa);
 }
 
 // The setting for a request, with the budgets of both stages.
@@ -269,7 +265,7 @@ Descriptor describe(bool frees) {
     d.own_reuse = {config::Scheduler::Reuse::kNone, "TensorRT-LLM's example of RocketKV turns the reuse of blocks off"};
   d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051)";
   d.parameters = rocketkv_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kTraffic;
+  d.own_budget_counts = BudgetRule::Counts::kTraffic;
   d.budget_convention = "all KV-equivalent bytes of a step in units of one token's keys and values, per KV head";
   d.formulas = {"traffic: n_kv·⌈N/p⌉·k1·b + 2·n_kv·⌊t/2⌋·d·b per step, about 1/c of full",
                 frees ? "storage: 1/c^r + 1/c^((1+r)/2) of full, byte-true"

@@ -14,6 +14,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy/fields.hpp"
 #include "policy/pages.hpp"
@@ -39,11 +40,11 @@ class SeerHead final : public HeadRetrievalBy<SeerSetting> {
     const std::vector<float> scores = score(t, n);
     const auto last = static_cast<std::int32_t>(scores.size()) - 1;
     std::vector<std::int32_t> blocks;
-    ranking_.select(scores, static_cast<std::size_t>(s_.budget / s_.page), blocks);
+    ranking_.select(scores, index(s_.budget / s_.page), blocks);
     double sum = 0;
     for (const float x : scores) sum += static_cast<double>(x);
     std::erase_if(blocks, [&](std::int32_t b) {
-      return s_.threshold > 0 && static_cast<double>(scores[static_cast<std::size_t>(b)]) <= s_.threshold * sum;
+      return s_.threshold > 0 && static_cast<double>(scores[index(b)]) <= s_.threshold * sum;
     });
     if (blocks.empty() || blocks.back() != last) blocks.push_back(last);
     out[0].counts.scored = static_cast<std::int64_t>(scores.size());
@@ -55,14 +56,14 @@ class SeerHead final : public HeadRetrievalBy<SeerSetting> {
   // Largest weight of each block.
   std::vector<float> score(int t, std::int64_t n) {
     const trace::TraceInfo& info = layer_.info();
-    std::vector<float> out(static_cast<std::size_t>((n + s_.page - 1) / s_.page));
+    std::vector<float> out(index((n + s_.page - 1) / s_.page));
     for (int g = 0; g < info.group(); ++g) {
-      const float* const row = layer_.decode_scores(kv_head_ * info.group() + g).row(static_cast<std::size_t>(t));
+      const float* const row = layer_.decode_scores(kv_head_ * info.group() + g).row(index(t));
       row_.clear();
       for (std::int64_t i = 0; i < n; ++i) row_.push_back(row[tokens_.position(i)]);
       softmax(row_, 1 / std::sqrt(static_cast<float>(info.head_dim)));
       for (std::size_t i = 0; i < row_.size(); ++i) {
-        float& block = out[i / static_cast<std::size_t>(s_.page)];
+        float& block = out[i / index(s_.page)];
         block = std::max(block, row_[i]);
       }
     }
@@ -83,15 +84,15 @@ class Seer final : public RetrievalBy<SeerHead, SeerSetting> {
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    const auto gate = static_cast<double>(s_.gate_dim);
+    const double gate = s_.gate_dim;
     OpId op = gate_keys(*shape.model, shape.batch / static_cast<double>(s_.page), ops);
     // Every KV head has its own matrix for the queries of its group.
     op = ops.compute(Kind::kScore, "gate query",
                      Gemm{static_cast<double>(shape.batch), m.kv_heads * gate, m.group * m.d}, {op});
     const double blocks = shape.sum(&HeadCounts::scored), heads = static_cast<double>(shape.heads.size());
     if (blocks > 0) {
-      Kernel estimate{KernelClass::kScore, (blocks + heads) * gate * m.element, blocks * kScoreBytes};
-      estimate.flops = 2 * blocks * gate;
+      const Kernel estimate{KernelClass::kScore, (blocks + heads) * gate * m.element, blocks * kScoreBytes,
+                            2 * blocks * gate};
       op = ops.compute(Kind::kScore, "gate scores", estimate, {op});
       const double most = std::min(blocks / heads, static_cast<double>(s_.budget / s_.page));
       op = ops.compute(Kind::kTopK, "top-k", TopK{heads, blocks / heads, most, kScoreBytes}, {op});
@@ -102,9 +103,9 @@ class Seer final : public RetrievalBy<SeerHead, SeerSetting> {
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
     const Dims m(*shape.model);
     const double numbers = shape.model->layers * m.kv_heads * static_cast<double>(s_.gate_dim) * m.element;
-    const double blocks = static_cast<double>((tokens + s_.page - 1) / s_.page);
-    return {{graph::Pool::kHbm, graph::Owner::kGateKeys, shape.batch * numbers * blocks},
-            {graph::Pool::kHbm, graph::Owner::kGateWeights, numbers * (m.group + 3) * m.d, true}};
+    const double blocks = (tokens + s_.page - 1) / s_.page;
+    return {in_hbm(Owner::kGateKeys, shape.batch * numbers * blocks),
+            in_hbm(Owner::kGateWeights, numbers * (m.group + 3) * m.d, true)};
   }
 
   Growth growth(const Lengths&) const override {
@@ -116,37 +117,29 @@ class Seer final : public RetrievalBy<SeerHead, SeerSetting> {
   OpId gate_keys(const config::Model& model, double blocks, LayerOps& ops) const {
     const Dims m(model);
     const double heads = blocks * m.kv_heads, keys = heads * static_cast<double>(s_.page);
-    Kernel pooled{KernelClass::kReduce, keys * m.row(), 3 * heads * m.row()};
-    pooled.flops = 3 * keys * m.d;
+    const Kernel pooled{KernelClass::kReduce, keys * m.row(), 3 * heads * m.row(), 3 * keys * m.d};
     const OpId op = ops.compute(Kind::kIndex, "pool keys", pooled, {ops.ready()});
     return ops.compute(Kind::kIndex, "gate keys", Gemm{blocks, m.kv_heads * static_cast<double>(s_.gate_dim), 3 * m.d},
                        {op});
   }
 };
 
-const Fields<SeerSetting>& seer_attention_fields() {
+Fields<SeerSetting> seer_attention_fields() {
   using S = SeerSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(
-              budget_parameter("largest number of tokens selected per KV head, to which the last block is added", 4096),
-              &S::budget)
-          .add(page_parameter(64), &S::page)
-          .add(real("threshold", 0,
-                    "share of the scores' sum that a block must exceed to be read, even if the budget covers all; 0: "
-                    "none"),
-               &S::threshold)
-          .add(whole("gate_dim", 128, "dimensions", "dimension of the gate's queries and keys", 1, 65536),
-               &S::gate_dim);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("largest number of tokens selected per KV head, to which the last block is added", 4096),
+           &S::budget)
+      .add(page_parameter(64), &S::page)
+      .add(real("threshold", 0,
+                "share of the scores' sum that a block must exceed to be read, even if the budget covers all; 0: "
+                "none"),
+           &S::threshold)
+      .add(whole("gate_dim", 128, "dimensions", "dimension of the gate's queries and keys", 1, 65536), &S::gate_dim);
 }
 
 Stages make_seer_attention(const ParameterValues& values) {
   const SeerSetting s = seer_attention_fields().read(values);
-  if (s.budget < s.page) {
-    throw UserError(values.where("budget"),
-                    fmt::format("budget ({} tokens) is smaller than one page ({} tokens)", s.budget, s.page));
-  }
+  check_page(values.where("budget"), s.budget, s.page);
   return {keep_all(), std::make_unique<Seer>(s)};
 }
 
@@ -160,7 +153,6 @@ Descriptor describe_seer_attention() {
   d.category = Category::kGpuRetrieval;
   d.paper = "Gao et al., SeerAttention-R, 2025 (arXiv 2506.08889)";
   d.parameters = seer_attention_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kAttended;
   d.budget_convention = "at most ⌊budget / page⌋ blocks per KV head, and the last one";
   d.formulas = {"traffic: n_kv·(L/page)·g·b + n_q·d·g·b + 2·n_kv·budget·d·b per step, g = gate_dim",
                 "storage: 2·n_kv·L·d·b + n_kv·(L/page)·g·b + n_kv·(group + 3)·d·g·b"};

@@ -20,13 +20,14 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policies/shadowkv.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/host_pages.hpp"
 #include "policy_parts/low_rank_keys.hpp"
+#include "policy_parts/policy_by.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
-#include "policy_parts/stages.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -35,13 +36,13 @@ using Setting = ShadowSetting;
 
 class ShadowHead {
  public:
-  ShadowHead(const trace::Layer& layer, int kv_head, const Setting& setting)
-      : layer_(layer), kv_head_(kv_head), d_(static_cast<std::size_t>(layer.info().head_dim)), s_(setting) {
-    chunks_ = s_.chunks(layer.info().prompt_tokens);
+  ShadowHead(const LayerInput& input, int kv_head, const Setting& setting)
+      : layer_(input.layer()), kv_head_(kv_head), d_(index(input.info().head_dim)), s_(setting) {
+    chunks_ = s_.chunks(input.info().prompt_tokens);
     if (chunks_ == 0) return;
     make_landmarks();
     std::vector<const float*> last;
-    for (int g = 0; g < members(); ++g) last.push_back(layer.window_queries(first_head() + g, 1).row(0));
+    for (int g = 0; g < members(); ++g) last.push_back(layer_.window_queries(first_head() + g, 1).row(0));
     held_ = choose(last);
   }
 
@@ -64,18 +65,18 @@ class ShadowHead {
   void attend(int member, const MatrixView& rebuilt, std::span<float> out) const {
     KVCAST_CHECK(step_ >= 0);
     const float* const query = layer_.decode_query(first_head() + member, step_);
-    const float* const exact = layer_.decode_scores(first_head() + member).row(static_cast<std::size_t>(step_));
+    const float* const exact = layer_.decode_scores(first_head() + member).row(index(step_));
     std::vector<std::int32_t> tokens;
     list(layer_.info().prompt_tokens + step_ + 1, held_, tokens);
     std::vector<float> weights;
     for (const std::int32_t i : tokens) {
       const bool is_rebuilt = std::binary_search(held_.begin(), held_.end(), i / s_.page);
-      weights.push_back(is_rebuilt ? dot(query, rebuilt.row(static_cast<std::size_t>(i)), d_) : exact[i]);
+      weights.push_back(is_rebuilt ? dot(query, rebuilt.row(index(i)), d_) : exact[i]);
     }
     softmax(weights, 1.0f / std::sqrt(static_cast<float>(d_)));
     std::fill(out.begin(), out.end(), 0.0f);
     for (std::size_t i = 0; i < tokens.size(); ++i) {
-      const float* const value = layer_.values(kv_head_).row(static_cast<std::size_t>(tokens[i]));
+      const float* const value = layer_.values(kv_head_).row(index(tokens[i]));
       for (std::size_t j = 0; j < d_; ++j) out[j] += weights[i] * value[j];
     }
   }
@@ -87,26 +88,26 @@ class ShadowHead {
   // Computes the landmarks of all chunks; outliers are the chunks whose landmark represents one of their keys worst.
   void make_landmarks() {
     const MatrixView keys = layer_.keys(kv_head_);
-    std::vector<float> all(static_cast<std::size_t>(chunks_) * d_), dissimilarity;
+    std::vector<float> all(index(chunks_) * d_), dissimilarity;
     for (std::int64_t c = 0; c < chunks_; ++c) {
-      float* const mean = all.data() + static_cast<std::size_t>(c) * d_;
+      float* const mean = all.data() + index(c) * d_;
       for (std::int64_t i = c * s_.page; i < (c + 1) * s_.page; ++i) {
-        for (std::size_t j = 0; j < d_; ++j) mean[j] += keys.row(static_cast<std::size_t>(i))[j];
+        for (std::size_t j = 0; j < d_; ++j) mean[j] += keys.row(index(i))[j];
       }
       for (std::size_t j = 0; j < d_; ++j) mean[j] /= static_cast<float>(s_.page);
       float least = 1;
       for (std::int64_t i = c * s_.page; i < (c + 1) * s_.page; ++i) {
-        const float* const key = keys.row(static_cast<std::size_t>(i));
+        const float* const key = keys.row(index(i));
         const float norms = std::sqrt(dot(key, key, d_) * dot(mean, mean, d_));
         least = std::min(least, norms > 0 ? dot(key, mean, d_) / norms : 0.0f);
       }
       dissimilarity.push_back(-least);
     }
-    ranking_.select(dissimilarity, static_cast<std::size_t>(s_.outlier_chunks(layer_.info().prompt_tokens)), outliers_);
+    ranking_.select(dissimilarity, index(s_.outlier_chunks(layer_.info().prompt_tokens)), outliers_);
     for (std::int32_t c = 0; c < chunks_; ++c) {
       if (std::binary_search(outliers_.begin(), outliers_.end(), c)) continue;
       competing_.push_back(c);
-      const float* const mean = all.data() + static_cast<std::size_t>(c) * d_;
+      const float* const mean = all.data() + index(c) * d_;
       landmarks_.insert(landmarks_.end(), mean, mean + d_);
     }
   }
@@ -122,8 +123,8 @@ class ShadowHead {
     std::vector<float> scores(n);
     reduce_group(s_.group, views, 1.0f / std::sqrt(static_cast<float>(d_)), scores);
     std::vector<std::int32_t> chosen;
-    ranking_.select(scores, static_cast<std::size_t>(s_.chosen(layer_.info().prompt_tokens)), chosen);
-    for (std::int32_t& c : chosen) c = competing_[static_cast<std::size_t>(c)];
+    ranking_.select(scores, index(s_.chosen(layer_.info().prompt_tokens)), chosen);
+    for (std::int32_t& c : chosen) c = competing_[index(c)];
     return chosen;
   }
 
@@ -162,63 +163,51 @@ class ShadowHead {
   std::vector<float> landmarks_;                           // of the competing chunks
 };
 
-class ShadowSelector final : public Selector {
+class ShadowSelector final : public EachKvHead<ShadowHead, Setting> {
  public:
   ShadowSelector(const LayerInput& layer, const Setting& setting)
-      : layer_(layer.layer()),
+      : EachKvHead(layer, setting),
+        layer_(layer.layer()),
         rank_(setting.rank),
-        rebuilt_tokens_(setting.chunks(layer.info().prompt_tokens) * setting.page) {
-    for (int h = 0; h < layer.info().n_kv_heads; ++h) heads_.emplace_back(layer_, h, setting);
-  }
-  void prefill(LayerSelection& resident) override {
-    resident.reset(heads_.size(), false);
-    for (std::size_t h = 0; h < heads_.size(); ++h) heads_[h].prefill(resident.heads[h]);
-  }
-  void step(int t, LayerSelection& out) override {
-    out.reset(heads_.size(), false);
-    for (std::size_t h = 0; h < heads_.size(); ++h) heads_[h].step(t, out.heads[h]);
-  }
+        rebuilt_tokens_(setting.chunks(layer.info().prompt_tokens) * setting.page) {}
+
   // Keys are reconstructed, which takes most of the time, only if outputs are requested: no selection depends on them.
   std::span<const float> output(int q_head) const override {
     if (rebuilt_tokens_ == 0) return {};
     if (!rebuilt_) rebuilt_.emplace(layer_, rebuilt_tokens_, rank_);
     const int group = layer_.info().group(), kv_head = q_head / group;
-    const auto d = static_cast<std::size_t>(layer_.info().head_dim);
-    outputs_.resize(static_cast<std::size_t>(layer_.info().n_q_heads) * d);
-    const std::span out = std::span(outputs_).subspan(static_cast<std::size_t>(q_head) * d, d);
-    heads_[static_cast<std::size_t>(kv_head)].attend(q_head % group, rebuilt_->head(kv_head), out);
+    const auto d = index(layer_.info().head_dim);
+    outputs_.resize(index(layer_.info().n_q_heads) * d);
+    const std::span out = std::span(outputs_).subspan(index(q_head) * d, d);
+    heads_[index(kv_head)]->attend(q_head % group, rebuilt_->head(kv_head), out);
     return out;
   }
 
  private:
   const trace::Layer& layer_;
   std::int64_t rank_, rebuilt_tokens_;
-  std::vector<ShadowHead> heads_;
   mutable std::optional<LowRankKeys> rebuilt_;
   mutable std::vector<float> outputs_;
 };
 
-class ShadowKv final : public Policy {
+class ShadowKv final : public SelectsBy<ShadowSelector, Setting> {
  public:
-  explicit ShadowKv(const Setting& setting) : s_(setting) {}
+  using SelectsBy::SelectsBy;
 
   bool covers(const Lengths& request) const override { return s_.budget >= request.bound(); }
-
-  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
-    return std::make_unique<ShadowSelector>(layer, s_);
-  }
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     if (s_.chunks(shape.prompt_tokens) == 0) return;
     const Dims m(*shape.model);
-    const auto tokens = static_cast<double>(shape.prompt_tokens);
+    const double tokens = shape.prompt_tokens;
     factorise_keys(s_, m, shape.batch, tokens, 1, ops, ops.ready());
     const double bytes = shape.batch * m.kv_heads * tokens * m.row();
-    const auto chunks = static_cast<double>(s_.chunks(shape.prompt_tokens));
-    Kernel landmarks{KernelClass::kReduce, 2 * bytes, shape.batch * m.kv_heads * chunks * m.row()};
-    landmarks.flops = 4 * bytes / m.element;  // means, then cosines
+    const double chunks = s_.chunks(shape.prompt_tokens);
+    // FLOP: means, then cosines.
+    const Kernel landmarks{KernelClass::kReduce, 2 * bytes, shape.batch * m.kv_heads * chunks * m.row(),
+                           4 * bytes / m.element};
     const OpId op = ops.compute(Kind::kIndex, "landmarks", landmarks, {ops.ready()});
-    const auto outliers = static_cast<double>(s_.outlier_chunks(shape.prompt_tokens));
+    const double outliers = s_.outlier_chunks(shape.prompt_tokens);
     if (outliers > 0) {
       ops.compute(Kind::kTopK, "outlier chunks", TopK{shape.batch * m.kv_heads, chunks, outliers, kScoreBytes}, {op});
     }
@@ -242,7 +231,7 @@ class ShadowKv final : public Policy {
     const Dims m(*shape.model);
     const std::int64_t prompt = shape.lengths.prompt_tokens;
     if (s_.chunks(prompt) == 0) {
-      return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(shape.tokens))}};
+      return {in_hbm(Owner::kKvCache, kv_bytes(shape, shape.tokens))};
     }
     const double layers = shape.batch * shape.model->layers, heads = layers * m.kv_heads;
     const double tokens = factorised(prompt, shape.tokens), rank = s_.rank_of(m);
@@ -253,10 +242,9 @@ class ShadowKv final : public Policy {
     const double there = s_.staged && shape.tokens <= prompt ? 0 : 1;
     const double factors = layers * tokens * rank * m.element + heads * rank * m.row();
     const double landmarks = heads * static_cast<double>(s_.landmarks(prompt)) * (m.row() + kIndexBytes);
-    return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, held)},
-            {graph::Pool::kHbm, graph::Owner::kLowRankKeys, there * factors},
-            {graph::Pool::kHbm, graph::Owner::kLandmarks, there * landmarks},
-            {graph::Pool::kDram, graph::Owner::kHostValues, heads * (static_cast<double>(prompt) + moved) * m.row()}};
+    return {in_hbm(Owner::kKvCache, kv_bytes(shape, held)), in_hbm(Owner::kLowRankKeys, there * factors),
+            in_hbm(Owner::kLandmarks, there * landmarks),
+            in_dram(Owner::kHostValues, heads * (static_cast<double>(prompt) + moved) * m.row())};
   }
 
   // Generated tokens are always read, up to those that were factorised; chunks are those of the prompt.
@@ -280,43 +268,38 @@ class ShadowKv final : public Policy {
     values.issuer = Lane::kBackupThread;
     ops.copy(Lane::kBackup, "new values to host", values, {ops.ready()});
   }
-
-  Setting s_;
 };
 
-const Fields<Setting>& shadowkv_fields() {
+Fields<Setting> shadowkv_fields() {
   using S = Setting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("tokens of selected chunks per KV head"), &S::budget)
-          .add(page_parameter(8), &S::page)
-          .add(whole("recent", 32, "tokens",
-                     "last prompt tokens that stay on the GPU, in addition to those of an incomplete chunk"),
-               &S::recent)
-          .add(whole("outliers", 48, "chunks",
-                     "chunks per KV head whose mean key represents them worst; they stay on the GPU"),
-               &S::outliers)
-          .add(whole("rank", 160, "", "rank of the keys before RoPE, all KV heads side by side", 1, 1e6), &S::rank)
-          .add(choice("runtime", {"kernels", "operators"},
-                      "the released class with custom kernels, or the one of PyTorch operators, which keeps no chunk "
-                      "from step to step and gathers values on the CPU"),
-               &S::operators)
-          .add(choice("factorisation", {"moments", "library"},
-                      "factorisation of the keys: by eigenvectors of their second moments, or by a library's SVD, as "
-                      "released"),
-               &S::library)
-          .add(choice("prompt_index", {"gpu", "host"},
-                      "where factors and landmarks lie while prompts are read: on the GPU, or in pageable memory of "
-                      "the host until all have been read, as released, which leaves the prompts more room"),
-               &S::staged)
-          .add(whole("refactorised_every", 0, "tokens",
-                     "generated tokens after which all keys are factorised again, charged at its mean cost per step; "
-                     "0: never"),
-               &S::refactorised)
-          .add(group_parameter(
-                   {"max_weights", "mean_weights", "sum_weights", "max_scores", "mean_scores", "sum_scores"}),
-               &S::group);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("tokens of selected chunks per KV head"), &S::budget)
+      .add(page_parameter(8), &S::page)
+      .add(whole("recent", 32, "tokens",
+                 "last prompt tokens that stay on the GPU, in addition to those of an incomplete chunk"),
+           &S::recent)
+      .add(whole("outliers", 48, "chunks",
+                 "chunks per KV head whose mean key represents them worst; they stay on the GPU"),
+           &S::outliers)
+      .add(whole("rank", 160, "", "rank of the keys before RoPE, all KV heads side by side", 1, 1e6), &S::rank)
+      .add(choice("runtime", {"kernels", "operators"},
+                  "the released class with custom kernels, or the one of PyTorch operators, which keeps no chunk "
+                  "from step to step and gathers values on the CPU"),
+           &S::operators)
+      .add(choice("factorisation", {"moments", "library"},
+                  "factorisation of the keys: by eigenvectors of their second moments, or by a library's SVD, as "
+                  "released"),
+           &S::library)
+      .add(choice("prompt_index", {"gpu", "host"},
+                  "where factors and landmarks lie while prompts are read: on the GPU, or in pageable memory of "
+                  "the host until all have been read, as released, which leaves the prompts more room"),
+           &S::staged)
+      .add(whole("refactorised_every", 0, "tokens",
+                 "generated tokens after which all keys are factorised again, charged at its mean cost per step; "
+                 "0: never"),
+           &S::refactorised)
+      .add(group_parameter({"max_weights", "mean_weights", "sum_weights", "max_scores", "mean_scores", "sum_scores"}),
+           &S::group);
 }
 
 }  // namespace
@@ -330,9 +313,9 @@ Descriptor describe_shadowkv() {
   d.category = Category::kHostRetrieval;
   d.own_reuse = {config::Scheduler::Reuse::kNone, "keys stay as factors of low rank, of which no prefix is exact"};
   d.paper = "Sun et al., ShadowKV, ICML 2025 (arXiv 2410.21465)";
-  d.parameters = shadowkv_fields().parameters();
+  declare_covering<ShadowKv>(d, shadowkv_fields());
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
-  d.budget_counts = BudgetRule::Counts::kSelected;
+  d.own_budget_counts = BudgetRule::Counts::kSelected;
   d.budget_convention =
       "tokens of the selected chunks, in addition to the outlier chunks, the local part of the prompt and "
       "all generated tokens";
@@ -361,9 +344,6 @@ Descriptor describe_shadowkv() {
                       .counts = BudgetRule::Counts::kSelected};
   };
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
-  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
-    return full_when_covered(std::make_unique<ShadowKv>(shadowkv_fields().read(values)));
-  };
   return d;
 }
 

@@ -32,22 +32,19 @@ void by_second_moments(const ShadowSetting& s, const Dims& m, double batch, doub
                        OpId after) {
   const double width = m.kv_heads * m.d, rank = s.rank_of(m);
   OpId op = ops.compute(Kind::kIndex, "second moments of keys", Gemm{width, width, rows * share, kScoreBytes}, {after});
-  Kernel eigen{KernelClass::kReduce, share * batch * width * width * kScoreBytes,
-               share * batch * width * rank * kScoreBytes};
-  eigen.flops = 10 * share * batch * width * width * width;
+  const Kernel eigen{KernelClass::kReduce, share * batch * width * width * kScoreBytes,
+                     share * batch * width * rank * kScoreBytes, 10 * share * batch * width * width * width};
   op = ops.compute(Kind::kIndex, "eigenvectors", eigen, {op});
   ops.compute(Kind::kIndex, "low-rank factor", Gemm{rows * share, rank, width}, {op});
 }
 
 void by_library(const Dims& m, double batch, double rows, double share, LayerOps& ops, OpId after) {
   const double width = m.kv_heads * m.d, matrix = share * rows * width * kScoreBytes;
-  Kernel triangle{KernelClass::kReduce, 2 * matrix, matrix};
-  triangle.flops = 6 * share * rows * width * width;
+  const Kernel triangle{KernelClass::kReduce, 2 * matrix, matrix, 6 * share * rows * width * width};
   OpId op = ops.compute(Kind::kIndex, "QR of keys", triangle, {after});
   const double square = share * batch * width * width * kScoreBytes;
-  Kernel decomposed{KernelClass::kFactorise, square, 2 * square};
-  decomposed.flops = 20 * share * batch * width * width * width;
-  decomposed.unit_bytes = width * kScoreBytes;
+  const Kernel decomposed{KernelClass::kFactorise, square, 2 * square, 20 * share * batch * width * width * width,
+                          width * kScoreBytes};
   op = ops.compute(Kind::kIndex, "SVD of the triangle", decomposed, {op});
   ops.host(Lane::kHost, Kind::kSync, "error codes of the SVD", HostCall::kItemSync, share * batch, {op});
 }
@@ -68,7 +65,7 @@ OpId rebuild_keys(const ShadowSetting& s, const Dims& m, double tokens, LayerOps
 OpId bring_by_operators(const ShadowSetting& s, const DecodeLayer& shape, LayerOps& ops, OpId after) {
   const Dims m(*shape.model);
   const double tokens = shape.sum(&HeadCounts::fetched), bytes = tokens * m.row();
-  const auto heads = static_cast<double>(shape.heads.size());
+  const double heads = shape.heads.size();
   const OpId op =
       passes(ops, {"chunk numbers", "times chunk length", "token positions"}, tokens * kPositionBytes, after);
   const OpId sent = send_to_host("token positions", tokens * kPositionBytes, ops, op);
@@ -138,7 +135,7 @@ void prompt_to_host(const ShadowSetting& setting, const PrefillLayer& shape, Lay
   Copy index = values;
   index.kind = CopyKind::kPageable;
   const double rank = setting.rank_of(m), prompt = static_cast<double>(shape.prompt_tokens);
-  const auto landmarks = static_cast<double>(setting.landmarks(shape.prompt_tokens));
+  const double landmarks = setting.landmarks(shape.prompt_tokens);
   index.run_bytes = prompt * rank * m.element + m.kv_heads * (rank * m.row() + landmarks * (m.row() + kIndexBytes));
   ops.copy(Lane::kBackup, "factors and landmarks to host", index, {there});
 }

@@ -33,7 +33,6 @@ Descriptor describe_snapkv() {
   d.paper = "Li et al., SnapKV, 2024 (arXiv 2404.14469)";
   describe_prompt_eviction(d, snapkv_fields(), {}, false);
   describe_decode_eviction(d, snapkv_fields());
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention =
       "prompt tokens, including the window; in addition generated tokens or, with decode_eviction, the "
       "current token";

@@ -20,6 +20,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
@@ -57,7 +58,7 @@ class SparqHead final : public HeadRetrievalBy<SparqSetting> {
  public:
   SparqHead(const LayerInput& input, int kv_head, const TokenList& tokens, const SparqSetting& setting)
       : HeadRetrievalBy(input, kv_head, tokens, setting),
-        dims_(static_cast<std::size_t>(setting.dims_of(input.info().head_dim))),
+        dims_(index(setting.dims_of(input.info().head_dim))),
         products_(layer_.keys(kv_head), input.info().decode_steps, members_,
                   [this](int t, std::size_t member, std::span<float> out) { write_query(t, member, out); }),
         value_sum_(d_),
@@ -70,16 +71,13 @@ class SparqHead final : public HeadRetrievalBy<SparqSetting> {
     const std::int64_t n = tokens_.size(t);
     if (s_.mean_value) add_value(tokens_.position(n - 1));
     replaced_ = false;
-    if (s_.budget >= n || s_.tokens + 1 >= n) {
-      tokens_.append_all(t, out[0].attended);
-      return;
-    }
-    estimate(t, static_cast<std::size_t>(n));
+    if (s_.budget >= n || s_.tokens + 1 >= n) return tokens_.append_all(t, out[0].attended);
+    estimate(t, index(n));
     std::vector<float> ranked = reduced_;
     for (std::int64_t i = std::max<std::int64_t>(0, n - s_.recent); i < n; ++i) {
-      ranked[static_cast<std::size_t>(i)] = std::numeric_limits<float>::infinity();
+      ranked[index(i)] = std::numeric_limits<float>::infinity();
     }
-    ranking_.select(ranked, static_cast<std::size_t>(s_.tokens + 1), out[0].attended);
+    ranking_.select(ranked, index(s_.tokens + 1), out[0].attended);
     out[0].counts.scored = n;
     const std::vector<std::int32_t> indices = out[0].attended;
     for (std::int32_t& i : out[0].attended) i = tokens_.position(i);
@@ -90,7 +88,7 @@ class SparqHead final : public HeadRetrievalBy<SparqSetting> {
 
   std::span<const float> output(int member) const override {
     if (!replaced_) return {};
-    return {outputs_.data() + static_cast<std::size_t>(member) * d_, d_};
+    return {outputs_.data() + index(member) * d_, d_};
   }
 
  private:
@@ -104,7 +102,7 @@ class SparqHead final : public HeadRetrievalBy<SparqSetting> {
     float all = 0, chosen = 0;
     for (std::size_t j = 0; j < d_; ++j) all += std::abs(q[j]);
     for (const std::int32_t i : largest_dims(layer_, kv_head_, t, dims_)) {
-      const auto j = static_cast<std::size_t>(i);
+      const auto j = index(i);
       out[j] = q[j];
       chosen += std::abs(q[j]);
     }
@@ -119,7 +117,7 @@ class SparqHead final : public HeadRetrievalBy<SparqSetting> {
       const std::span<const float> all = products_.row(t, g);
       rows_[g].resize(n);
       for (std::size_t i = 0; i < n; ++i) {
-        rows_[g][i] = all[static_cast<std::size_t>(tokens_.position(static_cast<std::int64_t>(i)))];
+        rows_[g][i] = all[index(tokens_.position(static_cast<std::int64_t>(i)))];
       }
     }
     // The group's weights are computed in place on a copy, because α needs the logits.
@@ -133,7 +131,7 @@ class SparqHead final : public HeadRetrievalBy<SparqSetting> {
              std::span<const std::int32_t> attended) {
     softmax(rows_[member]);
     float mass = 0;
-    for (const std::int32_t i : indices) mass += rows_[member][static_cast<std::size_t>(i)];
+    for (const std::int32_t i : indices) mass += rows_[member][index(i)];
     const std::span out(outputs_.data() + member * d_, d_);
     attend_to(layer_, kv_head_ * static_cast<int>(members_) + static_cast<int>(member), t, attended, out);
     for (std::size_t j = 0; j < d_; ++j) {
@@ -143,7 +141,7 @@ class SparqHead final : public HeadRetrievalBy<SparqSetting> {
   }
 
   void add_value(std::int32_t position) {
-    const float* const value = layer_.values(kv_head_).row(static_cast<std::size_t>(position));
+    const float* const value = layer_.values(kv_head_).row(index(position));
     for (std::size_t j = 0; j < d_; ++j) value_sum_[j] += static_cast<double>(value[j]);
     ++values_;
   }
@@ -169,8 +167,7 @@ class Sparq final : public RetrievalByRequest<SparqHead, SparqSetting> {
       ops.compute(Kind::kIndex, "second copy of keys", Kernel{KernelClass::kConvert, bytes, bytes}, {ops.ready()});
     }
     if (s_.mean_value) {
-      Kernel mean{KernelClass::kReduce, bytes, shape.batch * m.kv_heads * m.row()};
-      mean.flops = bytes / m.element;
+      const Kernel mean{KernelClass::kReduce, bytes, shape.batch * m.kv_heads * m.row(), bytes / m.element};
       ops.compute(Kind::kIndex, "mean value", mean, {ops.ready()});
     }
   }
@@ -179,10 +176,7 @@ class Sparq final : public RetrievalByRequest<SparqHead, SparqSetting> {
     const Dims m(*shape.model);
     const OpId appended = append(shape, ops);
     const double scored = shape.sum(&HeadCounts::scored);
-    if (scored <= 0) {
-      ops.done(ops.attention(attention_over(shape, 0), {appended}));
-      return;
-    }
+    if (scored <= 0) return ops.done(ops.attention(attention_over(shape, 0), {appended}));
     std::vector<double> dims;  // by sequence
     double read = 0;           // dimensions of all tokens scored
     for (std::size_t i = 0; i < shape.sequences.size(); ++i) {
@@ -191,8 +185,8 @@ class Sparq final : public RetrievalByRequest<SparqHead, SparqSetting> {
     }
     const double mean = std::accumulate(dims.begin(), dims.end(), 0.0) / shape.batch;
     const double heads = shape.batch * m.kv_heads;
-    Kernel sum{KernelClass::kReduce, shape.batch * m.q_heads * m.row(), heads * m.d * kScoreBytes};
-    sum.flops = shape.batch * m.q_heads * m.d;
+    const Kernel sum{KernelClass::kReduce, shape.batch * m.q_heads * m.row(), heads * m.d * kScoreBytes,
+                     shape.batch * m.q_heads * m.d};
     OpId op = ops.compute(Kind::kScore, "sum of |q|", sum, {appended});
     op = ops.compute(Kind::kTopK, "top-r dimensions", TopK{heads, m.d, mean, kScoreBytes}, {op});
     op = estimate(shape, read, ops, op);
@@ -205,9 +199,9 @@ class Sparq final : public RetrievalByRequest<SparqHead, SparqSetting> {
     const double heads = shape.batch * shape.model->layers * m.kv_heads;
     std::vector<MemoryItem> items;
     if (s_.second_copy) {
-      items.push_back({graph::Pool::kHbm, graph::Owner::kSecondKeyCopy, heads * static_cast<double>(tokens) * m.row()});
+      items.push_back(in_hbm(Owner::kSecondKeyCopy, heads * static_cast<double>(tokens) * m.row()));
     }
-    if (s_.mean_value) items.push_back({graph::Pool::kHbm, graph::Owner::kMeanValues, heads * m.row()});
+    if (s_.mean_value) items.push_back(in_hbm(Owner::kMeanValues, heads * m.row()));
     return items;
   }
 
@@ -229,48 +223,43 @@ class Sparq final : public RetrievalByRequest<SparqHead, SparqSetting> {
   OpId estimate(const DecodeLayer& shape, double read, LayerOps& ops, OpId after) const {
     const Dims m(*shape.model);
     if (!s_.second_copy) {
-      Kernel gather{KernelClass::kGather, read * m.element, read * m.element};
-      gather.unit_bytes = m.element;
+      const Kernel gather{KernelClass::kGather, read * m.element, read * m.element, 0, m.element};
       after = ops.compute(Kind::kScore, "gather dimensions", gather, {after});
     }
-    return score_and_rank(shape, read * m.element, 2 * read * m.group, static_cast<double>(s_.tokens + 1), ops, after,
-                          Lane::kCompute, Reduction::kPlain, s_.second_copy ? Index::kByDimension : Index::kByUnit);
+    return score_and_rank(shape, read * m.element, 2 * read * m.group, s_.tokens + 1, ops, after, Lane::kCompute,
+                          Reduction::kPlain, s_.second_copy ? Index::kByDimension : Index::kByUnit);
   }
 
   // α reads the logits once more.
   OpId blend(const DecodeLayer& shape, double scored, LayerOps& ops, OpId after) const {
     const Dims m(*shape.model);
     const double logits = scored * m.group, outputs = shape.batch * m.q_heads;
-    Kernel mass{KernelClass::kReduce, logits * kScoreBytes, outputs * kScoreBytes};
-    mass.flops = 2 * logits;
+    const Kernel mass{KernelClass::kReduce, logits * kScoreBytes, outputs * kScoreBytes, 2 * logits};
     after = ops.compute(Kind::kScore, "mass of selected tokens", mass, {after});
-    Kernel mix{KernelClass::kElementwise, (outputs + shape.batch * m.kv_heads) * m.row(), outputs * m.row()};
-    mix.flops = 3 * outputs * m.d;
+    const Kernel mix{KernelClass::kElementwise, (outputs + shape.batch * m.kv_heads) * m.row(), outputs * m.row(),
+                     3 * outputs * m.d};
     return ops.compute(Kind::kAttention, "add mean value", mix, {after});
   }
 };
 
-const Fields<SparqSetting>& sparq_fields() {
+Fields<SparqSetting> sparq_fields() {
   using S = SparqSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("k: k + 1 tokens are attended to, the current one among them if recent is at least 1"),
-               &S::budget)
-          .add(whole("dims", 32, "dimensions", "r: head dimensions read by the estimate, at most the head dimension", 1,
-                     65536),
-               &S::dims)
-          .add(whole("recent", 0, "tokens", "last tokens always attended to, including the current one"), &S::recent)
-          .add(group_parameter(
-                   {"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights"}),
-               &S::group)
-          .add(flag("mean_value", true, "weight the mean of all values by the estimated mass of the omitted tokens"),
-               &S::mean_value)
-          .add(choice("keys", {"stored_twice", "stored_once"},
-                      "storage of keys: with a second copy by dimension, which is read contiguously, or without"),
-               &S::second_copy, {true, false})
-          .add(choice("budget_convention", {"attended", "traffic"},
-                      "quantity that the budget counts: tokens attended to, or all traffic in units of a token"));
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("k: k + 1 tokens are attended to, the current one among them if recent is at least 1"),
+           &S::budget)
+      .add(whole("dims", 32, "dimensions", "r: head dimensions read by the estimate, at most the head dimension", 1,
+                 65536),
+           &S::dims)
+      .add(whole("recent", 0, "tokens", "last tokens always attended to, including the current one"), &S::recent)
+      .add(group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights"}),
+           &S::group)
+      .add(flag("mean_value", true, "weight the mean of all values by the estimated mass of the omitted tokens"),
+           &S::mean_value)
+      .add(choice("keys", {"stored_twice", "stored_once"},
+                  "storage of keys: with a second copy by dimension, which is read contiguously, or without"),
+           &S::second_copy, {true, false})
+      .add(choice("budget_convention", {"attended", "traffic"},
+                  "quantity that the budget counts: tokens attended to, or all traffic in units of a token"));
 }
 
 Stages make_sparq(const ParameterValues& values) {
@@ -301,7 +290,6 @@ Descriptor describe_sparq() {
   d.category = Category::kGpuRetrieval;
   d.paper = "Ribar et al., SparQ Attention, ICML 2024 (arXiv 2312.04985)";
   d.parameters = sparq_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kAttended;
   d.budget_convention =
       "budget + 1 tokens, the current one among them for certain only if recent is at least 1; traffic: r = "
       "d·budget / S_max dimensions and ⌊budget / 2⌋ + 1 tokens";

@@ -17,10 +17,10 @@
 #include <cmath>
 #include <map>
 
-#include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
-#include "policy/fields.hpp"
 #include "policy_parts/kmeans.hpp"
+#include "policy_parts/policy_by.hpp"
 #include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/step_scores.hpp"
 
@@ -79,21 +79,20 @@ struct Index {
 Index build(const LayerInput& input, const SqueezedAttentionSetting& s) {
   const trace::Layer& layer = input.layer();
   const trace::TraceInfo& info = input.info();
-  Index index;
+  Index made;
   const std::int64_t keys = s.clustered(info.prompt_tokens);
-  if (keys == 0) return index;
+  if (keys == 0) return made;
   const Stream stream = Stream(s.seed).child({static_cast<std::uint64_t>(layer.id())});
   for (int h = 0; h < info.n_kv_heads; ++h) {
     MatrixView rows = layer.keys(h);
-    rows.rows = static_cast<std::size_t>(keys);
-    index.heads.push_back(cluster_by_direction(rows, static_cast<std::size_t>(s.clusters(info.prompt_tokens)),
-                                               s.iterations, stream.child({static_cast<std::uint64_t>(h)}),
-                                               layer.cancel()));
+    rows.rows = index(keys);
+    made.heads.push_back(cluster_by_direction(rows, index(s.clusters(info.prompt_tokens)), s.iterations,
+                                              stream.child({static_cast<std::uint64_t>(h)}), layer.cancel()));
     std::vector<MatrixView> queries;
     for (int g = 0; g < info.group(); ++g) queries.push_back(layer.window_queries(h * info.group() + g, s.window));
-    index.scores.push_back(estimate(index.heads.back(), queries));
+    made.scores.push_back(estimate(made.heads.back(), queries));
   }
-  return index;
+  return made;
 }
 
 // The quantile of the scores of all keys, interpolated linearly.
@@ -123,15 +122,15 @@ float quantile(std::span<const Index* const> layers, double share) {
 
 class SqueezedSelector final : public Selector {
  public:
-  SqueezedSelector(const LayerInput& layer, std::shared_ptr<const Index> index, const SqueezedAttentionSetting& setting,
+  SqueezedSelector(const LayerInput& layer, std::shared_ptr<const Index> made, const SqueezedAttentionSetting& setting,
                    float threshold)
-      : layer_(layer.layer()), index_(std::move(index)), s_(setting), threshold_(threshold) {
-    const auto d = static_cast<std::size_t>(layer_.info().head_dim);
+      : layer_(layer.layer()), index_(std::move(made)), s_(setting), threshold_(threshold) {
+    const auto d = index(layer_.info().head_dim);
     for (std::size_t h = 0; h < index_->heads.size(); ++h) {
       const Clusters& clusters = index_->heads[h];
       const int first = static_cast<int>(h) * layer_.info().group();
       products_.emplace_back(MatrixView{clusters.centroids.data(), clusters.sizes.size(), d, d},
-                             layer_.info().decode_steps, static_cast<std::size_t>(layer_.info().group()),
+                             layer_.info().decode_steps, index(layer_.info().group()),
                              [this, first, d](int t, std::size_t g, std::span<float> out) {
                                std::copy_n(layer_.decode_query(first + static_cast<int>(g), t), d, out.data());
                              });
@@ -139,13 +138,13 @@ class SqueezedSelector final : public Selector {
   }
 
   void prefill(LayerSelection& resident) override {
-    resident.reset(static_cast<std::size_t>(layer_.info().n_kv_heads), false);
+    resident.reset(index(layer_.info().n_kv_heads), false);
     for (HeadSelection& head : resident.heads) append_range(0, layer_.info().prompt_tokens, head.attended);
   }
 
   void step(int t, LayerSelection& out) override {
     const trace::TraceInfo& info = layer_.info();
-    out.reset(static_cast<std::size_t>(info.n_kv_heads), false);
+    out.reset(index(info.n_kv_heads), false);
     for (std::size_t h = 0; h < out.heads.size(); ++h) {
       std::int64_t dense_from = 0;
       if (!index_->heads.empty() && s_.sparsity > 0) {
@@ -160,9 +159,9 @@ class SqueezedSelector final : public Selector {
   void choose(int t, std::size_t head, HeadSelection& out) {
     const trace::TraceInfo& info = layer_.info();
     const Clusters& clusters = index_->heads[head];
-    const auto d = static_cast<std::size_t>(info.head_dim);
+    const auto d = index(info.head_dim);
     std::vector<float> scores(clusters.sizes.size()), row, one;
-    for (std::size_t g = 0; g < static_cast<std::size_t>(info.group()); ++g) {
+    for (std::size_t g = 0; g < index(info.group()); ++g) {
       const std::span<const float> products = products_[head].row(t, g);
       row.assign(products.begin(), products.end());
       one.assign(scores.size(), 0.0f);
@@ -170,7 +169,7 @@ class SqueezedSelector final : public Selector {
       for (std::size_t c = 0; c < scores.size(); ++c) scores[c] = std::max(scores[c], one[c]);
     }
     for (std::size_t i = 0; i < clusters.labels.size(); ++i) {
-      if (scores[static_cast<std::size_t>(clusters.labels[i])] > threshold_) {
+      if (scores[index(clusters.labels[i])] > threshold_) {
         out.attended.push_back(static_cast<std::int32_t>(i));
       }
     }
@@ -185,18 +184,18 @@ class SqueezedSelector final : public Selector {
   std::vector<StepScores> products_;  // of decode queries with centroids, by KV head
 };
 
-class SqueezedAttention final : public Policy {
+class SqueezedAttention final : public PolicyBy<SqueezedAttentionSetting> {
  public:
-  explicit SqueezedAttention(const SqueezedAttentionSetting& setting) : s_(setting) {}
+  using PolicyBy::PolicyBy;
 
   void survey(std::span<const LayerInput* const> layers, const Lengths&) override {
     std::vector<const Index*> all;
     indices_.clear();
     if (s_.sparsity == 0) return;
     for (const LayerInput* layer : layers) {
-      auto& index = indices_[layer->layer().id()];
-      index = std::make_shared<const Index>(build(*layer, s_));
-      all.push_back(index.get());
+      auto& made = indices_[layer->layer().id()];
+      made = std::make_shared<const Index>(build(*layer, s_));
+      all.push_back(made.get());
     }
     threshold_ = quantile(all, s_.sparsity);
   }
@@ -206,27 +205,26 @@ class SqueezedAttention final : public Policy {
     if (s_.sparsity == 0) return std::make_unique<SqueezedSelector>(layer, std::make_shared<Index>(), s_, 0.0f);
     const auto found = indices_.find(layer.layer().id());
     if (found != indices_.end()) return std::make_unique<SqueezedSelector>(layer, found->second, s_, threshold_);
-    const auto index = std::make_shared<const Index>(build(layer, s_));
-    const Index* const alone[] = {index.get()};
-    return std::make_unique<SqueezedSelector>(layer, index, s_, quantile(alone, s_.sparsity));
+    const auto made = std::make_shared<const Index>(build(layer, s_));
+    const Index* const alone[] = {made.get()};
+    return std::make_unique<SqueezedSelector>(layer, made, s_, quantile(alone, s_.sparsity));
   }
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    const auto keys = static_cast<double>(s_.clustered(shape.prompt_tokens));
+    const double keys = s_.clustered(shape.prompt_tokens);
     if (!s_.online || keys == 0 || s_.sparsity == 0) return;
     // The released code passes keys in single precision to cuML, whose kernel finds the nearest centroid (fusedL2NN of
     // RAFT) without writing distances.
     constexpr double kSingle = 4;
     const double heads = shape.batch * m.kv_heads, rows = heads * keys, row = m.d * kSingle;
-    const auto clusters = static_cast<double>(s_.clusters(shape.prompt_tokens));
+    const double clusters = s_.clusters(shape.prompt_tokens);
     OpId op = ops.ready();
     for (int i = 0; i < s_.iterations; ++i) {
-      Kernel nearest{KernelClass::kReduce, (rows + heads * clusters) * row, rows * kIndexBytes};
-      nearest.flops = 2 * rows * clusters * m.d;
+      const Kernel nearest{KernelClass::kReduce, (rows + heads * clusters) * row, rows * kIndexBytes,
+                           2 * rows * clusters * m.d};
       op = ops.compute(Kind::kIndex, "nearest centroid", nearest, {op});
-      Kernel move{KernelClass::kReduce, rows * (row + kIndexBytes), heads * clusters * row};
-      move.flops = rows * m.d;
+      const Kernel move{KernelClass::kReduce, rows * (row + kIndexBytes), heads * clusters * row, rows * m.d};
       op = ops.compute(Kind::kIndex, "move centroids", move, {op});
     }
   }
@@ -238,13 +236,11 @@ class SqueezedAttention final : public Policy {
     if (scored > 0) {
       const double scores = scored * m.group;
       for (const char* label : {"sum over centroids", "scores of centroids"}) {
-        Kernel pass{KernelClass::kScore, scored * m.row(), scores * kScoreBytes};
-        pass.flops = 2 * scores * m.d;
+        const Kernel pass{KernelClass::kScore, scored * m.row(), scores * kScoreBytes, 2 * scores * m.d};
         op = ops.compute(Kind::kScore, label, pass, {op});
       }
-      Kernel list{KernelClass::kReduce, scores * kScoreBytes + keys * kIndexBytes,
-                  shape.sum(&HeadCounts::attended) * kIndexBytes};
-      list.flops = keys;
+      const Kernel list{KernelClass::kReduce, scores * kScoreBytes + keys * kIndexBytes,
+                        shape.sum(&HeadCounts::attended) * kIndexBytes, keys};
       op = ops.compute(Kind::kTopK, "list keys above threshold", list, {op});
     }
     ops.done(ops.attention(attention_over(shape, scored > 0 ? gathered_unit(shape) : 0), {op}));
@@ -253,14 +249,11 @@ class SqueezedAttention final : public Policy {
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const Dims m(*shape.model);
     const double heads = shape.batch * shape.model->layers * m.kv_heads;
-    std::vector<MemoryItem> items = {
-        {graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(shape.tokens))}};
+    std::vector<MemoryItem> items = {in_hbm(Owner::kKvCache, kv_bytes(shape, shape.tokens))};
     if (s_.sparsity == 0) return items;
     const std::int64_t prompt = shape.lengths.prompt_tokens;
-    items.push_back(
-        {graph::Pool::kHbm, graph::Owner::kCentroids, heads * static_cast<double>(s_.clusters(prompt)) * m.row()});
-    items.push_back(
-        {graph::Pool::kHbm, graph::Owner::kKeyLabels, heads * static_cast<double>(s_.clustered(prompt)) * kIndexBytes});
+    items.push_back(in_hbm(Owner::kCentroids, heads * static_cast<double>(s_.clusters(prompt)) * m.row()));
+    items.push_back(in_hbm(Owner::kKeyLabels, heads * static_cast<double>(s_.clustered(prompt)) * kIndexBytes));
     return items;
   }
 
@@ -268,30 +261,27 @@ class SqueezedAttention final : public Policy {
   Growth growth(const Lengths&) const override { return {.attended = 1}; }
 
  private:
-  SqueezedAttentionSetting s_;
   std::map<int, std::shared_ptr<const Index>> indices_;  // by layer, after the survey
   float threshold_ = 0;
 };
 
-const Fields<SqueezedAttentionSetting>& squeezed_attention_fields() {
+Fields<SqueezedAttentionSetting> squeezed_attention_fields() {
   using S = SqueezedAttentionSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(real("sparsity", 0.7,
-                    "share of the context's keys below the threshold, by the last prompt queries; 0: all are read"),
-               &S::sparsity)
-          .add(real("centroid_share", 0.05, "clusters per clustered key", 1e-6), &S::share)
-          .add(whole("window", 100, "queries",
-                     "last prompt queries, which set the threshold; their keys are not clustered and are always read",
-                     1, 65536),
-               &S::window)
-          .add(whole("iterations", 10, "", "largest number of k-means rounds", 1, 1000), &S::iterations)
-          .add(whole("seed", 1, "", "seed of the initial keys of k-means"), &S::seed)
-          .add(choice("clustering", {"offline", "online"},
-                      "time of clustering: before the request (a context known in advance) or in the prefill; affects "
-                      "the cost only"),
-               &S::online);
-  return all;
+  return Fields<S>()
+      .add(real("sparsity", 0.7,
+                "share of the context's keys below the threshold, by the last prompt queries; 0: all are read"),
+           &S::sparsity)
+      .add(real("centroid_share", 0.05, "clusters per clustered key", 1e-6), &S::share)
+      .add(whole("window", 100, "queries",
+                 "last prompt queries, which set the threshold; their keys are not clustered and are always read", 1,
+                 65536),
+           &S::window)
+      .add(whole("iterations", 10, "", "largest number of k-means rounds", 1, 1000), &S::iterations)
+      .add(whole("seed", 1, "", "seed of the initial keys of k-means"), &S::seed)
+      .add(choice("clustering", {"offline", "online"},
+                  "time of clustering: before the request (a context known in advance) or in the prefill; affects "
+                  "the cost only"),
+           &S::online);
 }
 
 }  // namespace
@@ -304,7 +294,7 @@ Descriptor describe_squeezed_attention() {
       "threshold.";
   d.category = Category::kGpuRetrieval;
   d.paper = "Hooper et al., Squeezed Attention, 2024 (arXiv 2411.09688)";
-  d.parameters = squeezed_attention_fields().parameters();
+  declare<SqueezedAttention>(d, squeezed_attention_fields());
   d.formulas = {"traffic: 2·n_kv·N_c·d·b + 4·n_kv·F + 2·n_kv·kept·d·b per step",
                 "storage: 2·n_kv·L·d·b + n_kv·N_c·d·b + 4·n_kv·F"};
   d.differences = {
@@ -314,9 +304,6 @@ Descriptor describe_squeezed_attention() {
       "to 300",
       "one level of clusters; the paper's second, coarser level is not modelled",
       "the whole prompt is the fixed context"};
-  d.make = [](const ParameterValues& values) -> std::unique_ptr<Policy> {
-    return std::make_unique<SqueezedAttention>(squeezed_attention_fields().read(values));
-  };
   return d;
 }
 

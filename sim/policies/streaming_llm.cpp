@@ -10,8 +10,10 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/eviction.hpp"
+#include "policy_parts/policy_by.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
@@ -38,7 +40,7 @@ class StreamingSelector final : public Selector {
 
  private:
   void fill(std::int64_t tokens, LayerSelection& out) const {
-    out.reset(static_cast<std::size_t>(info_.n_kv_heads), false);
+    out.reset(index(info_.n_kv_heads), false);
     const std::int64_t window = std::max(std::min(sink_, tokens), tokens - recent_);
     for (HeadSelection& head : out.heads) {
       append_range(0, std::min(sink_, tokens), head.attended);
@@ -50,9 +52,9 @@ class StreamingSelector final : public Selector {
   std::int64_t sink_, recent_;
 };
 
-class StreamingLlm final : public Policy {
+class StreamingLlm final : public PolicyBy<StreamingSetting> {
  public:
-  explicit StreamingLlm(const StreamingSetting& setting) : s_(setting) {}
+  using PolicyBy::PolicyBy;
 
   std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return std::make_unique<StreamingSelector>(layer, s_.sink, s_.recent);
@@ -70,7 +72,7 @@ class StreamingLlm final : public Policy {
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const std::int64_t held = std::min(shape.tokens, s_.budget);
-    return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, static_cast<double>(held))}};
+    return {in_hbm(Owner::kKvCache, kv_bytes(shape, held))};
   }
 
   Growth growth(const Lengths&) const override { return {.fill = s_.budget}; }
@@ -93,20 +95,16 @@ class StreamingLlm final : public Policy {
     pass("sum of both", 2 * keys, keys);
     return op;
   }
-
-  StreamingSetting s_;
 };
 
-const Fields<StreamingSetting>& streaming_llm_fields() {
+Fields<StreamingSetting> streaming_llm_fields() {
   using S = StreamingSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("tokens kept per KV head, sink + recent"), &S::budget)
-          .add(whole("sink", 4, "tokens", "first tokens kept"), &S::sink)
-          .add(whole_or("recent", "budget-sink", "tokens", "last tokens kept, including the current one", 0, 1e9),
-               &S::recent)
-          .add(block_parameter(), &S::block);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("tokens kept per KV head, sink + recent"), &S::budget)
+      .add(whole("sink", 4, "tokens", "first tokens kept"), &S::sink)
+      .add(whole_or("recent", "budget-sink", "tokens", "last tokens kept, including the current one", 0, 1e9),
+           &S::recent)
+      .add(block_parameter(), &S::block);
 }
 
 // Two of budget, sink and recent determine the third.
@@ -132,7 +130,6 @@ Descriptor describe_streaming_llm() {
   d.category = Category::kDrop;
   d.paper = "Xiao et al., StreamingLLM, ICLR 2024 (arXiv 2309.17453)";
   d.parameters = streaming_llm_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention = "sink + recent, including the current token";
   d.formulas = {"traffic: 2·n_kv·min(L, sink + recent)·d·b per step", "storage: 2·n_kv·min(L, sink + recent)·d·b"};
   d.differences = {

@@ -10,7 +10,7 @@
 // Storage: 2·n_kv·(budget + 1)·d·b.
 #include <algorithm>
 
-#include "base/error.hpp"
+#include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
@@ -26,7 +26,8 @@ struct TovaSetting {
 
 class TovaRule final : public EvictionRule {
  public:
-  TovaRule(const trace::Layer& layer, const TovaSetting& setting) : layer_(layer), rows_(layer), s_(setting) {
+  TovaRule(const LayerInput& layer, const TovaSetting& setting)
+      : layer_(layer.layer()), rows_(layer.layer()), s_(setting) {
     const std::int64_t prompt = layer.info().prompt_tokens;
     if (prompt <= s_.quota.budget) return;
     require_prompt_queries(layer.info(), prompt_ends(layer.info(), s_.block)[0] - 1,
@@ -56,7 +57,7 @@ class TovaRule final : public EvictionRule {
     const int lists = s_.whole_layer ? 1 : info.n_kv_heads;
     const int members = info.n_q_heads / lists;
     for (int h = 0; h < lists; ++h) {
-      Held& list = held[static_cast<std::size_t>(h)];
+      Held& list = held[index(h)];
       scores_.assign(list.size(), 0.0f);
       for (int g = 0; g < members; ++g) {
         weigh(h * members + g, list);
@@ -74,23 +75,22 @@ class TovaRule final : public EvictionRule {
   std::vector<float> weights_, scores_;
 };
 
-class Tova final : public StepEviction {
+class Tova final : public StepEvictionBy<TovaRule, TovaSetting> {
  public:
-  explicit Tova(const TovaSetting& setting) : StepEviction(setting.quota.budget, setting.block), s_(setting) {}
+  using StepEvictionBy::StepEvictionBy;
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     const double n = tokens_to_rank(shape, budget_), times = shape.batch;
     if (n == 0) return;
     const Dims m(*shape.model);
-    Kernel row{KernelClass::kScore, times * (m.kv_heads * n + m.q_heads) * m.row(),
-               times * m.q_heads * n * kScoreBytes};
-    row.flops = 2 * times * m.q_heads * n * m.d;
+    const Kernel row{KernelClass::kScore, times * (m.kv_heads * n + m.q_heads) * m.row(),
+                     times * m.q_heads * n * kScoreBytes, 2 * times * m.q_heads * n * m.d};
     OpId op = ops.compute(Kind::kScore, "last query's weights", row, {ops.ready()});
-    Kernel mean{KernelClass::kReduce, times * m.q_heads * n * kScoreBytes,
-                times * lists(*shape.model) * n * kScoreBytes};
-    mean.flops = times * m.q_heads * n * 5;  // maximum, difference and exponential, sum, division, mean
+    // FLOP: maximum, difference and exponential, sum, division, mean.
+    const Kernel mean{KernelClass::kReduce, times * m.q_heads * n * kScoreBytes,
+                      times * lists(*shape.model) * n * kScoreBytes, times * m.q_heads * n * 5};
     op = ops.compute(Kind::kScore, "softmax and mean", mean, {op});
-    const auto kept = static_cast<double>(budget_);
+    const double kept = budget_;
     rank_and_compact(*shape.model, times * lists(*shape.model), times * m.kv_heads, n, kept, kept, ops, op);
   }
 
@@ -99,25 +99,19 @@ class Tova final : public StepEviction {
   }
 
  private:
-  std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const override {
-    return std::make_unique<TovaRule>(layer.layer(), s_);
-  }
   double lists(const config::Model& model) const { return s_.whole_layer ? 1 : model.n_kv_heads; }
-  TovaSetting s_;
 };
 
-const Fields<TovaSetting>& tova_fields() {
+Fields<TovaSetting> tova_fields() {
   using S = TovaSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(budget_parameter("tokens per KV head kept between steps"), &S::quota, &Quota::budget)
-          .add(choice("scope", {"layer", "group"},
-                      "query heads whose weights are averaged: all of the layer, or those of a KV head"),
-               &S::whole_layer, {true, false})
-          .add(block_parameter(), &S::block)
-          .add(sink_parameter(), &S::quota, &Quota::sink)
-          .add(recent_parameter(), &S::quota, &Quota::recent);
-  return all;
+  return Fields<S>()
+      .add(budget_parameter("tokens per KV head kept between steps"), &S::quota, &Quota::budget)
+      .add(choice("scope", {"layer", "group"},
+                  "query heads whose weights are averaged: all of the layer, or those of a KV head"),
+           &S::whole_layer, {true, false})
+      .add(block_parameter(), &S::block)
+      .add(sink_parameter(), &S::quota, &Quota::sink)
+      .add(recent_parameter(), &S::quota, &Quota::recent);
 }
 
 }  // namespace
@@ -129,7 +123,6 @@ Descriptor describe_tova() {
   d.category = Category::kDrop;
   d.paper = "Oren et al., Transformers are Multi-State RNNs, 2024 (arXiv 2401.06104)";
   d.parameters = tova_fields().parameters();
-  d.budget_counts = BudgetRule::Counts::kRetained;
   d.budget_convention = "a step attends to budget + 1 tokens, including the current one, then evicts one";
   d.formulas = {"traffic: 2·n_kv·(budget + 1)·d·b per step, and n_q·(budget + 1)·4 of weights written and read",
                 "storage: 2·n_kv·(budget + 1)·d·b"};

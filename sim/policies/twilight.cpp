@@ -15,6 +15,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "policies/composition.hpp"
 #include "policies/kivi.hpp"
 #include "policy/costs.hpp"
@@ -72,7 +73,7 @@ class TwilightHead final : public HeadRetrieval {
   void take(int t, int member, const std::vector<std::int32_t>& chosen, std::vector<char>& taken) {
     const float* const query = layer_.decode_query(kv_head_ * layer_.info().group() + member, t);
     weights_.clear();
-    for (const std::int32_t i : chosen) weights_.push_back(dot(query, &packed_[static_cast<std::size_t>(i) * d_], d_));
+    for (const std::int32_t i : chosen) weights_.push_back(dot(query, &packed_[index(i) * d_], d_));
     softmax(weights_, 1 / std::sqrt(static_cast<float>(d_)));
     order_.resize(chosen.size());
     std::iota(order_.begin(), order_.end(), std::size_t{0});
@@ -105,11 +106,11 @@ class PrunedAttention final : public ForwardedOps {
     const double chosen = shape_.sum(&HeadCounts::candidates);
     if (chosen <= 0) return ForwardedOps::attention(work, after);
     const double weights = chosen * (shape_.per_query_head ? 1 : m.group);
-    Kernel estimate{KernelClass::kScore, chosen * s_.key_bytes(m), weights * kScoreBytes};
-    estimate.flops = (2 * weights + 4 * chosen) * m.d;  // products, and unpacking
+    // FLOP: products, and unpacking.
+    const Kernel estimate{KernelClass::kScore, chosen * s_.key_bytes(m), weights * kScoreBytes,
+                          (2 * weights + 4 * chosen) * m.d};
     OpId op = ForwardedOps::kernel(Lane::kCompute, Kind::kScore, "weights of packed keys", estimate, after);
-    Kernel search{KernelClass::kReduce, weights * kScoreBytes, chosen * kIndexBytes};
-    search.flops = kPasses * weights;
+    const Kernel search{KernelClass::kReduce, weights * kScoreBytes, chosen * kIndexBytes, kPasses * weights};
     op = ForwardedOps::kernel(Lane::kCompute, Kind::kTopK, "top-p", search, {op});
     return ForwardedOps::attention(work, {op});
   }
@@ -146,7 +147,7 @@ class Twilight final : public Retrieval {
     const Dims m(*shape.model);
     std::vector<MemoryItem> items = selector_->memory(shape, tokens);
     const double keys = shape.batch * shape.model->layers * m.kv_heads * static_cast<double>(tokens);
-    items.push_back({graph::Pool::kHbm, graph::Owner::kPackedKeys, keys * s_.key_bytes(m)});
+    items.push_back(in_hbm(Owner::kPackedKeys, keys * s_.key_bytes(m)));
     return items;
   }
 
@@ -160,8 +161,8 @@ class Twilight final : public Retrieval {
  private:
   void pack(double keys, const config::Model& model, LayerOps& ops) const {
     const Dims m(model);
-    Kernel work{KernelClass::kConvert, keys * m.row(), keys * s_.key_bytes(m)};
-    work.flops = 4 * keys * m.d;  // minimum, maximum, scale, rounding
+    // FLOP: minimum, maximum, scale, rounding.
+    const Kernel work{KernelClass::kConvert, keys * m.row(), keys * s_.key_bytes(m), 4 * keys * m.d};
     ops.compute(Kind::kConvert, "pack keys", work, {ops.ready()});
   }
 
@@ -169,13 +170,11 @@ class Twilight final : public Retrieval {
   std::unique_ptr<Retrieval> selector_;
 };
 
-const Fields<TwilightSetting>& twilight_fields() {
+Fields<TwilightSetting> twilight_fields() {
   using S = TwilightSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(real("p", 0.85, "share of the estimated attention over the selector's tokens that is kept"), &S::p)
-          .add(whole("bits", 4, "bits", "bits of a key's element in the estimate of weights", 1, 8), &S::bits);
-  return all;
+  return Fields<S>()
+      .add(real("p", 0.85, "share of the estimated attention over the selector's tokens that is kept"), &S::p)
+      .add(whole("bits", 4, "bits", "bits of a key's element in the estimate of weights", 1, 8), &S::bits);
 }
 
 }  // namespace

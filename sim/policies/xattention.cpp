@@ -132,8 +132,7 @@ class XAttention final : public SparsePrompt {
     estimate.write_bytes = scores * kScoreBytes;
     OpId op = ops.compute(Kind::kIndex, "antidiagonal scores", estimate, {ops.ready()});
     const double sums = rows * std::ceil(keys / block) * kScoreBytes;
-    Kernel softmax{KernelClass::kReduce, 2 * scores * kScoreBytes, sums};
-    softmax.flops = 4 * scores;
+    const Kernel softmax{KernelClass::kReduce, 2 * scores * kScoreBytes, sums, 4 * scores};
     op = ops.compute(Kind::kIndex, "softmax, block sums", softmax, {op});
     const double columns = std::ceil(keys / block);
     op = ops.compute(Kind::kIndex, "sort blocks", TopK{rows, columns, columns, kScoreBytes}, {op});
@@ -148,9 +147,9 @@ class XAttention final : public SparsePrompt {
     double kept = 0, all = 0;
     for (std::int64_t k = 1; k <= sampled; ++k) {
       const std::int64_t b = k * blocks / sampled - 1, first = b * s_.block, end = std::min(prompt, first + s_.block);
-      const auto rows = static_cast<double>(end - first);
+      const double rows = end - first;
       const std::vector<char> row = estimate.blocks(b);
-      const auto before = static_cast<double>(std::count(row.begin(), row.end() - 1, 1) * s_.block);
+      const double before = std::count(row.begin(), row.end() - 1, 1) * s_.block;
       kept += rows * before + causal_pairs(end - first);
       all += rows * static_cast<double>(first) + causal_pairs(end - first);
     }
@@ -160,20 +159,17 @@ class XAttention final : public SparsePrompt {
   XattentionSetting s_;
 };
 
-const Fields<XattentionSetting>& xattention_fields() {
+Fields<XattentionSetting> xattention_fields() {
   using S = XattentionSetting;
-  static const Fields<S> all =
-      Fields<S>()
-          .add(then_parameter())
-          .add(whole("stride", 8, "tokens", "σ: tokens between the antidiagonals that are summed", 1, 65536),
-               &S::stride)
-          .add(whole("tile", 128, "tokens", "queries and keys of a block, a multiple of stride", 1, 65536), &S::block)
-          .add(real("threshold", 0.9, "smallest share of its estimated mass that a block of queries computes"),
-               &S::threshold)
-          .add(real_or("density", "trace",
-                       "share of the causal pairs computed: measured on the trace, or a given number", 0, 1),
-               &S::density);
-  return all;
+  return Fields<S>()
+      .add(then_parameter())
+      .add(whole("stride", 8, "tokens", "σ: tokens between the antidiagonals that are summed", 1, 65536), &S::stride)
+      .add(whole("tile", 128, "tokens", "queries and keys of a block, a multiple of stride", 1, 65536), &S::block)
+      .add(real("threshold", 0.9, "smallest share of its estimated mass that a block of queries computes"),
+           &S::threshold)
+      .add(real_or("density", "trace", "share of the causal pairs computed: measured on the trace, or a given number",
+                   0, 1),
+           &S::density);
 }
 
 }  // namespace

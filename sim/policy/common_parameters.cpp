@@ -11,7 +11,7 @@ std::vector<Parameter> common_parameters(const Descriptor& policy) {
   std::vector<Parameter> all = {
       whole("sink", 0, "tokens", "first tokens that are always kept or always read", 0, 0),
       whole("recent", 0, "tokens", "last tokens that are always kept or always read", 0, 0),
-      choice("budget_convention", {name(policy.budget_counts)}, "quantity that the budget counts")};
+      choice("budget_convention", {name(policy.budget_counts())}, "quantity that the budget counts")};
   std::erase_if(all, [&](const Parameter& p) {
     return std::any_of(policy.parameters.begin(), policy.parameters.end(),
                        [&](const Parameter& own) { return own.key == p.key; });

@@ -67,6 +67,10 @@ DecodeAttention attention_to_selected(const DecodeLayer& shape, double unit_byte
   return work;
 }
 
+double units_read(const DecodeLayer& shape) {
+  return shape.sum(&HeadCounts::scored) / (shape.per_query_head ? shape.model->group() : 1);
+}
+
 double gathered_unit(const DecodeLayer& shape) {
   const double runs = shape.sum(&HeadCounts::attended_runs);
   const double tokens = shape.sum(&HeadCounts::attended);

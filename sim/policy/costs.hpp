@@ -31,6 +31,8 @@ DecodeAttention attention_over(const DecodeLayer& shape, double unit_bytes);
 // The same for query heads that may select separately from one cache: where those of a sequence read everything, they
 // share the pairs of their KV head.
 DecodeAttention attention_to_selected(const DecodeLayer& shape, double unit_bytes);
+// Units whose scores are estimated, over KV heads: query heads that select separately share what the estimate reads.
+double units_read(const DecodeLayer& shape);
 // Mean contiguous bytes of K around a token that is gathered by itself: neighbouring tokens form one piece.
 double gathered_unit(const DecodeLayer& shape);
 

@@ -27,6 +27,7 @@ using graph::KernelClass;
 using graph::Kind;
 using graph::Lane;
 using graph::OpId;
+using graph::Owner;
 using graph::PrefillAttention;
 using graph::TopK;
 

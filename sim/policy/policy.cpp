@@ -15,20 +15,6 @@ const char* name(BudgetRule::Counts counts) {
   return kNames[static_cast<std::size_t>(counts)];
 }
 
-const char* name(Category category) {
-  constexpr const char* kNames[] = {"none",
-                                    "drop",
-                                    "drop and retrieval (GPU)",
-                                    "retrieval (GPU)",
-                                    "retrieval (host)",
-                                    "retrieval (CPU)",
-                                    "retrieval (oracle)",
-                                    "quantisation",
-                                    "sparse prefill",
-                                    "recorded"};
-  return kNames[static_cast<std::size_t>(category)];
-}
-
 ReuseClass Descriptor::reuse() const {
   using enum config::Scheduler::Reuse;
   if (own_reuse) return *own_reuse;
@@ -69,8 +55,15 @@ bool Descriptor::selects() const {
   return true;
 }
 
+BudgetRule::Counts Descriptor::budget_counts() const {
+  if (own_budget_counts) return *own_budget_counts;
+  return category == Category::kDrop           ? BudgetRule::Counts::kRetained
+         : category == Category::kCpuRetrieval ? BudgetRule::Counts::kSelected
+                                               : BudgetRule::Counts::kAttended;
+}
+
 std::string Descriptor::budget_text() const {
-  return budget_convention.empty() ? "" : fmt::format("{}: {}", policy::name(budget_counts), budget_convention);
+  return budget_convention.empty() ? "" : fmt::format("{}: {}", policy::name(budget_counts()), budget_convention);
 }
 
 std::optional<BudgetRule> budget_rule(const Descriptor& descriptor, const ParameterValues& values,

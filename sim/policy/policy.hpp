@@ -16,6 +16,7 @@
 #include "config/yaml.hpp"
 #include "graph/op.hpp"
 #include "policy/budget_rule.hpp"
+#include "policy/category.hpp"
 #include "policy/layer_input.hpp"
 #include "policy/layer_ops.hpp"
 #include "policy/parameters.hpp"
@@ -77,6 +78,10 @@ struct MemoryItem {
   double bytes = 0;     // at a context of `tokens`
   bool shared = false;  // once a machine, whatever it serves
 };
+inline MemoryItem in_hbm(graph::Owner owner, double bytes, bool shared = false) {
+  return {graph::Pool::kHbm, owner, bytes, shared};
+}
+inline MemoryItem in_dram(graph::Owner owner, double bytes) { return {graph::Pool::kDram, owner, bytes}; }
 struct MemoryShape {
   const config::Model* model = nullptr;
   int batch = 1;
@@ -156,22 +161,6 @@ struct ReplayNeeds {
   std::string unseen = {};    // reason why a replay does not show the policy's loss; empty if it does
 };
 
-// Kinds of policies. A selection that cannot be computed in practice is an oracle: a yardstick.
-enum class Category {
-  kNone,
-  kDrop,
-  kDropAndRetrieval,
-  kGpuRetrieval,
-  kHostRetrieval,
-  kCpuRetrieval,
-  kOracle,
-  kQuantisation,
-  kSparsePrefill,
-  kRecorded
-};
-// "none", "drop", "retrieval (GPU)", ...
-const char* name(Category category);
-
 // The part of a sequence that later prompts can use again under a policy, and the reason.
 struct ReuseClass {
   config::Scheduler::Reuse reuse = config::Scheduler::Reuse::kNone;
@@ -185,8 +174,8 @@ struct Descriptor {
   Category category = Category::kNone;
   std::string paper;
   std::vector<Parameter> parameters;
-  BudgetRule::Counts budget_counts = BudgetRule::Counts::kAttended;  // what `budget` counts
-  std::string budget_convention;                                     // which of these; empty without a budget
+  std::optional<BudgetRule::Counts> own_budget_counts = {};  // what `budget` counts, if not as in its category
+  std::string budget_convention;                             // which of these; empty without a budget
   // The convention as a rule for a request; empty: exactly `budget` tokens. Called only if a budget is given.
   std::function<BudgetRule(const ParameterValues&, const Lengths&)> budget_rule;
   std::vector<std::string> formulas;     // traffic and storage, per layer and sequence
@@ -213,6 +202,9 @@ struct Descriptor {
   bool uncompressed() const { return category == Category::kNone; }
   // Returns whether each query chooses from the cache anew.
   bool selects() const;
+  // What `budget` counts: tokens kept if the policy drops others, selected ones if a CPU attends to them, or those
+  // attended to.
+  BudgetRule::Counts budget_counts() const;
   // "attended: ...": what the budget counts; empty without a budget.
   std::string budget_text() const;
 };

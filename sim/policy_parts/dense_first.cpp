@@ -2,16 +2,17 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "policy_parts/forwarded_policy.hpp"
 #include "policy_parts/pass_parts.hpp"
 #include "policy_parts/stages.hpp"
 
 namespace kvcast::policy {
 namespace {
 
-class DenseFirst final : public Policy {
+class DenseFirst final : public WrappedPolicy {
  public:
   DenseFirst(int layers, std::unique_ptr<Policy> inner)
-      : layers_(layers), full_(two_stages(keep_all(), read_all())), inner_(std::move(inner)) {}
+      : WrappedPolicy(std::move(inner)), layers_(layers), full_(two_stages(keep_all(), read_all())) {}
 
   void survey(std::span<const LayerInput* const> layers, const Lengths& request) override {
     std::vector<const LayerInput*> others;
@@ -20,8 +21,6 @@ class DenseFirst final : public Policy {
     }
     inner_->survey(others, request);
   }
-
-  void check(const Lengths& request) const override { inner_->check(request); }
 
   std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths& request) const override {
     return (layer.layer().id() < layers_ ? *full_ : *inner_).selector(layer, request);
@@ -68,11 +67,9 @@ class DenseFirst final : public Policy {
     return items;
   }
 
-  Growth growth(const Lengths& request) const override { return inner_->growth(request); }
-
  private:
   int layers_;
-  std::unique_ptr<Policy> full_, inner_;
+  std::unique_ptr<Policy> full_;
 };
 
 }  // namespace

@@ -73,6 +73,20 @@ class StepEviction : public Policy {
   const bool per_query_head_;
 };
 
+// One whose setting has a quota and a block, and whose rule is Rule(layer, setting).
+template <typename Rule, typename Setting>
+class StepEvictionBy : public StepEviction {
+ public:
+  explicit StepEvictionBy(const Setting& setting, bool per_query_head = false)
+      : StepEviction(setting.quota.budget, setting.block, per_query_head), s_(setting) {}
+
+ protected:
+  std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const override {
+    return std::make_unique<Rule>(layer, s_);
+  }
+  const Setting s_;
+};
+
 // ---- costs
 //
 // Tokens of a head when the eviction after this block starts, for a cache of `budget`; 0 if nothing is evicted.

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
+#include "policy_parts/forwarded_policy.hpp"
 #include "policy_parts/host_pages.hpp"
 
 namespace kvcast::policy {
@@ -79,27 +80,13 @@ class KeptSelector final : public Selector {
   std::vector<GivenUp> given_up_;  // by head
 };
 
-class Kept final : public Policy {
+class Kept final : public WrappedPolicy {
  public:
-  Kept(const KeptPages& kept, std::unique_ptr<Policy> inner) : kept_(kept), inner_(std::move(inner)) {}
+  Kept(const KeptPages& kept, std::unique_ptr<Policy> inner) : WrappedPolicy(std::move(inner)), kept_(kept) {}
 
-  void survey(std::span<const LayerInput* const> layers, const Lengths& request) override {
-    inner_->survey(layers, request);
-  }
-  void check(const Lengths& request) const override { inner_->check(request); }
   std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths& request) const override {
     return std::make_unique<KeptSelector>(kept_, inner_->selector(layer, request));
   }
-  int dense_layers() const override { return inner_->dense_layers(); }
-  double recalling_share(const config::Model& model) const override { return inner_->recalling_share(model); }
-  PromptAttention prompt_attention(const LayerInput& layer) const override { return inner_->prompt_attention(layer); }
-  PromptBlocks prompt_blocks(const config::Model& model, int layer, const Lengths& request) const override {
-    return inner_->prompt_blocks(model, layer, request);
-  }
-  OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
-    return inner_->prefill_attention(chunk, ops);
-  }
-  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override { inner_->prefill_layer(shape, ops); }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     inner_->decode_layer(shape, ops);
@@ -118,11 +105,8 @@ class Kept final : public Policy {
     return items;
   }
 
-  Growth growth(const Lengths& request) const override { return inner_->growth(request); }
-
  private:
   KeptPages kept_;
-  std::unique_ptr<Policy> inner_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "policy/forwarded_ops.hpp"
+#include "policy_parts/forwarded_policy.hpp"
 #include "policy_parts/stages.hpp"
 
 namespace kvcast::policy {
@@ -41,61 +42,27 @@ std::vector<Part> split(const DecodeLayer& shape, const std::function<const Poli
   return parts;
 }
 
-class FullWhenCovered final : public Policy {
+class FullWhenCovered final : public WrappedPolicy {
  public:
   explicit FullWhenCovered(std::unique_ptr<Policy> inner)
-      : full_(two_stages(keep_all(), read_all())), inner_(std::move(inner)) {}
+      : WrappedPolicy(std::move(inner)), full_(two_stages(keep_all(), read_all())) {}
 
   void check(const Lengths& request) const override { inner_->check(request); }
   bool covers(const Lengths& request) const override { return inner_->covers(request); }
-  void survey(std::span<const LayerInput* const> layers, const Lengths& request) override {
-    if (!covers(request)) inner_->survey(layers, request);
-  }
-  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths& request) const override {
-    return of(request).selector(layer, request);
-  }
-  int dense_layers() const override { return inner_->dense_layers(); }
-  double recalling_share(const config::Model& model) const override { return inner_->recalling_share(model); }
-  PromptAttention prompt_attention(const LayerInput& layer) const override { return inner_->prompt_attention(layer); }
-  PromptBlocks prompt_blocks(const config::Model& model, int layer, const Lengths& request) const override {
-    return of(request).prompt_blocks(model, layer, request);
-  }
-  OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
-    return inner_->prefill_attention(chunk, ops);
-  }
-  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    of(shape.request()).prefill_layer(shape, ops);
-  }
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     decode_in_parts(
         shape, [this](const Lengths& request) -> const Policy& { return of(request); }, ops);
   }
-  std::vector<MemoryItem> memory(const MemoryShape& shape) const override { return of(shape.lengths).memory(shape); }
-  Growth growth(const Lengths& request) const override { return of(request).growth(request); }
 
  private:
-  const Policy& of(const Lengths& request) const { return covers(request) ? *full_ : *inner_; }
-  std::unique_ptr<Policy> full_, inner_;
+  Policy& of(const Lengths& request) const override { return covers(request) ? *full_ : *inner_; }
+  std::unique_ptr<Policy> full_;
 };
 
-class MadeByRequest final : public Policy {
+class MadeByRequest final : public ForwardedPolicy {
  public:
   explicit MadeByRequest(std::function<std::unique_ptr<Policy>(const Lengths&)> make) : make_(std::move(make)) {}
 
-  void check(const Lengths& request) const override { of(request).check(request); }
-  bool covers(const Lengths& request) const override { return of(request).covers(request); }
-  void survey(std::span<const LayerInput* const> layers, const Lengths& request) override {
-    of(request).survey(layers, request);
-  }
-  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths& request) const override {
-    return of(request).selector(layer, request);
-  }
-  PromptBlocks prompt_blocks(const config::Model& model, int layer, const Lengths& request) const override {
-    return of(request).prompt_blocks(model, layer, request);
-  }
-  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    of(shape.request()).prefill_layer(shape, ops);
-  }
   // Counts contain the differences between requests: one set of kernels serves all that are not covered.
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     const auto first_of = [&](bool covered) {
@@ -106,11 +73,9 @@ class MadeByRequest final : public Policy {
     };
     decode_in_parts(shape, of_class, ops);
   }
-  std::vector<MemoryItem> memory(const MemoryShape& shape) const override { return of(shape.lengths).memory(shape); }
-  Growth growth(const Lengths& request) const override { return of(request).growth(request); }
 
  private:
-  Policy& of(const Lengths& request) const {
+  Policy& of(const Lengths& request) const override {
     const std::lock_guard lock(mutex_);
     std::unique_ptr<Policy>& made = made_[request];
     if (!made) made = make_(request);

@@ -10,6 +10,11 @@ Parameter page_parameter(std::int64_t fallback) {
   return whole("page", fallback, "tokens", "tokens per page", 1, 65536);
 }
 
+void check_page(const SourceLocation& where, std::int64_t budget, std::int64_t page) {
+  if (budget >= page) return;
+  throw UserError(where, fmt::format("budget ({} tokens) is smaller than one page ({} tokens)", budget, page));
+}
+
 Parameter summary_format_parameter() {
   return choice("summary_format", summary_formats(),
                 "numbers of the page summaries: those of the KV cache, or 8-bit ones without a scale");

@@ -8,6 +8,8 @@ namespace kvcast::policy {
 
 Parameter budget_parameter(std::string meaning, std::int64_t fallback = 2048);
 Parameter page_parameter(std::int64_t fallback);
+// Throws UserError if the budget, which is written at `where`, is smaller than one page.
+void check_page(const SourceLocation& where, std::int64_t budget, std::int64_t page);
 Parameter summary_format_parameter();  // names in the order of SummaryFormat
 // Accepts the names that the policy supports, its default first.
 Parameter group_parameter(std::vector<std::string> names);

@@ -208,13 +208,25 @@ AnswerChart chart_largest(const json& data, const ChartContext& context) {
 }
 
 AnswerChart chart_of(const store::Answer& answer, const json& data, const ChartContext& context) {
-  if (answer.kind == "break_even") return chart_break_even(answer, data, context);
-  if (answer.kind == "why") return chart_why(data, context);
-  if (answer.kind == "changes") return chart_changes(data, context);
-  if (answer.kind == "sensitivities") return chart_sensitivities(data);
-  if (answer.kind == "choose") return chart_choose(data, context);
-  if (answer.kind == "map") return chart_map(data, context);
-  if (answer.kind == "largest") return chart_largest(data, context);
+  using enum store::AnswerKind;
+  switch (answer.kind) {
+    case kBreakEven:
+      return chart_break_even(answer, data, context);
+    case kWhy:
+      return chart_why(data, context);
+    case kChanges:
+      return chart_changes(data, context);
+    case kSensitivities:
+      return chart_sensitivities(data);
+    case kChoose:
+      return chart_choose(data, context);
+    case kMap:
+      return chart_map(data, context);
+    case kLargest:
+      return chart_largest(data, context);
+    case kCompared:
+      break;
+  }
   return {};
 }
 

@@ -45,10 +45,10 @@ json answers_json(const std::vector<store::Answer>& answers, const Machines& mac
   const ChartContext context{palette, machines, policies};
   json list = json::array();
   for (const store::Answer& a : answers) {
-    const std::string name = fmt::format("plan_{}_{}", list.size() + 1, a.kind);
+    const std::string name = fmt::format("plan_{}_{}", list.size() + 1, store::name_of(a.kind));
     try {
       list.push_back({{"name", name},
-                      {"kind", a.kind},
+                      {"kind", store::name_of(a.kind)},
                       {"question", a.question},
                       {"text", a.text},
                       {"details", lines_of(a.details)},

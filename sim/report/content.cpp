@@ -328,7 +328,7 @@ double number_of(const json& value) { return value.is_null() ? std::nan("") : va
 Table changes_table(const std::vector<store::Answer>& answers) {
   Table table;
   for (const store::Answer& answer : answers) {
-    if (answer.kind != "changes") continue;
+    if (answer.kind != store::AnswerKind::kChanges) continue;
     const json data = json::parse(answer.data);
     for (const json& change : data.at("changes")) {
       table.begin_row();

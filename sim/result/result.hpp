@@ -14,6 +14,7 @@
 
 #include "base/interval.hpp"
 #include "base/origin.hpp"
+#include "policy/category.hpp"
 #include "result/experiment.hpp"
 #include "result/service.hpp"
 
@@ -42,15 +43,18 @@ SettingValue setting_value(const std::string& text);
 struct Subject {
   std::string name;  // of the run; may be empty
   std::string model, hardware, host;
-  std::string policy, policy_category;
+  std::string policy;
+  policy::Category category = policy::Category::kNone;  // of the policy
   std::string trace;  // "recipe needle, seed 1", the path of a file, or several: "needle 1, local 2"
-  std::int64_t prompt_tokens = 0, decode_tokens = 0;
-  std::int64_t batch = 0;  // sequences
+  std::int64_t prompt_tokens = 0, decode_tokens = 0;  // of a sequence; the mean if prompts differ
+  std::int64_t batch = 0;                             // sequences
   // Every resolved key, sorted. Includes the values above: "model", "policy.name", "workload.batch".
   std::vector<Setting> settings;
   // The values that distinguish the experiment in its sweep, in the sweep's order.
   std::vector<std::pair<std::string, std::string>> swept;
 
+  // Returns whether its policy is the uncompressed cache.
+  bool uncompressed() const { return category == policy::Category::kNone; }
   const SettingValue* find(std::string_view key) const;  // null if the experiment has no such key
   std::optional<double> number(std::string_view key) const;
   std::string text(std::string_view key) const;  // empty if the experiment has no such key

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <tuple>
 
+#include "base/error.hpp"
 #include "replay/parts.hpp"
 #include "simulate/heads_of_rank.hpp"
 
@@ -76,14 +78,56 @@ class UntilCancelled final : public graph::WorkSource {
   const Cancel& cancel_;
 };
 
+// Fills the part of requests that follows from a replay.
+void fill(lower::Requests& requests, const ExperimentInput& input, std::int64_t prompt, const PassReplay& of,
+          replay::Draw& draw) {
+  requests.lengths = {prompt, input.run->workload.decode_tokens};
+  requests.sequences = draw.batch();
+  requests.policy = of.policy;
+  requests.counts = HeadsOfRank(draw, input.run->deployment.tensor_parallel);
+  requests.counted_tokens = draw.counted_tokens();
+  requests.prompt_density = [&draw](int layer) { return draw.prompt_density(layer); };
+  requests.attended_mean = of.replay->proxies.attended_mean;
+}
+
+// Counts by query head where a short prompt, which the budget covers, has them by KV head.
+lower::CountSource by_query_head(lower::CountSource counts, std::size_t group) {
+  return [counts = std::move(counts), group, all = std::vector<policy::HeadCounts>()](
+             int layer, std::int64_t step) mutable -> std::span<const policy::HeadCounts> {
+    all.clear();
+    for (const policy::HeadCounts& head : counts(layer, step)) all.insert(all.end(), group, head);
+    return all;
+  };
+}
+
+// The draws of all lengths, that of the longest prompts last.
+std::deque<replay::Draw> draws_of(const ExperimentInput& input) {
+  std::deque<replay::Draw> draws;
+  const config::Model attending = config::attending(input.run->model);
+  const std::vector<config::Workload::Prompts> lengths = input.run->workload.by_length();
+  KVCAST_CHECK(lengths.size() == input.shorter.size() + 1);
+  for (std::size_t i = 0; i < input.shorter.size(); ++i) {
+    draws.emplace_back(*input.shorter[i].replay, attending, lengths[i].sequences, Stream(kDrawSeed));
+  }
+  draws.push_back(draw_counts(input));
+  return draws;
+}
+
+lower::DecodeSetting setting_of(const ExperimentInput& input, std::deque<replay::Draw>& draws) {
+  lower::DecodeSetting setting = decode_setting(input, draws.back());
+  for (std::size_t i = 0; i < input.shorter.size(); ++i) {
+    lower::Requests& requests = setting.shorter.emplace_back();
+    fill(requests, input, input.run->workload.by_length()[i].tokens, input.shorter[i], draws[i]);
+    if (setting.per_query_head && !input.shorter[i].replay->per_query_head)
+      requests.counts = by_query_head(std::move(requests.counts), static_cast<std::size_t>(setting.rank.group()));
+  }
+  return setting;
+}
+
 class Lowering {
  public:
   Lowering(const ExperimentInput& input, const Cancel& cancel)
-      : input_(input),
-        cancel_(cancel),
-        run_(*input.run),
-        draw_(draw_counts(input)),
-        setting_(decode_setting(input, draw_)) {
+      : input_(input), cancel_(cancel), run_(*input.run), draws_(draws_of(input)), setting_(setting_of(input, draws_)) {
     out_.framework = run_.framework, out_.batch = run_.workload.batch;
     out_.gpus = run_.deployment.gpus();
     out_.full_attention = input.policy->uncompressed();
@@ -92,7 +136,7 @@ class Lowering {
     const double parts = std::ceil(static_cast<double>(run_.workload.batch) / setting_.step_batch());
     out_.micro_batches_behind = 1 + (parts - 1) / stages;
     out_.replayed_layers =
-        std::min(1.0, static_cast<double>(input.replay->layers.size()) / config::attending(run_.model).layers);
+        std::min(1.0, static_cast<double>(input.replay->layers.size()) / run_.model.attending_layers());
   }
 
   Lowered run(const LoweringOptions& options) {
@@ -157,7 +201,8 @@ class Lowering {
     out_.middle = samples / 2;
     const int all = run_.framework.measured_steps;
     const bool one_context = all <= kStepsOfContext;
-    const int most = draw_.varies() || !one_context ? all : std::min(kSteadySteps, all);
+    const bool varies = std::ranges::any_of(draws_, &replay::Draw::varies);
+    const int most = varies || !one_context ? all : std::min(kSteadySteps, all);
     DecodeSteps middle = steps(setting_, context_at(at(out_.middle)), all, most, samples == 1);
     const auto first = middle.warmup;
     bool steady = true;
@@ -174,18 +219,24 @@ class Lowering {
 
   void lower_parts() {
     const int measured = std::min(kPartSteps, run_.framework.measured_steps);
-    for (const replay::ReplayResult& part : replay::parts(*input_.replay)) {
+    std::vector<std::vector<replay::ReplayResult>> of_shorter;
+    for (const PassReplay& shorter : input_.shorter) of_shorter.push_back(replay::parts(*shorter.replay));
+    const std::vector<replay::ReplayResult> parts = replay::parts(*input_.replay);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
       ExperimentInput input = input_;
-      input.replay = &part;
-      replay::Draw draw = draw_counts(input);
-      out_.parts.push_back(steps(decode_setting(input, draw), context_at(0.5), measured, measured));
+      input.replay = &parts[i];
+      for (std::size_t k = 0; k < of_shorter.size(); ++k) {
+        if (i < of_shorter[k].size()) input.shorter[k].replay = &of_shorter[k][i];
+      }
+      std::deque<replay::Draw> draws = draws_of(input);
+      out_.parts.push_back(steps(setting_of(input, draws), context_at(0.5), measured, measured));
     }
   }
 
   ExperimentInput input_;
   const Cancel& cancel_;
   const config::Run& run_;
-  replay::Draw draw_;
+  std::deque<replay::Draw> draws_;
   lower::DecodeSetting setting_;
   int warmup_ = 0;
   Lowered out_;
@@ -194,24 +245,18 @@ class Lowering {
 }  // namespace
 
 replay::Draw draw_counts(const ExperimentInput& input) {
-  const int stages = input.run->deployment.pipeline_parallel;
-  return {*input.replay, config::attending(input.run->model), (input.run->workload.batch + stages - 1) / stages,
-          Stream(kDrawSeed)};
+  const int stages = input.run->deployment.pipeline_parallel, last = input.run->workload.by_length().back().sequences;
+  return {*input.replay, config::attending(input.run->model), (last + stages - 1) / stages, Stream(kDrawSeed)};
 }
 
 lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& draw) {
   lower::DecodeSetting setting;
   setting.run = input.run;
-  setting.policy = input.policy;
-  setting.lengths = {input.run->workload.prompt_tokens, input.run->workload.decode_tokens};
   setting.rank = config::rank_model(input.run->deployment, input.run->model);
   if (const auto& s = input.run->speculation; s && s->draft)
     setting.draft = config::draft_rank(*s, input.run->deployment);
-  setting.counts = HeadsOfRank(draw, input.run->deployment.tensor_parallel);
   setting.per_query_head = input.replay->per_query_head;
-  setting.counted_tokens = draw.counted_tokens();
-  setting.prompt_density = [&draw](int layer) { return draw.prompt_density(layer); };
-  setting.attended_mean = input.replay->proxies.attended_mean;
+  fill(setting, input, input.run->workload.prompt_tokens, {input.policy, input.replay}, draw);
   return setting;
 }
 

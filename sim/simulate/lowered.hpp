@@ -20,16 +20,24 @@
 
 namespace kvcast::simulate {
 
-// Inputs of an experiment, which must outlive the call that they are passed to. Lowering ignores the run's hardware.
-struct ExperimentInput {
-  const config::Run* run = nullptr;
+// A policy over one text at one length of its prompt.
+struct PassReplay {
   const policy::Policy* policy = nullptr;
   const replay::ReplayResult* replay = nullptr;
 };
 
+// Inputs of an experiment, which must outlive the call that they are passed to. Lowering ignores the run's hardware.
+struct ExperimentInput {
+  const config::Run* run = nullptr;
+  const policy::Policy* policy = nullptr;
+  const replay::ReplayResult* replay = nullptr;  // at the length of the longest prompts
+  std::vector<PassReplay> shorter = {};          // at the other lengths, in ascending order
+};
+
 // The draw by which the layers and steps of the replay represent those of the run: the same in every command.
 replay::Draw draw_counts(const ExperimentInput& input);
-// The input in the form that lowering takes. Counts come from `draw`, which must outlive the setting.
+// The input in the form that lowering takes, without shorter prompts. Counts come from `draw`, which must outlive the
+// setting.
 lower::DecodeSetting decode_setting(const ExperimentInput& input, replay::Draw& draw);
 
 // Steps at one context.

@@ -13,7 +13,6 @@
 #include "replay/draw.hpp"
 #include "simulate/cost_table.hpp"
 #include "simulate/heads_of_rank.hpp"
-#include "simulate/lowered.hpp"
 #include "simulate/timed.hpp"
 
 namespace kvcast::simulate {

@@ -15,14 +15,9 @@
 #include "policy/policy.hpp"
 #include "replay/replay.hpp"
 #include "serving/step_times.hpp"
+#include "simulate/lowered.hpp"
 
 namespace kvcast::simulate {
-
-// A policy over one text at one length of its prompt.
-struct PassReplay {
-  const policy::Policy* policy = nullptr;
-  const replay::ReplayResult* replay = nullptr;
-};
 
 // Inputs of passes, which must outlive the call that they are passed to.
 struct PassInput {

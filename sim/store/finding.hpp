@@ -1,7 +1,9 @@
 // Conclusions: the findings of a sweep and the answers to a plan's questions.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace kvcast::store {
 
@@ -14,9 +16,15 @@ struct Finding {
   std::string places = "[]";
 };
 
+// Kinds of answers: one for each question of a plan, and two that compare stores.
+enum class AnswerKind { kBreakEven, kLargest, kWhy, kSensitivities, kChoose, kMap, kChanges, kCompared };
+// "break_even": as a plan writes the question.
+std::string_view name_of(AnswerKind kind);
+std::optional<AnswerKind> find_answer_kind(std::string_view name);
+
 // An answer to a question of a plan.
 struct Answer {
-  std::string kind;      // "break_even"
+  AnswerKind kind = AnswerKind::kBreakEven;
   std::string question;  // as a sentence
   std::string text;      // the conclusion
   std::string details;   // lines

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "policy/category.hpp"
 #include "result/metric.hpp"
 #include "store/archive.hpp"
 #include "store/parts.hpp"
@@ -17,10 +18,10 @@ using result::Result;
 using result::Subject;
 
 constexpr std::pair<const char*, std::string Subject::*> kTexts[] = {
-    {"name", &Subject::name},   {"model", &Subject::model},   {"hardware", &Subject::hardware},
-    {"host", &Subject::host},   {"policy", &Subject::policy}, {"policy_category", &Subject::policy_category},
-    {"trace", &Subject::trace},
+    {"name", &Subject::name}, {"model", &Subject::model},   {"hardware", &Subject::hardware},
+    {"host", &Subject::host}, {"policy", &Subject::policy}, {"trace", &Subject::trace},
 };
+constexpr const char* kCategory = "policy_category";
 constexpr std::pair<const char*, std::int64_t Subject::*> kIntegers[] = {
     {"prompt_tokens", &Subject::prompt_tokens},
     {"decode_tokens", &Subject::decode_tokens},
@@ -40,6 +41,7 @@ constexpr std::pair<const char*, std::int64_t result::Experiment::*> kCounts[] =
 std::vector<Column> make_columns() {
   std::vector<Column> columns = {{"status", "TEXT"}, {"error", "TEXT"}};
   for (const auto& [name, member] : kTexts) columns.push_back({name, "TEXT"});
+  columns.push_back({kCategory, "TEXT"});
   for (const auto& [name, member] : kIntegers) columns.push_back({name, "INTEGER"});
   columns.push_back({"wall_s", "REAL"});
   for (const Metric& metric : result::all_metrics()) {
@@ -97,6 +99,9 @@ T get(const Row& row, std::string_view column) {
 
 void read_subject(const Row& row, Subject& subject) {
   for (const auto& [name, member] : kTexts) subject.*member = get<std::string>(row, name);
+  const auto category = policy::find_category(get<std::string>(row, kCategory));
+  if (!category) throw std::runtime_error("the category is that of no policy");
+  subject.category = *category;
   for (const auto& [name, member] : kIntegers) subject.*member = get<std::int64_t>(row, name);
   for (const auto& [column, cell] : row) {
     if (!column.starts_with(kSettingPrefix) || std::holds_alternative<std::monostate>(cell)) continue;
@@ -127,6 +132,7 @@ Row row_of(const Result& result) {
   row["status"] = std::string(status_name(result.status));
   row["error"] = result.error;
   for (const auto& [name, member] : kTexts) row[name] = result.subject.*member;
+  row[kCategory] = std::string(policy::name(result.subject.category));
   for (const auto& [name, member] : kIntegers) row[name] = result.subject.*member;
   row["wall_s"] = result.wall_s;
   for (const result::Setting& setting : result.subject.settings) {

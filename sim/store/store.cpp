@@ -378,7 +378,7 @@ void Store::set_answers(const std::vector<Answer>& answers) {
   for (const Answer& a : answers) {
     Statement insert(*database_,
                      "INSERT INTO answers (kind, question, text, details, data, runs) VALUES (?1, ?2, ?3, ?4, ?5, ?6)");
-    insert.bind(1, a.kind).bind(2, a.question).bind(3, a.text).bind(4, a.details).bind(5, a.data);
+    insert.bind(1, std::string(name_of(a.kind))).bind(2, a.question).bind(3, a.text).bind(4, a.details).bind(5, a.data);
     insert.bind(6, static_cast<std::int64_t>(a.runs)).step();
   }
   seal(*database_, "answers");
@@ -391,8 +391,9 @@ std::vector<Answer> Store::answers() const {
   Statement all(*database_, "SELECT kind, question, text, details, data, runs FROM answers ORDER BY position");
   std::vector<Answer> answers;
   while (all.step()) {
-    answers.push_back(
-        {all.text(0), all.text(1), all.text(2), all.text(3), all.text(4), static_cast<int>(all.integer(5))});
+    const auto kind = find_answer_kind(all.text(0));
+    if (!kind) throw UserError({path(), 0, 0}, fmt::format("unknown kind of answer \"{}\"", all.text(0)));
+    answers.push_back({*kind, all.text(1), all.text(2), all.text(3), all.text(4), static_cast<int>(all.integer(5))});
   }
   return answers;
 }

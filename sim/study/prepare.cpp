@@ -74,6 +74,18 @@ policy::Lengths lengths_of(const config::Run& run, const config::TraceChoice& ch
   return {choice.prompt_tokens > 0 ? choice.prompt_tokens : run.workload.prompt_tokens, run.workload.decode_tokens};
 }
 
+std::vector<config::TraceChoice> at_lengths(const std::vector<config::TraceChoice>& texts,
+                                            std::span<const std::int64_t> lengths) {
+  std::vector<config::TraceChoice> traces;
+  for (const std::int64_t tokens : lengths) {
+    for (config::TraceChoice choice : texts) {
+      choice.prompt_tokens = tokens;
+      traces.push_back(std::move(choice));
+    }
+  }
+  return traces;
+}
+
 std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, std::size_t trace) {
   return make_policy(prepared, prepared.run.policy, trace);
 }
@@ -82,7 +94,8 @@ std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, const conf
                                             std::size_t trace) {
   auto made = policy::make_policy(*prepared.policy, choice.parameters,
                                   default_profile(prepared.run, choice, prepared.run.traces.at(trace)));
-  made->check(lengths_of(prepared.run));
+  for (const auto& prompts : prepared.run.workload.by_length())
+    made->check({prompts.tokens, prepared.run.workload.decode_tokens});
   return made;
 }
 
@@ -166,7 +179,7 @@ namespace {
 // The number of the prompt's last queries that a synthetic trace must hold for the policy; 0: no more than the recipe
 // captures by itself.
 int needed_window(const Prepared& prepared, const config::TraceChoice& trace) {
-  const std::int64_t prompt = prepared.run.workload.prompt_tokens;
+  const std::int64_t prompt = lengths_of(prepared.run, trace).prompt_tokens;
   const std::int64_t window = prepared.needs.whole_prompt ? prompt : std::min(prepared.needs.window, prompt);
   const int captured = trace::read_recipe(trace::find_recipe(trace.recipe, trace.where)).window;
   return window > captured ? static_cast<int>(window) : 0;
@@ -278,6 +291,13 @@ Prepared Preparer::prepare(const config::Node& config) {
   p.run.policy.name = p.policy->name;  // "RocketKV" is rocketkv
   policy::check_model(*p.policy, config::attending(p.run.model), p.run.policy.where);
   if (p.run.traffic) prepare_requests(config, p);
+  if (!p.run.workload.prompts.empty()) {
+    config::Workload listed = p.run.workload;  // a larger batch may be asked for
+    listed.set_batch(static_cast<int>(listed.prompts.size()));
+    std::vector<std::int64_t> lengths;
+    for (const auto& prompts : listed.by_length()) lengths.push_back(prompts.tokens);
+    p.run.traces = at_lengths(p.run.traces, lengths);
+  }
   if (p.run.match) {
     p.made = check_match(config, p);
     p.matched = Matched{*p.run.match, false, {}, 0};

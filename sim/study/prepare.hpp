@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,9 @@ Prepared prepare(const config::Node& config);
 policy::Lengths lengths_of(const config::Run& run);
 // The same on one of the run's traces, which may have a length of its own.
 policy::Lengths lengths_of(const config::Run& run, const config::TraceChoice& choice);
+// Each text at each of these lengths: all texts at the first one, then all at the next.
+std::vector<config::TraceChoice> at_lengths(const std::vector<config::TraceChoice>& texts,
+                                            std::span<const std::int64_t> lengths);
 // Makes the policy for a trace of the run, from which it may have its scores of heads (default_profile.hpp).
 std::unique_ptr<policy::Policy> make_policy(const Prepared& prepared, std::size_t trace = 0);
 // Returns the same policy with other parameters.
@@ -109,5 +113,7 @@ std::vector<result::MachineNumber> machine_numbers(const config::Hardware& hardw
 
 // The subject of a prepared experiment: names and defaults resolved.
 result::Subject subject_of(const Prepared& prepared);
+// Changes the subject's number of sequences, and the mean of their prompts.
+void set_batch(result::Subject& subject, const config::Workload& workload);
 
 }  // namespace kvcast::study

@@ -93,6 +93,15 @@ Scoring::Scoring(const score::ScoreModel& model, const Plan& plan, const StudyOp
       for (std::size_t i = 0; i < all.size(); ++i)
         all[i].share = lengths->shares[i], all[i].request.prompt_tokens = lengths->replayed[i];
     }
+    const config::Workload& workload = run.workload;
+    if (!workload.prompts.empty()) {
+      const Weighted first = all.front();
+      all.clear();
+      for (const auto& prompts : workload.by_length()) {
+        Weighted& at = all.emplace_back(first);
+        at.share = static_cast<double>(prompts.sequences) / workload.batch, at.request.prompt_tokens = prompts.tokens;
+      }
+    }
     const auto is_known = [&](const Weighted& w) { return scores_->is_known(w.request); };
     if (options.scores != Scores::kAll && !run.score.requested && !std::ranges::all_of(all, is_known)) continue;
     for (const Weighted& w : all) scores_->request(w.request);

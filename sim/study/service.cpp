@@ -121,14 +121,7 @@ void derive_workload(config::Run& run, const policy::Descriptor& policy, const R
   if (policy.uncompressed()) replayed = {std::min(kUncompressedReplay, lengths.replayed.back())};
   for (std::int64_t& tokens : replayed) tokens = std::max(tokens, std::min(kShortestReplay, run.model.max_context));
   replayed.erase(std::ranges::unique(replayed).begin(), replayed.end());
-  std::vector<config::TraceChoice> traces;
-  for (const std::int64_t tokens : replayed) {
-    for (config::TraceChoice choice : run.traces) {
-      choice.prompt_tokens = tokens;
-      traces.push_back(std::move(choice));
-    }
-  }
-  run.traces = std::move(traces);
+  run.traces = at_lengths(run.traces, replayed);
 }
 
 namespace {

@@ -47,7 +47,7 @@ serving::Fleet fleet_of(const config::Run& run, const ServiceMemory& memory) {
   rules.rate = *transfer.rate, rules.overlap = *transfer.overlap;
   rules.latency = to_picos(*transfer.latency), rules.post = to_picos(*transfer.post);
   rules.block_bytes = memory.block_bytes;
-  rules.descriptors = 2 * config::attending(run.model).layers, rules.layers = run.model.layers;
+  rules.descriptors = 2 * run.model.attending_layers(), rules.layers = run.model.layers;
   return fleet;
 }
 

@@ -12,6 +12,7 @@
 #include "policy/growth.hpp"
 #include "result/metric.hpp"
 #include "simulate/index_build.hpp"
+#include "study/accuracy.hpp"
 #include "study/combine.hpp"
 
 namespace kvcast::study {
@@ -37,31 +38,7 @@ Result begin_result(const Task& task) {
   return result;
 }
 
-void set_batch(result::Subject& subject, int batch) {
-  subject.batch = batch;
-  for (result::Setting& s : subject.settings) {
-    if (s.key == "workload.batch") s.value = std::int64_t{batch};
-  }
-}
-
 }  // namespace
-
-result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::ScoreModel& scores) {
-  const replay::Proxies& p = replayed.proxies;
-  result::Accuracy accuracy;
-  accuracy.recall_mass_mean = p.recall_mass_mean, accuracy.recall_mass_p10 = p.recall_mass_p10;
-  accuracy.output_error_mean = p.output_error_mean, accuracy.topk_overlap_mean = p.topk_overlap_mean;
-  accuracy.attended_mean = p.attended_mean, accuracy.distinct_mean = p.distinct_mean;
-  accuracy.corrected_share = p.corrected_mean;
-  if (const auto prompt = replay::prompt_attention(replayed.layers, replayed.dense_layers)) {
-    accuracy.prompt_density = prompt->density;
-    accuracy.prompt_recall_mass_mean = std::min(1.0, prompt->recall_mass);  // rounding
-  }
-  accuracy.origin = replayed.trace_source == "captured" ? Origin::kExact : Origin::kAssumed;
-  accuracy.task = score::task_score(scores, replayed);
-  accuracy.task_refused = score::why_no_score(replayed);
-  return accuracy;
-}
 
 Replayed::Replayed(std::unique_ptr<const policy::Policy> policy, replay::ReplayResult replayed,
                    const score::ScoreModel& scores, bool rounds)
@@ -89,6 +66,7 @@ result::Experiment timed_by(const std::shared_ptr<const simulate::Lowered>& work
 }  // namespace
 
 std::shared_ptr<const simulate::Lowered> Replayed::lowered(const config::Run& run, const std::string& key,
+                                                           const Replays& shorter,
                                                            const simulate::LoweringOptions& what) const {
   constexpr std::size_t kKept = 4;
   {
@@ -96,20 +74,31 @@ std::shared_ptr<const simulate::Lowered> Replayed::lowered(const config::Run& ru
     if (const auto found = lowered_.find(key); found != lowered_.end()) return found->second;
   }
   // Two threads may lower the same work at the same time; that is rare, and cheaper than waiting for each other.
-  auto made =
-      std::make_shared<const simulate::Lowered>(simulate::lower_experiment({&run, policy_.get(), &replayed_}, what));
+  simulate::ExperimentInput input{&run, policy_.get(), &replayed_};
+  for (const auto& other : shorter) input.shorter.push_back({&other->policy(), &other->replay()});
+  auto made = std::make_shared<const simulate::Lowered>(simulate::lower_experiment(input, what));
   const std::lock_guard lock(mutex_);
   if (lowered_.size() >= kKept) lowered_.clear();
   lowered_[key] = made;
   return made;
 }
 
-Result Replayed::simulate(const Task& task, std::size_t trace, const Variation& variation,
+result::Accuracy Replayed::accuracy_at(std::int64_t prompt, const config::Run& run) const {
+  result::Accuracy accuracy = accuracy_;
+  // While everything fits in the budget nothing is lost, which says nothing about the steps after that.
+  if (policy::fills_later(replayed_.growth, replayed_.prompt_tokens + replayed_.decode_steps,
+                          prompt + run.workload.decode_tokens)) {
+    accuracy.origin = worse(accuracy.origin, Origin::kExtrapolated);
+  }
+  return accuracy;
+}
+
+Result Replayed::simulate(const Task& task, std::size_t trace, const Replays& shorter, const Variation& variation,
                           std::vector<Timed>& timed) const {
   const auto begin = Clock::now();
   const Ask& ask = task.point.ask;
   config::Run run = task.prepared.run;
-  run.workload.batch = variation.batch;
+  run.workload.set_batch(variation.batch);
   simulate::ExperimentOptions options;
   options.shift = variation.shift, options.cancel = variation.cancel;
   if (variation.fits_only) {
@@ -117,10 +106,10 @@ Result Replayed::simulate(const Task& task, std::size_t trace, const Variation& 
     run.framework.warmup_steps = 0, run.framework.measured_steps = 1, run.framework.sampled_contexts = 2;
   } else if (variation.shift.source.empty()) {
     options.effects = ask.effects;
-    if (trace == 0) options.timeline = ask.timeline, options.chrome_trace = ask.chrome_trace;
+    if (timed.empty()) options.timeline = ask.timeline, options.chrome_trace = ask.chrome_trace;
   }
   Result result = begin_result(task);
-  set_batch(result.subject, variation.batch);
+  set_batch(result.subject, run.workload);
   simulate::LoweringOptions what;
   what.cancel = variation.cancel;
   what.parts = options.effects == simulate::Effects::kTimes;
@@ -128,19 +117,19 @@ Result Replayed::simulate(const Task& task, std::size_t trace, const Variation& 
     const std::string key = fmt::format("{} {}{}{}{}", task.prepared.traces[trace].lowered, variation.batch,
                                         variation.fits_only ? " fits" : "", what.parts ? " parts" : "",
                                         what.all_warmup ? " all warm-up" : "");
-    result.experiment = timed_by(lowered(run, key, what), run.hardware, options, timed);
+    result.experiment = timed_by(lowered(run, key, shorter, what), run.hardware, options, timed);
   };
   run_it();
   if (result.experiment.unsettled && !variation.fits_only) what.all_warmup = true, run_it();
   result.status = result.experiment.oom ? Status::kOom : Status::kOk;
-  result.accuracy = accuracy_;
-  // While everything fits in the budget nothing is lost, which says nothing about the steps after that.
-  if (policy::fills_later(replayed_.growth, replayed_.prompt_tokens + replayed_.decode_steps,
-                          lengths_of(run).bound())) {
-    result.accuracy.origin = worse(result.accuracy.origin, Origin::kExtrapolated);
-  }
+  const std::vector<config::Workload::Prompts> lengths = run.workload.by_length();
+  std::vector<AccuracyShare> accuracies;
+  for (std::size_t i = 0; i < shorter.size(); ++i)
+    accuracies.push_back({shorter[i]->accuracy_at(lengths[i].tokens, run), lengths[i].sequences});
+  accuracies.push_back({accuracy_at(lengths.back().tokens, run), lengths.back().sequences});
+  result.accuracy = mean_accuracy(accuracies);
   if (result.accuracy.prompt_density) {
-    const double dense = static_cast<double>(replayed_.dense_layers) / config::attending(run.model).layers;
+    const double dense = static_cast<double>(replayed_.dense_layers) / run.model.attending_layers();
     for (auto* const share : {&result.accuracy.prompt_density, &result.accuracy.prompt_recall_mass_mean})
       *share = dense + (1 - dense) * **share;
   }
@@ -164,21 +153,44 @@ class PointSimulation {
   }
 
  private:
+  // Prompts of different lengths have a trace of each text at each length (at_lengths).
+  std::size_t texts() const {
+    const config::Run& run = task_.prepared.run;
+    if (run.workload.prompts.empty()) return replays_.size();
+    const auto& traces = run.traces;
+    return static_cast<std::size_t>(
+        std::ranges::count(traces, traces.front().prompt_tokens, &config::TraceChoice::prompt_tokens));
+  }
+
+  Result on_text(std::size_t text, const Variation& variation, std::vector<Replayed::Timed>& timed) const {
+    const config::Run& run = task_.prepared.run;
+    if (run.workload.prompts.empty()) return replays_[text]->simulate(task_, text, {}, variation, timed);
+    config::Workload workload = run.workload;
+    workload.set_batch(variation.batch);
+    std::vector<std::size_t> used;  // a small batch may not have all lengths
+    for (std::size_t i = text; i < replays_.size(); i += texts()) {
+      const auto lengths = workload.by_length();
+      if (std::ranges::count(lengths, run.traces[i].prompt_tokens, &config::Workload::Prompts::tokens) > 0)
+        used.push_back(i);
+    }
+    Replays shorter;
+    for (const std::size_t i : std::span(used).first(used.size() - 1)) shorter.push_back(replays_[i]);
+    return replays_[used.back()]->simulate(task_, used.back(), shorter, variation, timed);
+  }
+
   Result simulate(Variation variation) const {
     variation.cancel = cancel_;
     std::vector<Result> on_traces;
     std::vector<Replayed::Timed> timed;
-    for (std::size_t i = 0; i < replays_.size(); ++i) {
-      on_traces.push_back(replays_[i]->simulate(task_, i, variation, timed));
-    }
+    for (std::size_t text = 0; text < texts(); ++text) on_traces.push_back(on_text(text, variation, timed));
     const bool as_asked = variation.shift.source.empty() && !variation.fits_only;
     return combine(std::move(on_traces), as_asked ? ask_.effects : simulate::Effects::kNone);
   }
 
   bool fits(int batch, const hardware::Shift& shift) const {
     std::vector<Replayed::Timed> timed;
-    for (std::size_t i = 0; i < replays_.size(); ++i) {
-      if (replays_[i]->simulate(task_, i, {batch, true, shift, cancel_}, timed).status != Status::kOk) return false;
+    for (std::size_t text = 0; text < texts(); ++text) {
+      if (on_text(text, {batch, true, shift, cancel_}, timed).status != Status::kOk) return false;
     }
     return true;
   }
@@ -344,7 +356,7 @@ Result serve(const Task& task, const Replays& replays, const Cancel& cancel, int
     Result result = kept ? *kept : PointSimulation(batch_task, batch_replays, cancel).run();
     if (kept) {
       Result own = begin_result(batch_task);
-      set_batch(own.subject, batch);
+      set_batch(own.subject, workload);
       result.key = std::move(own.key), result.subject = std::move(own.subject);
     } else if (shared && result.alternatives.empty()) {
       ask.tables->keep_batch(key, result);

@@ -16,9 +16,6 @@
 
 namespace kvcast::study {
 
-// Accuracy proxies of a replay, and its predicted task score where the trace has a task.
-result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::ScoreModel& scores);
-
 // An experiment that differs from a point's.
 struct Variation {
   int batch = 1;
@@ -26,6 +23,10 @@ struct Variation {
   hardware::Shift shift;   // of memory
   Cancel cancel = {};
 };
+
+class Replayed;
+// The replays of a policy on the traces of a run, in the run's order.
+using Replays = std::vector<std::shared_ptr<const Replayed>>;
 
 // One policy over one trace. `scores` is read at construction only; a policy that `rounds` the cache has no task score;
 // simulate() may be called from several threads.
@@ -42,14 +43,17 @@ class Replayed {
     std::shared_ptr<const simulate::Lowered> work;
     result::Experiment experiment;
   };
-  // Simulates the experiment on trace `trace` of the task's run. Work in `timed` is not timed again; other work is
-  // added to it. A timeline is of the first trace.
-  result::Result simulate(const Task& task, std::size_t trace, const Variation& variation,
+  // Simulates the experiment on trace `trace` of the task's run, that of the longest prompts; `shorter`: on the same
+  // text at the other lengths of the batch, in ascending order. Work in `timed` is not timed again; other work is added
+  // to it. A timeline is of the first text.
+  result::Result simulate(const Task& task, std::size_t trace, const Replays& shorter, const Variation& variation,
                           std::vector<Timed>& timed) const;
 
  private:
   std::shared_ptr<const simulate::Lowered> lowered(const config::Run& run, const std::string& key,
-                                                   const simulate::LoweringOptions& what) const;
+                                                   const Replays& shorter, const simulate::LoweringOptions& what) const;
+  // For prompts of this length.
+  result::Accuracy accuracy_at(std::int64_t prompt, const config::Run& run) const;
 
   std::unique_ptr<const policy::Policy> policy_;
   replay::ReplayResult replayed_;
@@ -58,9 +62,6 @@ class Replayed {
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::shared_ptr<const simulate::Lowered>> lowered_;
 };
-
-// The replays of a policy on the traces of a run, in the run's order.
-using Replays = std::vector<std::shared_ptr<const Replayed>>;
 
 // Simulates the outputs requested by the task's Ask, as configured or at the largest batch that fits, on all traces of
 // its run together. May be called from several threads with the same replays; uses at most `threads` of its own, on

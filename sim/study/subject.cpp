@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "study/prepare.hpp"
 
@@ -149,15 +150,24 @@ std::string trace_name(const config::TraceChoice& choice) {
   return choice.file.empty() ? fmt::format("recipe {}, seed {}", choice.recipe, choice.seed) : choice.file;
 }
 
+void set_batch(result::Subject& subject, const config::Workload& workload) {
+  subject.batch = workload.batch;
+  subject.prompt_tokens = std::llround(workload.mean_prompt());
+  for (result::Setting& s : subject.settings) {
+    if (s.key == "workload.batch") s.value = std::int64_t{workload.batch};
+  }
+}
+
 result::Subject subject_of(const Prepared& prepared) {
   const config::Run& run = prepared.run;
   const config::Workload& w = run.workload;
   result::Subject subject;
   subject.name = run.name;
   subject.model = run.model.name, subject.hardware = run.hardware.name, subject.host = run.hardware.host.name;
-  subject.policy = run.policy.name, subject.policy_category = policy::name(prepared.policy->category);
+  subject.policy = run.policy.name, subject.category = prepared.policy->category;
   subject.trace = run.traces.size() == 1 ? trace_name(run.trace) : names_of(run.traces);
-  subject.prompt_tokens = w.prompt_tokens, subject.decode_tokens = w.decode_tokens, subject.batch = w.batch;
+  set_batch(subject, w);
+  subject.decode_tokens = w.decode_tokens;
   SettingList list;
   list.add("name", subject.name);
   list.add("model", subject.model);
@@ -165,10 +175,14 @@ result::Subject subject_of(const Prepared& prepared) {
   list.add("host", subject.host);
   list.add("hardware_fit", config::fit_text(run.hardware));
   list.add("policy.name", subject.policy);
-  list.add("policy_category", subject.policy_category);
+  list.add("policy_category", std::string(policy::name(subject.category)));
   list.add("policy.", run.policy.parameters);
   add_default_budget(list, prepared);
-  list.add("workload.prompt_tokens", w.prompt_tokens);
+  if (w.prompts.empty()) {
+    list.add("workload.prompt_tokens", w.prompt_tokens);
+  } else {
+    list.add("workload.prompt_tokens", fmt::format("[{}]", fmt::join(w.prompts, ", ")));
+  }
   list.add("workload.decode_tokens", w.decode_tokens);
   list.add("workload.batch", w.batch);
   list.add("workload.prefill_chunk", w.prefill_chunk);

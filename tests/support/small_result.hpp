@@ -14,7 +14,8 @@ inline result::Result small_result() {
   r.key = "k1";
   r.subject.name = "small";
   r.subject.model = "llama-3.1-8b", r.subject.hardware = "h200", r.subject.host = "generic";
-  r.subject.policy = "quest", r.subject.policy_category = "retrieval", r.subject.trace = "recipe needle, seed 1";
+  r.subject.policy = "quest", r.subject.category = policy::Category::kGpuRetrieval,
+  r.subject.trace = "recipe needle, seed 1";
   r.subject.prompt_tokens = 32768, r.subject.decode_tokens = 512, r.subject.batch = 2;
   r.subject.settings = {{"hardware", std::string("h200")},
                         {"model", std::string("llama-3.1-8b")},

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "graph/source.hpp"
 #include "lower/pass.hpp"
 #include "policies/all.hpp"
 #include "property/policies/settings.hpp"

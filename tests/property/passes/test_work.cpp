@@ -60,6 +60,71 @@ TEST_CASE("a pass of equal sequences is a step of a batch") {
   });
 }
 
+TEST_CASE("a step of unequal requests is a pass of their sequences") {
+  const std::vector<PassSequence> sequences = {{109, 1, {100, 20}}, {109, 1, {100, 20}}, {409, 1, {400, 20}}};
+  with_small_policies([&](const policy::Policy& policy) {
+    EqualRun run(policy, 3);
+    const std::vector<policy::HeadCounts> all = counts_of(sequences, run.run.model.n_kv_heads);
+    const auto part = [&](std::size_t from, std::size_t end) {
+      return [=, &all](int, std::int64_t) { return std::span(all).subspan(2 * from, 2 * (end - from)); };
+    };
+    run.setting.lengths = {400, 20}, run.setting.counts = part(2, 3), run.setting.counted_tokens = 410;
+    run.setting.shorter = {{.lengths = {100, 20},
+                            .sequences = 2,
+                            .policy = &policy,
+                            .counts = part(0, 2),
+                            .counted_tokens = 110,
+                            .attended_mean = 0,
+                            .prompt_density = {}}};
+    lower::DecodeWindow window(run.setting, 410, 1);
+    std::vector<Op> step;
+    REQUIRE(window.next_block(step));
+    check_same(ops_of(policy, sequences), step);
+  });
+}
+
+TEST_CASE("unequal prompts are read one length after the other, and leave the memory of each") {
+  with_small_policies([](const policy::Policy& policy) {
+    EqualRun run(policy, 5);
+    run.setting.lengths = {400, 20};
+    run.setting.shorter = {{.lengths = {100, 20},
+                            .sequences = 2,
+                            .policy = &policy,
+                            .counts = {},
+                            .counted_tokens = 0,
+                            .attended_mean = 0,
+                            .prompt_density = {}}};
+    lower::Prefill prefill(run.setting);
+    std::map<graph::Owner, double> held;
+    std::vector<double> rows;
+    for (std::vector<Op> block; prefill.next_block(block);) {
+      for (const Op& op : block) {
+        for (const graph::MemoryDelta& m : op.memory) held[m.owner] += m.bytes;
+        if (std::string_view(op.label) == "qkv projection" && op.layer == 0)
+          rows.push_back(std::get<graph::Gemm>(op.work).m);
+      }
+    }
+    double short_rows = 0, all_rows = 0;
+    for (const double r : rows) {
+      all_rows += r;
+      if (all_rows <= 200) short_rows = all_rows;
+    }
+    CHECK(short_rows == 200);
+    CHECK(all_rows == 1400);
+    std::map<graph::Owner, double> storage;
+    const config::Model model = tiny_model();
+    for (const policy::MemoryItem& item : policy.memory({&model, 2, 100, {100, 20}, 0}))
+      storage[item.owner] += item.bytes;
+    for (const policy::MemoryItem& item : policy.memory({&model, 3, 400, {400, 20}, 0})) {
+      if (!item.shared) storage[item.owner] += item.bytes;
+    }
+    for (const auto& [owner, bytes] : storage) {
+      CAPTURE(graph::owner_name(owner));
+      CHECK(held[owner] == Approx(bytes).margin(1e-6));
+    }
+  });
+}
+
 TEST_CASE("passes of equal chunks are the prefill of a batch") {
   with_small_policies([](const policy::Policy& policy) {
     EqualRun equal(policy, 4);

@@ -1,7 +1,7 @@
 // Passes over unequal sequences: the work of each kind of policy by hand.
 #include <catch2/catch.hpp>
 
-#include "lower/pass.hpp"
+#include "lower/decode.hpp"
 #include "policies/all.hpp"
 #include "support/ops.hpp"
 #include "support/select.hpp"
@@ -85,6 +85,27 @@ TEST_CASE("heads of unequal lengths are unequal rows as sequences are") {
   CHECK(of_heads(90, 30).unequal);
   // 62 tokens are less than a tenth above the mean of 60.
   CHECK_FALSE(of_heads(62, 58).unequal);
+}
+
+TEST_CASE("unequal requests hold each its own cache while decoding") {
+  const auto full = tests::make("full", "", {100, 20});
+  config::Run run;
+  run.model = tiny_model();
+  run.workload = {400, 20, 3, 0};
+  run.framework.page = 16;
+  DecodeSetting setting;
+  setting.run = &run, setting.rank = run.model, setting.policy = full.get(), setting.lengths = {400, 20};
+  setting.shorter.resize(1);
+  setting.shorter[0].lengths = {100, 20}, setting.shorter[0].sequences = 2, setting.shorter[0].policy = full.get();
+  // Two sequences of 105 tokens and one of 405, 128 bytes a token in each of two layers. 105 lack 7 tokens of a full
+  // page, 405 lack 11.
+  double cache = 0, lacking = 0;
+  for (const policy::MemoryItem& item : decode_memory(setting, 405)) {
+    if (item.owner == graph::Owner::kKvCache) cache += item.bytes;
+    if (item.owner == graph::Owner::kPartFilledPages) lacking += item.bytes;
+  }
+  CHECK(cache == 2 * 128 * (2 * 105 + 405));
+  CHECK(lacking == 2 * 128 * (2 * 7 + 11));
 }
 
 TEST_CASE("quest scores the pages of each sequence") {

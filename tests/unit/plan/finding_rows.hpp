@@ -18,8 +18,8 @@ inline result::Result row(std::int64_t context, std::int64_t batch, const std::s
                           double score) {
   result::Result r = small_result();
   r.subject.model = "model", r.subject.hardware = "card", r.subject.trace = "text";
-  r.subject.policy = policy, r.subject.policy_category = "retrieval", r.subject.settings.clear(),
-  r.subject.swept.clear();
+  r.subject.policy = policy, r.subject.settings.clear(), r.subject.swept.clear();
+  if (policy == "full") r.subject.category = policy::Category::kNone;
   r.subject.prompt_tokens = context, r.subject.decode_tokens = 2, r.subject.batch = batch;
   r.experiment.ttft_s = r.experiment.first_ttft_s = 0;
   r.experiment.tokens_per_s = rate;

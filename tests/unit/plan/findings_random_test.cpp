@@ -33,7 +33,7 @@ TEST_CASE("no recommended row is beaten by a row that meets the same floor") {
                      policy == 0   ? 1
                      : any(5) == 0 ? -1
                                    : 0.9 + 0.01 * any(11));
-      if (policy == 3) r.subject.policy_category = "oracle";
+      if (policy == 3) r.subject.category = policy::Category::kOracle;
       r.subject.hardware = any(2) == 0 ? "card" : "other";
       rows.push_back(std::move(r));
     }

@@ -170,7 +170,7 @@ TEST_CASE("groups that must not be compared are separated") {
 
 TEST_CASE("an oracle is never recommended, and a sweep in which nothing fits is reported") {
   std::vector<Result> rows = {row(2000, 1, "full", 100, 1), row(2000, 1, "exact", 500, 1)};
-  rows[1].subject.policy_category = "oracle of selection";
+  rows[1].subject.category = policy::Category::kOracle;
   CHECK_THAT(conclude(rows)[0].text, Contains("full at 2000 tokens, batch 1: 100 requests/s"));
   CHECK(conclude({row(2000, 1, "full", 0, 1)})[0].text == "card: nothing in this sweep fits");
   Result failed = rows[0];

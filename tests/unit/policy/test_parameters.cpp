@@ -118,7 +118,7 @@ TEST_CASE("every policy accepts sink, recent and budget_convention, at least wit
       CHECK_THAT(refusal("{" + key + ": 4}"),
                  Catch::StartsWith("p.yaml:1:") && Catch::Contains(d.name) && Catch::Contains("known: 0"));
     }
-    const std::string convention = name(d.budget_counts);
+    const std::string convention = name(d.budget_counts());
     CHECK(refusal("{budget_convention: " + convention + "}") == "no error");
     if (const auto rule = budget_rule(d, ParameterValues(d, config::parse_yaml("{}", "p.yaml")), {4096, 16}))
       CHECK(convention == name(rule->counts));

@@ -19,6 +19,7 @@ using kvcast::report::Machines;
 using kvcast::report::Palette;
 using kvcast::report::Table;
 using kvcast::store::Answer;
+using kvcast::store::AnswerKind;
 using kvcast::store::Store;
 using nlohmann::json;
 
@@ -46,7 +47,7 @@ json read(const std::vector<Answer>& answers) {
 }
 
 json chart(const std::string& kind, const json& data, const std::string& question = "Why?") {
-  return read({{kind, question, "Because.", "", data.dump(), 1}})[0]["chart"];
+  return read({{kvcast::store::find_answer_kind(kind).value(), question, "Because.", "", data.dump(), 1}})[0]["chart"];
 }
 
 json column(const json& rows, const char* name) {
@@ -76,19 +77,19 @@ json part(const std::string& kind, double seconds) {
 }  // namespace
 
 TEST_CASE("an answer is shown with its details as lines, and a kind without a chart draws nothing") {
-  const json answers = read(
-      {{"why", "Why?", "No difference.", "a\n  b", R"({"parts": []})", 2}, {"riddle", "What?", "That.", "", "{}", 0}});
+  const json answers = read({{AnswerKind::kWhy, "Why?", "No difference.", "a\n  b", R"({"parts": []})", 2},
+                             {AnswerKind::kCompared, "What?", "That.", "", "{}", 0}});
   CHECK(answers == json::parse(R"([
     {"name": "plan_1_why", "kind": "why", "question": "Why?", "text": "No difference.", "details": ["a", "  b"],
      "runs": 2, "chart": null},
-    {"name": "plan_2_riddle", "kind": "riddle", "question": "What?", "text": "That.", "details": [], "runs": 0,
+    {"name": "plan_2_compared", "kind": "compared", "question": "What?", "text": "That.", "details": [], "runs": 0,
      "chart": null}])"));
   CHECK(read({}) == json::array());
 }
 
 TEST_CASE("an unreadable answer is named") {
-  CHECK_THROWS_AS(read({{"why", "Why?", "", "", "{", 2}}), kvcast::UserError);
-  CHECK_THROWS_WITH(read({{"why", "Why?", "", "", R"({"parts": [1]})", 2}}), Catch::Contains("plan_1_why"));
+  CHECK_THROWS_AS(read({{AnswerKind::kWhy, "Why?", "", "", "{", 2}}), kvcast::UserError);
+  CHECK_THROWS_WITH(read({{AnswerKind::kWhy, "Why?", "", "", R"({"parts": [1]})", 2}}), Catch::Contains("plan_1_why"));
 }
 
 TEST_CASE("keys are shown in the units of machines, with a prefix for the largest value") {

@@ -51,9 +51,10 @@ void require_same(const Result& a, const Result& b) {
   CHECK(a.subject.settings == b.subject.settings);
   CHECK(a.subject.swept == b.subject.swept);
   using S = result::Subject;
-  for (const auto member : {&S::name, &S::model, &S::hardware, &S::host, &S::policy, &S::policy_category, &S::trace}) {
+  for (const auto member : {&S::name, &S::model, &S::hardware, &S::host, &S::policy, &S::trace}) {
     CHECK(a.subject.*member == b.subject.*member);
   }
+  CHECK(a.subject.category == b.subject.category);
   for (const auto member : {&S::prompt_tokens, &S::decode_tokens, &S::batch})
     CHECK(a.subject.*member == b.subject.*member);
   // Texts that are not UTF-8 are replaced in both in the same way: their bytes are compared below.

@@ -197,7 +197,7 @@ TEST_CASE("changed numbers of machines, findings and answers are rejected, and w
   };
   write_machine("a100"), write_machine("h200");
   store.set_findings({{"first", "text", "detail"}});
-  store.set_answers({{"choose", "which?", "none", "[]", "{}", 3}});
+  store.set_answers({{kvcast::store::AnswerKind::kChoose, "which?", "none", "[]", "{}", 3}});
   const auto change = [&](const char* sql) { Database(store.path(), false, 100).execute(sql); };
 
   change("UPDATE machine_numbers SET value = 2.5e12 WHERE machine = 'h200' AND value = 2e12");

@@ -1,0 +1,96 @@
+#include "config/workload.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "config/section.hpp"
+
+namespace kvcast::config {
+namespace {
+
+// A number, or a list of the prompts of the sequences in turn.
+void read_prompts(Section& section, Workload& workload) {
+  constexpr std::size_t kMostPrompts = 1024;
+  const KeyName key{"prompt_tokens",
+                    "tokens of each prompt; a list: of the sequences of the batch in turn, which is as large as the "
+                    "list unless `batch` says otherwise"};
+  const std::optional<Node> list = shape::is_recording() ? std::nullopt : section.optional_node(key.name);
+  if (!list || list->kind() != Node::Kind::kList) {
+    workload.prompt_tokens = section.integer(key, 1, kMaxTokens, workload.prompt_tokens);
+    return;
+  }
+  if (list->items().empty() || list->items().size() > kMostPrompts) {
+    throw UserError(list->where(), fmt::format("workload: prompt_tokens: a list of 1 to {} prompts, found {}",
+                                               kMostPrompts, list->items().size()));
+  }
+  for (const Node& item : list->items()) workload.prompts.push_back(read_integer(item, "prompt_tokens", 1, kMaxTokens));
+  workload.set_batch(static_cast<int>(workload.prompts.size()));
+  if (workload.by_length().size() == 1) workload.prompts.clear();
+}
+
+}  // namespace
+
+std::vector<Workload::Prompts> Workload::by_length() const {
+  if (prompts.empty()) return {{prompt_tokens, batch}};
+  std::map<std::int64_t, int> sequences;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(batch); ++i) ++sequences[prompts[i % prompts.size()]];
+  std::vector<Prompts> all;
+  for (const auto& [tokens, number] : sequences) all.push_back({tokens, number});
+  return all;
+}
+
+double Workload::mean_prompt() const {
+  double sum = 0;
+  for (const Prompts& p : by_length()) sum += static_cast<double>(p.tokens) * p.sequences;
+  return sum / batch;
+}
+
+void Workload::set_batch(int sequences) {
+  batch = sequences;
+  prompt_tokens = by_length().back().tokens;
+}
+
+Workload read_workload(Section section) {
+  Workload workload;
+  read_prompts(section, workload);
+  workload.decode_tokens =
+      section.integer({"decode_tokens", "tokens generated after it"}, 1, kMaxTokens, workload.decode_tokens);
+  workload.set_batch(static_cast<int>(section.integer({"batch", "sequences of the batch"}, 1, 65536, workload.batch)));
+  section.choice(
+      {"prefill",
+       "`chunked`: as many tokens in a pass as `framework.prefill_chunk` allows; `whole`: all prompts of the "
+       "batch at once. The framework decides if neither is given"},
+      {"chunked", "whole"}, "");
+  workload.prefill_chunk = section.integer(
+      {"prefill_chunk",
+       "tokens of a prompt that pass through the model at a time; 0: all. The default is the framework's"},
+      0, kMaxTokens, workload.prefill_chunk);
+  workload.prefill_batch = static_cast<int>(
+      section.integer({"prefill_batch",
+                       "prompts prefilled together, one group after the other; 0: the whole batch. The default is as "
+                       "many as a chunk has tokens for, at least one"},
+                      0, 65536, workload.prefill_batch));
+  section.finish();
+  return workload;
+}
+
+void complete_prefill(const Framework& framework, const Node* written, Workload& workload) {
+  const auto given = [&](const char* key) { return written == nullptr ? nullptr : written->find(key); };
+  const Node* const mode = given("prefill");
+  const bool whole = mode != nullptr && mode->text() == "whole";
+  if (whole && given("prefill_chunk") != nullptr) {
+    throw UserError(given("prefill_chunk")->where(),
+                    "workload: `prefill: whole` reads prompts without chunks; give one of the two keys");
+  }
+  PassTokens pass = whole ? PassTokens{} : pass_tokens(framework, workload.prompt_tokens + workload.decode_tokens);
+  if (mode != nullptr && !whole && pass.all == 0) pass = {kPassTokens, kPassTokens};
+  if (given("prefill_chunk") != nullptr) pass = {workload.prefill_chunk, workload.prefill_chunk};
+  workload.prefill_chunk = pass.of_prompt;
+  if (given("prefill_batch") != nullptr) return;
+  const std::int64_t prompts = pass.all == 0 ? 0 : std::max<std::int64_t>(1, pass.all / workload.prompt_tokens);
+  workload.prefill_batch = static_cast<int>(std::min<std::int64_t>(prompts, 65536));
+}
+
+}  // namespace kvcast::config
