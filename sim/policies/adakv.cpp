@@ -11,7 +11,6 @@
 // longest bounds the time.
 // Storage: that of SnapKV in total.
 #include "policy_parts/prompt_eviction.hpp"
-#include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {

@@ -223,11 +223,7 @@ class ArkVale final : public SelectsBy<ArkValeSelector, ArkvaleSetting> {
     const OpId digests = summarise_pages(shape, shape.prompt_tokens, s_.page, ops, ops.ready());
     if (shape.prompt_tokens <= s_.pages * s_.page) return;
     const double pages = shape.batch * m.kv_heads * static_cast<double>(shape.prompt_tokens / s_.page);
-    const Kernel estimate{KernelClass::kScore, pages * 2 * m.row(), pages * kScoreBytes, 4 * pages * m.group * m.d};
-    const OpId scored = ops.compute(Kind::kScore, "estimate", estimate, {digests});
-    const double rows = shape.batch * (s_.whole_layer ? 1 : m.kv_heads);
-    ops.compute(Kind::kTopK, "top-k",
-                TopK{rows, pages / (shape.batch * m.kv_heads), static_cast<double>(s_.slots()), kScoreBytes}, {scored});
+    rank_pages(m, shape.batch, pages, s_.slots(), ops, digests);
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -236,13 +232,9 @@ class ArkVale final : public SelectsBy<ArkValeSelector, ArkvaleSetting> {
     OpId op = update_page_summary(shape, ops);
     const double scored = shape.sum(&HeadCounts::scored);
     if (scored > 0) {
-      const Kernel estimate{KernelClass::kScore, scored * 2 * m.row(), scored * kScoreBytes,
-                            4 * scored * m.group * m.d};
-      op = ops.compute(Kind::kScore, "estimate", estimate, {op});
-      const double rows = shape.batch * (s_.whole_layer ? 1 : m.kv_heads);
       const double k = std::min(s_.chosen, s_.slots());
-      op = ops.compute(Kind::kTopK, "top-k", TopK{rows, scored / (shape.batch * m.kv_heads), k, kScoreBytes}, {op});
-      if (s_.recall != CopyKind::kZeroCopy) op = fetch_ids(rows * k, {}, ops, op);
+      op = rank_pages(m, shape.batch, scored, k, ops, op);
+      if (s_.recall != CopyKind::kZeroCopy) op = fetch_ids(sets(m, shape.batch) * k, {}, ops, op);
       op = recall(shape, op, ops);
     }
     ops.done(ops.attention(attention_over(shape, s_.page * m.row()), {op}));
@@ -257,6 +249,16 @@ class ArkVale final : public SelectsBy<ArkValeSelector, ArkvaleSetting> {
   Growth growth(const Lengths&) const override { return {.scored = 1.0 / s_.page, .fill = s_.budget}; }
 
  private:
+  // Sets of pages, each selected by the heads that select together.
+  double sets(const Dims& m, double batch) const { return batch * (s_.whole_layer ? 1 : m.kv_heads); }
+
+  OpId rank_pages(const Dims& m, double batch, double pages, double k, LayerOps& ops, OpId after) const {
+    const Kernel estimate{KernelClass::kScore, pages * 2 * m.row(), pages * kScoreBytes, 4 * pages * m.group * m.d};
+    after = ops.compute(Kind::kScore, "estimate", estimate, {after});
+    return ops.compute(Kind::kTopK, "top-k", TopK{sets(m, batch), pages / (batch * m.kv_heads), k, kScoreBytes},
+                       {after});
+  }
+
   // Recalls missing pages one after the other, before attention.
   OpId recall(const DecodeLayer& shape, OpId after, LayerOps& ops) const {
     const Dims m(*shape.model);
@@ -264,8 +266,7 @@ class ArkVale final : public SelectsBy<ArkValeSelector, ArkvaleSetting> {
     if (fetched <= 0) return after;
     const double pages = s_.whole_layer ? fetched / m.kv_heads : fetched;
     if (s_.python) {
-      const double rows = shape.batch * (s_.whole_layer ? 1 : m.kv_heads);
-      after = ops.host(Lane::kHost, Kind::kLaunch, "head loop", HostCall::kPythonHead, rows, {after});
+      after = ops.host(Lane::kHost, Kind::kLaunch, "head loop", HostCall::kPythonHead, sets(m, shape.batch), {after});
       after = ops.host(Lane::kHost, Kind::kLaunch, "page loop", HostCall::kPythonPage, pages, {after});
     }
     const double bytes = fetched * 2 * s_.page * m.row();

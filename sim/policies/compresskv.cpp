@@ -12,7 +12,6 @@
 // Storage: that of SnapKV in total.
 #include "policies/kivi.hpp"
 #include "policy_parts/prompt_eviction.hpp"
-#include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {

@@ -159,9 +159,7 @@ class Ctkvr final : public PolicyBy<CtkvrSetting> {
  public:
   using PolicyBy::PolicyBy;
 
-  bool covers(const Lengths& request) const override {
-    return std::max(s_.budget, s_.fixed.sink + s_.fixed.recent) >= request.bound();
-  }
+  bool covers(const Lengths& request) const override { return s_.fixed.cover(s_.budget, request); }
 
   std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     const trace::TraceInfo& info = layer.info();

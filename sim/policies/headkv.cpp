@@ -10,7 +10,6 @@
 // Storage: that of SnapKV in total over the model.
 
 #include "policy_parts/prompt_eviction.hpp"
-#include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {

@@ -26,7 +26,6 @@
 #include "policy_parts/host_pages.hpp"
 #include "policy_parts/policy_by.hpp"
 #include "policy_parts/ranking.hpp"
-#include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/spectrum.hpp"
 #include "policy_parts/step_scores.hpp"
 
@@ -257,16 +256,8 @@ class InfiniGen final : public SelectsBy<InfiniGenSelector, InfinigenSetting> {
                         tokens / static_cast<double>(shape.heads.size()), ops, op, Lane::kSelect);
     op = fetch_ids(tokens, {Lane::kSelect, Lane::kRecallThread}, ops, op);
     if (tokens <= 0) return op;
-    CpuWork gather;
-    gather.items = tokens;
-    gather.bytes_per_item = 2 * 2 * m.row();  // key and value, read and written
-    gather.unit_bytes = m.row();
-    gather.places_per_item = 2;
     const double of_a_head = tokens / static_cast<double>(shape.heads.size());
-    gather.region_bytes = 2 * shape.mean_tokens() * m.row() / of_a_head;
-    op = ops.cpu("gather pairs", gather, {op});
-    const Copy pairs{.runs = 1, .run_bytes = tokens * 2 * m.row(), .issuer = Lane::kRecallThread};
-    return ops.copy(Lane::kCopyA, "fetch pairs", pairs, {op});
+    return gather_pairs(tokens, 2 * shape.mean_tokens() * m.row() / of_a_head, m, ops, op);
   }
 };
 

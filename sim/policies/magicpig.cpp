@@ -13,7 +13,6 @@
 // Storage: host KV, tables n_kv·(4·L·S + 8·L·2^K), norms n_kv·4·S; GPU KV of the static part.
 // Limit: sink + recent ≥ the prompt is full attention; more tables approach it for keys similar to the query.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 #include <numeric>
@@ -23,7 +22,6 @@
 #include "policy/costs.hpp"
 #include "policy_parts/host_attention.hpp"
 #include "policy_parts/policy_by.hpp"
-#include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {

@@ -190,16 +190,10 @@ class OmniKv final : public PolicyBy<OmniSetting> {
   // Starts with the layer before, once the thread has the filter layer's numbers.
   OpId fetch(const DecodeLayer& shape, LayerOps& ops) const {
     const Dims m(*shape.model);
-    CpuWork gather;
-    gather.items = shape.sum(&HeadCounts::fetched);
-    gather.bytes_per_item = 2 * 2 * m.row();  // key and value, read and written
-    gather.unit_bytes = m.row();
-    gather.places_per_item = 2;
-    gather.region_bytes = 2 * mean_prompt(shape) * m.row() / mean_chosen(shape);
-    if (gather.items <= 0) return ops.ready();
+    const double pairs = shape.sum(&HeadCounts::fetched);
+    if (pairs <= 0) return ops.ready();
     const OpId free = ops.join(Lane::kRecallThread, {ops.ready_before()});
-    const Copy pairs{.runs = 1, .run_bytes = gather.items * 2 * m.row(), .issuer = Lane::kRecallThread};
-    return ops.copy(Lane::kCopyA, "fetch pairs", pairs, {ops.cpu("gather pairs", gather, {free})});
+    return gather_pairs(pairs, 2 * mean_prompt(shape) * m.row() / mean_chosen(shape), m, ops, free);
   }
 
   static double mean_prompt(const DecodeLayer& shape) {

@@ -7,7 +7,6 @@
 // most, and a prompt shorter than 2·(budget − w) has the same budget in every layer.
 // Cost and storage: SnapKV's, layer by layer.
 #include "policy_parts/prompt_eviction.hpp"
-#include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
 

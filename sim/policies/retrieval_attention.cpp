@@ -105,9 +105,7 @@ class RetrievalAttention final : public PolicyBy<RetrievalAttentionSetting> {
  public:
   using PolicyBy::PolicyBy;
 
-  bool covers(const Lengths& request) const override {
-    return std::max(s_.budget, s_.fixed.sink + s_.fixed.recent) >= request.bound();
-  }
+  bool covers(const Lengths& request) const override { return s_.fixed.cover(s_.budget, request); }
 
   std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
     return search_host(layer, s_.fixed, true, [&](const LayerInput& input, int kv_head) {

@@ -27,7 +27,6 @@
 #include "policy_parts/page_cache.hpp"
 #include "policy_parts/policy_by.hpp"
 #include "policy_parts/ranking.hpp"
-#include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/step_scores.hpp"
 
 namespace kvcast::policy {

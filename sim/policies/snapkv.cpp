@@ -11,7 +11,6 @@
 // eviction writes and ranks each step's weights.
 // Storage: 2·n_kv·(budget + T)·d·b; per head every query head has its own copy, n_q instead of n_kv.
 #include "policy_parts/prompt_eviction.hpp"
-#include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {

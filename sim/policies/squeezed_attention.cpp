@@ -21,7 +21,6 @@
 #include "policy/costs.hpp"
 #include "policy_parts/kmeans.hpp"
 #include "policy_parts/policy_by.hpp"
-#include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/step_scores.hpp"
 
 namespace kvcast::policy {

@@ -30,6 +30,10 @@ struct StaticTokens {
   // Positions in host memory at a context of `tokens`.
   Range host(std::int64_t prompt, std::int64_t tokens) const;
   std::int64_t on_gpu(std::int64_t prompt, std::int64_t tokens) const { return tokens - host(prompt, tokens).size(); }
+  // Returns whether these tokens, or the budget of those found, are all of a request.
+  bool cover(std::int64_t budget, const Lengths& request) const {
+    return std::max(budget, sink + recent) >= request.bound();
+  }
 };
 
 // Finds tokens of one KV head in host memory.

@@ -49,6 +49,16 @@ OpId fetch_ids(double ids, const IdPath& path, LayerOps& ops, OpId after) {
   return ops.host(path.thread, Kind::kSync, "wait for page numbers", HostCall::kStreamSync, 1, {copied});
 }
 
+OpId gather_pairs(double pairs, double region_bytes, const Dims& m, LayerOps& ops, OpId after) {
+  const CpuWork gather{.items = pairs,
+                       .bytes_per_item = 2 * 2 * m.row(),  // key and value, read and written
+                       .unit_bytes = m.row(),
+                       .places_per_item = 2,
+                       .region_bytes = region_bytes};
+  const Copy copy{.runs = 1, .run_bytes = pairs * 2 * m.row(), .issuer = Lane::kRecallThread};
+  return ops.copy(Lane::kCopyA, "fetch pairs", copy, {ops.cpu("gather pairs", gather, {after})});
+}
+
 namespace {
 
 // The copies of `pages` pages of one KV head.

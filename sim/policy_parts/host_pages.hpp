@@ -27,6 +27,9 @@ struct IdPath {
   Lane thread = Lane::kHost;
 };
 OpId fetch_ids(double ids, const IdPath& path, LayerOps& ops, OpId after);
+// The CPU gathers `pairs` single pairs into a pinned buffer, and one copy transfers them. region_bytes: distance in
+// memory over which the CPU finds one.
+OpId gather_pairs(double pairs, double region_bytes, const Dims& m, LayerOps& ops, OpId after);
 
 // Recall of missing pages by a host thread, one KV head after the other, all sequences of a batch together.
 //
