@@ -56,6 +56,18 @@ TEST_CASE("ambiguous and malformed YAML is refused") {
   }
 }
 
+TEST_CASE("a batch has prompts of the lengths that a list states, and explain shows one length") {
+  const Scratch scratch;
+  const std::string path = scratch.write("run.yaml", small_run("{name: snapkv, budget: 256}"));
+  const std::string lengths = "workload.prompt_tokens=[512, 1024, 1024]";
+  const Output run = kvcast::test::kvcast({"run", path, "--set", lengths, "--set", "workload.batch=3"});
+  REQUIRE(run.code == 0);
+  CHECK_THAT(run.out, Contains("[512, 1024, 1024] prompt tokens") && Contains("batch 3"));
+  const Output explained = kvcast::test::kvcast({"explain", path, "--set", lengths});
+  CHECK(explained.code == 2);
+  CHECK_THAT(explained.err, Contains("give one prompt length"));
+}
+
 TEST_CASE("a run reports time, memory, accuracy and the origin of each number") {
   const json r = run_json("{name: snapkv, budget: 256}");
   CHECK(r["oom"].is_null());

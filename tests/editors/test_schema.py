@@ -45,7 +45,8 @@ class Schema(unittest.TestCase):
         self.assertEqual(self.errors('run', RUN), [])
         for key, value in [('policy', 'full'), ('policy', 'rocketkv-paper.yaml'), ('hardware', {'like': 'h200', 'gpu': {'hbm_bandwidth': 'x2'}}),
                            ('score', 'ruler'), ('score', {'benchmark': 'ruler', 'floor': '90 %'}), ('trace', {'file': 'a.safetensors'}),
-                           ('traces', [{'recipe': 'needle', 'seed': 2}]), ('framework', {'launch': 'eager'})]:
+                           ('traces', [{'recipe': 'needle', 'seed': 2}]), ('framework', {'launch': 'eager'}),
+                           ('workload', {'prompt_tokens': ['4K', 32768, '32K']})]:
             with self.subTest(value):
                 self.assertEqual(self.errors('run', {**RUN, key: value}), [])
 
@@ -85,6 +86,7 @@ class Schema(unittest.TestCase):
     def test_errors_of_the_reader_are_errors_of_the_schema_at_the_same_key(self):
         h200 = {'like': 'h200'}
         cases = [({'polcy': 'full'}, ''), ({'workload': {'batch': 0}}, 'workload/batch'), ({'workload': {'batsh': 1}}, 'workload'),
+                 ({'workload': {'prompt_tokens': []}}, 'workload/prompt_tokens'), ({'workload': {'prompt_tokens': ['4K', 'x']}}, 'workload/prompt_tokens'),
                  ({'model': 'llama-9'}, 'model'), ({'model': 'llama-3.9-8b'}, 'model'), ({'policy': {'name': 'quest', 'pages': 16}}, 'policy'),
                  ({'policy': {'name': 'quest', 'budget': 'many'}}, 'policy'), ({'policy': {'budget': 512}}, 'policy'),
                  ({'framework': {'launch': 'fast'}}, 'framework/launch'), ({'framework': 'vlm-0.6'}, 'framework'),
