@@ -135,7 +135,7 @@ void Collector::add_setting(const Result& result) {
   table.set("model", subject.model);
   table.set("hardware", subject.hardware);
   table.set("policy", policy);
-  if (subject.policy_category.find("oracle") != std::string::npos) table.set("oracle", 1.0);
+  if (subject.category == policy::Category::kOracle) table.set("oracle", 1.0);
   table.set("variant", variant);
   table.set("series", SeriesNames::join(policy, variant));
   table.set("replica", SeriesNames::replica_of(subject));
