@@ -86,6 +86,12 @@ TEST_CASE("a batch of several lengths lies between those of its shortest and its
     };
     CHECK(unequal.accuracy.attended_mean == Approx(mean_of(&result::Accuracy::attended_mean)));
     CHECK(unequal.accuracy.recall_mass_mean == Approx(mean_of(&result::Accuracy::recall_mass_mean)));
+    const auto& task = unequal.accuracy.task;
+    REQUIRE(task.has_value() == (shortest.accuracy.task && longest.accuracy.task));
+    if (task) {
+      CHECK(task->share_of_full ==
+            Approx((shortest.accuracy.task->share_of_full + 2 * longest.accuracy.task->share_of_full) / 3));
+    }
     check_equal(unequal, batches.of("prompt_tokens: [2048, 1024, 2048]"));
     check_equal(shortest, batches.of("prompt_tokens: [1024, 1024, 1024]"));
     check_equal(longest, batches.of("prompt_tokens: [2048], batch: 3"));
