@@ -18,6 +18,7 @@
 #include "replay/replay.hpp"
 #include "result/metric.hpp"
 #include "simulate/experiment.hpp"
+#include "study/accuracy.hpp"
 #include "study/prepare.hpp"
 #include "study/simulation.hpp"
 #include "study/study.hpp"
