@@ -246,7 +246,7 @@ TEST_CASE("a plan's experiments and answers are stored, and a second plan reuses
   using kvcast::store::Store;
   const auto answers = Store::open(dir, Store::Open::kExisting).answers();
   REQUIRE(answers.size() == 6);
-  CHECK(answers[2].kind == store::AnswerKind::kWhy);
+  CHECK(answers[2].kind == kvcast::store::AnswerKind::kWhy);
   CHECK(json::parse(answers[2].data)["of"] == "quest, budget 2048");
   CHECK(Store::open(dir, Store::Open::kExisting).count(kvcast::result::Status::kOk) > 10);
   const Output again = kvcast::test::kvcast({"plan", config, "-o", dir, "--json"});
