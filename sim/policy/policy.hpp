@@ -202,8 +202,8 @@ struct Descriptor {
   bool uncompressed() const { return category == Category::kNone; }
   // Returns whether each query chooses from the cache anew.
   bool selects() const;
-  // What `budget` counts: tokens kept if the policy drops others, selected ones if a CPU attends to them, or those
-  // attended to.
+  // The tokens that `budget` counts: those kept if the policy drops others, those selected if a CPU attends to them,
+  // otherwise those attended to.
   BudgetRule::Counts budget_counts() const;
   // "attended: ...": what the budget counts; empty without a budget.
   std::string budget_text() const;
