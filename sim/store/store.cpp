@@ -376,10 +376,9 @@ void Store::set_answers(const std::vector<Answer>& answers) {
   Transaction transaction(*database_);
   database_->execute("DELETE FROM answers");
   for (const Answer& a : answers) {
-    Statement insert(*database_,
-                     "INSERT INTO answers (kind, question, text, details, data, runs) VALUES (?1, ?2, ?3, ?4, ?5, ?6)");
-    insert.bind(1, std::string(name_of(a.kind))).bind(2, a.question).bind(3, a.text).bind(4, a.details).bind(5, a.data);
-    insert.bind(6, static_cast<std::int64_t>(a.runs)).step();
+    Statement row(*database_, "INSERT INTO answers (kind, question, text, details, data, runs) VALUES (?,?,?,?,?,?)");
+    row.bind(1, name_of(a.kind)).bind(2, a.question).bind(3, a.text).bind(4, a.details).bind(5, a.data);
+    row.bind(6, static_cast<std::int64_t>(a.runs)).step();
   }
   seal(*database_, "answers");
   transaction.commit();
