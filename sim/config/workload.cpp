@@ -12,7 +12,7 @@ namespace {
 
 // A number, or a list of the prompts of the sequences in turn.
 void read_prompts(Section& section, Workload& workload) {
-  constexpr std::size_t kMostPrompts = 1024;
+  constexpr std::size_t kMostListed = 1024;
   const KeyName key{"prompt_tokens",
                     "tokens of each prompt; a list: of the sequences of the batch in turn, which is as large as the "
                     "list unless `batch` says otherwise"};
@@ -21,9 +21,9 @@ void read_prompts(Section& section, Workload& workload) {
     workload.prompt_tokens = section.integer(key, 1, kMaxTokens, workload.prompt_tokens);
     return;
   }
-  if (list->items().empty() || list->items().size() > kMostPrompts) {
+  if (list->items().empty() || list->items().size() > kMostListed) {
     throw UserError(list->where(), fmt::format("workload: prompt_tokens: a list of 1 to {} prompts, found {}",
-                                               kMostPrompts, list->items().size()));
+                                               kMostListed, list->items().size()));
   }
   for (const Node& item : list->items()) workload.prompts.push_back(read_integer(item, "prompt_tokens", 1, kMaxTokens));
   workload.set_batch(static_cast<int>(workload.prompts.size()));
