@@ -41,7 +41,7 @@ void for_batches(const Check& check) {
   for (const policy::Descriptor& d : policy::all_policies()) {
     if (d.for_latent) continue;
     std::string setting = "name: " + d.name;
-    if (declares(d, "budget")) setting += ", budget: 256";
+    if (declares(d, "budget")) setting += ", budget: 512";
     if (declares(d, "profile")) setting = with(setting, "profile", profile);
     if (declares(d, "dense_below")) setting += ", sink: 16, recent: 64, dense_below: 0";
     CAPTURE(d.name);
