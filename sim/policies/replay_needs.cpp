@@ -71,8 +71,9 @@ ReplayNeeds replay_needs(const Descriptor& descriptor, const config::Node& param
   const ParameterValues values(descriptor, parameters);
   ReplayNeeds needs;
   if (descriptor.needs) needs = descriptor.needs(values, lengths);
-  if (values.all().contains("block")) needs.in_blocks = !values.is_text("block");
   for (const Parameter& p : descriptor.parameters) {
+    // An index has blocks too, of which none is the whole prompt.
+    if (p.key == "block" && p.accepts("prompt")) needs.in_blocks = !values.is_text("block");
     if (!takes_policy(p)) continue;
     const config::Node node = values.node(p.key);
     if (!names_another(p, node)) continue;
