@@ -24,7 +24,7 @@ struct LayerResult {
   std::vector<StepSelection> selections;
 };
 
-// Marks the tokens of a step; returns how many a head has attended to so far.
+// Counts the different tokens to which each head attends over all steps.
 class Distinct {
  public:
   Distinct(std::size_t heads, std::size_t tokens) : seen_(heads, std::vector<bool>(tokens)), counts_(heads) {}
