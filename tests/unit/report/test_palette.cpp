@@ -92,12 +92,13 @@ TEST_CASE("policies differ by colour, or by symbol where colours look similar wi
 
 TEST_CASE("memory has a colour for each use, and no policy has it") {
   std::multiset<std::string> owners;
-  const json uses = definition().at("memory");
+  const json palette = definition();
+  const json& uses = palette.at("memory");
   for (const json& use : uses) {
     INFO(use.at("name"));
     for (const json& owner : use.at("owners")) owners.insert(owner.get<std::string>());
     const Color own = light_of(use.at("color"));
-    for (const auto& [name, look] : definition().at("policies").items()) {
+    for (const auto& [name, look] : palette.at("policies").items()) {
       INFO(name);
       // The last one is drawn as an outline.
       if (use != uses.back()) CHECK(distance(own, light_of(look.at("color"))) > 0.14);
