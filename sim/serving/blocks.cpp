@@ -18,33 +18,39 @@ std::uint64_t hash_of(std::uint64_t content, std::int64_t group) {
 
 Blocks::Blocks(std::int64_t total, bool cached, bool tells)
     : total_(total), free_(total), cached_(cached), tells_(tells) {
-  if (cached) slots_.assign(1024, kNone);
+  if (!cached) return;
+  slots_.assign(1024, kNone);
+  append_run(total);
 }
 
 void Blocks::take(Holding& holding, std::int64_t n) {
-  KVCAST_CHECK(n >= 0 && n * holding.per <= free_);
+  std::int64_t left = n * holding.per;
+  KVCAST_CHECK(n >= 0 && left <= free_);
   holding.count += n;
-  if (!cached_) {
-    free_ -= n * holding.per;
-    return;
-  }
-  const auto per = static_cast<std::size_t>(holding.per), had = holding.ids.size();
-  holding.ids.resize(had + static_cast<std::size_t>(n) * per);
-  for (std::size_t group = 0; group < per; ++group) {
-    for (std::size_t i = had + group; i < holding.ids.size(); i += per) holding.ids[i] = pop();
+  free_ -= left;
+  while (cached_ && left > 0) {
+    std::int64_t& run = node(head_).run;
+    if (run > left) {
+      run -= left;
+      return;
+    }
+    left -= std::max<std::int64_t>(1, run);
+    pop();
   }
 }
 
 // Returns blocks of the pool, those of the last tokens first.
 void Blocks::release(Holding& holding, std::int64_t from, std::int64_t to) {
-  if (!cached_) {
-    free_ += (to - from) * holding.per;
-    return;
-  }
+  const std::int64_t named = cached_ ? std::clamp(holding.named_end(), from, to) : from;
+  free_ += (to - named) * holding.per;
+  if (!cached_) return;
   for (std::int64_t group = 0; group < holding.per; ++group) {
-    for (std::int64_t i = to; i-- > from;) {
+    append_run(to - named);
+    for (std::int64_t i = named; i-- > from;) {
       const Id id = holding.ids[static_cast<std::size_t>((i - holding.dropped) * holding.per + group)];
-      if (--block(id).users == 0) append_free(id);
+      if (--node(id).users > 0) continue;
+      append(id);
+      ++free_;
     }
   }
 }
@@ -55,14 +61,15 @@ void Blocks::give_back(Holding& holding, std::int64_t keep) {
   holding.count = keep;
   holding.dropped = std::min(holding.dropped, keep);
   holding.named = std::min(holding.named, keep);
-  if (cached_) holding.ids.resize(static_cast<std::size_t>(holding.in_pool()));
+  if (cached_) holding.ids.resize(static_cast<std::size_t>((holding.named_end() - holding.dropped) * holding.per));
 }
 
 void Blocks::drop(Holding& holding, std::int64_t n) {
   if (n <= holding.dropped) return;
   KVCAST_CHECK(n <= holding.count);
   release(holding, holding.dropped, n);
-  if (cached_) holding.ids.erase(holding.ids.begin(), holding.ids.begin() + (n - holding.dropped) * holding.per);
+  const std::int64_t named = std::min(n, holding.named_end()) - holding.dropped;
+  if (cached_) holding.ids.erase(holding.ids.begin(), holding.ids.begin() + named * holding.per);
   holding.dropped = n;
 }
 
@@ -72,7 +79,7 @@ std::int64_t Blocks::unused_of(const Holding& kind, std::uint64_t content) const
   for (std::int64_t group = kind.group; group < kind.group + kind.per; ++group) {
     const Id id = first_of(hash_of(content, group));
     if (id == kNone) return -1;
-    if (block(id).users == 0) ++unused;
+    if (node(id).users == 0) ++unused;
   }
   return unused;
 }
@@ -104,7 +111,10 @@ void Blocks::share(Holding& holding, Chain& chain, const traffic::Request& reque
     for (std::int64_t group = holding.group; group < holding.group + holding.per; ++group) {
       const Id id = first_of(hash_of(chain.at(i, request, size), group));
       KVCAST_CHECK(id != kNone);
-      if (block(id).users++ == 0) unlink(id);
+      if (node(id).users++ == 0) {
+        unlink(id);
+        --free_;
+      }
       holding.ids.push_back(id);
     }
   }
@@ -115,8 +125,10 @@ void Blocks::share(Holding& holding, Chain& chain, const traffic::Request& reque
 void Blocks::name(Holding& holding, Chain& chain, const traffic::Request& request, std::int64_t size, std::int64_t n) {
   for (holding.named = std::max(holding.named, holding.dropped); holding.named < n; ++holding.named) {
     for (std::int64_t group = 0; group < holding.per; ++group) {
-      const Id id = holding.ids[static_cast<std::size_t>((holding.named - holding.dropped) * holding.per + group)];
-      block(id).hash = hash_of(chain.at(holding.named, request, size), holding.group + group);
+      const Id id = make_node();
+      holding.ids.push_back(id);
+      node(id).users = 1;
+      node(id).hash = hash_of(chain.at(holding.named, request, size), holding.group + group);
       enter(id);
     }
   }
@@ -125,25 +137,23 @@ void Blocks::name(Holding& holding, Chain& chain, const traffic::Request& reques
 // The first that was entered of the blocks with this hash.
 Blocks::Id Blocks::first_of(std::uint64_t hash) const {
   Id id = slots_[slot(hash)];
-  while (id != kNone && block(id).hash != hash) id = block(id).same_slot;
+  while (id != kNone && node(id).hash != hash) id = node(id).same_slot;
   return id;
 }
 
 void Blocks::enter(Id id) {
   if (static_cast<std::size_t>(++entered_) > slots_.size()) rehash(slots_.size() * 4);
-  Block& added = block(id);
-  added.named = true;
+  Node& added = node(id);
   added.same_slot = kNone;
   Id* link = &slots_[slot(added.hash)];
-  while (*link != kNone) link = &block(*link).same_slot;
+  while (*link != kNone) link = &node(*link).same_slot;
   *link = id;
 }
 
 void Blocks::forget(Id id) {
-  Id* link = &slots_[slot(block(id).hash)];
-  while (*link != id) link = &block(*link).same_slot;
-  *link = block(id).same_slot;
-  block(id).named = false;
+  Id* link = &slots_[slot(node(id).hash)];
+  while (*link != id) link = &node(*link).same_slot;
+  *link = node(id).same_slot;
   --entered_;
 }
 
@@ -153,46 +163,57 @@ void Blocks::rehash(std::size_t slots) {
   std::vector<Id> last(slots, kNone);
   for (Id id : old) {
     while (id != kNone) {
-      const Id next = std::exchange(block(id).same_slot, kNone);
-      const std::size_t at = slot(block(id).hash);
-      (last[at] == kNone ? slots_[at] : block(last[at]).same_slot) = id;
+      const Id next = std::exchange(node(id).same_slot, kNone);
+      const std::size_t at = slot(node(id).hash);
+      (last[at] == kNone ? slots_[at] : node(last[at]).same_slot) = id;
       last[at] = id;
       id = next;
     }
   }
 }
 
-void Blocks::append_free(Id id) {
-  block(id).before = tail_;
-  block(id).after = kNone;
-  (tail_ == kNone ? head_ : block(tail_).after) = id;
+Blocks::Id Blocks::make_node() {
+  Id id = spare_;
+  if (id != kNone) {
+    spare_ = node(id).after;
+    node(id) = {};
+    return id;
+  }
+  KVCAST_CHECK(nodes_.size() < static_cast<std::size_t>(std::numeric_limits<Id>::max()));
+  id = static_cast<Id>(nodes_.size());
+  nodes_.emplace_back();
+  return id;
+}
+
+void Blocks::append_run(std::int64_t blocks) {
+  if (blocks <= 0) return;
+  if (tail_ == kNone || node(tail_).run == 0) append(make_node());
+  node(tail_).run += blocks;
+}
+
+void Blocks::append(Id id) {
+  node(id).before = tail_;
+  node(id).after = kNone;
+  (tail_ == kNone ? head_ : node(tail_).after) = id;
   tail_ = id;
-  ++free_;
 }
 
 void Blocks::unlink(Id id) {
-  const Block& gone = block(id);
-  (gone.before == kNone ? head_ : block(gone.before).after) = gone.after;
-  (gone.after == kNone ? tail_ : block(gone.after).before) = gone.before;
-  --free_;
+  const Node& gone = node(id);
+  (gone.before == kNone ? head_ : node(gone.before).after) = gone.after;
+  (gone.after == kNone ? tail_ : node(gone.after).before) = gone.before;
 }
 
-Blocks::Id Blocks::pop() {
-  Id id = head_;
-  if (static_cast<std::int64_t>(blocks_.size()) < total_) {
-    KVCAST_CHECK(blocks_.size() < static_cast<std::size_t>(std::numeric_limits<Id>::max()));
-    id = static_cast<Id>(blocks_.size());
-    blocks_.emplace_back();
-    --free_;
-  } else {
-    unlink(id);
-    if (block(id).named) {
-      if (tells_) evicted_.push_back(block(id).hash);
-      forget(id);
-    }
+// Takes the first node out of the list, all of whose blocks are given out.
+void Blocks::pop() {
+  const Id id = head_;
+  unlink(id);
+  if (node(id).run == 0) {
+    if (tells_) evicted_.push_back(node(id).hash);
+    forget(id);
   }
-  block(id).users = 1;
-  return id;
+  node(id).after = spare_;
+  spare_ = id;
 }
 
 }  // namespace kvcast::serving

@@ -1,6 +1,7 @@
 // The pool of blocks, and the prefix cache of those that nobody uses.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -16,18 +17,19 @@ struct Holding {
   std::int64_t count = 0;           // those included that were dropped
   std::int64_t dropped = 0;         // leading ones that have left a window
   std::int64_t named = 0;           // leading blocks that can be found by their content, or could
-  std::vector<std::int32_t>
-      ids;  // of the others, in order of the tokens, then the groups; empty without a prefix cache
+  std::vector<std::int32_t> ids;    // of those named and not dropped, in order of the tokens, then the groups
 
   std::int64_t in_pool() const { return (count - dropped) * per; }
+  std::int64_t named_end() const { return std::max(named, dropped); }
 };
 
-// Counts blocks, and with a prefix cache gives each an id and a hash, as vLLM V1 does (v1/core/block_pool.py): blocks
-// without user lie in one list, from which the first are given out and lose their hash. Returned blocks go to its end,
-// in reverse order, and keep theirs.
+// Counts blocks, and with a prefix cache knows the hash of those that are named, as vLLM V1 does
+// (v1/core/block_pool.py): blocks without user lie in one list, from which the first are given out and lose their hash.
+// Returned blocks go to its end, in reverse order, and keep theirs. Blocks that have no name are all alike, so that the
+// list has runs of them.
 class Blocks {
  public:
-  // tells: notes the content that is lost when a block is given out.
+  // tells: notes the content that is lost when a named block is given out.
   Blocks(std::int64_t total, bool cached, bool tells = false);
 
   std::int64_t total() const { return total_; }
@@ -47,6 +49,7 @@ class Blocks {
   // Gives back n blocks that no holding has any more.
   void add_free(std::int64_t n) { free_ += n; }
 
+  bool has(std::uint64_t hash) const { return first_of(hash) != kNone; }
   // Leading blocks of a sequence, the first of them that is needed, and blocks of the pool among the needed ones that
   // no request uses.
   struct Hit {
@@ -64,15 +67,15 @@ class Blocks {
  private:
   using Id = std::int32_t;
   static constexpr Id kNone = -1;
-  struct Block {
-    Id before = kNone, after = kNone;  // in the list of blocks without user
+  struct Node {
+    Id before = kNone, after = kNone;  // in the list of blocks without user; spare nodes have only the latter
     Id same_slot = kNone;              // next in the hash table's slot
     std::int32_t users = 0;
-    bool named = false;
-    std::uint64_t hash = 0;
+    std::int64_t run = 0;    // blocks without a name; 0: one that is named
+    std::uint64_t hash = 0;  // of that
   };
-  Block& block(Id id) { return blocks_[static_cast<std::size_t>(id)]; }
-  const Block& block(Id id) const { return blocks_[static_cast<std::size_t>(id)]; }
+  Node& node(Id id) { return nodes_[static_cast<std::size_t>(id)]; }
+  const Node& node(Id id) const { return nodes_[static_cast<std::size_t>(id)]; }
   std::size_t slot(std::uint64_t hash) const { return static_cast<std::size_t>(hash) & (slots_.size() - 1); }
   Id first_of(std::uint64_t hash) const;
   std::int64_t unused_of(const Holding& kind, std::uint64_t content) const;
@@ -80,17 +83,19 @@ class Blocks {
   void enter(Id id);
   void forget(Id id);
   void rehash(std::size_t slots);
-  void append_free(Id id);
+  Id make_node();
+  void append_run(std::int64_t blocks);
+  void append(Id id);
   void unlink(Id id);
-  Id pop();
+  void pop();
 
   std::int64_t total_, free_;
   bool cached_, tells_;
   std::vector<std::uint64_t> evicted_;
-  std::vector<Block> blocks_;  // those that were given out before; the others come first in the list
+  std::vector<Node> nodes_;
   std::vector<Id> slots_;
   std::int64_t entered_ = 0;
-  Id head_ = kNone, tail_ = kNone;
+  Id head_ = kNone, tail_ = kNone, spare_ = kNone;
 };
 
 }  // namespace kvcast::serving

@@ -5,6 +5,8 @@
 namespace kvcast::serving {
 namespace {
 
+constexpr std::int64_t kMore = 8;  // blocks
+
 // Separate what the source names, a request's own prompt and its own outputs.
 enum Domain : std::uint64_t { kNamed = 1, kOwnPrompt, kOwnOutputs };
 
@@ -38,12 +40,17 @@ std::vector<Piece> pieces(const traffic::Request& request, std::int64_t tokens) 
   return list;
 }
 
+std::int64_t shareable(const traffic::Request& request) {
+  std::int64_t named = 0;
+  for (const traffic::Segment& segment : request.content) named += segment.tokens;
+  if (named < request.prompt_tokens) return named;
+  return request.answer_key != 0 ? request.prompt_tokens + request.output_tokens : request.prompt_tokens;
+}
+
 void Chain::extend(std::int64_t blocks, const traffic::Request& request, std::int64_t block) {
   const std::int64_t done = static_cast<std::int64_t>(hashes_.size());
+  blocks = std::max(blocks, done + done / 2 + kMore);  // they are asked for one after the other
   const std::vector<Piece> list = pieces(request, blocks * block);
-  // One more block at a time must not copy all of them.
-  if (const auto all = static_cast<std::size_t>(blocks); all > hashes_.capacity())
-    hashes_.reserve(std::max(all, 2 * hashes_.capacity()));
   std::uint64_t hash = hashes_.empty() ? 0 : hashes_.back();
   auto at = list.begin();
   std::int64_t used = done * block;  // tokens of *at before the block

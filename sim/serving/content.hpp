@@ -23,6 +23,9 @@ std::uint64_t mixed(std::uint64_t a, std::uint64_t b);
 // The first `tokens` tokens of the prompt and the outputs, in order; no piece is empty.
 std::vector<Piece> pieces(const traffic::Request& request, std::int64_t tokens);
 
+// Leading tokens of a request's prompt and outputs that other requests may have too.
+std::int64_t shareable(const traffic::Request& request);
+
 // Hashes of a request's full blocks, each over its block and all before it. Grows as it is asked for.
 class Chain {
  public:

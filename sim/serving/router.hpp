@@ -2,10 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <span>
-#include <unordered_map>
 
 #include "config/deployment.hpp"
 #include "serving/rules.hpp"
@@ -29,20 +27,5 @@ std::unique_ptr<Router> make_router(config::Routing routing, std::int64_t block,
 // The same for replicas that have these rules. The router's blocks are of 64 tokens at least, as those of routers in
 // use (32 to 256 tokens); it remembers as many tokens of a replica as fit in its pool.
 std::unique_ptr<Router> make_router(config::Routing routing, const Rules& rules);
-
-// Blocks by their hashes, of which the least recently used are forgotten.
-class BlockRecord {
- public:
-  explicit BlockRecord(std::int64_t most) : most_(most) {}
-  bool has(std::uint64_t hash) const { return at_.contains(hash); }
-  // Enters the blocks of a prompt, the last as the least recently used.
-  void enter(std::span<const std::uint64_t> hashes);
-  std::int64_t size() const { return static_cast<std::int64_t>(at_.size()); }
-
- private:
-  std::int64_t most_;
-  std::list<std::uint64_t> order_;  // the most recently used first
-  std::unordered_map<std::uint64_t, std::list<std::uint64_t>::iterator> at_;
-};
 
 }  // namespace kvcast::serving

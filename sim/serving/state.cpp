@@ -41,7 +41,7 @@ void State::take_arrivals() {
     entry.cached = radix && all;
     entry.offloaded = radix && !all && rules.host_copies;
     entry.chained = rules.prefix_caching && rules.reuse == Reuse::kChain;
-    if (rules.engine == Engine::kSglang && rules.tiers.size() > 1) prefetch(entry);
+    if (rules.engine == Engine::kSglang && rules.tiers.size() > 1 && radix) prefetch(entry);
     (rules.role == Role::kDecode ? remote : waiting).push_back(&entry);
   }
 }
@@ -124,8 +124,16 @@ void State::name_blocks(Entry& entry, std::int64_t further) {
   if (rules.engine == Engine::kVllmV1) name(entry, std::min(entry.computed, entry.prompt() + entry.done + further));
 }
 
+// Blocks of its own content are looked for by the request alone, once it has lost them: they get their names then.
+// Names of blocks that are told when they are lost, or leave a window before, cannot wait.
 void State::name(Entry& entry, std::int64_t tokens) {
   if (!entry.cached || !pool.cached()) return;
+  entry.named = std::max(entry.named, tokens);
+  const bool all = rules.windows.groups > 0 || rules.write_back;
+  name_full(entry, all ? entry.named : std::min(entry.named, shareable(entry.request)));
+}
+
+void State::name_full(Entry& entry, std::int64_t tokens) {
   pool.name(entry.held, entry.chain, entry.request, rules.block, tokens / rules.block);
   pool.name(entry.window, entry.chain, entry.request, rules.block, tokens / rules.block);
 }
@@ -139,6 +147,8 @@ void State::preempted(Entry& entry) {
 }
 
 void State::release(Entry& entry) {
+  if (!entry.all_done()) name_full(entry, entry.named);
+  entry.named = 0;
   pool.give_back(entry.window, 0);
   pool.give_back(entry.held, 0);
   give_host_back(entry);

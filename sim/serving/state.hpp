@@ -30,6 +30,7 @@ struct Entry {
   bool cached = false;      // its blocks can be found by their content,
   bool offloaded = false;   // or those of its copy in host memory,
   bool chained = false;     // or what is kept of it, by its continuation
+  std::int64_t named = 0;   // tokens of which full blocks can be found; of its own, they get their names when needed
   std::int64_t stored = 0;  // leading blocks that were offered to the caches behind the GPU
   std::int64_t loaded = 0;  // tokens that were loaded before it is admitted; it holds their blocks
   // Tokens of the sequence that an earlier request's policy has dropped. All counts of tokens are without them.
@@ -197,6 +198,7 @@ class State {
     Picoseconds not_before = 0;  // when media have read it
   };
   void name_blocks(Entry& entry, std::int64_t further);
+  void name_full(Entry& entry, std::int64_t tokens);
   void store(Entry& entry, std::int64_t tokens);
   void find_kept(Entry& entry, Found& found);
   bool continues(Entry& entry, std::int64_t blocks, Found& found);

@@ -133,8 +133,7 @@ void State::take_loaded() {
   for (auto load = loading_.end(); load-- != done;) {
     Entry& entry = *load->entry;
     waiting.push_front(&entry);
-    if (entry.cached && pool.cached())
-      pool.name(entry.held, entry.chain, entry.request, rules.block, entry.loaded / rules.block);
+    name(entry, entry.loaded);
   }
   loading_.erase(done, loading_.end());
 }

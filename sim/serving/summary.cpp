@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <utility>
 
 namespace kvcast::serving {
@@ -36,6 +37,10 @@ TtftParts<double> parts_like(const TtftParts<double>& parts, double whole) {
   return out;
 }
 
+void add_parts(TtftParts<double>& sum, const TtftParts<double>& of) {
+  for (const TtftPart& part : kTtftParts) sum.*part.seconds += of.*part.seconds;
+}
+
 // Keeps every second one.
 template <class T>
 void halve(std::vector<T>& list) {
@@ -47,7 +52,7 @@ void halve(std::vector<T>& list) {
 }  // namespace
 
 int Distribution::bucket_of(double value) {
-  return value > 0 ? static_cast<int>(std::lround(std::log(value) / kBucket)) : std::numeric_limits<int>::min();
+  return value > 0 ? static_cast<int>(std::lround(std::log(value) / kBucket)) : Buckets<std::int64_t>::kZero;
 }
 
 void Distribution::add(double value, std::int64_t times) {
@@ -59,20 +64,25 @@ void Distribution::add(double value, std::int64_t times) {
 int Distribution::bucket_at(double share) const {
   const double wanted = std::max(1.0, std::ceil(share * static_cast<double>(count_)));
   std::int64_t below = 0;
-  for (const auto& [bucket, times] : buckets_) {
+  int found = Buckets<std::int64_t>::kZero;
+  buckets_.until([&](int bucket, std::int64_t times) {
     below += times;
-    if (static_cast<double>(below) >= wanted) return bucket;
-  }
-  return std::numeric_limits<int>::min();
+    found = bucket;
+    return static_cast<double>(below) >= wanted;
+  });
+  return found;
 }
 
 double Distribution::quantile(double share) const {
   const int bucket = bucket_at(share);
-  return bucket == std::numeric_limits<int>::min() ? 0 : std::exp(bucket * kBucket);
+  return bucket == Buckets<std::int64_t>::kZero ? 0 : std::exp(bucket * kBucket);
 }
 
 void Distribution::add(const Distribution& other) {
-  for (const auto& [bucket, times] : other.buckets_) buckets_[bucket] += times;
+  other.buckets_.until([&](int bucket, std::int64_t times) {
+    if (times > 0) buckets_[bucket] += times;
+    return false;
+  });
   count_ += other.count_, sum_ += other.sum_;
 }
 
@@ -202,9 +212,10 @@ void Recorder::add(const Recorder& other) {
       loaded_tokens_ += other.loaded_tokens_;
   service_ += other.service_;
   carried_in_ += other.carried_in_, carried_out_ += other.carried_out_;
-  for (const auto& [bucket, of] : other.ttft_parts_) {
-    for (const TtftPart& part : kTtftParts) ttft_parts_[bucket].*part.seconds += of.*part.seconds;
-  }
+  other.ttft_parts_.until([&](int bucket, const TtftParts<double>& of) {
+    if (of.sum() > 0) add_parts(ttft_parts_[bucket], of);
+    return false;
+  });
   first_ = std::min(first_, other.first_), last_ = std::max(last_, other.last_);
   last_arrival_ = std::max(last_arrival_, other.last_arrival_), reached_ = std::max(reached_, other.reached_);
   running_ += other.running_, waiting_ += other.waiting_, used_ += other.used_, busy_ += other.busy_;
@@ -267,12 +278,14 @@ Summary Recorder::summary() const {
   s.ttft = times_of(ttft_), s.tpot = times_of(tpot_), s.itl = times_of(itl_), s.e2e = times_of(e2e_);
   s.queue = times_of(queue_);
   TtftParts<double> sums;
-  for (const auto& [bucket, of] : ttft_parts_) {
-    for (const TtftPart& part : kTtftParts) sums.*part.seconds += of.*part.seconds;
-  }
+  TtftParts<double> tail;
+  ttft_parts_.until([&, at = ttft_.bucket_at(kTail)](int bucket, const TtftParts<double>& of) {
+    add_parts(sums, of);
+    if (bucket == at) tail = of;
+    return false;
+  });
   s.ttft_mean = parts_like(sums, s.ttft.mean);
-  if (const auto tail = ttft_parts_.find(ttft_.bucket_at(kTail)); tail != ttft_parts_.end())
-    s.ttft_p99 = parts_like(tail->second, s.ttft.p99);
+  s.ttft_p99 = parts_like(tail, s.ttft.p99);
   s.completed = static_cast<double>(completed_), s.rejected = static_cast<double>(rejected_);
   s.preemptions = static_cast<double>(preemptions_), s.recomputed_tokens = static_cast<double>(recomputed_);
   s.prefix_hit_share = prompt_tokens_ > 0 ? hit_tokens_ / prompt_tokens_ : 0;

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "config/traffic.hpp"
+#include "serving/buckets.hpp"
 #include "serving/queue.hpp"
 #include "serving/ttft_parts.hpp"
 
@@ -27,7 +27,7 @@ class Distribution {
   void add(const Distribution& other);
 
  private:
-  std::map<int, std::int64_t> buckets_;
+  Buckets<std::int64_t> buckets_;
   std::int64_t count_ = 0;
   double sum_ = 0;
 };
@@ -106,7 +106,7 @@ class Recorder final : public Observer {
   double replicas_ = 1, readers_ = 0;
   Distribution ttft_, tpot_, itl_, e2e_, queue_, admission_, transfer_;
   double sent_bytes_ = 0, read_busy_ = 0;
-  std::map<int, TtftParts<double>> ttft_parts_;  // seconds of all requests, by the bucket of their TTFT
+  Buckets<TtftParts<double>> ttft_parts_;  // seconds of all requests, by the bucket of their TTFT
   std::int64_t completed_ = 0, rejected_ = 0, preemptions_ = 0, recomputed_ = 0, within_ = 0;
   double good_tokens_ = 0;
   double prompt_tokens_ = 0, output_tokens_ = 0, hit_tokens_ = 0, loaded_tokens_ = 0, service_ = 0;

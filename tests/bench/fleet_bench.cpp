@@ -1,6 +1,6 @@
 // A month of traffic for a fleet: 10 million requests on 64 replicas of vLLM V1, by each routing, with their summary.
 //
-//   fleet_bench [REQUESTS [REPLICAS [THREADS]]]
+//   fleet_bench [REQUESTS [REPLICAS [THREADS [ROUTING]]]]
 //
 // "a month": arrivals over 30 days. "busy": as fast as keeps the replicas three quarters busy, where passes have dozens
 // of sequences. Prompts share their starts (500 groups of 1K tokens), so that caches and the prefix router work. Prints
@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <deque>
+#include <string_view>
 
 #include "serving/fleet.hpp"
 #include "serving/summary.hpp"
@@ -85,6 +86,7 @@ int main(int argc, char** argv) {
   const std::int64_t requests = argument(1, 10'000'000), replicas = argument(2, 64);
   for (const config::Routing routing :
        {config::Routing::kRoundRobin, config::Routing::kLeastLoaded, config::Routing::kPrefix}) {
+    if (argc > 4 && argv[4] != std::string_view(config::routing_name(routing))) continue;
     const Fleet fleet{replicas, routing, static_cast<int>(argument(3, 2))};
     run("a month", static_cast<double>(requests) / kMonth, requests, fleet);
     run("busy", kBusy * static_cast<double>(replicas), requests, fleet);

@@ -240,13 +240,22 @@ TEST_CASE("a router that knows prefixes keeps sessions together until loads are 
 }
 
 TEST_CASE("a router forgets the blocks that were used least recently") {
-  BlockRecord record(4);
-  const std::vector<std::uint64_t> a = {1, 2, 3}, b = {1, 7, 8};
-  record.enter(a);
-  record.enter(b);  // of 1 2 3 7 8, the end of the first prompt is the oldest
-  CHECK(record.size() == 4);
-  CHECK_FALSE(record.has(3));
-  CHECK((record.has(1) && record.has(2) && record.has(7) && record.has(8)));
+  const auto prompt = [](std::int64_t tokens, std::vector<std::uint64_t> keys) {
+    traffic::Request made = request(0, tokens, 1);
+    for (const std::uint64_t key : keys) made.content.push_back({key, 10});
+    return made;
+  };
+  // Of two replicas the first gets all that it knows more than 30 % of; three blocks of a long prompt are 33 %.
+  const auto goes_to = [&](std::vector<std::uint64_t> wanted, bool second) {
+    const auto router = make_router(Routing::kPrefix, 10, 4);
+    const std::vector<std::int64_t> load = {0, 0};
+    CHECK(router->route(prompt(30, {1, 2, 3}), load) == 0);
+    if (second) CHECK(router->route(prompt(30, {1, 7, 8}), load) == 0);  // it finds the first block
+    return router->route(prompt(90, std::move(wanted)), load);
+  };
+  CHECK(goes_to({1, 2, 3}, false) == 0);
+  CHECK(goes_to({1, 2, 3}, true) == 1);  // of 1 2 3 7 8, the end of the first prompt is the oldest
+  CHECK(goes_to({1, 7, 8}, true) == 0);
 }
 
 TEST_CASE("routing by prefix finds more in caches than dealing sessions out") {
