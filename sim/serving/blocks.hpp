@@ -25,8 +25,8 @@ struct Holding {
 
 // Counts blocks, and with a prefix cache knows the hash of those that are named, as vLLM V1 does
 // (v1/core/block_pool.py): blocks without user lie in one list, from which the first are given out and lose their hash.
-// Returned blocks go to its end, in reverse order, and keep theirs. Blocks that have no name are all alike, so that the
-// list has runs of them.
+// Returned blocks go to its end, in reverse order, and keep theirs. Blocks without a name are interchangeable: the list
+// has runs of them.
 class Blocks {
  public:
   // tells: notes the content that is lost when a named block is given out.

@@ -170,7 +170,8 @@ void State::keep(Entry& entry) {
     give_host_back(entry);
     store(entry, tokens);
   }
-  if (tiers.any() && (entry.cached || entry.offloaded)) touch(entry, tokens);
+  const std::int64_t found = entry.offloaded ? std::min(tokens, shareable(entry.request)) : tokens;
+  if (tiers.any() && (entry.cached || entry.offloaded)) touch(entry, found);
   if (entry.chained) keep_chain(entry, tokens);
 }
 
@@ -193,12 +194,16 @@ void State::keep_chain(Entry& entry, std::int64_t tokens) {
   tiers.put(key, bytes * rules.stored_bytes, bytes * rules.link_bytes, now, left);
 }
 
-// Offers full blocks of computed tokens to the caches behind the GPU.
+// Offers full blocks of computed tokens to the caches behind the GPU. A request that has ended never looks for those of
+// its own content again.
 void State::store(Entry& entry, std::int64_t tokens) {
   if (!tiers.any()) return;
   const double blocks = blocks_of_piece(), copied = entry.offloaded ? 0 : blocks * rules.link_bytes;
   const std::int64_t full = tokens / piece_;
-  for (std::int64_t i = full; i-- > entry.stored;) {
+  const std::int64_t known =
+      entry.all_done() ? std::clamp(shareable(entry.request) / piece_, entry.stored, full) : full;
+  tiers.put_unknown(full - known, blocks * rules.stored_bytes, copied, now);
+  for (std::int64_t i = known; i-- > entry.stored;) {
     const Tiers::Key key = entry.chain.at(i, entry.request, piece_);
     tiers.put(key, blocks * rules.stored_bytes, copied, now);
   }

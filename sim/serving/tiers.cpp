@@ -39,8 +39,15 @@ void Tiers::put(Key key, double bytes, double copied, Picoseconds now, const Kep
   const double position = copied > 0 && std::ranges::none_of(levels_, there) ? link_.send_out(copied) : 0;
   const std::size_t last = write_back_ ? 1 : levels_.size();
   for (std::size_t i = 0; i < last; ++i) {
-    if (!there(levels_[i])) store(i, {key, bytes, position, now, kept}, now);
+    if (!there(levels_[i])) store(i, {key, bytes, 0, position, now, kept}, now);
   }
+}
+
+void Tiers::put_unknown(std::int64_t count, double bytes, double copied, Picoseconds now) {
+  if (levels_.empty() || count <= 0) return;
+  if (copied > 0) link_.send_out(static_cast<double>(count) * copied);
+  const std::size_t last = write_back_ ? 1 : levels_.size();
+  for (std::size_t i = 0; i < last; ++i) store(i, {0, bytes, count, 0, now, {}}, now);
 }
 
 void Tiers::erase(Key key) {
@@ -64,24 +71,34 @@ void Tiers::fetch(Key key, Picoseconds now) {
 void Tiers::store(std::size_t i, Item item, Picoseconds now) {
   Level& level = levels_[i];
   if (item.bytes > level.rules.bytes) return;
+  const std::int64_t pieces = std::max<std::int64_t>(1, item.unknown);
   if (std::isfinite(level.rules.write)) {
-    level.writes_until = std::max(level.writes_until, now) + time_of(item.bytes, level.rules.write);
+    level.writes_until = std::max(level.writes_until, now) + pieces * time_of(item.bytes, level.rules.write);
     item.ready = level.writes_until;
   }
-  level.used += item.bytes;
+  level.used += static_cast<double>(pieces) * item.bytes;
   level.items.push_front(item);
-  level.by_key[item.key] = level.items.begin();
+  if (item.unknown == 0) level.by_key[item.key] = level.items.begin();
   make_room(i, now);
 }
 
 void Tiers::make_room(std::size_t i, Picoseconds now) {
   Level& level = levels_[i];
   while (level.used > level.rules.bytes && !level.items.empty()) {
-    const Item gone = level.items.back();
-    level.items.pop_back();
-    level.by_key.erase(gone.key);
-    level.used = level.items.empty() ? 0 : level.used - gone.bytes;
-    if (write_back_ && i + 1 < levels_.size() && !levels_[i + 1].by_key.contains(gone.key)) store(i + 1, gone, now);
+    Item& last = level.items.back();
+    Item gone = last;
+    const auto least = static_cast<std::int64_t>(std::ceil((level.used - level.rules.bytes) / gone.bytes));
+    gone.unknown = std::min(gone.unknown, std::max<std::int64_t>(1, least));
+    if (gone.unknown < last.unknown) {
+      last.unknown -= gone.unknown;
+    } else {
+      level.items.pop_back();
+      if (gone.unknown == 0) level.by_key.erase(gone.key);
+    }
+    const std::int64_t pieces = std::max<std::int64_t>(1, gone.unknown);
+    level.used = level.items.empty() ? 0 : level.used - static_cast<double>(pieces) * gone.bytes;
+    if (write_back_ && i + 1 < levels_.size() && (gone.unknown > 0 || !levels_[i + 1].by_key.contains(gone.key)))
+      store(i + 1, gone, now);
   }
 }
 

@@ -39,6 +39,8 @@ class Tiers {
   void touch(Key key);
   // Stores content, of which `copied` bytes come over the link. `kept`: of a sequence that a policy has cut.
   void put(Key key, double bytes, double copied, Picoseconds now, const Kept& kept = {});
+  // The same for `count` equal pieces that are never looked for, and only take room.
+  void put_unknown(std::int64_t count, double bytes, double copied, Picoseconds now);
   void erase(Key key);
   // Reads content that lies behind the first cache into it.
   void fetch(Key key, Picoseconds now);
@@ -52,8 +54,9 @@ class Tiers {
   struct Item {
     Key key = 0;
     double bytes = 0;
-    double position = 0;    // in the link's queue, at which it has been copied
-    Picoseconds ready = 0;  // when the medium has written it
+    std::int64_t unknown = 0;  // pieces of so many bytes, in place of one that has a key
+    double position = 0;       // in the link's queue, at which it has been copied
+    Picoseconds ready = 0;     // when the medium has written it
     Kept kept;
   };
   using Items = std::list<Item>;  // the one used last first

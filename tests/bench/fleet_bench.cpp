@@ -3,9 +3,10 @@
 //   fleet_bench [REQUESTS [REPLICAS [THREADS [ROUTING]]]]
 //
 // "a month": arrivals over 30 days. "busy": as fast as keeps the replicas three quarters busy, where passes have dozens
-// of sequences. Prompts share their starts (500 groups of 1K tokens), so that caches and the prefix router work. Prints
-// seconds, seconds of CPU over all threads, requests a second of CPU, and the largest memory of the process so far,
-// which must not grow with the requests.
+// of sequences. "offload": as fast, under a policy that keeps 512 tokens on the GPU and finds prefixes in host memory.
+// Prompts share their starts (500 groups of 1K tokens), so that caches and the prefix router work. Prints seconds,
+// seconds of CPU over all threads, requests a second of CPU, and the largest memory of the process so far, which must
+// not grow with the requests.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -49,23 +50,47 @@ class Grouped final : public traffic::Source {
   testing::PoissonRequests all_;
 };
 
+// Keeps 512 tokens on the GPU, and all in the host, where a tenth of the requests' prompts fit at a time.
+class Offloading final : public Footprint {
+ public:
+  explicit Offloading(std::int64_t block) : full_(block) {}
+  std::int64_t reading(std::int64_t tokens) const override { return full_.reading(tokens); }
+  std::int64_t decoding(std::int64_t known, std::int64_t tokens) const override {
+    return full_.reading(std::min<std::int64_t>(known, 512) + tokens - known);
+  }
+  double host_bytes(std::int64_t tokens) const override { return kTokenBytes * static_cast<double>(tokens); }
+  bool keeps_all() const override { return false; }
+  static constexpr double kTokenBytes = 131072, kHostBytes = 500e9;
+
+ private:
+  FullCache full_;
+};
+
 double peak_gigabytes() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
   return static_cast<double>(used.ru_maxrss) * 1024 / 1e9;
 }
 
-void run(const char* name, double rate, std::int64_t requests, const Fleet& fleet) {
+void run(const char* name, double rate, std::int64_t requests, const Fleet& fleet, bool offloads = false) {
   Rules rules = Rules::of(Engine::kVllmV1);
   rules.blocks = 25'000;
+  FootprintOf footprint_of = testing::full_cache(rules.block);
+  if (offloads) {
+    rules.host_copies = true;
+    rules.host_bytes = Offloading::kHostBytes;
+    rules.tiers = {{Offloading::kHostBytes}};
+    rules.stored_bytes = rules.link_bytes = Offloading::kTokenBytes * static_cast<double>(rules.block);
+    rules.link = {50e9, 50e9, 100e9};
+    footprint_of = [shared = std::make_shared<Offloading>(rules.block)](const traffic::Request&) { return shared; };
+  }
   Grouped source(rate, requests);
   testing::LinearTimes times = testing::step_times();
   std::deque<Recorder> recorders;
   const auto begin = std::chrono::steady_clock::now();
   const std::clock_t cpu = std::clock();
   serve_fleet(source, fleet, rules, [&](std::int64_t) {
-    return ReplicaParts{&times, testing::full_cache(rules.block),
-                        &recorders.emplace_back(Recorder::Setting{{}, rules.blocks, false})};
+    return ReplicaParts{&times, footprint_of, &recorders.emplace_back(Recorder::Setting{{}, rules.blocks, false})};
   });
   for (std::size_t k = 1; k < recorders.size(); ++k) recorders[0].add(recorders[k]);
   const Summary summary = recorders[0].summary();
@@ -90,5 +115,6 @@ int main(int argc, char** argv) {
     const Fleet fleet{replicas, routing, static_cast<int>(argument(3, 2))};
     run("a month", static_cast<double>(requests) / kMonth, requests, fleet);
     run("busy", kBusy * static_cast<double>(replicas), requests, fleet);
+    run("offload", kBusy * static_cast<double>(replicas), requests, fleet, true);
   }
 }

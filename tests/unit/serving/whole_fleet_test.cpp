@@ -245,7 +245,7 @@ TEST_CASE("a router forgets the blocks that were used least recently") {
     for (const std::uint64_t key : keys) made.content.push_back({key, 10});
     return made;
   };
-  // Of two replicas the first gets all that it knows more than 30 % of; three blocks of a long prompt are 33 %.
+  // A match takes more than 30 %, and three blocks of a long prompt are 33 %; an unknown prompt goes to replica 1.
   const auto goes_to = [&](std::vector<std::uint64_t> wanted, bool second) {
     const auto router = make_router(Routing::kPrefix, 10, 4);
     const std::vector<std::int64_t> load = {0, 0};
