@@ -64,7 +64,7 @@ TraceChoice read_trace(Section section) {
                                "a captured trace instead of a recipe, by its path from the working directory; its "
                                "prompt must have `prompt_tokens` tokens"});
     trace.where = section.where("file");
-    for (const char* key : {"recipe", "seed", "layers", "steps", "window"}) {
+    for (const char* key : {"recipe", "seed", "layers", "steps", "window", "depth"}) {
       if (!section.has(key)) continue;
       throw UserError(section.where(key), fmt::format("trace: \"{}\" belongs to a recipe, but `file` is given", key));
     }
@@ -87,6 +87,10 @@ TraceChoice read_trace(Section section) {
                        "last queries of the prompt that the trace contains, for policies that score with them (CTkvr's "
                        "centroids); 0: as many as the policy needs, at least the recipe's number"},
                       0, 1'000'000, trace.window));
+  const auto depth = section.optional_node(
+      {"depth",
+       "share of the text before the needle, 0 to 1; sweep it with `prompt_tokens` for a needle map; left out: drawn"});
+  if (depth) trace.depth = read_number(*depth, "depth", 0, 1);
   section.finish();
   return trace;
 }
@@ -97,7 +101,9 @@ std::vector<TraceChoice> read_traces(const Node& list) {
     throw UserError(list.where(), "traces: expected a list of traces, found " + describe(list));
   }
   std::vector<TraceChoice> traces;
-  const auto key = [](const TraceChoice& t) { return std::tie(t.file, t.recipe, t.seed, t.layers, t.steps, t.window); };
+  const auto key = [](const TraceChoice& t) {
+    return std::tie(t.file, t.recipe, t.seed, t.layers, t.steps, t.window, t.depth);
+  };
   for (const Node& item : list.items()) {
     const TraceChoice trace = read_trace(Section(item, "trace"));
     const bool stands =

@@ -38,9 +38,10 @@ PolicyChoice read_policy(const Node& choice);
 struct TraceChoice {
   std::string recipe = "needle";  // empty if file is set
   std::uint64_t seed = 1;
-  int layers = 2;  // captured layers
-  int steps = 16;  // captured decode steps
-  int window = 0;  // last prompt queries captured; 0: the recipe's default
+  int layers = 2;                    // captured layers
+  int steps = 16;                    // captured decode steps
+  int window = 0;                    // last prompt queries captured; 0: the recipe's default
+  std::optional<double> depth = {};  // share of the haystack before the needle; nothing: drawn
   std::string file;
   std::int64_t prompt_tokens = 0;  // of the replayed prompt; 0: those of the workload
   SourceLocation where;            // location of the recipe's or the file's name

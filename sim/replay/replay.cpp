@@ -135,6 +135,9 @@ LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, con
     if (options.keep_selections) result.selections.push_back({id, t, selection});
   }
   if (distinct) result.counts.distinct = distinct->take();
+  result.counts.recall_mass.resize(heads);
+  for (std::size_t i = 0; i < result.accuracy.size(); ++i)
+    result.counts.recall_mass[i % heads] += result.accuracy[i].recall_mass / oracle.info().decode_steps;
   if (options.log_volume) append_volumes(oracle, selection, result.counts.log_volume);
   if (targets) result.targets = targets->result();
   result.counts.layer = id;

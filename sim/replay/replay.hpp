@@ -37,6 +37,7 @@ struct LayerCounts {
   std::vector<policy::HeadCounts> counts;  // [decode steps × heads]
   std::vector<std::int64_t> resident;      // tokens per head on the GPU after prefill
   std::vector<std::int64_t> distinct;      // different tokens attended to in any step, per head
+  std::vector<double> recall_mass;         // share of the softmax mass kept, per query head, mean over the steps
   // [decode steps × heads], with the step before, mean over the query heads of a list; not stored with replays.
   std::vector<double> query_cosine;
   // replay/steps.hpp: of the keys that each head attends to in the last step; only if asked for, not stored.

@@ -36,6 +36,7 @@ json layer_json(const LayerCounts& layer) {
           {"counts", counts},
           {"resident", layer.resident},
           {"distinct", layer.distinct},
+          {"recall_mass", layer.recall_mass},
           {"prompt", {layer.prompt.sparse ? 1.0 : 0.0, layer.prompt.density, layer.prompt.recall_mass}}};
 }
 
@@ -47,6 +48,7 @@ LayerCounts layer_from(const json& j) {
   for (const json& c : j.at("counts")) layer.counts.push_back(counts_from(c));
   layer.resident = j.at("resident").get<std::vector<std::int64_t>>();
   layer.distinct = j.at("distinct").get<std::vector<std::int64_t>>();
+  layer.recall_mass = j.at("recall_mass").get<std::vector<double>>();
   const auto prompt = j.at("prompt").get<std::array<double, 3>>();
   layer.prompt = {prompt[0] != 0, prompt[1], prompt[2]};
   return layer;

@@ -34,6 +34,7 @@ using store::Stored;
 // A step of a long model has some thousand operations; these limits keep the page well under its size limit.
 constexpr std::size_t kMaxTimelines = 48;
 constexpr std::size_t kMaxTimelineRows = 16000;
+constexpr std::size_t kMaxHeadRows = 60000;
 
 std::string store_of(const result::Subject& subject) {
   for (const auto& [key, value] : subject.swept) {
@@ -74,6 +75,7 @@ class Collector {
   void add_breakdown(const metrics::Attribution& step);
   void add_owners(const result::Experiment& experiment);
   void add_timeline(const Result& result);
+  void add_heads(const std::vector<result::LayerMap>& layers);
   json rests_on(const std::vector<Source>& sources) const;
   json sweep(const std::vector<Source>& sources) const;
 
@@ -108,6 +110,7 @@ void Collector::add(const Stored& stored) {
   if (result.has_times()) add_breakdown(result.experiment.step);
   add_owners(result.experiment);
   add_timeline(result);
+  add_heads(result.accuracy.layers);
   services_.add(id_,
                 content_.experiments.text(content_.experiments.rows() - 1, "series") +
                     fmt::format(", {}", names_.budget_of(result).value_or(0)),
@@ -144,6 +147,7 @@ void Collector::add_setting(const Result& result) {
   set_count("decode_tokens", subject.decode_tokens);
   if (!serves(subject)) set_count("batch", subject.batch);  // of a service: the mean number of requests that ran
   set_service(table, result);
+  set_number("depth", subject.number("trace.depth"));
   set_number("budget", names_.budget_of(result));
   if (!names_.cost().empty()) set_number("solved_budget", subject.number("policy.budget"));
   table.set("split", subject.text("policy.split_factor"));
@@ -251,6 +255,22 @@ void Collector::add_timeline(const Result& result) {
     if (span.bytes) table.set("bytes", *span.bytes);
     if (span.waited_for) table.set("waited_for", *span.waited_for);
     table.set("place", static_cast<double>(&span - spans.data()));
+  }
+}
+
+// Maps beyond the limit are left out of the page; the store has them all.
+void Collector::add_heads(const std::vector<result::LayerMap>& layers) {
+  if (layers.empty() || content_.heads.rows() + layers.size() * layers.front().attended.size() > kMaxHeadRows) return;
+  for (const result::LayerMap& map : layers) {
+    for (std::size_t h = 0; h < map.attended.size(); ++h) {
+      content_.heads.begin_row();
+      content_.heads.set("id", id_);
+      content_.heads.set("layer", map.layer);
+      content_.heads.set("head", static_cast<double>(h));
+      content_.heads.set("attended", map.attended[h]);
+      content_.heads.set("resident", map.resident[h]);
+      content_.heads.set("recall", map.recall_mass[h]);
+    }
   }
 }
 

@@ -25,8 +25,8 @@ struct Content {
   // One row per experiment, `id` counting from 0 in reading order. Texts: key, status, fit, model, hardware, policy,
   // variant, series, replica (the seed, if seeds are swept), store (if there are several), split, bottleneck, oom_pool,
   // oom_moment, oom_requested_for, error, and origin_F for each metric field F. Numbers: context (prompt tokens),
-  // decode_tokens, batch, budget (or the cost that `match:` requested, see defaults["cost"]), solved_budget (of
-  // `match:`), split_value, the fields of page_metrics() with F_low and F_high if there is an
+  // decode_tokens, batch, depth (`trace.depth`), budget (or the cost that `match:` requested, see defaults["cost"]),
+  // solved_budget (of `match:`), split_value, the fields of page_metrics() with F_low and F_high if there is an
   // interval, share_ORIGIN (of a decode step's time), oom_requested, oom_in_use, oom_capacity (bytes), timeline = 1 if
   // the table `timeline` has the experiment, oracle = 1 if no system could run the policy.
   Table experiments;
@@ -35,7 +35,8 @@ struct Content {
   // id, place (index in its timeline), lane, kind, color, label, layer, start_s, dur_s, bytes (of copies), waited_for
   // (index of the operation on another lane whose end let this one start); start 0 is the step's first operation.
   Table timeline;
-  Table series;                       // see SeriesNames::table
+  Table heads;   // id, layer, head, attended, resident (tokens), recall (share of the mass): see result::LayerMap
+  Table series;  // see SeriesNames::table
   Table moments, curves, capacities;  // see ServiceTables; without rows if no experiment has traffic
   // comparison of several stores: from, to, metric, setting, before, after, times, low, high, beyond, better
   Table changes;

@@ -1,5 +1,8 @@
 #include "report/figures.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "report/answers.hpp"
 
 namespace kvcast::report {
@@ -10,6 +13,7 @@ const Table* table_named(const Content& content, const std::string& name) {
   if (name == "experiments") return &content.experiments;
   if (name == "breakdown") return &content.breakdown;
   if (name == "owners") return &content.owners;
+  if (name == "heads") return &content.heads;
   if (name == "timeline") return &content.timeline;
   if (name == "series") return &content.series;
   if (name == "moments") return &content.moments;
@@ -19,7 +23,7 @@ const Table* table_named(const Content& content, const std::string& name) {
 }
 
 std::vector<std::string> table_names(const Content& content) {
-  std::vector<std::string> names = {"experiments", "breakdown", "owners", "timeline", "series"};
+  std::vector<std::string> names = {"experiments", "breakdown", "owners", "timeline", "heads", "series"};
   for (const char* name : {"moments", "curves", "capacities"}) {
     if (table_named(content, name)->rows() > 0) names.emplace_back(name);
   }
@@ -29,7 +33,15 @@ std::vector<std::string> table_names(const Content& content) {
 std::vector<Chart> charts_of(const Assets& assets, const Content& content) {
   std::vector<Chart> charts;
   if (content.experiments.has_column("state")) charts = assets.service_charts;
-  charts.insert(charts.end(), assets.charts.begin(), assets.charts.end());
+  // A chart of few sweeps has no text for the others: it is left out of their pages.
+  const auto left_out = [&content](const Chart& chart) {
+    const json& meta = chart.spec.at("usermeta");
+    const auto needs = meta.find("absent_when");
+    if (needs == meta.end() || meta.contains("absent")) return false;
+    const Table* const table = table_named(content, needs->get<std::string>());
+    return table != nullptr ? table->rows() == 0 : !content.experiments.has_column(needs->get<std::string>());
+  };
+  std::ranges::remove_copy_if(assets.charts, std::back_inserter(charts), left_out);
   return charts;
 }
 

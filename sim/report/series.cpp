@@ -12,10 +12,10 @@ namespace {
 constexpr std::string_view kMatch = "match.";
 
 bool is_axis(const std::string& key) {
-  static const std::set<std::string> axes = {"model",          "hardware",      "policy",
-                                             "policy.name",    "policy.budget", "workload.prompt_tokens",
-                                             "workload.batch", "traffic.rate",  "traffic.concurrency",
-                                             "traffic.speedup"};
+  static const std::set<std::string> axes = {"model",           "hardware",      "policy",
+                                             "policy.name",     "policy.budget", "workload.prompt_tokens",
+                                             "workload.batch",  "traffic.rate",  "traffic.concurrency",
+                                             "traffic.speedup", "trace.depth"};
   return axes.count(key) > 0;
 }
 

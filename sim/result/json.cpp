@@ -138,6 +138,17 @@ void add_service(json& out, const Service& service) {
   serving["quantiles"] = {{"ttft_s", s.ttft_curve}, {"tpot_s", s.tpot_curve}};
 }
 
+void add_layers(json& out, const std::vector<LayerMap>& layers) {
+  if (layers.empty()) return;
+  json& list = out["accuracy"]["layers"] = json::array();
+  for (const LayerMap& map : layers) {
+    list.push_back({{"layer", map.layer},
+                    {"attended", map.attended},
+                    {"resident", map.resident},
+                    {"recall_mass", map.recall_mass}});
+  }
+}
+
 void add_timeline(json& out, const std::vector<TimelineSpan>& spans) {
   if (spans.empty()) return;
   json& list = out["timeline"] = json::array();
@@ -234,6 +245,7 @@ json to_json(const Result& r) {
     out["origin"]["accuracy.task"] = origin_name(origin(r, *find_metric("accuracy.task.share_of_full")));
   }
   add_score(out, r);
+  add_layers(out, r.accuracy.layers);
   add_timeline(out, r.experiment.timeline);
   return out;
 }

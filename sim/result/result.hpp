@@ -93,6 +93,17 @@ struct BenchmarkScore {
   std::string rests_on;              // in words: replays, seeds, context, score model
 };
 
+// What a policy keeps in one replayed layer, by KV head (by query head if it selects for each in all layers); means
+// over the steps and over the query heads of a KV head.
+struct LayerMap {
+  int layer = 0;
+  std::vector<double> attended;     // tokens that a step attends to
+  std::vector<double> resident;     // tokens on the GPU after the prompt
+  std::vector<double> recall_mass;  // share of the softmax mass on the attended tokens
+};
+// A map of fewer layers would show which layers were replayed, not how layers differ.
+inline constexpr int kMappedLayers = 4;
+
 // Similarity of a policy's attention to full attention; see replay::Proxies.
 struct Accuracy {
   double recall_mass_mean = 0, recall_mass_p10 = 0;
@@ -101,9 +112,10 @@ struct Accuracy {
   double corrected_share = 0;
   // Sparse prompt attention: share of the causal pairs that is computed, and the attention mass on them.
   std::optional<double> prompt_density, prompt_recall_mass_mean;
-  Origin origin = Origin::kAssumed;  // exact for captured traces; a synthetic trace only represents a model
-  std::optional<TaskScore> task;     // if the trace has a task; ...
-  std::string task_refused;          // ... otherwise why one with targets has no score; not stored
+  Origin origin = Origin::kAssumed;   // exact for captured traces; a synthetic trace only represents a model
+  std::optional<TaskScore> task;      // if the trace has a task; ...
+  std::string task_refused;           // ... otherwise why one with targets has no score; not stored
+  std::vector<LayerMap> layers = {};  // if at least kMappedLayers layers are replayed
 };
 
 struct Result;

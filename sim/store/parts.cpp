@@ -108,6 +108,12 @@ static void members(Io& io, IndexBuild& build) {
 }
 
 template <class Io>
+static void members(Io& io, LayerMap& map) {
+  io("layer", map.layer), io("attended", map.attended), io("resident", map.resident);
+  io("recall_mass", map.recall_mass);
+}
+
+template <class Io>
 static void members(Io& io, TaskScore& t) {
   io("task", t.task), io("known", t.known), io("interval", t.interval), io("steps", t.steps);
   io("recall_mean", t.recall_mean), io("recall_min", t.recall_min), io("other_recall", t.other_recall);
@@ -202,6 +208,7 @@ void members(Io& io, Parts& p) {
   io("effects", e.effects), io("by_trace", e.by_trace), io("by_text", r.by_text), io("timeline", e.timeline);
   io("build", r.build), io("service", r.service);
   io("accuracy_origin", r.accuracy.origin), io("task", r.accuracy.task);
+  io("layer_maps", r.accuracy.layers);
   io("benchmark", r.benchmark), io("benchmark_refused", r.benchmark_refused);
   io("alternatives", r.alternatives);
 }

@@ -5,7 +5,57 @@
 namespace kvcast::study {
 
 using result::Accuracy;
+using result::LayerMap;
 using result::TaskScore;
+
+namespace {
+
+// Means over groups of query heads that share a head of the map.
+std::vector<double> by_head(const std::vector<double>& values, std::size_t heads) {
+  std::vector<double> means(heads, 0);
+  const std::size_t each = values.size() / heads;
+  for (std::size_t i = 0; i < values.size(); ++i) means[i / each] += values[i] / static_cast<double>(each);
+  return means;
+}
+
+std::vector<LayerMap> maps_of(const replay::ReplayResult& replayed) {
+  std::vector<LayerMap> maps;
+  if (std::ssize(replayed.layers) < result::kMappedLayers) return maps;
+  const auto heads = static_cast<std::size_t>(std::ranges::min(replayed.layers, {}, &replay::LayerCounts::heads).heads);
+  for (const replay::LayerCounts& layer : replayed.layers) {
+    std::vector<double> attended(static_cast<std::size_t>(layer.heads), 0);
+    for (std::size_t i = 0; i < layer.counts.size(); ++i) {
+      const policy::HeadCounts& c = layer.counts[i];
+      attended[i % attended.size()] += static_cast<double>(c.attended + c.cpu_attended) / replayed.decode_steps;
+    }
+    maps.push_back({layer.layer, by_head(attended, heads),
+                    by_head({layer.resident.begin(), layer.resident.end()}, heads), by_head(layer.recall_mass, heads)});
+  }
+  return maps;
+}
+
+}  // namespace
+
+std::vector<LayerMap> mean_maps(std::span<const std::vector<LayerMap>* const> maps) {
+  std::vector<LayerMap> mean = *maps.front();
+  for (const auto* const other : maps.subspan(1)) {
+    const bool alike = std::ranges::equal(mean, *other, [](const LayerMap& a, const LayerMap& b) {
+      return a.layer == b.layer && a.attended.size() == b.attended.size();
+    });
+    if (!alike) return {};
+    for (std::size_t i = 0; i < mean.size(); ++i) {
+      for (const auto field : {&LayerMap::attended, &LayerMap::resident, &LayerMap::recall_mass}) {
+        for (std::size_t h = 0; h < (mean[i].*field).size(); ++h) (mean[i].*field)[h] += ((*other)[i].*field)[h];
+      }
+    }
+  }
+  for (LayerMap& map : mean) {
+    for (const auto field : {&LayerMap::attended, &LayerMap::resident, &LayerMap::recall_mass}) {
+      for (double& value : map.*field) value /= static_cast<double>(maps.size());
+    }
+  }
+  return mean;
+}
 
 result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::ScoreModel& scores) {
   const replay::Proxies& p = replayed.proxies;
@@ -21,6 +71,7 @@ result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::
   accuracy.origin = replayed.trace_source == "captured" ? Origin::kExact : Origin::kAssumed;
   accuracy.task = score::task_score(scores, replayed);
   accuracy.task_refused = score::why_no_score(replayed);
+  accuracy.layers = maps_of(replayed);
   return accuracy;
 }
 
@@ -44,11 +95,14 @@ result::Accuracy mean_accuracy(std::span<const AccuracyShare> parts) {
         std::ranges::any_of(parts, [&](const AccuracyShare& p) { return (p.accuracy.*field).has_value(); });
     if (any) mean.*field = over_parts([&](const Accuracy& a) { return (a.*field).value_or(1); });
   }
+  std::vector<const std::vector<LayerMap>*> maps;
   for (const AccuracyShare& part : parts) {
+    maps.push_back(&part.accuracy.layers);
     mean.origin = worse(mean.origin, part.accuracy.origin);
     if (mean.task_refused.empty()) mean.task_refused = part.accuracy.task_refused;
     if (!part.accuracy.task) mean.task.reset();
   }
+  mean.layers = mean_maps(maps);
   if (!mean.task) return mean;
   const auto of_task = [&](const auto& value_of) {
     return over_parts([&](const Accuracy& a) { return value_of(*a.task); });

@@ -12,6 +12,9 @@ namespace kvcast::study {
 // Accuracy proxies of a replay, and its predicted task score where the trace has a task.
 result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::ScoreModel& scores);
 
+// The mean of maps of the same layers and heads; empty if they are not. At least one.
+std::vector<result::LayerMap> mean_maps(std::span<const std::vector<result::LayerMap>* const> maps);
+
 // The accuracy of sequences that are a part of a batch.
 struct AccuracyShare {
   result::Accuracy accuracy;

@@ -52,8 +52,8 @@ std::string content_of_files(const config::PolicyChoice& policy) {
 
 // Text that determines a trace: equal texts give equal traces.
 std::string trace_text(const config::Run& run, const config::TraceChoice& t) {
-  return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", t.file, t.recipe, t.seed, t.layers, t.steps, t.window,
-                     lengths_of(run, t).prompt_tokens, config::canonical(run.model));
+  return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}", t.file, t.recipe, t.seed, t.layers, t.steps, t.window,
+                     t.depth.value_or(-1), lengths_of(run, t).prompt_tokens, config::canonical(run.model));
 }
 
 std::string files_of_predictions() {
@@ -146,6 +146,7 @@ std::unique_ptr<trace::Trace> make_trace(const config::Run& run, const config::T
   trace::SynthShape shape = trace::synth_shape(config::attending(run.model), lengths_of(run, choice).prompt_tokens,
                                                choice.steps, choice.layers, choice.seed);
   shape.window = choice.window;
+  shape.depth = choice.depth;
   const trace::Recipe recipe = trace::read_recipe(trace::find_recipe(choice.recipe, choice.where));
   return at_location(where_is(run.source, "workload.prompt_tokens"), [&] { return trace::synthesize(recipe, shape); });
 }

@@ -79,7 +79,8 @@ bool same_extent(const config::TraceChoice& a, const config::TraceChoice& b) {
 // "needle 1", or the path of the file; with `extent` also the part that is captured: "needle 1 (2 layers, 16 steps)".
 std::string short_name(const config::TraceChoice& t, bool extent) {
   if (!t.file.empty()) return t.file;
-  const std::string name = fmt::format("{} {}", t.recipe, t.seed);
+  const std::string depth = t.depth ? fmt::format(" at {} %", 100 * *t.depth) : "";
+  const std::string name = fmt::format("{} {}{}", t.recipe, t.seed, depth);
   if (!extent) return name;
   const std::string window = t.window == 0 ? "" : fmt::format(", window {}", t.window);
   const auto count = [](int n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); };
@@ -127,6 +128,7 @@ void add_traces(SettingList& list, const std::vector<config::TraceChoice>& trace
   list.add("trace.recipe", trace.recipe);
   list.add("trace.seed", static_cast<std::int64_t>(trace.seed));
   add_extent(list, trace);
+  if (trace.depth) list.add("trace.depth", *trace.depth);
 }
 
 // Adds the default budget of a policy that is named without one, so that its results state which they are for. There is

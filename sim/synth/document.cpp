@@ -37,10 +37,11 @@ std::vector<int> shuffled(int n, const Stream& stream) {
 
 class Author {
  public:
-  Author(const Recipe& recipe, std::int64_t prompt_tokens, const Stream& stream)
+  Author(const Recipe& recipe, std::int64_t prompt_tokens, const Stream& stream, std::optional<double> depth)
       : r_(recipe),
         prompt_(prompt_tokens),
         stream_(stream),
+        depth_(depth),
         end_(prompt_tokens - recipe.question.turns * recipe.question.tokens) {}
 
   Document write(int decode_steps, int window) {
@@ -59,11 +60,12 @@ class Author {
   }
 
  private:
-  // Returns the start positions of items of `length` tokens, one in each of `items` equal stretches.
+  // Returns the start positions of items of `length` tokens, one in each of `items` equal stretches. At a depth, the
+  // first item has that share of the haystack before it.
   std::vector<std::int64_t> places(std::int64_t items, std::int64_t length) const {
     const auto haystack = static_cast<double>(std::max<std::int64_t>(0, end_ - kFirstToken));
-    const std::int64_t begin = kFirstToken + std::llround(r_.task.earliest * haystack);
-    const std::int64_t room = kFirstToken + std::llround(r_.task.latest * haystack) - begin;
+    const std::int64_t begin = kFirstToken + (depth_ ? 0 : std::llround(r_.task.earliest * haystack));
+    const std::int64_t room = kFirstToken + std::llround((depth_ ? 1 : r_.task.latest) * haystack) - begin;
     const std::int64_t stretch = items == 0 ? length : room / items;
     if (stretch < length) {
       throw UserError(
@@ -72,11 +74,17 @@ class Author {
                       r_.name, prompt_, items == 1 ? "1 needle" : fmt::format("{} needles", items), length,
                       items == 1 ? "" : " each", std::max<std::int64_t>(0, room)));
     }
-    const std::vector<int> order = shuffled(static_cast<int>(items), stream_.child({kAsked}));
+    std::vector<int> order = shuffled(static_cast<int>(items), stream_.child({kAsked}));
+    const double at = depth_.value_or(0) * static_cast<double>(items);
+    const int chosen = std::clamp(static_cast<int>(at), 0, static_cast<int>(std::max<std::int64_t>(items, 1)) - 1);
+    if (depth_) std::iter_swap(order.begin(), std::ranges::find(order, chosen));
     const Stream offsets = stream_.child({kPlace});
     std::vector<std::int64_t> first;
     for (std::size_t i = 0; i < order.size(); ++i) {
-      const std::uint64_t offset = offsets.below(i, static_cast<std::uint64_t>(stretch - length + 1));
+      const std::uint64_t offset =
+          depth_ && i == 0
+              ? static_cast<std::uint64_t>(std::llround((at - chosen) * static_cast<double>(stretch - length)))
+              : offsets.below(i, static_cast<std::uint64_t>(stretch - length + 1));
       first.push_back(begin + order[i] * stretch + static_cast<std::int64_t>(offset));
     }
     return first;
@@ -314,6 +322,7 @@ class Author {
   const Recipe& r_;
   const std::int64_t prompt_;
   const Stream stream_;
+  const std::optional<double> depth_;
   const std::int64_t end_;  // end of the haystack; the question follows
   Document document_;
   std::vector<bool> taken_;
@@ -325,8 +334,13 @@ class Author {
 }  // namespace
 
 Document make_document(const Recipe& recipe, std::int64_t prompt_tokens, int decode_steps, int window,
-                       const Stream& stream) {
-  return Author(recipe, prompt_tokens, stream).write(decode_steps, window);
+                       const Stream& stream, std::optional<double> depth) {
+  const Task& task = recipe.task;
+  const bool one = task.needles == 1 && task.copies == 1 && task.copy_density <= 0 && recipe.question.turns == 1;
+  if (depth && !one) {
+    throw UserError(fmt::format("recipe {}: only one needle in one place can be given a depth", recipe.name));
+  }
+  return Author(recipe, prompt_tokens, stream, depth).write(decode_steps, window);
 }
 
 }  // namespace kvcast::trace

@@ -64,7 +64,7 @@ class SyntheticTrace final : public Trace {
     sequence_.prompt_tokens = recipe.task.section_steps > 0 ? info_.positions() : shape.prompt_tokens;
     sequence_.roles = pair_roles(recipe.channels, shape.rope, shape.head_dim, sequence_.prompt_tokens);
     sequence_.document =
-        make_document(recipe, shape.prompt_tokens, shape.decode_steps, window, root_.child({kDocument}));
+        make_document(recipe, shape.prompt_tokens, shape.decode_steps, window, root_.child({kDocument}), shape.depth);
     sequence_.positions = info_.positions();
     sequence_.query_positions = info_.query_positions;
     sequence_.group = info_.group();
@@ -111,10 +111,11 @@ class SyntheticTrace final : public Trace {
 
   std::string identity() const override {
     return fmt::format(
-        "synthetic v{} recipe {} ({}) model {} rope {} heads {}/{}x{} layers {} of {} tokens {}+{} window {} seed {}",
+        "synthetic v{} recipe {} ({}) model {} rope {} heads {}/{}x{} layers {} of {} tokens {}+{} window {} seed {}{}",
         kGeneratorVersion, sequence_.recipe.name, content_hash(canonical(sequence_.recipe)), info_.model,
         rope_text(shape_.rope), info_.n_q_heads, info_.n_kv_heads, info_.head_dim, fmt::join(info_.layers, ","),
-        info_.n_layers, info_.prompt_tokens, info_.decode_steps, info_.prompt_queries(), shape_.seed);
+        info_.n_layers, info_.prompt_tokens, info_.decode_steps, info_.prompt_queries(), shape_.seed,
+        shape_.depth ? fmt::format(" depth {}", *shape_.depth) : "");
   }
 
  private:

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,8 @@ struct SynthShape {
   std::int64_t prompt_tokens = 32768;
   int decode_steps = 16;
   std::uint64_t seed = 1;
-  int window = 0;  // last prompt queries captured; 0: the recipe's default
+  int window = 0;                    // last prompt queries captured; 0: the recipe's default
+  std::optional<double> depth = {};  // of the needle, see make_document()
 };
 
 // Returns the shape of a model at a context.

@@ -63,7 +63,7 @@ class ReportCase(unittest.TestCase):
         if ReportCase.folder is None:  # once for all classes
             ReportCase.folder = pathlib.Path(tempfile.mkdtemp(prefix='kvcast-report-'))
             unittest.addModuleCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-            for kind in ('sweep', 'large', 'seeds', 'match', 'bare', 'empty'):
+            for kind in ('sweep', 'large', 'seeds', 'match', 'maps', 'bare', 'empty'):
                 subprocess.run([cls.fixture, cls.folder / kind, kind], check=True)
                 subprocess.run([cls.writer, cls.folder / kind, cls.folder / kind / 'out'], check=True, stdout=subprocess.DEVNULL)
         cls.browser = chromium.Browser()
@@ -101,6 +101,21 @@ class Figures(ReportCase):
         self.assertEqual(page.evaluate(marks('split_factor', 'adaptive_rules', 'line')), 12)
         # ArkVale has the most lanes. Each of 8 layers has a launch, five kinds of kernel, the wait for a copy, and a hidden copy.
         self.assertEqual(page.evaluate(marks('step_timeline', 'bars')), 64)
+
+    def test_maps_show_needles_by_depth_and_what_heads_keep(self):
+        page = self.open('maps', '#context=32768')
+        # 2 policies, 2 contexts, 3 depths, whatever the context chosen; numbers are read from the cells.
+        self.assertEqual(page.evaluate(marks('needle_map', 'map_cells')), 12)
+        texts = "[...document.querySelectorAll('#plot-%s g.map_numbers text')].map((e) => e.textContent)"
+        self.assertEqual(sorted(page.evaluate(texts % 'needle_map')), ['100'] * 8 + ['25'] * 4)
+        # One setting of each policy: 4 layers of 2 heads.
+        self.assertEqual(page.evaluate(marks('head_map', 'map_cells')), 16)
+        self.assertEqual(sorted(page.evaluate(texts % 'head_map')), sorted(2 * [str(100 * layer + 10 * head) for layer in range(1, 5) for head in range(2)]))
+        page.evaluate("figures.find((f) => f.name === 'head_map').view.signal('shows', 'recall').run(); 0")
+        self.assertEqual(sorted(page.evaluate(texts % 'head_map')), ['50'] * 8 + ['75'] * 8)
+        for name in ('needle_map', 'head_map'):
+            self.assertGreater(len(page.evaluate(f"document.querySelector('#figure-{name} figcaption p').textContent")), 80)
+        self.assertFalse(self.open('sweep').evaluate("Boolean(document.querySelector('#figure-needle_map, #figure-head_map'))"))
 
     def test_every_figure_has_a_title_a_caption_and_the_origins_of_its_numbers(self):
         page = self.open('sweep')

@@ -40,6 +40,7 @@ TEST_CASE("every key of a run changes a prediction") {
       {"framework.policy_step", "1 ms"},
       {"framework.engine_sequence", "1 ms"},
       {"framework.selection_operators", "3"},
+      {"trace.depth", "0.9"},
       {"framework.warmup_steps", "0"},
       {"framework.measured_steps", "7"},
       {"framework.sampled_contexts", "4"},

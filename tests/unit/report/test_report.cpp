@@ -82,7 +82,7 @@ TEST_CASE("page.json names every chart") {
 
 TEST_CASE("every chart states what a figure needs and draws metrics that exist") {
   const auto assets = load_assets(options());
-  CHECK(assets.charts.size() == 7);
+  CHECK(assets.charts.size() == 9);
   CHECK(assets.service_charts.size() == 5);
   std::vector<kvcast::report::Chart> charts = assets.charts;
   charts.insert(charts.end(), assets.service_charts.begin(), assets.service_charts.end());

@@ -48,6 +48,7 @@ inline result::Result full_result() {
   e.engine_wall_s = 0.125;
   r.accuracy = {0.9, 0.8, 0.1, 0.7, 1024.5, 2048.5, 0.125, 0.25, 0.975, Origin::kExact, {}, {}};
   r.accuracy.task = TaskScore{"needle", true, 0.95, {0.9, 1}, 8, 0.97, 0.5, 0.25, "fitted to three papers"};
+  r.accuracy.layers = {{0, {512, 256.5}, {1024, 1024}, {0.5, 0.25}}, {5, {64, 64}, {}, {1, 1}}};
   r.benchmark = BenchmarkScore{
       "RULER", 16384, 0.875, {0.75, 0.9375}, {{"vt", 0.5, {0.25, 0.75}}, {"cwe", 1, {1, 1}}}, "26 replays"};
   auto other = std::make_shared<Result>(small_result());

@@ -181,6 +181,30 @@ TEST_CASE("needles stay in the part of the haystack that the recipe assigns to t
   }
 }
 
+TEST_CASE("a needle lies at the depth that is asked for, and others elsewhere") {
+  Recipe recipe;
+  recipe.task.earliest = 0.25;  // for needles without a depth
+  const auto first_of = [&](double depth) {
+    const Document d = make_document(recipe, 4036, 1, 32, Stream(7), depth);
+    std::int64_t first = 4036;
+    for (const SpecialToken& t : d.tokens) {
+      const bool needle = t.kind == SpecialToken::Kind::kPhrase || t.kind == SpecialToken::Kind::kValue;
+      if (needle && t.asked) first = std::min(first, t.position);
+    }
+    return first;
+  };
+  // The haystack is 4 .. 4003. A needle of 4 + 1 + 22 tokens begins at 4 + depth · (4000 − 27).
+  CHECK(first_of(0) == 4);
+  CHECK(first_of(0.2) == 799);  // 4 + 794.6
+  CHECK(first_of(1) == 3977);
+  // Four needles have 1000 tokens each: 0.6 lies at 0.4 of the third, 2004 + 0.4 · (1000 − 27).
+  recipe.task.distractors = 3;
+  CHECK(first_of(0.6) == 2393);
+  CHECK(first_of(1) == 3977);
+  recipe.task.needles = 2;
+  CHECK_THROWS_WITH(first_of(0.5), Catch::Contains("only one needle in one place"));
+}
+
 TEST_CASE("words occur in many positions, frequent ones in more, and a step needs all of them") {
   Recipe recipe;
   recipe.task.needles = 3;
