@@ -98,4 +98,31 @@ json filled_spec(const json& spec, const json& chart) {
   return filled;
 }
 
+namespace {
+
+// NaN for null, which means a ratio without a reference.
+double number_of(const json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
+
+}  // namespace
+
+Table changes_table(const std::vector<store::Answer>& answers) {
+  Table table;
+  for (const store::Answer& answer : answers) {
+    if (answer.kind != store::AnswerKind::kChanges) continue;
+    const json data = json::parse(answer.data);
+    for (const json& change : data.at("changes")) {
+      table.begin_row();
+      table.set("from", data.at("before").get<std::string>());
+      table.set("to", data.at("after").get<std::string>());
+      table.set("metric", data.at("metric").get<std::string>());
+      table.set("setting", change.at("setting").get<std::string>());
+      for (const char* key : {"before", "after", "times"}) table.set(key, number_of(change.at(key)));
+      table.set("low", number_of(change.at("interval").at(0)));
+      table.set("high", number_of(change.at("interval").at(1)));
+      for (const char* key : {"beyond", "better"}) table.set(key, change.at(key).get<bool>() ? 1.0 : 0.0);
+    }
+  }
+  return table;
+}
+
 }  // namespace kvcast::report

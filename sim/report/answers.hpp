@@ -30,4 +30,7 @@ nlohmann::json filled_spec(const nlohmann::json& spec, const nlohmann::json& cha
 // The same with the specification that the chart names; null for a null chart.
 nlohmann::json filled_spec(const Assets& assets, const nlohmann::json& chart);
 
+// The rows of Content::changes.
+Table changes_table(const std::vector<store::Answer>& answers);
+
 }  // namespace kvcast::report

@@ -93,8 +93,8 @@ struct BenchmarkScore {
   std::string rests_on;              // in words: replays, seeds, context, score model
 };
 
-// What a policy keeps in one replayed layer, by KV head (by query head if it selects for each in all layers); means
-// over the steps and over the query heads of a KV head.
+// One replayed layer by KV head, by query head if the policy selects for each in all layers. Means over the steps, and
+// over the query heads of a KV head.
 struct LayerMap {
   int layer = 0;
   std::vector<double> attended;     // tokens that a step attends to

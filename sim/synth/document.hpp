@@ -45,9 +45,10 @@ struct Document {
   Targets targets;
 };
 
-// `depth` places what is asked for: 0 at the beginning of the haystack, 1 at its end; nothing: anywhere. Throws
-// UserError if the prompt is too short for the task, or for a depth if the recipe does not ask for one needle in one
-// place.
+// `depth` places what is asked for: 0 at the beginning of the haystack, 1 at its end; nothing: anywhere.
+//
+// Throws UserError if the prompt is too short for the task, or if there is a depth and the recipe seeks anything
+// except one needle in one place.
 Document make_document(const Recipe& recipe, std::int64_t prompt_tokens, int decode_steps, int window,
                        const Stream& stream, std::optional<double> depth = {});
 

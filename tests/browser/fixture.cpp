@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/hash.hpp"
+#include "map_fixture.hpp"
 #include "store/store.hpp"
 
 namespace {
@@ -352,26 +353,6 @@ void write_match(Store& store) {
   }
 }
 
-// A needle is lost by snapkv in the first half of the text, and layer l of head h attends to 100 l + 10 h tokens.
-void write_maps(Store& store) {
-  int ordinal = 0;
-  for (const int policy : {0, 3}) {
-    for (const double context : {16384.0, 32768.0}) {
-      for (const double depth : {0.0, 0.5, 1.0}) {
-        Result r = result_of(
-            {kDevices[1], policies()[static_cast<std::size_t>(policy)], "", context, 4, policy == 0 ? 0.0 : 1024.0});
-        r.key += std::to_string(depth);
-        r.subject.settings.push_back({"trace.depth", depth});
-        r.subject.swept = {{"policy", r.subject.policy}, {"trace.depth", std::to_string(depth)}};
-        r.accuracy.task.emplace().share_of_full = policy == 3 && depth < 0.75 ? 0.25 : 1;
-        for (int layer = 1; layer <= 4; ++layer)
-          r.accuracy.layers.push_back({layer, {100.0 * layer, 100.0 * layer + 10}, {50, 60}, {0.5, 0.75}});
-        store.put(ordinal++, r, "fixture");
-      }
-    }
-  }
-}
-
 // A plan's experiments differ in their settings alone: nothing of them is swept.
 void write_plan(Store& store) {
   int ordinal = 0;
@@ -407,7 +388,11 @@ int main(int argc, char** argv) {
   if (kind == "large") write_grid(store, {16384, 32768, 65536, 131072}, {1, 2, 4, 8, 16}, {256, 512, 1024, 2048, 4096});
   if (kind == "seeds") write_grid(store, {131072}, {4, 8}, {1024, 16384}, {1, 2, 3});
   if (kind == "match") write_match(store);
-  if (kind == "maps") write_maps(store);
+  if (kind == "maps") {
+    kvcast::browser_test::write_maps(store, [](bool full, double context) {
+      return result_of({kDevices[1], policies()[full ? 0 : 3], "", context, 4, full ? 0.0 : 1024.0});
+    });
+  }
   if (kind == "bare") write_bare(store);
   if (kind == "plan") write_plan(store);
   if (argc == 4) write_answers(store, argv[3]);
