@@ -91,6 +91,24 @@ json frameworks_json(const SourceLocation& asked_at, json& left_out, const Error
   return frameworks;
 }
 
+void add_kinds_of_layers(const Model& m, json& out) {
+  if (m.sliding_window > 0) {
+    out["sliding"] = {{"window", m.sliding_window}, {"full_every", m.full_every}};
+    if (m.chunked) out["sliding"]["chunks"] = true;
+    if (m.sliding_kv_heads > 0) out["sliding"]["n_kv_heads"] = m.sliding_kv_heads;
+    if (m.sliding_head_dim > 0) out["sliding"]["head_dim"] = m.sliding_head_dim;
+  }
+  if (const auto& c = m.compressed) {
+    out["compressed"] = {{"layers", c->layers},
+                         {"window", c->window},
+                         {"index_best", c->index_best},
+                         {"entry_bytes", c->entry_bytes(m.head_dim, m.cache)},
+                         {"index_bytes", c->index_bytes()},
+                         {"index_bytes_per_token", m.index_bytes_per_token()},
+                         {"state_bytes", m.state_bytes()}};
+  }
+}
+
 }  // namespace
 
 json to_json(const Model& m) {
@@ -128,8 +146,9 @@ json to_json(const Model& m) {
                       {"shared", e->shared},
                       {"ffn", e->ffn},
                       {"dense_layers", e->dense_layers}};
+    if (e->every > 1) out["experts"]["every"] = e->every;
   }
-  if (m.sliding_window > 0) out["sliding"] = {{"window", m.sliding_window}, {"full_every", m.full_every}};
+  add_kinds_of_layers(m, out);
   if (const auto& r = m.recurrence) {
     out["recurrence"] = {{"kind", config::recurrence_name(r->kind)},
                          {"layers", m.layers_with(config::Mixer::kRecurrence)},

@@ -67,7 +67,8 @@ json section_of(const config::Shapes& shapes, const std::string& title) {
     if (!about.is_null()) schema["description"] = std::move(about);
   };
   if (title == "model") {
-    for (const char* key : {"rope", "experts", "sliding", "latent"}) keys[key] = map_of(shapes.at(key));
+    for (const char* key : {"rope", "experts", "sliding", "latent", "recurrence", "compressed"})
+      keys[key] = map_of(shapes.at(key));
     map["oneOf"] = {{{"required", {"like"}}}, {{"required", {"config"}}}};
   }
   if (title == "framework") keys["scheduler"] = section_of(shapes, "scheduler");

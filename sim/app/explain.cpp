@@ -140,7 +140,7 @@ void print_op(const ShownSteps& steps, std::size_t id, const hardware::CostModel
 void print_ops_heading(const lower::DecodeSetting& setting, const replay::ReplayResult& replayed,
                        const replay::StepSelection& selection, const ExplainOptions& options) {
   const config::Run& run = *setting.run;
-  const int rows = setting.step_batch(), gpus = run.deployment.tensor_parallel;
+  const int rows = setting.step_batch(), gpus = run.deployment.head_ranks();
   fmt::print("\nOperations of layer {} in step {} for {}{}", options.layer, options.step,
              rows < run.workload.batch
                  ? fmt::format("a micro-batch of {} of the {} sequences", rows, run.workload.batch)

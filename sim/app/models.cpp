@@ -21,6 +21,27 @@ using config::Model;
 
 constexpr double kBillion = 1e9;
 
+// The layers of each kind, and what they keep.
+void print_compressed(const Model& m) {
+  using Kind = config::Compressed::Kind;
+  const config::Compressed& c = *m.compressed;
+  constexpr std::pair<Kind, const char*> kKinds[] = {{Kind::kSelecting, "entries that an indexer selects (CSA)"},
+                                                     {Kind::kAll, "all entries (HCA)"},
+                                                     {Kind::kWindow, "no entries"}};
+  for (const auto& [kind, text] : kKinds) {
+    const int layers = c.count(kind, m.layers);
+    if (layers == 0) continue;
+    fmt::print("{} of {} layers attend to the last {} tokens and {}", layers, m.layers, c.window, text);
+    if (kind == Kind::kSelecting) fmt::print(", {} of one per {} tokens", c.index_best, c.csa_tokens);
+    if (kind == Kind::kAll) fmt::print(", one per {} tokens", c.hca_tokens);
+    fmt::print(": {} of KV and {} of index per token and layer, {} for a sequence\n",
+               format_quantity(c.bytes_per_token(kind, m.head_dim, m.cache) - c.index_bytes_per_token(kind),
+                               Dimension::kBytes),
+               format_quantity(c.index_bytes_per_token(kind), Dimension::kBytes),
+               format_quantity(c.fixed_bytes(kind, m.head_dim, m.cache), Dimension::kBytes));
+  }
+}
+
 void print_one(const Model& m) {
   fmt::print("{}: {}\n", m.name, m.title);
   if (!m.aliases.empty()) fmt::print("also known as {}\n", fmt::join(m.aliases, ", "));
@@ -38,9 +59,14 @@ void print_one(const Model& m) {
                m.experts->active, m.experts->shared);
   }
   if (m.sliding_window > 0) {
-    fmt::print("{} of {} layers attend to the last {} tokens alone\n", m.layers_with(config::Mixer::kSliding), m.layers,
-               m.sliding_window);
+    const Model sliding = config::sliding_layers(m);
+    fmt::print("{} of {} layers attend to {} {} tokens alone", m.layers_with(config::Mixer::kSliding), m.layers,
+               m.chunked ? "their own chunk of" : "the last", m.sliding_window);
+    if (sliding.n_kv_heads != m.n_kv_heads || sliding.head_dim != m.head_dim)
+      fmt::print(", with {} KV heads of {} dimensions", sliding.n_kv_heads, sliding.head_dim);
+    fmt::print("\n");
   }
+  if (m.compressed) print_compressed(m);
   if (const auto& r = m.recurrence) {
     fmt::print(
         "{} of {} layers have a recurrence ({}) with {} heads of {} x {}, whose state takes {} for a sequence; {} "

@@ -137,6 +137,13 @@ void print_traces(const config::Run& run) {
         run.model.full_layers(), run.model.layers_with(config::Mixer::kRecurrence),
         format_quantity(run.model.state_bytes(), Dimension::kBytes));
   }
+  if (run.model.compressed) {
+    fmt::print(
+        "{:<9} the model attends to compressed entries, whatever is replayed: {} bytes a token, of which {} of the "
+        "index, and {} a sequence\n",
+        "", std::lround(run.model.kv_bytes_per_token()), std::lround(run.model.index_bytes_per_token()),
+        format_quantity(run.model.state_bytes(), Dimension::kBytes));
+  }
   fmt::print("\n");
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "config/card_numbers.hpp"
 #include "config/card_quantization.hpp"
 #include "config/card_recurrence.hpp"
 #include "config/card_table.hpp"
@@ -17,14 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kLargest = 1'000'000'000;
-
 // Keys under which multimodal models have the configuration of their language model.
 constexpr const char* kInner[] = {"text_config", "llm_config", "language_config"};
-
-Node number_node(std::int64_t number, const SourceLocation& where) {
-  return Node::scalar(std::to_string(number), where);
-}
 
 // Values that change nothing whatever their key means.
 bool is_nothing(const Node& node) {
@@ -33,7 +28,7 @@ bool is_nothing(const Node& node) {
   return node.kind() == Node::Kind::kList ? node.items().empty() : node.entries().empty();
 }
 
-class CardReader {
+class CardReader final : public CardNumbers {
  public:
   explicit CardReader(std::string path)
       : path_(std::move(path)), table_(read_card_table(find_config("cards", "architectures", {}))) {
@@ -59,13 +54,14 @@ class CardReader {
     layers_ = integer("layers", 1, 10'000);
     find("rope.map");
     read_attention();
-    read_networks();
-    for (const char* key : {"vocab", "tie_embeddings", "qkv_bias", "qk_norm", "output_gate", "gated_ffn"}) {
+    card_.model = with_networks(card_.model, *this, layers_);
+    for (const char* key :
+         {"vocab", "tie_embeddings", "qkv_bias", "qk_norm", "output_gate", "gated_ffn", "values_from_keys"}) {
       if (const Node* value = find(key)) set(key, *value);
     }
     read_rope();
     if (kind_->recurrence.empty()) {
-      read_sliding();
+      if (card_.model.find("compressed") == nullptr) read_sliding();
     } else {
       card_.model = with_recurrence(card_.model, kind_->recurrence, layers_, [&](auto number) { return find(number); });
     }
@@ -77,12 +73,28 @@ class CardReader {
     return std::move(card_);
   }
 
+  const std::string& architecture() const override { return kind_name_; }
+
+  // The value of a number of the model: the first of its names that the file has, then a default.
+  const Node* find(std::string_view number) override {
+    std::vector<std::string> names = table_.keys.find(number)->second;
+    if (const auto more = kind_->also.find(number); more != kind_->also.end()) {
+      names.insert(names.begin(), more->second.begin(), more->second.end());
+    }
+    for (const std::string& name : names) read_.insert(name.substr(0, name.find('.')));
+    const bool shared = number == "tie_embeddings" || number == "quantization";  // the outer map may have it
+    const Node* const maps[] = {&text_, shared ? &outer_ : &text_, &kind_->defaults};
+    for (const Node* map : maps) {
+      for (const std::string& name : names) {
+        const Node* const value = find_below(*map, name);
+        if (value != nullptr && value->kind() != Node::Kind::kNull) return value;
+      }
+    }
+    return nullptr;
+  }
+
  private:
   void set(std::string_view key, const Node& value) { card_.model = card_.model.with(key, value); }
-
-  [[noreturn]] void refuse(const SourceLocation& where, const std::string& why) const {
-    throw UserError(where, fmt::format("{}: {}", kind_name_, why));
-  }
 
   void choose_architecture(bool multimodal) {
     std::vector<std::string> names;
@@ -112,37 +124,6 @@ class CardReader {
                                 shorten(name), did_you_mean(name, table_.modelled())));
   }
 
-  // The value of a number of the model: the first of its names that the file has, then a default.
-  const Node* find(std::string_view number) {
-    std::vector<std::string> names = table_.keys.find(number)->second;
-    if (const auto more = kind_->also.find(number); more != kind_->also.end()) {
-      names.insert(names.end(), more->second.begin(), more->second.end());
-    }
-    for (const std::string& name : names) read_.insert(name.substr(0, name.find('.')));
-    const bool shared = number == "tie_embeddings" || number == "quantization";  // the outer map may have it
-    const Node* const maps[] = {&text_, shared ? &outer_ : &text_, &kind_->defaults};
-    for (const Node* map : maps) {
-      for (const std::string& name : names) {
-        const Node* const value = find_below(*map, name);
-        if (value != nullptr && value->kind() != Node::Kind::kNull) return value;
-      }
-    }
-    return nullptr;
-  }
-
-  // A whole number; a list of equal ones, one a layer, counts as one.
-  std::int64_t integer(std::string_view number, std::int64_t low, std::int64_t high, std::int64_t fallback = 0) {
-    const Node* node = find(number);
-    if (node == nullptr) return fallback;
-    if (node->kind() != Node::Kind::kList || node->items().empty()) return read_integer(*node, number, low, high);
-    const std::int64_t first = read_integer(node->items().front(), number, low, high);
-    for (const Node& item : node->items()) {
-      if (read_integer(item, number, low, high) != first)
-        refuse(item.where(), "not modelled: layers of different shapes");
-    }
-    return first;
-  }
-
   void require_numbers() {
     std::vector<std::string> missing;
     for (const char* const number : {"layers", "hidden", "n_q_heads", "vocab", "max_context"}) {
@@ -154,6 +135,7 @@ class CardReader {
 
   void read_attention() {
     const std::int64_t heads = integer("n_q_heads", 1, 10'000), hidden = integer("hidden", 1, kLargest);
+    if (const Node* streams = find("streams")) set("streams", *streams);
     if (const Node* rank = find("latent.rank")) {
       set("attention", Node::scalar("mla", rank->where()));
       for (const char* key :
@@ -163,65 +145,17 @@ class CardReader {
       find("n_kv_heads"), find("head_dim");
       return;
     }
-    const Node* kv_heads = find("n_kv_heads");
+    if (find("compressed.ratios") != nullptr) card_.model = with_compressed(card_.model, *this, layers_);
+    const Node *kv_heads = find("n_kv_heads"), *dim = find("head_dim");
+    for (const char* key : {"n_kv_heads", "head_dim"}) {  // layers that attend to everything may have their own
+      const Node*& here = std::string_view(key) == "head_dim" ? dim : kv_heads;
+      const Node* full = find(std::string("global.") + key);
+      if (full != nullptr && here != nullptr) set(std::string("sliding.") + key, *here), here = full;
+    }
     set("n_kv_heads", kv_heads != nullptr ? *kv_heads : *find("n_q_heads"));
-    if (const Node* dim = find("head_dim")) return set("head_dim", *dim);
+    if (dim != nullptr) return set("head_dim", *dim);
     if (hidden % heads != 0) refuse(find("hidden")->where(), fmt::format("{} heads do not divide {}", heads, hidden));
     set("head_dim", number_node(hidden / heads, find("hidden")->where()));
-  }
-
-  void read_networks() {
-    const std::int64_t count = integer("experts.count", 0, 100'000);
-    if (count < 2) return set("ffn", number_node(integer("ffn", 1, kLargest), find("ffn")->where()));
-    const Node& at = *find("experts.count");
-    if (find("experts.active") == nullptr) refuse(at.where(), "the file lacks num_experts_per_tok");
-    const std::int64_t own = integer("experts.ffn", 1, kLargest), width = own > 0 ? own : integer("ffn", 1, kLargest);
-    const std::int64_t dense = dense_layers();
-    if (dense > 0) set("ffn", number_node(integer("ffn", 1, kLargest, width), at.where()));
-    set("experts.count", number_node(count, at.where()));
-    set("experts.active", number_node(integer("experts.active", 1, count), find("experts.active")->where()));
-    if (const std::int64_t shared = shared_experts(width); shared > 0) {
-      set("experts.shared", number_node(shared, at.where()));
-      if (const Node* gate = find("experts.shared_gate")) set("experts.shared_gate", *gate);
-    }
-    set("experts.ffn", number_node(width, at.where()));
-    if (dense > 0) set("experts.dense_layers", number_node(dense, at.where()));
-  }
-
-  std::int64_t shared_experts(std::int64_t width) {
-    const std::int64_t whole = integer("experts.shared_width", 0, kLargest), count = integer("experts.shared", 0, 1000);
-    if (whole == 0) return count;
-    if (whole % width == 0) return whole / width;
-    refuse(find("experts.shared_width")->where(),
-           fmt::format("not modelled: a shared expert of width {}, no multiple of the others' {}", whole, width));
-  }
-
-  // Layers before the first one with experts; all after it must have experts as well.
-  std::int64_t dense_layers() {
-    std::vector<bool> dense(static_cast<std::size_t>(layers_));
-    const std::int64_t first = integer("experts.first", 0, layers_), every = integer("experts.every", 1, layers_, 1);
-    for (std::int64_t i = 0; i < layers_; ++i) dense[at(i)] = i < first || (i + 1) % every != 0;
-    if (const Node* list = find("experts.dense_list"); list != nullptr && list->kind() == Node::Kind::kList) {
-      for (const Node& item : list->items()) dense[at(read_integer(item, "mlp_only_layers", 0, layers_ - 1))] = true;
-    }
-    if (const Node* pattern = find("experts.pattern")) {
-      for (std::int64_t i = 0; i < layers_; ++i) dense[at(i)] = dense[at(i)] || !has_experts(*pattern, i);
-    }
-    const auto start = std::ranges::find(dense, false);
-    if (start == dense.end() || std::find(start, dense.end(), true) != dense.end()) {
-      refuse(find("experts.count")->where(),
-             "not modelled: layers without experts between or after those that have them");
-    }
-    return start - dense.begin();
-  }
-
-  // A number says that each n-th layer has experts; a list says for each layer: 0 or 1, "dense" or "sparse".
-  bool has_experts(const Node& pattern, std::int64_t layer) const {
-    if (pattern.kind() != Node::Kind::kList) return layer % read_integer(pattern, "moe_layer_freq", 1, kLargest) == 0;
-    if (layer >= static_cast<std::int64_t>(pattern.items().size()))
-      refuse(pattern.where(), "an entry a layer is expected");
-    const Node& item = pattern.items()[at(layer)];
-    return is_scalar(&item) && item.text() != "0" && item.text() != "dense";
   }
 
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -279,7 +213,8 @@ class CardReader {
 
   void read_sliding() {
     const Node* used = find("sliding.used");
-    const std::int64_t window = integer("sliding.window", 0, kLargest);
+    const std::int64_t chunk = integer("sliding.chunk", 0, kLargest);
+    const std::int64_t window = chunk > 0 ? chunk : integer("sliding.window", 0, kLargest);
     const std::int64_t every = integer("sliding.every", 1, kLargest, kLargest),
                        first = integer("sliding.full_first", 0, kLargest);
     const Node* types = find("sliding.types");
@@ -287,11 +222,11 @@ class CardReader {
     if (window == 0 || window >= max_context_ || (used != nullptr && !read_flag(*used, "use_sliding_window"))) return;
     std::vector<bool> full;
     for (std::int64_t i = 0; i < layers_; ++i) {
-      const bool listed = types != nullptr && types->items()[at(i)].text() != "sliding_attention";
+      const bool listed = types != nullptr && types->items()[at(i)].text() == "full_attention";
       full.push_back(types != nullptr ? listed : (i + 1) % every == 0 || (used != nullptr && i < first));
     }
     const auto count = std::ranges::count(full, true);
-    const SourceLocation& where = find("sliding.window")->where();
+    const SourceLocation& where = find(chunk > 0 ? "sliding.chunk" : "sliding.window")->where();
     if (count == layers_) return;
     if (count == 0) {
       card_.notes.push_back(
@@ -305,6 +240,7 @@ class CardReader {
     }
     set("sliding.window", number_node(window, where));
     set("sliding.full_every", number_node(group, where));
+    if (chunk > 0) set("sliding.chunks", Node::scalar("true", where));
   }
 
   void check_types(const Node& types) const {
@@ -313,9 +249,18 @@ class CardReader {
     }
     for (const Node& item : types.items()) {
       const std::string type = is_scalar(&item) ? item.text() : describe(item);
-      if (type == "full_attention" || type == "sliding_attention" || type == "deepseek_sparse_attention") continue;
+      constexpr const char* kKnown[] = {"full_attention", "sliding_attention", "chunked_attention",
+                                        "deepseek_sparse_attention"};
+      if (std::ranges::find(kKnown, type) != std::end(kKnown)) continue;
       refuse(item.where(), fmt::format("not modelled: layers of the type \"{}\"", shorten(type)));
     }
+  }
+
+  std::string precision_of(const Node& asked, const std::string& name) const {
+    for (const auto& [precision, names] : table_.precisions) {
+      if (std::ranges::find(names, name) != names.end()) return precision;
+    }
+    refuse(asked.where(), fmt::format("not modelled: weights quantized by \"{}\"", shorten(name)));
   }
 
   void read_precision() {
@@ -327,17 +272,15 @@ class CardReader {
       if (beside.kind() == Node::Kind::kMap) map = beside.find("quantization");
     }
     if (map == nullptr || map->kind() != Node::Kind::kMap) return;
-    const std::string found = quantization_of(*map);
-    const auto row = std::ranges::find_if(
-        table_.precisions, [&](const auto& p) { return std::ranges::find(p.second, found) != p.second.end(); });
-    if (row == table_.precisions.end())
-      refuse(map->where(), fmt::format("not modelled: weights quantized by \"{}\"", shorten(found)));
+    const std::string precision = precision_of(*map, quantization_of(*map));
     const bool experts = card_.model.find("experts") != nullptr;
     const bool attention = !leaves_attention(*map);
-    set(experts && !attention ? "expert_weights" : "weights", Node::scalar(row->first, map->where()));
+    set(experts && !attention ? "expert_weights" : "weights", Node::scalar(precision, map->where()));
+    if (const Node* own = find("experts.precision"); own != nullptr && experts && attention)
+      set("expert_weights", Node::scalar(precision_of(*own, read_text(*own, "expert_dtype")), own->where()));
     if (!experts && !attention) {
       card_.notes.push_back(
-          fmt::format("attention's matrices, which the file leaves at 16 bits, are read as {} as well", row->first));
+          fmt::format("attention's matrices, which the file leaves at 16 bits, are read as {} as well", precision));
     }
     for (const char* const key : {"kv_cache_quant_algo", "kv_cache_scheme"}) {
       const Node* cache = map->find(key);
@@ -349,6 +292,10 @@ class CardReader {
 
   void report_unknown() {
     for (const auto& [key, value] : text_.entries()) {
+      if (const auto not_modelled = kind_->missing_with.find(key); not_modelled != kind_->missing_with.end()) {
+        if (!is_nothing(value)) refuse(text_.key_where(key), fmt::format("not modelled: {}", not_modelled->second));
+        continue;
+      }
       if (is_nothing(value) || read_.contains(key) || covers(table_.ignored, key) || covers(kind_->ignored, key))
         continue;
       const std::string text = value.kind() == Node::Kind::kScalar ? shorten(value.text()) : describe(value);

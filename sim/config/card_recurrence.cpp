@@ -40,7 +40,38 @@ Node with_attending(Node model, const std::vector<std::int64_t>& attend, std::in
 
 }  // namespace
 
+namespace {
+
+// Mamba: `expand` times the width between layers are channels, whose keys are of the state's dimensions. One layer of
+// each period attends.
+Node with_channels(Node model, std::int64_t layers, const FindNumber& find) {
+  const Node& hidden = *find("hidden");
+  const auto whole = [&](const char* number, std::int64_t low, std::int64_t high) {
+    const Node* const value = find(number);
+    if (value == nullptr) throw UserError(hidden.where(), fmt::format("the file lacks {}", number));
+    return read_integer(*value, number, low, high);
+  };
+  const auto set = [&](const char* key, std::int64_t number) {
+    model = model.with(std::string("recurrence.") + key, Node::scalar(std::to_string(number), hidden.where()));
+  };
+  constexpr std::int64_t kWidthOfStep = 16;  // of the model, for one of the step's rank, where the file says `auto`
+  const std::int64_t width = read_integer(hidden, "hidden", 1, 1'000'000);
+  model = model.with("recurrence.kind", Node::scalar("mamba1", hidden.where()));
+  set("heads", width * whole("recurrence.expand", 1, 64)), set("key_heads", 1), set("value_dim", 1);
+  set("key_dim", whole("recurrence.key_dim", 1, 1'000'000)), set("taps", whole("recurrence.taps", 0, 64));
+  const Node* const rank = find("recurrence.step_rank");
+  const bool stated = is_scalar(rank) && rank->text() != "auto";
+  set("step_rank", stated ? whole("recurrence.step_rank", 1, 1'000'000) : (width + kWidthOfStep - 1) / kWidthOfStep);
+  const std::int64_t period = whole("recurrence.period", 1, layers), offset = whole("recurrence.offset", 0, layers);
+  std::vector<std::int64_t> attend;
+  for (std::int64_t layer = offset; layer < layers; layer += period) attend.push_back(layer);
+  return with_attending(model, attend, layers, find("recurrence.period")->where());
+}
+
+}  // namespace
+
 Node with_recurrence(Node model, const std::string& kind, std::int64_t layers, const FindNumber& find) {
+  if (kind == "mamba1") return with_channels(model, layers, find);
   const Node* const heads = find("recurrence.heads") != nullptr ? find("recurrence.heads") : find("n_q_heads");
   model = model.with("recurrence.kind", Node::scalar(kind, heads->where()));
   model = model.with("recurrence.heads", *heads);

@@ -33,6 +33,8 @@ constexpr const char* kNumbers[] = {"layers",
                                     "experts.shared_width",
                                     "experts.first",
                                     "experts.every",
+                                    "experts.offset",
+                                    "experts.precision",
                                     "experts.dense_list",
                                     "experts.pattern",
                                     "sliding.window",
@@ -40,7 +42,15 @@ constexpr const char* kNumbers[] = {"layers",
                                     "sliding.every",
                                     "sliding.types",
                                     "sliding.full_first",
+                                    "sliding.chunk",
+                                    "global.n_kv_heads",
+                                    "global.head_dim",
+                                    "values_from_keys",
                                     "recurrence.heads",
+                                    "recurrence.expand",
+                                    "recurrence.step_rank",
+                                    "recurrence.period",
+                                    "recurrence.offset",
                                     "recurrence.key_heads",
                                     "recurrence.key_dim",
                                     "recurrence.value_dim",
@@ -51,6 +61,16 @@ constexpr const char* kNumbers[] = {"layers",
                                     "experts.shared_gate",
                                     "output_gate",
                                     "gated_ffn",
+                                    "compressed.ratios",
+                                    "compressed.window",
+                                    "compressed.index_heads",
+                                    "compressed.index_dim",
+                                    "compressed.index_best",
+                                    "compressed.query_rank",
+                                    "compressed.rope_dim",
+                                    "compressed.output_groups",
+                                    "compressed.output_rank",
+                                    "streams",
                                     "rope.theta",
                                     "rope.map",
                                     "quantization"};
@@ -82,6 +102,10 @@ Architecture read_architecture(Section& section, const std::vector<std::string>&
   a.scaled_context = section.flag("scaled_context", false);
   a.left_out = section.text("left_out", "");
   a.recurrence = section.text("recurrence", "");
+  if (const auto reasons = section.optional_node("missing_with")) {
+    if (reasons->kind() != Node::Kind::kMap) throw UserError(reasons->where(), "missing_with: expected a map");
+    for (const auto& [key, reason] : reasons->entries()) a.missing_with.emplace(key, read_text(reason, "missing_with"));
+  }
   return a;
 }
 

@@ -19,7 +19,8 @@ struct Architecture {
   bool scaled_context = false;       // max_position_embeddings includes the factor of linearly scaled positions
   std::string left_out;              // weights that are not counted; empty: none
   std::string recurrence;            // kind of the layers without attention; empty: there are none
-  std::string missing;               // why it is not modelled; empty: it is
+  std::map<std::string, std::string, std::less<>> missing_with;  // keys that mean something not modelled, and what
+  std::string missing;                                           // why it is not modelled; empty: it is
 };
 
 struct CardTable {

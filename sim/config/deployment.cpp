@@ -16,8 +16,16 @@ constexpr const char* kOverlaps[] = {"none", "chunks", "layers"};
 constexpr const char* kRoutings[] = {"round_robin", "least_loaded", "prefix"};
 
 void check(const Deployment& deployment, const Model& model, const Section& section) {
+  if (deployment.data_parallel_attention && (!model.experts || !deployment.expert_parallel)) {
+    throw UserError(section.where("data_parallel_attention"),
+                    model.experts
+                        ? "data_parallel_attention: needs expert_parallel, since GPUs share nothing but experts"
+                        : fmt::format("data_parallel_attention: {} has no experts that GPUs could share; give "
+                                      "`replicas`",
+                                      model.title));
+  }
   try {
-    rank_of(model, deployment.tensor_parallel, deployment.expert_parallel);
+    rank_model(deployment, model);
   } catch (const std::invalid_argument& why) {
     throw UserError(section.where("tensor_parallel"),
                     fmt::format("tensor_parallel: {} cannot be split over {} GPUs: {}", model.title,
@@ -80,8 +88,8 @@ CacheFormat read_cache(Section& section, const Model& model) {
   Section both(*node, "kv_cache");
   const CacheFormat out(format(both, {"keys", "precision of keys"}), format(both, {"values", "precision of values"}));
   both.finish();
-  if (model.latent && out.keys != out.values)
-    throw UserError(node->where(), "kv_cache: a latent vector is key and value at once");
+  if ((model.latent || model.compressed) && out.keys != out.values)
+    throw UserError(node->where(), "kv_cache: a latent vector or compressed entry is key and value at once");
   return out;
 }
 
@@ -89,8 +97,8 @@ CacheFormat read_cache(Section& section, const Model& model) {
 
 Deployment read_deployment(const Node& node, Model& model) {
   Section section(node, "deployment");
-  section.only({"weights", "kv_cache", "tensor_parallel", "pipeline_parallel", "expert_parallel", "replicas", "routing",
-                "prefill_replicas", "transfer"});
+  section.only({"weights", "kv_cache", "tensor_parallel", "pipeline_parallel", "expert_parallel",
+                "data_parallel_attention", "replicas", "routing", "prefill_replicas", "transfer"});
   if (section.has("weights")) {
     const KeyName key(
         "weights",
@@ -111,6 +119,11 @@ Deployment read_deployment(const Node& node, Model& model) {
       kMostGpus, 1));
   deployment.expert_parallel =
       section.flag({"expert_parallel", "experts are distributed whole over these GPUs rather than split"}, false);
+  deployment.data_parallel_attention = section.flag(
+      {"data_parallel_attention",
+       "each of these GPUs has the attention of all heads, for sequences of its own, and their cache; they "
+       "share the experts alone (with `expert_parallel`)"},
+      false);
   deployment.replicas = static_cast<int>(section.integer(
       {"replicas", "engines that serve `traffic`, each on GPUs of its own; rates and numbers of clients are of all"}, 1,
       kMostReplicas, 1));
@@ -135,7 +148,8 @@ Deployment read_deployment(const Node& node, Model& model) {
 }
 
 Model rank_model(const Deployment& deployment, const Model& model) {
-  return rank_of(model, deployment.tensor_parallel, deployment.expert_parallel);
+  if (deployment.data_parallel_attention && model.experts) return rank_of_experts(model, deployment.tensor_parallel);
+  return rank_of(model, deployment.head_ranks(), deployment.expert_parallel);
 }
 
 }  // namespace kvcast::config

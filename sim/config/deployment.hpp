@@ -27,11 +27,18 @@ struct Transfer {
 const char* overlap_name(Transfer::Overlap overlap);
 
 struct Deployment {
-  int tensor_parallel = 1;       // GPUs that share each layer
-  int pipeline_parallel = 1;     // stages of consecutive layers, each on tensor_parallel GPUs
-  bool expert_parallel = false;  // experts are distributed whole over the tensor_parallel GPUs
-  int replicas = 1;              // of the model, each on gpus() GPUs; more than one only with traffic
+  int tensor_parallel = 1;               // GPUs that share each layer
+  int pipeline_parallel = 1;             // stages of consecutive layers, each on tensor_parallel GPUs
+  bool expert_parallel = false;          // experts are distributed whole over the tensor_parallel GPUs
+  bool data_parallel_attention = false;  // each of these attends for sequences of its own, and shares the experts alone
+  int replicas = 1;                      // of the model, each on gpus() GPUs; more than one only with traffic
   Routing routing = Routing::kRoundRobin;
+  int groups() const {
+    return data_parallel_attention ? tensor_parallel : 1;
+  }                                                              // of sequences that a replica attends to
+  int head_ranks() const { return tensor_parallel / groups(); }  // GPUs that share the heads of a layer
+  // The most sequences of a batch that one GPU attends to.
+  int own_sequences(int batch) const { return (batch + groups() - 1) / groups(); }
   int gpus() const { return tensor_parallel * pipeline_parallel; }  // of a replica
   // Replicas that read prompts alone, in addition to `replicas`, which then only decode.
   int prefill_replicas = 0;

@@ -31,8 +31,8 @@ Rope read_rope(Section section) {
     rope.low_freq_factor =
         section.number({"low_freq_factor", "of `llama3`: fewer turns over `original_context` are scaled"}, 1e-3, 1e3);
     rope.high_freq_factor = section.number({"high_freq_factor", "of `llama3`: more turns are not scaled"}, 1e-3, 1e3);
-    if (rope.high_freq_factor <= rope.low_freq_factor && !shape::is_recording()) {
-      throw UserError(section.where("high_freq_factor"), "high_freq_factor: must be above low_freq_factor");
+    if (rope.high_freq_factor < rope.low_freq_factor && !shape::is_recording()) {
+      throw UserError(section.where("high_freq_factor"), "high_freq_factor: must not be below low_freq_factor");
     }
   }
   section.finish();
@@ -66,6 +66,8 @@ Experts read_experts(Section section, int layers) {
   experts.shared_gate = section.flag({"shared_gate", "a gate on the shared experts' output"}, false);
   experts.dense_layers = static_cast<int>(section.integer(
       {"dense_layers", "first layers, which have a network of the model's `ffn` instead"}, 0, layers - 1, 0));
+  experts.every = static_cast<int>(section.integer(
+      {"every", "the last of each group of this many layers has experts, the others such a network"}, 1, layers, 1));
   section.finish();
   return experts;
 }
@@ -75,6 +77,16 @@ void read_sliding(Section section, Model& model) {
       static_cast<int>(section.integer({"window", "tokens that a sliding layer attends to"}, 1, 1'000'000'000));
   model.full_every = static_cast<int>(section.integer(
       {"full_every", "the last of each group of this many layers attends to everything"}, 2, model.layers));
+  model.chunked =
+      section.flag({"chunks", "it attends to its own chunk of so many tokens, not to the last ones"}, false);
+  const auto own = [&](const KeyName& key, int high) { return static_cast<int>(section.integer(key, 0, high, 0)); };
+  model.sliding_kv_heads = own({"n_kv_heads", "KV heads of sliding layers; 0: as many as others have"}, 10'000);
+  model.sliding_head_dim = own({"head_dim", "width of their heads; 0: that of the others"}, 4096);
+  const int heads = model.sliding_kv_heads;
+  if (heads > 0 && model.n_q_heads % heads != 0 && !shape::is_recording()) {
+    throw UserError(section.where("n_kv_heads"),
+                    fmt::format("n_kv_heads: {} KV heads do not divide {} query heads", heads, model.n_q_heads));
+  }
   section.finish();
 }
 
@@ -101,6 +113,9 @@ Recurrence read_recurrence(Section section, const Model& model) {
       section.integer({"key_heads", "heads of keys that they share; default: as many"}, 1, 1'000'000, out.heads));
   out.key_dim = size({"key_dim", "width of a head's key, a side of its state"}, 1);
   out.value_dim = size({"value_dim", "width of a head's value, the other side"}, 1);
+  if (out.kind == Recurrence::Kind::kMamba1 || has_every_key()) {
+    out.step_rank = size({"step_rank", "of `mamba1`: width from which the step of each channel is projected"}, 1);
+  }
   out.taps = static_cast<int>(section.integer({"taps", "tokens that the convolution sees; 0: none"}, 0, 64, 0));
   out.element_bytes = section.choice({"state", "precision of the state"}, {"fp32", "bf16"}, "fp32") == "fp32" ? 4 : 2;
   if (out.heads % out.key_heads != 0 && !shape::is_recording()) {
@@ -138,6 +153,33 @@ std::string read_blocks(Section& section, int layers) {
   return blocks;
 }
 
+// Reads the keys that make layers differ, apart from windows and recurrences.
+void read_layer_kinds(Section& section, Model& model) {
+  if (section.has("compressed")) {
+    model.compressed = read_compressed(
+        section.section({"compressed", "attention to entries that represent several tokens"}, "compressed"),
+        model.layers);
+  }
+  model.streams =
+      static_cast<int>(section.integer({"streams", "residual streams, mixed before and after each block"}, 1, 64, 1));
+  model.blocks = read_blocks(section, model.layers);
+  if (section.has("experts"))
+    model.experts =
+        read_experts(section.section({"experts", "a mixture of experts in place of feed-forward networks"}, "experts"),
+                     model.layers);
+}
+
+void read_flags(Section& section, Model& model) {
+  model.tie_embeddings = section.flag({"tie_embeddings", "the head is the embedding"}, false);
+  model.qkv_bias = section.flag({"qkv_bias", "biases of the projections to queries, keys and values"}, false);
+  model.qk_norm = section.flag({"qk_norm", "an RMS norm on each head's query and key"}, false);
+  model.output_gate =
+      section.flag({"output_gate", "a gate on the attention output, projected with the queries"}, false);
+  model.values_from_keys = section.flag(
+      {"values_from_keys", "layers that attend to everything project keys alone, which are values too"}, false);
+  model.gated_ffn = section.flag({"gated_ffn", "networks and experts have a gate beside up and down"}, true);
+}
+
 void check_shape(const Model& model, const Section& section) {
   if (model.n_q_heads % model.n_kv_heads != 0) {
     throw UserError(section.where("n_kv_heads"), fmt::format("n_kv_heads: {} KV heads do not divide {} query heads",
@@ -156,6 +198,16 @@ void check_shape(const Model& model, const Section& section) {
   if (model.recurrence && model.sliding_window > 0) {
     throw UserError(section.where("sliding"), "sliding: not modelled together with a recurrence");
   }
+  const auto& c = model.compressed;
+  if (c && (model.latent || model.recurrence || model.sliding_window > 0 || !model.blocks.empty())) {
+    throw UserError(section.where("compressed"),
+                    "compressed: not modelled together with latent attention, recurrences, sliding windows or blocks");
+  }
+  if (c && (model.n_kv_heads != 1 || c->rope_dim > model.head_dim || model.n_q_heads % c->output_groups != 0)) {
+    throw UserError(section.where("compressed"),
+                    "compressed: needs n_kv_heads: 1, a head_dim of at least rope_dim, and output_groups that divide "
+                    "n_q_heads");
+  }
   if (model.rope.original_context > model.max_context) {
     throw UserError(section.where("rope"), fmt::format("rope: original_context {} is above max_context {}",
                                                        model.rope.original_context, model.max_context));
@@ -172,14 +224,14 @@ Model rank_of(const Model& model, int ranks, bool expert_parallel) {
     size /= ranks;
   };
   split(rank.n_q_heads, "query heads");
-  if (model.n_kv_heads < ranks) {
-    if (ranks % model.n_kv_heads != 0) {
-      throw std::invalid_argument(fmt::format("{} is not a multiple of {} KV heads", ranks, model.n_kv_heads));
-    }
-    rank.n_kv_heads = 1;
-  } else {
-    split(rank.n_kv_heads, "KV heads");
-  }
+  const auto split_or_copy = [&](int& heads) {
+    if (heads >= ranks) return split(heads, "KV heads");
+    if (ranks % heads != 0)
+      throw std::invalid_argument(fmt::format("{} is not a multiple of {} KV heads", ranks, heads));
+    heads = 1;
+  };
+  split_or_copy(rank.n_kv_heads);
+  if (rank.sliding_kv_heads > 0) split_or_copy(rank.sliding_kv_heads);
   if (model.ffn > 0) split(rank.ffn, "columns of the feed-forward network");
   if (rank.experts) {
     if (expert_parallel) {
@@ -191,9 +243,22 @@ Model rank_of(const Model& model, int ranks, bool expert_parallel) {
   }
   if (rank.recurrence) {
     split(rank.recurrence->heads, "heads of the recurrence");
-    split(rank.recurrence->key_heads, "key heads of the recurrence");
+    // All channels of Mamba have the same keys.
+    if (rank.recurrence->kind != Recurrence::Kind::kMamba1)
+      split(rank.recurrence->key_heads, "key heads of the recurrence");
   }
+  if (rank.compressed) split(rank.compressed->output_groups, "groups of the output projection");
   rank.vocab = (model.vocab + ranks - 1) / ranks;  // padded to whole rows per rank
+  return rank;
+}
+
+Model rank_of_experts(const Model& model, int ranks) {
+  Model rank = model;
+  rank.expert_ranks = ranks;
+  Experts& experts = *rank.experts;
+  if (experts.count % ranks != 0)
+    throw std::invalid_argument(fmt::format("{} does not divide {} experts", ranks, experts.count));
+  experts.count /= ranks, experts.active /= ranks;
   return rank;
 }
 
@@ -212,6 +277,16 @@ std::string canonical(const Model& m) {
     text += fmt::format("experts {} {} {} {} {}\n", e->count, e->active, e->shared, e->ffn, e->dense_layers);
   }
   if (m.sliding_window > 0) text += fmt::format("sliding {} {}\n", m.sliding_window, m.full_every);
+  if (m.chunked || m.sliding_kv_heads > 0 || m.sliding_head_dim > 0 || m.values_from_keys) {
+    text += fmt::format("windows {} {} {} {}\n", m.chunked, m.sliding_kv_heads, m.sliding_head_dim, m.values_from_keys);
+  }
+  if (const auto& e = m.experts; e && e->every > 1) text += fmt::format("experts every {}\n", e->every);
+  if (const auto& c = m.compressed) {
+    text += fmt::format("compressed {} {} {} {} {} {} {} {} {} {} {} {}\n", c->layers, c->window, c->csa_tokens,
+                        c->hca_tokens, c->index_heads, c->index_dim, c->index_best, c->index_fp4, c->query_rank,
+                        c->rope_dim, c->output_groups, c->output_rank);
+  }
+  if (m.streams > 1) text += fmt::format("streams {}\n", m.streams);
   if (const auto& e = m.experts; e && e->shared_gate) {
     text += "shared gate\n";
   }
@@ -220,6 +295,7 @@ std::string canonical(const Model& m) {
     text += fmt::format("recurrence {} {} {} {} {} {} {} {} {}\n", recurrence_name(mixer->kind), mixer->heads,
                         mixer->key_heads, mixer->key_dim, mixer->value_dim, mixer->taps, mixer->element_bytes,
                         mixer->attention_every, fmt::join(mixer->attention_layers, " "));
+    if (mixer->step_rank > 0) text += fmt::format("step {}\n", mixer->step_rank);
   }
   if (!m.blocks.empty()) text += fmt::format("blocks {}\n", m.blocks);
   if (m.weights != Precision::kBf16 || m.expert_weights != Precision::kBf16 || m.cache != Precision::kBf16) {
@@ -257,12 +333,9 @@ Model read_model(const Node& map, const std::string& name) {
     model.n_kv_heads = dimension({"n_kv_heads", "KV heads"}, 10'000);
     model.head_dim = dimension({"head_dim", "width of a head"}, 4096);
   }
-  model.blocks = read_blocks(section, model.layers);
-  if (section.has("experts"))
-    model.experts =
-        read_experts(section.section({"experts", "a mixture of experts in place of feed-forward networks"}, "experts"),
-                     model.layers);
-  if (!model.experts || model.experts->dense_layers > 0 || model.blocks.find('-') != std::string::npos)
+  read_layer_kinds(section, model);
+  if (!model.experts || model.experts->dense_layers > 0 || model.experts->every > 1 ||
+      model.blocks.find('-') != std::string::npos)
     model.ffn = dimension({"ffn", "width of the feed-forward network between up and down"}, 10'000'000);
   if (section.has("sliding")) read_sliding(section.section({"sliding", "layers with a window"}, "sliding"), model);
   if (section.has("recurrence")) {
@@ -276,12 +349,7 @@ Model read_model(const Node& map, const std::string& name) {
   }
   model.expert_weights = read_precision(section, {"expert_weights", "released precision of experts"}, model.weights);
   model.vocab = dimension({"vocab", "rows of the embedding and of the head"}, 100'000'000);
-  model.tie_embeddings = section.flag({"tie_embeddings", "the head is the embedding"}, false);
-  model.qkv_bias = section.flag({"qkv_bias", "biases of the projections to queries, keys and values"}, false);
-  model.qk_norm = section.flag({"qk_norm", "an RMS norm on each head's query and key"}, false);
-  model.output_gate =
-      section.flag({"output_gate", "a gate on the attention output, projected with the queries"}, false);
-  model.gated_ffn = section.flag({"gated_ffn", "networks and experts have a gate beside up and down"}, true);
+  read_flags(section, model);
   model.max_context = section.integer({"max_context", "tokens that the model can attend to"}, 1, 1'000'000'000);
   model.rope = read_rope(section.section({"rope", "rotary positions"}, "rope"));
   model.source = section.text({"source", "where the shape is published"});

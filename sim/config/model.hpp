@@ -1,8 +1,8 @@
 // Shape of a decoder model, from which the cost of a layer and the size of its KV cache follow.
 //
-// Read from configs/models/NAME.yaml. It covers multi-head, grouped-query and multi-head latent attention, layers with
-// a sliding window, layers with a recurrence in place of attention, feed-forward networks with or without a gate,
-// mixtures of such experts, and RMS norms.
+// Read from configs/models/NAME.yaml. It covers multi-head, grouped-query and multi-head latent attention, attention to
+// compressed entries, layers with a sliding window or chunks, layers with a recurrence in place of attention,
+// feed-forward networks with or without a gate, mixtures of such experts, and RMS norms.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "config/compressed.hpp"
 #include "config/precision.hpp"
 #include "config/shape.hpp"
 #include "config/yaml.hpp"
@@ -39,15 +40,17 @@ struct Latent {
 // A recurrence in place of attention: a layer keeps a state of constant size for each sequence, and no KV cache.
 struct Recurrence {
   // Gated delta net (arXiv 2412.06464), Kimi delta attention (arXiv 2510.26692), Mamba-2 (arXiv 2405.21060), lightning
-  // attention (arXiv 2501.08313).
-  enum class Kind { kGatedDelta, kKimiDelta, kMamba2, kLightning };
-  static constexpr Kind kKinds[] = {Kind::kGatedDelta, Kind::kKimiDelta, Kind::kMamba2, Kind::kLightning};
+  // attention (arXiv 2501.08313), Mamba (arXiv 2312.00752), whose heads are its channels, of one value each.
+  enum class Kind { kGatedDelta, kKimiDelta, kMamba2, kLightning, kMamba1 };
+  static constexpr Kind kKinds[] = {Kind::kGatedDelta, Kind::kKimiDelta, Kind::kMamba2, Kind::kLightning,
+                                    Kind::kMamba1};
   Kind kind = Kind::kGatedDelta;
   int heads = 0;             // with a state of their own each
   int key_heads = 0;         // whose keys and queries these share (Mamba-2: groups)
   int key_dim = 0;           // width of a head's key (Mamba-2: d_state)
   int value_dim = 0;         // width of a head's value
   int taps = 0;              // of the convolution over tokens before the recurrence; 0: none
+  int step_rank = 0;         // width from which Mamba projects the step of each channel
   double element_bytes = 4;  // of the state
   int attention_every = 0;   // the last of each group of this many layers attends instead; 0: `attention_layers` do
   std::vector<int> attention_layers;  // from 0, ascending
@@ -56,8 +59,11 @@ struct Recurrence {
   double channels() const;  // numbers of a token that pass the convolution
   // Bytes that a layer keeps for a sequence: the state, and the last inputs of the convolution in 16 bits.
   double state_bytes() const;
-  // Width of the input projection: queries, keys, values, output gate, and the gates of heads.
+  // Width of the input projection: queries, keys, values, output gate, and the gates of heads; of Mamba values and
+  // gate.
   double projected() const;
+  // Width of what Mamba projects its values to: keys, queries and the step before its expansion.
+  double from_values() const { return step_rank + 2.0 * key_dim; }
   double value_width() const { return static_cast<double>(heads) * value_dim; }
 };
 std::string_view recurrence_name(Recurrence::Kind kind);
@@ -72,6 +78,7 @@ struct Experts {
   int shared = 0;            // experts of the same width that every token passes through
   int ffn = 0;               // width of an expert between up and down
   int dense_layers = 0;      // first layers, with a network of width Model::ffn
+  int every = 1;             // the last of each group of this many layers has experts, the others have such a network
   bool shared_gate = false;  // a product with one column decides how much of the shared experts counts
   double shared_width() const { return static_cast<double>(shared) * ffn; }
   // Average number of experts that `rows` tokens activate if each token chooses uniformly: count · (1 − (1 − active /
@@ -97,16 +104,22 @@ struct Model {
   bool gated_ffn = true;                 // networks and experts have gate, up and down; otherwise up and down
   std::optional<Latent> latent;          // if set, n_kv_heads is 1 and head_dim is the key_dim
   std::optional<Experts> experts;        // if empty, every layer has a network of width `ffn`
+  std::optional<Compressed> compressed;  // if set, n_kv_heads is 1 and head_dim the width of the shared key
+  int streams = 1;                       // residual streams that hyper-connections mix (arXiv 2409.19606)
+  bool values_from_keys = false;         // full layers project no values: these are the keys before norm and positions
   int sliding_window = 0;                // tokens that sliding layers attend to; 0: no such layers
-  int full_every = 1;                    // the last of each group of this many layers attends to everything
-  std::optional<Recurrence> recurrence;  // if set, layers without attention have it
+  bool chunked = false;                  // ... of their own chunk of so many, rather than the last ones
+  int sliding_kv_heads = 0, sliding_head_dim = 0;  // of sliding layers; 0: those of the others
+  int full_every = 1;                              // the last of each group of this many layers attends to everything
+  std::optional<Recurrence> recurrence;            // if set, layers without attention have it
   // One character a layer if each is one block: M recurrence, * attention, E experts, - network. Empty: every layer has
   // a mixer and a network.
   std::string blocks;
   Precision weights = Precision::kBf16;         // of projections and networks; embedding, head and norms are bf16
   Precision expert_weights = Precision::kBf16;  // of routed and shared experts
   CacheFormat cache;                            // of keys and values
-  int ranks = 1;  // GPUs that share each layer; if above 1, sizes are those of one GPU (rank_of)
+  int ranks = 1;         // GPUs that share each layer; if above 1, sizes are those of one GPU (rank_of)
+  int expert_ranks = 1;  // GPUs that share experts alone, each with sequences of its own
   std::int64_t max_context = 0;
   Rope rope;
   std::string source;
@@ -116,23 +129,31 @@ struct Model {
   Mixer mixer(int layer) const;
   bool slides(int layer) const { return mixer(layer) == Mixer::kSliding; }
   bool attends(int layer) const { return mixer(layer) == Mixer::kFull || slides(layer); }
+  // Tokens that a sliding layer attends to at a context of `tokens`, the new one included.
+  std::int64_t in_window(std::int64_t tokens) const;
   int layers_with(Mixer mixer) const;
   int attending_layers() const;        // of attending()
   int attending_layer(int nth) const;  // number of a layer of attending(), from 0, in this model
   int full_layers() const { return layers_with(Mixer::kFull); }  // layers that attend to all tokens
   bool has_network(int layer) const;                             // a feed-forward network of width `ffn`
   bool has_experts(int layer) const;
-  // Bytes of all recurrent states of a sequence; 0 if every layer attends.
+  // Bytes of a sequence whatever its length: recurrent states, or what compressed attention keeps; 0 if there is
+  // neither.
   double state_bytes() const;
   double cache_bytes() const;  // per element of a key or value, its share of the scales included
-  // Bytes that one token takes in the cache of one layer: K and V, or the latent vector.
+  // Bytes that one token takes in the cache of one layer that keeps all tokens: K and V, or the latent vector; under
+  // compressed attention the mean over layers, entries and their index.
   double kv_bytes_per_token_layer() const;
   // Bytes per token in the layers that keep all tokens.
   double kv_bytes_per_token() const { return kv_bytes_per_token_layer() * full_layers(); }
+  double index_bytes_per_token() const;  // those of the index of compressed attention; 0: there is none
   // Counts weights, norms and biases; the embedding counts once if it is tied to the head.
   double parameters() const;
   double weight_bytes() const;
 };
+
+// The model as its sliding layers see it: with the heads that these have.
+Model sliding_layers(const Model& model);
 
 // The layers that attend, as a model of their own: what policies and traces see of a model with recurrences. Other
 // models are returned as they are.
@@ -142,6 +163,8 @@ Model attending(const Model& model);
 // split, KV heads are copied if there are fewer than ranks. expert_parallel: experts are distributed whole. Throws
 // std::invalid_argument with the reason if the shape does not divide.
 Model rank_of(const Model& model, int ranks, bool expert_parallel);
+// The same of GPUs that share the experts alone: everything else is whole on each of them. The model has experts.
+Model rank_of_experts(const Model& model, int ranks);
 
 // The whole model as text: equal models give equal text whatever files they were read from. The key of results.
 std::string canonical(const Model& model);
@@ -159,7 +182,8 @@ Model read_model(const Node& choice);
 Model model_named(const std::string& choice);
 // Returns a choice as the text that model_named() reads.
 std::string choice_text(const Node& choice);
-// The keys of such a map ("model") and of its maps ("rope", "experts", "sliding", "latent").
+// The keys of such a map ("model") and of its maps ("rope", "experts", "sliding", "latent", "recurrence",
+// "compressed").
 Shapes model_shapes();
 
 }  // namespace kvcast::config

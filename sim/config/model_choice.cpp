@@ -68,7 +68,7 @@ Model read_model(const Node& choice) {
   const Named base = like ? named(*like, "like") : config_of(*config);
   const Node own = choice.without({"like", "config"});
   const Node whole =
-      overlay(own, base.map.without({"aliases"}), {"rope", "experts", "sliding", "latent", "recurrence"});
+      overlay(own, base.map.without({"aliases"}), {"rope", "experts", "sliding", "latent", "recurrence", "compressed"});
   std::vector<std::string> changes;
   add_changes("", own, changes);
   const std::string suffix = changes.empty() ? "" : fmt::format(" ({})", fmt::join(changes, ", "));

@@ -30,24 +30,18 @@ void recurrence_matrices(const Model& m, const Visit& visit) {
   if (r.kind == Recurrence::Kind::kGatedDelta) vector(2 * heads + r.value_dim);
   if (r.kind == Recurrence::Kind::kMamba2) vector(3 * heads + values + r.channels());  // and the convolution's bias
   if (r.kind == Recurrence::Kind::kLightning) vector(values);
+  if (r.kind != Recurrence::Kind::kMamba1) return;
+  matrix(r.from_values(), values), matrix(values, r.step_rank);
+  // The state matrix, skips, biases of the step and of the convolution, norms (Jamba).
+  vector(values * dim + 3 * values + r.from_values());
 }
 
-// Calls visit for each kind of matrix of a model; vectors are matrices of one column.
-void for_each_matrix(const Model& m, const Visit& visit) {
+// Matrices of `layers` layers that attend with the model's heads.
+void attention_matrices(const Model& m, double layers, bool own_values, const Visit& visit) {
   const double h = m.hidden, queries = static_cast<double>(m.n_q_heads) * m.head_dim;
   const double keys = static_cast<double>(m.n_kv_heads) * m.head_dim;
-  const double attention = m.layers_with(Mixer::kFull) + m.layers_with(Mixer::kSliding);
-  const auto vector = [&](double n) { visit(attention, n, 1, Precision::kBf16); };
-  const auto matrix = [&](double rows, double columns) { visit(attention, rows, columns, m.weights); };
-  const auto networks = [&](double count, double width, Precision precision) {
-    visit(count, (m.gated_ffn ? 2 : 1) * width, h, precision);
-    visit(count, h, width, precision);
-  };
-  visit(m.tie_embeddings ? 1 : 2, m.vocab, h, Precision::kBf16);
-  visit(1, h, 1, Precision::kBf16);  // the final norm
-  // Norms before attention and before the feed-forward network, or before the one block of a layer.
-  visit(m.layers, (m.blocks.empty() ? 2 : 1) * h, 1, Precision::kBf16);
-  if (m.recurrence) recurrence_matrices(m, visit);
+  const auto vector = [&](double n) { visit(layers, n, 1, Precision::kBf16); };
+  const auto matrix = [&](double rows, double columns) { visit(layers, rows, columns, m.weights); };
   if (m.latent) {
     const Latent& l = *m.latent;
     const double heads = m.n_q_heads;
@@ -57,11 +51,57 @@ void for_each_matrix(const Model& m, const Visit& visit) {
     vector(l.rank);
     matrix(heads * (l.key_dim + l.value_dim), l.rank);
     matrix(h, heads * l.value_dim);
+    return;
+  }
+  matrix((m.output_gate ? 2 : 1) * queries + (own_values ? 2 : 1) * keys, h);
+  matrix(h, queries);
+  if (m.qkv_bias) vector(queries + 2 * keys);
+  if (m.qk_norm) vector(2.0 * m.head_dim);
+}
+
+// The same of compressed attention, its compressors and its indexer, which keep 16 bits.
+void compressed_matrices(const Model& m, const Visit& visit) {
+  const Compressed& c = *m.compressed;
+  const double h = m.hidden, d = m.head_dim, queries = m.n_q_heads * d, groups = c.output_groups;
+  const double compressed = groups * c.output_rank;
+  const auto matrix = [&](double rows, double columns) { visit(m.layers, rows, columns, m.weights); };
+  matrix(c.query_rank + d, h), matrix(queries, c.query_rank);
+  matrix(compressed, queries / groups), matrix(h, compressed);
+  visit(m.layers, c.query_rank + d + m.n_q_heads, 1, Precision::kBf16);  // two norms, and a sink for each head
+  for (const auto kind : {Compressed::Kind::kSelecting, Compressed::Kind::kAll}) {
+    const double layers = c.count(kind, m.layers), width = c.compressor_width(kind, m.head_dim);
+    const double index = kind == Compressed::Kind::kSelecting ? c.index_dim : 0;
+    visit(layers, width, h, Precision::kBf16);
+    visit(layers, c.tokens(kind) * width / 2 + d + index, 1, Precision::kBf16);  // the gate's positions, norms
+    if (index == 0) continue;
+    visit(layers, c.index_heads * index, c.query_rank, m.weights);
+    visit(layers, c.index_heads, h, Precision::kBf16);
+  }
+}
+
+// Calls visit for each kind of matrix of a model; vectors are matrices of one column.
+void for_each_matrix(const Model& m, const Visit& visit) {
+  const double h = m.hidden;
+  const auto networks = [&](double count, double width, Precision precision) {
+    visit(count, (m.gated_ffn ? 2 : 1) * width, h, precision);
+    visit(count, h, width, precision);
+  };
+  visit(m.tie_embeddings ? 1 : 2, m.vocab, h, Precision::kBf16);
+  visit(1, h, 1, Precision::kBf16);  // the final norm
+  // Norms before attention and before the feed-forward network, or before the one block of a layer.
+  visit(m.layers, (m.blocks.empty() ? 2 : 1) * h, 1, Precision::kBf16);
+  if (m.recurrence) recurrence_matrices(m, visit);
+  if (m.streams > 1) {
+    // Coefficients before and after each of the two blocks of a layer and between streams, and those of the head.
+    const double streams = m.streams, mixed = streams * (streams + 2);
+    visit(2.0 * m.layers, mixed * streams * h + mixed + 3, 1, Precision::kBf16);
+    visit(1, streams * streams * h + streams + 1, 1, Precision::kBf16);
+  }
+  if (m.compressed) {
+    compressed_matrices(m, visit);
   } else {
-    matrix((m.output_gate ? 2 : 1) * queries + 2 * keys, h);
-    matrix(h, queries);
-    if (m.qkv_bias) vector(queries + 2 * keys);
-    if (m.qk_norm) vector(2.0 * m.head_dim);
+    attention_matrices(m, m.layers_with(Mixer::kFull), !m.values_from_keys, visit);
+    attention_matrices(sliding_layers(m), m.layers_with(Mixer::kSliding), true, visit);
   }
   double dense = 0, mixtures = 0;
   for (int layer = 0; layer < m.layers; ++layer) {
@@ -76,12 +116,23 @@ void for_each_matrix(const Model& m, const Visit& visit) {
   if (e.shared_gate) visit(mixtures, h, 1, Precision::kBf16);
 }
 
+// The sum over layers of compressed attention of what a layer of a kind has.
+template <class OfKind>
+double over_layers(const Model& m, OfKind of_kind) {
+  double sum = 0;
+  for (const auto kind : {Compressed::Kind::kWindow, Compressed::Kind::kSelecting, Compressed::Kind::kAll}) {
+    if (const int count = m.compressed->count(kind, m.layers); count > 0) sum += count * of_kind(kind);
+  }
+  return sum;
+}
+
 }  // namespace
 
 double Experts::touched(double rows) const { return count * (1 - std::pow(1 - active / count, rows)); }
 
 double Recurrence::channels() const {
   if (kind == Kind::kLightning) return 0;
+  if (kind == Kind::kMamba1) return value_width();
   return 2.0 * key_heads * key_dim + value_width();
 }
 
@@ -100,6 +151,8 @@ double Recurrence::projected() const {
       return 2 * keys + 2 * values + heads;
     case Kind::kLightning:
       return 2 * keys + 2 * values;
+    case Kind::kMamba1:
+      return 2 * values;
   }
   return 0;
 }
@@ -114,6 +167,8 @@ std::string_view recurrence_name(Recurrence::Kind kind) {
       return "mamba2";
     case Recurrence::Kind::kLightning:
       return "lightning";
+    case Recurrence::Kind::kMamba1:
+      return "mamba1";
   }
   return "";
 }
@@ -154,11 +209,24 @@ bool Model::has_network(int layer) const {
 }
 
 bool Model::has_experts(int layer) const {
-  return blocks.empty() ? experts && layer >= experts->dense_layers : blocks[static_cast<std::size_t>(layer)] == 'E';
+  if (!blocks.empty()) return blocks[static_cast<std::size_t>(layer)] == 'E';
+  return experts && layer >= experts->dense_layers && (layer + 1) % experts->every == 0;
 }
 
 double Model::state_bytes() const {
-  return recurrence ? layers_with(Mixer::kRecurrence) * recurrence->state_bytes() : 0;
+  if (!compressed) return recurrence ? layers_with(Mixer::kRecurrence) * recurrence->state_bytes() : 0;
+  return over_layers(*this, [&](Compressed::Kind kind) { return compressed->fixed_bytes(kind, head_dim, cache); });
+}
+
+std::int64_t Model::in_window(std::int64_t tokens) const {
+  return chunked ? (tokens - 1) % sliding_window + 1 : std::min<std::int64_t>(tokens, sliding_window);
+}
+
+Model sliding_layers(const Model& model) {
+  Model out = model;
+  if (model.sliding_kv_heads > 0) out.n_kv_heads = model.sliding_kv_heads;
+  if (model.sliding_head_dim > 0) out.head_dim = model.sliding_head_dim;
+  return out;
 }
 
 int Model::attending_layers() const { return recurrence || !blocks.empty() ? full_layers() : layers; }
@@ -174,8 +242,18 @@ Model attending(const Model& model) {
 double Model::cache_bytes() const { return cache_element_bytes(cache, head_dim); }
 
 double Model::kv_bytes_per_token_layer() const {
+  if (compressed) {
+    return over_layers(*this,
+                       [&](Compressed::Kind kind) { return compressed->bytes_per_token(kind, head_dim, cache); }) /
+           layers;
+  }
   return latent ? latent->cached() * cache_element_bytes(cache, latent->cached())
                 : 2.0 * n_kv_heads * head_dim * cache_bytes();
+}
+
+double Model::index_bytes_per_token() const {
+  if (!compressed) return 0;
+  return over_layers(*this, [&](Compressed::Kind kind) { return compressed->index_bytes_per_token(kind); });
 }
 
 double Model::parameters() const {

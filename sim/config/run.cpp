@@ -167,6 +167,12 @@ void check_together(const Run& run) {
         where_is(run.source, "workload.prompt_tokens"),
         fmt::format("workload: prompts of different lengths: not with {}", run.match ? "match" : "pipeline_parallel"));
   }
+  if (run.deployment.data_parallel_attention && (run.traffic || run.match || !run.workload.prompts.empty())) {
+    throw UserError(
+        where_is(run.source, "deployment.data_parallel_attention"),
+        "data_parallel_attention: modelled for batches of equal prompts, not with traffic, match or lists of "
+        "prompts");
+  }
   const std::int64_t context = run.workload.prompt_tokens + run.workload.decode_tokens;
   if (!run.traffic && context > run.model.max_context) {
     throw UserError(where_is(run.source, "workload.prompt_tokens"),

@@ -74,8 +74,9 @@ Model one_layer_of(const Model& model, Speculation::Kind kind) {
   Model layer = model;
   layer.layers = 1, layer.blocks.clear(), layer.recurrence.reset();
   layer.sliding_window = 0, layer.full_every = 1;
+  if (layer.compressed) layer.compressed->layers = "W";
   if (!layer.experts) return layer;
-  layer.experts->dense_layers = 0;
+  layer.experts->dense_layers = 0, layer.experts->every = 1;
   if (kind == Speculation::Kind::kMtp) return layer;
   if (layer.ffn == 0) layer.ffn = static_cast<int>(layer.experts->active) * layer.experts->ffn;
   layer.experts.reset();
@@ -138,7 +139,7 @@ void check_context(const Speculation& speculation, std::int64_t tokens, const So
 }
 
 Model draft_rank(const Speculation& speculation, const Deployment& deployment) {
-  return rank_of(*speculation.draft, deployment.tensor_parallel, deployment.expert_parallel);
+  return rank_model(deployment, *speculation.draft);
 }
 
 double draft_weight_bytes(const Speculation& speculation, const Model& rank) {

@@ -14,9 +14,15 @@ namespace {
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
+// Bytes of a token in all sliding layers.
+double sliding_bytes_per_token(const config::Model& model) {
+  return model.layers_with(config::Mixer::kSliding) * config::sliding_layers(model).kv_bytes_per_token_layer();
+}
+
 }  // namespace
 
-int DecodeSetting::step_batch() const { return ceil_div(run->workload.batch, run->deployment.pipeline_parallel); }
+int DecodeSetting::own_batch() const { return run->deployment.own_sequences(run->workload.batch); }
+int DecodeSetting::step_batch() const { return ceil_div(own_batch(), run->deployment.pipeline_parallel); }
 int DecodeSetting::stage_layers() const { return ceil_div(rank.layers, run->deployment.pipeline_parallel); }
 
 PassSetting DecodeSetting::pass(const Requests& requests) const {
@@ -49,44 +55,51 @@ config::Model stage_of(const DecodeSetting& setting) {
 policy::MemoryItem sliding_cache(const DecodeSetting& setting, std::int64_t tokens) {
   const config::Model stage = stage_of(setting);
   double held = 0;
-  for (const Requests& r : setting.by_length(setting.run->workload.batch)) {
+  for (const Requests& r : setting.by_length(setting.own_batch())) {
     const std::int64_t context = setting.context_of(r, tokens);
     held += r.sequences * static_cast<double>(std::min<std::int64_t>(context, stage.sliding_window));
   }
-  const double layers = stage.layers_with(config::Mixer::kSliding);
-  return {graph::Pool::kHbm, graph::Owner::kSlidingCache, layers * held * stage.kv_bytes_per_token_layer()};
+  return {graph::Pool::kHbm, graph::Owner::kSlidingCache, held * sliding_bytes_per_token(stage)};
 }
 
 std::vector<policy::MemoryItem> draft_memory(const DecodeSetting& setting, std::int64_t tokens, bool served) {
   const std::optional<config::Speculation>& s = setting.run->speculation;
   if (!s || !s->draft) return {};
   const double weights = config::draft_weight_bytes(*s, setting.draft);
-  const double each = setting.draft.kv_bytes_per_token_layer();
-  double held = 0;  // tokens of all sequences and layers
-  for (const Requests& r : setting.by_length(setting.run->workload.batch)) {
+  double held = 0;  // bytes of all sequences and layers
+  for (const Requests& r : setting.by_length(setting.own_batch())) {
     const auto all = static_cast<double>(setting.context_of(r, tokens));
-    held += r.sequences * (setting.draft.full_layers() * all + setting.draft.layers_with(config::Mixer::kSliding) *
-                                                                   std::min<double>(all, setting.draft.sliding_window));
+    held +=
+        r.sequences * (setting.draft.kv_bytes_per_token() * all +
+                       sliding_bytes_per_token(setting.draft) * std::min<double>(all, setting.draft.sliding_window));
   }
-  return {{graph::Pool::kHbm, graph::Owner::kDraft, weights + (served ? 0 : held * each)}};
+  return {{graph::Pool::kHbm, graph::Owner::kDraft, weights + (served ? 0 : held)}};
 }
 
 policy::MemoryItem state_memory(const DecodeSetting& setting) {
-  const double states = setting.run->workload.batch * setting.pass(setting).queries();
-  return {graph::Pool::kHbm, graph::Owner::kStates, states * stage_of(setting).state_bytes()};
+  const config::Model stage = stage_of(setting);
+  const double sequences = setting.own_batch();
+  if (stage.compressed)  // windows and rows that are not yet entries, which rejected tokens leave as they are
+    return {graph::Pool::kHbm, graph::Owner::kSlidingCache, sequences * stage.state_bytes()};
+  return {graph::Pool::kHbm, graph::Owner::kStates, sequences * setting.pass(setting).queries() * stage.state_bytes()};
 }
 
 std::vector<policy::MemoryItem> policy_memory(const Requests& requests, const config::Model& full, std::int64_t tokens,
                                               bool with_shared) {
   auto items = requests.policy->memory({&full, requests.sequences, tokens, requests.lengths, requests.attended_mean});
   if (!with_shared) std::erase_if(items, [](const policy::MemoryItem& item) { return item.shared; });
+  if (const double index = full.index_bytes_per_token(); index > 0) {
+    const double bytes = items.front().bytes * index / full.kv_bytes_per_token();
+    items.front().bytes -= bytes;
+    items.push_back(policy::in_hbm(graph::Owner::kIndexKeys, bytes));
+  }
   return items;
 }
 
 std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std::int64_t tokens) {
   const config::Run& run = *setting.run;
   config::Model model = stage_of(setting);
-  const std::vector<Requests> requests = setting.by_length(run.workload.batch);
+  const std::vector<Requests> requests = setting.by_length(setting.own_batch());
   const double rows = setting.step_batch() * setting.pass(setting).queries();
   double cached = 0, lacking = 0;  // tokens of all sequences, and those that would fill their last pages
   for (const Requests& r : requests) {
@@ -110,7 +123,7 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
   if (run.framework.page > 0)
     items.push_back({graph::Pool::kHbm, graph::Owner::kPartFilledPages, lacking * model.kv_bytes_per_token()});
   if (model.sliding_window > 0) items.push_back(sliding_cache(setting, tokens));
-  if (model.recurrence) items.push_back(state_memory(setting));
+  if (model.state_bytes() > 0) items.push_back(state_memory(setting));
   const bool served = run.speculation && run.speculation->kind == config::Speculation::Kind::kMtp;
   for (policy::MemoryItem& item : draft_memory(setting, tokens, served)) items.push_back(std::move(item));
   model = config::attending(model);
@@ -180,7 +193,7 @@ bool DecodeWindow::attends_to_more() const {
     const policy::Growth growth = r.policy->growth(r.lengths);
     const std::int64_t context = setting_.context_of(r, tokens());
     return (model.full_layers() > 0 && (growth.attended > 0 || context <= growth.fill)) ||
-           (slides && context <= model.sliding_window);
+           (slides && (model.chunked || context <= model.sliding_window));
   });
 }
 

@@ -36,6 +36,7 @@ struct DecodeSetting : Requests {
   double temporaries = 1;    // factor on the bytes of activations and attention scores
   config::Model draft = {};  // one GPU's part of the draft of speculation, if there is one
 
+  int own_batch() const;  // sequences that one GPU attends to
   // Number of sequences in a step: under pipeline stages the batch is split into as many micro-batches.
   int step_batch() const;
   int stage_layers() const;  // layers of one GPU

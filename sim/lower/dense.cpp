@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lower/compressed.hpp"
 #include "lower/operators.hpp"
+#include "lower/ops.hpp"
 
 namespace kvcast::lower {
 namespace {
@@ -11,61 +13,6 @@ namespace {
 using graph::Kind;
 using graph::Lane;
 using graph::OpId;
-
-constexpr double kBytes = config::Model::kElementBytes;
-
-graph::Kernel streaming(double read_values, double write_values) {
-  return {graph::KernelClass::kElementwise, read_values * kBytes, write_values * kBytes, 0, 0};
-}
-
-OpId small(Block& block, const char* label, double read_values, double write_values, OpId after) {
-  return block.compute(Kind::kSmall, label, streaming(read_values, write_values), {after});
-}
-
-OpId norm(Block& block, const config::Model& model, double rows, OpId after) {
-  if (block.unfused()) return unfused_norm(block, rows * model.hidden, after);
-  // The norm is fused with the residual addition: it reads the branch and the residual, and writes the residual and the
-  // normalised rows.
-  return small(block, "norm", 2 * rows * model.hidden, 2 * rows * model.hidden, after);
-}
-
-graph::Products products_of(config::Precision precision) {
-  switch (precision) {
-    case config::Precision::kFp8:
-      return graph::Products::kFp8;
-    case config::Precision::kInt8:
-      return graph::Products::kInt8;
-    case config::Precision::kMxfp4:
-    case config::Precision::kNvfp4:
-      return graph::Products::kFp4;
-    case config::Precision::kBf16:
-    case config::Precision::kInt4:  // only weights are quantised: products of 16-bit numbers
-      break;
-  }
-  return graph::Products::kHalf;
-}
-
-graph::Gemm product(config::Precision precision, double rows, double n, double k) {
-  graph::Gemm work{rows, n, k, kBytes};
-  if (precision == config::Precision::kBf16) return work;
-  work.weight_bytes = config::weight_bytes(precision, n, k) / (n * k);
-  work.products = products_of(precision);
-  return work;
-}
-
-OpId gemm(Block& block, const char* label, const graph::Gemm& work, OpId after) {
-  return block.compute(Kind::kGemm, label, work, {after});
-}
-
-OpId exchange(Block& block, const char* label, const graph::Collective& work, OpId after) {
-  if (work.ranks <= 1) return after;
-  return block.compute(Kind::kCollective, label, work, {after});
-}
-
-OpId all_reduce(Block& block, const config::Model& model, double rows, OpId after) {
-  const double ranks = model.ranks;
-  return exchange(block, "all-reduce", {graph::Exchange::kAllReduce, rows * model.hidden * kBytes, ranks}, after);
-}
 
 // Projections of latent attention: compressed and expanded queries, the latent vector and the shared key, and the keys'
 // part of the expansion. It is applied to the queries if they go into the latent space, and to the keys and values of
@@ -89,11 +36,15 @@ OpId latent_projections(Block& block, const config::Model& model, double rows, d
   return gemm(block, "queries into latent space", absorbed, op);
 }
 
-// Routing, the experts that tokens are routed to, and the sum of their outputs.
-OpId mixture(Block& block, const config::Model& model, double rows, OpId op) {
+// Routing, the experts that tokens are routed to, and the sum of their outputs. GPUs that share experts alone have the
+// rows of all of them there: as an all-gather before and the exchange of as many bytes after.
+OpId mixture(Block& block, const config::Model& model, double own_rows, OpId op) {
   const config::Experts& e = *model.experts;
-  op = gemm(block, "router", {rows, static_cast<double>(e.count), static_cast<double>(model.hidden), kBytes}, op);
-  op = small(block, "choose experts", rows * e.count, 2 * rows * e.active, op);
+  const double gpus = model.expert_ranks, count = e.count * gpus, rows = own_rows * gpus;
+  op = gemm(block, "router", {own_rows, count, static_cast<double>(model.hidden), kBytes}, op);
+  op = small(block, "choose experts", own_rows * count, 2 * own_rows * e.active * gpus, op);
+  const graph::Collective swapped{graph::Exchange::kAllGather, own_rows * model.hidden * kBytes, gpus};
+  op = exchange(block, "rows to experts", swapped, op);
   if (block.framework().expert_sort > 0) {
     const graph::Kernel sorted{graph::KernelClass::kSort, 4 * rows * e.active, 4 * rows * e.active};
     op = block.compute(Kind::kSmall, "sort tokens by experts", sorted, {op});
@@ -110,11 +61,12 @@ OpId mixture(Block& block, const config::Model& model, double rows, OpId op) {
   op = small(block, "activation", halves * values, values, op);
   experts("experts' down", model.hidden, e.ffn);
   op = small(block, "sum of experts", rows * e.active * model.hidden, rows * model.hidden, op);
+  op = exchange(block, "sums of experts", swapped, op);
   if (e.shared == 0) return op;
   const double width = e.shared_width();
-  op = gemm(block, "shared gate and up", product(model.expert_weights, rows, halves * width, model.hidden), op);
-  op = small(block, "activation", halves * rows * width, rows * width, op);
-  return gemm(block, "shared down", product(model.expert_weights, rows, model.hidden, width), op);
+  op = gemm(block, "shared gate and up", product(model.expert_weights, own_rows, halves * width, model.hidden), op);
+  op = small(block, "activation", halves * own_rows * width, own_rows * width, op);
+  return gemm(block, "shared down", product(model.expert_weights, own_rows, model.hidden, width), op);
 }
 
 OpId network(Block& block, const config::Model& model, double rows, OpId op) {
@@ -146,8 +98,9 @@ OpId enter_layers(Block& block, const config::Model& model, double rows, OpId af
   return all_reduce(block, model, rows, after);  // for the embedding, which is split over the vocabulary
 }
 
-OpId before_attention(Block& block, const config::Model& model, double rows, OpId after, double expanded) {
+OpId before_attention(Block& block, const config::Model& model, int layer, double rows, OpId after, double expanded) {
   OpId op = norm(block, model, rows, after);
+  if (model.compressed) return compressed_projections(block, model, layer, rows, op);
   if (model.latent) return latent_projections(block, model, rows, expanded, op);
   const double q = static_cast<double>(model.n_q_heads) * model.head_dim;
   const double kv = 2.0 * model.n_kv_heads * model.head_dim;
@@ -156,14 +109,15 @@ OpId before_attention(Block& block, const config::Model& model, double rows, OpI
   };
   // The gate of the output is projected with the queries.
   const double gate = model.output_gate ? q : 0;
+  const bool one = model.values_from_keys && !model.slides(layer);  // projection of keys and values
   if (block.unfused()) {
     project("q projection", q + gate);
     project("k projection", kv / 2);
-    project("v projection", kv / 2);
+    if (!one) project("v projection", kv / 2);
     if (model.qk_norm) op = unfused_norm(block, rows * kv / 2, unfused_norm(block, rows * q, op, false), false);
     return unfused_rope(block, rows * q, rows * kv / 2, op);
   }
-  project("qkv projection", q + gate + kv);
+  project("qkv projection", q + gate + (one ? kv / 2 : kv));
   // RoPE on queries and keys, QK norm if the model has one, and the append of keys and values: one kernel where a
   // compiler fuses them. Engines without a compiler launch separate norms for queries and keys.
   if (model.qk_norm && block.eager()) {
@@ -194,7 +148,8 @@ OpId after_attention(Block& block, const config::Model& model, int layer, double
     const graph::Kernel rounding{graph::KernelClass::kElementwise, rows * q * kBytes, rows * q};
     op = block.compute(Kind::kSmall, "quantise attention output", rounding, {op});
   }
-  op = gemm(block, "output projection", product(model.weights, rows, model.hidden, q), op);
+  const double width = model.compressed ? compressed_output(block, model, rows, op) : q;
+  op = gemm(block, "output projection", product(model.weights, rows, model.hidden, width), op);
   return after_mixer(block, model, layer, rows, op);
 }
 
@@ -210,6 +165,21 @@ namespace {
 
 using config::Recurrence;
 constexpr double kChunk = 64;  // tokens of a chunk: flash-linear-attention's default
+
+// Mamba's scan over prompts: one kernel, which passes over each channel's tokens with the state in registers. Steps,
+// values and gates are read and outputs written; keys and queries of a token come from the cache after the first
+// channel.
+OpId scan_channels(Block& block, const Recurrence& r, std::span<const std::int64_t> prompts, OpId op) {
+  // An exponential, the decayed state, the new value and the output, of which a scan over a block does the first half
+  // twice.
+  constexpr double kFlops = 10;
+  double tokens = 0;
+  for (const std::int64_t n : prompts) tokens += static_cast<double>(n);
+  const double values = tokens * r.value_width();
+  graph::Kernel work = streaming(3 * values + 2 * tokens * r.key_dim, values);
+  work.flops = kFlops * tokens * r.state_elements();
+  return block.compute(Kind::kAttention, "recurrence over prompt", work, {op});
+}
 
 // Tokens of prompts, a chunk at a time. In separate kernels the transformed keys and values of a chunk and the state
 // before it pass through memory; one kernel reads and writes inputs and outputs alone.
@@ -261,6 +231,13 @@ OpId recurrence(Block& block, const config::Model& model, double steps, std::spa
     const double kept = steps * (r.taps - 1) * r.channels(), values = rows * r.channels();
     op = small(block, "convolution", values + kept, values + kept, op);
   }
+  if (r.kind == Recurrence::Kind::kMamba1) {
+    op = gemm(block, "keys, queries and steps", product(model.weights, rows, r.from_values(), r.value_width()), op);
+    op = exchange(block, "all-reduce",
+                  {graph::Exchange::kAllReduce, rows * r.from_values() * kBytes, static_cast<double>(model.ranks)}, op);
+    op = small(block, "norms of keys, queries and steps", rows * r.from_values(), rows * r.from_values(), op);
+    op = gemm(block, "expand steps", product(model.weights, rows, r.value_width(), r.step_rank), op);
+  }
   if (steps > 0) {
     // A state is written after each token, because the next pass goes on from the last accepted one.
     const double values = rows_of_steps * r.value_width();
@@ -269,7 +246,8 @@ OpId recurrence(Block& block, const config::Model& model, double steps, std::spa
                              states * queries + values * kBytes};
     op = block.compute(Kind::kAttention, "recurrence", work, {op});
   }
-  if (!prompts.empty()) op = scan(block, r, prompts, op);
+  if (!prompts.empty())
+    op = r.kind == Recurrence::Kind::kMamba1 ? scan_channels(block, r, prompts, op) : scan(block, r, prompts, op);
   const double out = r.value_width();
   op = small(block, "gated norm", 2 * rows * out, rows * out, op);
   return gemm(block, "output projection", product(model.weights, rows, model.hidden, out), op);
@@ -298,7 +276,8 @@ double activation_bytes(const config::Model& model, double rows, double sampled,
   const double wide = in_network > 0 ? std::min(in_network, rows) : rows;
   double width = model.ffn;
   // Each token has rows in `active` experts and in the shared ones.
-  if (const auto& e = model.experts) width = std::max(width, e->active * e->ffn + e->shared_width());
+  if (const auto& e = model.experts)
+    width = std::max(width, e->active * model.expert_ranks * e->ffn + e->shared_width());
   return (wide * (model.gated_ffn ? 3.0 : 2.0) * width + rows * 4.0 * model.hidden) * kBytes +
          sampled * model.vocab * model.ranks * 4.0;
 }

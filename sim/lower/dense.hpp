@@ -16,9 +16,10 @@ namespace kvcast::lower {
 // unfused, and the all-reduce of GPUs that share a layer. Returns `after` if there is none.
 graph::OpId enter_layers(Block& block, const config::Model& model, double rows, graph::OpId after);
 // Adds the work from the residual stream to appended keys and values of `rows` tokens in all: norm, QKV projection,
-// RoPE with append. expanded: cached tokens whose keys and values are computed from latent vectors while a prompt is
-// read; 0: queries are projected into the latent space instead.
-graph::OpId before_attention(Block& block, const config::Model& model, double rows, graph::OpId after,
+// RoPE with append; of compressed attention also entries and the queries of the index. expanded: cached tokens whose
+// keys and values are computed from latent vectors while a prompt is read; 0: queries are projected into the latent
+// space instead.
+graph::OpId before_attention(Block& block, const config::Model& model, int layer, double rows, graph::OpId after,
                              double expanded = 0);
 // Adds the mixer of a layer without attention: projections, convolution, recurrence, gated norm, output. steps:
 // sequences that decode, with `queries` rows each, after each of which a state is kept; prompts: tokens of each

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "lower/compressed.hpp"
 #include "lower/dense.hpp"
 #include "lower/eager.hpp"
 #include "lower/verification.hpp"
@@ -94,6 +95,7 @@ class Lowered {
         s_(setting),
         whole_(setting.rank),
         model_(config::attending(setting.rank)),
+        sliding_(config::sliding_layers(model_)),
         pass_(pass),
         queries_(queries),
         memory_(memory),
@@ -131,7 +133,7 @@ class Lowered {
           expanded += part.sequences * (held(layer, part) + static_cast<double>(part.end - part.start));
       }
     }
-    const OpId ready = before_attention(block_, model_, rows_, after, expanded);
+    const OpId ready = before_attention(block_, shape(layer), layer, rows_, after, expanded);
     OpId attended = -1;
     if (!pass_.decodes.empty()) attended = decode(layer, ready);
     // One kernel attends to all prompts, before the policy acts on any.
@@ -143,7 +145,7 @@ class Lowered {
     }
     ready_before_ = ready;
     const bool from_latent = pass_.prompts.empty() && !model_.slides(layer);
-    return after_attention(block_, whole_, of_model, rows_, attended, from_latent);
+    return after_attention(block_, model_.slides(layer) ? sliding_ : whole_, of_model, rows_, attended, from_latent);
   }
 
   OpId both(OpId a, OpId b) { return a < 0 ? b : block_.join(Lane::kCompute, {a, b}); }
@@ -154,10 +156,11 @@ class Lowered {
   }
 
   OpId attend_prompt(int layer, const PromptPart& part, OpId ready) {
-    policy::PrefillChunk chunk{&model_, layer, part.sequences, part.start, part.end, held(layer, part), 1};
+    policy::PrefillChunk chunk{&shape(layer), layer, part.sequences, part.start, part.end, held(layer, part), 1};
+    if (model_.compressed) return compressed_prompt(block_, model_, chunk, ready);
     if (model_.slides(layer)) {
-      chunk.held = std::min<double>(chunk.held, model_.sliding_window);
-      chunk.density = std::min(1.0, chunk.length() * model_.sliding_window / chunk.pairs());
+      chunk.held = std::min(chunk.held, static_cast<double>(model_.in_window(part.start + 1) - 1));
+      chunk.density = std::min(1.0, pairs_in_windows(part) / chunk.pairs());
       return block_.compute(Kind::kAttention, "sliding-window attention", policy::causal_attention(chunk), {ready});
     }
     if (s_.prompt_density) chunk.density = s_.prompt_density(layer);
@@ -167,6 +170,20 @@ class Lowered {
     if (s_.policy != nullptr) return s_.policy->prefill_attention(chunk, block_);
     return block_.kernel(Lane::kCompute, Kind::kAttention, "prefill attention", policy::causal_attention(chunk),
                          {ready});
+  }
+
+  const config::Model& shape(int layer) const { return model_.slides(layer) ? sliding_ : model_; }
+
+  // Query-key pairs of the part in a sliding layer, if its first window is full; in chunks those of each one.
+  double pairs_in_windows(const PromptPart& part) const {
+    const auto window = static_cast<double>(model_.sliding_window);
+    if (!model_.chunked) return static_cast<double>(part.end - part.start) * window;
+    const auto up_to = [&](std::int64_t tokens) {
+      const auto whole = static_cast<double>(tokens / model_.sliding_window);
+      const auto rest = static_cast<double>(tokens % model_.sliding_window);
+      return whole * window * (window + 1) / 2 + rest * (rest + 1) / 2;
+    };
+    return up_to(part.end) - up_to(part.start);
   }
 
   // The policy's work on a layer after the part.
@@ -210,14 +227,15 @@ class Lowered {
     if (ready_before_ >= 0) block_.set_ready(ready_before_);  // prompts have set others since
     block_.set_ready(ready);
     const bool packed = s_.speculation == nullptr || s_.speculation->packed;
+    if (model_.compressed) return compressed_steps(block_, model_, layer, {pass_.decodes, queries_, packed}, ready);
     if (model_.slides(layer) || s_.policy == nullptr) {
-      const std::int64_t most = model_.slides(layer) ? model_.sliding_window : config::kMaxTokens;
+      const config::Model& own = shape(layer);
       seen_.clear();
       for (const policy::Sequence& s : pass_.decodes) {
-        seen_.resize(seen_.size() + static_cast<std::size_t>(model_.n_kv_heads),
-                     {.attended = std::min<std::int64_t>(s.tokens, most)});
+        seen_.resize(seen_.size() + static_cast<std::size_t>(own.n_kv_heads),
+                     {.attended = model_.slides(layer) ? model_.in_window(s.tokens) : s.tokens});
       }
-      const policy::DecodeLayer shape(model_, layer, pass_.decodes, seen_, false);
+      const policy::DecodeLayer shape(own, layer, pass_.decodes, seen_, false);
       Verification ops(block_, queries_, false, packed);
       return ops.attention(policy::attention_over(shape, 0), {block_.ready()});
     }
@@ -240,7 +258,8 @@ class Lowered {
   Block& block_;
   const PassSetting& s_;
   const config::Model& whole_;
-  const config::Model model_;  // the layers that attend
+  const config::Model model_;    // the layers that attend
+  const config::Model sliding_;  // the same with the heads of sliding ones
   const Pass& pass_;
   int queries_;
   PromptMemory& memory_;

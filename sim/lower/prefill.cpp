@@ -47,7 +47,7 @@ void Prefill::take_fixed(Block& block) {
     const auto bound = static_cast<double>(setting_.lengths.bound());
     block.memory(held, Pool::kHbm, Owner::kCausalMask, bound * bound);
   }
-  if (setting_.rank.recurrence) {
+  if (setting_.rank.state_bytes() > 0) {
     const policy::MemoryItem states = state_memory(setting_);
     block.memory(held, states.pool, states.owner, states.bytes);
   }

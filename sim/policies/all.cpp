@@ -130,6 +130,13 @@ void check_model(const Descriptor& descriptor, const config::Model& model, const
             descriptor.name, model.title),
         known);
   }
+  if (model.compressed && descriptor.name != "full") {
+    throw UserError(asked_at,
+                    fmt::format("policy: {} selects tokens, but {} was trained to attend to compressed entries that "
+                                "represent several; only full, which keeps them all, goes with it",
+                                descriptor.name, model.title),
+                    {"full"});
+  }
   if (model.cache != config::Precision::kBf16 && descriptor.packs_cache) {
     throw UserError(
         asked_at, fmt::format("policy: {} packs the cache itself; leave deployment.kv_cache at bf16", descriptor.name));

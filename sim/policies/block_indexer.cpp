@@ -110,9 +110,9 @@ class IndexedBlocks final : public Policy {
     const double seen = chunk.held + chunk.length(), sequences = chunk.batch;
     OpId op = projected;
     if (s_.indexes(chunk.layer)) {
-      const double rows = sequences * chunk.length() * lists(*chunk.model);
-      op = index_scores(*chunk.model, sequences * chunk.pairs(), sequences * seen, ops, op);
-      op = best_blocks(rows, chunk.pairs() / chunk.length(), ops, op);
+      const double rows = sequences * chunk.length() * s_.lists(chunk.model->n_kv_heads);
+      op = index_scores(s_, chunk.model->n_kv_heads, sequences * chunk.pairs(), sequences * seen, ops, op);
+      op = best_blocks(s_, rows, chunk.pairs() / chunk.length(), ops, op);
     }
     PrefillChunk sparse = chunk;
     sparse.density = chosen / chunk.pairs();
@@ -135,8 +135,8 @@ class IndexedBlocks final : public Policy {
     const double token = model.kv_bytes_per_token_layer() / model.n_kv_heads;
     if (entries > 0) {
       if (s_.indexes(shape.layer)) {
-        op = index_scores(model, tokens, tokens, ops, op);
-        op = best_blocks(shape.batch * lists(model), tokens / shape.batch, ops, op);
+        op = index_scores(s_, model.n_kv_heads, tokens, tokens, ops, op);
+        op = best_blocks(s_, shape.batch * s_.lists(model.n_kv_heads), tokens / shape.batch, ops, op);
       }
       op = fetch(shape, token, ops, op);
     }
@@ -165,27 +165,6 @@ class IndexedBlocks final : public Policy {
   }
 
  private:
-  double lists(const config::Model& model) const { return s_.by_group ? model.n_kv_heads : 1; }
-  double query_heads(const config::Model& model) const { return s_.by_group ? model.n_kv_heads : s_.heads; }
-
-  // The products of all index heads with the entries, on tensor cores; a score for each block and list is written.
-  // pairs: queries times tokens; tokens: behind the entries that are read.
-  OpId index_scores(const config::Model& model, double pairs, double tokens, LayerOps& ops, OpId after) const {
-    const auto stride = static_cast<double>(s_.stride);
-    PrefillAttention index;
-    index.flops = 2 * pairs / stride * query_heads(model) * s_.dim;
-    index.read_bytes = tokens / stride * s_.entry_bytes;
-    index.write_bytes = pairs / static_cast<double>(s_.block) * lists(model) * kScoreBytes;
-    index.products = s_.fp8 ? graph::Products::kFp8 : graph::Products::kHalf;
-    return ops.compute(Kind::kScore, "index scores", index, {after});
-  }
-
-  OpId best_blocks(double rows, double tokens, LayerOps& ops, OpId after) const {
-    const auto block = static_cast<double>(s_.block);
-    const TopK best{rows, tokens / block, static_cast<double>(s_.blocks()), kScoreBytes};
-    return ops.compute(Kind::kTopK, "top-k", best, {after});
-  }
-
   // Mean length of a contiguous piece of the attended tokens.
   static double gathered_run(const DecodeLayer& shape) {
     const double runs = shape.sum(&HeadCounts::attended_runs);
@@ -195,7 +174,7 @@ class IndexedBlocks final : public Policy {
   // Computes the indexer's queries, keys and weights of `rows` tokens.
   OpId project(const config::Model& model, int layer, double rows, LayerOps& ops) const {
     if (!s_.indexes(layer)) return ops.ready();
-    const double hidden = model.hidden, heads = query_heads(model);
+    const double hidden = model.hidden, heads = s_.query_heads(model.n_kv_heads);
     const double from = model.latent && model.latent->query_rank > 0 ? model.latent->query_rank : hidden;
     const OpId op = ops.compute(Kind::kIndex, "index queries", Gemm{rows, heads * s_.dim, from}, {ops.ready()});
     const char* const label = s_.weights ? "index keys and weights" : "index keys";

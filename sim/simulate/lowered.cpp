@@ -84,7 +84,7 @@ void fill(lower::Requests& requests, const ExperimentInput& input, std::int64_t 
   requests.lengths = {prompt, input.run->workload.decode_tokens};
   requests.sequences = draw.batch();
   requests.policy = of.policy;
-  requests.counts = HeadsOfRank(draw, input.run->deployment.tensor_parallel);
+  requests.counts = HeadsOfRank(draw, input.run->deployment.head_ranks());
   requests.counted_tokens = draw.counted_tokens();
   requests.prompt_density = [&draw](int layer) { return draw.prompt_density(layer); };
   requests.attended_mean = of.replay->proxies.attended_mean;
@@ -133,7 +133,7 @@ class Lowering {
     out_.full_attention = input.policy->uncompressed();
     if (run_.speculation) out_.tokens_per_pass = run_.speculation->tokens_per_pass;
     const double stages = run_.deployment.pipeline_parallel;
-    const double parts = std::ceil(static_cast<double>(run_.workload.batch) / setting_.step_batch());
+    const double parts = std::ceil(static_cast<double>(setting_.own_batch()) / setting_.step_batch());
     out_.micro_batches_behind = 1 + (parts - 1) / stages;
     out_.replayed_layers =
         std::min(1.0, static_cast<double>(input.replay->layers.size()) / run_.model.attending_layers());
@@ -245,7 +245,9 @@ class Lowering {
 }  // namespace
 
 replay::Draw draw_counts(const ExperimentInput& input) {
-  const int stages = input.run->deployment.pipeline_parallel, last = input.run->workload.by_length().back().sequences;
+  const config::Deployment& deployment = input.run->deployment;
+  const int stages = deployment.pipeline_parallel;
+  const int last = deployment.own_sequences(input.run->workload.by_length().back().sequences);
   return {*input.replay, config::attending(input.run->model), (last + stages - 1) / stages, Stream(kDrawSeed)};
 }
 

@@ -355,7 +355,7 @@ double PassTimes::bare(int sequences) const {
     for (int layer = 0; layer < model.layers; ++layer) {
       block.enter_layer(layer);
       if (model.attends(layer)) {
-        op = lower::before_attention(block, model, rows, op);
+        op = lower::before_attention(block, model, layer, rows, op);
         op = lower::after_attention(block, model, layer, rows, op, !model.slides(layer));
         continue;
       }

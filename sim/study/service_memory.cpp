@@ -163,19 +163,20 @@ ServiceMemory service_memory(const config::Run& run, const policy::Policy& polic
   config::Model layers = config::attending(rank);
   layers.layers = rank.full_layers();
   const double full = rank.kv_bytes_per_token();
-  const double sliding = rank.kv_bytes_per_token_layer() * rank.layers_with(config::Mixer::kSliding);
+  const double sliding =
+      config::sliding_layers(rank).kv_bytes_per_token_layer() * rank.layers_with(config::Mixer::kSliding);
   const bool all = sliding_cache(run, rules) == config::Scheduler::SlidingCache::kAll;
   const double token = full + (all ? sliding : 0), block = static_cast<double>(rules.block) * token;
-  const double states = rank.state_bytes() * (run.speculation ? run.speculation->verified() : 1);
+  const double states = rank.state_bytes() * (run.speculation && rank.recurrence ? run.speculation->verified() : 1);
   const std::int64_t outputs = run.workload.decode_tokens;
   const policy::RequestMemory mean =
       policy::request_memory(policy, layers, {run.workload.prompt_tokens, outputs}, attended);
   const Bytes bytes = cache_bytes(run, rank, rules);
   ServiceMemory memory;
-  const bool groups = sliding > 0 && !all && rules.engine == serving::Engine::kVllmV1 && mean.dram.read <= 0;
+  const bool alike = rank.sliding_kv_heads == 0 && rank.sliding_head_dim == 0;
+  const bool groups = sliding > 0 && alike && !all && rules.engine == serving::Engine::kVllmV1 && mean.dram.read <= 0;
   std::optional<double> each;
-  if (!rank.recurrence && (sliding == 0 || all || groups))
-    each = bytes_of_every_token(policy, layers, outputs, attended);
+  if (states == 0 && (sliding == 0 || all || groups)) each = bytes_of_every_token(policy, layers, outputs, attended);
   double pool_block = block;
   if (each && groups) {
     int of_group = 0;

@@ -29,8 +29,9 @@ serving::Rules service_rules(const config::Run& run) {
   set(rules.long_prefill_token_threshold, s.long_prefill_token_threshold), set(rules.watermark, s.watermark);
   const policy::Descriptor& policy = policy::find_policy(run.policy);
   rules.prompts = policy.prefill, rules.reuse = policy.reuse().reuse;
-  // A recurrence starts again only where its state was kept: at the end of a sequence.
-  if (run.model.recurrence && rules.reuse == Scheduler::Reuse::kRadix) rules.reuse = Scheduler::Reuse::kChain;
+  // A recurrence, and the window and open entries of compressed attention, go on only where they were kept: at the end
+  // of a sequence.
+  if (run.model.state_bytes() > 0 && rules.reuse == Scheduler::Reuse::kRadix) rules.reuse = Scheduler::Reuse::kChain;
   if (rules.engine == Engine::kTrtllm && rules.reuse == Scheduler::Reuse::kChain) rules.reuse = Scheduler::Reuse::kNone;
   set(rules.prompts, s.prefill), set(rules.reuse, s.reuse);
   rules.write_back = s.cache_writes == Scheduler::WriteTo::kBack;

@@ -201,6 +201,8 @@ result::Subject subject_of(const Prepared& prepared) {
   list.add("deployment.tensor_parallel", run.deployment.tensor_parallel);
   list.add("deployment.pipeline_parallel", run.deployment.pipeline_parallel);
   list.add("deployment.expert_parallel", result::SettingValue(run.deployment.expert_parallel));
+  if (run.deployment.data_parallel_attention)
+    list.add("deployment.data_parallel_attention", result::SettingValue(true));
   if (const auto& s = run.speculation) {
     list.add("speculation.kind", std::string(config::speculation_name(s->kind)));
     list.add("speculation.tokens", s->tokens);

@@ -15,7 +15,7 @@ namespace {
 // low_freq_factor they grow by the factor, in between the two frequencies are blended.
 double llama3_scaled(double frequency, const config::Rope& rope) {
   const double turns = static_cast<double>(rope.original_context) * frequency / (2 * std::numbers::pi);
-  if (turns > rope.high_freq_factor) return frequency;
+  if (turns >= rope.high_freq_factor) return frequency;
   if (turns < rope.low_freq_factor) return frequency / rope.factor;
   const double smooth = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;

@@ -72,6 +72,7 @@ TEST_CASE("every key of a run changes a prediction") {
   // Keys that have tests elsewhere: below, in timed.hpp, and in those of batches that an engine rejects and of
   // services.
   const std::set<std::string> elsewhere = {"deployment.expert_parallel",
+                                           "deployment.data_parallel_attention",
                                            "deployment.replicas",
                                            "deployment.routing",
                                            "deployment.prefill_replicas",
@@ -145,6 +146,9 @@ TEST_CASE("expert parallelism, the sorting time of experts and a price change a 
       "trace: {recipe: needle, layers: 1, steps: 2}\n";
   const Node experts = parsed("model: qwen3-30b-a3b\ndeployment: {tensor_parallel: 2}\n" + base);
   CHECK(Timed(experts.with("deployment.expert_parallel", Node::scalar("true", {}))).here() != Timed(experts).here());
+  const Node parallel = experts.with("deployment.expert_parallel", Node::scalar("true", {}));
+  CHECK(Timed(parallel.with("deployment.data_parallel_attention", Node::scalar("true", {}))).here() !=
+        Timed(parallel).here());
   CHECK(Timed(experts.with("framework.expert_sort", Node::scalar("50 us", {}))).here() != Timed(experts).here());
   const auto cost = [&](const std::string& price) {
     const Node run = parsed("model: llama-3.2-1b\nprice_per_hour: " + price + "\n" + base);
@@ -203,14 +207,13 @@ TEST_CASE("every key of a model changes a prediction") {
       "rope: {theta: 500000, scaling: llama3, factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_context: "
       "512}\nsource: \"made up\"\n";
   int written = 0;
-  const auto predicted = [&](const Node& shape) {
+  const auto predicted = [&](const Node& shape, const std::string& policy = "{name: quest, budget: 256}") {
     const std::string path = directory.path() + "/model-" + std::to_string(written++) + ".yaml";
     std::ofstream(path) << shape.canonical();
-    const std::string run = "model: " + path +
-                            "\nhardware: a100-40gb-pcie4\npolicy: {name: quest, budget: 256}\n"
-                            "workload: {prompt_tokens: 1024, decode_tokens: 16, batch: 2}\n"
+    const std::string run = "model: " + path + "\nhardware: a100-40gb-pcie4\npolicy: " + policy +
+                            "\nworkload: {prompt_tokens: 1024, decode_tokens: 16, batch: 2}\n"
                             "trace: {recipe: needle, layers: 2, steps: 6}\n"
-                            "framework: {warmup_steps: 2, measured_steps: 3, sampled_contexts: 2}\n";
+                            "framework: {warmup_steps: 2, measured_steps: 3, sampled_contexts: 2, scan_chunk: 1 us}\n";
     return Timed(parsed(run)).here();
   };
   const Node base = parsed(model);
@@ -226,6 +229,8 @@ TEST_CASE("every key of a model changes a prediction") {
       {"tie_embeddings", "true"},
       {"qkv_bias", "true"},
       {"qk_norm", "true"},
+      {"streams", "4"},
+      {"values_from_keys", "true"},
       {"rope.theta", "10000"},
       {"rope", "{theta: 500000}"},
       {"rope.factor", "4"},
@@ -237,6 +242,43 @@ TEST_CASE("every key of a model changes a prediction") {
     INFO(key << " = " << value);
     CHECK(predicted(base.with(key, parsed(value))) != before);
   }
+  const auto all_change = [&](const std::string& map, const std::string& of_map,
+                              const std::vector<std::pair<std::string, std::string>>& keys) {
+    const Node with = base.with("n_kv_heads", parsed(map == "compressed" ? "1" : "4")).with(map, parsed(of_map));
+    const std::string unchanged = predicted(with, "full");
+    for (const auto& [key, value] : keys) {
+      INFO(map << "." << key << " = " << value);
+      CHECK(predicted(with.with(map + "." + key, parsed(value)), "full") != unchanged);
+    }
+  };
+  all_change("sliding", "{window: 300, full_every: 2}", {{"chunks", "true"}, {"n_kv_heads", "8"}, {"head_dim", "32"}});
+  all_change("experts", "{count: 4, active: 1, ffn: 256, every: 2}", {{"every", "4"}});
+  all_change("recurrence",
+             "{kind: mamba1, heads: 1024, key_heads: 1, key_dim: 16, value_dim: 1, step_rank: 32, attention_every: 2}",
+             {{"step_rank", "64"}});
+  all_change(
+      "compressed",
+      "{layers: WCHC, window: 128, index_heads: 8, index_dim: 64, index_best: 64, query_rank: 256, rope_dim: 16, "
+      "output_groups: 2, output_rank: 128}",
+      {{"layers", "CCHH"},
+       {"window", "256"},
+       {"csa_tokens", "8"},
+       {"hca_tokens", "64"},
+       {"index_heads", "16"},
+       {"index_dim", "128"},
+       {"index_best", "128"},
+       {"index_format", "fp4"},
+       {"query_rank", "128"},
+       {"output_groups", "4"},
+       {"output_rank", "64"}});
+  const Node cached =
+      base.with("n_kv_heads", parsed("1"))
+          .with("compressed", parsed("{layers: CCHH, window: 128, index_heads: 8, index_dim: 64, index_best: 64, "
+                                     "query_rank: 256, rope_dim: 16, output_groups: 2, output_rank: 128}"));
+  config::Model in_fp8 = config::read_model(cached, "test"),
+                further = config::read_model(cached.with("compressed.rope_dim", parsed("32")), "test");
+  in_fp8.cache = further.cache = config::Precision::kFp8;
+  CHECK(in_fp8.kv_bytes_per_token() != further.kv_bytes_per_token());
 }
 
 }  // namespace kvcast::tests

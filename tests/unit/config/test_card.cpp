@@ -60,6 +60,8 @@ TEST_CASE("models read from their cards have the parameters of their checkpoints
   // Parameters that the checkpoints' files on Hugging Face state, of multimodal ones those of the language model.
   // gemma-3-27b: 62 layers of 5376·128·(2·32 + 2·16) + 3·5376·21504 + 4·5376 + 2·128, embedding 262208·5376, norm 5376.
   // DeepSeek-V3: without the module that predicts a further token. Phi-3.5-MoE, gpt-oss: with all biases.
+  // DeepSeek-V4, Llama 4 and Gemma 4: the sum over the tensors of their code (models' reports: 284 B and 1.6 T, 109 B
+  // and 400 B with the vision model, 31 B and 26 B with theirs). Jamba: the checkpoint.
   const std::map<std::string, double> published = {{"Llama-3.1-8B", 8030261248},
                                                    {"longchat-7b-v1.5-32k", 6738415616},
                                                    {"Yi-34B", 34388917248},
@@ -96,7 +98,14 @@ TEST_CASE("models read from their cards have the parameters of their checkpoints
                                                    {"Qwen3.5-27B", 26895998464},
                                                    {"Kimi-Linear-48B-A3B-Instruct", 49122681728},
                                                    {"MiniMax-M1-80k", 456089655296},
-                                                   {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 31577937344}};
+                                                   {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 31577937344},
+                                                   {"DeepSeek-V4-Flash", 284332230231},
+                                                   {"DeepSeek-V4-Pro", 1572997179491},
+                                                   {"Llama-4-Scout-17B-16E-Instruct", 107769861120},
+                                                   {"Llama-4-Maverick-17B-128E-Instruct", 400711848960},
+                                                   {"gemma-4-31B-it", 30697345340},
+                                                   {"gemma-4-26B-A4B", 25233141790},
+                                                   {"Jamba-v0.1", 51570323328}};
   const json cards = all_cards();
   CHECK(cards.size() == published.size());
   const TemporaryDirectory directory;
@@ -123,7 +132,14 @@ TEST_CASE("a shipped model equals the one read from its card", "[card]") {
       {"Qwen3.5-27B", "qwen3.5-27b"},
       {"Kimi-Linear-48B-A3B-Instruct", "kimi-linear-48b-a3b"},
       {"MiniMax-M1-80k", "minimax-m1"},
-      {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano-30b-a3b"}};
+      {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano-30b-a3b"},
+      {"DeepSeek-V4-Flash", "deepseek-v4-flash"},
+      {"DeepSeek-V4-Pro", "deepseek-v4-pro"},
+      {"Llama-4-Scout-17B-16E-Instruct", "llama-4-scout"},
+      {"Llama-4-Maverick-17B-128E-Instruct", "llama-4-maverick"},
+      {"gemma-4-31B-it", "gemma-4-31b"},
+      {"gemma-4-26B-A4B", "gemma-4-26b-a4b"},
+      {"Jamba-v0.1", "jamba-v0.1"}};
   for (const auto& [card, name] : shipped) {
     CAPTURE(name);
     Model read = model_of(card_of(card.c_str())), file = model_named(name);
@@ -139,6 +155,9 @@ TEST_CASE("windows, experts and precisions are read from cards", "[card]") {
   CHECK(model_of(card_of("Qwen1.5-MoE-A2.7B")).experts->shared == 4);  // 5632 / 1408
   CHECK(model_of(card_of("DeepSeek-V2-Lite")).latent->query_rank == 0);
   CHECK(model_of(card_of("DeepSeek-V3")).weights == Precision::kFp8);
+  CHECK(model_of(card_of("DeepSeek-V4-Flash")).expert_weights == Precision::kMxfp4);
+  CHECK(model_of(card_of("Qwen3-30B-A3B", {{"decoder_sparse_step", 2}})).experts->every == 2);
+  CHECK(model_of(card_of("Jamba-v0.1", {{"mamba_dt_rank", "auto"}})).recurrence->step_rank == 256);
   const Model oss = model_of(card_of("gpt-oss-20b"));
   CHECK(oss.weights == Precision::kBf16);
   CHECK(oss.expert_weights == Precision::kMxfp4);
@@ -186,14 +205,21 @@ TEST_CASE("what a card has beyond a model of kvcast is named", "[card]") {
       card_refusal(card_of("Llama-3.1-8B", {{"architectures", {"LlamaForCausalML"}}, {"model_type", "lama"}}));
   CHECK_THAT(unknown,
              Catch::Contains("unknown architecture \"LlamaForCausalML\" (did you mean \"LlamaForCausalLM\"?)"));
-  CHECK_THAT(card_refusal({{"architectures", {"KimiK3ForConditionalGeneration"}}}), Catch::Contains("low rank"));
+  CHECK_THAT(card_refusal({{"architectures", {"KimiK3ForConditionalGeneration"}}}), Catch::Contains("full rank"));
   CHECK_THAT(card_refusal({{"hidden_size", 4096}}), Catch::Contains("neither `architectures` nor `model_type`"));
   CHECK_THAT(card_refusal({{"architectures", {"Qwen3ForCausalLM"}}, {"hidden_size", 4096}}),
              Catch::Contains("the file lacks num_hidden_layers, num_attention_heads"));
   CHECK_THAT(card_refusal(card_of("gpt-oss-20b", {{"layer_types", {"full_attention"}}})),
              Catch::Contains("layer_types: an entry a layer is expected"));
-  CHECK_THAT(card_refusal(card_of("Qwen3-30B-A3B", {{"decoder_sparse_step", 2}})),
-             Catch::Contains("layers without experts between"));
+  CHECK_THAT(card_refusal(card_of("Qwen3-30B-A3B", {{"mlp_only_layers", {4}}})),
+             Catch::Contains("this order of layers with and without experts"));
+  CHECK_THAT(card_refusal(card_of("DeepSeek-V4-Flash", {{"compress_ratios", {4, 128}}})),
+             Catch::Contains("compress_ratios: an entry a layer is expected"));
+  CHECK_THAT(card_refusal(card_of("DeepSeek-V4-Flash", {{"o_groups", nullptr}})),
+             Catch::Contains("compressed.output_groups"));
+  CHECK_THAT(card_refusal(card_of("gemma-4-31B-it", {{"text_config", {{"num_kv_shared_layers", 20}}}})),
+             Catch::Contains("not modelled: layers that use the cache of others"));
+  CHECK_THAT(card_refusal(card_of("Jamba-v0.1", {{"mamba_expand", 0}})), Catch::Contains("recurrence.expand"));
   CHECK_THAT(card_refusal(card_of("Qwen1.5-MoE-A2.7B", {{"shared_expert_intermediate_size", 5633}})),
              Catch::Contains("a shared expert of width 5633"));
   CHECK_THAT(card_refusal(card_of("Llama-3.1-8B", {{"num_key_value_heads", 7}})),

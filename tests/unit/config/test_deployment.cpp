@@ -117,11 +117,34 @@ TEST_CASE("a rank holds its share of heads, network and vocabulary") {
   CHECK(whole.weight_bytes() == Approx(columns.weight_bytes()).epsilon(0.01));
 }
 
+TEST_CASE("GPUs with sequences of their own share the experts alone") {
+  const Model whole = named("deepseek-v3"), rank = rank_of_experts(whole, 8);
+  CHECK(rank.n_q_heads == whole.n_q_heads);
+  CHECK(rank.vocab == whole.vocab);
+  CHECK(rank.experts->count == 32);
+  CHECK(rank.experts->active == 1);
+  CHECK(rank.expert_ranks == 8);
+  CHECK(rank.ranks == 1);
+  // 7/8 of the routed experts of 58 layers are elsewhere; a matrix of FP8 has a scale per 128 x 128.
+  CHECK(whole.weight_bytes() - rank.weight_bytes() ==
+        Approx(58 * 224 * (3 * 7168.0 * 2048 * (1 + 4 / 16384.0) + 7168 * 2)).epsilon(1e-6));
+  Deployment deployment;
+  deployment.tensor_parallel = 8, deployment.expert_parallel = true;
+  CHECK(deployment.own_sequences(20) == 20);
+  deployment.data_parallel_attention = true;
+  CHECK(deployment.own_sequences(20) == 3);
+  CHECK(deployment.head_ranks() == 1);
+  CHECK(rank_model(deployment, whole).expert_ranks == 8);
+  CHECK_THROWS_WITH(rank_of_experts(whole, 7), Catch::Contains("7 does not divide 256 experts"));
+}
+
 TEST_CASE("a split that the shape does not allow is rejected with the reason") {
   CHECK(refusal("{tensor_parallel: 3}") ==
         "test:1:19: tensor_parallel: small cannot be split over 3 GPUs: 3 does not divide 4 query heads");
   CHECK(refusal("{pipeline_parallel: 3}").find("pipeline_parallel: small has 2 layers") != std::string::npos);
   CHECK(refusal("{expert_parallel: true}").find("small has no experts") != std::string::npos);
+  CHECK(refusal("{tensor_parallel: 2, data_parallel_attention: true}").find("small has no experts") !=
+        std::string::npos);
   CHECK(refusal("{weights: fp6}").find("known: bf16, fp8, int8, int4, mxfp4, nvfp4") != std::string::npos);
   CHECK(refusal("{kv_cache: int2}").find("known: bf16, fp8, int8, int4, mxfp4, nvfp4") != std::string::npos);
   CHECK(refusal("{kv_cache: {keys: int8, values: int4}}") == "accepted");

@@ -48,7 +48,7 @@ void check_pass(const graph::Op& op, double read, double written) {
 
 TEST_CASE("a layer consists of its matrix products and the kernels between them") {
   const config::Model model = tiny_model();
-  const auto before = made([&](Block& block) { before_attention(block, model, 3, -1); });
+  const auto before = made([&](Block& block) { before_attention(block, model, 0, 3, -1); });
   // Branch and residual in, residual and normed rows out.
   check_pass(tests::only(before, "norm"), 2 * 3 * 64 * 2, 2 * 3 * 64 * 2);
   check_product(before, "qkv projection", 4 * 16 + 2 * 2 * 16, 64);

@@ -1,6 +1,7 @@
 // The share of a model that one GPU computes: shapes, exchanges and bytes, each counted by hand.
 #include <catch2/catch.hpp>
 
+#include <cmath>
 #include <map>
 #include <string>
 
@@ -168,6 +169,30 @@ TEST_CASE("experts are products with the rows routed to them") {
   CHECK_FALSE(seen.contains("sort tokens by experts"));
   f.run.framework.expert_sort.value = 1e-5;
   CHECK(labels(f.step())["sort tokens by experts"] == 3);
+}
+
+TEST_CASE("GPUs that share experts alone have a part of the sequences and exchange their rows") {
+  DeployedStep f;
+  f.run.model.experts = config::Experts{8, 2, 1, 32, 1};
+  const auto shared = f.step();
+  f.run.workload.batch = 6;  // three sequences a GPU, as before
+  f.run.deployment.tensor_parallel = 2, f.run.deployment.expert_parallel = true;
+  f.run.deployment.data_parallel_attention = true;
+  const auto ops = f.step();
+  CHECK(first<graph::DecodeAttention>(ops, "attention") == first<graph::DecodeAttention>(shared, "attention"));
+  CHECK(first<graph::Gemm>(ops, "gate and up") == first<graph::Gemm>(shared, "gate and up"));
+  CHECK(first<graph::Gemm>(ops, "shared down") == first<graph::Gemm>(shared, "shared down"));
+  CHECK(first<graph::Gemm>(ops, "router") == first<graph::Gemm>(shared, "router"));
+  // Six rows touch 4 · (1 − 0.75⁶) of the four experts here.
+  const auto work = first<graph::Gemm>(ops, "experts' gate and up");
+  CHECK(work.groups == Approx(4 * (1 - std::pow(0.75, 6))));
+  CHECK(work.m * work.groups == Approx(6));
+  const auto swapped = first<graph::Collective>(ops, "rows to experts");
+  CHECK(swapped.ranks == 2);
+  CHECK(swapped.bytes == 3 * 64 * 2);
+  CHECK(labels(ops)["sums of experts"] == 3);
+  CHECK(labels(ops).count("all-reduce") == 0);
+  CHECK(f.held("KV cache") == 4 * 128 * 303);
 }
 
 TEST_CASE("sliding-window layers attend to and keep their window only") {

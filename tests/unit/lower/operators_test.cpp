@@ -51,7 +51,7 @@ struct Layer {
 TEST_CASE("an unfused layer has forty operators, including attention") {
   Layer unfused;
   Block block(unfused.framework, 0, -1, unfused.events, unfused.ops);
-  const graph::OpId ready = before_attention(block, unfused.model, 3, -1);
+  const graph::OpId ready = before_attention(block, unfused.model, 0, 3, -1);
   // Nine for the norm, three projections, five for each rotation of queries and of keys, two appends.
   CHECK(unfused.kernels() == 9 + 3 + 10 + 2);
   after_attention(block, unfused.model, 0, 3, ready);
@@ -62,7 +62,7 @@ TEST_CASE("an unfused layer has forty operators, including attention") {
   Layer fused;
   fused.framework.unfused = false;
   Block other(fused.framework, 0, -1, fused.events, fused.ops);
-  after_attention(other, fused.model, 0, 3, before_attention(other, fused.model, 3, -1));
+  after_attention(other, fused.model, 0, 3, before_attention(other, fused.model, 0, 3, -1));
   CHECK(fused.kernels() == 8);
   CHECK(unfused.weights() == fused.weights());
 }
