@@ -102,6 +102,38 @@ class Source(unittest.TestCase):
                      'sim/MODULES', 'configs/models/llama-3.1-8b.yaml', 'traces/recipes/needle.yaml'):
             self.assertIn(f'{top}/{name}', names)
 
+    def unpack(self, folder):
+        """Returns the folder of the project in an unpacked archive, which is no checkout."""
+        with tarfile.open(kvcast_build.make_sdist(pathlib.Path(folder) / 'dist')) as archive:
+            archive.extractall(folder)
+        return pathlib.Path(folder) / f'kvcast-{kvcast_build.version()}'
+
+    def test_an_unpacked_one_packs_the_same_files_and_finds_its_libraries(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tree = self.unpack(folder)
+            again = subprocess.run([sys.executable, tree / 'python' / 'kvcast_build.py', 'sdist', '-o', pathlib.Path(folder) / 'again'],
+                                   check=True, capture_output=True, text=True).stdout.strip()
+            with tarfile.open(again) as archive:
+                packed = {name.split('/', 1)[1] for name in archive.getnames()}
+            self.assertEqual(packed, {str(file.relative_to(tree)) for file in tree.rglob('*') if file.is_file() and '__pycache__' not in str(file)})
+            subprocess.run(['cmake', '-S', tree, '-B', pathlib.Path(folder) / 'made', '-G', 'Ninja', '-DKVCAST_TESTS=OFF', '-DKVCAST_PYTHON=ON',
+                            f'-DPython3_EXECUTABLE={sys.executable}'], check=True, capture_output=True)
+
+    @unittest.skipUnless(os.environ.get('KVCAST_SDIST'), 'compiles everything: KVCAST_SDIST names a folder for it')
+    def test_it_is_compiled_and_installed_without_a_network(self):
+        with tempfile.TemporaryDirectory(dir=os.environ['KVCAST_SDIST']) as folder:
+            tree, venv = self.unpack(folder), pathlib.Path(folder) / 'venv'
+            subprocess.run([sys.executable, '-m', 'venv', venv], check=True)
+            clean = {'PATH': f'{venv}/bin:/usr/bin:/bin', 'HOME': os.environ.get('HOME', folder), 'TMPDIR': str(tree)}
+            subprocess.run([venv / 'bin' / 'pip', 'install', '--no-index', '--no-build-isolation', '--disable-pip-version-check', tree],
+                           check=True, cwd=folder, env=clean)
+            told = subprocess.run([venv / 'bin' / 'kvcast', 'run', '-', '--json'], check=True, capture_output=True, text=True,
+                                  input=json.dumps(CONFIG), cwd=folder, env=clean).stdout
+            code = 'import json, sys, kvcast; print(kvcast.run(json.load(sys.stdin))["decode.tokens_per_s"])'
+            speed = subprocess.run([venv / 'bin' / 'python', '-c', code], check=True, capture_output=True, text=True,
+                                   input=json.dumps(CONFIG), cwd=folder, env=clean).stdout
+            self.assertEqual(float(speed), json.loads(told)['decode']['tokens_per_s'])
+
 
 if __name__ == '__main__':
     main()
