@@ -41,5 +41,7 @@ Row row_of_json(const nlohmann::json& json);
 inline constexpr std::string_view kChecksum = "checksum";  // the column of checksum_of()
 // A content hash of all cells except the checksum's own. A row read back has the hash of the row written.
 std::string checksum_of(const Row& row);
+// The text that is hashed, cell by cell in alphabetical order of the columns.
+void append_cell(std::string& text, std::string_view column, const Cell& cell);
 
 }  // namespace kvcast::store

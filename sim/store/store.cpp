@@ -13,6 +13,7 @@
 #include "base/hash.hpp"
 #include "base/quote.hpp"
 #include "store/row.hpp"
+#include "store/row_reader.hpp"
 #include "store/schema.hpp"
 #include "store/seal.hpp"
 
@@ -34,62 +35,6 @@ std::string utc_now() {
   const std::size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
   return std::string(text, size);
 }
-
-// Reads rows of SELECT * FROM experiments.
-class RowReader {
- public:
-  RowReader(const Database& database, const Statement& rows) : database_(database), rows_(rows) {}
-
-  Stored read() {
-    Row row;
-    try {
-      read_cells(row);
-      Stored stored{std::get<std::int64_t>(row["ordinal"]), std::get<std::string>(row["code_version"]),
-                    std::get<std::string>(row["created_at"]), result_of(row)};
-      check(row);
-      return stored;
-    } catch (const std::exception& error) {
-      throw UserError({database_.path(), 0, 0},
-                      damage(row, error.what()) + "; the sweep that wrote it, run again, computes it anew");
-    }
-  }
-
-  // Explains how the row differs from what was written; empty if it does not.
-  std::string damage() {
-    Row row;
-    try {
-      read_cells(row);
-      check(row);
-      return "";
-    } catch (const std::exception& error) {
-      return damage(row, error.what());
-    }
-  }
-
- private:
-  void read_cells(Row& row) {
-    if (names_.empty()) names_ = rows_.column_names();
-    for (std::size_t i = 0; i < names_.size(); ++i) row[names_[i]] = rows_.cell(static_cast<int>(i));
-  }
-
-  static void check(const Row& row) {
-    const auto* written = std::get_if<std::string>(&row.at(std::string(kChecksum)));
-    if (written == nullptr || *written != checksum_of(row)) {
-      throw std::runtime_error("its cells do not have the checksum with which they were written");
-    }
-  }
-
-  static std::string damage(const Row& row, const char* why) {
-    const auto key = row.find("key");
-    const auto* text = key == row.end() ? nullptr : std::get_if<std::string>(&key->second);
-    return fmt::format("row {} is damaged: {}", text != nullptr ? escape_controls(*text) : "without a key",
-                       escape_controls(why));
-  }
-
-  const Database& database_;
-  const Statement& rows_;
-  std::vector<std::string> names_;
-};
 
 // Switching to the write-ahead log needs the file alone, and SQLite reports a rival at once instead of waiting for it.
 void use_write_ahead_log(Database& database) {
