@@ -21,6 +21,8 @@ namespace {
 
 using result::Status;
 
+constexpr const char* kMetaFits = "fits";  // how many experiments fit in memory, and what the others lack
+
 // Prints one line: the finding of the first group, and the number of other groups.
 void print_first(const store::Finding& finding) {
   const std::size_t end = std::min(finding.text.find('\n'), finding.text.size());
@@ -111,9 +113,9 @@ std::vector<store::Finding> conclusions(const std::vector<result::Result>& resul
   return capacity ? std::vector{*capacity} : std::vector<store::Finding>();
 }
 
-// Prints the findings, or how to get them from a part of the sweep.
-void print_conclusions(const std::vector<store::Finding>& findings, const std::vector<plan::Unchanged>& unchanged,
-                       std::size_t finished, std::size_t wanted) {
+// Prints the findings, or how to get them from a part of the sweep. unchanged: a line for each key without effect.
+void print_conclusions(const std::vector<store::Finding>& findings, const std::string& unchanged, std::size_t finished,
+                       std::size_t wanted) {
   if (finished < wanted) {
     fmt::print(
         "The sweep has {} experiments. Findings are printed once all of them are in one folder: `kvcast merge` joins "
@@ -122,7 +124,24 @@ void print_conclusions(const std::vector<store::Finding>& findings, const std::v
     return;
   }
   for (const store::Finding& finding : findings) print_first(finding);
-  for (const plan::Unchanged& u : unchanged) fmt::print("{}\n", plan::text_of(u));
+  if (!unchanged.empty()) fmt::print("{}\n", unchanged);
+}
+
+// Prints what a complete sweep has in its store, without reading its rows; false if not all of that is there.
+bool print_known(const store::Store& store, const std::string& dir) {
+  const std::optional<std::string> fits = store.metadata(kMetaFits);
+  if (!fits) return false;
+  std::vector<store::Finding> findings = store.findings();
+  std::string unchanged;
+  if (findings.back().title == plan::finding_of({}).title) {
+    unchanged = findings.back().text;
+    findings.pop_back();
+  }
+  const std::size_t count = store.shown().size();
+  fmt::print("{}: {}, {}\n", store.path(), experiments_text(static_cast<std::int64_t>(count)), *fits);
+  print_conclusions(findings, unchanged, count, count);
+  fmt::print("A page of these results: kvcast report {}\n", dir);
+  return true;
 }
 
 }  // namespace
@@ -133,6 +152,7 @@ std::string experiments_text(std::int64_t count) {
 
 int conclude(store::Store& store, const config::Node& config, const std::string& dir, study::StudyOptions study,
              bool known) {
+  if (known && print_known(store, dir)) return 0;
   std::vector<result::Result> results;
   std::vector<std::size_t> points;  // of the results, in the sweep
   plan::FirstGroups described;
@@ -146,19 +166,12 @@ int conclude(store::Store& store, const config::Node& config, const std::string&
   });
   // A part of the sweep, such as a shard, has no findings that hold for the sweep.
   const bool complete = results.size() >= store.shown().size();
-  std::vector<store::Finding> findings = store.findings();
+  StoredReplays replays(store);
+  study.replays = &replays, study.scores = study::Scores::kNone;
+  BatchSearch search(config, results, points, study);
+  const std::vector<store::Finding> findings =
+      conclusions(results, services, config, complete ? plan::SearchBatches(std::ref(search)) : nullptr);
   const std::vector<plan::Unchanged> unchanged = plan::unchanged_by(results);
-  if (known) {
-    if (!unchanged.empty()) findings.pop_back();
-  } else {
-    StoredReplays replays(store);
-    study.replays = &replays, study.scores = study::Scores::kNone;
-    BatchSearch search(config, results, points, study);
-    findings = conclusions(results, services, config, complete ? plan::SearchBatches(std::ref(search)) : nullptr);
-    std::vector<store::Finding> stored = findings;
-    if (!unchanged.empty()) stored.push_back(plan::finding_of(unchanged));
-    store.set_findings(complete ? stored : std::vector<store::Finding>());
-  }
   const auto count = [&results](Status status) {
     return std::ranges::count_if(results, [status](const auto& r) { return r.status == status; });
   };
@@ -166,9 +179,13 @@ int conclude(store::Store& store, const config::Node& config, const std::string&
   const std::string fits = misfits > 0
                                ? fmt::format("{} of them do not fit in memory{}", misfits, misfits_text(results))
                                : fmt::format("all {}fit in memory", refused > 0 ? "others " : "");
+  std::vector<store::Finding> stored = findings;
+  if (!unchanged.empty()) stored.push_back(plan::finding_of(unchanged));
+  store.set_metadata(kMetaFits, fits);  // findings are known only together with it
+  store.set_findings(complete ? stored : std::vector<store::Finding>());
   fmt::print("{}: {}, {}{}\n", store.path(), experiments_text(static_cast<std::int64_t>(results.size())),
              refused > 0 ? fmt::format("{} of them failed, ", refused) : "", fits);
-  print_conclusions(findings, unchanged, results.size(), store.shown().size());
+  print_conclusions(findings, plan::finding_of(unchanged).text, results.size(), store.shown().size());
   fmt::print("A page of these results: kvcast report {}\n", dir);
   if (refused > 0) throw UserError(refusals_text(results, refused));
   return 0;

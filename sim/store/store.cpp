@@ -84,9 +84,11 @@ Store Store::open(const std::string& dir, Open mode) {
 
 bool Store::has(const std::string& key) const {
   const std::lock_guard lock(*mutex_);
-  Statement find(*database_, "SELECT 1 FROM experiments WHERE key = ?1 AND status <> 'failed'");
-  find.bind(1, key);
-  return find.step();
+  if (!has_)
+    has_ = std::make_unique<Statement>(*database_, "SELECT 1 FROM experiments WHERE key = ?1 AND status <> 'failed'");
+  const bool found = has_->reset().bind(1, key).step();
+  has_->reset();  // a statement that is not at its end holds a lock
+  return found;
 }
 
 std::optional<Stored> Store::get(const std::string& key) const {
@@ -211,9 +213,8 @@ void Store::show(const std::vector<std::string>& keys) {
   const std::lock_guard lock(*mutex_);
   Transaction transaction(*database_);
   database_->execute("DELETE FROM shown");
-  for (const std::string& key : keys) {
-    Statement(*database_, "INSERT OR IGNORE INTO shown (key) VALUES (?1)").bind(1, key).step();
-  }
+  Statement insert(*database_, "INSERT OR IGNORE INTO shown (key) VALUES (?1)");
+  for (const std::string& key : keys) insert.reset().bind(1, key).step();
   transaction.commit();
 }
 
@@ -263,9 +264,9 @@ void Store::set_machine(const std::string& name, const std::vector<MachineNumber
   const std::lock_guard lock(*mutex_);
   Transaction transaction(*database_);
   Statement(*database_, "DELETE FROM machine_numbers WHERE machine = ?1").bind(1, name).step();
+  Statement insert(*database_, "INSERT INTO machine_numbers VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)");
   for (const MachineNumber& n : numbers) {
-    Statement insert(*database_, "INSERT INTO machine_numbers VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)");
-    insert.bind(1, name).bind(2, n.key).bind(4, n.unit).bind(5, origin_name(n.origin));
+    insert.reset().bind(1, name).bind(2, n.key).bind(4, n.unit).bind(5, origin_name(n.origin));
     insert.bind(6, n.uncertainty).bind(7, n.source);
     if (n.value) insert.bind(3, *n.value);
     insert.step();

@@ -118,6 +118,7 @@ class Store {
   // A statement for each set of columns; few, as rows of a kind have the same.
   std::map<std::string, std::unique_ptr<Statement>> insertions_;
   std::unique_ptr<Statement> forget_failed_;
+  mutable std::unique_ptr<Statement> has_;
 };
 
 }  // namespace kvcast::store
