@@ -66,6 +66,10 @@ Transfer read_transfer(Section section) {
                         "what is sent while the prompt is read: none, chunks that are done, layers that are done; of a "
                         "policy that evicts at the prompt's end only layers of the last pass. The engine's by default");
   if (section.has("overlap")) transfer.overlap = read_choice<Transfer::Overlap>(section, overlap, kOverlaps);
+  read({"staging",
+        "pinned host memory of a replica that decodes, to which caches are sent and in which they wait for the GPU's "
+        "memory; 0 B: that memory is asked for before a cache is sent"},
+       Dimension::kBytes, 0, 1e18, transfer.staging);
   section.finish();
   return transfer;
 }

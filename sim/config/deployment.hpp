@@ -22,6 +22,7 @@ struct Transfer {
   std::optional<double> latency;                   // seconds of a transfer
   std::optional<double> post;  // seconds to post one descriptor: of a block's keys, or values, of a layer
   std::optional<Overlap> overlap;
+  std::optional<double> staging;  // bytes of pinned memory of a decoding replica in which caches wait for the GPU's
 };
 // Returns it as a config writes it: "layers".
 const char* overlap_name(Transfer::Overlap overlap);

@@ -61,7 +61,8 @@ constexpr Rule kRules[] = {
      "tokens that layers with a window keep: those in the `window`, or `all`, as the other layers; the engine's own if "
      "not written"},
     {"prefix_caching", &Scheduler::prefix_caching, kAllKinds,
-     "blocks of earlier prompts are found again by their content and not computed again"},
+     "blocks of earlier prompts are found again by their content and not computed again; vLLM without it finds those "
+     "in `host_cache` and behind"},
     {"reuse", &Scheduler::reuse, kCaching | kind_bit(EngineKind::kTrtllm),
      "what later prompts find of a sequence: `radix`, every prefix of it; `chain`, what the policy has kept of it, if "
      "they continue all of it; `none`; the policy's own if not written"},

@@ -27,6 +27,10 @@ void check_caches(const Scheduler& s, const Section& rules) {
   if (!remote && s.remote_latency) refuse("remote_latency", "is of remote_cache, which is 0");
   if (!host && s.shared_copies) refuse("shared_copies", "is of host_cache, which is 0");
   if (!host && s.cache_writes) refuse("cache_writes", "is of host_cache, which is 0");
+  if (!host || s.prefix_caching.value_or(true)) return;
+  if (s.kind.value_or(Scheduler::Kind::kVllmV1) == Scheduler::Kind::kSglang)
+    refuse("prefix_caching", "is needed by host_cache, which is a part of SGLang's");
+  if (s.cache_writes == Scheduler::WriteTo::kBack) refuse("prefix_caching", "is needed by `cache_writes: back`");
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ void serve_fleet(traffic::Source& source, const Fleet& fleet, const Rules& rules
   Rules decoding = rules, reading = rules;
   if (apart) {
     decoding.role = Role::kDecode, reading.role = Role::kPrefill;
+    reading.staging = 0;
     decoding.prefix_caching = rules.prefix_caching && rules.engine == Engine::kVllmV1;
     check(decoding);
   }

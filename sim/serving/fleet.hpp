@@ -41,7 +41,8 @@ struct ReplicaParts {
 // Prefill and decode apart: vLLM requests memory to decode a prompt once it has been read, computes its last token
 // again and samples the first output there. TensorRT-LLM requests it then as well, SGLang at the request's arrival, and
 // in both the first output comes with the cache. All request it at arrival if caches are sent while prompts are read.
-// Blocks of a prompt are held until its cache has come.
+// Blocks of a prompt are held until its cache has come. With Rules::staging that memory is in the host, and the GPU's
+// is requested when the cache has come, in the order of that; it is copied before the request runs.
 void serve_fleet(traffic::Source& source, const Fleet& fleet, const Rules& rules,
                  const std::function<ReplicaParts(std::int64_t)>& parts_of, const Cancel& cancel = {});
 

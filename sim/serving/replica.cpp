@@ -61,7 +61,7 @@ void Replica::deliver(std::int64_t id, Picoseconds now) {
   changes(now);
   const auto at = std::ranges::find(state_.expected, id, [](const Entry* entry) { return entry->request.id; });
   KVCAST_CHECK(at != state_.expected.end());
-  state_.delivered.push_back({*at, now});
+  (rules_.staging > 0 ? state_.staged : state_.delivered).push_back({*at, now});
   state_.expected.erase(at);
 }
 
@@ -94,6 +94,10 @@ bool Replica::launch() {
   Flight flight = std::exchange(spare_, {});
   flight.pass.clear();
   scheduler_->compose(flight.pass);
+  if (flight.pass.empty() && !(state_.remote.empty() && state_.staged.empty())) {
+    scheduler_->receive();  // SGLang counts requests that have ended until it composes
+    scheduler_->compose(flight.pass);
+  }
   if (flight.pass.empty()) {
     spare_ = std::move(flight);
     return false;
@@ -112,8 +116,9 @@ bool Replica::launch() {
   } else if (!state_.arrivals.empty() && !closed()) {
     cut_before(state_.arrivals.front().at_engine());
   }
-  if (open_ && !state_.delivered.empty() && state_.delivered.front().at > state_.now)
-    cut_before(state_.delivered.front().at);
+  for (const auto* coming : {&state_.delivered, &state_.staged}) {
+    if (open_ && !coming->empty() && coming->front().at > state_.now) cut_before(coming->front().at);
+  }
   return true;
 }
 

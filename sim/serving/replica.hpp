@@ -58,7 +58,7 @@ class Replica {
   bool launch();
   StepTime time_of(const Pass& pass);
   void load(Flight& flight);
-  bool links() const { return state_.tiers.any() || rules_.recalled_bytes > 0; }
+  bool links() const { return state_.tiers.any() || rules_.recalled_bytes > 0 || rules_.staging > 0; }
   std::int64_t repeats(const Flight& flight);
   void cut_before(Picoseconds arrival);
   void commit();

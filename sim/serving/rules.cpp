@@ -53,10 +53,12 @@ void check(const Rules& rules) {
   require(rules.long_prefill_token_threshold >= 0, "a threshold of tokens is not negative");
   require(rules.watermark >= 0 && rules.watermark < 1, "the watermark is a part of the blocks below 1");
   require(rules.max_context >= 2, "a context has at least 2 tokens");
-  require(rules.host_bytes >= 0, "host memory is not negative");
+  require(rules.host_bytes >= 0 && rules.staging >= 0, "host memory is not negative");
   require(!rules.prefix_caching || caches(rules.engine), "the prefix cache is modelled for vllm-v1, sglang and trtllm");
   require(rules.engine != Engine::kTrtllm || (rules.tiers.empty() && rules.reuse != Reuse::kChain),
           "caches behind the GPU, and what a policy has kept, are modelled for vllm-v1 and sglang");
+  require(rules.prefix_caching || rules.tiers.empty() || (rules.engine == Engine::kVllmV1 && !rules.write_back),
+          "caches behind the GPU without the GPU's own are modelled for vllm-v1, written through");
   const WindowRules& windows = rules.windows;
   require(windows.groups >= 0 && windows.others >= 1 && (windows.groups == 0 || windows.tokens >= 1),
           "groups of layers with a window have at least 1 token, and others are there");

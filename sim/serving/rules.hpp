@@ -78,7 +78,8 @@ struct Rules {
   // Blocks that requests can have. The one that vLLM V1 never gives out (its null block) is not counted here. With a
   // prefix cache, a simulation needs memory for each of them.
   std::int64_t blocks = std::numeric_limits<std::int64_t>::max() / 4;
-  bool prefix_caching = true;    // vLLM V1, SGLang and TensorRT-LLM; others read every prompt in full
+  // vLLM V1, SGLang and TensorRT-LLM; others read every prompt in full. Without it, vLLM V1 finds what `tiers` have.
+  bool prefix_caching = true;
   bool full_prompt_gate = true;  // vLLM V1 from 0.19 on: a known sequence must fit, to 0.18 its first chunk only
   // Passes that are composed before the first of them ends. 2: vLLM V1 from 0.14 on, SGLang's overlap from 0.3.6 on,
   // TensorRT-LLM's overlap scheduler, vLLM V0's output processor from 0.6.0 on.
@@ -99,6 +100,8 @@ struct Rules {
   double stored_bytes = 0;  // of a block, of all GPUs
   bool host_copies =
       false;  // requests have all their blocks in host memory (Footprint::host_bytes), the first of tiers
+  // Pinned memory of a replica that decodes (Role::kDecode), to which caches are sent; 0: to the GPU's.
+  double staging = 0;
   double recalled_bytes = 0;  // that a sequence that decodes recalls in a pass, over the link of one GPU
   WindowRules windows;
   SglangRules sglang;

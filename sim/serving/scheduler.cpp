@@ -50,17 +50,39 @@ void Scheduler::receive() {
     entry.sampled = entry.done = 1;
     entry.outcome.first_token = entry.last_token = state_.now;
   }
-  while (!state_.remote.empty()) {
+  bool room = true;  // in the GPU's memory
+  const auto gives = [&](Entry& entry, std::int64_t& there) { return room && (room = room_for(entry, there)); };
+  const auto stages = [&](const Entry& entry) { return rules_.staging > 0 && entry.done == 0; };
+  while (!state_.remote.empty() && !stages(*state_.remote.front())) {
     Entry& entry = *state_.remote.front();
     std::int64_t there = 0;
     if (!possible_at_all(entry)) {
       reject(state_.remote);
-    } else if (room_for(entry, there)) {
+    } else if (gives(entry, there)) {
       state_.remote.pop_front();
       state_.expect(entry, there);
     } else {
-      return;
+      break;
     }
+  }
+  while (!state_.staged.empty() && state_.staged.front().at <= state_.now) {
+    Entry& entry = *state_.staged.front().entry;
+    std::int64_t there = 0;
+    if (!gives(entry, there)) break;
+    state_.staged.pop_front();
+    state_.load_staged(entry, there);
+  }
+  stage();
+}
+
+// Requests go to pinned memory in order, behind those that were retracted, which are there.
+void Scheduler::stage() {
+  auto next = std::ranges::find_if(state_.remote, [](const Entry* e) { return e->done == 0; });
+  while (rules_.staging > 0 && next != state_.remote.end()) {
+    Entry& entry = **next;
+    if (possible_at_all(entry) && !state_.staging_fits(entry)) return;
+    next = state_.remote.erase(next);
+    possible_at_all(entry) ? state_.stage(entry) : reject(entry);
   }
 }
 
@@ -93,6 +115,10 @@ void Scheduler::drop(std::int64_t id) {
 void Scheduler::reject(std::deque<Entry*>& from) {
   Entry& entry = *from.front();
   from.pop_front();
+  reject(entry);
+}
+
+void Scheduler::reject(Entry& entry) {
   entry.outcome.rejected = true;
   entry.outcome.scheduled = entry.outcome.first_token = state_.now;
   state_.leave(entry);
@@ -117,7 +143,7 @@ Entry* Scheduler::head() {
 
 bool Scheduler::possible_at_all(const Entry& entry) const {
   return entry.prompt() + entry.outputs() <= rules_.max_context && State::host_need(entry) <= rules_.host_bytes &&
-         possible(entry);
+         (rules_.staging <= 0 || state_.staging_need(entry) <= rules_.staging) && possible(entry);
 }
 
 std::int64_t Scheduler::peak(const Entry& entry, bool again) const {

@@ -66,8 +66,13 @@ class Scheduler {
   }
   // Takes the head of the queue, whose first `cached` tokens are there, into the running requests.
   void admit_head(std::int64_t cached);
-  bool stuck() const { return state_.expected.empty() && state_.delivered.empty() && state_.kept == 0; }
+  bool stuck() const {
+    return state_.expected.empty() && state_.delivered.empty() && state_.kept == 0 &&
+           (rules_.staging <= 0 || !state_.loading());
+  }
+  void stage();
   void reject(std::deque<Entry*>& from);
+  void reject(Entry& entry);
   // Gives back the memory of the last running request, and puts it at the head of the queue.
   void preempt_tail();
   bool alone() const { return rules_.prompts == Prompts::kAlone; }

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kClip = 4096;         // outputs that are reserved at most (CLIP_MAX_NEW_TOKENS)
 constexpr std::int64_t kRetractTokens = 20;  // a sequence, made free at a retraction (retract_decode_steps)
+constexpr std::int64_t kReserved = 512;      // tokens a request that only decodes (num_reserved_decode_tokens)
 
 class Sglang final : public Scheduler {
  public:
@@ -79,6 +80,7 @@ class Sglang final : public Scheduler {
   }
   bool possible(const Entry& entry) const override {
     const std::int64_t prompt = entry.prompt(), outputs = entry.outputs(), total = pool_.total() * page_;
+    if (rules_.role == Role::kDecode && memory(entry, prompt, outputs) + kReserved > total) return false;
     return std::max(memory(entry, prompt, outputs), memory(entry, prompt + outputs - 1, 1)) + margin() < total &&
            peak(entry, true) <= pool_.total();
   }
@@ -328,7 +330,8 @@ bool Sglang::decode(Pass& pass) {
     state_.advance(pass, *entry, 1);
   }
   // More may be retracted as more is held, so that a cache that waits for memory may get it in any pass.
-  pass.steady = !retracts && partial_ == nullptr && (full_ || state_.waiting.empty()) && state_.remote.empty();
+  pass.steady = !retracts && partial_ == nullptr && (full_ || state_.waiting.empty()) && state_.remote.empty() &&
+                state_.staged.empty();
   pass.closed = full_;
   return false;
 }
@@ -356,16 +359,15 @@ void Sglang::retract_last() {
 
 // disaggregation/decode.py, pop_preallocated and _allocatable_tokens.
 bool Sglang::room_for(Entry& entry, std::int64_t&) {
-  constexpr std::int64_t kReserved = 512;  // tokens a request that decodes (num_reserved_decode_tokens)
   const auto cache = [&](const Entry& e, std::int64_t outputs) {
     const std::int64_t prompt = e.prompt();
     return e.footprint->keeps_all() ? prompt + outputs : e.footprint->decoding(prompt, prompt + outputs) * page_;
   };
   const auto with_outputs = [&](const Entry& e) { return cache(e, std::min(e.outputs(), kClip)); };
-  std::int64_t retractable = 0, largest = 0;
+  std::int64_t retractable = 0, largest = 0, here = std::ssize(state_.running);
   for (const Entry* e : state_.running)
     retractable += e->held.count * page_, largest = std::max(largest, with_outputs(*e));
-  const std::int64_t here = std::ssize(state_.running) + std::ssize(state_.expected) + std::ssize(state_.delivered);
+  state_.for_each_to_run([&](const Entry*) { ++here; });
   const std::int64_t rest = available() - std::max(kReserved * here, largest - retractable);
   if (here >= rules_.max_num_seqs || !state_.host_fits(entry)) return false;
   return cache(entry, entry.done) + kReserved <= rest && (entry.done > 0 || with_outputs(entry) - retractable <= rest);

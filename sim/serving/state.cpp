@@ -37,7 +37,8 @@ void State::take_arrivals() {
     entry.footprint = footprint_of_(entry.request);
     entry.held.per = rules.windows.others;
     entry.window.per = rules.windows.groups, entry.window.group = rules.windows.others;
-    const bool all = entry.footprint->keeps_all(), radix = rules.prefix_caching && rules.reuse == Reuse::kRadix;
+    const bool all = entry.footprint->keeps_all(),
+               radix = (rules.prefix_caching || !rules.tiers.empty()) && rules.reuse == Reuse::kRadix;
     entry.cached = radix && all;
     entry.offloaded = radix && !all && rules.host_copies;
     entry.chained = rules.prefix_caching && rules.reuse == Reuse::kChain;
@@ -80,17 +81,34 @@ void State::start(Entry& entry, std::int64_t cached) {
 void State::expect(Entry& entry, std::int64_t there) {
   const bool again = entry.done > 0;
   // vLLM computes the last token again and samples the first output here; others get it with the cache.
-  const std::int64_t there_is = again ? entry.lost : entry.prompt() - (rules.engine == Engine::kVllmV1 ? 1 : 0);
-  start(entry, there_is);
-  entry.known = entry.prompt();
-  entry.received = true;
-  KVCAST_CHECK(grow(entry, entry.computed));
+  receive_all(entry, again ? entry.lost : entry.prompt() - (rules.engine == Engine::kVllmV1 ? 1 : 0));
   if (again) {
     delivered.push_back({&entry, now});
   } else {
     expected.push_back(&entry);
     exit_.reserved(entry.request, there, now);
   }
+}
+
+// Takes the memory of a cache that comes from elsewhere.
+void State::receive_all(Entry& entry, std::int64_t computed) {
+  start(entry, computed);
+  entry.known = entry.prompt();
+  entry.received = true;
+  KVCAST_CHECK(grow(entry, entry.computed));
+}
+
+void State::stage(Entry& entry) {
+  entry.staged = staging_need(entry);
+  staged_used_ += entry.staged;
+  expected.push_back(&entry);
+  exit_.reserved(entry.request, 0, now);
+}
+
+void State::load_staged(Entry& entry, std::int64_t there) {
+  const auto blocks = entry.footprint->decoding(entry.prompt(), entry.prompt()) - there / rules.block;
+  receive_all(entry, entry.prompt() - (rules.engine == Engine::kVllmV1 ? 1 : 0));
+  loading_.push_back({&entry, link.send_in(static_cast<double>(blocks) * rules.link_bytes), now});
 }
 
 void State::advance(Pass& pass, Entry& entry, std::int64_t tokens) {
@@ -152,6 +170,12 @@ void State::release(Entry& entry) {
   pool.give_back(entry.window, 0);
   pool.give_back(entry.held, 0);
   give_host_back(entry);
+  give_staging_back(entry);
+}
+
+void State::give_staging_back(Entry& entry) {
+  staged_used_ -= entry.staged;
+  entry.staged = 0;
 }
 
 void State::give_host_back(Entry& entry) {

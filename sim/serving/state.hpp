@@ -36,6 +36,7 @@ struct Entry {
   // Tokens of the sequence that an earlier request's policy has dropped. All counts of tokens are without them.
   std::int64_t gone = 0;
   double host = 0;             // bytes of host memory
+  double staged = 0;           // likewise, in which a cache that is sent waits for the GPU's
   std::int64_t computed = 0;   // tokens of the sequence that are cached
   std::int64_t known = 0;      // tokens that are read, or were, before it decodes; 0: it waits
   std::int64_t sampled = 0;    // outputs
@@ -104,7 +105,8 @@ class State {
   std::deque<Entry*> remote;
   std::vector<Entry*> expected;
   std::deque<Delivery> delivered;
-  std::int64_t kept = 0;  // requests whose memory is held until the cache has been sent
+  std::deque<Delivery> staged;  // have come to pinned memory, and wait for the GPU's
+  std::int64_t kept = 0;        // requests whose memory is held until the cache has been sent
   Picoseconds now = 0;
   std::int64_t in_service = 0;  // requests that were offered and have not left
 
@@ -166,6 +168,13 @@ class State {
 
   static double host_need(const Entry& entry) { return entry.footprint->host_bytes(entry.prompt() + entry.outputs()); }
   bool loading() const { return !loading_.empty(); }
+  // Requests that have memory to decode, and do not run yet.
+  template <class Visit>
+  void for_each_to_run(const Visit& visit) const {
+    if (rules.staging <= 0) std::ranges::for_each(expected, visit);
+    for (const Load& load : loading_) visit(load.entry);
+    for (const Delivery& d : delivered) visit(d.entry);
+  }
   // Returns whether the host memory of a request that waits is free, once `more` is taken.
   bool host_fits(const Entry& entry, double more = 0) const {
     return host_used_ + more + host_need(entry) <= rules.host_bytes;
@@ -176,6 +185,15 @@ class State {
   // Gives a request whose prompt is read elsewhere its memory; `there`: tokens of it that need not come. What a
   // retracted one had comes back at once.
   void expect(Entry& entry, std::int64_t there);
+  // Bytes of pinned memory to which a cache is sent.
+  double staging_need(const Entry& entry) const {
+    return static_cast<double>(entry.footprint->decoding(entry.prompt(), entry.prompt())) * rules.stored_bytes;
+  }
+  bool staging_fits(const Entry& entry) const { return staged_used_ + staging_need(entry) <= rules.staging; }
+  // Gives a request pinned memory instead, to which its cache is sent; and, once it has come, the GPU's, into which all
+  // but the `there` first tokens are copied.
+  void stage(Entry& entry);
+  void load_staged(Entry& entry, std::int64_t there);
   // Adds the next tokens of a request to the pass; it has the memory.
   void advance(Pass& pass, Entry& entry, std::int64_t tokens);
   // Lets the decodes of a pass run further times; there is memory. `result`: one result has come since it was composed.
@@ -200,6 +218,7 @@ class State {
   void name_blocks(Entry& entry, std::int64_t further);
   void name_full(Entry& entry, std::int64_t tokens);
   void store(Entry& entry, std::int64_t tokens);
+  void receive_all(Entry& entry, std::int64_t computed);
   void find_kept(Entry& entry, Found& found);
   bool continues(Entry& entry, std::int64_t blocks, Found& found);
   void keep_chain(Entry& entry, std::int64_t tokens);
@@ -207,6 +226,7 @@ class State {
   void prefetch(Entry& entry);
   void touch(Entry& entry, std::int64_t tokens);
   void give_host_back(Entry& entry);
+  void give_staging_back(Entry& entry);
   std::int64_t window_end(std::int64_t tokens) const;
   void take(Holding& holding, std::int64_t blocks);
   double blocks_of_piece() const { return static_cast<double>(piece_) / static_cast<double>(rules.block); }
@@ -215,7 +235,7 @@ class State {
   Exit& exit_;
   Observer& observer_;
   std::list<Entry> entries_;
-  double host_used_ = 0;
+  double host_used_ = 0, staged_used_ = 0;
   std::int64_t piece_;  // tokens of a block of the caches behind the GPU
   Chains chains_;
   std::vector<Load> loading_;

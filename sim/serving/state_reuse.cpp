@@ -132,8 +132,14 @@ void State::take_loaded() {
   });
   for (auto load = loading_.end(); load-- != done;) {
     Entry& entry = *load->entry;
+    if (entry.received) continue;
     waiting.push_front(&entry);
     name(entry, entry.loaded);
+  }
+  for (auto load = done; load != loading_.end(); ++load) {
+    if (!load->entry->received) continue;
+    give_staging_back(*load->entry);
+    delivered.push_back({load->entry, now});
   }
   loading_.erase(done, loading_.end());
 }

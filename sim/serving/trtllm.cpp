@@ -65,8 +65,7 @@ class Trtllm final : public Scheduler {
       ++here;
     };
     for (const Entry* e : state_.running) reserve(*e);
-    for (const Entry* e : state_.expected) reserve(*e);
-    for (const State::Delivery& d : state_.delivered) reserve(*d.entry);
+    state_.for_each_to_run([&](const Entry* e) { reserve(*e); });
     const std::int64_t blocks = entry.footprint->decoding(entry.prompt(), entry.prompt() + entry.outputs());
     return here < rules_.max_num_seqs && blocks <= free && state_.host_fits(entry);
   }

@@ -67,6 +67,8 @@ class VllmV1 final : public Scheduler {
       const std::int64_t tokens = entry.reading() ? chunk(entry.known - entry.computed) : 1;
       while (!state_.grow(entry, entry.computed + tokens)) {
         const bool itself = running.back() == &entry;
+        // Without a cache of the GPU's, what it has read would be lost to those that wait with loaded blocks, for ever.
+        if (running.size() == 1 && !rules_.prefix_caching && state_.unload()) continue;
         preempt_tail();
         preempted_ = true;
         if (itself) return false;

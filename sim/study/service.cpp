@@ -145,8 +145,12 @@ class ServiceRuns {
   void set_caches(const Reference& reference) {
     const bool copies = memory_.copied_bytes > 0 && rules_.reuse == serving::Reuse::kRadix && rules_.prefix_caching &&
                         rules_.engine != serving::Engine::kTrtllm;
-    if (run_.deployment.prefill_replicas > 0)
-      return;  // host_cache is refused, and copies lie where prompts are decoded
+    if (run_.deployment.prefill_replicas > 0) {  // host_cache is refused, and copies lie where prompts are decoded
+      rules_.staging = *written_transfer(run_).staging;
+      rules_.link_bytes = memory_.block_bytes;
+      rules_.stored_bytes = memory_.block_bytes * run_.deployment.tensor_parallel;
+      return;
+    }
     if (copies && rules_.tiers.empty()) rules_.tiers = {{memory_.host_bytes}};
     if (rules_.tiers.empty()) return;
     rules_.host_copies = copies;

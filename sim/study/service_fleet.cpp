@@ -34,6 +34,7 @@ config::Transfer written_transfer(const config::Run& run) {
   transfer.latency = transfer.latency.value_or(0);
   transfer.post = transfer.post.value_or(of_engine.post);
   transfer.overlap = transfer.overlap.value_or(of_engine.overlap);
+  transfer.staging = transfer.staging.value_or(0);
   return transfer;
 }
 
@@ -47,7 +48,8 @@ serving::Fleet fleet_of(const config::Run& run, const ServiceMemory& memory) {
   rules.rate = *transfer.rate, rules.overlap = *transfer.overlap;
   rules.latency = to_picos(*transfer.latency), rules.post = to_picos(*transfer.post);
   rules.block_bytes = memory.block_bytes;
-  rules.descriptors = 2 * run.model.attending_layers(), rules.layers = run.model.layers;
+  // Keys and values are apart; a latent vector is both.
+  rules.descriptors = (run.model.latent ? 1 : 2) * run.model.attending_layers(), rules.layers = run.model.layers;
   return fleet;
 }
 

@@ -76,7 +76,7 @@ Scheduler written_rules(const config::Run& run) {
   s.max_num_seqs = rules.max_num_seqs, s.max_num_batched_tokens = rules.max_num_batched_tokens;
   s.block = rules.block, s.memory_utilization = memory_utilization(run, rules);
   s.prefix_caching = rules.prefix_caching, s.host_cache = run.scheduler.host_cache.value_or(0);
-  if (rules.prefix_caching) s.reuse = rules.reuse;
+  if (rules.prefix_caching || !rules.tiers.empty()) s.reuse = rules.reuse;
   if (!rules.tiers.empty() && rules.engine == Engine::kVllmV1)
     s.cache_writes = rules.write_back ? Scheduler::WriteTo::kBack : Scheduler::WriteTo::kThrough;
   if (run.model.sliding_window > 0) s.sliding_cache = sliding_cache(run, rules);

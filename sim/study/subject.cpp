@@ -66,6 +66,7 @@ void add_service(SettingList& list, const config::Run& run) {
     list.add("deployment.transfer.rate", *transfer.rate), list.add("deployment.transfer.latency", *transfer.latency);
     list.add("deployment.transfer.post", *transfer.post);
     list.add("deployment.transfer.overlap", std::string(config::overlap_name(*transfer.overlap)));
+    list.add("deployment.transfer.staging", *transfer.staging);
   }
   config::for_each_key(*run.traffic, add("traffic"));
   config::for_each_rule(written_rules(run), add("scheduler"));

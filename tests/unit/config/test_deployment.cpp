@@ -172,14 +172,16 @@ TEST_CASE("replicas serve traffic, and transfers are between replicas") {
   CHECK(refusal_of(traffic + "{prefill_replicas: 1, transfer: {rate: 5}}").find("rate") != std::string::npos);
   CHECK(refusal_of(traffic + "{prefill_replicas: 1, transfer: {overlap: whole}}").find("known: none, chunks, layers") !=
         std::string::npos);
-  const Run run = read_run(parse_yaml("model: llama-3.1-8b\nhardware: h100-sxm\npolicy: full\n" + traffic +
-                                          "{tensor_parallel: 2, replicas: 3, prefill_replicas: 2, routing: prefix, "
-                                          "transfer: {rate: 20 GB/s, latency: 1 ms, overlap: layers}}\n",
-                                      "test"));
+  const Run run =
+      read_run(parse_yaml("model: llama-3.1-8b\nhardware: h100-sxm\npolicy: full\n" + traffic +
+                              "{tensor_parallel: 2, replicas: 3, prefill_replicas: 2, routing: prefix, "
+                              "transfer: {rate: 20 GB/s, latency: 1 ms, overlap: layers, staging: 64 GB}}\n",
+                          "test"));
   CHECK((run.deployment.gpus() == 2 && run.deployment.all_gpus() == 10));
   CHECK(run.deployment.routing == Routing::kPrefix);
   CHECK((run.deployment.transfer.rate == 20e9 && run.deployment.transfer.latency == 1e-3));
   CHECK(run.deployment.transfer.overlap == Transfer::Overlap::kLayers);
+  CHECK(run.deployment.transfer.staging == 64e9);
   CHECK_FALSE(run.deployment.transfer.post);
 }
 

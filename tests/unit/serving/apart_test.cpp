@@ -166,6 +166,31 @@ TEST_CASE("memory to decode is asked for before a cache is sent") {
   CHECK(b.received == 6 * kUnit);
 }
 
+TEST_CASE("caches wait in pinned memory for the GPU's, and are copied before they run") {
+  Rules rules = rules_apart(Engine::kTrtllm);
+  rules.blocks = 5;
+  rules.link = {1e12, 1e12, 2e12};  // of two blocks a unit
+  rules.link_bytes = 500, rules.stored_bytes = 1000;
+  const auto two = [&](double staging) {
+    rules.staging = staging;
+    return served_apart({request(0, 8, 4), request(0, 8, 4)}, rules, half_a_unit(), full_cache(kBlock), 1, 2);
+  };
+  const Served both = two(4000);
+  const Outcome &a = both.outcomes[0], &b = both.outcomes[1];
+  // Both are sent at once, one after the other. A is copied from 2 to 3 and decodes to 6, when B gets its memory.
+  CHECK((a.reserved == kUnit && a.received == 2 * kUnit));
+  CHECK((b.reserved == kUnit && b.received == 3 * kUnit));
+  CHECK((a.first_token == 3 * kUnit && a.last_token == 6 * kUnit));
+  CHECK((b.first_token == 7 * kUnit + 1 && b.last_token == 10 * kUnit + 1));
+  // There is room for one: B is sent when A has been copied.
+  const Outcome later = two(3000).outcomes[1];
+  CHECK((later.reserved == 3 * kUnit + 1 && later.received == 4 * kUnit + 1));
+  CHECK(later.last_token == 10 * kUnit + 2);
+  // There is room for none.
+  const Served none = two(1000);
+  CHECK((none.outcomes[0].rejected && none.outcomes[1].rejected));
+}
+
 TEST_CASE("blocks of a prompt are held until its cache has come") {
   Rules rules = rules_apart(Engine::kVllmV1);
   rules.blocks = 4;
@@ -195,6 +220,9 @@ TEST_CASE("random loads, apart: nothing is lost, and skipped passes change nothi
         load.rules.skip = skip;
         load.rules.windows = {};
         load.rules.tiers.clear(), load.rules.host_copies = load.rules.write_back = false;
+        load.rules.link = {1e12 * static_cast<double>(1 + seed % 7), 1e12, 5e13};
+        load.rules.link_bytes = load.rules.stored_bytes = 1000;
+        if (seed % 2 == 0) load.rules.staging = 1e4 * static_cast<double>(1 + seed % 5);
         // SGLang reserves 512 tokens a request.
         if (engine == Engine::kSglang)
           load.rules.blocks += 600 / load.rules.block * static_cast<std::int64_t>(seed % 3 + 1);

@@ -135,11 +135,11 @@ inline Rules random_rules(Engine engine, Draws& draw) {
   rules.trtllm.chunked_prefill = draw.chance(0.6);
   rules.trtllm.max_utilisation = draw.chance(0.5);
   rules.vllm_v0.chunked = draw.chance(0.5);
-  if (!rules.prefix_caching) return rules;
+  if (!rules.prefix_caching && engine != Engine::kVllmV1) return rules;
   if (engine == Engine::kTrtllm) return rules;
   if (rules.windows.groups > 0) return rules;
   rules.reuse = draw.chance(0.6) ? Reuse::kRadix : draw.chance(0.8) ? Reuse::kChain : Reuse::kNone;
-  rules.write_back = engine == Engine::kVllmV1 && draw.chance(0.3);
+  rules.write_back = engine == Engine::kVllmV1 && draw.chance(0.3) && rules.prefix_caching;
   rules.host_copies = draw.chance(0.3);
   rules.link = {1e12 * static_cast<double>(draw.between(1, 40)), 1e12 * static_cast<double>(draw.between(1, 40)), 5e13};
   rules.link_bytes = rules.stored_bytes = 1000;

@@ -187,6 +187,19 @@ TEST_CASE("blocks come back from the host while others run") {
   CHECK(both.of(2).first_token == 100'000 + 1040 + 1040);
 }
 
+TEST_CASE("without a cache of the GPU's, vLLM finds what lies behind it") {
+  const auto full = std::make_shared<FullCache>(4);
+  Rules rules = small(Engine::kVllmV1, 100);
+  const std::vector<traffic::Request> requests{with(request(0, 16, 1), {{1, 16}}),
+                                               with(request(100'000, 20, 1), {{1, 16}})};
+  CHECK(serve_listed(rules, requests, full).of(1).first_token == 100'000 + 1040);
+  rules.prefix_caching = false;
+  CHECK(serve_listed(rules, requests, full).of(1).first_token == 100'000 + 1200);
+  const Recorder behind = serve_listed(with_host(rules, 100), requests, full);  // four blocks take 400 of the link
+  CHECK(behind.of(1).loaded_tokens == 16);
+  CHECK(behind.of(1).first_token == 100'000 + 400 + 1 + 1040);
+}
+
 TEST_CASE("storage is read before its blocks cross the link") {
   const auto full = std::make_shared<FullCache>(4);
   Rules rules = with_host(small(Engine::kVllmV1, 10), 2);  // too small: it drops A's blocks
