@@ -1,4 +1,5 @@
 // `choose` for a run with traffic: each setting at its own capacity, the cheapest or the one that serves most first.
+// Settings that cannot reach the rate at which they would tie with the best so far are left out.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,6 +20,8 @@ using config::Node;
 using nlohmann::json;
 
 constexpr double kHourSeconds = 3600, kMillion = 1e6;
+constexpr double kTied = 1.01;   // times the best
+constexpr double kMargin = 0.9;  // of the rate that a setting needs, at which it is tried
 
 struct Served {
   Node run;
@@ -26,6 +29,8 @@ struct Served {
   std::optional<double> price_per_s;  // of all its GPUs
   double gpus = 1, outputs = 1;       // tokens of a request, mean
   Capacity capacity;
+  double guess = 0;           // requests a second
+  std::optional<double> out;  // at this rate, which does not suffice, it misses the targets
 
   // Per million output tokens at a capacity; requests a second and GPU without a price, as a number to be small.
   double merit(double rate) const {
@@ -33,13 +38,15 @@ struct Served {
     return price_per_s ? *price_per_s / (rate * outputs) * kMillion : gpus / rate;
   }
   double value() const { return merit(capacity.rate); }
+  // Requests a second at which it has a value.
+  double rate_at(double value) const { return merit(1) / value; }
 };
 
 // Ranges of what is compared overlap, or the values differ by a per cent at most.
 bool ties(const Served& best, const Served& other) {
   const bool overlap = other.merit(other.capacity.high) <= best.merit(best.capacity.rate) &&
                        best.merit(best.capacity.low) >= other.merit(other.capacity.rate);
-  return overlap || other.value() <= 1.01 * best.value();
+  return overlap || other.value() <= kTied * best.value();
 }
 
 class ChooseService final : public Question {
@@ -47,7 +54,8 @@ class ChooseService final : public Question {
   ChooseService(const Node& run, const Node& map) {
     config::Section section(map, "choose");
     const auto targets = section.optional_node("targets"), prices = section.optional_node("price_per_hour");
-    const Node lists = map.without({"targets", "price_per_hour"});
+    if (section.has("search")) all_ = section.choice("search", {"best", "all"}) == "all";
+    const Node lists = map.without({"targets", "price_per_hour", "search"});
     if (lists.entries().empty())
       throw UserError(map.where(), "choose: no lists to choose from, such as policy: [full, quest]");
     for (const config::SweepPoint& p : points_of(run, lists)) {
@@ -56,9 +64,11 @@ class ChooseService final : public Question {
       s.values = name_budget(p.values, p.config);
       check_run(s.run);
       const config::Run read = config::read_run(s.run);
-      if (!read.traffic || read.traffic->arrivals != config::Traffic::Arrivals::kRate) {
-        throw UserError(map.where(), "choose: the capacity of a service needs `traffic.rate`");
-      }
+      using Arrivals = config::Traffic::Arrivals;
+      const bool open = read.traffic && read.traffic->arrivals == Arrivals::kRate;
+      if (!open && (!read.traffic || read.traffic->arrivals != Arrivals::kConcurrency))
+        throw UserError(map.where(), "choose: the capacity of a service needs `traffic.rate` or `traffic.concurrency`");
+      all_ = all_ || !open;
       s.gpus = read.deployment.all_gpus();
       if (read.price_per_hour) s.price_per_s = *read.price_per_hour * s.gpus / kHourSeconds;
     }
@@ -71,23 +81,25 @@ class ChooseService final : public Question {
   bool needs_scores() const override { return plan::needs_scores(targets_); }
 
   Answer answer(Experiments& experiments) const override {
-    std::vector<Served> all = served_;
-    for (Served& s : all) {
-      s.capacity = find_capacity(s.run, targets_, experiments);
-      s.outputs = std::max<double>(1, static_cast<double>(s.capacity.result->subject.decode_tokens));
-    }
+    std::vector<Served> all = capacities(experiments);
+    std::vector<Served> out_of_reach;
+    std::ranges::copy_if(all, std::back_inserter(out_of_reach), [](const Served& s) { return s.out.has_value(); });
+    std::erase_if(all, [](const Served& s) { return s.out.has_value(); });
     std::ranges::stable_sort(all, {}, [](const Served& s) { return s.value(); });
     Answer out;
     out.kind = store::AnswerKind::kChoose;
     out.question =
-        fmt::format("Which of {} settings {} of what it serves with {}, each at its own capacity?", all.size(),
+        fmt::format("Which of {} settings {} of what it serves with {}, each at its own capacity?", served_.size(),
                     priced_ ? "costs least per output token" : "serves most requests a GPU", target_text(targets_));
-    out.data = {{"grid", all.size()},
+    out.data = {{"grid", served_.size()},
                 {"objective", priced_ ? "cheapest" : "fastest"},
                 {"metric", priced_ ? "serving.cost_per_million_output_tokens" : "serving.requests_per_s"},
                 {"best", json::array()},
                 {"front", json::array()},
-                {"settings", json::array()}};
+                {"settings", json::array()},
+                {"out_of_reach", json::array()}};
+    for (const Served& s : out_of_reach)
+      out.data["out_of_reach"].push_back({{"config", values_of(s)}, {"capacity_below_per_s", *s.out}});
     for (const Served& s : all) out.data["settings"].push_back(entry(s));
     const Served& best = all.front();
     if (best.capacity.rate <= 0) {
@@ -106,11 +118,40 @@ class ChooseService final : public Question {
     for (std::size_t i = 1; i < all.size(); ++i) {
       out.details.push_back(line(all[i]) + compared(best, all[i]) + ".");
     }
+    for (const Served& s : out_of_reach)
+      out.details.push_back(fmt::format("{}: out of reach, less than {:.3g} requests/s.", label_of(s.values), *s.out));
     out.details.push_back(fmt::format("Grounds: {}.", grounds_of(*best.capacity.result)));
     return out;
   }
 
  private:
+  // Of all settings, or only of those that may tie with the best: those first that promise most.
+  std::vector<Served> capacities(Experiments& experiments) const {
+    std::vector<Served> all = served_;
+    for (Served& s : all) {
+      if (!all_) s.guess = guessed_capacity(s.run, experiments);
+      s.outputs = std::max<double>(1, static_cast<double>(experiments.run(s.run)->subject.decode_tokens));
+    }
+    if (!all_) std::ranges::stable_sort(all, {}, [](const Served& s) { return s.merit(s.guess); });
+    double best = std::numeric_limits<double>::infinity();
+    for (Served& s : all) {
+      const double needed = kMargin * s.rate_at(kTied * best);
+      if (!all_ && needed > 0 && !may_reach(s.run, needed, targets_, experiments)) {
+        s.out = needed;
+        continue;
+      }
+      s.capacity = find_capacity(s.run, targets_, experiments);
+      best = std::min(best, s.value());
+    }
+    return all;
+  }
+
+  static json values_of(const Served& s) {
+    json config = json::object();
+    for (const auto& [key, value] : s.values) config[key] = value;
+    return config;
+  }
+
   std::string price_text(const Served& s, double rate) const {
     return priced_ ? fmt::format("{:.3g} per million output tokens", s.merit(rate))
                    : fmt::format("{:.3g} requests/s a GPU", 1 / s.merit(rate));
@@ -127,6 +168,7 @@ class ChooseService final : public Question {
     }
     std::string text = fmt::format("{}: {:.3g} requests/s ({:.3g} to {:.3g}), {}", label_of(s.values), c.rate, c.low,
                                    c.high, price_text(s, c.rate));
+    if (c.clients > 0) text += fmt::format(", to {} clients", c.clients);
     if (c.max_num_seqs > 0) text += fmt::format(", at most {} sequences at a time", c.max_num_seqs);
     if (const auto ttft = result::value(*c.result, *result::find_metric("serving.ttft_s.p99"))) {
       text += fmt::format("; there TTFT p99 {}, TPOT p99 {}", format_seconds(*ttft),
@@ -146,8 +188,7 @@ class ChooseService final : public Question {
 
   json entry(const Served& s) const {
     const Capacity& c = s.capacity;
-    json config = json::object(), metrics = json::object();
-    for (const auto& [key, value] : s.values) config[key] = value;
+    json config = values_of(s), metrics = json::object();
     for (const char* path : {"serving.requests_per_s", "serving.output_tokens_per_s", "serving.ttft_s.p99",
                              "serving.tpot_s.p99", "serving.slo_share", "serving.cost_per_million_output_tokens",
                              "serving.running.mean", "memory.hbm_peak_bytes", "score"}) {
@@ -159,6 +200,7 @@ class ChooseService final : public Question {
                 {"interval", {c.low, c.high}},
                 {"fit", result::fit_name(result::fit_of(*c.result))},
                 {"binding_resource", c.miss ? json(*c.miss) : json()}};
+    if (c.clients > 0) out["clients"] = c.clients;
     if (priced_ && c.rate > 0) out["cost_per_million_output_tokens"] = s.value();
     if (c.max_num_seqs > 0) out["config"]["scheduler.max_num_seqs"] = std::to_string(c.max_num_seqs);
     return out;
@@ -166,7 +208,7 @@ class ChooseService final : public Question {
 
   std::vector<Served> served_;
   std::vector<Target> targets_;
-  bool priced_ = false;
+  bool priced_ = false, all_ = false;
 };
 
 }  // namespace
