@@ -82,6 +82,10 @@ constexpr Rule kRules[] = {
      Dimension::kSeconds},
     {"cache_writes", &Scheduler::cache_writes, kind_bit(EngineKind::kVllmV1),
      "`through`: blocks are copied behind the GPU when they are computed; `back`: when it has no room for them"},
+    {"blocking_copies", &Scheduler::blocking_copies, kind_bit(EngineKind::kVllmV1),
+     "passes wait for what is loaded for them and for the copies of prompts that they have read, as LMCache's "
+     "connector "
+     "has it, which copies no answers; false: copies run beside"},
     {"shared_copies", &Scheduler::shared_copies, kCaching,
      "GPUs of a tensor-parallel group, which all have the same latent vectors, share one copy of them behind the GPU"},
     {"prefill", &Scheduler::prefill, kAllKinds,

@@ -27,6 +27,9 @@ void check_caches(const Scheduler& s, const Section& rules) {
   if (!remote && s.remote_latency) refuse("remote_latency", "is of remote_cache, which is 0");
   if (!host && s.shared_copies) refuse("shared_copies", "is of host_cache, which is 0");
   if (!host && s.cache_writes) refuse("cache_writes", "is of host_cache, which is 0");
+  if (!host && s.blocking_copies) refuse("blocking_copies", "is of host_cache, which is 0");
+  if (s.blocking_copies.value_or(false) && s.cache_writes == Scheduler::WriteTo::kBack)
+    refuse("blocking_copies", "is not with `cache_writes: back`");
   if (!host || s.prefix_caching.value_or(true)) return;
   if (s.kind.value_or(Scheduler::Kind::kVllmV1) == Scheduler::Kind::kSglang)
     refuse("prefix_caching", "is needed by host_cache, which is a part of SGLang's");

@@ -101,7 +101,8 @@ struct Scheduler {
   std::optional<double> storage_read, storage_write, remote_rate;  // bytes a second
   std::optional<double> remote_latency;                            // seconds
   std::optional<WriteTo> cache_writes;
-  std::optional<bool> shared_copies;  // of latent vectors, by the GPUs of a tensor-parallel group
+  std::optional<bool> blocking_copies;  // passes wait for copies to and from the caches behind the GPU
+  std::optional<bool> shared_copies;    // of latent vectors, by the GPUs of a tensor-parallel group
   std::optional<Prefill> prefill;
   std::optional<std::int64_t> in_flight;  // passes composed before the results of the first are known
   // vLLM

@@ -19,6 +19,8 @@ class Link {
   // Queues bytes. Returns the position in the queue at which they end.
   double send_in(double bytes) { return sent_in_ += bytes; }
   double send_out(double bytes) { return sent_out_ += bytes; }
+  double sent_out() const { return sent_out_; }
+  double seconds_out(double bytes) const { return bytes / rates_.out; }
   // Goes on for a time, in which the passes recall so many bytes.
   void pass(Picoseconds time, double recalled);
 

@@ -93,6 +93,7 @@ bool Replica::launch() {
   if (rules_.role == Role::kDecode) scheduler_->receive();
   Flight flight = std::exchange(spare_, {});
   flight.pass.clear();
+  const double stored = state_.link.sent_out();
   scheduler_->compose(flight.pass);
   if (flight.pass.empty() && !(state_.remote.empty() && state_.staged.empty())) {
     scheduler_->receive();  // SGLang counts requests that have ended until it composes
@@ -104,7 +105,8 @@ bool Replica::launch() {
   }
   flight.start = flights_.empty() ? state_.now : std::max(state_.now, flights_.back().end());
   flight.time = time_of(flight.pass);
-  if (flight.pass.loaded > 0) load(flight);
+  flight.pass.stored = state_.link.sent_out() - stored;
+  if (flight.pass.loaded > 0 || rules_.blocking_copies) load(flight);
   KVCAST_CHECK(flight.time.first >= 0 && flight.time.steps >= 1);
   flight.blocks = scheduler_->used();
   flight.count = 1 + repeats(flight);
@@ -122,11 +124,18 @@ bool Replica::launch() {
   return true;
 }
 
-// Layers wait for what they read: a pass takes at least as long as its last layer's.
+// Layers wait for what they read: a pass takes at least as long as its last layer's; or it waits before and after it.
 void Replica::load(Flight& flight) {
-  const double recalled = static_cast<double>(flight.pass.decodes.size()) * rules_.recalled_bytes;
-  flight.time.first = std::max(flight.time.first, state_.link.time_in(flight.pass.loaded, recalled));
-  state_.link.send_in(flight.pass.loaded);
+  const Pass& pass = flight.pass;
+  const double recalled = static_cast<double>(pass.decodes.size()) * rules_.recalled_bytes;
+  const Picoseconds loading = pass.loaded > 0 ? state_.link.time_in(pass.loaded, recalled) : 0;
+  if (rules_.blocking_copies) {
+    flight.time.first += std::max<Picoseconds>(0, pass.read - flight.start) + loading;
+    flight.time.first += to_picos(state_.link.seconds_out(pass.stored));
+  } else {
+    flight.time.first = std::max(flight.time.first, loading);
+  }
+  state_.link.send_in(pass.loaded);
 }
 
 StepTime Replica::time_of(const Pass& pass) {

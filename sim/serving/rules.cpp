@@ -57,6 +57,8 @@ void check(const Rules& rules) {
   require(!rules.prefix_caching || caches(rules.engine), "the prefix cache is modelled for vllm-v1, sglang and trtllm");
   require(rules.engine != Engine::kTrtllm || (rules.tiers.empty() && rules.reuse != Reuse::kChain),
           "caches behind the GPU, and what a policy has kept, are modelled for vllm-v1 and sglang");
+  require(!rules.blocking_copies || (rules.engine == Engine::kVllmV1 && !rules.write_back),
+          "copies that passes wait for are modelled for vllm-v1, written through");
   require(rules.prefix_caching || rules.tiers.empty() || (rules.engine == Engine::kVllmV1 && !rules.write_back),
           "caches behind the GPU without the GPU's own are modelled for vllm-v1, written through");
   const WindowRules& windows = rules.windows;

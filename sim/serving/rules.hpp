@@ -95,6 +95,9 @@ struct Rules {
   Reuse reuse = Reuse::kRadix;
   std::vector<TierRules> tiers;
   bool write_back = false;
+  // Passes wait for copies to and from these caches, and no answers are copied: LMCache's connector of vLLM V1, which
+  // loads before a pass (start_load_kv) and stores what it has read after it (wait_for_save).
+  bool blocking_copies = false;
   LinkRates link;
   double link_bytes = 0;    // of a block, over the link of one GPU
   double stored_bytes = 0;  // of a block, of all GPUs

@@ -70,9 +70,11 @@ struct Pass {
   std::vector<Entry*> decodes;
   std::vector<Entry*> padding;  // have all their tokens and run along
   std::vector<Read> reads;
-  double loaded = 0;    // bytes that are loaded layer by layer while it runs
-  bool steady = false;  // the next has the same sequences unless a request ends or arrives, or memory is short
-  bool closed = false;  // an arrival does not change that either
+  double loaded = 0;     // bytes that are loaded layer by layer while it runs, or before it
+  double stored = 0;     // that are copied behind the GPU after it
+  Picoseconds read = 0;  // when media have read what it loads
+  bool steady = false;   // the next has the same sequences unless a request ends or arrives, or memory is short
+  bool closed = false;   // an arrival does not change that either
 
   bool empty() const { return decodes.empty() && padding.empty() && reads.empty(); }
   bool same_decodes(const Pass& other) const { return decodes == other.decodes && padding == other.padding; }
@@ -80,7 +82,8 @@ struct Pass {
     decodes.clear();
     padding.clear();
     reads.clear();
-    loaded = 0;
+    loaded = stored = 0;
+    read = 0;
     steady = closed = false;
   }
 };
@@ -157,6 +160,8 @@ class State {
   double link_bytes(const Found& found) const {
     return found.loads > 0 ? found.all_bytes() / rules.stored_bytes * rules.link_bytes : 0;
   }
+  // Has media read what was found. Returns when they have.
+  Picoseconds read_media(const Found& found);
   // Takes the head of the queue out, and the blocks of what was found, into which it is loaded.
   void load_head(const Found& found);
   // Blocks that requests which are or were loaded lack for all their tokens.

@@ -105,6 +105,14 @@ void State::use(Entry& entry, const Found& found) {
   touch(entry, found.tokens);
 }
 
+Picoseconds State::read_media(const Found& found) {
+  Picoseconds read = now;
+  for (std::size_t level = 0; level < rules.tiers.size(); ++level) {
+    if (found.bytes[level] > 0) read = std::max(read, tiers.read(static_cast<int>(level), found.bytes[level], now));
+  }
+  return read;
+}
+
 void State::load_head(const Found& found) {
   Entry& entry = *waiting.front();
   waiting.pop_front();
@@ -112,10 +120,7 @@ void State::load_head(const Found& found) {
   share(entry, found);
   take(entry.held, std::max<std::int64_t>(0, entry.footprint->reading(found.tokens) - entry.held.count));
   entry.loaded = found.tokens;
-  Picoseconds read = now;
-  for (std::size_t level = 0; level < rules.tiers.size(); ++level) {
-    if (found.bytes[level] > 0) read = std::max(read, tiers.read(static_cast<int>(level), found.bytes[level], now));
-  }
+  const Picoseconds read = read_media(found);
   loading_.push_back({&entry, link.send_in(link_bytes(found)), read});
 }
 
@@ -171,7 +176,7 @@ bool State::unload() {
 void State::keep(Entry& entry) {
   if (entry.known == 0) return;
   const std::int64_t tokens = entry.prompt() + entry.outputs() - 1;  // the last one is never read
-  if (entry.cached && !rules.write_back) store(entry, tokens);
+  if (entry.cached && !rules.write_back && !rules.blocking_copies) store(entry, tokens);
   if (entry.offloaded) {
     give_host_back(entry);
     store(entry, tokens);

@@ -133,7 +133,10 @@ class VllmV1 final : public Scheduler {
       state_.find_behind(*entry, found.tokens, found);
       const std::int64_t tokens = chunk(entry->target() - found.gone - found.tokens);
       if ((whole() && tokens > budget_ && !pass.reads.empty()) || !fits(*entry, found)) return;
-      if (found.loads > 0) {  // others pass while it is loaded
+      if (found.loads > 0 && rules_.blocking_copies) {
+        pass.loaded += state_.link_bytes(found);
+        pass.read = std::max(pass.read, state_.read_media(found));
+      } else if (found.loads > 0) {  // others pass while it is loaded
         state_.load_head(found);
         continue;
       }

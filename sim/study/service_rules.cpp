@@ -34,6 +34,7 @@ serving::Rules service_rules(const config::Run& run) {
   if (run.model.state_bytes() > 0 && rules.reuse == Scheduler::Reuse::kRadix) rules.reuse = Scheduler::Reuse::kChain;
   if (rules.engine == Engine::kTrtllm && rules.reuse == Scheduler::Reuse::kChain) rules.reuse = Scheduler::Reuse::kNone;
   set(rules.prompts, s.prefill), set(rules.reuse, s.reuse);
+  set(rules.blocking_copies, s.blocking_copies);
   rules.write_back = s.cache_writes == Scheduler::WriteTo::kBack;
   if (s.host_cache.value_or(0) > 0) rules.tiers.push_back({*s.host_cache});
   if (s.storage_cache.value_or(0) > 0)
@@ -77,8 +78,10 @@ Scheduler written_rules(const config::Run& run) {
   s.block = rules.block, s.memory_utilization = memory_utilization(run, rules);
   s.prefix_caching = rules.prefix_caching, s.host_cache = run.scheduler.host_cache.value_or(0);
   if (rules.prefix_caching || !rules.tiers.empty()) s.reuse = rules.reuse;
-  if (!rules.tiers.empty() && rules.engine == Engine::kVllmV1)
+  if (!rules.tiers.empty() && rules.engine == Engine::kVllmV1) {
     s.cache_writes = rules.write_back ? Scheduler::WriteTo::kBack : Scheduler::WriteTo::kThrough;
+    s.blocking_copies = rules.blocking_copies;
+  }
   if (run.model.sliding_window > 0) s.sliding_cache = sliding_cache(run, rules);
   s.prefill = rules.prompts, s.in_flight = rules.in_flight;
   switch (rules.engine) {

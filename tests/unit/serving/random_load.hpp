@@ -141,6 +141,7 @@ inline Rules random_rules(Engine engine, Draws& draw) {
   rules.reuse = draw.chance(0.6) ? Reuse::kRadix : draw.chance(0.8) ? Reuse::kChain : Reuse::kNone;
   rules.write_back = engine == Engine::kVllmV1 && draw.chance(0.3) && rules.prefix_caching;
   rules.host_copies = draw.chance(0.3);
+  rules.blocking_copies = engine == Engine::kVllmV1 && !rules.write_back && draw.chance(0.3);
   rules.link = {1e12 * static_cast<double>(draw.between(1, 40)), 1e12 * static_cast<double>(draw.between(1, 40)), 5e13};
   rules.link_bytes = rules.stored_bytes = 1000;
   rules.recalled_bytes = draw.chance(0.3) ? 300 : 0;

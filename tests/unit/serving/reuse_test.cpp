@@ -200,6 +200,18 @@ TEST_CASE("without a cache of the GPU's, vLLM finds what lies behind it") {
   CHECK(behind.of(1).first_token == 100'000 + 400 + 1 + 1040);
 }
 
+TEST_CASE("passes wait for copies, before and after") {
+  const auto full = std::make_shared<FullCache>(4);
+  Rules rules = with_host(small(Engine::kVllmV1, 100), 100);
+  rules.prefix_caching = false, rules.blocking_copies = true;
+  const Recorder seen = serve_listed(
+      rules, {with(request(0, 16, 5), {{1, 16}}, 9), with(request(100'000, 28, 1), {{1, 16}, {9, 5}})}, full);
+  // Four blocks are stored, 100 each; later four are loaded, and three that are read are stored: the answer was not.
+  CHECK(seen.of(0).first_token == 1000 + 10 * 16 + 400);
+  CHECK(seen.of(1).loaded_tokens == 16);
+  CHECK(seen.of(1).first_token == 100'000 + 400 + 1000 + 10 * 12 + 300);
+}
+
 TEST_CASE("storage is read before its blocks cross the link") {
   const auto full = std::make_shared<FullCache>(4);
   Rules rules = with_host(small(Engine::kVllmV1, 10), 2);  // too small: it drops A's blocks

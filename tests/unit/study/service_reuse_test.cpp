@@ -116,6 +116,8 @@ TEST_CASE("caches behind the GPU need the one before them and their rates") {
   CHECK_THAT(refusal("{host_cache: 10 GB, storage_read: 6 GB/s}"), Contains("storage_cache, which is 0"));
   CHECK_THAT(refusal("{cache_writes: back}"), Contains("host_cache, which is 0"));
   CHECK_THAT(refusal("{host_cache: 10 GB, shared_copies: true}"), Contains("latent"));
+  CHECK_THAT(refusal("{blocking_copies: true}"), Contains("host_cache, which is 0"));
+  CHECK_THAT(refusal("{host_cache: 10 GB, blocking_copies: true, cache_writes: back}"), Contains("cache_writes: back"));
   CHECK(refusal("{host_cache: 10 GB, prefix_caching: false}") == "none");
   CHECK_THAT(refusal("{kind: sglang, host_cache: 10 GB, prefix_caching: false}"), Contains("a part of SGLang's"));
   CHECK_THAT(refusal("{host_cache: 10 GB, prefix_caching: false, cache_writes: back}"), Contains("cache_writes: back"));
