@@ -125,7 +125,7 @@ class ChooseService final : public Question {
   }
 
  private:
-  // Of all settings, or only of those that may tie with the best: those first that promise most.
+  // Searches all settings, or only those that may tie with the best: those that promise most come first.
   std::vector<Served> capacities(Experiments& experiments) const {
     std::vector<Served> all = served_;
     for (Served& s : all) {

@@ -99,7 +99,7 @@ TEST_CASE("a choice leaves out what cannot tie with the best, and has the answer
   CHECK(runs_of_best < runs_of_all / 2);
   const json& settings = best.data.at("settings");
   CHECK(settings.size() + best.data.at("out_of_reach").size() == 12);
-  // What was left out serves less than it needs, and what was searched has its own capacity.
+  // Settings that were left out serve less than they need; the others have their own capacity.
   for (const json& one : all.data.at("settings")) {
     const auto same = [&](const json& other) { return other.at("config") == one.at("config"); };
     for (const json& out : best.data.at("out_of_reach")) {

@@ -141,13 +141,14 @@ inline Rules random_rules(Engine engine, Draws& draw) {
   rules.reuse = draw.chance(0.6) ? Reuse::kRadix : draw.chance(0.8) ? Reuse::kChain : Reuse::kNone;
   rules.write_back = engine == Engine::kVllmV1 && draw.chance(0.3) && rules.prefix_caching;
   rules.host_copies = draw.chance(0.3);
-  rules.blocking_copies = engine == Engine::kVllmV1 && !rules.write_back && draw.chance(0.3);
   rules.link = {1e12 * static_cast<double>(draw.between(1, 40)), 1e12 * static_cast<double>(draw.between(1, 40)), 5e13};
   rules.link_bytes = rules.stored_bytes = 1000;
   rules.recalled_bytes = draw.chance(0.3) ? 300 : 0;
   if (draw.chance(0.6)) rules.tiers.push_back({1000.0 * static_cast<double>(draw.between(0, 100))});
   if (!rules.tiers.empty() && draw.chance(0.4)) rules.tiers.push_back({1e6, 2e12, 1e12, 1e-10});
   if (rules.tiers.empty()) rules.host_copies = false;
+  const bool may_block = engine == Engine::kVllmV1 && !rules.tiers.empty() && !rules.write_back;
+  rules.blocking_copies = may_block && draw.chance(0.3);
   return rules;
 }
 
