@@ -10,6 +10,7 @@
 #include "result/metric.hpp"
 #include "serving/fleet.hpp"
 #include "serving/summary.hpp"
+#include "study/prepare.hpp"
 #include "traffic/front_end.hpp"
 #include "traffic/source.hpp"
 
