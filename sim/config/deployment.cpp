@@ -80,15 +80,28 @@ const char* routing_name(Routing routing) { return kRoutings[static_cast<std::si
 
 namespace {
 
+void check_turboquant(const Model& model, const SourceLocation& at) {
+  const char* reason = nullptr;
+  if (model.latent || model.compressed) reason = "all heads share a latent vector";
+  if (model.sliding_window > 0) reason = "layers with sliding windows have a cache of their own";
+  if ((model.head_dim & (model.head_dim - 1)) != 0) reason = "the rotation needs heads of a power of two of numbers";
+  if (reason != nullptr) throw UserError(at, fmt::format("kv_cache: no TurboQuant in {}: {}", model.title, reason));
+}
+
 CacheFormat read_cache(Section& section, const Model& model) {
   const KeyName key("kv_cache",
                     "precision of keys and values, with any policy except KIVI, which packs them itself; {keys: int8, "
-                    "values: int4} for one of each");
+                    "values: int4} for one of each. turboquant_*: vLLM's, for heads of a power of two of numbers; the "
+                    "first and the last two layers stay at bf16, except in models with recurrences");
   const auto format = [](Section& from, const KeyName& name) {
     return *precision_from_name(from.choice(name, weight_precisions(), "bf16"));
   };
   const auto node = shape::is_recording() ? std::nullopt : section.optional_node(key);
-  if (!node || node->kind() != Node::Kind::kMap) return format(section, key);
+  if (!node || node->kind() != Node::Kind::kMap) {
+    const CacheFormat one = *cache_from_name(section.choice(key, cache_formats(), "bf16"));
+    if (one.turboquant) check_turboquant(model, section.where("kv_cache"));
+    return one;
+  }
   Section both(*node, "kv_cache");
   const CacheFormat out(format(both, {"keys", "precision of keys"}), format(both, {"values", "precision of values"}));
   both.finish();
@@ -112,6 +125,7 @@ Deployment read_deployment(const Node& node, Model& model) {
     model.expert_weights = model.weights;
   }
   model.cache = read_cache(section, model);
+  if (model.cache.turboquant && !model.recurrence) model.plain_ends = std::min(2, model.layers / 2);
   Deployment deployment;
   deployment.tensor_parallel =
       static_cast<int>(section.integer({"tensor_parallel",

@@ -117,9 +117,10 @@ struct Model {
   std::string blocks;
   Precision weights = Precision::kBf16;         // of projections and networks; embedding, head and norms are bf16
   Precision expert_weights = Precision::kBf16;  // of routed and shared experts
-  CacheFormat cache;                            // of keys and values
-  int ranks = 1;         // GPUs that share each layer; if above 1, sizes are those of one GPU (rank_of)
-  int expert_ranks = 1;  // GPUs that share experts alone, each with sequences of its own
+  CacheFormat cache;      // of keys and values ...
+  int plain_ends = 0;     // ... but in so many first and last layers, which keep 16 bits
+  int ranks = 1;          // GPUs that share each layer; if above 1, sizes are those of one GPU (rank_of)
+  int expert_ranks = 1;   // GPUs that share experts alone, each with sequences of its own
   std::int64_t max_context = 0;
   Rope rope;
   std::string source;
@@ -145,7 +146,8 @@ struct Model {
   // compressed attention the mean over layers, entries and their index.
   double kv_bytes_per_token_layer() const;
   // Bytes per token in the layers that keep all tokens.
-  double kv_bytes_per_token() const { return kv_bytes_per_token_layer() * full_layers(); }
+  double kv_bytes_per_token() const;
+  bool plain(int layer) const { return layer < plain_ends || layer >= layers - plain_ends; }
   double index_bytes_per_token() const;  // those of the index of compressed attention; 0: there is none
   // Counts weights, norms and biases; the embedding counts once if it is tied to the head.
   double parameters() const;
@@ -154,6 +156,10 @@ struct Model {
 
 // The model as its sliding layers see it: with the heads that these have.
 Model sliding_layers(const Model& model);
+// The model with a cache of 16 bits.
+Model with_plain_cache(const Model& model);
+// The model's layers by the format of their cache, as models of as many layers: one, or the packed ones and the others.
+std::vector<Model> by_cache(const Model& model);
 
 // The layers that attend, as a model of their own: what policies and traces see of a model with recurrences. Other
 // models are returned as they are.

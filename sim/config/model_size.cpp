@@ -239,6 +239,25 @@ Model attending(const Model& model) {
   return out;
 }
 
+Model with_plain_cache(const Model& model) {
+  Model out = model;
+  out.cache = Precision::kBf16, out.plain_ends = 0;
+  return out;
+}
+
+std::vector<Model> by_cache(const Model& model) {
+  if (model.plain_ends == 0) return {model};
+  std::vector<Model> parts = {model, with_plain_cache(model)};
+  parts[1].layers = 2 * model.plain_ends;
+  parts[0].layers -= parts[1].layers, parts[0].plain_ends = 0;
+  return parts;
+}
+
+double Model::kv_bytes_per_token() const {
+  const double ends = 2 * plain_ends, packed = kv_bytes_per_token_layer();
+  return packed * (full_layers() - ends) + (ends > 0 ? ends * with_plain_cache(*this).kv_bytes_per_token_layer() : 0);
+}
+
 double Model::cache_bytes() const { return cache_element_bytes(cache, head_dim); }
 
 double Model::kv_bytes_per_token_layer() const {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 namespace kvcast::config {
 namespace {
@@ -15,9 +16,18 @@ struct Format {
   double cache_block;                // ... or of so many of its numbers, if not 0
 };
 
-constexpr Format kFormats[] = {{"bf16", 2, 0, 1, 1, 0, 0},      {"fp8", 1, 4, 128, 128, 0, 0},
-                               {"int8", 1, 2, 1, 0, 4, 0},      {"int4", 0.5, 2.5, 1, 128, 4, 0},
-                               {"mxfp4", 0.5, 1, 1, 32, 1, 32}, {"nvfp4", 0.5, 1, 1, 16, 1, 16}};
+constexpr Format kFormats[] = {
+    {"bf16", 2, 0, 1, 1, 0, 0},       {"fp8", 1, 4, 128, 128, 0, 0},     {"int8", 1, 2, 1, 0, 4, 0},
+    {"int4", 0.5, 2.5, 1, 128, 4, 0}, {"mxfp4", 0.5, 1, 1, 32, 1, 32},   {"nvfp4", 0.5, 1, 1, 16, 1, 16},
+    {"int3", 0.375, 0, 1, 0, 4, 0},   {"codebook4", 0.5, 0, 1, 0, 2, 0}, {"codebook3", 0.375, 0, 1, 0, 2, 0}};
+constexpr std::size_t kWeightFormats = 6;
+
+// vllm-project/vllm, quantization/turboquant/config.py.
+constexpr std::pair<std::string_view, CacheFormat> kTurboQuant[] = {
+    {"turboquant_k8v4", {Precision::kFp8, Precision::kInt4, true}},
+    {"turboquant_4bit_nc", {Precision::kCodebook4, Precision::kInt4, true}},
+    {"turboquant_k3v4_nc", {Precision::kCodebook3, Precision::kInt4, true}},
+    {"turboquant_3bit_nc", {Precision::kCodebook3, Precision::kInt3, true}}};
 
 const Format& format_of(Precision precision) { return kFormats[static_cast<std::size_t>(precision)]; }
 
@@ -39,6 +49,9 @@ double cache_element_bytes(CacheFormat format, double head_dim) {
 }
 
 std::string cache_name(CacheFormat format) {
+  for (const auto& [name, of] : kTurboQuant) {
+    if (of == format) return std::string(name);
+  }
   const std::string keys(precision_name(format.keys));
   return format.keys == format.values ? keys
                                       : keys + " keys, " + std::string(precision_name(format.values)) + " values";
@@ -48,15 +61,28 @@ std::string_view precision_name(Precision precision) { return format_of(precisio
 
 std::vector<std::string> weight_precisions() {
   std::vector<std::string> names;
-  for (const Format& f : kFormats) names.emplace_back(f.name);
+  for (std::size_t i = 0; i < kWeightFormats; ++i) names.emplace_back(kFormats[i].name);
   return names;
 }
 
 std::optional<Precision> precision_from_name(std::string_view name) {
-  for (std::size_t i = 0; i < std::size(kFormats); ++i) {
+  for (std::size_t i = 0; i < kWeightFormats; ++i) {
     if (kFormats[i].name == name) return static_cast<Precision>(i);
   }
   return std::nullopt;
+}
+
+std::vector<std::string> cache_formats() {
+  std::vector<std::string> names = weight_precisions();
+  for (const auto& [name, format] : kTurboQuant) names.emplace_back(name);
+  return names;
+}
+
+std::optional<CacheFormat> cache_from_name(std::string_view name) {
+  for (const auto& [known, format] : kTurboQuant) {
+    if (known == name) return format;
+  }
+  return precision_from_name(name);
 }
 
 }  // namespace kvcast::config

@@ -87,6 +87,8 @@ struct DecodeAttention {
   bool warm = false;  // the same KV pairs were just read: those that fit are in the L2
   // A kernel for one query head at a time: the other heads of a group find their KV pairs in the L2.
   bool separate_heads = false;
+  // Tiles that a warp of such a kernel takes one after another, and the instructions on each of them; 0: other kernels.
+  double serial_tiles = 0, tile_instructions = 0;
   bool unequal = false;         // rows of sequences of different contexts
   bool beside_prompts = false;  // of a pass that also reads prompts
   bool operator==(const DecodeAttention&) const = default;

@@ -250,6 +250,7 @@ void add_attention_terms(Terms& terms, const config::Gpu& gpu, const config::Fra
   terms.work("attention products", Resource::kTensor,
              exact(flops) / reached(gpu.tensor_flops, number(gpu.prefill_efficiency)));
 
+  if (work.serial_tiles > 0) return;  // below
   // While parts wait for their turn the bandwidth is free for others, so this is waiting and not work.
   Number row = within(range.attention_rows, work.rows, at_clock(gpu, at(kernel.row, work.group)));
   const Number tile = at_clock(gpu, number(kernel.tile_time));
@@ -257,6 +258,17 @@ void add_attention_terms(Terms& terms, const config::Gpu& gpu, const config::Fra
   row.value = beyond_longer(chain, read.value, kernel.overlap);
   if (chain > read.value) row.value += chain - read.value;
   terms.wait("parts of rows hold the SMs", row);
+}
+
+// A warp waits for the number of its tile's page and then for the pairs, and issues an instruction a clock at most.
+// Warps share the SMs' rates, so that this shows where there are few.
+void add_serial_tiles(Terms& terms, const config::Gpu& gpu, const graph::DecodeAttention& work) {
+  static const Value kRoundTrip{571, Origin::kLiterature, 0.3, "te42kyfo/gpu-benches: 571 cycles to DRAM on an A100"};
+  constexpr double kRoundTrips = 2;
+  Number chain = exact(work.serial_tiles / gpu.clock) * number(kRoundTrip) * exact(kRoundTrips);
+  chain.value += work.serial_tiles * work.tile_instructions / gpu.clock;
+  chain.value = std::max(0.0, chain.value - terms.times().work);
+  terms.wait("tiles one after another", chain);
 }
 
 }  // namespace
@@ -269,6 +281,10 @@ void add_decode_attention(Terms& terms, const config::Gpu& gpu, const config::Fr
   if (work.converted > 0 && !(work.fp8 && gpu.fp8_rate > 1)) {
     const Number rate = number(gpu.convert_rate) * exact(gpu.sm_count) * exact(gpu.clock);
     terms.work("numbers converted", Resource::kVector, exact(work.converted) / rate);
+  }
+  if (work.serial_tiles > 0) {  // measured factors are those of other kernels
+    add_attention_terms(terms, gpu, framework, work);
+    return add_serial_tiles(terms, gpu, work);
   }
   if (!gpu.attention_correction || work.rows <= 0 || work.tokens <= 0) {
     add_attention_terms(terms, gpu, framework, work);

@@ -271,7 +271,7 @@ OpId Block::fused_attention(const graph::DecodeAttention& work, After after) {
     scaled.unit_bytes = framework_.page * work.head_dim * work.element_bytes;
   }
   if (framework_.reread_kv_heads) scaled.kv_reads = std::max(work.kv_reads, work.group);
-  scaled.separate_heads = framework_.separate_query_heads && work.group > 1;
+  scaled.separate_heads = work.separate_heads || (framework_.separate_query_heads && work.group > 1);
   scaled.beside_prompts = beside_prompts_;
   scaled.converted *= scaled.separate_heads ? work.group : scaled.kv_reads, scaled.fp8 = work.fp8 && multiplies_fp8();
   if (!framework_.expand_kv_heads || work.group <= 1) {

@@ -48,7 +48,10 @@ config::Model stage_of(const DecodeSetting& setting) {
   config::Model stage = setting.rank;
   stage.layers = setting.stage_layers();
   // The first stage has the embedding, and the last one the head, which is as large.
-  stage.tie_embeddings = stage.tie_embeddings || setting.run->deployment.pipeline_parallel > 1;
+  if (setting.run->deployment.pipeline_parallel > 1) {
+    stage.tie_embeddings = true;
+    stage.plain_ends /= 2;  // a stage has one end of the model
+  }
   return stage;
 }
 
@@ -86,7 +89,8 @@ policy::MemoryItem state_memory(const DecodeSetting& setting) {
 
 std::vector<policy::MemoryItem> policy_memory(const Requests& requests, const config::Model& full, std::int64_t tokens,
                                               bool with_shared) {
-  auto items = requests.policy->memory({&full, requests.sequences, tokens, requests.lengths, requests.attended_mean});
+  auto items =
+      policy::storage(*requests.policy, {&full, requests.sequences, tokens, requests.lengths, requests.attended_mean});
   if (!with_shared) std::erase_if(items, [](const policy::MemoryItem& item) { return item.shared; });
   if (const double index = full.index_bytes_per_token(); index > 0) {
     const double bytes = items.front().bytes * index / full.kv_bytes_per_token();
@@ -116,9 +120,12 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
     items.push_back({graph::Pool::kHbm, graph::Owner::kCausalMask, bound * bound});
   }
   if (run.framework.unpack_operators > 0 && model.cache != config::Precision::kBf16) {
-    config::Model plain = model;
-    plain.cache = config::Precision::kBf16;
+    const config::Model plain = config::with_plain_cache(model);
     items.push_back({graph::Pool::kHbm, graph::Owner::kUnpackedLayer, cached * plain.kv_bytes_per_token_layer()});
+  } else if (model.cache.turboquant) {  // the buffer in which chunks of one prompt find those before them
+    const double bytes = config::with_plain_cache(model).kv_bytes_per_token_layer();
+    items.push_back(
+        {graph::Pool::kHbm, graph::Owner::kUnpackedLayer, static_cast<double>(setting.lengths.bound()) * bytes});
   }
   if (run.framework.page > 0)
     items.push_back({graph::Pool::kHbm, graph::Owner::kPartFilledPages, lacking * model.kv_bytes_per_token()});
@@ -128,7 +135,9 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
   for (policy::MemoryItem& item : draft_memory(setting, tokens, served)) items.push_back(std::move(item));
   model = config::attending(model);
   model.layers = model.full_layers() + (served ? 1 : 0);
-  double unused = cached * model.layers * model.kv_bytes_per_token_layer();
+  double unused = 0;
+  for (const config::Model& part : config::by_cache(model))
+    unused += cached * part.layers * part.kv_bytes_per_token_layer();
   for (const Requests& r : requests) {
     for (const policy::MemoryItem& item :
          policy_memory(r, model, setting.context_of(r, tokens), &r == &requests.back())) {

@@ -98,6 +98,25 @@ OpId enter_layers(Block& block, const config::Model& model, double rows, OpId af
   return all_reduce(block, model, rows, after);  // for the embedding, which is split over the vocabulary
 }
 
+OpId rotate(Block& block, const char* label, const config::Model& model, double vectors, OpId after) {
+  constexpr double kSingle = 4;  // bytes
+  const double d = model.head_dim;
+  return block.compute(Kind::kSmall, label, graph::Gemm{vectors, d, d, kSingle}, {after});
+}
+
+namespace {
+
+// One kernel packs new keys and values.
+OpId pack(Block& block, const config::Model& model, double rows, OpId after) {
+  if (model.cache.rotated()) after = rotate(block, "rotate keys", model, rows * model.n_kv_heads, after);
+  const graph::Kernel work{graph::KernelClass::kElementwise,
+                           rows * config::with_plain_cache(model).kv_bytes_per_token_layer(),
+                           rows * model.kv_bytes_per_token_layer()};
+  return block.compute(Kind::kSmall, "pack keys and values", work, {after});
+}
+
+}  // namespace
+
 OpId before_attention(Block& block, const config::Model& model, int layer, double rows, OpId after, double expanded) {
   OpId op = norm(block, model, rows, after);
   if (model.compressed) return compressed_projections(block, model, layer, rows, op);
@@ -126,6 +145,7 @@ OpId before_attention(Block& block, const config::Model& model, int layer, doubl
     }
   }
   op = small(block, "rope and append", rows * (q + kv), rows * (q + kv), op);
+  if (model.cache.turboquant) return pack(block, model, rows, op);
   if (model.cache.keys != config::Precision::kFp8 || !block.multiplies_fp8()) return op;
   // A separate kernel makes FP8 queries (vLLM); at short contexts it costs more than the FP8 cache saves.
   const graph::Kernel rounding{graph::KernelClass::kElementwise, rows * q * kBytes, rows * q};

@@ -15,6 +15,8 @@ namespace kvcast::lower {
 // Adds the work before the first layer that makes its inputs from `rows` tokens: separate operators if the framework is
 // unfused, and the all-reduce of GPUs that share a layer. Returns `after` if there is none.
 graph::OpId enter_layers(Block& block, const config::Model& model, double rows, graph::OpId after);
+// Multiplies so many queries or keys by TurboQuant's rotation.
+graph::OpId rotate(Block& block, const char* label, const config::Model& model, double vectors, graph::OpId after);
 // Adds the work from the residual stream to appended keys and values of `rows` tokens in all: norm, QKV projection,
 // RoPE with append; of compressed attention also entries and the queries of the index. expanded: cached tokens whose
 // keys and values are computed from latent vectors while a prompt is read; 0: queries are projected into the latent

@@ -48,6 +48,9 @@ graph::Products products_of(config::Precision precision) {
       return graph::Products::kFp4;
     case config::Precision::kBf16:
     case config::Precision::kInt4:  // only weights are quantised: products of 16-bit numbers
+    case config::Precision::kInt3:  // of caches
+    case config::Precision::kCodebook4:
+    case config::Precision::kCodebook3:
       break;
   }
   return graph::Products::kHalf;

@@ -96,6 +96,7 @@ class Lowered {
         whole_(setting.rank),
         model_(config::attending(setting.rank)),
         sliding_(config::sliding_layers(model_)),
+        plain_(config::with_plain_cache(model_)),
         pass_(pass),
         queries_(queries),
         memory_(memory),
@@ -156,7 +157,10 @@ class Lowered {
   }
 
   OpId attend_prompt(int layer, const PromptPart& part, OpId ready) {
-    policy::PrefillChunk chunk{&shape(layer), layer, part.sequences, part.start, part.end, held(layer, part), 1};
+    // TurboQuant's prompts attend to 16-bit numbers, those of chunks before unpacked.
+    const bool packed = model_.cache.turboquant && !model_.plain(layer);
+    const config::Model& model = model_.cache.turboquant ? plain_ : shape(layer);
+    policy::PrefillChunk chunk{&model, layer, part.sequences, part.start, part.end, held(layer, part), 1};
     if (model_.compressed) return compressed_prompt(block_, model_, chunk, ready);
     if (model_.slides(layer)) {
       chunk.held = std::min(chunk.held, static_cast<double>(model_.in_window(part.start + 1) - 1));
@@ -164,7 +168,9 @@ class Lowered {
       return block_.compute(Kind::kAttention, "sliding-window attention", policy::causal_attention(chunk), {ready});
     }
     if (s_.prompt_density) chunk.density = s_.prompt_density(layer);
-    if (s_.framework->flatten_prompt && model_.cache != config::Precision::kBf16) ready = flatten(chunk, ready);
+    if (packed && chunk.held > 0) ready = flatten(chunk, chunk.held, ready);
+    if (s_.framework->flatten_prompt && model.cache != config::Precision::kBf16)
+      ready = flatten(chunk, chunk.held + chunk.length(), ready);
     block_.set_ready(ready);
     if (s_.framework->eager_attention) return attend_eagerly(chunk, ready);
     if (s_.policy != nullptr) return s_.policy->prefill_attention(chunk, block_);
@@ -172,7 +178,9 @@ class Lowered {
                          {ready});
   }
 
-  const config::Model& shape(int layer) const { return model_.slides(layer) ? sliding_ : model_; }
+  const config::Model& shape(int layer) const {
+    return model_.slides(layer) ? sliding_ : model_.plain(layer) ? plain_ : model_;
+  }
 
   // Query-key pairs of the part in a sliding layer, if its first window is full; in chunks those of each one.
   double pairs_in_windows(const PromptPart& part) const {
@@ -191,20 +199,20 @@ class Lowered {
     if (draft_ || !part.acts || model_.slides(layer)) return;
     block_.set_ready(attention);
     const OpId before = block_.last();
-    s_.policy->prefill_layer(
-        {&model_, layer, part.sequences, part.request.prompt_tokens, part.block, part.end, part.request.decode_steps},
-        block_);
+    s_.policy->prefill_layer({&shape(layer), layer, part.sequences, part.request.prompt_tokens, part.block, part.end,
+                              part.request.decode_steps},
+                             block_);
     memory_.settles(block_, layer, before, attention, part);
   }
 
-  // Unpacks the cache that the chunk attends to, its own tokens included, to 16-bit numbers.
-  OpId flatten(const policy::PrefillChunk& chunk, OpId ready) {
-    config::Model plain = model_;
-    plain.cache = config::Precision::kBf16;
-    const double tokens = chunk.batch * (chunk.held + chunk.length());
+  // Unpacks the cache of so many tokens to 16-bit numbers, and rotates keys back.
+  OpId flatten(const policy::PrefillChunk& chunk, double tokens, OpId ready) {
+    tokens *= chunk.batch;
     const graph::Kernel work{graph::KernelClass::kConvert, tokens * model_.kv_bytes_per_token_layer(),
-                             tokens * plain.kv_bytes_per_token_layer()};
-    return block_.compute(Kind::kAttention, "flatten cache", work, {ready});
+                             tokens * plain_.kv_bytes_per_token_layer()};
+    ready = block_.compute(Kind::kAttention, "flatten cache", work, {ready});
+    return model_.cache.rotated() ? rotate(block_, "rotate keys back", model_, tokens * model_.n_kv_heads, ready)
+                                  : ready;
   }
 
   OpId attend_eagerly(const policy::PrefillChunk& chunk, OpId ready) {
@@ -239,7 +247,9 @@ class Lowered {
       Verification ops(block_, queries_, false, packed);
       return ops.attention(policy::attention_over(shape, 0), {block_.ready()});
     }
-    const config::Model& model = like_.model != nullptr ? *like_.model : model_;
+    const config::Model& model = like_.model != nullptr ? *like_.model : shape(layer);
+    if (model.cache.rotated())
+      block_.set_ready(rotate(block_, "rotate queries", model, rows_of_decodes() * model.n_q_heads, ready));
     const int of_policy = like_.model != nullptr ? like_.layer : layer;
     std::span<const policy::HeadCounts> counts = pass_.counts(of_policy);
     std::span<const policy::Sequence> sequences = pass_.decodes;
@@ -255,11 +265,14 @@ class Lowered {
     return block_.host(Lane::kHost, Kind::kSync, "scalar of the layer", graph::HostCall::kItemSync, 1, {attended});
   }
 
+  double rows_of_decodes() const { return static_cast<double>(pass_.decodes.size()) * queries_; }
+
   Block& block_;
   const PassSetting& s_;
   const config::Model& whole_;
   const config::Model model_;    // the layers that attend
   const config::Model sliding_;  // the same with the heads of sliding ones
+  const config::Model plain_;    // the same with a cache of 16 bits
   const Pass& pass_;
   int queries_;
   PromptMemory& memory_;

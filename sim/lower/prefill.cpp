@@ -143,15 +143,20 @@ OpId Prefill::after_layers(Block& block, double rows, OpId op) {
   return freed;
 }
 
+double Prefill::token_bytes(int layer) const {
+  const config::Model& rank = setting_.rank;
+  return (rank.plain(layer) ? config::with_plain_cache(rank) : rank).kv_bytes_per_token_layer();
+}
+
 void Prefill::begins(Block& block, int layer, OpId at, const PromptPart& part) {
   if (!holds(layer)) return;
-  block.memory(at, Pool::kHbm, Owner::kKvCache, part.rows() * setting_.rank.kv_bytes_per_token_layer());
+  block.memory(at, Pool::kHbm, Owner::kKvCache, part.rows() * token_bytes(layer));
 }
 
 // Replaces the layer's cache of the prompt by the part that the policy keeps.
 void Prefill::settles(Block& block, int layer, OpId before, OpId attention, const PromptPart& part) {
   const OpId after = block.last();
-  const double token = part.sequences * setting_.rank.kv_bytes_per_token_layer();
+  const double token = part.sequences * token_bytes(layer);
   const policy::PromptBlocks& blocks = now().blocks[static_cast<std::size_t>(layer)];
   const double there = blocks.held_at(part.block) + static_cast<double>(part.end - part.block);
   const double gone = part.last() ? there : there - blocks.held_at(part.end);

@@ -51,6 +51,7 @@ class Prefill final : public graph::WorkSource, PromptMemory {
   const Prompts& now() const { return prompts_[done_lengths_]; }
   // Returns whether the layer's cache is on the GPU whose memory is counted, and grows with the prompt.
   bool holds(int layer) const { return layer < stage_attending_layers_ && !setting_.rank.slides(layer); }
+  double token_bytes(int layer) const;  // in the layer's cache
   void begins(Block& block, int layer, graph::OpId at, const PromptPart& part) override;
   graph::OpId after_layers(Block& block, double rows, graph::OpId op) override;
   void settles(Block& block, int layer, graph::OpId before, graph::OpId attention, const PromptPart& part) override;

@@ -23,7 +23,7 @@ OpId Verification::kernel(graph::Lane lane, graph::Kind kind, const char* label,
 
 OpId Verification::attention(const graph::DecodeAttention& work, After after) {
   graph::DecodeAttention all = work;
-  if (!selects_ && packed_) {
+  if (!selects_ && packed_ && work.serial_tiles == 0) {
     all.group *= queries_, all.score_bytes *= queries_;
   } else if (!selects_) {
     all.rows *= queries_, all.tokens *= queries_, all.score_bytes *= queries_;

@@ -31,6 +31,7 @@ namespace kvcast::policy {
   X(criticalkv)            \
   X(expected_attention)    \
   X(kvzip)                 \
+  X(kvzap)                 \
   X(duo_attention)         \
   X(razor_attention)       \
   X(quest)                 \

@@ -41,9 +41,10 @@ class ChunkRetention final : public Retention {
       for (const std::vector<float>& head : heads) {
         for (std::int64_t i = first; i < end; ++i) sum += static_cast<double>(head[static_cast<std::size_t>(i)]);
       }
-      const bool of_window = first >= prompt - s_.scores.window;
-      chunks.push_back(of_window ? std::numeric_limits<float>::infinity()
-                                 : static_cast<float>(sum / static_cast<double>(end - first)));
+      const bool stays =
+          first >= prompt - s_.scores.window || end > prompt - s_.scores.recent || first < s_.scores.sink;
+      chunks.push_back(stays ? std::numeric_limits<float>::infinity()
+                             : static_cast<float>(sum / static_cast<double>(end - first)));
     }
     std::vector<std::int32_t> best;
     Ranking().select(chunks, static_cast<std::size_t>(s_.chosen()), best);
@@ -93,10 +94,11 @@ ChunkSetting read_chunkkv(const ParameterValues& values) {
     throw UserError(values.where("chunk"), fmt::format("chunkkv: a chunk ({} tokens) is longer than the window ({})",
                                                        s.chunk, s.scores.window));
   }
-  if (s.scores.budget < s.scores.window + s.chunk) {
-    throw UserError(values.where("budget"),
-                    fmt::format("chunkkv: the budget ({} tokens) holds less than the window ({}) and a chunk ({})",
-                                s.scores.budget, s.scores.window, s.chunk));
+  if (s.scores.budget < s.scores.sink + s.scores.last() + (s.scores.sink > 0 ? 3 : 1) * s.chunk) {
+    throw UserError(
+        values.where("budget"),
+        fmt::format("chunkkv: the budget ({} tokens) holds less than sink, window and recent ({}) in chunks of {}",
+                    s.scores.budget, s.scores.sink + s.scores.last(), s.chunk));
   }
   return s;
 }

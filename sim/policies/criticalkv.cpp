@@ -34,13 +34,13 @@ class CriticalRetention final : public Retention {
   explicit CriticalRetention(const CriticalSetting& setting) : s_(setting) {}
 
   std::vector<std::vector<std::int32_t>> keep(const LayerInput& layer, const Lengths&) const override {
-    const std::int64_t prompt = layer.info().prompt_tokens, window = s_.scores.window;
+    const std::int64_t prompt = layer.info().prompt_tokens;
     if (prompt <= s_.scores.budget) return {};
     std::vector<std::vector<float>> heads = ranked_by_window(layer, s_.scores);
     std::vector<std::vector<std::int32_t>> kept(heads.size());
     Ranking ranking;
     for (std::size_t h = 0; h < heads.size(); ++h) {
-      rank_first(heads[h], 0, static_cast<std::size_t>(window));
+      rank_first(heads[h], static_cast<std::size_t>(s_.scores.sink), static_cast<std::size_t>(s_.scores.last()));
       std::vector<std::int32_t> first;
       ranking.select(heads[h], static_cast<std::size_t>(s_.first()), first);
       const MatrixView values = layer.layer().values(static_cast<int>(h));
@@ -91,10 +91,10 @@ const Fields<CriticalSetting>& criticalkv_fields() {
 CriticalSetting read_criticalkv(const ParameterValues& values) {
   const CriticalSetting s = criticalkv_fields().read(values);
   check_window(values, s.scores);
-  if (s.first() < s.scores.window) {
+  if (s.first() < s.scores.sink + s.scores.last()) {
     throw UserError(values.where("first_stage"),
-                    fmt::format("criticalkv: the first stage keeps {} tokens, fewer than the window ({})", s.first(),
-                                s.scores.window));
+                    fmt::format("criticalkv: the first stage keeps {} tokens, fewer than sink, window and recent ({})",
+                                s.first(), s.scores.sink + s.scores.last()));
   }
   return s;
 }

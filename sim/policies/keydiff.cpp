@@ -5,7 +5,8 @@
 // Selection, per KV head: score = −cos(anchor, key), anchor = mean of the normalised keys that the head keeps now; the
 // `budget` highest scores stay. Evicts after each prompt block (`block`), and after each decode step, which attends to
 // budget + 1 tokens. `recent_fraction` of the budget is a sliding window that is never evicted; the anchor is the mean
-// of all held keys, including those of the window.
+// of all held keys, including those of the window. With `share` in place of a budget, a head keeps that share of all
+// tokens seen so far, after the prompt and after every `every` steps (kvpress, compression_ratio_decoding_press.py).
 // Cost of ranking n keys: about 6·n·d FLOP per head (count_keydiff). Keys are read twice after a prompt block (anchor,
 // then scores) and once in a decode step, in which the running anchor gains one key and loses one; `pairwise`
 // multiplies all keys with all. No attention weights are written: attention is as fast as over a full cache of that
@@ -125,35 +126,45 @@ struct KeyDiffSetting {
   Quota quota;
   std::int64_t block = 0;
   double recent_fraction = 0;  // share of the budget, instead of quota.recent
+  double share = 0;            // of all tokens seen, instead of quota.budget
+  std::int64_t every = 1;      // steps from one eviction to the next, with a share
   Anchor anchor = Anchor::kMean;
   Metric metric = Metric::kCosine;
+
+  // Tokens that stay of `seen`; the tolerance is that of a product that should be whole.
+  std::int64_t budget(std::int64_t seen) const {
+    if (share == 0) return quota.budget;
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::floor(share * static_cast<double>(seen) + 1e-9)));
+  }
 };
 
 class KeyDiffRule final : public EvictionRule {
  public:
   KeyDiffRule(const LayerInput& layer, const KeyDiffSetting& setting) : layer_(layer.layer()), s_(setting) {}
 
-  void after_block(std::int64_t, std::int64_t, std::vector<Held>& held) override {
-    evict(held, [&](std::size_t h) {
+  void after_block(std::int64_t, std::int64_t end, std::vector<Held>& held) override {
+    evict(held, end, [&](std::size_t h) {
       score_distinctness(layer_.keys(static_cast<int>(h)), held[h], s_.anchor, s_.metric, scores_);
     });
   }
 
-  void after_step(int, std::vector<Held>& held) override {
+  void after_step(int t, std::vector<Held>& held) override {
+    if (s_.share > 0 && (t + 1) % s_.every != 0) return;
     for (std::size_t h = running_.size(); h < held.size(); ++h) {
       running_.emplace_back(layer_.keys(static_cast<int>(h)), s_.anchor, s_.metric);
     }
-    evict(held, [&](std::size_t h) { running_[h].score(held[h], scores_); });
+    evict(held, layer_.info().prompt_tokens + t + 1, [&](std::size_t h) { running_[h].score(held[h], scores_); });
   }
 
  private:
   // rate(head) writes the scores of the head's list to scores_.
   template <typename Rate>
-  void evict(std::vector<Held>& held, const Rate& rate) {
+  void evict(std::vector<Held>& held, std::int64_t seen, const Rate& rate) {
+    const Quota quota{s_.budget(seen), s_.quota.sink, s_.quota.recent};
     for (std::size_t h = 0; h < held.size(); ++h) {
-      if (static_cast<std::int64_t>(held[h].size()) <= s_.quota.budget) continue;
+      if (static_cast<std::int64_t>(held[h].size()) <= quota.budget) continue;
       rate(h);
-      keep_best(held[h], scores_, s_.quota);
+      keep_best(held[h], scores_, quota);
     }
   }
 
@@ -168,25 +179,48 @@ class KeyDiff final : public StepEvictionBy<KeyDiffRule, KeyDiffSetting> {
   using StepEvictionBy::StepEvictionBy;
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    const double n = tokens_to_rank(shape, budget_);
+    const std::int64_t budget = s_.budget(shape.stop());
+    const double n = tokens_to_rank(shape, s_.budget(shape.start));
     if (n == 0) return;
     const double lists = shape.batch * shape.model->n_kv_heads;
     const OpId op = score(*shape.model, lists, n, 2, ops, ops.ready());
-    rank_and_compact(*shape.model, lists, n, budget_, ops, op);
+    rank_and_compact(*shape.model, lists, n, budget, ops, op);
+  }
+
+  PromptBlocks prompt_blocks(const config::Model&, int, const Lengths& request) const override {
+    return {block_, s_.budget(request.prompt_tokens)};
+  }
+  std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
+    if (s_.share == 0) return StepEviction::memory(shape);
+    return {in_hbm(Owner::kKvCache, kv_bytes(shape, std::min(shape.tokens, s_.budget(shape.tokens) + s_.every)))};
+  }
+  Growth growth(const Lengths& request) const override {
+    if (s_.share == 0) return StepEviction::growth(request);
+    return {.attended = request.decode_steps < s_.every ? 1 : s_.share};
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
     ops.done(op);
+    const double lists = shape.heads.size(), held = shape.sum(&HeadCounts::attended) / lists;
+    if (s_.share > 0) return evict_share(shape, lists, held, ops, op);
     if (shape.sum(&HeadCounts::evicted) <= 0) return;
-    const double lists = shape.heads.size();
-    const double held = shape.sum(&HeadCounts::attended) / lists;
     const bool running = s_.anchor == Anchor::kMean || s_.anchor == Anchor::kMeanRaw;
     op = score(*shape.model, lists, held, running ? 1 : 2, ops, op);
     evict_least(shape, lists, ops, op);
   }
 
  private:
+  // An eviction of every `every`-th step, in equal parts in all of them.
+  void evict_share(const DecodeLayer& shape, double lists, double held, LayerOps& ops, OpId op) const {
+    const double evicting =
+        shape.mean_over([this](const Sequence& s) { return s.request.decode_steps >= s_.every ? 1 : 0; });
+    if (evicting == 0) return;
+    lists *= evicting / static_cast<double>(s_.every);
+    op = score(*shape.model, lists, held, 2, ops, op);
+    rank_and_compact(*shape.model, lists, held, s_.budget(static_cast<std::int64_t>(shape.mean_tokens())), ops, op);
+  }
+
   // Scores `rows` lists of n keys each, read `passes` times.
   OpId score(const config::Model& model, double rows, double n, double passes, LayerOps& ops, OpId after) const {
     const Dims m(model);
@@ -211,6 +245,9 @@ Fields<KeyDiffSetting> keydiff_fields() {
       .add(
           real("recent_fraction", 0.0, "share of the budget for the last tokens, which are never evicted", 0, 0.999999),
           &S::recent_fraction)
+      .add(real("share", 0, "share of all tokens seen that a head keeps, in place of a budget; 0: the budget"),
+           &S::share)
+      .add(whole("every", 512, "steps", "steps between two evictions, with a share", 1), &S::every)
       .add(block_parameter(), &S::block)
       .add(sink_parameter(), &S::quota, &Quota::sink)
       .add(recent_parameter(), &S::quota, &Quota::recent);
@@ -219,6 +256,11 @@ Fields<KeyDiffSetting> keydiff_fields() {
 std::unique_ptr<Policy> make_keydiff(const ParameterValues& values) {
   KeyDiffSetting s = keydiff_fields().read(values);
   check_quota(values, s.quota);
+  for (const char* const key : {"budget", "sink", "recent", "recent_fraction"}) {
+    if (s.share > 0 && values.given(key))
+      throw UserError(values.where(key), "keydiff: share takes no " + std::string(key));
+  }
+  if (s.share == 0 && values.given("every")) throw UserError(values.where("every"), "keydiff: every needs share");
   if (s.recent_fraction > 0) {
     if (s.quota.recent > 0) {
       throw UserError(values.where("recent"),
@@ -341,8 +383,16 @@ Descriptor describe_keydiff() {
                 "ranking n keys: 3nd + n + d multiplications, 3nd − n − 1 additions, 2n + 1 divisions, n + 1 roots",
                 "storage: 2·n_kv·(budget + 1)·d·b"};
   d.differences = {"the paper's sections disagree on whether keys are normalised before the mean: anchor: mean_raw",
-                   "the anchor of a decode step is charged as a running sum: the keys are read once"};
-  d.budget_rule = [](const ParameterValues& values, const Lengths&) { return evicts_always(values.integer("budget")); };
+                   "the anchor of a decode step is charged as a running sum: the keys are read once",
+                   "with a share the prompt is compressed too (kvpress joins another press for it), an eviction is "
+                   "charged in equal parts to the steps between two, and attention beyond the replay reads the share "
+                   "alone, without the tokens added since the last eviction"};
+  d.budget_rule = [](const ParameterValues& values, const Lengths& request) {
+    const KeyDiffSetting s = keydiff_fields().read(values);
+    BudgetRule rule = evicts_always(s.budget(request.bound()));
+    if (s.share > 0) rule.extra = s.every, rule.slack = BudgetRule::kAny;
+    return rule;
+  };
   d.make = make_keydiff;
   return d;
 }

@@ -13,6 +13,8 @@
 // Cost: a second forward pass over the prompt, with attention over prompt and piece; scores n_q·S·2·chunk·4 bytes
 // written and read; top-k; compaction. A step reads 2·n_kv·(budget + T)·d·b.
 // Storage: the same.
+#include "policies/kvzip.hpp"
+
 #include <algorithm>
 #include <cmath>
 
@@ -29,42 +31,36 @@ namespace kvcast::policy {
 namespace {
 
 struct KvzipSetting {
-  std::int64_t budget = 0, sink = 0, chunk = 1;
+  std::int64_t budget = 0, sink = 0, recent = 0, chunk = 1;
   bool by_head = false;
-  Quota quota() const { return {budget, sink, 0}; }
+  Quota quota() const { return {budget, sink, recent}; }
 };
 
-// Scores of the prompt tokens of one KV head.
 class RepeatedContext {
  public:
-  RepeatedContext(const trace::Layer& layer, int kv_head, const KvzipSetting& setting)
-      : layer_(layer), s_(setting), kv_head_(kv_head), d_(index(layer.info().head_dim)) {}
+  RepeatedContext(const trace::Layer& layer, int kv_head, std::int64_t sink, std::int64_t end)
+      : layer_(layer), sink_(sink), end_(end), kv_head_(kv_head), d_(index(layer.info().head_dim)) {}
 
-  std::vector<float> scores() {
-    const trace::TraceInfo& info = layer_.info();
-    std::vector<float> out(index(info.prompt_tokens));
-    for (std::int64_t first = 0; first < info.prompt_tokens; first += s_.chunk) {
-      const std::int64_t end = std::min(first + s_.chunk, info.prompt_tokens);
-      for (int g = 0; g < info.group(); ++g) repeat(kv_head_ * info.group() + g, first, end, out);
-    }
-    return out;
+  // Raises the scores of tokens first … end − 1.
+  void repeat(std::int64_t first, std::int64_t end, std::span<float> scores) const {
+    const int group = layer_.info().group();
+    for (int g = 0; g < group; ++g) repeat(kv_head_ * group + g, first, end, scores);
   }
 
  private:
-  // Rows first … end − 1 of the prompt.
+  // Rows first … end − 1.
   MatrixView part(MatrixView all, std::int64_t first, std::int64_t end) const {
     return {all.row(index(first)), index(end - first), d_, all.stride};
   }
 
-  void repeat(int q_head, std::int64_t first, std::int64_t end, std::vector<float>& out) {
-    const std::int64_t prompt = layer_.info().prompt_tokens;
+  void repeat(int q_head, std::int64_t first, std::int64_t end, std::span<float> out) const {
     const auto n = index(end - first);
-    const auto sink = index(std::min(s_.sink, first));
+    const auto sink = index(std::min(sink_, first));
     const MatrixView keys = layer_.keys(kv_head_);
     const MatrixView queries = part(layer_.queries(q_head), first, end);
     std::vector<float> later(n * d_), row, own(n * n), seen(n * (sink + n));
     trace::RotationTable table(trace_frequencies(layer_.info()));
-    table.fill(prompt - first, 1);
+    table.fill(end_ - first, 1);
     for (std::size_t i = 0; i < n; ++i) {
       std::copy_n(queries.row(i), d_, later.data() + i * d_);
       table.rotate(0, later.data() + i * d_);
@@ -81,14 +77,13 @@ class RepeatedContext {
       row.insert(row.end(), own_row, own_row + static_cast<std::ptrdiff_t>(i) + 1);
       softmax(row, scale);
       for (std::size_t j = 0; j < n; ++j) {
-        float& best = out[index(first) + j];
-        best = std::max(best, row[sink + j]);
+        out[j] = std::max(out[j], row[sink + j]);
       }
     }
   }
 
   const trace::Layer& layer_;
-  KvzipSetting s_;
+  std::int64_t sink_, end_;  // end_: position of the repetition
   int kv_head_;
   std::size_t d_;
 };
@@ -104,8 +99,8 @@ class Kvzip final : public Retention {
     require_prompt_queries(info, 0, "kvzip repeats the prompt with its own queries");
     std::vector<float> all;
     for (int h = 0; h < info.n_kv_heads; ++h) {
-      std::vector<float> scores = RepeatedContext(layer.layer(), h, s_).scores();
-      std::fill_n(scores.begin(), s_.sink, 2.0f);  // above any weight
+      std::vector<float> scores = repeated_weights(layer.layer(), h, s_.sink, s_.chunk, 0, info.prompt_tokens);
+      rank_first(scores, index(s_.sink), index(s_.recent));
       all.insert(all.end(), scores.begin(), scores.end());
     }
     const auto budget = index(s_.budget);
@@ -165,6 +160,7 @@ Fields<KvzipSetting> kvzip_fields() {
   return Fields<S>()
       .add(budget_parameter("prompt tokens kept per KV head, on average"), &S::budget)
       .add(whole("sink", 4, "tokens", "first tokens, which are kept; within the budget"), &S::sink)
+      .add(recent_parameter(), &S::recent)
       .add(whole("chunk", 2048, "tokens", "piece of the prompt that is repeated at a time", 1, 16384), &S::chunk)
       .add(choice("scope", {"layer", "head"},
                   "scope of the competition between tokens: all KV heads of a layer, or each head"),
@@ -172,6 +168,17 @@ Fields<KvzipSetting> kvzip_fields() {
 }
 
 }  // namespace
+
+std::vector<float> repeated_weights(const trace::Layer& layer, int kv_head, std::int64_t sink, std::int64_t chunk,
+                                    std::int64_t first, std::int64_t end) {
+  const RepeatedContext context(layer, kv_head, sink, end);
+  std::vector<float> out(index(end - first));
+  for (std::int64_t piece = first; piece < end; piece += chunk) {
+    const std::int64_t stop = std::min(piece + chunk, end);
+    context.repeat(piece, stop, std::span(out).subspan(index(piece - first), index(stop - piece)));
+  }
+  return out;
+}
 
 Descriptor describe_kvzip() {
   Descriptor d;
@@ -191,7 +198,7 @@ Descriptor describe_kvzip() {
       "traces do not contain the repetition of the prompt: the prompt's own queries, rotated to the positions of the "
       "repeated tokens, replace those of the repetition; the instruction to repeat is left out",
       "in the released code layers compete with each other as well; here all layers keep the same number",
-      "FastKVzip and KVzap, which predict these scores by trained gates, are not modelled"};
+      "FastKVzip, which predicts these scores by trained gates, is not modelled; KVzap is a policy of its own"};
   d.budget_rule = [](const ParameterValues& values, const Lengths&) {
     BudgetRule rule = evicts_once(values.integer("budget"));
     if (!kvzip_fields().read(values).by_head) rule.over = BudgetRule::Over::kLayer;

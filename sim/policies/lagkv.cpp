@@ -24,7 +24,7 @@ namespace kvcast::policy {
 namespace {
 
 struct LagSetting {
-  std::int64_t budget = 0, sink = 0, lag = 1;
+  std::int64_t budget = 0, sink = 0, recent = 0, lag = 1;
 };
 
 // Softmax over the partition from `first` of the deviations of its tokens' channels, relative to the next partition.
@@ -63,7 +63,7 @@ class LagRetention final : public Retention {
     std::vector<Held> held;
     for (int h = 0; h < layer.info().n_kv_heads; ++h) {
       append_range(0, layer.info().prompt_tokens, held.emplace_back());
-      keep_best(held.back(), scores(layer.layer(), h), {s_.budget, s_.sink, 0});
+      keep_best(held.back(), scores(layer.layer(), h), {s_.budget, s_.sink, s_.recent});
     }
     return held;
   }
@@ -114,12 +114,14 @@ const Fields<LagSetting>& lagkv_fields() {
       Fields<S>()
           .add(budget_parameter("prompt tokens kept per KV head"), &S::budget)
           .add(whole("sink", 4, "tokens", "first tokens, which are never evicted; within the budget"), &S::sink)
+          .add(recent_parameter(), &S::recent)
           .add(whole("lag", 128, "tokens", "tokens of a partition, which the next one rates", 1, 1e6), &S::lag);
   return all;
 }
 
 LagSetting read_lagkv(const ParameterValues& values) {
   const LagSetting s = lagkv_fields().read(values);
+  check_quota(values, {s.budget, s.sink, s.recent});
   if (s.budget < s.sink + 2 * s.lag - 1) {
     throw UserError(values.where("budget"),
                     fmt::format("lagkv: the budget ({} tokens) does not hold the {} of the sink and up to {} at the "

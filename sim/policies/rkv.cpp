@@ -28,7 +28,7 @@ namespace kvcast::policy {
 namespace {
 
 struct RkvSetting {
-  std::int64_t budget = 0, buffer = 0, window = 0, block = 0;
+  std::int64_t budget = 0, buffer = 0, window = 0, block = 0, sink = 0, recent = 0;
   int pool_kernel = 1;
   double lambda = 0, similarity = 0;
   std::int64_t full() const { return budget + buffer; }
@@ -55,7 +55,7 @@ class RkvRule final : public EvictionRule {
     if (static_cast<std::int64_t>(held[0].size()) < s_.full()) return;
     for (std::size_t h = 0; h < held.size(); ++h) {
       score(static_cast<int>(h), end, held[h]);
-      keep_best(held[h], scores_, {s_.budget, 0, s_.window});
+      keep_best(held[h], scores_, {s_.budget, s_.sink, std::max(s_.window, s_.recent)});
     }
   }
 
@@ -192,7 +192,9 @@ Fields<RkvSetting> rkv_fields() {
       .add(whole("pool_kernel", 7, "tokens", "width of the pooling of importance, odd", 1, 65535), &S::pool_kernel)
       .add(real("lambda", 0.07, "share of importance in a token's score; the rest is redundancy"), &S::lambda)
       .add(real("similarity", 0.5, "cosine above which two keys are similar", -1, 1), &S::similarity)
-      .add(block_parameter(), &S::block);
+      .add(block_parameter(), &S::block)
+      .add(sink_parameter(), &S::sink)
+      .add(recent_parameter(), &S::recent);
 }
 
 std::unique_ptr<Policy> make_rkv(const ParameterValues& values) {
@@ -202,6 +204,7 @@ std::unique_ptr<Policy> make_rkv(const ParameterValues& values) {
     throw UserError(values.where(values.given("window") ? "window" : "budget"),
                     fmt::format("rkv: window ({}) must be smaller than the budget ({})", s.window, s.budget));
   }
+  check_quota(values, {s.budget, s.sink, std::max(s.window, s.recent)});
   return std::make_unique<Rkv>(s);
 }
 

@@ -24,6 +24,27 @@ PrefillAttention causal_attention(const PrefillChunk& chunk) {
   return work;
 }
 
+namespace {
+
+// vLLM's kernel for TurboQuant (v1/attention/ops/triton_turboquant_decode.py): one warp for each query head and each of
+// 32 parts of a sequence, which takes 4 tokens at a time and sums on the vector units. Instructions on a number are the
+// operations of the source: keys in FP8 two 64-bit additions for the address (4), mask, load, conversion, product,
+// choice, sum; codes a second byte, 4 operations on bits, the address and load of the codebook, their norm (3) and
+// its factor, no conversion; values in 4 bits address (4), mask, load, shift, mask of bits, conversion, scale, product,
+// sum; those in 3 bits a second byte and 2 operations more.
+void unpack_by_query_head(DecodeAttention& work, config::CacheFormat format) {
+  constexpr double kParts = 32, kTile = 4, kLanes = 32, kFlops = 2;  // an instruction takes the place of two FLOP
+  constexpr double kFp8Key = 10, kCode = 20, kInt4Value = 12, kInt3Value = 15;
+  const double instructions =
+      (format.rotated() ? kCode : kFp8Key) + (format.values == config::Precision::kInt3 ? kInt3Value : kInt4Value);
+  work.unpack_flops = kFlops * instructions * work.head_dim * work.tokens * work.group;
+  work.separate_heads = true;
+  work.serial_tiles = std::ceil(std::ceil(work.longest / kParts) / kTile);
+  work.tile_instructions = kTile * work.head_dim / kLanes * instructions;
+}
+
+}  // namespace
+
 DecodeAttention attention_over(const DecodeLayer& shape, double unit_bytes) {
   const Dims m(*shape.model);
   DecodeAttention work;
@@ -45,7 +66,11 @@ DecodeAttention attention_over(const DecodeLayer& shape, double unit_bytes) {
     work.product_dims = latent->cached() + latent->rank;
     numbers = latent->cached();
   }
-  if (shape.model->cache != config::Precision::kBf16) work.converted = numbers * work.tokens;
+  if (shape.model->cache.turboquant) {
+    unpack_by_query_head(work, shape.model->cache);
+  } else if (shape.model->cache != config::Precision::kBf16) {
+    work.converted = numbers * work.tokens;
+  }
   work.fp8 = shape.model->cache == config::Precision::kFp8;
   return work;
 }

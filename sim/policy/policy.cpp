@@ -7,6 +7,19 @@
 #include "policy/costs.hpp"
 
 namespace kvcast::policy {
+
+std::vector<MemoryItem> storage(const Policy& policy, const MemoryShape& shape) {
+  std::vector<MemoryItem> all;
+  for (const config::Model& part : config::by_cache(*shape.model)) {
+    MemoryShape of_part = shape;
+    of_part.model = &part;
+    const bool first = all.empty();
+    for (const MemoryItem& item : policy.memory(of_part)) {
+      if (first || !item.shared) all.push_back(item);
+    }
+  }
+  return all;
+}
 ParameterValues::ParameterValues(const Descriptor& policy, const config::Node& given)
     : ParameterValues(policy.parameters, own_parameters(policy, given), policy.name) {}
 

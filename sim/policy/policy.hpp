@@ -92,6 +92,10 @@ struct MemoryShape {
 
 struct Descriptor;
 struct Stages;  // policy_parts/stages.hpp
+class Policy;
+
+// What the policy keeps: Policy::memory() for the model's layers of each format of the cache.
+std::vector<MemoryItem> storage(const Policy& policy, const MemoryShape& shape);
 
 class Policy {
  public:

@@ -27,13 +27,15 @@ PoolMemory& pool_of(RequestMemory& memory, const MemoryItem& item) {
 RequestMemory request_memory(const Policy& policy, const config::Model& model, const Lengths& request,
                              double attended) {
   RequestMemory memory;
-  const auto at = [&](std::int64_t tokens) { return policy.memory({&model, 1, tokens, request, attended}); };
+  const auto at = [&](std::int64_t tokens) { return storage(policy, {&model, 1, tokens, request, attended}); };
   for (const MemoryItem& item : at(request.prompt_tokens)) {
     (item.shared ? pool_of(memory, item).shared : pool_of(memory, item).read) += item.bytes;
   }
-  double tokens = 0;
-  for (int layer = 0; layer < model.layers; ++layer) tokens += most_held(policy, model, layer, request);
-  memory.hbm.reading = tokens * model.kv_bytes_per_token_layer();
+  const double packed = model.kv_bytes_per_token_layer();
+  const double plain = config::with_plain_cache(model).kv_bytes_per_token_layer();
+  for (int layer = 0; layer < model.layers; ++layer) {
+    memory.hbm.reading += most_held(policy, model, layer, request) * (model.plain(layer) ? plain : packed);
+  }
   memory.dram.reading = memory.dram.read;
   if (request.decode_steps == 0) return memory;
   for (const MemoryItem& item : at(request.bound())) {

@@ -170,7 +170,8 @@ class WindowRule final : public EvictionRule {
     for (std::size_t h = 0; h < held.size(); ++h) {
       std::vector<float>& scores = scores_[h];
       scores.resize(held[h].size());  // adds the window's tokens, which keep_best does not rank
-      keep_best(held[h], scores, {caps[h] + s_.window, 0, s_.window});
+      const std::int64_t all = caps[h] + s_.window, last = std::min(all, s_.last());
+      keep_best(held[h], scores, {all, std::min(s_.sink, all - last), last});
     }
   }
 

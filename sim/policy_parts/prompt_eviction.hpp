@@ -2,6 +2,7 @@
 // in the distribution of the budget over layers, and in that of a layer's budget over its heads; all combinations work.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -28,6 +29,7 @@ struct PromptEviction {
   int pool_kernel = 1;
   Group group = Group::kMeanWeights;  // a reduction of weights, or kPerHead
   std::int64_t block = 0;             // tokens of a prompt block; 0: the whole prompt at once
+  std::int64_t sink = 0, recent = 0;  // first and last tokens that a head keeps as far as its own budget goes
 
   // Nothing is evicted after earlier turns: the last queries select from the whole prompt (RocketKV-MT).
   bool each_turn = false;
@@ -51,6 +53,7 @@ struct PromptEviction {
 
   std::shared_ptr<const Profile> profile = {};  // kRetrievalHeads (ranked_by), kErrors, kImportance (retrieval)
 
+  std::int64_t last() const { return std::max<std::int64_t>(window, recent); }  // tokens that stay with the window
   // Ends of the pieces of the prompt that are each followed by an eviction (prompt_ends).
   std::vector<std::int64_t> ends(const trace::TraceInfo& info) const;
 };
@@ -78,7 +81,7 @@ void describe_decode_eviction(Descriptor& descriptor, const Fields<PromptEvictio
 
 // Throws UserError if the pooling kernel is even.
 void check_pool(const ParameterValues& values, const PromptEviction& setting);
-// Throws UserError if the pooling kernel is even or the budget is smaller than the window.
+// Throws UserError if the pooling kernel is even or the budget is smaller than the sink, the window and recent tokens.
 void check_window(const ParameterValues& values, const PromptEviction& setting);
 
 // The first stage of a member.

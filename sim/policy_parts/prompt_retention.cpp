@@ -112,6 +112,7 @@ void check_window(const ParameterValues& values, const PromptEviction& s) {
                     fmt::format("{}: the window ({} tokens) exceeds the {} tokens that are kept of the prompt",
                                 values.policy(), s.window, s.budget));
   }
+  check_quota(values, {s.budget, s.sink, s.last()});
 }
 
 std::unique_ptr<Retention> evict_after_prompt(const PromptEviction& setting) {
@@ -167,7 +168,7 @@ Fields<PromptEviction> prompt_eviction_fields(std::int64_t window, const char* p
       .add(pool_parameter(pool), &S::pool)
       .add(pool_kernel_parameter(kernel), &S::pool_kernel);
   if (!groups.empty()) fields.add(group_parameter(std::move(groups)), &S::group);
-  return fields.add(block_parameter(), &S::block);
+  return fields.add(block_parameter(), &S::block).add(sink_parameter(), &S::sink).add(recent_parameter(), &S::recent);
 }
 
 void add_retrieval_scores(Fields<PromptEviction>& fields) {

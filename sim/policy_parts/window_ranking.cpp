@@ -28,7 +28,9 @@ Fields<PromptEviction> window_ranking_fields(std::string budget) {
       .add(window_parameter(64), &S::window)
       .add(pool_parameter("avg"), &S::pool)
       .add(pool_kernel_parameter(5), &S::pool_kernel)
-      .add(group_parameter({"mean_weights", "sum_weights", "max_weights"}), &S::group);
+      .add(group_parameter({"mean_weights", "sum_weights", "max_weights"}), &S::group)
+      .add(sink_parameter(), &S::sink)
+      .add(recent_parameter(), &S::recent);
 }
 
 }  // namespace kvcast::policy

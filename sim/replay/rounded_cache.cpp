@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.hpp"
 #include "base/float8.hpp"
 #include "base/parallel.hpp"
+#include "trace/dtype.hpp"
 
 namespace kvcast::replay {
 namespace {
@@ -34,6 +36,46 @@ void round_blocks(std::span<float> row, std::size_t block, const ScaleOf& scale_
   }
 }
 
+// Multiplies by the Hadamard matrix of order row.size(), a power of two, divided by its square root.
+void rotate(std::span<float> row) {
+  KVCAST_CHECK(!row.empty() && (row.size() & (row.size() - 1)) == 0);
+  for (std::size_t half = 1; half < row.size(); half *= 2) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if ((i & half) != 0) continue;
+      const float a = row[i], b = row[i + half];
+      row[i] = a + b, row[i + half] = a - b;
+    }
+  }
+  const float scale = 1 / std::sqrt(static_cast<float>(row.size()));
+  for (float& x : row) x *= scale;
+}
+
+float length(std::span<const float> row) {
+  float sum = 0;
+  for (const float x : row) sum += x * x;
+  return std::sqrt(sum);
+}
+
+// codebook: its positive half, in standard deviations of a coordinate.
+void round_rotated(std::span<float> row, std::span<const float> codebook) {
+  const float norm = length(row), root = std::sqrt(static_cast<float>(row.size()));
+  if (norm <= 0) return;
+  rotate(row);
+  for (float& x : row) {
+    const float size = std::abs(x) / norm * root;
+    std::size_t i = 0;
+    while (i + 1 < codebook.size() && size > (codebook[i] + codebook[i + 1]) / 2) ++i;
+    x = std::copysign(codebook[i], x);
+  }
+  const float scale = trace::half_to_float(trace::float_to_half(norm)) / length(row);
+  for (float& x : row) x *= scale;
+  rotate(row);
+}
+
+// J. Max, Quantizing for minimum distortion, 1960, to more digits.
+constexpr float kMax16[] = {0.128395f, 0.388048f, 0.656759f, 0.942340f, 1.256231f, 1.618046f, 2.069017f, 2.732590f};
+constexpr float kMax8[] = {0.245094f, 0.756005f, 1.343909f, 2.151946f};
+
 }  // namespace
 
 void round_cached(config::Precision precision, std::span<float> row) {
@@ -47,6 +89,12 @@ void round_cached(config::Precision precision, std::span<float> row) {
       return round_evenly(row, 8);
     case config::Precision::kInt4:
       return round_evenly(row, 4);
+    case config::Precision::kInt3:
+      return round_evenly(row, 3);
+    case config::Precision::kCodebook4:
+      return round_rotated(row, kMax16);
+    case config::Precision::kCodebook3:
+      return round_rotated(row, kMax8);
     case config::Precision::kNvfp4:
       return round_blocks(row, 16, [](float largest) { return nearest_e4m3(largest / 6); });
     case config::Precision::kMxfp4:

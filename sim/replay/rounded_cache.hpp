@@ -10,9 +10,11 @@
 namespace kvcast::replay {
 
 // Rounds keys or values of one head and token in place. kFp8: E4M3 with scale 1, as vLLM uses without calibration;
-// kInt8 and kInt4: evenly between their minimum and maximum (LMDeploy). kNvfp4: E2M1 with an E4M3 scale per 16 numbers
-// and no other scale; kMxfp4: E2M1 with a power of two per 32 (OCP Microscaling 1.0). kBf16: no change, because traces
-// are captured in it.
+// kInt8, kInt4 and kInt3: evenly between their minimum and maximum (LMDeploy). kCodebook4 and kCodebook3: the numbers
+// of the row as a unit vector, rotated by a Hadamard matrix, to the nearest of 16 or 8 that are best for normal ones
+// (Lloyd-Max); as a unit vector again, times the row's length in half precision (TurboQuant in vLLM). kNvfp4: E2M1 with
+// an E4M3 scale per 16 numbers and no other scale; kMxfp4: E2M1 with a power of two per 32 (OCP Microscaling 1.0).
+// kBf16: no change, because traces are captured in it.
 void round_cached(config::Precision precision, std::span<float> row);
 
 // Returns a copy of the layer with rounded keys and values; queries are unchanged.

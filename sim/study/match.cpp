@@ -217,8 +217,8 @@ double bytes_resident(const config::Run& run, const policy::Policy& policy, cons
   const policy::Lengths lengths = lengths_of(run);
   const config::Model model = config::attending(run.model);
   double bytes = run.workload.batch * run.model.state_bytes();
-  for (const policy::MemoryItem& item :
-       policy.memory({&model, run.workload.batch, lengths.bound(), lengths, replayed.proxies.attended_mean})) {
+  for (const policy::MemoryItem& item : policy::storage(
+           policy, {&model, run.workload.batch, lengths.bound(), lengths, replayed.proxies.attended_mean})) {
     if (item.pool == graph::Pool::kHbm) bytes += item.bytes;
   }
   return bytes / run.workload.batch;

@@ -162,20 +162,22 @@ def keydiff(t: Trace, p: dict) -> Log:
         for head in range(t.n_kv):
             keys = t.keys[layer][head]
             recent = max(p['recent'], int(p['recent_fraction'] * p['budget']))
+            budget = lambda seen: max(1, int(p['share'] * seen + 1e-9)) if p['share'] else p['budget']
 
             def evict(at, length):
-                if len(at) <= p['budget']:
+                if len(at) <= budget(length):
                     return at
                 scores = anchor_scores(keys[at], p['anchor'], p['metric'])
-                return at[protected_best(scores, at, length, p['budget'], p['sink'], recent)]
+                return at[protected_best(scores, at, length, budget(length), p['sink'], recent)]
 
             at = np.array([], int)
             for begin, end in blocks_of(t.prompt, p['block']):
                 at = evict(np.concatenate([at, np.arange(begin, end)]), end)
             log.add(layer, -1, head, at)
             for step in range(t.steps):
-                attended = np.append(at, t.prompt + step)
-                at = evict(attended, t.prompt + step + 1)
+                attended = at = np.append(at, t.prompt + step)
+                if not p['share'] or (step + 1) % p['every'] == 0:
+                    at = evict(attended, t.prompt + step + 1)
                 log.add(layer, step, head, attended, evicted=set(attended) - set(at))
     return log
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from drop import blocks_of
+from drop import blocks_of, protected_best
 from pages import among, reduction, steps_of
 from parts import Closeness, Log, best, pooled, reduced, softmax
 from prompt import kept_lines, window_scores
@@ -53,18 +53,20 @@ def expected_weights(q: np.ndarray, keys: np.ndarray, turn: np.ndarray, covarian
     return softmax(logits)
 
 
-def kvzip_scores(t: Trace, p: dict, layer: int, head: int) -> np.ndarray:
-    """Returns the largest weight that each token gets from any query while its chunk is repeated after the prompt."""
-    keys, scores = t.keys[layer][head][:t.prompt], np.zeros(t.prompt)
-    for begin, end in blocks_of(t.prompt, p['chunk']):
+def kvzip_scores(t: Trace, p: dict, layer: int, head: int, after: int = 0) -> np.ndarray:
+    """Returns the largest weight that each token of the prompt (after > 0: each of so many generated ones) gets from any query while
+    its chunk is repeated after them."""
+    from_, until = (t.prompt, t.prompt + after) if after else (0, t.prompt)
+    keys, scores = t.keys[layer][head][:until], np.zeros(until)
+    for begin, end in [(from_ + a, from_ + b) for a, b in blocks_of(until - from_, p['chunk'])]:
         size, sinks = end - begin, min(p['sink'], begin)
-        later = [t.prompt - begin] * size
+        later = [until - begin] * size
         known = np.concatenate([keys[:sinks], keys[begin:end], rotated(keys[begin:end], later)])
         logits = rotated(t.q_rows(layer, head, begin, end), later) @ known.T / np.sqrt(t.d)
         unseen = np.triu(np.ones((size, size), bool), 1)
         logits[:, :, sinks + size:][:, unseen] = -np.inf
         scores[begin:end] = softmax(logits)[:, :, sinks:sinks + size].max(axis=(0, 1))
-    return scores
+    return scores[from_:]
 
 
 def kvzip(t: Trace, p: dict) -> Log:
@@ -72,16 +74,37 @@ def kvzip(t: Trace, p: dict) -> Log:
     for layer in sorted(t.keys):
         kept = [list(range(t.prompt))] * t.n_kv
         if t.prompt > p['budget']:
-            scores = [kvzip_scores(t, p, layer, head)[sink:] for head in range(t.n_kv)]
-            count, size = p['budget'] - sink, t.prompt - sink
+            last = t.prompt - p['recent']
+            scores = [kvzip_scores(t, p, layer, head)[sink:last] for head in range(t.n_kv)]
+            count, size = p['budget'] - sink - p['recent'], last - sink
             if p['scope'] == 'layer':
                 chosen = best(np.concatenate(scores), count * t.n_kv)
                 won = [[i % size for i in chosen if i // size == head] for head in range(t.n_kv)]
             else:
                 won = [best(s, count) for s in scores]
-            kept = [list(range(sink)) + [sink + i for i in w] for w in won]
+            kept = [list(range(sink)) + [sink + i for i in w] + list(range(last, t.prompt)) for w in won]
         for head in range(t.n_kv):
             kept_lines(log, t, layer, head, kept[head], 'kv_head')
+    return log
+
+
+def kvzap(t: Trace, p: dict) -> Log:
+    log, window, setting = Log(), p['window'], {'sink': 4, 'chunk': p['chunk']}
+    for layer in sorted(t.keys):
+        for head in range(t.n_kv):
+            scores = np.log(kvzip_scores(t, setting, layer, head))
+            if p['decoding']:
+                scores = np.append(scores, np.log(kvzip_scores(t, setting, layer, head, t.steps)))
+            see_near(scores, p['threshold'])
+            at = [i for i in range(t.prompt) if i >= t.prompt - window or scores[i] >= p['threshold']]
+            log.add(layer, -1, head, at)
+            for step in range(t.steps):
+                at, gone = at + [t.prompt + step], []
+                if p['decoding']:
+                    left = t.prompt + step - window
+                    gone = [i for i in at if i == left and scores[i] < p['threshold']]
+                at = [i for i in at if i not in gone]
+                log.add(layer, step, head, at, evicted=set(gone))
     return log
 
 
@@ -97,7 +120,8 @@ def chunkkv(t: Trace, p: dict) -> Log:
         kept = range(t.prompt)
         if t.prompt > p['budget']:
             total, starts = window_means(t, p, layer).sum(axis=0), range(0, t.prompt, size)
-            scores = [np.inf if i >= t.prompt - p['window'] else total[i:i + size].mean() for i in starts]
+            stays = lambda i: i >= t.prompt - p['window'] or i + size > t.prompt - p['recent'] or i < p['sink']
+            scores = [np.inf if stays(i) else total[i:i + size].mean() for i in starts]
             chosen = best(scores, p['budget'] // size)
             kept = [i for c in chosen for i in range(c * size, min(t.prompt, (c + 1) * size))]
         for head in range(t.n_kv):
@@ -127,7 +151,7 @@ def lagkv(t: Trace, p: dict) -> Log:
                     ordered = np.sort(row)
                     Closeness.see_tie(False) if lag > 1 and (np.diff(ordered) < 1e-6 * ordered[1:]).any() else None
                     scores[sink + i * lag:sink + (i + 1) * lag] = np.argsort(np.argsort(row, kind='stable')) / lag
-                kept = list(range(sink)) + [sink + i for i in best(scores[sink:], p['budget'] - sink)]
+                kept = protected_best(scores, np.arange(t.prompt), t.prompt, p['budget'], sink, p['recent'])
             kept_lines(log, t, layer, head, kept, 'kv_head')
     return log
 
@@ -140,7 +164,7 @@ def criticalkv(t: Trace, p: dict) -> Log:
             if t.prompt > p['budget']:
                 scores = window_means(t, p, layer)[head]
                 ranked = scores.copy()
-                ranked[t.prompt - p['window']:] = np.inf
+                ranked[t.prompt - max(p['window'], p['recent']):] = ranked[:p['sink']] = np.inf
                 first = best(ranked, int(p['first_stage'] * p['budget'] + 1e-9))
                 norms = np.linalg.norm(t.values[layer][head][:t.prompt], axis=1)
                 second = (scores + p['epsilon']) * norms
@@ -174,7 +198,8 @@ def rkv_compressed(t: Trace, p: dict, layer: int, head: int, at: np.ndarray) -> 
     logits = np.einsum('gwd,td->gwt', q, keys[:-window]).max(axis=0) / np.sqrt(t.d)
     importance = pooled(softmax(logits).mean(axis=0), 'max', p['pool_kernel'])
     scores = p['lambda'] * importance - (1 - p['lambda']) * redundancy(keys, p['similarity'])[:-window]
-    return np.concatenate([at[best(scores, p['budget'] - window)], at[-window:]])
+    scores = np.append(scores, np.zeros(window))
+    return at[protected_best(scores, at, at[-1] + 1, p['budget'], p['sink'], max(window, p['recent']))]
 
 
 def redundancy(keys: np.ndarray, similarity: float) -> np.ndarray:

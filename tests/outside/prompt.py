@@ -21,6 +21,15 @@ def window_scores(t: Trace, layer: int, head: int, p: dict) -> list:
     return [(head, pooled(REDUCE[p['group'].split('_')[0]](sums), p['pool'], p['pool_kernel']))]
 
 
+def rest(scores, at, count: int, p: dict) -> list:
+    """Returns the indices of the tokens before the window (positions `at`) that stay: sink and recent, then the best, `count` in all."""
+    count = min(count, len(scores))
+    after = min(count, max(0, p['recent'] - p['window']))
+    sinks, end = int(np.sum(np.asarray(at)[:len(scores)] < min(p['sink'], count - after))), len(scores) - after
+    chosen = best(scores[sinks:end], count - sinks - after)
+    return list(range(sinks)) + [sinks + i for i in chosen] + list(range(end, len(scores)))
+
+
 def kept_lines(log: Log, t: Trace, layer: int, name: int, kept: list, kind: str) -> None:
     """Logs the kept prompt tokens, which stay for all steps, and all generated tokens."""
     for step in range(-1, t.steps):
@@ -41,7 +50,7 @@ def window_steps(log: Log, t: Trace, p: dict, layer: int, name: int, kept: list,
         if len(at) > p['budget']:
             weights = causal_weights(t.q(layer, head, now)[mine][:, None], now, t.keys[layer][head][at], at)[:, 0, :len(at) - window]
             row = weights[0] if kind == 'q_head' else REDUCE[p['group'].split('_')[0]](weights)
-            at = np.concatenate([at[best(pooled(row, p['pool'], p['pool_kernel']), p['budget'] - window)], at[-window:]])
+            at = np.concatenate([at[rest(pooled(row, p['pool'], p['pool_kernel']), at, p['budget'] - window, p)], at[-window:]])
         log.add(layer, step, name, attended, kind=kind, evicted=set(attended) - set(at))
 
 
@@ -58,7 +67,7 @@ def window_policy(t: Trace, p: dict, counts) -> Log:
             keep = counts(layer, lists)
         for (name, scores), count in zip(lists, keep):
             everything = range(t.prompt)
-            kept = everything if count is None else best(scores, count) + list(range(t.prompt - p['window'], t.prompt))
+            kept = everything if count is None else rest(scores, everything, count, p) + list(range(t.prompt - p['window'], t.prompt))
             window_steps(log, t, p, layer, name, kept, kind)
     return log
 
@@ -83,7 +92,7 @@ def snapkv_in_blocks(t: Trace, p: dict) -> Log:
                 weights = causal_weights(t.q_rows(layer, head, first, end), first, keys[at], at).sum(axis=1)
                 scored = np.flatnonzero(at < first)
                 scores = pooled(REDUCE[p['group'].split('_')[0]](weights)[scored], p['pool'], p['pool_kernel'])
-                at = np.concatenate([at[scored[best(scores, p['budget'] - (end - first))]], np.arange(first, end)])
+                at = np.concatenate([at[scored[rest(scores, at, p['budget'] - (end - first), p)]], np.arange(first, end)])
             window_steps(log, t, p, layer, head, at, 'kv_head')
     return log
 
@@ -168,7 +177,7 @@ def cake(t: Trace, p: dict) -> Log:
             kept = range(t.prompt)
             if t.prompt > p['budget']:
                 window = range(t.prompt - p['window'], t.prompt)
-                kept = best(cake_scores(t, p, layer, head), p['budget'] - p['window']) + list(window)
+                kept = rest(cake_scores(t, p, layer, head), range(t.prompt), p['budget'] - p['window'], p) + list(window)
             window_steps(log, t, p, layer, head, kept, 'kv_head')
     return log
 
@@ -228,7 +237,7 @@ def compresskv(t: Trace, p: dict, retrieving, shares) -> Log:
         if budgets[layer] < t.prompt:
             rows = [window_weights(t, layer, h // t.group, p['window'])[h % t.group].sum(axis=0)[:t.prompt - p['window']] for h in heads]
             scores = pooled(np.mean(rows, axis=0), p['pool'], p['pool_kernel'])
-            kept = best(scores, budgets[layer] - p['window']) + list(range(t.prompt - p['window'], t.prompt))
+            kept = rest(scores, range(t.prompt), budgets[layer] - p['window'], p) + list(range(t.prompt - p['window'], t.prompt))
         for head in range(t.n_kv):
             kept_lines(log, t, layer, head, kept, 'kv_head')
     return log

@@ -45,8 +45,9 @@ class Draw:
     def window(self) -> dict:
         """Draws settings of the SnapKV family."""
         window = self.r.randint(1, max(1, min(24, self.t.prompt - 1)))
-        return {'window': window, 'budget': self.budget(window), 'pool': self.one('max', 'avg'), 'pool_kernel': self.one(1, 3, 5, 7, 63),
-                'group': self.one(*WEIGHTS)}
+        sink, recent = self.one(0, 0, self.r.randint(0, 9)), self.one(0, 0, self.r.randint(0, 30))
+        return {'window': window, 'budget': self.budget(sink + max(window, recent)), 'sink': sink, 'recent': recent,
+                'pool': self.one('max', 'avg'), 'pool_kernel': self.one(1, 3, 5, 7, 63), 'group': self.one(*WEIGHTS)}
 
 
 def drop_settings(d: Draw) -> dict:
@@ -59,8 +60,8 @@ def drop_settings(d: Draw) -> dict:
         'tova': {'budget': b, **d.ends(b), 'scope': d.one('layer', 'group'), 'block': d.block()},
         'raas': {'budget': d.budget(pairs), 'page': pairs, 'sink': d.r.randint(0, 9), 'recent': d.r.randint(0, 9),
                  'alpha': d.one(1e-4, 0.01, 0.05, 0.2), 'group': d.one(*WEIGHTS)},
-        'keydiff': {'budget': b, 'anchor': d.one('mean', 'mean_raw', 'median', 'pairwise'), 'metric': d.one('cosine', 'dot', 'euclid'),
-                    'block': d.block(), **d.one(share, d.ends(b))},
+        'keydiff': {'anchor': d.one('mean', 'mean_raw', 'median', 'pairwise'), 'metric': d.one('cosine', 'dot', 'euclid'),
+                    'block': d.block(), **d.one({'budget': b, **share}, {'budget': b, **d.ends(b)}, {'share': d.one(0.2, 0.5, 0.9), 'every': d.one(1, 3)})},
         'keyl2norm': {'budget': b, **d.ends(b), 'block': d.block(),
                       **d.one({'prune_after': d.one(0, d.t.prompt - 1, d.t.prompt, d.t.prompt + 1)}, {'decode_eviction': True})},
         'd2o': {'budget': quarter, 'sink': d.one(0, 3), 'recent_share': d.one(0.5, 0.25), 'alpha': d.one(0.5, 0.3), 'beta': d.one(0.5, 0.7),
@@ -167,7 +168,9 @@ def newer_settings(d: Draw) -> dict:
     recent = d.r.randint(0, 3 * p)
     p2 = max(2, p)
     near, chunk, lag = d.window(), d.one(1, 2, 5, 8), d.one(1, 2, 5)
+    zip_recent, lag_recent = d.one(0, d.r.randint(0, d.t.prompt // 2)), d.one(0, d.r.randint(0, 9))
     near['window'], chunk = max(near['window'], 2), min(chunk, max(near['window'], 2) + 1)
+    ends = near['sink'] + max(near['window'], near['recent'])
     certain = -(-sink // p) + -(-recent // p) + 2
     double = {'budget': b, 'channels': d.r.randint(1, d.t.d), 'label_bits': d.one(4, 2, 8, 16), 'window': d.r.randint(1, d.t.prompt),
               'calibrate_on': d.one('qk', 'q', 'k'), 'group': d.one('per_head', *SCORES, *WEIGHTS)}
@@ -179,13 +182,15 @@ def newer_settings(d: Draw) -> dict:
         'expected_attention': {'budget': expected, 'sink': sink, 'future': d.one(512, 1, 7),
                                'queries': d.one('prompt', d.r.randint(1, d.t.prompt)), 'covariance': d.one(True, False),
                                'value_norm': d.one(True, False), 'epsilon': d.one(0, 0.01)},
-        'kvzip': {'budget': expected, 'sink': sink, 'chunk': d.one(2048, d.r.randint(1, d.t.prompt)), 'scope': d.one('layer', 'head')},
-        'rkv': {'budget': d.budget(window + 1), 'buffer': buffer, 'window': window, 'pool_kernel': d.one(1, 3, 7, 63),
+        'kvzap': {'threshold': d.one(-1, -2, -3.5), 'window': d.r.randint(0, d.t.prompt), 'decoding': d.one(True, False),
+                  'chunk': d.one(2048, d.r.randint(1, d.t.prompt))},
+        'kvzip': {'budget': expected + zip_recent, 'sink': sink, 'recent': zip_recent, 'chunk': d.one(2048, d.r.randint(1, d.t.prompt)), 'scope': d.one('layer', 'head')},
+        'rkv': {'budget': d.budget(sink + window + 2), 'sink': sink, 'recent': d.one(0, window + 1), 'buffer': buffer, 'window': window, 'pool_kernel': d.one(1, 3, 7, 63),
                 'lambda': d.one(0.07, 0.5, 0, 1), 'similarity': d.one(0.5, 0.8, 0.1),
                 'block': 'prompt' if half < window else d.one('prompt', d.t.prompt - half, d.t.prompt + 3)},
-        'chunkkv': {**near, 'chunk': chunk, 'budget': d.budget(near['window'] + chunk)},
-        'lagkv': {'budget': d.budget(sink + 2 * lag - 1), 'sink': sink, 'lag': lag},
-        'criticalkv': {**near, 'budget': d.budget(2 * near['window']), 'first_stage': d.one(0.5, 0.75, 1), 'epsilon': d.one(1e-4, 0, 0.1)},
+        'chunkkv': {**near, 'chunk': chunk, 'budget': d.budget(ends + 3 * chunk)},
+        'lagkv': {'budget': d.budget(sink + lag_recent + 2 * lag - 1), 'sink': sink, 'recent': lag_recent, 'lag': lag},
+        'criticalkv': {**near, 'budget': d.budget(2 * ends), 'first_stage': d.one(0.5, 0.75, 1), 'epsilon': d.one(1e-4, 0, 0.1)},
         'infllm_v2': {'budget': d.budget(certain * p), 'page': p, 'sink': sink, 'recent': recent, 'kernel': kernel,
                       'stride': d.r.randint(1, kernel), 'dense_below': d.one(0, 0, d.t.prompt)},
         'seer_attention': {'budget': d.budget(p), 'page': p, 'threshold': d.one(0, 0, 0.05, 0.2)},
@@ -222,7 +227,7 @@ def oracles(known: Offline) -> dict:
         prompt: ['snapkv', 'pyramidkv', 'adakv', 'cake'],
         pages: ['full', 'exact_topk', 'quest', 'freekv', 'arkvale', 'shadowkv', 'squeezed_attention'],
         dimensions: ['sparq', 'loki', 'hsa', 'rocketkv', 'infinigen', 'retrieval_attention', 'ctkvr'],
-        newer: ['expected_attention', 'kvzip', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'infllm_v2', 'seer_attention', 'dsa', 'msa', 'qsa',
+        newer: ['expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'infllm_v2', 'seer_attention', 'dsa', 'msa', 'qsa',
                 'hisparse', 'double_sparsity', 'omnikv', 'retroinfer']}.items() for name in names}
     selected = lambda t, p: plain[p['selector']['name']](t, p['selector'])
     return {**plain,
@@ -237,5 +242,5 @@ def oracles(known: Offline) -> dict:
 NEEDS_PROFILE = ('headkv', 'compresskv', 'duo_attention', 'razor_attention')
 # Policies whose estimates are scaled or rotated before they are summed: in single precision, equal sums of different numbers differ.
 NO_COINCIDENCES = ('sparq', 'loki', 'hsa', 'rocketkv', 'rocketkv_mt', 'infinigen', 'arkvale', 'squeezed_attention', 'd2o', 'keydiff',
-                   'shadowkv', 'expected_attention', 'kvzip', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'double_sparsity', 'twilight',
+                   'shadowkv', 'expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'double_sparsity', 'twilight',
                    'retroinfer')

@@ -57,6 +57,31 @@ TEST_CASE("kvzip, by hand") {
   CHECK(select("kvzip", "budget: 2, sink: 0", paper).steps[0].heads[0].attended == Positions{1, 2, 3});
 }
 
+TEST_CASE("kvzap, by hand") {
+  // The prompt of KVzip above: scores 1/5 1/2 1/4. The generated token is a zero key with a zero query, repeated once:
+  // 1/5 over the four before and its repetition.
+  std::vector<float> queries = turned(kRoot2 * kLn2, 0, -3);
+  queries.insert(queries.end(), {0, 0, 0, 0});
+  const Paper paper{
+      .prompt = 3, .head_dim = 2, .keys = {0, 0, 2, 5, 1, 5, 0, 0}, .prompt_queries = {queries}, .queries = {{0, 0}}};
+  const auto with = [&](double score, const std::string& rest) {
+    return select("kvzap", "threshold: " + std::to_string(std::log(score)) + ", " + rest, paper);
+  };
+  CHECK(with(0.22, "window: 0").resident.heads[0].attended == Positions{1, 2});
+  CHECK(with(0.3, "window: 0").resident.heads[0].attended == Positions{1});
+  CHECK(with(0.3, "window: 1").resident.heads[0].attended == Positions{1, 2});
+  CHECK(with(0.3, "window: 3").resident.heads[0].attended == Positions{0, 1, 2});
+  // What the prompt left in its window stays, unless generated tokens push it out.
+  CHECK(with(0.3, "window: 1").steps[0].heads[0].attended == Positions{1, 2, 3});
+  const Selected pushed = with(0.3, "window: 1, decoding: true");
+  CHECK(pushed.steps[0].heads[0].attended == Positions{1, 3});
+  CHECK(pushed.steps[0].heads[0].evicted == Positions{2});
+  const Selected dropped = with(0.22, "window: 0, decoding: true");
+  CHECK(dropped.steps[0].heads[0].attended == Positions{1, 2});
+  CHECK(dropped.steps[0].heads[0].evicted == Positions{3});
+  CHECK(with(0.19, "window: 0, decoding: true").steps[0].heads[0].attended == Positions{0, 1, 2, 3});
+}
+
 TEST_CASE("chunkkv, by hand") {
   // The last query weighs keys of the first head 1 8 2 2 4 4 1: chunks of two have means 4.5 2 4 of 22, and the last
   // one is the window. Both heads keep the same chunks: with 1 1 1 1 8 8 1 of 21 in the second, the third is the best.

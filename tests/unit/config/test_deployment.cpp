@@ -54,6 +54,41 @@ TEST_CASE("the size of a cached element includes its share of the scales") {
   CHECK(cache_element_bytes({Precision::kInt8, Precision::kInt4}, 128) == Approx(100.0 / 128));
 }
 
+TEST_CASE("TurboQuant's slots are those of vLLM's configuration, and the first and last layers keep 16 bits") {
+  // A head's key and value of 128 numbers: 128 + 64 + 4 bytes; 64 + 2 + 64 + 4; 48 + 2 + 64 + 4; 48 + 2 + 48 + 4.
+  const std::pair<const char*, double> slots[] = {
+      {"turboquant_k8v4", 196}, {"turboquant_4bit_nc", 134}, {"turboquant_k3v4_nc", 118}, {"turboquant_3bit_nc", 102}};
+  for (const auto& [name, bytes] : slots) {
+    const std::optional<CacheFormat> format = cache_from_name(name);
+    REQUIRE(format);
+    CHECK(cache_name(*format) == name);
+    CHECK(format->turboquant);
+    CHECK(2 * 128 * cache_element_bytes(*format, 128) == bytes);
+  }
+  CHECK(cache_from_name("fp8") == CacheFormat(Precision::kFp8));
+  CHECK(!cache_from_name("codebook3"));
+  CHECK(!precision_from_name("turboquant_k8v4"));
+  // Qwen3-4B: 36 layers of 8 KV heads, 32 of them packed. 36 · 512 / (32 · 102 + 4 · 512) = 3.47.
+  Model qwen = named("qwen3-4b");
+  read_deployment(parse_yaml("{kv_cache: turboquant_3bit_nc}", "test"), qwen);
+  CHECK(qwen.kv_bytes_per_token() == 8 * (32 * 102 + 4 * 512));
+  CHECK(qwen.plain(1));
+  CHECK(!qwen.plain(2));
+  CHECK(!qwen.plain(33));
+  CHECK(qwen.plain(34));
+  // None in a model with recurrences.
+  Model hybrid = named("qwen3.5-27b");
+  read_deployment(parse_yaml("{kv_cache: turboquant_k8v4}", "test"), hybrid);
+  CHECK(hybrid.kv_bytes_per_token() == 16.0 * 4 * (256 + 128 + 4));
+}
+
+TEST_CASE("TurboQuant needs heads of its own, of a power of two of numbers, and no windows") {
+  const auto refusal_in = [](const char* model) { return refusal("{kv_cache: turboquant_4bit_nc}", named(model)); };
+  CHECK(refusal_in("deepseek-v3.2").find("all heads share a latent vector") != std::string::npos);
+  CHECK(refusal_in("gpt-oss-20b").find("sliding windows") != std::string::npos);
+  CHECK(refusal_in("qwen3-8b") == "accepted");
+}
+
 TEST_CASE("8-bit weights do not change embedding, head and norms") {
   Model m = small();
   // Embedding and head 2 · 1000 · 256. A layer: QKV (256 + 2 · 128) × 256, output 256 × 256, gate and up 1024 × 256,
@@ -146,7 +181,9 @@ TEST_CASE("a split that the shape does not allow is rejected with the reason") {
   CHECK(refusal("{tensor_parallel: 2, data_parallel_attention: true}").find("small has no experts") !=
         std::string::npos);
   CHECK(refusal("{weights: fp6}").find("known: bf16, fp8, int8, int4, mxfp4, nvfp4") != std::string::npos);
-  CHECK(refusal("{kv_cache: int2}").find("known: bf16, fp8, int8, int4, mxfp4, nvfp4") != std::string::npos);
+  CHECK(refusal("{kv_cache: int2}").find("known: bf16, fp8, int8, int4, mxfp4, nvfp4, turboquant_k8v4") !=
+        std::string::npos);
+  CHECK(refusal("{weights: turboquant_k8v4}").find("known: bf16") != std::string::npos);
   CHECK(refusal("{kv_cache: {keys: int8, values: int4}}") == "accepted");
   CHECK(refusal("{kv_cache: {keys: int8, value: int4}}").find("value") != std::string::npos);
   CHECK(refusal("{gpus: 2}").find("gpus") != std::string::npos);
