@@ -9,7 +9,7 @@
 
 namespace kvcast::config {
 
-// From kInt3 on of caches alone: codes of rotated keys, in a codebook of 16 or 8 numbers.
+// kInt3 and those after it are of caches alone: codes of rotated keys, in a codebook of 16 or 8 numbers.
 enum class Precision : unsigned char { kBf16, kFp8, kInt8, kInt4, kMxfp4, kNvfp4, kInt3, kCodebook4, kCodebook3 };
 
 // Formats of cached keys and values, which may differ: one precision is that of both.

@@ -201,7 +201,7 @@ bool DecodeWindow::attends_to_more() const {
   return std::ranges::any_of(requests_, [&](const Requests& r) {
     const policy::Growth growth = r.policy->growth(r.lengths);
     const std::int64_t context = setting_.context_of(r, tokens());
-    return (model.full_layers() > 0 && (growth.attended > 0 || context <= growth.fill)) ||
+    return (model.full_layers() > 0 && (growth.grows() || context <= growth.fill)) ||
            (slides && (model.chunked || context <= model.sliding_window));
   });
 }

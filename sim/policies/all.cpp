@@ -44,6 +44,8 @@ namespace kvcast::policy {
   X(double_sparsity)       \
   X(infllm_v2)             \
   X(seer_attention)        \
+  X(gsa)                   \
+  X(blasst)                \
   X(twilight)              \
   X(arkvale)               \
   X(shadowkv)              \

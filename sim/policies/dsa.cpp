@@ -55,6 +55,12 @@ void check_blocks(const ParameterValues& values, const BlockIndexer& s, const ch
                                                       values.policy(), s.budget, unit, s.block));
 }
 
+BudgetRule blocks_rule(const BlockIndexer& s, bool open_beside, const Lengths& lengths) {
+  BudgetRule rule = chooses(s.budget, s.blocks() * s.block, s.block - 1, lengths.prompt_tokens);
+  if (open_beside) rule.extra = s.block - 1;
+  return rule;
+}
+
 const Fields<BlockIndexer>& msa_fields() {
   static const Fields<BlockIndexer> all =
       budget_field("tokens of the blocks attended to, the last block included")
@@ -140,8 +146,7 @@ Descriptor describe_msa() {
                          "MiniMax, MiniMax Sparse Attention, 2026 (arXiv 2606.13392)", msa_fields().parameters());
   d.budget_convention = "tokens of whole blocks per KV head, of which the last may not be full";
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
-    const BlockIndexer s = msa_fields().read(values);
-    return chooses(s.budget, s.blocks() * s.block, s.block - 1, lengths.prompt_tokens);
+    return blocks_rule(msa_fields().read(values), false, lengths);
   };
   d.formulas = {"traffic: L·d_I·2 + 2·n_kv·budget·d·b per step", "storage: 2·n_kv·L·d·b + L·d_I·2"};
   d.differences = {kStandIn, kPrompt, "first layers without an indexer: first_dense_layers: 3 in MiniMax-M3"};
@@ -156,10 +161,7 @@ Descriptor describe_qsa() {
                          "Qwen, Qwen3.8-Flash-Next, 2026 (code: sgl-project/sglang-jax)", qsa_fields().parameters());
   d.budget_convention = "tokens of whole groups per layer, the same ones in all heads; those of the open group besides";
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
-    const BlockIndexer s = qsa_fields().read(values);
-    BudgetRule rule = chooses(s.budget, s.blocks() * s.block, s.block - 1, lengths.prompt_tokens);
-    rule.extra = s.block - 1;
-    return rule;
+    return blocks_rule(qsa_fields().read(values), true, lengths);
   };
   d.formulas = {"traffic: L / block·d_I·2 + 2·n_kv·budget·d·b per step", "storage: 2·n_kv·L·d·b + L / block·d_I·2"};
   d.differences = {kStandIn, kPrompt,

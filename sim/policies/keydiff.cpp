@@ -6,7 +6,7 @@
 // `budget` highest scores stay. Evicts after each prompt block (`block`), and after each decode step, which attends to
 // budget + 1 tokens. `recent_fraction` of the budget is a sliding window that is never evicted; the anchor is the mean
 // of all held keys, including those of the window. With `share` in place of a budget, a head keeps that share of all
-// tokens seen so far, after the prompt and after every `every` steps (kvpress, compression_ratio_decoding_press.py).
+// tokens seen so far, after the prompt and after every `interval` steps (kvpress, compression_ratio_decoding_press.py).
 // Cost of ranking n keys: about 6·n·d FLOP per head (count_keydiff). Keys are read twice after a prompt block (anchor,
 // then scores) and once in a decode step, in which the running anchor gains one key and loses one; `pairwise`
 // multiplies all keys with all. No attention weights are written: attention is as fast as over a full cache of that
@@ -127,7 +127,7 @@ struct KeyDiffSetting {
   std::int64_t block = 0;
   double recent_fraction = 0;  // share of the budget, instead of quota.recent
   double share = 0;            // of all tokens seen, instead of quota.budget
-  std::int64_t every = 1;      // steps from one eviction to the next, with a share
+  std::int64_t interval = 1;   // steps from one eviction to the next, with a share
   Anchor anchor = Anchor::kMean;
   Metric metric = Metric::kCosine;
 
@@ -149,7 +149,7 @@ class KeyDiffRule final : public EvictionRule {
   }
 
   void after_step(int t, std::vector<Held>& held) override {
-    if (s_.share > 0 && (t + 1) % s_.every != 0) return;
+    if (s_.share > 0 && (t + 1) % s_.interval != 0) return;
     for (std::size_t h = running_.size(); h < held.size(); ++h) {
       running_.emplace_back(layer_.keys(static_cast<int>(h)), s_.anchor, s_.metric);
     }
@@ -192,11 +192,11 @@ class KeyDiff final : public StepEvictionBy<KeyDiffRule, KeyDiffSetting> {
   }
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     if (s_.share == 0) return StepEviction::memory(shape);
-    return {in_hbm(Owner::kKvCache, kv_bytes(shape, std::min(shape.tokens, s_.budget(shape.tokens) + s_.every)))};
+    return {in_hbm(Owner::kKvCache, kv_bytes(shape, std::min(shape.tokens, s_.budget(shape.tokens) + s_.interval)))};
   }
   Growth growth(const Lengths& request) const override {
     if (s_.share == 0) return StepEviction::growth(request);
-    return {.attended = request.decode_steps < s_.every ? 1 : s_.share};
+    return {.attended = request.decode_steps < s_.interval ? 1 : s_.share};
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -211,12 +211,12 @@ class KeyDiff final : public StepEvictionBy<KeyDiffRule, KeyDiffSetting> {
   }
 
  private:
-  // An eviction of every `every`-th step, in equal parts in all of them.
+  // An eviction of every `interval`-th step, in equal parts in all of them.
   void evict_share(const DecodeLayer& shape, double lists, double held, LayerOps& ops, OpId op) const {
     const double evicting =
-        shape.mean_over([this](const Sequence& s) { return s.request.decode_steps >= s_.every ? 1 : 0; });
+        shape.mean_over([this](const Sequence& s) { return s.request.decode_steps >= s_.interval ? 1 : 0; });
     if (evicting == 0) return;
-    lists *= evicting / static_cast<double>(s_.every);
+    lists *= evicting / static_cast<double>(s_.interval);
     op = score(*shape.model, lists, held, 2, ops, op);
     rank_and_compact(*shape.model, lists, held, s_.budget(static_cast<std::int64_t>(shape.mean_tokens())), ops, op);
   }
@@ -247,7 +247,8 @@ Fields<KeyDiffSetting> keydiff_fields() {
           &S::recent_fraction)
       .add(real("share", 0, "share of all tokens seen that a head keeps, in place of a budget; 0: the budget"),
            &S::share)
-      .add(whole("every", 512, "steps", "steps between two evictions, with a share", 1), &S::every)
+      .add(whole("interval", 1, "steps", "steps from one eviction to the next, with a share (kvpress: 512)", 1),
+           &S::interval)
       .add(block_parameter(), &S::block)
       .add(sink_parameter(), &S::quota, &Quota::sink)
       .add(recent_parameter(), &S::quota, &Quota::recent);
@@ -260,7 +261,8 @@ std::unique_ptr<Policy> make_keydiff(const ParameterValues& values) {
     if (s.share > 0 && values.given(key))
       throw UserError(values.where(key), "keydiff: share takes no " + std::string(key));
   }
-  if (s.share == 0 && values.given("every")) throw UserError(values.where("every"), "keydiff: every needs share");
+  if (s.share == 0 && values.given("interval"))
+    throw UserError(values.where("interval"), "keydiff: interval needs share");
   if (s.recent_fraction > 0) {
     if (s.quota.recent > 0) {
       throw UserError(values.where("recent"),
@@ -390,7 +392,7 @@ Descriptor describe_keydiff() {
   d.budget_rule = [](const ParameterValues& values, const Lengths& request) {
     const KeyDiffSetting s = keydiff_fields().read(values);
     BudgetRule rule = evicts_always(s.budget(request.bound()));
-    if (s.share > 0) rule.extra = s.every, rule.slack = BudgetRule::kAny;
+    if (s.share > 0) rule.extra = s.interval, rule.slack = BudgetRule::kAny;
     return rule;
   };
   d.make = make_keydiff;

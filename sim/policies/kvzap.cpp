@@ -99,17 +99,7 @@ class Kvzap final : public SelectsBy<KvzapSelector, KvzapSetting> {
       const OtherCounts all(shape, [](const Sequence& sequence) { return sequence.tokens; });
       return ops.done(ops.attention(attention_over(all.shape(), 0), {op}));
     }
-    if (!s_.decoding) return ops.done(ops.attention(attention_over(shape, 0), {op}));
-    // The share that stays is the replay's, whose context is the prompt.
-    std::vector<HeadCounts> heads(shape.heads.begin(), shape.heads.end());
-    const auto each = index(shape.heads_per_sequence());
-    for (std::size_t i = 0; i < heads.size(); ++i) {
-      const Sequence& s = shape.sequences[i / each];
-      heads[i].attended = std::min(s.tokens, heads[i].attended * s.tokens / (s.request.prompt_tokens + 1));
-    }
-    DecodeLayer grown = shape;
-    grown.heads = heads;
-    ops.done(ops.attention(attention_over(grown, 0), {op}));
+    ops.done(ops.attention(attention_over(shape, 0), {op}));
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
@@ -121,7 +111,9 @@ class Kvzap final : public SelectsBy<KvzapSelector, KvzapSetting> {
     return {in_hbm(Owner::kKvCache, kv_bytes(shape, std::min(held, tokens)))};
   }
 
-  Growth growth(const Lengths&) const override { return {.attended = s_.decoding ? 0.0 : 1.0}; }
+  Growth growth(const Lengths&) const override {
+    return {.attended = s_.decoding ? 0.0 : 1.0, .proportional = s_.decoding};
+  }
 
  private:
   OpId predict(const config::Model& model, double rows, LayerOps& ops) const {

@@ -21,6 +21,7 @@ double scored_within(const Growth& growth, std::int64_t tokens) {
 GrowthBy::GrowthBy(const Growth& growth, std::int64_t from, std::int64_t to)
     : attended_(std::llround(growth.attended * static_cast<double>(to - from)) + attended_within(growth, to) -
                 attended_within(growth, from)),
-      scored_(std::llround(scored_within(growth, to) - scored_within(growth, from))) {}
+      scored_(std::llround(scored_within(growth, to) - scored_within(growth, from))),
+      ratio_(growth.proportional && from > 0 ? static_cast<double>(to) / static_cast<double>(from) : 1) {}
 
 }  // namespace kvcast::policy

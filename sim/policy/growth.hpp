@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "policy/policy.hpp"
@@ -14,13 +15,15 @@ class GrowthBy {
  public:
   GrowthBy(const Growth& growth, std::int64_t from, std::int64_t to);
   HeadCounts operator()(HeadCounts counts) const {
-    counts.attended = std::max<std::int64_t>(0, counts.attended + attended_);
+    counts.attended =
+        std::max<std::int64_t>(0, std::llround(static_cast<double>(counts.attended) * ratio_) + attended_);
     counts.scored = std::max<std::int64_t>(0, counts.scored + scored_);
     return counts;
   }
 
  private:
   std::int64_t attended_ = 0, scored_ = 0;
+  double ratio_ = 1;
 };
 
 inline HeadCounts grown(const HeadCounts& counts, const Growth& growth, std::int64_t from, std::int64_t to) {

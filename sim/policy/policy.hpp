@@ -69,6 +69,8 @@ struct Growth {
   std::int64_t fill = 0;
   // Tokens that such a policy attends to once the budget is full; 0: as many as the budget.
   std::int64_t when_full = 0;
+  bool proportional = false;  // the share of the context that is attended to stays, as under a threshold
+  bool grows() const { return attended > 0 || proportional; }
 };
 
 // Memory while decoding, for all layers and sequences together.
@@ -94,7 +96,7 @@ struct Descriptor;
 struct Stages;  // policy_parts/stages.hpp
 class Policy;
 
-// What the policy keeps: Policy::memory() for the model's layers of each format of the cache.
+// All that the policy keeps: Policy::memory() for the model's layers of each format of the cache.
 std::vector<MemoryItem> storage(const Policy& policy, const MemoryShape& shape);
 
 class Policy {

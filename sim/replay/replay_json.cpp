@@ -67,7 +67,8 @@ json to_json(const ReplayResult& r) {
           {"per_query_head", r.per_query_head},
           {"dense_layers", r.dense_layers},
           {"growth", {r.growth.attended, r.growth.scored}},
-          {"fill", r.growth.fill},
+          {"fill", {r.growth.fill, r.growth.when_full}},
+          {"proportional", r.growth.proportional},
           {"proxies",
            {p.recall_mass_mean, p.recall_mass_p10, p.output_error_mean, p.topk_overlap_mean, p.attended_mean,
             p.distinct_mean, p.corrected_mean}},
@@ -85,7 +86,8 @@ ReplayResult replay_from_json(const json& j) {
   r.per_query_head = j.at("per_query_head").get<bool>();
   r.dense_layers = j.at("dense_layers").get<int>();
   const auto growth = j.at("growth").get<std::array<double, 2>>();
-  r.growth = {growth[0], growth[1], j.at("fill").get<std::int64_t>()};
+  const auto fill = j.at("fill").get<std::array<std::int64_t, 2>>();
+  r.growth = {growth[0], growth[1], fill[0], fill[1], j.at("proportional").get<bool>()};
   const auto p = j.at("proxies").get<std::array<double, 7>>();
   r.proxies = {p[0], p[1], p[2], p[3], p[4], p[5], p[6]};
   const auto t = j.at("traffic").get<std::array<double, 6>>();

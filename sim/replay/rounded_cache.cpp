@@ -104,6 +104,11 @@ void round_cached(config::Precision precision, std::span<float> row) {
 
 std::unique_ptr<trace::Layer> with_rounded_cache(const trace::Layer& layer, config::CacheFormat format, int threads) {
   const trace::TraceInfo& info = layer.info();
+  if (format.rotated() && (info.head_dim & (info.head_dim - 1)) != 0) {
+    throw UserError(
+        fmt::format("kv_cache: the rotation of {} needs heads of a power of two of numbers, and the trace has {}",
+                    config::cache_name(format), info.head_dim));
+  }
   auto copy = std::make_unique<trace::Layer>(info, layer.id(), layer.cancel());
   const auto d = static_cast<std::size_t>(info.head_dim), rows = static_cast<std::size_t>(info.positions());
   const auto round_rows = [&](config::Precision precision, const float* from, float* to) {

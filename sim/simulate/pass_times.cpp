@@ -159,7 +159,7 @@ class PassTimes::Source final : public graph::WorkSource {
   bool attends_to_more() const {
     for (const Decoding& d : decodes_) {
       const policy::Growth growth = setting_.policy->growth(request_of(d.known));
-      if (growth.attended > 0 || d.tokens <= growth.fill) return true;
+      if (growth.grows() || d.tokens <= growth.fill) return true;
     }
     return false;
   }

@@ -176,7 +176,7 @@ def keydiff(t: Trace, p: dict) -> Log:
             log.add(layer, -1, head, at)
             for step in range(t.steps):
                 attended = at = np.append(at, t.prompt + step)
-                if not p['share'] or (step + 1) % p['every'] == 0:
+                if not p['share'] or (step + 1) % p['interval'] == 0:
                     at = evict(attended, t.prompt + step + 1)
                 log.add(layer, step, head, attended, evicted=set(attended) - set(at))
     return log

@@ -1,5 +1,7 @@
 """Policies published after the others: by expected, repeated, pooled or shared attention."""
 
+from statistics import NormalDist
+
 import numpy as np
 
 from drop import blocks_of, protected_best
@@ -342,6 +344,70 @@ def dsa(t: Trace, p: dict) -> Log:
             for step in range(t.steps):
                 log.add(layer, step, head, indexed(t, p, layer, t.prompt + step + 1))
     return log
+
+
+def random_rotation(d: int, seed: int) -> np.ndarray:
+    """Returns the Q factor of normal numbers, with positive diagonal of R; rows are directions. The numbers are those of kvcast's
+    counter-based stream: SplitMix64's finaliser over multiples of the golden ratio, through the normal quantile."""
+    whole, golden = (1 << 64) - 1, 0x9E3779B97F4A7C15
+
+    def mix(z: int) -> int:
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & whole
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & whole
+        return z ^ (z >> 31)
+    key = mix(seed + golden & whole)
+    draws = [NormalDist().inv_cdf(((mix(key + (i + 1) * golden & whole) >> 12) + 0.5) / 2**52) for i in range(d * d)]
+    q, r = np.linalg.qr(np.array(draws).reshape(d, d).T)
+    return (q * np.sign(np.diag(r))).T
+
+
+def hash_codes(x: np.ndarray, rotation: np.ndarray) -> np.ndarray:
+    projected = x @ rotation.T
+    if (np.abs(projected) < 1e-5 * np.linalg.norm(x, axis=1, keepdims=True)).any():
+        Closeness.see_tie(False)
+    return projected > 0
+
+
+def gsa(t: Trace, p: dict) -> Log:
+    rotation, size = random_rotation(t.d, p['seed']), p['page']
+    codes = {layer: [hash_codes(keys, rotation) for keys in heads] for layer, heads in t.keys.items()}
+
+    def choose(layer, head, length):
+        total = np.zeros(length, int)
+        for h in [head] if p['scope'] == 'head' else range(t.n_kv):
+            query = hash_codes(t.q(layer, h, length - 1).mean(axis=0)[None], rotation)[0]
+            total += (codes[layer][h][:length] != query).sum(axis=1)
+        starts = range(0, length, size)
+        certain = lambda i: i < p['sink'] or min(i + size, length) > length - p['recent']
+        scores = [np.inf if certain(i) else -total[i:i + size].min() for i in starts]
+        return tokens_of(best(scores, p['budget'] // size), size, length)
+    return blocks_indexed(t, {'budget': max(p['budget'], p['dense_below'])}, choose)
+
+
+def blasst(t: Trace, p: dict) -> Log:
+    log, size = Log(), p['tile']
+    for layer in sorted(t.keys):
+        for head in range(t.n_kv):
+            log.add(layer, -1, head, range(t.prompt))
+            for step in range(t.steps):
+                length = t.prompt + step + 1
+                rows = t.q(layer, head, length - 1) @ t.keys[layer][head][:length].T / np.sqrt(t.d)
+                log.add(layer, step, head, tokens_of(tiles_taken(rows, size, p['scale_decode'] / length), size, length))
+    return log
+
+
+def tiles_taken(rows: np.ndarray, size: int, threshold: float) -> list:
+    """Returns the tiles of keys whose largest score is not far below the largest before it, in any row; −inf: not seen."""
+    largest, taken = np.full(len(rows), -np.inf), []
+    for tile, first in enumerate(range(0, rows.shape[1], size)):
+        top = rows[:, first:first + size].max(axis=1)
+        seen = np.isfinite(top)
+        below = top[seen] - largest[seen]
+        see_near(below[np.isfinite(below)], np.log(threshold))
+        if (below >= np.log(threshold)).any():
+            taken.append(tile)
+        largest = np.maximum(largest, top)
+    return taken
 
 
 class Lru:

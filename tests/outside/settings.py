@@ -61,7 +61,7 @@ def drop_settings(d: Draw) -> dict:
         'raas': {'budget': d.budget(pairs), 'page': pairs, 'sink': d.r.randint(0, 9), 'recent': d.r.randint(0, 9),
                  'alpha': d.one(1e-4, 0.01, 0.05, 0.2), 'group': d.one(*WEIGHTS)},
         'keydiff': {'anchor': d.one('mean', 'mean_raw', 'median', 'pairwise'), 'metric': d.one('cosine', 'dot', 'euclid'),
-                    'block': d.block(), **d.one({'budget': b, **share}, {'budget': b, **d.ends(b)}, {'share': d.one(0.2, 0.5, 0.9), 'every': d.one(1, 3)})},
+                    'block': d.block(), **d.one({'budget': b, **share}, {'budget': b, **d.ends(b)}, {'share': d.one(0.2, 0.5, 0.9), 'interval': d.one(1, 3)})},
         'keyl2norm': {'budget': b, **d.ends(b), 'block': d.block(),
                       **d.one({'prune_after': d.one(0, d.t.prompt - 1, d.t.prompt, d.t.prompt + 1)}, {'decode_eviction': True})},
         'd2o': {'budget': quarter, 'sink': d.one(0, 3), 'recent_share': d.one(0.5, 0.25), 'alpha': d.one(0.5, 0.3), 'beta': d.one(0.5, 0.7),
@@ -195,6 +195,9 @@ def newer_settings(d: Draw) -> dict:
                       'stride': d.r.randint(1, kernel), 'dense_below': d.one(0, 0, d.t.prompt)},
         'seer_attention': {'budget': d.budget(p), 'page': p, 'threshold': d.one(0, 0, 0.05, 0.2)},
         'twilight': {'p': d.one(0.85, 0.5, 0.95, 0), 'bits': d.one(4, 2, 8), 'selector': {'name': selector, **selectors[selector]}},
+        'gsa': {'budget': p * (certain + 1 + d.r.randint(0, d.t.prompt // p)), 'page': p, 'sink': sink, 'recent': recent,
+                'scope': d.one('layer', 'head'), 'dense_below': d.one(0, d.t.prompt), 'seed': d.r.randint(0, 9)},
+        'blasst': {'scale_decode': d.t.prompt * d.one(0.01, 0.1, 0.3, 0.7), 'tile': d.page(), 'scale_prefill': 0},
         'dsa': {'budget': d.budget()},
         'msa': {'budget': p2 * d.r.randint(1, max(1, (d.t.prompt + 2) // p2)), 'block': p2},
         'qsa': {'budget': p2 * d.r.randint(1, max(1, (d.t.prompt + 2) // p2)), 'block': p2},
@@ -227,7 +230,7 @@ def oracles(known: Offline) -> dict:
         prompt: ['snapkv', 'pyramidkv', 'adakv', 'cake'],
         pages: ['full', 'exact_topk', 'quest', 'freekv', 'arkvale', 'shadowkv', 'squeezed_attention'],
         dimensions: ['sparq', 'loki', 'hsa', 'rocketkv', 'infinigen', 'retrieval_attention', 'ctkvr'],
-        newer: ['expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'infllm_v2', 'seer_attention', 'dsa', 'msa', 'qsa',
+        newer: ['expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'infllm_v2', 'seer_attention', 'gsa', 'blasst', 'dsa', 'msa', 'qsa',
                 'hisparse', 'double_sparsity', 'omnikv', 'retroinfer']}.items() for name in names}
     selected = lambda t, p: plain[p['selector']['name']](t, p['selector'])
     return {**plain,
@@ -243,4 +246,4 @@ NEEDS_PROFILE = ('headkv', 'compresskv', 'duo_attention', 'razor_attention')
 # Policies whose estimates are scaled or rotated before they are summed: in single precision, equal sums of different numbers differ.
 NO_COINCIDENCES = ('sparq', 'loki', 'hsa', 'rocketkv', 'rocketkv_mt', 'infinigen', 'arkvale', 'squeezed_attention', 'd2o', 'keydiff',
                    'shadowkv', 'expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'double_sparsity', 'twilight',
-                   'retroinfer')
+                   'retroinfer', 'blasst')

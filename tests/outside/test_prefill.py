@@ -13,6 +13,7 @@ need('numpy')
 import numpy as np
 
 import traces
+from newer import tiles_taken
 from parts import best, causal_weights, softmax
 
 
@@ -62,6 +63,16 @@ def minference(q: np.ndarray, keys: np.ndarray, vertical: int, slash: int) -> np
     return pairs
 
 
+def blasst(q: np.ndarray, keys: np.ndarray, scale: float, tile: int) -> np.ndarray:
+    tokens = len(q)
+    logits = np.where(np.tril(np.ones((tokens, tokens), bool)), q @ keys.T / np.sqrt(q.shape[1]), -np.inf)
+    pairs = np.zeros((tokens, tokens), bool)
+    for first in range(0, tokens, tile):
+        for taken in tiles_taken(logits[first:first + tile, :first + tile], tile, scale / tokens):
+            pairs[first:first + tile, taken * tile:(taken + 1) * tile] = True
+    return pairs
+
+
 class Prefill(unittest.TestCase):
     def test_densities_agree(self):
         for seed, prompt in ((1, 400), (2, 411), (3, 256)):
@@ -72,6 +83,9 @@ class Prefill(unittest.TestCase):
                 for stride, tile, threshold in ((8, 32, 0.9), (16, 64, 0.8), (4, 128, 0.5)):
                     self.check(t, path, 'xattention', {'stride': stride, 'tile': tile, 'threshold': threshold},
                                lambda q, keys: xattention(q, keys, stride, tile, threshold))
+                for scale, tile in ((0.3, 32), (0.05, 64), (0.6, 128)):
+                    self.check(t, path, 'blasst', {'scale_prefill': scale * prompt, 'scale_decode': 0.001, 'tile': tile},
+                               lambda q, keys: blasst(q, keys, scale * prompt, tile))
                 for vertical, slash in ((30, 64), (100, 200), (60, 110)):
                     self.check(t, path, 'minference', {'vertical': vertical, 'slash': slash},
                                lambda q, keys: minference(q, keys, vertical, slash))

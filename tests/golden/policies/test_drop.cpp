@@ -87,6 +87,16 @@ TEST_CASE("keydiff, by hand") {
   CHECK(select("keydiff", "budget: 2, recent_fraction: 0.5", paper).resident.heads[0].attended == Positions{2, 3});
   // In blocks of 3 the first keeps 0 and 2 (cosines .894 .894 .447); then 0 2 3, mean (2/3, 1/3), keeps 2 and 0.
   CHECK(select("keydiff", "budget: 2, block: 3", paper).resident.heads[0].attended == Positions{0, 2});
+  // Half of all tokens seen: 2 of 4, and 2 of 5; three fifths are 2 of 4, and 3 of 5.
+  const Selected half = select("keydiff", "share: 0.5, interval: 1", paper);
+  CHECK(half.resident.heads[0].attended == Positions{0, 2});
+  CHECK(half.steps[0].heads[0].evicted == Positions{2});
+  CHECK(select("keydiff", "share: 0.5, interval: 2", paper).steps[0].heads[0].evicted.empty());
+  const Selected more = select("keydiff", "share: 0.6, interval: 1", paper);
+  CHECK(more.resident.heads[0].attended == Positions{0, 2});
+  CHECK(more.steps[0].heads[0].evicted.empty());
+  CHECK_THAT(error_of([&] { select("keydiff", "share: 0.5, budget: 2", paper); }), Catch::Contains("takes no budget"));
+  CHECK_THAT(error_of([&] { select("keydiff", "interval: 2", paper); }), Catch::Contains("needs share"));
 }
 
 TEST_CASE("keyl2norm, by hand") {

@@ -160,6 +160,10 @@ TEST_CASE("snapkv, by hand") {
   CHECK(got.resident.heads[0].attended == Positions{0, 4, 5});
   CHECK(got.steps[0].heads[0].attended == Positions{0, 4, 5, 6});
   CHECK(got.steps[0].heads[0].evicted.empty());
+  // The sink takes both tokens before the window, or recent tokens one.
+  const std::string four = "budget: 4, window: 2, pool_kernel: 1, ";
+  CHECK(select("snapkv", four + "sink: 2", observed()).resident.heads[0].attended == Positions{0, 1, 4, 5});
+  CHECK(select("snapkv", four + "recent: 3", observed()).resident.heads[0].attended == Positions{0, 3, 4, 5});
 }
 
 TEST_CASE("snapkv's pooling spreads importance to neighbours, by hand") {
@@ -172,6 +176,55 @@ TEST_CASE("snapkv's pooling spreads importance to neighbours, by hand") {
   // pick: 1.
   CHECK(select("snapkv", "budget: 3, window: 2, pool: avg, pool_kernel: 3", observed()).resident.heads[0].attended ==
         Positions{1, 4, 5});
+}
+
+TEST_CASE("blasst, by hand") {
+  // Tiles of 2: scores 0 1 | 3 0 | 1 1 and the generated 2, times ln 2. At step 0 each tile is compared with the
+  // largest before it: 0, then 3 above 1, 1 below 3 by 2, 2 below 3 by 1: e to the differences is 4, 1/4 and 1/2.
+  const Paper paper{.prompt = 6,
+                    .head_dim = 1,
+                    .keys = {0, kLn2, 3 * kLn2, 0, kLn2, kLn2, 2 * kLn2},
+                    .prompt_queries = {},
+                    .queries = {{1}}};
+  const auto at = [&](double threshold) {
+    return select("blasst", fmt::format("scale_prefill: 0, tile: 2, scale_decode: {}", 7 * threshold), paper)
+        .steps[0]
+        .heads[0]
+        .attended;
+  };
+  CHECK(at(0.2) == Positions{0, 1, 2, 3, 4, 5, 6});
+  CHECK(at(0.3) == Positions{0, 1, 2, 3, 6});
+  CHECK(at(0.6) == Positions{0, 1, 2, 3});
+  // A second query head of the group, whose third tile is half of its largest, makes the kernel read that too.
+  Paper two = paper;
+  two.queries = {{1}, {-1}};
+  CHECK(select("blasst", "scale_prefill: 0, tile: 2, scale_decode: 2.8", two).steps[0].heads[0].attended ==
+        Positions{0, 1, 2, 3, 4, 5, 6});
+}
+
+TEST_CASE("gsa, by hand") {
+  // One dimension, so that the matrix is 1 or −1 and a code is a sign: distance 0 from keys of the query's sign. Blocks
+  // of 2 whose keys are − −, + −, − −, + +, and the generated token, −.
+  const Paper paper{
+      .prompt = 8, .head_dim = 1, .keys = {-1, -2, 3, -1, -1, -4, 2, 1, -7}, .prompt_queries = {}, .queries = {{1}}};
+  const auto reads = [&](const std::string& rest) {
+    return select("gsa", "page: 2, dense_below: 0, " + rest, paper).steps[0].heads[0];
+  };
+  // The nearest two, of which the first comes first; then the last block, which is not full, is certain.
+  CHECK(reads("budget: 4, sink: 0, recent: 0").attended == Positions{2, 3, 6, 7});
+  CHECK(reads("budget: 4, sink: 0, recent: 1").attended == Positions{2, 3, 8});
+  CHECK(reads("budget: 6, sink: 1, recent: 1").attended == Positions{0, 1, 2, 3, 8});
+  CHECK(reads("budget: 4, sink: 0, recent: 0").counts.scored == 9);
+  CHECK(select("gsa", "page: 2, budget: 4, sink: 0, recent: 0, dense_below: 9", paper)
+            .steps[0]
+            .heads[0]
+            .attended.size() == 9);
+  // The mean of a group is hashed: 3 and −1.
+  Paper two = paper;
+  two.queries = {{3}, {-1}};
+  CHECK(select("gsa", "page: 2, dense_below: 0, budget: 4, sink: 0, recent: 0", two).steps[0].heads[0].attended ==
+        Positions{2, 3, 6, 7});
+  CHECK_THAT(error_of([&] { reads("budget: 5, sink: 0, recent: 0"); }), Catch::Contains("whole blocks"));
 }
 
 TEST_CASE("quest, by hand") {

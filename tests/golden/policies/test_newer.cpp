@@ -71,7 +71,7 @@ TEST_CASE("kvzap, by hand") {
   CHECK(with(0.3, "window: 0").resident.heads[0].attended == Positions{1});
   CHECK(with(0.3, "window: 1").resident.heads[0].attended == Positions{1, 2});
   CHECK(with(0.3, "window: 3").resident.heads[0].attended == Positions{0, 1, 2});
-  // What the prompt left in its window stays, unless generated tokens push it out.
+  // The prompt's tokens in its window stay, unless generated tokens push it out.
   CHECK(with(0.3, "window: 1").steps[0].heads[0].attended == Positions{1, 2, 3});
   const Selected pushed = with(0.3, "window: 1, decoding: true");
   CHECK(pushed.steps[0].heads[0].attended == Positions{1, 3});
@@ -117,6 +117,7 @@ TEST_CASE("lagkv, by hand") {
   CHECK(got.resident.heads[0].attended == Positions{0, 2, 4, 5, 6});
   CHECK(got.steps[0].heads[0].attended == Positions{0, 2, 4, 5, 6, 7});
   CHECK(select("lagkv", setting + "4", paper).resident.heads[0].attended == Positions{0, 2, 5, 6});
+  CHECK(select("lagkv", setting + "4, recent: 3", paper).resident.heads[0].attended == Positions{0, 4, 5, 6});
   // Values of token 3 are (0, 3), those of 5 and 6 span 0 … 1: 3/√2 outweighs the keys' 1/√8.
   paper.values = {0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 1, 1, 0, 0};
   CHECK(select("lagkv", setting + "5", paper).resident.heads[0].attended == Positions{0, 2, 3, 5, 6});
@@ -140,7 +141,10 @@ TEST_CASE("criticalkv, by hand") {
   CHECK(select("criticalkv", setting + "0", paper).resident.heads[0].attended == Positions{0, 1, 2, 4});
   CHECK(select("criticalkv", setting + "1", paper).resident.heads[0].attended == Positions{1, 2, 3, 4});
   CHECK_THAT(error_of([&] { select("criticalkv", "window: 3, budget: 4", paper); }),
-             Catch::Contains("fewer than the window"));
+             Catch::Contains("fewer than sink"));
+  // The first stage keeps the sink, 0, and the window, 4; the products of the others are 18 8 3.
+  CHECK(select("criticalkv", setting + "0, sink: 1", paper).resident.heads[0].attended == Positions{0, 1, 2, 4});
+  CHECK(select("criticalkv", setting + "0, recent: 2", paper).resident.heads[0].attended == Positions{1, 2, 3, 4});
 }
 
 TEST_CASE("rkv, by hand") {
@@ -160,6 +164,7 @@ TEST_CASE("rkv, by hand") {
   CHECK(got.steps[1].heads[0].attended == Positions{2, 3, 4, 5, 6});
   CHECK(got.steps[1].heads[0].evicted.size() == 2);
   CHECK(got.steps[2].heads[0].attended.size() == 4);
+  CHECK(select("rkv", setting + "0, sink: 1", paper).resident.heads[0].attended == Positions{0, 3, 4});
   // Selection by importance alone: the query turns from a to b; the first of the equal a.
   CHECK(select("rkv", setting + "1", paper).resident.heads[0].attended == Positions{0, 3, 4});
   CHECK_THAT(error_of([&] { select("rkv", "budget: 3, window: 3", paper); }),

@@ -80,6 +80,7 @@ inline std::string small_settings(const policy::Descriptor& d, std::int64_t budg
     if (p.key == "alpha") text = with(text, p.key, "0.2");
     if (p.key == "filter_layers") text = with(text, p.key, "1");
     if (p.key == "wait_layers") text = with(text, p.key, "0");
+    if (p.key == "lag") text = with(text, p.key, "2");
     if (p.key == "channels") text = with(text, p.key, "3");
     if (p.key == "cluster_tokens" || p.key == "kernel") text = with(text, p.key, "4");
     if (p.key == "stride" || p.key == "index_share") text = with(text, p.key, "2");
@@ -105,6 +106,7 @@ inline std::vector<std::string> settings_of(const policy::Descriptor& d, std::in
       if (value.front() != '<') all.push_back(with(base, p.key, value));
     }
   }
+  if (declares(d, "share")) all.push_back("share: 0.5");
   return all;
 }
 

@@ -18,6 +18,8 @@ std::string text_of(const graph::Work& work) {
     using T = std::decay_t<decltype(w)>;
     if constexpr (std::is_same_v<T, graph::Kernel>) {
       return fmt::format("kernel {} {} {} {} {}", w.read_bytes, w.write_bytes, w.flops, w.unit_bytes, w.blocks);
+    } else if constexpr (std::is_same_v<T, graph::Gemm>) {
+      return fmt::format("gemm {} {} {}", w.m, w.n, w.k);
     } else if constexpr (std::is_same_v<T, graph::TopK>) {
       return fmt::format("top-k {} {} {}", w.rows, w.columns, w.k);
     } else if constexpr (std::is_same_v<T, graph::Copy>) {

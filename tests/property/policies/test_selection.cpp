@@ -262,7 +262,8 @@ TEST_CASE("counts grow with the context as each policy states") {
   for (const policy::Descriptor& d : policy::all_policies()) {
     for (const std::string& setting : settings_of(d, budget, profiles.of(shape))) {
       // The counts of these follow from thresholds, or from the kinds and budgets of other layers and heads.
-      constexpr const char* kOthers[] = {"d2o", "duo_attention", "squeezed_attention", "twilight", "infinigen"};
+      constexpr const char* kOthers[] = {"d2o",   "duo_attention", "squeezed_attention", "twilight", "infinigen",
+                                         "kvzap", "blasst"};
       if (std::find(std::begin(kOthers), std::end(kOthers), d.name) != std::end(kOthers)) continue;
       CAPTURE(d.name, setting, prompt);
       const auto policy = make(d.name, setting, {shape.prompt, shape.steps});
@@ -314,6 +315,13 @@ TEST_CASE("the bytes that the cost states are those that the selection implies")
           if (d.name == "kivi" || setting.find("quantisation: kivi") !=
                                       std::string::npos) {  // packed: less than in half precision once a pair is packed
             CHECK(ops.traffic().kv_read <= attended * pair * 1.01);
+            continue;
+          }
+          // Keys of skipped tiles are read, and so are masked pairs.
+          if (d.name == "blasst" || setting.find("dropped: masked") != std::string::npos) {
+            const double all = static_cast<double>(info.prompt_tokens + static_cast<std::int64_t>(t) + 1) * pair;
+            const double heads = info.n_kv_heads * all;
+            CHECK(ops.traffic().kv_read == Approx(d.name == "blasst" ? (heads + attended * pair) / 2 : heads));
             continue;
           }
           // RazorAttention's compensation pair replaces all dropped tokens, and represents none of them singly.

@@ -117,20 +117,6 @@ TEST_CASE("cached numbers are converted concurrently with the reads, at a rate p
   CHECK(hardware::CostModel(older, {}).cost(op_of(work)).alone == us(11 + 4.5 + 100));
 }
 
-TEST_CASE("tiles of one warp follow each other, beside what all warps issue together") {
-  graph::DecodeAttention work = attention_of(100);
-  work.separate_heads = true, work.serial_tiles = 50, work.tile_instructions = 858;
-  // A tile of two round trips of 571 cycles and 858 instructions takes 2 us at 1 GHz; reading takes less than 100 us.
-  const double shorter = round_model().cost(op_of(work)).alone;
-  work.serial_tiles = 60;
-  CHECK(round_model().cost(op_of(work)).alone - shorter == us(20));
-  work.unpack_flops = 5e9;  // 1 ms on the vector units, longer than 120 us of tiles
-  CHECK(round_model().cost(op_of(work)).bound == Resource::kVector);
-  const double busy = round_model().cost(op_of(work)).alone;
-  work.serial_tiles = 50;
-  CHECK(round_model().cost(op_of(work)).alone == Approx(busy));
-}
-
 TEST_CASE("one long row of attention delays all the others") {
   graph::DecodeAttention work = attention_of(100);
   work.longest = 5000;  // same tokens in all: 50 tiles of 0.5 us after 2 rounds of 2 us

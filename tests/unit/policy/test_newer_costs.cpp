@@ -32,6 +32,58 @@ TEST_CASE("Expected Attention multiplies queries by queries, and keys by their c
   CHECK(held_by("expected_attention", "budget: 40", "KV cache") == 12 * 2 * (40 + 10) * 16);
 }
 
+TEST_CASE("KVzap predicts a score for each token with a small network") {
+  const auto prompt = after_prompt("kvzap", "network_width: 16");
+  const auto predicted = labelled(prompt, "predicted scores");
+  REQUIRE(predicted.size() == 2);
+  const auto product = [&](std::size_t i) {
+    return std::get<graph::Gemm>(prompt[static_cast<std::size_t>(predicted[i])].work);
+  };
+  CHECK(product(0) == graph::Gemm{200, 16, static_cast<double>(small_model().hidden)});
+  CHECK(product(1) == graph::Gemm{200, 2, 16});
+  check_kernel(prompt, "compact", 2 * 400 * 16, 2 * 400 * 16, 0);
+  CHECK(labelled(after_prompt("kvzap", "dropped: masked"), "compact").empty());
+  // A step reads what stays; masked, it reads all 101 tokens of 4 lists.
+  CHECK(attended(first_step("kvzap", "", {.attended = 30})) == 4 * 30);
+  CHECK(attended(first_step("kvzap", "dropped: masked", {.attended = 30})) == 4 * 101);
+  CHECK(labelled(first_step("kvzap", "", {.attended = 30}), "predicted scores").empty());
+  CHECK(labelled(first_step("kvzap", "decoding: true, network: linear", {.attended = 30}), "predicted scores").size() ==
+        1);
+  // 30 of the prompt's tokens and 10 generated ones; with decoding 30 % of 110; 110.
+  CHECK(held_by("kvzap", "", "KV cache", 30) == 12 * 2 * 40 * 16);
+  CHECK(held_by("kvzap", "decoding: true", "KV cache", 30) == Approx(12 * 2 * 33 * 16));
+  CHECK(held_by("kvzap", "dropped: masked", "KV cache", 30) == 12 * 2 * 110 * 16);
+}
+
+TEST_CASE("GSA reads a bit for each number of a key, and selects once for a layer or for each head") {
+  const policy::HeadCounts head{.attended = 24, .scored = 101};
+  const auto ops = first_step("gsa", "budget: 24, page: 4, sink: 0, recent: 1, dense_below: 0", head);
+  CHECK(gemm(ops, "hash keys") == graph::Gemm{4, 8, 8});
+  CHECK(gemm(ops, "hash queries") == graph::Gemm{4, 8, 8});
+  // 404 keys of one byte; a distance for each of two sequences' tokens; three operations for 32 bits.
+  check_kernel(ops, "distances of codes", 404, 2 * 101 * 4, 3 * 404 * 8 / 32.0);
+  CHECK(top_k(ops) == graph::TopK{2, 26, 6, 4});
+  CHECK(top_k(first_step("gsa", "budget: 24, page: 4, sink: 0, recent: 1, scope: head", head)).rows == 4);
+  CHECK(gemm(after_prompt("gsa", ""), "hash keys") == graph::Gemm{400, 8, 8});
+  CHECK(held_by("gsa", "", "index keys") == 12 * 110);
+}
+
+TEST_CASE("BLASST reads all keys, and the values of the tiles that it takes") {
+  const auto ops = first_step("blasst", "", {.attended = 50, .scored = 101});
+  const auto& work = std::get<graph::DecodeAttention>(only(ops, "attention").work);
+  CHECK(work.tokens == 404);
+  CHECK(work.element_bytes == Approx(2 * (101 + 50) / 202.0));
+  CHECK(work.product_dims == Approx(8 * (101 + 50) / 101.0));
+  // Half of the prompt's values are skipped: three quarters of its products remain.
+  const config::Model model = small_model();
+  const auto prompt = [&](const char* name) {
+    policy::Recorder recorded;
+    make(name, "", kHundred)->prefill_attention({&model, 0, 2, 0, 100, 0, 0.5}, recorded);
+    return std::get<graph::PrefillAttention>(only(recorded.ops(), "prefill attention").work).flops;
+  };
+  CHECK(prompt("blasst") == Approx(1.5 * prompt("full")));
+}
+
 TEST_CASE("KVzip reads its prompt twice") {
   config::Model model = small_model();
   model.hidden = 32, model.ffn = 64;
