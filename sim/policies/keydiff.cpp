@@ -131,7 +131,7 @@ struct KeyDiffSetting {
   Anchor anchor = Anchor::kMean;
   Metric metric = Metric::kCosine;
 
-  // Tokens that stay of `seen`; the tolerance is that of a product that should be whole.
+  // Tokens that stay of `seen`.
   std::int64_t budget(std::int64_t seen) const {
     if (share == 0) return quota.budget;
     return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::floor(share * static_cast<double>(seen) + 1e-9)));
@@ -179,12 +179,11 @@ class KeyDiff final : public StepEvictionBy<KeyDiffRule, KeyDiffSetting> {
   using StepEvictionBy::StepEvictionBy;
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    const std::int64_t budget = s_.budget(shape.stop());
     const double n = tokens_to_rank(shape, s_.budget(shape.start));
     if (n == 0) return;
     const double lists = shape.batch * shape.model->n_kv_heads;
     const OpId op = score(*shape.model, lists, n, 2, ops, ops.ready());
-    rank_and_compact(*shape.model, lists, n, budget, ops, op);
+    rank_and_compact(*shape.model, lists, n, s_.budget(shape.stop()), ops, op);
   }
 
   PromptBlocks prompt_blocks(const config::Model&, int, const Lengths& request) const override {
@@ -213,10 +212,9 @@ class KeyDiff final : public StepEvictionBy<KeyDiffRule, KeyDiffSetting> {
  private:
   // An eviction of every `interval`-th step, in equal parts in all of them.
   void evict_share(const DecodeLayer& shape, double lists, double held, LayerOps& ops, OpId op) const {
-    const double evicting =
-        shape.mean_over([this](const Sequence& s) { return s.request.decode_steps >= s_.interval ? 1 : 0; });
-    if (evicting == 0) return;
-    lists *= evicting / static_cast<double>(s_.interval);
+    const auto evicts = [this](const Sequence& s) { return s.request.decode_steps >= s_.interval ? 1 : 0; };
+    lists *= shape.mean_over(evicts) / static_cast<double>(s_.interval);
+    if (lists == 0) return;
     op = score(*shape.model, lists, held, 2, ops, op);
     rank_and_compact(*shape.model, lists, held, s_.budget(static_cast<std::int64_t>(shape.mean_tokens())), ops, op);
   }

@@ -196,7 +196,7 @@ def newer_settings(d: Draw) -> dict:
         'seer_attention': {'budget': d.budget(p), 'page': p, 'threshold': d.one(0, 0, 0.05, 0.2)},
         'twilight': {'p': d.one(0.85, 0.5, 0.95, 0), 'bits': d.one(4, 2, 8), 'selector': {'name': selector, **selectors[selector]}},
         'gsa': {'budget': p * (certain + 1 + d.r.randint(0, d.t.prompt // p)), 'page': p, 'sink': sink, 'recent': recent,
-                'scope': d.one('layer', 'head'), 'dense_below': d.one(0, d.t.prompt), 'seed': d.r.randint(0, 9)},
+                'scope': d.one('layer', 'head'), 'dense_below': d.one(0, d.t.prompt)},
         'blasst': {'scale_decode': d.t.prompt * d.one(0.01, 0.1, 0.3, 0.7), 'tile': d.page(), 'scale_prefill': 0},
         'dsa': {'budget': d.budget()},
         'msa': {'budget': p2 * d.r.randint(1, max(1, (d.t.prompt + 2) // p2)), 'block': p2},

@@ -46,6 +46,9 @@ TEST_CASE("a policy inside another adds its needs") {
   CHECK(needs_of("{name: snapkv, budget: 512, block: 128}").whole_prompt);
   CHECK_FALSE(needs_of("{name: snapkv, budget: 512}").whole_prompt);
   CHECK_FALSE(needs_of("{name: minference, then: {name: snapkv, budget: 512}}").unseen.empty());
+  CHECK(needs_of("{name: kvzap}").whole_prompt);
+  CHECK(needs_of("{name: blasst}").whole_prompt);
+  CHECK_FALSE(needs_of("{name: blasst, scale_prefill: 0}").whole_prompt);
   CHECK_FALSE(needs_of("{name: kivi, selector: {name: quest, budget: 512}}").unseen.empty());
   // One centroid per 16 tokens of the prompt, 2048 at most.
   CHECK(needs_of("{name: ctkvr}", 16384).window == 1024);
