@@ -204,10 +204,10 @@ std::unique_ptr<Policy> make_gsa(const ParameterValues& values) {
   const GsaSetting s = gsa_fields().read(values);
   const auto reaches = [&](std::int64_t tokens) { return (tokens + s.page - 1) / s.page; };
   const std::int64_t certain = reaches(s.sink) + reaches(s.recent) + 1;
-  if (s.budget % s.page != 0 || s.blocks() < certain) {
+  if (s.blocks() < certain) {
     throw UserError(values.where("budget"),
-                    fmt::format("gsa: a budget of {} tokens is not at least {} whole blocks of {}, which sink and "
-                                "recent tokens may take",
+                    fmt::format("gsa: a budget of {} tokens is less than the {} blocks of {} that "
+                                "sink and recent tokens may take",
                                 s.budget, certain, s.page));
   }
   return std::make_unique<Gsa>(s);

@@ -162,7 +162,7 @@ TEST_CASE("a budget that covers all tokens is full attention") {
       for (const std::int64_t budget : {shape.prompt + shape.steps, std::int64_t{100000}}) {
         for (const std::string& setting : settings_of(d, budget, profiles.of(shape))) {
           CAPTURE(d.name, setting, shape.prompt);
-          if (budget == shape.prompt + shape.steps && by_errors(d, setting)) continue;
+          if (!has_budget(setting) || (budget == shape.prompt + shape.steps && by_errors(d, setting))) continue;
           const auto policy = make(d.name, setting, {shape.prompt, shape.steps});
           const Selected got = select(*policy, *layer);
           const std::size_t per = got.steps[0].heads.size() / full.steps[0].heads.size();
