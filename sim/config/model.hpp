@@ -117,10 +117,10 @@ struct Model {
   std::string blocks;
   Precision weights = Precision::kBf16;         // of projections and networks; embedding, head and norms are bf16
   Precision expert_weights = Precision::kBf16;  // of routed and shared experts
-  CacheFormat cache;      // of keys and values ...
-  int plain_ends = 0;     // ... but in so many first and last layers, which keep 16 bits
-  int ranks = 1;          // GPUs that share each layer; if above 1, sizes are those of one GPU (rank_of)
-  int expert_ranks = 1;   // GPUs that share experts alone, each with sequences of its own
+  CacheFormat cache;                            // of keys and values ...
+  int plain_ends = 0;                           // ... but in so many first and last layers, which keep 16 bits
+  int ranks = 1;         // GPUs that share each layer; if above 1, sizes are those of one GPU (rank_of)
+  int expert_ranks = 1;  // GPUs that share experts alone, each with sequences of its own
   std::int64_t max_context = 0;
   Rope rope;
   std::string source;
