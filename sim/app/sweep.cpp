@@ -50,8 +50,8 @@ Shard parse_shard(const std::string& text) {
 
 // Decode steps drawn in the report: enough to compare policies, few enough to keep the page small.
 constexpr std::size_t kTimelines = 24;
-// Prepared experiments in memory at once: each takes some 30 kB.
-constexpr std::size_t kPart = 8192;
+// Prepared experiments in memory at once: each takes some 50 kB.
+constexpr std::size_t kPart = 2048;
 
 // Solves the budgets of runs with a `match:`, which keys depend on.
 void solve(study::Plan& plan, const study::StudyOptions& study) {
