@@ -62,17 +62,19 @@ class RunTable {
   const Node& runs_;
 };
 
+Reading read_reading(Section& section, std::string of) {
+  Reading reading{std::move(of), Formula(section.text("predict"), section.where("predict")), {}};
+  if (section.has("holds")) reading.holds.emplace(section.text("holds"), section.where("holds"));
+  return reading;
+}
+
 std::vector<Reading> read_readings(Section& section) {
   std::vector<Reading> readings;
-  if (section.has("predict")) {
-    const std::string of = section.text("reading", "");
-    readings.push_back({of, Formula(section.text("predict"), section.where("predict"))});
-  }
+  if (section.has("predict")) readings.push_back(read_reading(section, section.text("reading", "")));
   if (!section.has("others")) return readings;
   for (const Node& item : section.node("others").items()) {
     Section other(item, "reading");
-    const std::string of = other.text("reading");
-    readings.push_back({of, Formula(other.text("predict"), other.where("predict"))});
+    readings.push_back(read_reading(other, other.text("reading")));
     other.finish();
   }
   return readings;
@@ -96,14 +98,17 @@ Claim read_claim(const Node& node, const std::string& group, const std::string& 
   c.chosen_knowing = section.flag("chosen_knowing", true);
   claim.times = section.text("times", "");
   claim.readings = read_readings(section);
-  if (section.has("holds")) claim.holds.emplace(section.text("holds"), section.where("holds"));
   const std::string reason = section.text("unanswered", "");
   section.finish();
   if (reason.empty() == claim.readings.empty()) {
     throw UserError(node.where(), fmt::format("{}: give either predict or unanswered", c.id));
   }
   if (!reason.empty()) c.note = reason;
-  if (!claim.readings.empty() && c.expected.has_value() == claim.holds.has_value()) {
+  const bool number = c.expected.has_value();
+  const bool mixed =
+      std::ranges::any_of(claim.readings, [&](const Reading& r) { return number && r.holds.has_value(); }) ||
+      (!claim.readings.empty() && !number && !claim.is_trend());
+  if (mixed) {
     throw UserError(node.where(), fmt::format("{}: give either published (a number) or holds (a trend)", c.id));
   }
   if (!c.held_out && c.rests_on.empty()) {
@@ -147,8 +152,10 @@ Paper read_paper(const std::string& path) {
   UsedRuns used;
   for (const Node& node : section.node("claims").items()) {
     Claim claim = read_claim(node, paper.group, source);
-    for (const Reading& r : claim.readings) check_names(r.predict, runs, used);
-    if (claim.holds) check_names(*claim.holds, runs, used);
+    for (const Reading& r : claim.readings) {
+      check_names(r.predict, runs, used);
+      if (r.holds) check_names(*r.holds, runs, used);
+    }
     paper.claims.push_back(std::move(claim));
   }
   section.finish();

@@ -51,9 +51,14 @@ Case judge(const Claim& claim, const Records& records) {
   c.predicted = values.front().second;
   c.origin = records.origin(claim.readings.front().predict);
   if (several) append(c.rests_on, "readings: " + readings_text(values));
-  if (claim.holds) {
-    const auto holds = records.value(*claim.holds, missing);
-    c.verdict = holds && *holds != 0 ? Verdict::kAgrees : Verdict::kOff;
+  if (claim.is_trend()) {
+    const auto holds = [&](const Reading& r) {
+      const auto value = r.holds ? records.value(*r.holds, missing) : std::nullopt;
+      return value && *value != 0;
+    };
+    c.verdict = holds(claim.readings.front())                ? Verdict::kAgrees
+                : std::ranges::any_of(claim.readings, holds) ? Verdict::kBracketed
+                                                             : Verdict::kOff;
   } else {
     c.verdict = verdict_of(c, several);
   }

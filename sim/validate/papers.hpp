@@ -28,13 +28,14 @@ struct PaperRun {
 struct Reading {
   std::string of;  // name of the reading; empty if there is only one
   Formula predict;
+  std::optional<Formula> holds = {};  // of a trend: true if it is reproduced under this reading
 };
 
 struct Claim {
   Case base;                      // id, group, quantity, unit, expected, tolerance, size, texts, held_out
   std::vector<Reading> readings;  // the first is the prediction; empty: not answered, base.note says why
-  std::optional<Formula> holds;   // of a trend: true if it is reproduced
   std::string times;              // group of the suite `times` that it also belongs to; empty: none
+  bool is_trend() const { return !readings.empty() && readings.front().holds.has_value(); }
 };
 
 struct Paper {

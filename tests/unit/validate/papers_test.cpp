@@ -204,6 +204,27 @@ TEST_CASE("claims are judged from the results of their runs") {
   CHECK(suite.budgets[1].passed());
 }
 
+TEST_CASE("a trend that only another reading reproduces is bracketed") {
+  const auto verdict = [](const char* other) {
+    const std::string trend = "slow.hbm / fast.hbm, holds: slow.hbm > fast.hbm}";
+    const Paper paper = paper_of(replaced(
+        kFile, trend,
+        "slow.hbm / fast.hbm, holds: slow.hbm < fast.hbm, reading: one, others: [" + std::string(other) + "]}"));
+    return papers({paper},
+                  [](const auto&) {
+                    return std::vector<Result>{made_up(6, 10, 100), made_up(2, 2, 50)};
+                  })
+        .cases[2]
+        .verdict;
+  };
+  CHECK(verdict("{reading: two, predict: slow.tpot / fast.tpot, holds: slow.tpot > fast.tpot}") == Verdict::kBracketed);
+  CHECK(verdict("{reading: two, predict: slow.tpot / fast.tpot, holds: slow.tpot < fast.tpot}") == Verdict::kOff);
+  CHECK(verdict("{reading: two, predict: slow.tpot / fast.tpot}") == Verdict::kOff);
+  CHECK(error_of([] {
+          paper_of(replaced(kFile, "predict: slow.ttft / fast.ttft", "predict: slow.ttft, holds: slow.ttft > 1"));
+        }).find("published (a number) or holds") != std::string::npos);
+}
+
 TEST_CASE("a run on other traces is requested once for each, without effects") {
   const Paper paper =
       paper_of(replaced(replaced(kFile, ", largest_batch: 9", ""), "  slow: {policy: full}\n",
