@@ -189,7 +189,7 @@ AttentionFit corrected(std::span<const MeasuredPoint> points, AttentionFit fit, 
   std::optional<FittedCorrection> more = fit_correction(points, gpu);
   if (!more) return fit;
   gpu.attention_correction = std::move(more->correction);
-  fit.left_out_loss = more->loss, fit.left_out_p90 = more->p90;
+  fit.left_out_loss = more->loss, fit.left_out_spread = more->spread;
   return fit;
 }
 
@@ -199,7 +199,7 @@ AttentionFit fit_together(std::span<const MeasuredPoint> used, const config::Gpu
   gpu.attention_mha.reset();
   gpu.attention_correction.reset();
   set_range(used, gpu);
-  return {static_cast<int>(structures().size()), fit.left_out.loss(), fit.left_out.p90(), fit.contenders,
+  return {static_cast<int>(structures().size()), fit.left_out.loss(), fit.left_out.spread(), fit.contenders,
           fit.at_bounds};
 }
 
@@ -218,7 +218,7 @@ AttentionFit fit_apart(std::span<const MeasuredPoint> used, const AttentionFit& 
   if (apart.loss() > (1 - kGainOfTwo) * together.left_out_loss) return together;
   gpu.attention = gqa.kernel;
   gpu.attention_mha = mha.kernel;
-  return {together.candidates, apart.loss(), apart.p90(), {}, {}};
+  return {together.candidates, apart.loss(), apart.spread(), {}, {}};
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ struct AttentionStructure {
 struct AttentionFit {
   int candidates = 0;                          // structures tried
   double left_out_loss = 0;                    // loss of the chosen structure on the folds that it was not fitted to
-  double left_out_p90 = 0;                     // 90th percentile of its relative errors there
+  double left_out_spread = 0;                  // 80th percentile of its relative errors there
   std::vector<AttentionStructure> contenders;  // those with about the same loss there, the chosen one first
   std::vector<std::string> at_bounds;          // keys of numbers that ended at a bound
 };

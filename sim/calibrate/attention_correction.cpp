@@ -58,7 +58,7 @@ std::optional<FittedCorrection> fit_correction(std::span<const MeasuredPoint> po
   const Smoothing smoothing = choose_smoothness(samples);
   if (smoothing.loss > (1 - kGain) * smoothing.loss_before) return std::nullopt;
 
-  FittedCorrection fitted{{}, smoothing.loss, smoothing.p90};
+  FittedCorrection fitted{{}, smoothing.loss, smoothing.spread};
   config::AttentionCorrection& correction = fitted.correction;
   correction.rows = powers_of_two(least_rows, most_rows);
   correction.tokens = powers_of_two(least_tokens, most_tokens);

@@ -20,8 +20,8 @@ int attention_fold(const MeasuredPoint& point);
 
 struct FittedCorrection {
   config::AttentionCorrection correction;
-  double loss = 0;  // loss in cross-validation, with the correction
-  double p90 = 0;   // 90th percentile of the relative errors there
+  double loss = 0;    // loss in cross-validation, with the correction
+  double spread = 0;  // 80th percentile of the relative errors there
 };
 
 // Fits the correction of gpu's terms to these points, of one kernel on one device: their ratios smoothed (smooth.hpp)

@@ -158,7 +158,7 @@ GemmFit fit_gemm(std::span<const MeasuredPoint> points, const config::Gpu* prior
   std::vector<const MeasuredPoint*> seen;
   for (const MeasuredPoint& point : used) seen.push_back(&point);
   Solution solution = solve_for(all[best], seen, gpu);
-  return {static_cast<int>(gpu.gemm_memory_efficiency.x.size()), tried[best].loss(), tried[best].p90(),
+  return {static_cast<int>(gpu.gemm_memory_efficiency.x.size()), tried[best].loss(), tried[best].spread(),
           std::move(solution.at_bounds)};
 }
 

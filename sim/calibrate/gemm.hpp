@@ -13,7 +13,7 @@ namespace kvcast::calibrate {
 struct GemmFit {
   int memory_points = 0;               // points of gemm_memory_efficiency
   double left_out_loss = 0;            // loss of the chosen form on the weight matrices that it was not fitted to
-  double left_out_p90 = 0;             // 90th percentile of its relative errors there
+  double left_out_spread = 0;          // 80th percentile of its relative errors there
   std::vector<std::string> at_bounds;  // keys of numbers that ended at a bound
 };
 

@@ -95,7 +95,7 @@ Smoothing choose_smoothness(std::span<const Sample> samples) {
   std::vector<Smoothing> tried(all.size());
   parallel_for(all.size(), hardware_threads(), [&](std::size_t i) {
     const LeftOut left = leave_out(samples, all[i]);
-    tried[i] = {all[i], loss_before, left.loss(), left.p90()};
+    tried[i] = {all[i], loss_before, left.loss(), left.spread()};
   });
   return *std::ranges::min_element(tried, [](auto& a, auto& b) { return a.loss < b.loss; });
 }

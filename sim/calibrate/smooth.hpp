@@ -40,7 +40,8 @@ struct Smoothing {
   Smoothness smoothness;
   // loss of samples without smoothing, and of left-out samples when the others are smoothed
   double loss_before = 0, loss = 0;
-  double p90 = 0;  // 90th percentile of the relative errors of left-out samples, values being log(measured / modelled)
+  double spread =
+      0;  // 80th percentile of the relative errors of left-out samples, values being log(measured / modelled)
 };
 
 // Returns the smoothness that predicts left-out folds best, from a grid.

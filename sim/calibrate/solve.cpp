@@ -8,7 +8,7 @@
 #include <unsupported/Eigen/NumericalDiff>
 
 #include "base/error.hpp"
-#include "metrics/errors.hpp"
+#include "base/quantile.hpp"
 
 namespace kvcast::calibrate {
 namespace {
@@ -85,10 +85,11 @@ double LeftOut::loss() const {
   return errors.empty() ? std::numeric_limits<double>::infinity() : calibrate::loss(errors, weights);
 }
 
-double LeftOut::p90() const {
-  std::vector<double> relative;
-  for (const double error : errors) relative.push_back(std::expm1(error));
-  return metrics::summarise_errors(relative).p90;
+double LeftOut::spread() const {
+  if (errors.empty()) return 0;
+  std::vector<double> sizes;
+  for (const double error : errors) sizes.push_back(std::abs(std::expm1(error)));
+  return quantile(sizes, 0.8);
 }
 
 Solution solve(std::span<const Parameter> parameters, std::span<const double> weights, const Errors& errors) {

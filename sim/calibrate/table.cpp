@@ -142,12 +142,12 @@ void fit_file(const TableRequest& request, const PointsFile& table, TableResult&
     const AttentionFit fit = fit_attention_by_heads(points, gpu);
     model = fmt::format("best of {} structures in cross-validation{}", fit.candidates,
                         gpu.attention_mha ? ", query heads with KV heads of their own apart" : "");
-    uncertainty = fit.left_out_p90;
+    uncertainty = fit.left_out_spread;
     names = attention_keys(gpu, points);
   } else {
     const GemmFit fit = fit_gemm(points, nullptr, gpu);
     model = fmt::format("memory efficiency {}", fit.memory_points > 2 ? "by size of the weights" : "one for all sizes");
-    uncertainty = fit.left_out_p90;
+    uncertainty = fit.left_out_spread;
   }
   config::Calibration c;
   c.kernel = table.kind();

@@ -50,7 +50,7 @@ TEST_CASE("a deviation that neighbours share is found, and predicts samples that
       lattice([](double x, double y, std::size_t i) { return 0.3 * std::sin(x / 2) * std::cos(y / 3) + noise(i); });
   const calibrate::Smoothing found = calibrate::choose_smoothness(samples);
   CHECK(found.loss < 0.1 * found.loss_before);
-  CHECK(found.p90 < 0.04);  // noise of ±0.02, and the part of it that the surface absorbs
+  CHECK(found.spread < 0.04);  // noise of ±0.02, and the part of it that the surface absorbs
 }
 
 TEST_CASE("noise that neighbours do not share does not improve predictions") {
