@@ -14,6 +14,7 @@ LeftOut read_left_out(const std::string& path) {
   out.derived_kernels = read("derived_kernels"), out.other_kernels = read("other_kernels");
   out.fused = read("fused"), out.eager = read("eager"), out.policies = read("policies");
   out.eager_policies = read("eager_policies");
+  out.eager_costs = section.value("eager_costs", Dimension::kNone, 0, 1);
   section.finish();
   return out;
 }

@@ -7,14 +7,15 @@
 
 namespace kvcast::config {
 
-// Half-widths of the natural logarithm of a time, 80 %; from configs/validation/intervals.yaml, which `kvcast validate
-// times --intervals` writes.
+// Half-widths of the natural logarithm of a time, 80 %, and a share of others; from configs/validation/intervals.yaml,
+// which `kvcast validate times --intervals` writes.
 struct LeftOut {
-  Value kernels;          // GPUs with a fit
+  Value kernels;          // programs and releases other than those whose kernels a GPU's numbers were fitted to
   Value derived_kernels;  // GPUs derived from one of the same architecture
   Value other_kernels;    // GPUs with neither
   Value fused;            // steps and prefills of serving engines and compiled code
   Value eager;            // those of frameworks that launch operators one by one
+  Value eager_costs;      // share of the uncertainty of numbers that such frameworks' times need, at most 1
   Value policies;         // steps of serving engines under a policy other than full attention, in addition to `fused`
   Value eager_policies;   // the same of frameworks that launch operators one by one, in addition to `eager`
 

@@ -257,6 +257,7 @@ class Simulation {
       on_prefill = time_effects(recorded_prefill(), kLeastEffect, detailed);
     }
     merge(std::move(on_step), std::move(on_prefill));
+    if (is_eager() && lowered_.framework.left_out == 0) narrow(config::left_out().eager_costs);
     add_left_out();
     if (detailed || !options_.decode) return;
     if (const double factor = sampling_factor(); factor >= 1 + kLeastEffect) {
@@ -289,6 +290,23 @@ class Simulation {
     }
   }
 
+  bool is_eager() const { return lowered_.framework.launch == config::Framework::Launch::kEager; }
+
+  // Leaves a share of each effect, in logarithms.
+  void narrow(double share) {
+    const auto parts = [share](std::optional<metrics::Attribution>& shifted, const metrics::Attribution& as_is) {
+      if (!shifted) return;
+      *shifted = scaled(*shifted, share);
+      add_scaled(*shifted, as_is, 1 - share);
+    };
+    for (result::Effect& effect : result_.effects) {
+      for (result::ShiftedTimes* times : {&effect.longer, &effect.shorter}) {
+        times->step = std::pow(times->step, share), times->prefill = std::pow(times->prefill, share);
+        parts(times->step_parts, result_.step), parts(times->prefill_parts, result_.prefill);
+      }
+    }
+  }
+
   // Adds the causes of error that no number of a profile covers: times may be longer and shorter by these factors.
   void add_left_out() {
     const auto add = [this](std::string source, double half_width) {
@@ -304,7 +322,7 @@ class Simulation {
       result_.effects.push_back(std::move(effect));
     };
     const config::LeftOut out = config::left_out();
-    const bool eager = lowered_.framework.launch == config::Framework::Launch::kEager;
+    const bool eager = is_eager();
     if (const double measured = lowered_.framework.left_out; measured > 0) {
       add("what the model leaves out of steps like the measured ones", measured);
     } else {

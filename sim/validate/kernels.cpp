@@ -119,7 +119,9 @@ std::string quantity_of(const graph::Work& work) {
                      attention.tokens / attention.rows, attention.group);
 }
 
-Case case_of(const calibrate::MeasuredPoint& point, const hardware::Cost& cost, const config::Hardware& machine) {
+// half_width: of what the model leaves out, in addition to the uncertainty of the costs.
+Case case_of(const calibrate::MeasuredPoint& point, const hardware::Cost& cost, const config::Hardware& machine,
+             double half_width) {
   Case c;
   c.id = fmt::format("line {}", point.where.line);
   c.group = point.device + "/" + point.framework;
@@ -127,7 +129,7 @@ Case case_of(const calibrate::MeasuredPoint& point, const hardware::Cost& cost, 
   c.unit = "us";
   c.expected = point.seconds * kMicro;
   c.predicted = cost.alone * kMicro;
-  set_interval(c, cost.uncertainty, config::left_out().of(machine.fit));
+  set_interval(c, cost.uncertainty, half_width);
   c.baseline = roofline_seconds(point.op.work, machine.gpu) * kMicro;
   c.tolerance = cost.uncertainty;
   const graph::Traffic traffic = graph::traffic_of(point.op.work);
@@ -230,7 +232,8 @@ void add_held_out(const config::Calibration& c, Profiles& profiles, Suite& suite
     if (model == nullptr) {
       throw UserError(point.where, fmt::format("no profile answers to {}/{}", point.device, point.framework));
     }
-    Case one = case_of(point, model->cost(point.op), model->hardware());
+    // Kernels of the program from whose others the numbers come: their uncertainty is the error of such a prediction.
+    Case one = case_of(point, model->cost(point.op), model->hardware(), 0);
     one.id = fmt::format("{}:{}", config::stem_of(file), point.where.line);
     one.group += fmt::format("{}{} {}", point.kernel.empty() ? "" : "/", point.kernel, c.kernel);
     one.source = c.source;
@@ -284,12 +287,13 @@ Suite kernels_of_points(const std::string& path) {
       continue;
     }
     const hardware::Cost cost = model->cost(point.op);
-    const Case one = case_of(point, cost, model->hardware());
+    const config::Hardware& machine = model->hardware();
+    const Case one = case_of(point, cost, machine, config::left_out().of(machine.fit));
     for (Tally* tally : {&all, &own}) {
       tally->errors.push_back(cost.alone / point.seconds - 1);
       tally->baseline.push_back(*one.baseline / *one.expected - 1);
       tally->outside_range += cost.extrapolated ? 1 : 0;
-      tally->no_fit += model->hardware().fit == config::Fit::kFitted ? 0 : 1;
+      tally->no_fit += machine.fit == config::Fit::kFitted ? 0 : 1;
       tally->held += *one.low <= *one.expected && *one.expected <= *one.high ? 1 : 0;
     }
     suite.cases.push_back(one);

@@ -15,6 +15,10 @@ inline constexpr const char* kFusedRuntimes = "fused runtimes";
 inline constexpr const char* kEagerFrameworks = "eager frameworks";
 inline constexpr const char* kPoliciesInEngines = "policies in engines";
 inline constexpr const char* kPoliciesInEagerFrameworks = "policies in eager frameworks";
+inline constexpr const char* kLatentAttention = "latent attention and experts";
+inline constexpr const char* kExperts = "mixtures of experts";
+inline constexpr const char* kModelsOf2026 = "models of 2026";
+inline constexpr const char* kTransformers5 = "transformers 5 on an H100";
 inline constexpr const char* kOtherKernels = "other kernels and copies";
 
 // Source of a file whose claims name their own sources before the location.
@@ -27,11 +31,13 @@ Suite times(const std::vector<Paper>& papers, const std::string& kernel_table, c
 
 // The interval half-width that a group's residuals require.
 struct Widening {
-  std::string key, group;  // key in configs/validation/intervals.yaml; group of the suite
+  std::string key, group;  // key in configs/validation/intervals.yaml; groups of the suite
   int n = 0, sources = 0;
   double learnt = 0;          // half-width of the logarithm with which four fifths of the group lie in their intervals
   double half_width = 0;      // the same, or a larger minimum (times.cpp)
-  double coverage_apart = 0;  // share of each source's numbers within the half-width that the others require
+  double coverage_apart = 0;  // share of each source's numbers within the interval that the others require
+  std::string costs_key;      // key of the next in the file; empty: always 1
+  double costs = 1;           // share of stated uncertainties in the intervals
 };
 
 // In the order of the file. A suite's intervals include the half-widths in use, which are removed first.

@@ -13,8 +13,9 @@
 namespace kvcast::validate {
 namespace {
 
-// Uncertainties that the profiles of such GPUs state (docs/cards.md).
-constexpr double kWithin = 0.2, kAcross = 0.3;
+// Uncertainties that the profiles of such GPUs state (docs/cards.md); of one die, as gh200's.
+constexpr double kWithin = 0.12, kAcross = 0.3;
+constexpr double kMost = 0.999;  // uncertainty of a lower bound above zero
 
 // GH100 is the only architecture with two fitted GPUs.
 bool is_gh100(const std::string& name) { return name.starts_with("h100") || name.starts_with("h200"); }
@@ -92,9 +93,8 @@ double roofline_seconds(const graph::Work& work, const config::Gpu& gpu) {
 }
 
 void set_interval(Case& c, double uncertainty, double half_width) {
-  const double low = std::hypot(std::min(1.0, uncertainty), 1 - std::exp(-half_width));
-  c.low = *c.predicted * (1 - std::min(1.0, low));
-  c.high = *c.predicted * (1 + std::hypot(uncertainty, std::exp(half_width) - 1));
+  c.low = *c.predicted * std::exp(-std::hypot(std::log1p(-std::min(kMost, uncertainty)), half_width));
+  c.high = *c.predicted * std::exp(std::hypot(std::log1p(uncertainty), half_width));
 }
 
 std::vector<Case> transfers() {

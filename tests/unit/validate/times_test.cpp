@@ -25,6 +25,9 @@ Case case_of(const char* group, const char* source, double factor, double in_use
   return c;
 }
 
+// What a tenth of costs leaves of the logarithm of this factor.
+double left(double factor) { return std::sqrt(std::pow(std::log(factor), 2) - std::pow(std::log(1.1), 2)); }
+
 }  // namespace
 
 TEST_CASE("a GPU is derived from the numbers of its data sheet") {
@@ -54,9 +57,13 @@ TEST_CASE("a roofline is bytes over the bandwidth or products over the peak") {
 TEST_CASE("intervals add the omitted effects to the cost uncertainty") {
   Case c;
   c.predicted = 100;
-  set_interval(c, 0.3, std::log(1.4));
-  CHECK(*c.high == Approx(100 * (1 + 0.5)));  // 0.3 and 0.4
-  CHECK(*c.low == Approx(100 * (1 - std::hypot(0.3, 1 - 1 / 1.4))));
+  // Logarithms of 0.3 and 0.4 are independent: 0.5.
+  set_interval(c, std::exp(0.3) - 1, 0.4);
+  CHECK(*c.high == Approx(100 * std::exp(0.5)));
+  set_interval(c, 1 - std::exp(-0.3), 0.4);
+  CHECK(*c.low == Approx(100 * std::exp(-0.5)));
+  set_interval(c, 2, 0);
+  CHECK(*c.low > 0);
 }
 
 TEST_CASE("the half-width of a group covers four fifths of its numbers, in addition to their cost uncertainty") {
@@ -71,42 +78,67 @@ TEST_CASE("the half-width of a group covers four fifths of its numbers, in addit
   CHECK(w.key == "other_kernels");
   CHECK(w.n == 10);
   CHECK(w.sources == 1);
-  CHECK(w.learnt == Approx(std::log1p(std::sqrt(1 - 0.1 * 0.1))));
+  CHECK(w.learnt == Approx(left(2)));
   CHECK(w.coverage_apart == 0);  // no other source to derive a half-width from, and all numbers need one
-  CHECK_THAT(intervals_text({w}), Catch::Contains("other_kernels: {value: 0.691, origin: fitted") &&
-                                      Catch::Contains("from 1 source need 0.691; no other source to compare with"));
+  CHECK_THAT(intervals_text({w}), Catch::Contains("other_kernels: {value: 0.687, origin: fitted") &&
+                                      Catch::Contains("from 1 source need 0.687; no other source to compare with"));
 }
 
-TEST_CASE("steps of one source count together, and well-predicted ones get the minimum half-width") {
+TEST_CASE("a single source gets the least half-width, several get what four fifths of their numbers need") {
   Suite suite;
   const double in_use = config::left_out().fused;
-  for (const char* source : {"a, 1", "b, 1"}) {
-    for (int i = 0; i < 4; ++i) suite.cases.push_back(case_of(kFusedRuntimes, source, 1.02, in_use));
-  }
+  for (int i = 0; i < 4; ++i) suite.cases.push_back(case_of(kFusedRuntimes, "a, 1", 1.02, in_use));
+  const Widening alone = widenings(suite).at(3);
+  CHECK(alone.key == "fused");
+  CHECK(alone.learnt == 0);  // costs explain 0.1
+  CHECK(alone.half_width == 0.2);
+  CHECK_THAT(intervals_text({alone}), Catch::Contains("fused: {value: 0.200, origin: assumed"));
+  // One of six numbers is outside: five are enough, 0.8 times 7 rounded up is the sixth.
+  suite.cases.push_back(case_of(kFusedRuntimes, "b, 1", 1.5, in_use));
+  suite.cases.push_back(case_of(kFusedRuntimes, "b, 1", 1.02, in_use));
   const Widening w = widenings(suite).at(3);
-  CHECK(w.key == "fused");
   CHECK(w.sources == 2);
-  CHECK(w.learnt == 0);  // costs explain 0.1
-  CHECK(w.half_width == 0.1);
-  CHECK(w.coverage_apart == 1);
-  CHECK_THAT(intervals_text({w}), Catch::Contains("fused: {value: 0.100, origin: assumed"));
+  CHECK(w.half_width == Approx(left(1.5)));
+  CHECK(w.coverage_apart == Approx(5 / 6.0));  // with a's intervals alone, b's large error is outside
+  // Three more within their costs' uncertainty: of nine, the eighth counts.
+  for (int i = 0; i < 3; ++i) suite.cases.push_back(case_of(kFusedRuntimes, "c, 1", 1.02, in_use));
+  CHECK(widenings(suite).at(3).half_width == 0);
 }
 
-TEST_CASE("GPUs without a fit get at least the half-width of other programs' kernels") {
+TEST_CASE("uncertainties that leave residuals too much room are narrowed, to a half at most") {
+  const config::LeftOut left_out = config::left_out();
+  // Twenty numbers of two sources; half of them have costs with this uncertainty as stated, the others are exact.
+  const auto suite_of = [&](double error, double stated, double of_others) {
+    Suite suite;
+    for (int i = 0; i < 20; ++i) {
+      const bool wide = i % 2 == 0;
+      Case& c = suite.cases.emplace_back(case_of(kEagerFrameworks, i < 10 ? "a, 1" : "b, 1", wide ? 1 + error : 1, 0));
+      set_interval(c, (wide ? stated : of_others) * left_out.eager_costs, left_out.eager);
+    }
+    return suite;
+  };
+  const Widening narrow = widenings(suite_of(0.1, 0.4, 0.4)).at(4);
+  CHECK(narrow.costs_key == "eager_costs");
+  CHECK(narrow.costs == 0.5);
+  CHECK(narrow.half_width == 0);  // a half of 0.4 explains 0.1
+  CHECK_THAT(intervals_text({narrow}), Catch::Contains("eager_costs: {value: 0.5, origin: fitted"));
+  // Errors as large as stated need all of it: a half-width in its place would widen the exact ones as well.
+  const Widening wide = widenings(suite_of(0.4, 0.4, 0)).at(4);
+  CHECK(wide.half_width == Approx(0).margin(0.001));
+  CHECK(wide.costs == 1);
+}
+
+TEST_CASE("kernels of fits do not count for those of other programs") {
   Suite suite;
   const double in_use = config::left_out().kernels;
-  // Points of the fit itself do not count; the four others have an error of a half each, and costs explain 0.1.
+  // The four others have an error of a half each, and costs explain 0.1.
   for (int i = 0; i < 9; ++i) suite.cases.push_back(case_of(kFittedCards, "a, b", 1, in_use));
   for (const char* source : {"c", "d", "e", "f"}) suite.cases.push_back(case_of(kOtherKernels, source, 1.5, in_use));
   const std::vector<Widening> all = widenings(suite);
   CHECK(all[0].key == "kernels");
   CHECK(all[0].n == 4);
-  CHECK(all[0].half_width == Approx(std::log1p(std::sqrt(0.25 - 0.01))));
-  for (const std::size_t derived : {1u, 2u}) {
-    CHECK(all[derived].learnt == 0);
-    CHECK(all[derived].half_width == all[0].half_width);
-  }
-  CHECK(all[3].half_width < all[0].half_width);  // engines have a half-width of their own
+  CHECK(all[0].half_width == Approx(left(1.5)));
+  for (const std::size_t other : {1u, 2u, 3u}) CHECK(all[other].half_width == 0);
 }
 
 TEST_CASE("claims of a collection file count by the source that each one names") {
