@@ -72,11 +72,11 @@ void read_service(Section& section, Run& run) {
                     "scheduler: host_cache is simulated where prompts are read and decoded by one replica, not with "
                     "prefill_replicas");
   }
-  if (run.scheduler.shared_copies && (!run.model.latent || run.deployment.tensor_parallel == 1)) {
-    throw UserError(
-        rules.where("shared_copies"),
-        "scheduler: shared_copies is of models with latent attention on several GPUs; others have no copies "
-        "to share");
+  if (run.scheduler.shared_copies &&
+      ((!run.model.latent && !run.model.compressed) || run.deployment.tensor_parallel == 1)) {
+    throw UserError(rules.where("shared_copies"),
+                    "scheduler: shared_copies is of models with latent or compressed attention on several GPUs; others "
+                    "have no copies to share");
   }
   refuse_other_rules(rules, run.scheduler.kind.value_or(Scheduler::Kind::kVllmV1));
 }

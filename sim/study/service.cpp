@@ -156,8 +156,9 @@ class ServiceRuns {
     if (rules_.tiers.empty()) return;
     rules_.host_copies = copies;
     rules_.link_bytes = memory_.block_bytes;
-    const double ranks =
-        run_.model.latent && run_.scheduler.shared_copies.value_or(false) ? 1 : run_.deployment.tensor_parallel;
+    const double ranks = (run_.model.latent || run_.model.compressed) && run_.scheduler.shared_copies.value_or(false)
+                             ? 1
+                             : run_.deployment.tensor_parallel;
     rules_.stored_bytes = copies ? memory_.copied_bytes : memory_.block_bytes * ranks;
     if (memory_.copied_bytes <= 0) return;  // nothing is recalled
     const result::Result one = reference(1);
