@@ -97,6 +97,7 @@ class Lowered {
         model_(config::attending(setting.rank)),
         sliding_(config::sliding_layers(model_)),
         plain_(config::with_plain_cache(model_)),
+        plain_sliding_(config::with_plain_cache(sliding_)),
         pass_(pass),
         queries_(queries),
         memory_(memory),
@@ -159,7 +160,7 @@ class Lowered {
   OpId attend_prompt(int layer, const PromptPart& part, OpId ready) {
     // TurboQuant's prompts attend to 16-bit numbers, those of chunks before unpacked.
     const bool packed = model_.cache.turboquant && !model_.plain(layer);
-    const config::Model& model = model_.cache.turboquant ? plain_ : shape(layer);
+    const config::Model& model = packed ? shape_in_16_bits(layer) : shape(layer);
     policy::PrefillChunk chunk{&model, layer, part.sequences, part.start, part.end, held(layer, part), 1};
     if (model_.compressed) return compressed_prompt(block_, model_, chunk, ready);
     if (model_.slides(layer)) {
@@ -179,8 +180,10 @@ class Lowered {
   }
 
   const config::Model& shape(int layer) const {
-    return model_.slides(layer) ? sliding_ : model_.plain(layer) ? plain_ : model_;
+    if (model_.plain(layer)) return shape_in_16_bits(layer);
+    return model_.slides(layer) ? sliding_ : model_;
   }
+  const config::Model& shape_in_16_bits(int layer) const { return model_.slides(layer) ? plain_sliding_ : plain_; }
 
   // Query-key pairs of the part in a sliding layer, if its first window is full; in chunks those of each one.
   double pairs_in_windows(const PromptPart& part) const {
@@ -270,9 +273,10 @@ class Lowered {
   Block& block_;
   const PassSetting& s_;
   const config::Model& whole_;
-  const config::Model model_;    // the layers that attend
-  const config::Model sliding_;  // the same with the heads of sliding ones
-  const config::Model plain_;    // the same with a cache of 16 bits
+  const config::Model model_;          // the layers that attend
+  const config::Model sliding_;        // the same with the heads of sliding ones
+  const config::Model plain_;          // the layers that attend with a cache of 16 bits
+  const config::Model plain_sliding_;  // the same with the heads of sliding ones
   const Pass& pass_;
   int queries_;
   PromptMemory& memory_;
