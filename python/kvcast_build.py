@@ -142,10 +142,10 @@ def write_zip(tree, path):
 
 
 def sources():
-    """The project's files, of a checkout or of an unpacked source distribution."""
+    """The project's files without those of tools (.ci, .clang-format), of a checkout or of an unpacked source distribution."""
     if (ROOT / '.git').exists():
         listed = run('git', '-C', ROOT, 'ls-files', '-z', '--cached', '--others', '--exclude-standard').split('\0')
-        return sorted(file for file in listed if file and (ROOT / file).is_file())
+        return sorted(file for file in listed if file and not file.startswith('.') and (ROOT / file).is_file())
     made = re.compile(r'(build|dist|out|reports/out|\.)|.*__pycache__')
     files = (str(file.relative_to(ROOT)) for file in ROOT.rglob('*') if file.is_file())
     return sorted(file for file in files if not made.match(file))
