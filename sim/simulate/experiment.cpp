@@ -292,17 +292,20 @@ class Simulation {
 
   bool is_eager() const { return lowered_.framework.launch == config::Framework::Launch::kEager; }
 
-  // Leaves a share of each effect, in logarithms.
+  // Leaves a share of each effect, in logarithms. The parts still add up to the shifted time.
   void narrow(double share) {
-    const auto parts = [share](std::optional<metrics::Attribution>& shifted, const metrics::Attribution& as_is) {
-      if (!shifted) return;
-      *shifted = scaled(*shifted, share);
-      add_scaled(*shifted, as_is, 1 - share);
+    const auto narrow_one = [share](double& factor, std::optional<metrics::Attribution>& parts,
+                                    const metrics::Attribution& as_is) {
+      const double wide = std::exchange(factor, std::pow(factor, share));
+      if (!parts) return;
+      const double kept = wide == 1 ? share : (factor - 1) / (wide - 1);
+      parts = scaled(*parts, kept);
+      add_scaled(*parts, as_is, 1 - kept);
     };
     for (result::Effect& effect : result_.effects) {
       for (result::ShiftedTimes* times : {&effect.longer, &effect.shorter}) {
-        times->step = std::pow(times->step, share), times->prefill = std::pow(times->prefill, share);
-        parts(times->step_parts, result_.step), parts(times->prefill_parts, result_.prefill);
+        narrow_one(times->step, times->step_parts, result_.step);
+        narrow_one(times->prefill, times->prefill_parts, result_.prefill);
       }
     }
   }
