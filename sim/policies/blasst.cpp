@@ -108,7 +108,7 @@ class Blasst final : public SelectsBy<BlasstSelector, BlasstSetting> {
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
-    const OtherCounts all(shape, [](const Sequence& sequence) { return sequence.tokens; });
+    const OtherCounts all(shape);
     DecodeAttention work = attention_over(all.shape(), 0);
     const double share = (1 + shape.sum(&HeadCounts::attended) / work.tokens) / 2;
     work.element_bytes *= share, work.converted *= share, work.unpack_flops *= share;

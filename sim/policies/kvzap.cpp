@@ -96,7 +96,7 @@ class Kvzap final : public SelectsBy<KvzapSelector, KvzapSetting> {
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     const OpId op = s_.decoding ? predict(*shape.model, shape.batch, ops) : ops.ready();
     if (s_.masked) {
-      const OtherCounts all(shape, [](const Sequence& sequence) { return sequence.tokens; });
+      const OtherCounts all(shape);
       return ops.done(ops.attention(attention_over(all.shape(), 0), {op}));
     }
     ops.done(ops.attention(attention_over(shape, 0), {op}));

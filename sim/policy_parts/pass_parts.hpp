@@ -10,10 +10,13 @@
 
 namespace kvcast::policy {
 
-// The same sequences with other counts: heads by KV head, each with `attended(sequence)` tokens.
+// The same sequences with other counts: heads by KV head, each with `attended(sequence)` tokens; by default all tokens
+// of the sequence.
 class OtherCounts {
  public:
-  OtherCounts(const DecodeLayer& shape, const std::function<std::int64_t(const Sequence&)>& attended);
+  explicit OtherCounts(
+      const DecodeLayer& shape,
+      const std::function<std::int64_t(const Sequence&)>& attended = [](const Sequence& s) { return s.tokens; });
   OtherCounts(const OtherCounts&) = delete;  // the shape refers to the counts
   const DecodeLayer& shape() const { return shape_; }
 

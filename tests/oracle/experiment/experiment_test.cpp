@@ -144,7 +144,7 @@ TEST_CASE("effects from one pass give the intervals of repeated experiments") {
     simulate::ExperimentOptions options;
     options.effects = simulate::Effects::kTimes;
     const simulate::Experiment e = simulate::simulate(lowered, one.run.hardware, options);
-    // Of what the numbers of a machine may move, times of eager frameworks take a share.
+    // Eager frameworks keep only a share of each effect, as simulate::simulate() narrows it.
     const bool eager = one.run.framework.launch == Framework::Launch::kEager;
     const double share = eager ? config::left_out().eager_costs : 1.0;
     FactorSpread step, prefill, step_again, prefill_again;

@@ -162,7 +162,7 @@ TEST_CASE("every way to alter a machine changes a prediction") {
 }
 
 TEST_CASE("an effect is the change of a step on a machine whose number is shifted by its uncertainty") {
-  // Of frameworks that launch operators one by one, the share that residuals leave, unless one's own steps state more.
+  // Frameworks that launch operators one by one keep a share of an effect, unless left_out is fitted to measured steps.
   const double narrowed = config::left_out().eager_costs;
   for (const auto& [policy, own, share] :
        {std::tuple{"full", "", narrowed},

@@ -47,8 +47,8 @@ PassOps lowered(const config::Model& model, const std::vector<PassSequence>& seq
   Pass pass = pass_of(sequences, *policy, setting.rank);
   PassOps out;
   std::vector<policy::HeadCounts> counts;
-  for (const policy::Sequence& s : pass.decodes) counts.resize(counts.size() + 64, {.attended = s.tokens});
-  counts.resize(pass.decodes.size() * static_cast<std::size_t>(model.n_kv_heads));
+  for (const policy::Sequence& s : pass.decodes)
+    counts.insert(counts.end(), static_cast<std::size_t>(model.n_kv_heads), {.attended = s.tokens});
   pass.counts = [&](int) { return std::span<const policy::HeadCounts>(counts); };
   Events events;
   Block block(framework, 0, -1, events, out.ops);

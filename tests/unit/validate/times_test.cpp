@@ -25,7 +25,7 @@ Case case_of(const char* group, const char* source, double factor, double in_use
   return c;
 }
 
-// What a tenth of costs leaves of the logarithm of this factor.
+// The logarithm of the factor, less a 10 % uncertainty of costs, subtracted as squares.
 double left(double factor) { return std::sqrt(std::pow(std::log(factor), 2) - std::pow(std::log(1.1), 2)); }
 
 }  // namespace
