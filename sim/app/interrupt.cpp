@@ -49,8 +49,8 @@ extern "C" void note_signal(int signal) {
 // Reads signals for the rest of the program's life.
 void read_signals(int in) {
   // Work that was requested to stop does so at once. What does not, such as a read from a disk that hangs, does not
-  // keep the program alive.
-  constexpr int kGraceMs = 900;
+  // keep the program alive; whoever does not want to wait asks twice.
+  constexpr int kGraceMs = 10'000;
   int requested = 0;
   for (;;) {
     pollfd ready{in, POLLIN, 0};
