@@ -1,5 +1,7 @@
 #include "policies/replay_needs.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <string_view>
@@ -41,6 +43,10 @@ void add_files(NamedFiles& files, const Descriptor& descriptor, const config::No
       }
       add_files(files, find_policy(inner), inner.parameters);
     } else if (p.key == kProfileKey) {
+      if (node->kind() != config::Node::Kind::kScalar) {
+        throw UserError(node->where(),
+                        fmt::format("{}: expected a name or a path, found {}", p.key, config::describe(*node)));
+      }
       files.paths.push_back(config::find_config("profiles", node->text(), node->where()));
       files.profile = true;
     } else if (p.accepts("<path>")) {

@@ -220,7 +220,8 @@ TEST_CASE("report reads a store in a folder that it cannot write to") {
   std::filesystem::permissions(scratch / "s", std::filesystem::perms(0755));
 }
 
-TEST_CASE("a full disk ends a sweep without marking a policy as failed, and the sweep resumes once there is room") {
+TEST_CASE("a full disk ends a sweep without marking a policy as failed, and the sweep resumes once there is room",
+          "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "whole");
@@ -277,7 +278,7 @@ TEST_CASE("a signal leaves no temporary file behind") {
   CHECK(files() == 0);
 }
 
-TEST_CASE("a command whose output cannot be written fails") {
+TEST_CASE("a command whose output cannot be written fails", "[minutes]") {
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
            {"policies"}, {"metrics", "--json"}, {"--help"}, {"--version"}, {"run", "configs/runs/quickstart.yaml"}}) {
     const Scratch scratch;
@@ -287,7 +288,8 @@ TEST_CASE("a command whose output cannot be written fails") {
   }
 }
 
-TEST_CASE("an unwritable standard error stops no command, and no file reuses the descriptor of a closed stream") {
+TEST_CASE("an unwritable standard error stops no command, and no file reuses the descriptor of a closed stream",
+          "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSmallSweep), trace = scratch / "t.safetensors";
   for (const char* error : {"/dev/full", ""}) {

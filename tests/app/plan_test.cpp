@@ -46,7 +46,7 @@ json answer_to(const std::string& question, const std::vector<std::string>& sett
 
 }  // namespace
 
-TEST_CASE("a plan answers its questions in order, as text and as JSON") {
+TEST_CASE("a plan answers its questions in order, as text and as JSON", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("plan.yaml", kPlan);
   const Output text = kvcast::test::kvcast({"plan", config});
@@ -77,7 +77,7 @@ TEST_CASE("a plan answers its questions in order, as text and as JSON") {
   CHECK(answers[5]["borders"].is_array());
 }
 
-TEST_CASE("a break-even is open only where the other variant may be better") {
+TEST_CASE("a break-even is open only where the other variant may be better", "[minutes]") {
   // Steps of 8K tokens take SnapKV a ninth less time than full KV. It needs less memory as well, so that full KV never
   // fits alone.
   const std::vector<std::string> settings = {"hardware.gpu.hbm_capacity=6 GB", "workload.prompt_tokens=8192",
@@ -120,7 +120,7 @@ TEST_CASE("a target on the score is refused if the run has no score") {
   }
 }
 
-TEST_CASE("a question about a missing metric is refused with the key that provides it") {
+TEST_CASE("a question about a missing metric is refused with the key that provides it", "[minutes]") {
   const Scratch scratch;
   const std::string even =
       "break_even: {key: workload.batch, from: 1, to: 4, of: {policy: kivi}, against: {policy: full}, metric: ";
@@ -168,7 +168,7 @@ TEST_CASE("a policy without a map's metric is no candidate, and a map without a 
   CHECK(inferred > 0);
 }
 
-TEST_CASE("a choice uses the price of the question or of the run, and respects targets on the cost") {
+TEST_CASE("a choice uses the price of the question or of the run, and respects targets on the cost", "[minutes]") {
   const std::string choose = "choose: {policy: [full, quest], workload.batch: [1, 8], ";
   const auto cost = [](const json& answer) {
     return answer["best"][0]["metrics"]["cost_per_million_tokens"].get<double>();
@@ -192,7 +192,7 @@ TEST_CASE("a choice uses the price of the question or of the run, and respects t
              Contains("Pareto front over output tokens per second and memory ("));
 }
 
-TEST_CASE("an answer that compares scores states which loss of a rounded cache they leave out") {
+TEST_CASE("an answer that compares scores states which loss of a rounded cache they leave out", "[minutes]") {
   const Scratch scratch;
   const std::string score =
       "score=" + scratch.write("tasks.yaml", "one: {recipe: niah, steps: 4, score: exact, context: 1024}\n");
@@ -239,7 +239,7 @@ TEST_CASE("bottlenecks are those of the metric's phase, and targets that only la
   CHECK_THAT(answers[4]["text"].get<std::string>(), Contains("Best of those that fit, with no floor on the score: "));
 }
 
-TEST_CASE("a plan's experiments and answers are stored, and a second plan reuses the replays") {
+TEST_CASE("a plan's experiments and answers are stored, and a second plan reuses the replays", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("plan.yaml", kPlan), dir = scratch / "out";
   REQUIRE(kvcast::test::kvcast({"plan", config, "-o", dir}).code == 0);

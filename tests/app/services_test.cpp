@@ -36,7 +36,7 @@ std::string file_of(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a sweep over rates resumes after kills, and its tables have the keys of traffic") {
+TEST_CASE("a sweep over rates resumes after kills, and its tables have the keys of traffic", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", std::string(kService) + kAxes);
   REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "whole", "-j", "2"}).code == 0);

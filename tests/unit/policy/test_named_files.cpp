@@ -43,5 +43,10 @@ TEST_CASE("head profiles are also found in a nested policy and in its file") {
   CHECK_FALSE(files_of("minference", "then: {name: quest, budget: 64}").profile);
 }
 
+TEST_CASE("a list of profiles in one policy is refused as such") {
+  CHECK_THROWS_WITH(files_of("headkv", "profile: [a.yaml, b.yaml]"),
+                    Catch::Contains("p.yaml:1:11: profile: expected a name or a path, found a list"));
+}
+
 }  // namespace
 }  // namespace kvcast::policy
