@@ -67,11 +67,6 @@ void read_service(Section& section, Run& run) {
   const Section rules = section.section("scheduler", "scheduler");
   run.scheduler = laid_over(run.framework.scheduler, read_scheduler(rules));
   check_caches(run.scheduler, rules);
-  if (run.scheduler.host_cache.value_or(0) > 0 && run.deployment.prefill_replicas > 0) {
-    throw UserError(rules.where("host_cache"),
-                    "scheduler: host_cache is simulated where prompts are read and decoded by one replica, not with "
-                    "prefill_replicas");
-  }
   if (run.scheduler.shared_copies &&
       ((!run.model.latent && !run.model.compressed) || run.deployment.tensor_parallel == 1)) {
     throw UserError(rules.where("shared_copies"),

@@ -31,13 +31,12 @@ void serve_fleet(traffic::Source& source, const Fleet& fleet, const Rules& rules
   check(rules);
   if (fleet.replicas < 1) throw UserError("at least 1 replica is needed");
   const bool apart = fleet.readers.replicas > 0;
-  if (apart && !rules.tiers.empty())
-    throw UserError("caches behind the GPU are modelled where prompts are read and decoded by one replica");
   const bool independent = !apart && fleet.routing == config::Routing::kRoundRobin && source.open() && !fleet.in_order;
   Rules decoding = rules, reading = rules;
   if (apart) {
     decoding.role = Role::kDecode, reading.role = Role::kPrefill;
     reading.staging = 0;
+    decoding.tiers.clear();  // what is found again is a prompt's
     decoding.prefix_caching = rules.prefix_caching && rules.engine == Engine::kVllmV1;
     check(decoding);
   }

@@ -144,22 +144,20 @@ class ServiceRuns {
 
   // Blocks as the caches behind the GPU hold them, and what decoding leaves of the link.
   void set_caches(const Reference& reference) {
-    const bool copies = memory_.copied_bytes > 0 && rules_.reuse == serving::Reuse::kRadix && rules_.prefix_caching &&
-                        rules_.engine != serving::Engine::kTrtllm;
-    if (run_.deployment.prefill_replicas > 0) {  // host_cache is refused, and copies lie where prompts are decoded
-      rules_.staging = *written_transfer(run_).staging;
-      rules_.link_bytes = memory_.block_bytes;
-      rules_.stored_bytes = memory_.block_bytes * run_.deployment.tensor_parallel;
-      return;
-    }
+    const bool apart = run_.deployment.prefill_replicas > 0;
+    // Copies of offloading policies lie where prompts are decoded, so that no prompt apart from that finds them.
+    const bool copies = !apart && memory_.copied_bytes > 0 && rules_.reuse == serving::Reuse::kRadix &&
+                        rules_.prefix_caching && rules_.engine != serving::Engine::kTrtllm;
+    if (apart) rules_.staging = *written_transfer(run_).staging;
     if (copies && rules_.tiers.empty()) rules_.tiers = {{memory_.host_bytes}};
-    if (rules_.tiers.empty()) return;
+    if (!apart && rules_.tiers.empty()) return;
     rules_.host_copies = copies;
     rules_.link_bytes = memory_.block_bytes;
     const double ranks = (run_.model.latent || run_.model.compressed) && run_.scheduler.shared_copies.value_or(false)
                              ? 1
                              : run_.deployment.tensor_parallel;
     rules_.stored_bytes = copies ? memory_.copied_bytes : memory_.block_bytes * ranks;
+    if (apart) return;
     if (memory_.copied_bytes <= 0) return;  // nothing is recalled
     const result::Result one = reference(1);
     if (one.has_times()) rules_.recalled_bytes = one.experiment.traffic.h2d;

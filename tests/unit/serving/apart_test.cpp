@@ -211,6 +211,24 @@ TEST_CASE("what a decoder's prefix cache has is not sent") {
   CHECK(two.outcomes[1].sent_bytes == 500);  // 3 of 4 blocks: the last token is computed here
 }
 
+TEST_CASE("a prompt that is read apart finds earlier ones in the host memory of its reader") {
+  Rules rules = rules_apart(Engine::kVllmV1);
+  rules.prefix_caching = false;
+  rules.tiers = {{1e6}};
+  rules.link = {1e12, 1e12, 2e12};
+  rules.link_bytes = rules.stored_bytes = 500;
+  std::vector<traffic::Request> list = {request(0, 16, 4), request(100 * kUnit, 16, 4)};
+  for (traffic::Request& one : list) one.content = {{7, 16}};
+  const Served two = served_apart(list, rules, half_a_unit(), full_cache(kBlock));
+  const Outcome &first = two.outcomes[0], &second = two.outcomes[1];
+  CHECK((first.loaded_tokens == 0 && first.scheduled == 0));
+  // 3 of 4 blocks, each half a unit on the link; the last token is computed. The decoder has no cache: all is sent.
+  CHECK(second.loaded_tokens == 12);
+  CHECK(second.scheduled == 100 * kUnit + 3 * kUnit / 2 + 1);  // a copy ends with the next picosecond
+  CHECK(second.prefilled == second.scheduled + kUnit);
+  CHECK(second.sent_bytes == 2000);
+}
+
 TEST_CASE("random loads, apart: nothing is lost, and skipped passes change nothing") {
   for (const Engine engine : {Engine::kVllmV1, Engine::kSglang, Engine::kTrtllm}) {
     for (std::uint64_t seed = 1; seed <= 120; ++seed) {
@@ -219,7 +237,8 @@ TEST_CASE("random loads, apart: nothing is lost, and skipped passes change nothi
         Load load = random_load(engine, seed);
         load.rules.skip = skip;
         load.rules.windows = {};
-        load.rules.tiers.clear(), load.rules.host_copies = load.rules.write_back = false;
+        load.rules.host_copies = false;
+        if (seed % 3 != 0) load.rules.tiers.clear(), load.rules.write_back = false;
         load.rules.link = {1e12 * static_cast<double>(1 + seed % 7), 1e12, 5e13};
         load.rules.link_bytes = load.rules.stored_bytes = 1000;
         if (seed % 2 == 0) load.rules.staging = 1e4 * static_cast<double>(1 + seed % 5);

@@ -89,6 +89,17 @@ TEST_CASE("host memory holds what the GPU has no room for") {
   CHECK(of(none, "serving.loaded_share") == 0);
 }
 
+TEST_CASE("prompts that are read apart find earlier prompts in host memory, and no answers") {
+  // Turns of 8192, 9209 and 10226 tokens: the second finds 512 blocks of the first's prompt, the third 575 of the
+  // second's; answers were decoded elsewhere.
+  const double all = 2 * (8192.0 + 9209 + 10226);
+  const std::string apart = kDense + "deployment: {replicas: 1, prefill_replicas: 1}\n";
+  const result::Result host = served("full", "{host_cache: 10 GB, prefix_caching: false}", apart);
+  CHECK(of(host, "serving.loaded_share") == Approx(2 * (512 + 575) * 16 / all));
+  CHECK(of(host, "serving.ttft_s.p50") <
+        0.7 * of(served("full", "{prefix_caching: false}", apart), "serving.ttft_s.p50"));
+}
+
 TEST_CASE("every policy states what can be used again, and why") {
   for (const policy::Descriptor& d : policy::all_policies()) {
     INFO(d.name);
