@@ -13,6 +13,7 @@ Bench cpu_sparse_attention(const Machine& machine);
 Bench cpu_topk(const Machine& machine);
 Bench cpu_lsh_lookup(const Machine& machine);
 Bench cpu_fork_join(const Machine& machine);
+Bench cpu_overlap(const Machine& machine);
 Bench cpu_product(const Machine& machine);
 
 std::vector<Bench> cpu_benches(const Machine& machine);

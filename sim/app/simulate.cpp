@@ -15,9 +15,7 @@ void add_simulate(CLI::App& app, int& result) {
       app.add_subcommand("simulate", "run the event engine alone on a graph of timed operations (JSON)");
   auto path = std::make_shared<std::string>();
   command->add_option("GRAPH.json", *path, "resources, lanes and ops")->required();
-  auto as_json = std::make_shared<bool>(true);  // the only form of output
-  command->add_flag("--json", *as_json, "print JSON (the only form)");
-  command->callback([path, &result, as_json] {
+  command->callback([path, &result] {
     fmt::print("{}\n", engine::simulate_json(read_whole_file(*path, "the graph"), *path));
     result = 0;
   });

@@ -37,12 +37,12 @@ trace::SynthShape read_shape(const SynthOptions& options, std::string& dtype) {
   const config::Model model =
       config::attending(config::read_model(config::find_config("models", name, section.where("model"))));
   const std::int64_t prompt = section.integer("prompt_tokens", 1, 4'000'000, 16384);
-  const auto steps = static_cast<int>(section.integer("decode_steps", 1, 1'000'000, 16));
-  const auto layers = static_cast<int>(section.integer("layers", 1, model.layers, std::min(2, model.layers)));
+  const auto steps = section.count("decode_steps", 1, 1'000'000, 16);
+  const auto layers = section.count("layers", 1, model.layers, std::min(2, model.layers));
   const auto seed = static_cast<std::uint64_t>(section.integer("seed", 0, std::numeric_limits<std::int64_t>::max(), 1));
   dtype = section.choice("dtype", {"bf16", "f16", "f32"}, "bf16");
   trace::SynthShape shape = trace::synth_shape(model, prompt, steps, layers, seed);
-  if (section.has("window")) shape.window = static_cast<int>(section.integer("window", 1, prompt));
+  if (section.has("window")) shape.window = section.count("window", 1, prompt);
   section.finish();
   return shape;
 }

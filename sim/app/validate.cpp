@@ -182,7 +182,7 @@ const std::vector<Entry>& entries() {
                  config::find_file("accuracy/evidence.csv").value_or("configs/accuracy/evidence.csv")),
              evidence::read_parameters(config::find_config("accuracy", "evidence", {})).components);
        }},
-      {"cpu_pipeline", true, [](auto&) { return validate::cpu_pipeline(); }},
+      {"cpu_pipeline", true, [](auto& o) { return validate::cpu_pipeline(o.from); }},
       {"gpu_pipeline", false,
        [](auto& o) {
          if (!o.first.empty()) write_whole_file(o.first, validate::gpu_predictions(measured(o)));
@@ -371,8 +371,8 @@ void add_validate(CLI::App& app, int& result) {
   const std::tuple<const char*, std::string&, const char*> texts[] = {
       {"--points", options->points, "kernels: measured decode-attention or GEMM times (CSV)"},
       {"--from", options->from,
-       "results (JSON) of kvcast-pipeline for gpu_pipeline, of kvcast-kernels or -cpu for policy_kernels, of "
-       "transformers_prompts.py for gpu_prompts"},
+       "results (JSON) of kvcast-pipeline (gpu_pipeline), kvcast-kernels-cpu (cpu_pipeline), kvcast-kernels or -cpu "
+       "(policy_kernels), transformers_prompts.py (gpu_prompts)"},
       {"--profile", options->profile, "profile of the machine on which the results of --from were measured"},
       {"--claims", options->claims,
        "papers, serving, recurrences: folder of claims, load points or kernels (default: configs/validation/...)"},

@@ -191,6 +191,7 @@ std::string unknown_benches(const Results& results) {
                                               "cpu_fork_join",
                                               "cpu_gather_dot",
                                               "cpu_lsh_lookup",
+                                              "cpu_overlap",
                                               "cpu_product",
                                               "cpu_sparse_attention",
                                               "cpu_topk",

@@ -44,18 +44,14 @@ double Compressed::fixed_bytes(Kind kind, int head_dim, CacheFormat cache) const
 }
 
 Compressed read_compressed(Section section, int layers) {
-  const auto size = [&](const KeyName& key, int low = 1) {
-    return static_cast<int>(section.integer(key, low, 1'000'000));
-  };
+  const auto size = [&](const KeyName& key, int low = 1) { return section.count(key, low, 1'000'000); };
   Compressed out;
   out.layers = section.text({"layers",
                              "one character a layer: C attends to selected entries (CSA), H to all (HCA), W to "
                              "the window alone"});
   out.window = size({"window", "last tokens that every layer attends to as they are"});
-  out.csa_tokens =
-      static_cast<int>(section.integer({"csa_tokens", "tokens from one entry of CSA to the next"}, 1, 65536, 4));
-  out.hca_tokens =
-      static_cast<int>(section.integer({"hca_tokens", "tokens from one entry of HCA to the next"}, 1, 65536, 128));
+  out.csa_tokens = section.count({"csa_tokens", "tokens from one entry of CSA to the next"}, 1, 65536, 4);
+  out.hca_tokens = section.count({"hca_tokens", "tokens from one entry of HCA to the next"}, 1, 65536, 128);
   out.index_heads = size({"index_heads", "query heads of the indexer"});
   out.index_dim = size({"index_dim", "width of an index key"});
   out.index_best = size({"index_best", "entries that a query of CSA attends to"});

@@ -40,13 +40,6 @@ void check(const Deployment& deployment, const Model& model, const Section& sect
   }
 }
 
-// The place of a choice among its names.
-template <class Choice, std::size_t n>
-Choice read_choice(Section& section, const KeyName& key, const char* const (&names)[n]) {
-  const std::string text = section.choice(key, {std::begin(names), std::end(names)}, names[0]);
-  return static_cast<Choice>(std::ranges::find(names, text) - names);
-}
-
 }  // namespace
 
 Transfer read_transfer(Section section) {
@@ -65,7 +58,8 @@ Transfer read_transfer(Section section) {
   const KeyName overlap("overlap",
                         "what is sent while the prompt is read: none, chunks that are done, layers that are done; of a "
                         "policy that evicts at the prompt's end only layers of the last pass. The engine's by default");
-  if (section.has("overlap")) transfer.overlap = read_choice<Transfer::Overlap>(section, overlap, kOverlaps);
+  if (section.has("overlap"))
+    transfer.overlap = section.one_of(overlap, kOverlaps, std::optional(Transfer::Overlap::kNone));
   read({"staging",
         "pinned host memory of a replica that decodes, to which caches are sent and in which they wait for the GPU's "
         "memory; 0 B: that memory is asked for before a cache is sent"},
@@ -128,13 +122,13 @@ Deployment read_deployment(const Node& node, Model& model) {
   if (model.cache.turboquant && !model.recurrence) model.plain_ends = std::min(2, model.layers / 2);
   Deployment deployment;
   deployment.tensor_parallel =
-      static_cast<int>(section.integer({"tensor_parallel",
-                                        "GPUs that share each layer: heads, networks and vocabulary are split, KV "
-                                        "heads are copied if there are fewer than GPUs"},
-                                       1, kMostGpus, 1));
-  deployment.pipeline_parallel = static_cast<int>(section.integer(
+      section.count({"tensor_parallel",
+                     "GPUs that share each layer: heads, networks and vocabulary are split, KV "
+                     "heads are copied if there are fewer than GPUs"},
+                    1, kMostGpus, 1);
+  deployment.pipeline_parallel = section.count(
       {"pipeline_parallel", "stages of consecutive layers; the batch passes them in as many micro-batches"}, 1,
-      kMostGpus, 1));
+      kMostGpus, 1);
   deployment.expert_parallel =
       section.flag({"expert_parallel", "experts are distributed whole over these GPUs rather than split"}, false);
   deployment.data_parallel_attention = section.flag(
@@ -142,18 +136,18 @@ Deployment read_deployment(const Node& node, Model& model) {
        "each of these GPUs has the attention of all heads, for sequences of its own, and their cache; they "
        "share the experts alone (with `expert_parallel`)"},
       false);
-  deployment.replicas = static_cast<int>(section.integer(
+  deployment.replicas = section.count(
       {"replicas", "engines that serve `traffic`, each on GPUs of its own; rates and numbers of clients are of all"}, 1,
-      kMostReplicas, 1));
+      kMostReplicas, 1);
   const KeyName routing("routing",
                         "the replica that gets a request: the next one, the one with fewest requests, or the one that "
                         "got most of the prompt's start before");
-  deployment.routing = read_choice<Routing>(section, routing, kRoutings);
-  deployment.prefill_replicas = static_cast<int>(section.integer(
+  deployment.routing = section.one_of<Routing>(routing, kRoutings, Routing{});
+  deployment.prefill_replicas = section.count(
       {"prefill_replicas",
        "engines that read prompts alone, in addition to `replicas`, which then only decode; 0: prompts are read where "
        "they are decoded"},
-      0, kMostReplicas, 0));
+      0, kMostReplicas, 0);
   if (section.has("transfer")) {
     deployment.transfer = read_transfer(
         section.section({"transfer", "the link between them, and what is sent over it when"}, "transfer"));

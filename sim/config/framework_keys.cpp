@@ -153,18 +153,6 @@ double most(Value Framework::*number, Dimension dimension) {
   return dimension == Dimension::kSeconds ? 1 : 1024;
 }
 
-template <typename Names>
-std::vector<std::string> texts_of(const Names& names) {
-  return {std::begin(names), std::end(names)};
-}
-
-// Reads one of `names` into an enumeration that numbers them.
-template <typename Enum, typename Names>
-Enum read_choice(Section& section, const KeyName& key, const Names& names, Enum fallback) {
-  const std::string text = section.choice(key, texts_of(names), names[static_cast<int>(fallback)]);
-  return static_cast<Enum>(std::ranges::find(names, text) - std::begin(names));
-}
-
 void read_key(Section& section, const FrameworkKey& key, Framework& f) {
   const KeyName name(key.name, key.about);
   const auto read = [&](auto member) {
@@ -173,13 +161,13 @@ void read_key(Section& section, const FrameworkKey& key, Framework& f) {
     if constexpr (std::is_same_v<T, bool>) {
       value = section.flag(name, value);
     } else if constexpr (std::is_same_v<T, int>) {
-      value = static_cast<int>(section.integer(name, key.low, most(member), value));
+      value = section.count(name, key.low, most(member), value);
     } else if constexpr (std::is_same_v<T, std::int64_t>) {
       value = section.integer(name, key.low, kMaxTokens, value);
     } else if constexpr (std::is_same_v<T, Framework::Launch>) {
-      value = read_choice(section, name, kLaunches, value);
+      value = section.one_of<T>(name, kLaunches, value);
     } else if constexpr (std::is_same_v<T, Framework::AttentionKernels>) {
-      value = read_choice(section, name, kAttentionKernels, value);
+      value = section.one_of<T>(name, kAttentionKernels, value);
     } else if (section.has(key.name)) {
       value = section.value(name, key.dimension, 0, most(member, key.dimension));
     }

@@ -44,10 +44,10 @@ Precision read_precision(Section& section, const KeyName& key, Precision fallbac
 }
 
 Latent read_latent(Section section) {
-  const auto width = [&](const KeyName& key) { return static_cast<int>(section.integer(key, 1, 1'000'000)); };
+  const auto width = [&](const KeyName& key) { return section.count(key, 1, 1'000'000); };
   Latent latent;
-  latent.query_rank = static_cast<int>(
-      section.integer({"query_rank", "width that queries are compressed to; 0: not compressed"}, 0, 1'000'000, 0));
+  latent.query_rank =
+      section.count({"query_rank", "width that queries are compressed to; 0: not compressed"}, 0, 1'000'000, 0);
   latent.rank = width({"rank", "width of the latent vector"});
   latent.rope_dim = width({"rope_dim", "width of the shared key with positions"});
   latent.key_dim = width({"key_dim", "width of a head's key without positions"});
@@ -58,28 +58,27 @@ Latent read_latent(Section section) {
 
 Experts read_experts(Section section, int layers) {
   Experts experts;
-  experts.count = static_cast<int>(section.integer({"count", "routed experts of a layer"}, 2, 100'000));
+  experts.count = section.count({"count", "routed experts of a layer"}, 2, 100'000);
   if (shape::is_recording()) experts.count = 100'000;
   experts.active = static_cast<double>(section.integer({"active", "experts that a token passes"}, 1, experts.count));
-  experts.shared = static_cast<int>(section.integer({"shared", "experts that every token passes"}, 0, 1000, 0));
-  experts.ffn = static_cast<int>(section.integer({"ffn", "width of an expert"}, 1, 10'000'000));
+  experts.shared = section.count({"shared", "experts that every token passes"}, 0, 1000, 0);
+  experts.ffn = section.count({"ffn", "width of an expert"}, 1, 10'000'000);
   experts.shared_gate = section.flag({"shared_gate", "a gate on the shared experts' output"}, false);
-  experts.dense_layers = static_cast<int>(section.integer(
-      {"dense_layers", "first layers, which have a network of the model's `ffn` instead"}, 0, layers - 1, 0));
-  experts.every = static_cast<int>(section.integer(
-      {"every", "the last of each group of this many layers has experts, the others such a network"}, 1, layers, 1));
+  experts.dense_layers = section.count(
+      {"dense_layers", "first layers, which have a network of the model's `ffn` instead"}, 0, layers - 1, 0);
+  experts.every = section.count(
+      {"every", "the last of each group of this many layers has experts, the others such a network"}, 1, layers, 1);
   section.finish();
   return experts;
 }
 
 void read_sliding(Section section, Model& model) {
-  model.sliding_window =
-      static_cast<int>(section.integer({"window", "tokens that a sliding layer attends to"}, 1, 1'000'000'000));
-  model.full_every = static_cast<int>(section.integer(
-      {"full_every", "the last of each group of this many layers attends to everything"}, 2, model.layers));
+  model.sliding_window = section.count({"window", "tokens that a sliding layer attends to"}, 1, 1'000'000'000);
+  model.full_every = section.count({"full_every", "the last of each group of this many layers attends to everything"},
+                                   2, model.layers);
   model.chunked =
       section.flag({"chunks", "it attends to its own chunk of so many tokens, not to the last ones"}, false);
-  const auto own = [&](const KeyName& key, int high) { return static_cast<int>(section.integer(key, 0, high, 0)); };
+  const auto own = [&](const KeyName& key, int high) { return section.count(key, 0, high, 0); };
   model.sliding_kv_heads = own({"n_kv_heads", "KV heads of sliding layers; 0: as many as others have"}, 10'000);
   model.sliding_head_dim = own({"head_dim", "width of their heads; 0: that of the others"}, 4096);
   const int heads = model.sliding_kv_heads;
@@ -102,29 +101,29 @@ std::vector<int> read_layers(Section& section, const KeyName& key, int layers) {
 }
 
 Recurrence read_recurrence(Section section, const Model& model) {
-  const auto size = [&](const KeyName& key, int low) { return static_cast<int>(section.integer(key, low, 1'000'000)); };
+  const auto size = [&](const KeyName& key, int low) { return section.count(key, low, 1'000'000); };
   std::vector<std::string> names;
   for (const Recurrence::Kind known : Recurrence::kKinds) names.emplace_back(recurrence_name(known));
   Recurrence out;
   const std::string kind = section.choice({"kind", "the recurrence"}, names);
   out.kind = *std::ranges::find(Recurrence::kKinds, kind, recurrence_name);
   out.heads = size({"heads", "heads, each with a state"}, 1);
-  out.key_heads = static_cast<int>(
-      section.integer({"key_heads", "heads of keys that they share; default: as many"}, 1, 1'000'000, out.heads));
+  out.key_heads =
+      section.count({"key_heads", "heads of keys that they share; default: as many"}, 1, 1'000'000, out.heads);
   out.key_dim = size({"key_dim", "width of a head's key, a side of its state"}, 1);
   out.value_dim = size({"value_dim", "width of a head's value, the other side"}, 1);
   if (out.kind == Recurrence::Kind::kMamba1 || has_every_key()) {
     out.step_rank = size({"step_rank", "of `mamba1`: width from which the step of each channel is projected"}, 1);
   }
-  out.taps = static_cast<int>(section.integer({"taps", "tokens that the convolution sees; 0: none"}, 0, 64, 0));
+  out.taps = section.count({"taps", "tokens that the convolution sees; 0: none"}, 0, 64, 0);
   out.element_bytes = section.choice({"state", "precision of the state"}, {"fp32", "bf16"}, "fp32") == "fp32" ? 4 : 2;
   if (out.heads % out.key_heads != 0 && !shape::is_recording()) {
     throw UserError(section.where("key_heads"),
                     fmt::format("key_heads: {} does not divide {} heads", out.key_heads, out.heads));
   }
   if (model.blocks.empty()) {
-    out.attention_every = static_cast<int>(
-        section.integer({"attention_every", "the last of each group of this many layers attends"}, 2, model.layers, 0));
+    out.attention_every =
+        section.count({"attention_every", "the last of each group of this many layers attends"}, 2, model.layers, 0);
     if (section.has("attention_layers") || has_every_key()) {
       out.attention_layers = read_layers(
           section, {"attention_layers", "layers that attend, from 0, in place of `attention_every`"}, model.layers);
@@ -160,8 +159,7 @@ void read_layer_kinds(Section& section, Model& model) {
         section.section({"compressed", "attention to entries that represent several tokens"}, "compressed"),
         model.layers);
   }
-  model.streams =
-      static_cast<int>(section.integer({"streams", "residual streams, mixed before and after each block"}, 1, 64, 1));
+  model.streams = section.count({"streams", "residual streams, mixed before and after each block"}, 1, 64, 1);
   model.blocks = read_blocks(section, model.layers);
   if (section.has("experts"))
     model.experts =
@@ -313,7 +311,7 @@ Model read_model(const Node& map, const std::string& name) {
       section.choice({"attention", "`mla`: multi-head latent attention"}, {"gqa", "mla"}, "gqa") == "mla" ||
       has_every_key();
   model.aliases = section.texts({"aliases", "other names of a file"}, {});
-  const auto dimension = [&](const KeyName& key, int high) { return static_cast<int>(section.integer(key, 1, high)); };
+  const auto dimension = [&](const KeyName& key, int high) { return section.count(key, 1, high); };
   section.require({"layers", "hidden", "n_q_heads", "vocab", "max_context", "rope", "source"});
   if (!latent && section.has("latent")) {
     throw UserError(section.where("latent"), "latent: belongs to a model with `attention: mla`");

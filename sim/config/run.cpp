@@ -78,15 +78,15 @@ TraceChoice read_trace(Section section) {
   trace.seed = static_cast<std::uint64_t>(section.integer({"seed", "seed of the recipe's random numbers"}, 0,
                                                           std::numeric_limits<std::int64_t>::max(),
                                                           static_cast<std::int64_t>(trace.seed)));
-  trace.layers = static_cast<int>(section.integer(
-      {"layers", "layers that are generated and replayed; they represent all others"}, 1, 10'000, trace.layers));
-  trace.steps = static_cast<int>(section.integer(
-      {"steps", "decode steps that are generated and replayed; they represent all others"}, 1, 4096, trace.steps));
-  trace.window = static_cast<int>(
-      section.integer({"window",
-                       "last queries of the prompt that the trace contains, for policies that score with them (CTkvr's "
-                       "centroids); 0: as many as the policy needs, at least the recipe's number"},
-                      0, 1'000'000, trace.window));
+  trace.layers = section.count({"layers", "layers that are generated and replayed; they represent all others"}, 1,
+                               10'000, trace.layers);
+  trace.steps = section.count({"steps", "decode steps that are generated and replayed; they represent all others"}, 1,
+                              4096, trace.steps);
+  trace.window =
+      section.count({"window",
+                     "last queries of the prompt that the trace contains, for policies that score with them (CTkvr's "
+                     "centroids); 0: as many as the policy needs, at least the recipe's number"},
+                    0, 1'000'000, trace.window);
   const auto depth = section.optional_node(
       {"depth",
        "share of the text before the needle, 0 to 1; sweep it with `prompt_tokens` for a needle map; left out: drawn"});

@@ -112,12 +112,6 @@ constexpr Rule kRules[] = {
     {"chunked_prefill", &Scheduler::chunked_prefill, kind_bit(EngineKind::kTrtllm), "prompts may be cut into chunks"},
 };
 
-template <typename Names>
-int read_name_of(Section& section, const KeyName& key, const Names& names) {
-  const std::string text = section.choice(key, {std::begin(names), std::end(names)});
-  return static_cast<int>(std::ranges::find(names, text) - std::begin(names));
-}
-
 // A cache of 0 needs no unit.
 double read_quantity(Section& section, const KeyName& key, Dimension dimension) {
   if (dimension == Dimension::kFraction) return section.quantity(key, dimension, 0, 1);
@@ -140,7 +134,7 @@ void read_rule(Section& section, const Rule& rule, Scheduler& scheduler) {
         } else if constexpr (std::is_same_v<T, bool>) {
           value = section.flag(key);
         } else if constexpr (std::is_enum_v<T>) {
-          value = static_cast<T>(read_name_of(section, key, names_of<T>()));
+          value = section.one_of<T>(key, names_of<T>());
         } else {
           value = read_quantity(section, key, rule.dimension);
         }
@@ -214,8 +208,8 @@ Scheduler read_scheduler(Section section) {
   Scheduler scheduler;
   scheduler.where = section.where();
   if (section.has("kind")) {
-    scheduler.kind = static_cast<EngineKind>(
-        read_name_of(section, {"kind", "the engine whose rules apply; that of the framework if not written"}, kKinds));
+    scheduler.kind = section.one_of<EngineKind>(
+        {"kind", "the engine whose rules apply; that of the framework if not written"}, kKinds);
   }
   for (const Rule& rule : kRules) read_rule(section, rule, scheduler);
   section.finish();

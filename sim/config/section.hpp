@@ -2,6 +2,7 @@
 // (config/shape.hpp) every getter returns its default and records the request.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -43,8 +44,19 @@ class Section {
   std::string text(const KeyName& key, std::optional<std::string> fallback = {});
   std::string choice(const KeyName& key, const std::vector<std::string>& names,
                      std::optional<std::string> fallback = {});
+  // Reads one of `names` into an enumeration that numbers them.
+  template <typename Enum, typename Names>
+  Enum one_of(const KeyName& key, const Names& names, std::optional<Enum> fallback = {}) {
+    std::optional<std::string> written;
+    if (fallback) written = names[static_cast<std::size_t>(*fallback)];
+    const std::string text = choice(key, {std::begin(names), std::end(names)}, written);
+    return static_cast<Enum>(std::ranges::find(names, text) - std::begin(names));
+  }
   std::int64_t integer(const KeyName& key, std::int64_t low, std::int64_t high,
                        std::optional<std::int64_t> fallback = {});
+  int count(const KeyName& key, int low, int high, std::optional<int> fallback = {}) {
+    return static_cast<int>(integer(key, low, high, fallback));
+  }
   double number(const KeyName& key, double low, double high, std::optional<double> fallback = {});
   double quantity(const KeyName& key, Dimension dimension, double low, double high,
                   std::optional<double> fallback = {});

@@ -92,9 +92,8 @@ Speculation read_speculation(Section section, const Model& model, const Deployme
   const KeyName kind_key("kind",
                          "what drafts: the sequence's own n-grams, a smaller model, the model's layer for next tokens, "
                          "or a layer of EAGLE-3");
-  const std::string kind = section.choice(kind_key, {std::begin(kKinds), std::end(kKinds)});
-  out.kind = static_cast<Speculation::Kind>(std::ranges::find(kKinds, kind) - kKinds);
-  out.tokens = static_cast<int>(section.integer({"tokens", "drafted for each pass"}, 1, kMostDrafted));
+  out.kind = section.one_of<Speculation::Kind>(kind_key, kKinds);
+  out.tokens = section.count({"tokens", "drafted for each pass"}, 1, kMostDrafted);
   out.tokens_per_pass = read_tokens_per_pass(section, out.tokens);
   const KeyName reads("kv_reads",
                       "`once`: the queries of a sequence share one read of its cache, and of the index that they "
@@ -106,8 +105,7 @@ Speculation read_speculation(Section section, const Model& model, const Deployme
     if (const Node node = section.node(key); !shape::is_recording()) out.draft = read_model(node);
   }
   if (out.kind == Speculation::Kind::kEagle || records_all()) {
-    out.head = static_cast<int>(
-        section.integer({"vocab", "rows of the draft's own head; 0: it has the model's"}, 0, 100'000'000, 0));
+    out.head = section.count({"vocab", "rows of the draft's own head; 0: it has the model's"}, 0, 100'000'000, 0);
   }
   section.finish();
   if (shape::is_recording()) return out;

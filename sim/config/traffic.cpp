@@ -133,12 +133,6 @@ constexpr const char* kProcesses[] = {"poisson", "constant", "gamma"};
 constexpr const char* kTraceFormats[] = {"azure",      "burstgpt",      "mooncake", "bailian",
                                          "vllm-bench", "llmservingsim", "kvcast"};
 
-template <typename Names>
-int read_name(Section& section, const KeyName& key, const Names& names, std::optional<std::string> fallback = {}) {
-  const std::string text = section.choice(key, {std::begin(names), std::end(names)}, std::move(fallback));
-  return static_cast<int>(std::ranges::find(names, text) - std::begin(names));
-}
-
 void read_rate(Section& section, Traffic& traffic) {
   const std::optional<Node> rate = section.optional_node("rate");
   if (rate && rate->kind() == Node::Kind::kScalar && rate->text() == "all") {
@@ -149,9 +143,9 @@ void read_rate(Section& section, Traffic& traffic) {
                                    "time 0. Turns of sessions count, so that first turns arrive at rate / turns"},
                                   1e-6, 1e9);
   }
-  traffic.process = static_cast<Traffic::Process>(
-      read_name(section, {"process", "of the times between arrivals: `poisson`, `constant`, or `gamma` with `cv`"},
-                kProcesses, kProcesses[0]));
+  traffic.process = section.one_of<Traffic::Process>(
+      {"process", "of the times between arrivals: `poisson`, `constant`, or `gamma` with `cv`"}, kProcesses,
+      Traffic::Process::kPoisson);
   if (traffic.process == Traffic::Process::kConstant) traffic.cv = 0;
   if (section.has("cv")) {
     traffic.cv = section.number(
@@ -180,7 +174,7 @@ void read_trace_file(Section& section, Traffic& traffic) {
   }
   if (section.has("format")) {
     traffic.format = static_cast<Traffic::Format>(
-        1 + read_name(section, {"format", "of the trace; known from its content if not written"}, kTraceFormats));
+        1 + section.one_of<int>({"format", "of the trace; known from its content if not written"}, kTraceFormats));
   }
   traffic.speedup = section.number({"speedup", "arrival times of the trace are divided by this"}, 1e-6, 1e6, 1.0);
 }

@@ -57,7 +57,7 @@ Workload read_workload(Section section) {
   read_prompts(section, workload);
   workload.decode_tokens =
       section.integer({"decode_tokens", "tokens generated after it"}, 1, kMaxTokens, workload.decode_tokens);
-  workload.set_batch(static_cast<int>(section.integer({"batch", "sequences of the batch"}, 1, 65536, workload.batch)));
+  workload.set_batch(section.count({"batch", "sequences of the batch"}, 1, 65536, workload.batch));
   section.choice(
       {"prefill",
        "`chunked`: as many tokens in a pass as `framework.prefill_chunk` allows; `whole`: all prompts of the "
@@ -67,11 +67,11 @@ Workload read_workload(Section section) {
       {"prefill_chunk",
        "tokens of a prompt that pass through the model at a time; 0: all. The default is the framework's"},
       0, kMaxTokens, workload.prefill_chunk);
-  workload.prefill_batch = static_cast<int>(
-      section.integer({"prefill_batch",
-                       "prompts prefilled together, one group after the other; 0: the whole batch. The default is as "
-                       "many as a chunk has tokens for, at least one"},
-                      0, 65536, workload.prefill_batch));
+  workload.prefill_batch =
+      section.count({"prefill_batch",
+                     "prompts prefilled together, one group after the other; 0: the whole batch. The default is as "
+                     "many as a chunk has tokens for, at least one"},
+                    0, 65536, workload.prefill_batch);
   section.finish();
   return workload;
 }

@@ -241,7 +241,10 @@ class D2o final : public PolicyBy<D2oSetting> {
     const Kernel similarity{KernelClass::kScore, held * m.row(), evicted * kScoreBytes, 2 * held * m.d};
     const OpId op = ops.compute(Kind::kScore, "similarity of evicted keys", similarity, {ops.ready()});
     const double moved = 2 * evicted * m.row();
-    ops.compute(Kind::kIndex, "merge", Kernel{KernelClass::kGather, 2 * moved, moved, 0, m.row()}, {op});
+    ops.compute(
+        Kind::kIndex, "merge",
+        Kernel{.cls = KernelClass::kGather, .read_bytes = 2 * moved, .write_bytes = moved, .unit_bytes = m.row()},
+        {op});
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {

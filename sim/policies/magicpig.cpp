@@ -266,9 +266,15 @@ class MagicPig final : public PolicyBy<MagicpigSetting> {
     const double looked = shape.sum(&HeadCounts::candidates) / rows;
     const double mask = shape.mean_over([this](const Sequence& s) { return host_tokens(s.tokens); });
     // Clears one byte per token, contiguously.
-    CpuWork look_up{rows, mask, 0, mask, 0, looked, static_cast<double>(s_.tables)};
-    look_up.places_per_item = s_.tables;
-    look_up.region_bytes = s_.tables * kIndexBytes * mask / m.group;  // a KV head's tables serve all its query heads
+    const double tables = s_.tables;
+    const CpuWork look_up{.items = rows,
+                          .bytes_per_item = mask,
+                          .unit_bytes = mask,
+                          .looked_up_per_item = looked,
+                          .buckets_per_item = tables,
+                          .places_per_item = tables,
+                          // A KV head's tables serve all its query heads.
+                          .region_bytes = tables * kIndexBytes * mask / m.group};
     const OpId found = ops.cpu("look up", look_up, {sent});
     CpuWork attend = cpu_attention(shape);
     attend.bytes_per_item += 4 * shape.sum(&HeadCounts::cpu_attended) / rows;  // norms of the keys found

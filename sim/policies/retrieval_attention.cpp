@@ -164,15 +164,22 @@ class RetrievalAttention final : public PolicyBy<RetrievalAttentionSetting> {
     const double rows = shape.heads.size();
     const double read = shape.sum(&HeadCounts::candidates) / rows, vector = m.d * kIndexElement;
     const double edges = s_.follows_edges() ? kIndexBytes : 0;
-    CpuWork search{rows, read * (vector + edges), 2 * read * m.d, vector};
+    CpuWork search{.items = rows,
+                   .bytes_per_item = read * (vector + edges),
+                   .flops_per_item = 2 * read * m.d,
+                   .unit_bytes = vector};
     const double context = shape.mean_tokens();
     // Edges lead to arbitrary addresses; the keys of a list are contiguous.
     if (s_.follows_edges()) search.places_per_item = read, search.region_bytes = context * vector;
     const OpId found = ops.cpu("search index", search, {sent});
     // The search has computed the scores, so that only values remain to be read.
     const double values = shape.sum(&HeadCounts::cpu_attended) / rows;
-    CpuWork attend{rows, values * m.row(), 2 * values * m.d, m.row()};
-    attend.places_per_item = values, attend.region_bytes = context * m.row();
+    const CpuWork attend{.items = rows,
+                         .bytes_per_item = values * m.row(),
+                         .flops_per_item = 2 * values * m.d,
+                         .unit_bytes = m.row(),
+                         .places_per_item = values,
+                         .region_bytes = context * m.row()};
     const OpId attended = ops.cpu("CPU attention", attend, {found});
     attend_and_merge(shape, ops, sent, attended);
   }

@@ -102,9 +102,9 @@ Profile read_profile(const std::string& path) {
   section.choice("format", {kFormat});
   profile.model = section.text("model", "");
   profile.source = section.text("source", "");
-  profile.n_layers = static_cast<int>(section.integer("n_layers", 1, 10000));
-  profile.n_q_heads = static_cast<int>(section.integer("n_q_heads", 1, 10000));
-  profile.n_kv_heads = static_cast<int>(section.integer("n_kv_heads", 1, 10000));
+  profile.n_layers = section.count("n_layers", 1, 10000);
+  profile.n_q_heads = section.count("n_q_heads", 1, 10000);
+  profile.n_kv_heads = section.count("n_kv_heads", 1, 10000);
   if (profile.n_q_heads % profile.n_kv_heads != 0) {
     throw UserError(section.where("n_kv_heads"), fmt::format("{} query heads do not divide into {} KV heads",
                                                              profile.n_q_heads, profile.n_kv_heads));

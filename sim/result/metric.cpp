@@ -223,11 +223,6 @@ bool is_number_name(const std::string& name) {
          after(name, "hbm_of.") || after(name, "dram_of.");
 }
 
-Basis basis_named(const std::string& name) {
-  const Metric* const metric = find_metric(name);
-  return metric == nullptr ? Basis::kExact : metric->basis;
-}
-
 std::string label_in_sentence(const Metric& metric) {
   std::string label = metric.label.substr(0, metric.label.find(", mean"));
   const bool word = label.size() > 1 && std::islower(static_cast<unsigned char>(label[1])) != 0;

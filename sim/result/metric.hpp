@@ -101,8 +101,6 @@ std::optional<double> number_shifted(const Result& result, const std::string& so
                                      const std::string& name);
 // Returns whether a name is valid in formulas; owners cannot be checked.
 bool is_number_name(const std::string& name);
-// Returns the basis of a named number; kExact for a name that is not a metric.
-Basis basis_named(const std::string& name);
 
 // Value and unit for people: "12.3 ms", "1.7 GB", "95.2 %", "1,050 tokens/s".
 std::string format_value(const Metric& metric, double value);

@@ -1,53 +1,38 @@
-// Suite `cpu_pipeline`: does the engine predict how two workers of this machine overlap?
+// Suite `cpu_pipeline`: does the engine predict how two workers of a machine overlap?
 #pragma once
 
-#include <memory>
+#include <string>
 #include <vector>
 
-#include "validate/pipeline.hpp"
 #include "validate/suite.hpp"
 
 namespace kvcast::validate {
 
-// Memory that pipelines work on: weights to stream, scattered pages, and rows that are copied to a cache.
-class PipelineMemory {
- public:
-  // pool_bytes: size of the scattered pages; the largest op may stream up to weights_bytes.
-  PipelineMemory(std::size_t weights_bytes, std::size_t pool_bytes);
-  ~PipelineMemory();
-  PipelineMemory(const PipelineMemory&) = delete;
-  PipelineMemory& operator=(const PipelineMemory&) = delete;
-
-  // Does the op's work, each time at another location. Two workers may call it at once.
-  void work(const PipelineOp& op);
-  // Checksum of everything read, which keeps the compiler from removing the work.
-  std::uint64_t checksum() const;
-
- private:
-  struct Body;
-  std::unique_ptr<Body> body_;
+enum class Scheme : unsigned char {
+  kSpeculative,  // FreeKV: the pages that a layer attends to have been recalled since the previous step
+  kBlocking,     // the recall precedes attention
+  kCpu,          // CTkvr: rows are searched during the static attention; the next op waits for both
 };
 
-// Measurements of one run of a pipeline.
-struct PipelineRun {
-  std::vector<double> steps;    // seconds of each step
-  std::vector<bool> disturbed;  // whether the system took a core away from a worker during the step
-  std::vector<double> op_ends;  // seconds from the start, by op
-};
-// Runs the pipeline on two threads, each on a core of its own, which wait for each other without yielding the cores.
-PipelineRun run_pipeline(const Pipeline& pipeline, PipelineMemory& memory);
-
-struct PipelineTest {
-  int rounds = 60;  // each measures rates and every pipeline once, and predicts the pipelines from the rates
-  int layers = 2;
-  int steps = 24;
-  int warmup = 4;           // steps at the start that are not counted
-  double scale = 0.5;       // of all bytes: makes ops far longer than their start and end
-  double memory_mib = 192;  // of weights and of pages each: more than the caches hold
+// Decode steps of two workers: dense work on one, transfers or CPU attention on the other. An op of a worker takes its
+// start plus its bytes over the rate.
+struct Workers {
+  struct Rate {
+    double start = 0, bytes_per_s = 1;
+  };
+  Scheme scheme = Scheme::kSpeculative;
+  int layers = 1;
+  double before = 0, attention = 0, after = 0, moved = 0;  // bytes of the parts of a layer; moved: the second worker's
+  Rate first = {}, second = {};
+  double together = 1;   // share of its speed that a worker retains while both are busy
+  double hand_over = 0;  // seconds until a waiting worker continues
 };
 
-// Alternates measurements of rates and pipelines, then compares; takes most of a minute. Steps during which the system
-// took a core away are dropped and counted; if too few are left, nothing is judged and the status says so.
-Suite cpu_pipeline(const PipelineTest& test = {});
+// Predicts the seconds of a step in steady state with the engine.
+double predict_step(const Workers& workers);
+
+// results: rows of `kvcast-kernels-cpu --bench cpu_overlap`, which state the rates of the workers' single ops; without
+// results the suite states what to run and has no cases. Throws UserError if results are malformed.
+Suite cpu_pipeline(const std::string& results);
 
 }  // namespace kvcast::validate

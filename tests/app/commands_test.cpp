@@ -287,12 +287,12 @@ TEST_CASE("simulate computes the makespan of the graph in the interface descript
       R"({"resources":[{"name":"hbm","rate":3.35e12,"sharing":"fair"},{"name":"h2d","rate":2.5e10,"sharing":"fifo"}],
           "lanes":["compute","copy"],
           "ops":[{"id":0,"lane":"compute","latency_s":2e-6,"demand":{"hbm":1e9},"after":[]}]})");
-  const Output o = kvcast::test::kvcast({"simulate", graph, "--json"});
+  const Output o = kvcast::test::kvcast({"simulate", graph});
   REQUIRE(o.code == 0);
   // 2 us and 1e9 bytes at 3.35 TB/s
   CHECK(json::parse(o.out)["makespan_s"].get<double>() ==
         Approx(2e-6 + 1e9 / 3.35e12).epsilon(1e-8));  // whole picoseconds
-  CHECK(kvcast::test::kvcast({"simulate", scratch.write("bad.json", "{\"resources\": [}"), "--json"}).code == 2);
+  CHECK(kvcast::test::kvcast({"simulate", scratch.write("bad.json", "{\"resources\": [}")}).code == 2);
 }
 
 TEST_CASE("a written trace can be replayed, and its selections are ordered by layer, step and head", "[minutes]") {

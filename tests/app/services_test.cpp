@@ -1,18 +1,15 @@
 // Runs with traffic, end to end: sweeps over loads, their tables, and the timeline of requests.
 #include <catch2/catch.hpp>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
-#include <thread>
 
 #include "app/process.hpp"
 #include "app/stored_results.hpp"
-#include "base/random.hpp"
 #include "support/perfetto.hpp"
 
 using namespace kvcast::test;
@@ -44,17 +41,8 @@ TEST_CASE("a sweep over rates resumes after kills, and its tables have the keys 
   const Output again = kvcast::test::kvcast({"sweep", config, "-o", scratch / "whole"});
   CHECK_THAT(again.out, Contains("Capacity within the SLO: "));
   REQUIRE(whole.size() == 4);
-  const kvcast::Stream random(5);
-  int code = -1;
-  for (std::uint64_t attempt = 0; code != 0; ++attempt) {
-    REQUIRE(attempt < 100);
-    const pid_t child = start({"sweep", config, "-o", scratch / "killed", "-j", "2"}, scratch / "out", scratch / "err");
-    if (attempt < 5) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50 + random.below(attempt, 600)));
-      kill(child, SIGKILL);
-    }
-    code = wait_for(child);
-  }
+  CHECK(resume_after_kills({"sweep", config, "-o", scratch / "killed", "-j", "2"}, scratch / "killed", whole.size(),
+                           5) > 0);
   CHECK(stored_results(scratch / "killed") == whole);
 
   REQUIRE(kvcast::test::kvcast({"report", scratch / "killed"}).code == 0);

@@ -1,11 +1,17 @@
 // The results in a store, for comparing one sweep with another.
 #pragma once
 
+#include <csignal>
+
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 
+#include "app/process.hpp"
+#include "base/random.hpp"
 #include "result/json.hpp"
 #include "store/store.hpp"
 
@@ -22,6 +28,41 @@ inline std::map<std::string, nlohmann::json> stored_results(const std::string& d
     CHECK(rows.emplace(s.result.key, result).second);
   });
   return rows;
+}
+
+// Runs a sweep into a folder until it ends by itself. The first `kills` processes are killed up to 30 ms after they
+// have stored another of the `all` results. Returns how many of them left some results, but not all.
+inline int resume_after_kills(const std::vector<std::string>& arguments, const std::string& dir, std::size_t all,
+                              std::uint64_t kills) {
+  const Scratch scratch;
+  const Stream random(kills);
+  const auto stored = [&dir]() -> std::size_t {
+    try {
+      return store::Store::open(dir, store::Store::Open::kExisting).keys().size();
+    } catch (const UserError&) {
+      return 0;  // no store yet
+    }
+  };
+  int partial = 0;
+  for (std::uint64_t attempt = 0;; ++attempt) {
+    REQUIRE(attempt < kills + 100);
+    const std::size_t before = stored();
+    const pid_t child = start(arguments, scratch / "out", scratch / "err");
+    siginfo_t ended{};
+    const auto runs = [&] {
+      return waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == 0;
+    };
+    while (attempt < kills && stored() == before && runs()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    if (attempt < kills) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(random.below(attempt, 30)));
+      kill(child, SIGKILL);
+    }
+    if (wait_for(child) == 0) return partial;
+    const std::size_t left = stored();
+    partial += 0 < left && left < all ? 1 : 0;
+  }
 }
 
 }  // namespace kvcast::test

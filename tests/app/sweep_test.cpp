@@ -11,7 +11,6 @@
 
 #include "app/process.hpp"
 #include "app/stored_results.hpp"
-#include "base/random.hpp"
 #include "store/store.hpp"
 
 using namespace kvcast::test;
@@ -48,20 +47,8 @@ TEST_CASE("a sweep killed at any moment and resumed equals one that ran through"
   const auto whole = stored_results(scratch / "whole");
   REQUIRE(whole.size() == kPoints);
 
-  const kvcast::Stream random(11);
-  int killed = 0, code = -1;
-  for (std::uint64_t attempt = 0; code != 0; ++attempt) {
-    REQUIRE(attempt < 500);
-    const pid_t child = start({"sweep", config, "-o", scratch / "killed", "-j", "2"}, scratch / "out", scratch / "err");
-    // Moments spread over the length of a run; from the 12th attempt on it may run through.
-    if (attempt < 12) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20 + random.below(attempt, 400)));
-      kill(child, SIGKILL);
-    }
-    code = wait_for(child);
-    killed += code == 128 + SIGKILL ? 1 : 0;
-  }
-  INFO("killed " << killed << " times");
+  CHECK(resume_after_kills({"sweep", config, "-o", scratch / "killed", "-j", "2"}, scratch / "killed", kPoints, 12) >
+        0);
   CHECK(stored_results(scratch / "killed") == whole);
 }
 

@@ -2,9 +2,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include <chrono>
 #include <map>
-#include <thread>
 
 #include "app/process.hpp"
 #include "app/record_of.hpp"
@@ -79,15 +77,7 @@ TEST_CASE("a sweep on several traces that is killed and resumed equals one that 
   const auto whole = stored_results(scratch / "whole");
   REQUIRE(whole.size() == 3 * 3 * 2);
   for (const auto& [key, row] : whole) CHECK(row["config"]["traces"] == "needle 1, local 2");
-  int code = -1;
-  for (int attempt = 0; code != 0; ++attempt) {
-    REQUIRE(attempt < 100);
-    const pid_t child = start({"sweep", config, "-o", scratch / "killed", "-j", "2"}, scratch / "out", scratch / "err");
-    if (attempt < 6) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(60 * (attempt + 1)));
-      kill(child, SIGKILL);
-    }
-    code = wait_for(child);
-  }
+  CHECK(resume_after_kills({"sweep", config, "-o", scratch / "killed", "-j", "2"}, scratch / "killed", whole.size(),
+                           6) > 0);
   CHECK(stored_results(scratch / "killed") == whole);
 }

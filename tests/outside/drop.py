@@ -223,17 +223,14 @@ def d2o(t: Trace, p: dict) -> Log:
     budgets = d2o_budgets(t, p, rows)
     if p['budget'] >= t.prompt + t.steps:
         budgets = {layer: 2 * (t.prompt + t.steps) for layer in budgets}  # nothing is evicted
+    block = p.get('block', 'prompt')
     for layer in sorted(t.keys):
-        heads = [D2OHead(t, layer, h, rows[layer][h * t.group:(h + 1) * t.group].mean(axis=0)) for h in range(t.n_kv)]
-        threshold, recent = None, int(budgets[layer] * p['recent_share'])
+        heads = [D2OHead(t, layer, h) for h in range(t.n_kv)]
+        recent, threshold = int(budgets[layer] * p['recent_share']), None
         budget = max(1, recent + int(budgets[layer] * (1 - p['recent_share'])))
-        for head in range(t.n_kv):
-            log.add(layer, -1, head, range(t.prompt))
-        for step in range(t.steps):
-            length = t.prompt + step + 1
-            attended = [head.attend(length - 1) for head in heads]
-            for g in range(t.n_q):
-                log.outputs[layer, step, g] = heads[g // t.group].outputs[g % t.group]
+
+        def evict(length):
+            nonlocal threshold
             evicted = [head.evict(length, budget, p['sink'], recent) for head in heads]
             if p['merge'] and len(evicted[0]):
                 similarity = [head.similarity(gone) for head, gone in zip(heads, evicted)]
@@ -241,23 +238,37 @@ def d2o(t: Trace, p: dict) -> Log:
                 threshold = means.mean() if threshold is None else p['alpha'] * threshold + p['beta'] * means.mean()
                 for head, gone, (u, j) in zip(heads, evicted, similarity):
                     head.merge(gone, u, j, means >= threshold)
-            for head in range(t.n_kv):
-                log.add(layer, step, head, attended[head], evicted=evicted[head])
+            return evicted
+
+        for begin, end in blocks_of(t.prompt, block):
+            for head in heads:
+                head.attend(begin, end)
+            if block != 'prompt':
+                evict(end)
+        for name, head in enumerate(heads):
+            log.add(layer, -1, name, head.at)
+        for step in range(t.steps):
+            length = t.prompt + step + 1
+            attended = [head.attend(length - 1, length) for head in heads]
+            for g in range(t.n_q):
+                log.outputs[layer, step, g] = heads[g // t.group].outputs[g % t.group]
+            for name, gone in enumerate(evict(length)):
+                log.add(layer, step, name, attended[name], evicted=gone)
     return log
 
 
 class D2OHead:
-    def __init__(self, t: Trace, layer: int, head: int, total: np.ndarray):
+    def __init__(self, t: Trace, layer: int, head: int):
         self.t, self.layer, self.head = t, layer, head
         self.keys, self.values = t.keys[layer][head].copy(), t.values[layer][head].copy()
-        self.at, self.total = np.arange(t.prompt), total
+        self.at, self.total = np.array([], int), np.array([])
 
-    def attend(self, now: int) -> np.ndarray:
-        self.at, self.total = np.append(self.at, now), np.append(self.total, 0.0)
-        q = self.t.q(self.layer, self.head, now)[:, None]
-        weights = causal_weights(q, now, self.keys[self.at], self.at)[:, 0]
-        self.outputs = weights @ self.values[self.at]
-        self.total = self.total + weights.mean(axis=0)
+    def attend(self, begin: int, end: int) -> np.ndarray:
+        self.at, self.total = np.append(self.at, np.arange(begin, end)), np.append(self.total, np.zeros(end - begin))
+        queries = self.t.q_rows(self.layer, self.head, begin, end)
+        weights = causal_weights(queries, begin, self.keys[self.at], self.at)
+        self.outputs = weights[:, -1] @ self.values[self.at]
+        self.total = self.total + weights.sum(axis=1).mean(axis=0)
         return self.at
 
     def evict(self, length: int, budget: int, sink: int, recent: int) -> np.ndarray:

@@ -74,12 +74,13 @@ def window_policy(t: Trace, p: dict, counts) -> Log:
 
 def snapkv(t: Trace, p: dict) -> Log:
     if p['block'] != 'prompt':
-        return snapkv_in_blocks(t, p)
+        return in_blocks(t, p, lambda weights: weights.sum(axis=1))
     flat = None if t.prompt <= p['budget'] else p['budget'] - p['window']
     return window_policy(t, p, lambda layer, lists: [flat] * len(lists))
 
 
-def snapkv_in_blocks(t: Trace, p: dict) -> Log:
+def in_blocks(t: Trace, p: dict, score) -> Log:
+    """Evicts after each block. score(weights [group, window, tokens]) returns [group, tokens]."""
     log = Log()
     for layer in sorted(t.keys):
         for head in range(t.n_kv):
@@ -88,10 +89,10 @@ def snapkv_in_blocks(t: Trace, p: dict) -> Log:
                 at = np.concatenate([at, np.arange(begin, end)])
                 if len(at) <= p['budget']:
                     continue
-                first = end - min(p['window'], end - begin)
-                weights = causal_weights(t.q_rows(layer, head, first, end), first, keys[at], at).sum(axis=1)
+                first = end - p['window']
+                weights = causal_weights(t.q_rows(layer, head, first, end), first, keys[at], at)
                 scored = np.flatnonzero(at < first)
-                scores = pooled(REDUCE[p['group'].split('_')[0]](weights)[scored], p['pool'], p['pool_kernel'])
+                scores = pooled(REDUCE[p['group'].split('_')[0]](score(weights))[scored], p['pool'], p['pool_kernel'])
                 at = np.concatenate([at[scored[rest(scores, at, p['budget'] - (end - first), p)]], np.arange(first, end)])
             window_steps(log, t, p, layer, head, at, 'kv_head')
     return log
@@ -171,13 +172,18 @@ def headkv(t: Trace, p: dict, importance) -> Log:
 def cake(t: Trace, p: dict) -> Log:
     """CAKE with equal budgets for all layers."""
     assert p['layers'] == 'uniform'
+    score = lambda weights: weights.mean(axis=1) + p['gamma'] * weights.var(axis=1, ddof=1)
+    if p['block'] != 'prompt':
+        return in_blocks(t, p, score)
     log = Log()
     for layer in sorted(t.keys):
         for head in range(t.n_kv):
             kept = range(t.prompt)
             if t.prompt > p['budget']:
                 window = range(t.prompt - p['window'], t.prompt)
-                kept = rest(cake_scores(t, p, layer, head), range(t.prompt), p['budget'] - p['window'], p) + list(window)
+                weights = window_weights(t, layer, head, p['window'])[:, :, :t.prompt - p['window']]
+                scores = pooled(REDUCE[p['group'].split('_')[0]](score(weights)), p['pool'], p['pool_kernel'])
+                kept = rest(scores, range(t.prompt), p['budget'] - p['window'], p) + list(window)
             window_steps(log, t, p, layer, head, kept, 'kv_head')
     return log
 
@@ -201,12 +207,6 @@ def cake_counts(t: Trace, p: dict) -> dict:
     total = base * t.n_layers
     counts = {layer: int(preference[layer] / sum(preference.values()) * total) for layer in layers}
     return {'exact': all(c <= scored for c in counts.values()), 'total': total, **counts}
-
-
-def cake_scores(t: Trace, p: dict, layer: int, head: int) -> np.ndarray:
-    weights = window_weights(t, layer, head, p['window'])[:, :, :t.prompt - p['window']]
-    scores = weights.mean(axis=1) + p['gamma'] * weights.var(axis=1, ddof=1)
-    return pooled(REDUCE[p['group'].split('_')[0]](scores), p['pool'], p['pool_kernel'])
 
 
 def compress_counts(shares, budget: int, n_layers: int, least: int, factor: float) -> list:

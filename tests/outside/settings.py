@@ -65,15 +65,15 @@ def drop_settings(d: Draw) -> dict:
         'keyl2norm': {'budget': b, **d.ends(b), 'block': d.block(),
                       **d.one({'prune_after': d.one(0, d.t.prompt - 1, d.t.prompt, d.t.prompt + 1)}, {'decode_eviction': True})},
         'd2o': {'budget': quarter, 'sink': d.one(0, 3), 'recent_share': d.one(0.5, 0.25), 'alpha': d.one(0.5, 0.3), 'beta': d.one(0.5, 0.7),
-                'merge': d.one(True, False), 'layers': d.one('uniform', 'adaptive')},
+                'merge': d.one(True, False), **d.one({'layers': 'uniform', 'block': d.block()}, {'layers': 'adaptive'})},
     }
 
 
 def prompt_settings(d: Draw) -> dict:
     snap, pyramid, ada, head, compress, cake = (d.window() for _ in range(6))
     half = (d.t.prompt + 1) // 2
-    if d.t.prompt - half >= snap['window']:  # every block has the queries of the window
-        snap['block'] = d.one('prompt', half, d.t.prompt + 3)
+    if d.t.prompt - half >= snap['window']:  # the first block has the queries of the window
+        snap['block'] = d.one('prompt', half, d.r.randint(snap['window'], d.t.prompt), d.t.prompt + 3)
     for one in (compress, cake):
         del one['group']
     return {
@@ -86,7 +86,7 @@ def prompt_settings(d: Draw) -> dict:
                        'ranked_by': d.one('semantic', 'retrieval'), 'layers': d.one('errors', 'uniform'),
                        'least_layer_budget': compress['window'], 'most_layer_factor': d.one(2, 3)},
         'cake': {**cake, 'layers': 'uniform', 'window': max(2, cake['window']), 'budget': max(2, cake['budget']), 'gamma': d.one(200, 0),
-                 'decode_eviction': d.one(False, True)},
+                 'block': d.one('prompt', max(2, cake['window'], half), d.t.prompt + 3), 'decode_eviction': d.one(False, True)},
     }
 
 

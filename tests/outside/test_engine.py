@@ -79,7 +79,7 @@ class Engine(unittest.TestCase):
 
     def simulate(self, text: str):
         self.path.write_text(text)
-        return subprocess.run([KVCAST, 'simulate', self.path, '--json'], capture_output=True, text=True)
+        return subprocess.run([KVCAST, 'simulate', self.path], capture_output=True, text=True)
 
     def test_random_graphs_agree_with_exact_arithmetic(self):
         compared = 0

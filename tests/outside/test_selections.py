@@ -124,7 +124,7 @@ class Selections(unittest.TestCase):
 
     def test_cake_shares_by_preference(self):
         for case in self.cases:
-            settings = {**case.settings['cake'], 'layers': 'preference'}
+            settings = {**case.settings['cake'], 'layers': 'preference', 'block': 'prompt'}
             t, p = case.trace, {**defaults('cake'), **settings}
             scored = t.prompt - p['window']
             if p['budget'] >= t.prompt or scored < 1:

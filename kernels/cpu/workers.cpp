@@ -1,18 +1,17 @@
 // The work of a pipeline's workers, and the way they wait for each other.
+#include "cpu/workers.hpp"
+
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
-#include <atomic>
+#include <algorithm>
 #include <chrono>
-#include <cstdint>
 #include <cstring>
 #include <thread>
 
-#include "base/error.hpp"
-#include "base/large_pages.hpp"
-#include "validate/cpu_pipeline.hpp"
+namespace kvcast::kernels {
 
-namespace kvcast::validate {
 namespace {
 
 constexpr std::size_t kPage = 16 * 1024;  // keys and values of a page of 32 tokens and one head, as FreeKV recalls them
@@ -21,95 +20,19 @@ constexpr std::size_t kCache = 64 << 20;
 
 using Clock = std::chrono::steady_clock;
 
-std::uint64_t sum_of(const std::uint64_t* words, std::size_t n) {
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < n; ++i) sum += words[i];
-  return sum;
-}
-
-}  // namespace
-
-struct PipelineMemory::Body {
-  std::vector<std::uint64_t> weights, pool, staging, cache;
-  std::atomic<std::uint64_t> sum{0};
-  // Start of the next op: an op reuses a location only after the whole memory has been passed over, so that no run
-  // finds in the caches what an earlier one left there.
-  std::atomic<std::size_t> next_word{0}, next_page{0}, next_row{0};
-
-  // Scatters indices repeatably.
-  std::size_t slot_of(std::size_t i, std::size_t slots) const { return (i * 2654435761u + 40503u) % slots; }
-
-  void stream(std::size_t bytes) {
-    const std::size_t words = std::min(bytes / sizeof(std::uint64_t), weights.size());
-    const std::size_t begin = next_word.fetch_add(words) % (weights.size() - words + 1);
-    sum += sum_of(weights.data() + begin, words);
-  }
-
-  void move(std::size_t bytes) {
-    char* const to = reinterpret_cast<char*>(staging.data());
-    char* const spread = reinterpret_cast<char*>(cache.data());
-    const char* const from = reinterpret_cast<const char*>(pool.data());
-    const std::size_t pages = std::max<std::size_t>(1, bytes / kPage),
-                      slots = pool.size() * sizeof(std::uint64_t) / kPage, first = next_page.fetch_add(pages);
-    for (std::size_t p = 0; p < pages; ++p) {
-      char* const buffer = to + (p % 2) * kPage;
-      std::memcpy(buffer, from + slot_of(first + p, slots) * kPage, kPage);
-      // The rows of one head go to every other row of the cache.
-      char* const target = spread + ((first + p) * 2 * kPage) % (kCache - 2 * kPage);
-      for (std::size_t r = 0; r < kPage / kRow; ++r) std::memcpy(target + 2 * r * kRow, buffer + r * kRow, kRow);
-    }
-    sum += static_cast<std::uint64_t>(spread[first % kCache]);
-  }
-
-  void rows(std::size_t bytes) {
-    const std::size_t n = std::max<std::size_t>(1, bytes / kRow), slots = pool.size() * sizeof(std::uint64_t) / kRow,
-                      first = next_row.fetch_add(n);
-    std::uint64_t found = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-      const std::uint64_t* const row = pool.data() + slot_of(first + i, slots) * (kRow / sizeof(std::uint64_t));
-      for (std::size_t w = 0; w < kRow / sizeof(std::uint64_t); ++w) found += row[w] * (w + 1);
-    }
-    sum += found;
-  }
-};
-
-namespace {
+// Scatters indices repeatably.
+std::size_t slot_of(std::size_t i, std::size_t slots) { return (i * 2654435761u + 40503u) % slots; }
 
 // Uses large pages: the cost of page walks for small ones depends on what ran before, which the rate of an op cannot
 // reflect.
 void fill(std::vector<std::uint64_t>& words, std::size_t bytes, std::uint64_t value) {
+  constexpr std::uintptr_t kSmallPage = 4096;
   words.reserve(bytes / sizeof(std::uint64_t));
-  advise_large_pages(words.data(), bytes);
+  const auto begin = reinterpret_cast<std::uintptr_t>(words.data());
+  const std::uintptr_t first = (begin + kSmallPage - 1) / kSmallPage * kSmallPage;
+  if (first < begin + bytes) ::madvise(reinterpret_cast<void*>(first), begin + bytes - first, MADV_HUGEPAGE);
   words.assign(bytes / sizeof(std::uint64_t), value);
 }
-
-}  // namespace
-
-PipelineMemory::PipelineMemory(std::size_t weights_bytes, std::size_t pool_bytes) : body_(std::make_unique<Body>()) {
-  KVCAST_CHECK(weights_bytes >= kPage && pool_bytes >= kPage);
-  fill(body_->weights, weights_bytes, 3);
-  fill(body_->pool, pool_bytes, 5);
-  fill(body_->staging, 2 * kPage, 0);
-  fill(body_->cache, kCache, 0);
-}
-
-PipelineMemory::~PipelineMemory() = default;
-
-void PipelineMemory::work(const PipelineOp& op) {
-  const auto bytes = static_cast<std::size_t>(op.bytes);
-  switch (op.kind) {
-    case WorkKind::kDense:
-      return body_->stream(bytes);
-    case WorkKind::kMove:
-      return body_->move(bytes);
-    case WorkKind::kRows:
-      return body_->rows(bytes);
-  }
-}
-
-std::uint64_t PipelineMemory::checksum() const { return body_->sum; }
-
-namespace {
 
 // Number of times that the system has taken the core away from the calling thread.
 long taken_away() {
@@ -153,13 +76,13 @@ struct Shared {
   Clock::time_point start;
 };
 
-void run_worker(int worker, const Pipeline& pipeline, PipelineMemory& memory, Shared& shared) {
+void run_worker(int worker, const Pipeline& pipeline, WorkerMemory& memory, Shared& shared) {
   take_core(worker);
   shared.arrived += 1;
   while (shared.arrived < kWorkers) std::this_thread::yield();
   if (worker == 0) shared.start = Clock::now();
   for (std::size_t i = 0; i < pipeline.ops.size(); ++i) {
-    const PipelineOp& op = pipeline.ops[i];
+    const WorkerOp& op = pipeline.ops[i];
     if (op.worker != worker) continue;
     // Waits without sleeping: when a sleeping thread resumes is up to the system and says nothing about the pipeline.
     for (const int id : op.after) {
@@ -174,13 +97,72 @@ void run_worker(int worker, const Pipeline& pipeline, PipelineMemory& memory, Sh
 
 }  // namespace
 
-PipelineRun run_pipeline(const Pipeline& pipeline, PipelineMemory& memory) {
+int Pipeline::add(int worker, WorkKind kind, double bytes, std::vector<int> after) {
+  ops.push_back({worker, kind, bytes, std::move(after)});
+  return static_cast<int>(ops.size()) - 1;
+}
+
+WorkerMemory::WorkerMemory(std::size_t bytes) {
+  fill(weights_, bytes, 3);
+  fill(pool_, bytes, 5);
+  fill(staging_, 2 * kPage, 0);
+  fill(cache_, kCache, 0);
+}
+
+void WorkerMemory::stream(std::size_t bytes) {
+  const std::size_t words = std::min(bytes / sizeof(std::uint64_t), weights_.size());
+  const std::size_t begin = next_word_.fetch_add(words) % (weights_.size() - words + 1);
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < words; ++i) sum += weights_[begin + i];
+  sum_ += sum;
+}
+
+void WorkerMemory::move(std::size_t bytes) {
+  char* const to = reinterpret_cast<char*>(staging_.data());
+  char* const spread = reinterpret_cast<char*>(cache_.data());
+  const char* const from = reinterpret_cast<const char*>(pool_.data());
+  const std::size_t pages = std::max<std::size_t>(1, bytes / kPage),
+                    slots = pool_.size() * sizeof(std::uint64_t) / kPage, first = next_page_.fetch_add(pages);
+  for (std::size_t p = 0; p < pages; ++p) {
+    char* const buffer = to + (p % 2) * kPage;
+    std::memcpy(buffer, from + slot_of(first + p, slots) * kPage, kPage);
+    // The rows of one head go to every other row of the cache.
+    char* const target = spread + ((first + p) * 2 * kPage) % (kCache - 2 * kPage);
+    for (std::size_t r = 0; r < kPage / kRow; ++r) std::memcpy(target + 2 * r * kRow, buffer + r * kRow, kRow);
+  }
+  sum_ += static_cast<std::uint64_t>(spread[first % kCache]);
+}
+
+void WorkerMemory::rows(std::size_t bytes) {
+  const std::size_t n = std::max<std::size_t>(1, bytes / kRow), words = kRow / sizeof(std::uint64_t),
+                    slots = pool_.size() / words, first = next_row_.fetch_add(n);
+  std::uint64_t found = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint64_t* const row = pool_.data() + slot_of(first + i, slots) * words;
+    for (std::size_t w = 0; w < words; ++w) found += row[w] * (w + 1);
+  }
+  sum_ += found;
+}
+
+void WorkerMemory::work(const WorkerOp& op) {
+  const auto bytes = static_cast<std::size_t>(op.bytes);
+  switch (op.kind) {
+    case WorkKind::kDense:
+      return stream(bytes);
+    case WorkKind::kMove:
+      return move(bytes);
+    case WorkKind::kRows:
+      return rows(bytes);
+  }
+}
+
+WorkersRun run_workers(const Pipeline& pipeline, WorkerMemory& memory) {
   Shared shared(pipeline.ops.size());
   {
     const std::jthread first([&] { run_worker(0, pipeline, memory, shared); });
     const std::jthread second([&] { run_worker(1, pipeline, memory, shared); });
   }
-  PipelineRun run;
+  WorkersRun run;
   for (const Clock::time_point end : shared.ends) {
     run.op_ends.push_back(std::chrono::duration<double>(end - shared.start).count());
   }
@@ -201,4 +183,4 @@ PipelineRun run_pipeline(const Pipeline& pipeline, PipelineMemory& memory) {
   return run;
 }
 
-}  // namespace kvcast::validate
+}  // namespace kvcast::kernels
