@@ -7,11 +7,24 @@ function scoreFloor() {
   return number ? Number(number) / (percent ? 100 : 1) : kKeeps;
 }
 
+function isIn(place, row) { return [row.hardware, row.model + ' on ' + row.hardware].some((name) => place === name || place.startsWith(name + ', ')); }
+
+// "batch 16: snapkv; batch 1: full; no batch: quest": the largest batch of each policy that was swept and fits at a context of
+// a place, at its smallest cost in memory; empty where nothing runs out of memory.
+function fitsText(place, context) {
+  const here = sharedRows('experiments').filter((row) => isIn(place, row) && (row.context || 0) === context && row.batch !== undefined && !row.oracle && ['ok', 'oom'].includes(row.status));
+  if (!here.some(({ status }) => status === 'oom')) return '';
+  const largest = new Map();
+  for (const { policy, status, batch } of here) largest.set(policy, Math.max(largest.get(policy) || 0, status === 'ok' ? batch : 0));
+  const batches = [...new Set(largest.values())].sort((a, b) => b - a);
+  return batches.map((batch) => (batch ? 'batch ' + formatCount(batch) : 'no batch') + ': ' + sentenceList([...largest].filter(([, most]) => most === batch).map(([policy]) => policy))).join('; ');
+}
+
 // The best experiment of each policy at the longest context of a place, those that keep enough of the score first.
 function bestByPolicy({ place, bars, text }, chosen) {
   const stated = Number((/\bbudget (\d+)/.exec(text) || [])[1]);
   const field = bars.length && bars[0].text.includes('requests/s') ? 'rps' : 'tps', floor = scoreFloor();
-  const here = sharedRows('experiments').filter((row) => row.status === 'ok' && row[field] > 0 && [row.hardware, row.model + ' on ' + row.hardware].some((name) => place === name || place.startsWith(name + ', ')));
+  const here = sharedRows('experiments').filter((row) => row.status === 'ok' && row[field] > 0 && isIn(place, row));
   const context = Math.max(...here.map((row) => row.context || 0));
   const keeps = (row) => row.score === undefined || row.score >= floor;
   const best = new Map();
@@ -45,7 +58,7 @@ function drawBest({ field, lines }, chosen) {
 }
 
 // [what, text] of what the chosen experiment costs and how sure its number is.
-function costsOf({ field, lines }, chosen) {
+function costsOf({ field, lines, context }, place, chosen) {
   const own = lines.find(({ row }) => row.policy === chosen), full = lines.find(({ row }) => row.policy === 'full');
   if (!own) return [];
   const { row } = own, metric = metricOf(field), show = (value) => formatMetric(metric, value);
@@ -55,7 +68,7 @@ function costsOf({ field, lines }, chosen) {
   if (row.hbm) costs.push(formatBytes(row.hbm) + ' of HBM' + (full && full.row.hbm && full !== own ? ', full KV ' + formatBytes(full.row.hbm) + ' at batch ' + formatCount(full.row.batch) : ''));
   if (row.request_cost) costs.push(formatMetric(metricOf('request_cost'), row.request_cost) + ' for a request');
   const range = rangeText(row, field, show), inside = next && range && next.row[field] >= row[field + '_low'] && next.row[field] <= row[field + '_high'];
-  return [['It costs', costs.join('; ')], ['How sure', range ? '80 % interval ' + range + ' ' + metric.unit + (next ? '; ' + rowName(next.row) + ' (' + show(next.row[field]) + ') is ' + (inside ? 'within it: the order of the two is open' : 'outside it') : '') : 'no interval is known']].filter(([, text]) => text);
+  return [['It costs', costs.join('; ')], ['How sure', range ? '80 % interval ' + range + ' ' + metric.unit + (next ? '; ' + rowName(next.row) + ' (' + show(next.row[field]) + ') is ' + (inside ? 'within it: the order of the two is open' : 'outside it') : '') : 'no interval is known'], ['What fits', fitsText(place, context)]].filter(([, text]) => text);
 }
 
 // The panel of the first finding; null where its place has no experiments that could be drawn.
@@ -63,7 +76,7 @@ function drawDecision(finding, shown, rest) {
   const chosen = shown.place && (shown.bars.length ? (shown.bars[0].label === 'full KV' ? 'full' : shown.bars[0].label) : /^full KV/.test(shown.text) ? 'full' : '');
   const best = chosen === undefined || !shown.place ? null : bestByPolicy(shown, chosen);
   if (!best || best.lines.length < 2) return null;
-  return element('div', { class: 'finding decision' }, element('div', { class: 'decision-words' }, element('h2', {}, finding.title), element('p', { class: 'finding-number' }, shown.number),
+  return element('div', { class: 'finding decision' }, element('div', { class: 'decision-words' }, element('h2', {}, finding.title), element('p', { class: 'finding-choice' }, chosen === 'full' ? 'full KV' : chosen), element('p', { class: 'finding-number' }, shown.number),
     element('p', { class: 'finding-text' }, 'On ' + shown.place + (best.context && !/ tokens\b/.test(shown.text) ? ', ' + formatTokens(best.context) + ' tokens' : '') + ': ' + withSeparators(shown.text) + '.'),
-    element('dl', {}, costsOf(best, chosen).map(([what, text]) => [element('dt', {}, what), element('dd', {}, text)]).flat()), rest), drawBest(best, chosen));
+    element('dl', {}, costsOf(best, shown.place, chosen).map(([what, text]) => [element('dt', {}, what), element('dd', {}, text)]).flat()), rest), drawBest(best, chosen));
 }

@@ -29,7 +29,7 @@ function showRefusal(message, place) {
 }
 
 function mark(name, on) {
-  for (const id of ['board-rows', 'summary', 'figures', 'table-section']) document.getElementById(id).classList.toggle(name, on);
+  for (const id of ['verdict', 'board-rows', 'summary', 'figures', 'table-section']) document.getElementById(id).classList.toggle(name, on);
 }
 
 // Results of the last settings stay until those of new ones come, and are marked as such.

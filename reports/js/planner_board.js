@@ -19,11 +19,12 @@ function batchColumns() {
   return [
     { head: 'decode, tokens/s', bar: (row) => numberAt(row.result, 'decode.tokens_per_s'), text: at('decode.tokens_per_s', 1, ',.3~r', '') },
     { head: 'first token', text: at('request.ttft_s', 1, ',.3~r', ' s'), class: 'wide-only' },
-    { head: 'decode step', text: at('decode.tpot_s.mean', 1e3, ',.3~r', ' ms'), class: 'wide-only' },
+    { head: 'decode step', text: at('decode.tpot_s.mean', 1e3, ',.3~r', ' ms'), class: 'wider-only' },
     { head: 'whole request', text: at('request.latency_s', 1, ',.3~r', ' s') },
     ...(state.price ? [{ head: 'cost, 1K requests', text: at('request.cost', 1e3, ',.3~r', '') }] : []),
-    { head: 'HBM', text: (row) => memoryText(row.result), class: 'wider-only' },
-    { head: 'targets', cell: (row) => targetCell(missedTargets(row.result)) }];
+    scoreColumn,
+    { head: 'HBM', cell: memoryCell },
+    { head: 'targets', title: targetsText(), cell: (row) => targetCell(missedTargets(row.result)) }];
 }
 
 function serviceColumns() {
@@ -36,13 +37,43 @@ function serviceColumns() {
     { head: 'each token, p99', text: saturated(at('serving.tpot_s.p99', 1e3, ',.3~r', ' ms')), class: 'wide-only' },
     { head: 'whole request', text: saturated(at('serving.e2e_s.mean', 1, ',.3~r', ' s')), class: 'wide-only' },
     ...(state.price ? [{ head: 'cost, 1M tokens', text: at('serving.cost_per_million_output_tokens', 1, ',.3~r', '') }] : []),
+    scoreColumn,
     { head: 'cache in use', text: at('serving.kv_used_share.max', 100, '.3~r', ' %'), class: 'wider-only' },
     { head: 'in SLO', text: at('serving.slo_share', 100, '.3~r', ' %') }];
 }
 
-function memoryText(result) {
+function memoryCell({ result }) {
   const peak = numberAt(result, 'memory.hbm_peak_bytes'), capacity = numberAt(result, 'memory.hbm_capacity_bytes');
-  return peak ? formatBytes(peak) + ', ' + formatNumber(peak / capacity, '.2~p') : '';
+  return peak ? element('span', {}, element('span', { class: 'wider-only' }, formatBytes(peak) + ', '), formatNumber(100 * peak / capacity, '.2~r') + ' %') : '';
+}
+
+const scoreColumn = { head: 'score', title: 'RULER score, % of the uncompressed model', text: ({ result }) => { const share = shareOfScore(result); return share === undefined ? '' : formatNumber(100 * share, '.3~r') + ' %'; } };
+function shareOfScore(result) { return numberAt(result, 'score.share_of_full'); }
+
+// ---- the verdict: the sentence that a reader in a hurry takes along
+
+const kKeeps = 0.95;  // share of full KV's score below which a policy is not recommended, as in a report
+
+function targetsText() {
+  return sentenceList([...(state.ttft ? ['first token ' + state.ttft + ' s'] : []), ...(state.tpot ? ['each token ' + state.tpot + ' ms'] : [])]);
+}
+
+function labelsText(of) { return sentenceList(of.map(({ label }) => label)); }
+
+// The best of those that fit, keep the score and meet the targets; then what the others lack.
+function verdictText(shown, serves, measure) {
+  const unfit = shown.filter(({ result }) => result && result.oom);
+  const missing = serves.filter((row) => (state.traffic ? !(measure(row) > 0) : (missedTargets(row.result) || []).length > 0));
+  const losing = serves.filter(({ result }) => shareOfScore(result) < kKeeps);
+  const able = serves.filter((row) => !missing.includes(row) && measure(row) > 0);
+  const best = [...able].sort((a, b) => losing.includes(a) - losing.includes(b) || measure(b) - measure(a))[0];
+  const lacks = [[unfit, ' not fit in memory'], [missing, ' not meet the targets (' + targetsText() + ')'], [losing.filter((row) => !missing.includes(row)), ' not keep ' + formatNumber(100 * kKeeps, '.3~r') + ' % of the score']]
+    .filter(([of]) => of.length).map(([of, what]) => labelsText(of) + (of.length === 1 ? ' does' : ' do') + what);
+  if (!best) return serves.length || unfit.length ? 'No policy can be recommended here: ' + lacks.join('; ') + '.' : '';
+  const full = serves.find(({ name }) => name === 'full'), times = full && full !== best && measure(full) > 0 ? ', ' + formatNumber(measure(best) / measure(full), ',.3~r') + ' times full KV' : '';
+  const share = shareOfScore(best.result);
+  const number = state.traffic ? rateText(measure(best)) + ' requests/s within the SLO' : metricText(best.result, 'decode.tokens_per_s', 1, ',.3~r', ' tokens/s');
+  return best.label + (losing.includes(best) ? ' is the fastest, but loses score: ' : able.length > 1 ? ' is the best choice: ' : ' is the only choice: ') + number + times + (share !== undefined && best !== full ? ', ' + formatNumber(100 * share, '.3~r') + ' % of its score' : '') + '.' + (lacks.length ? ' ' + lacks.join('; ') + '.' : '');
 }
 
 // The share of a bar's cell that the largest value fills leaves room for its number.
@@ -61,6 +92,7 @@ function drawBoard() {
       element('span', { class: 'board-value' }, columns[0].text(row), unit && value && row !== full ? element('span', { class: 'quiet' }, ' ' + formatNumber(value / unit, ',.2~r') + '×') : ''));
     return element('tr', { class: row.order === state.focus ? 'focus' : '' }, head, bar, columns.slice(1).map(({ text, cell, class: name }) => element('td', { class: 'number ' + (name || '') }, cell ? cell(row) : text(row))));
   };
+  document.getElementById('verdict').textContent = verdictText(shown, serves, columns[0].bar);
   document.getElementById('board-rows').replaceChildren(rows.length ? element('table', {}, element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, 'policy'),
-    columns.map(({ head, class: name }, at) => element('th', { scope: 'col', class: (at ? 'number ' : '') + (name || '') }, head)))), element('tbody', {}, shown.map(line))) : '');
+    columns.map(({ head, title, class: name }, at) => element('th', { scope: 'col', title, class: (at ? 'number ' : '') + (name || '') }, head)))), element('tbody', {}, shown.map(line))) : '');
 }

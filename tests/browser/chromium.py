@@ -10,8 +10,10 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
+import unittest
 
 NAMES = ('chromium', 'chromium-browser', 'google-chrome')
 
@@ -19,6 +21,16 @@ NAMES = ('chromium', 'chromium-browser', 'google-chrome')
 def find():
     """Returns the browser's path, or None."""
     return next((path for path in map(shutil.which, NAMES) if path), None)
+
+
+def run_tests(case, *settings):
+    """Runs the tests of the calling file. Its first arguments become attributes of the case: paths of programs."""
+    if find() is None:
+        print('skipped: Chromium is missing (apt-get install chromium)')
+        sys.exit(77)
+    for name, value in zip(settings, sys.argv[1:]):
+        setattr(case, name, value)
+    unittest.main(argv=sys.argv[:1] + sys.argv[1 + len(settings):])
 
 
 class Browser:

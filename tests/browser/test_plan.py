@@ -9,7 +9,6 @@ import math
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 
@@ -346,8 +345,4 @@ class Charts(PlanCase):
 
 
 if __name__ == '__main__':
-    if chromium.find() is None:
-        print('skipped: Chromium is missing (apt-get install chromium)')
-        sys.exit(77)
-    PlanCase.fixture, PlanCase.writer = sys.argv[1:3]
-    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
+    chromium.run_tests(PlanCase, 'fixture', 'writer')

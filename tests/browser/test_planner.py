@@ -8,9 +8,7 @@ import json
 import pathlib
 import re
 import subprocess
-import sys
 import tempfile
-import unittest
 
 import chromium
 from planner_page import QUICK, PlannerPage
@@ -385,8 +383,4 @@ class PlannerCase(PlannerPage):
 
 
 if __name__ == '__main__':
-    if not chromium.find():
-        print('skipped: Chromium is not installed')
-        sys.exit(77)
-    PlannerPage.tool = sys.argv.pop(1)
-    unittest.main()
+    chromium.run_tests(PlannerPage, 'tool')

@@ -4,9 +4,6 @@ usage: test_planner_board.py KVCAST [unittest arguments]
 Exits with 77, which ctest reports as skipped, if Chromium is missing.
 """
 
-import sys
-import unittest
-
 import chromium
 import seen
 from planner_page import QUICK, PlannerPage
@@ -203,10 +200,42 @@ class BoardCase(PlannerPage):
         for (_, _, top, bottom), share in zip(dots, points):  # the axis has 220 pixels from 0 to 1
             self.assertAlmostEqual((top + bottom) / 2 - (dots[0][2] + dots[0][3]) / 2, 220 * (points[0] - share), delta=1)
 
+    def test_the_verdict_answers_on_the_first_screen(self):
+        for width, height in ((1440, 900), (768, 1024), (420, 860)):
+            page = self.open(width, height)
+            self.settle(page)
+            shown = page.evaluate("rows.map((r) => [r.label, r.result.decode.tokens_per_s, (r.result.score || {}).share_of_full])")
+            keeping = [row for row in shown if row[2] is None or row[2] >= 0.95]
+            best = max(keeping, key=lambda row: row[1])[0]
+            verdict = self.text(page, '#verdict')
+            self.assertTrue(verdict.startswith(best + ' is the best choice: '), verdict)
+            lacking = verdict.partition('. ')[2]
+            for label, _, kept in shown:
+                self.assertEqual(kept is not None and kept < 0.95, label in lacking, verdict)
+            # The verdict, and rates, scores and memory of all policies, are seen without scrolling.
+            self.assertLess(page.evaluate("document.getElementById('board').getBoundingClientRect().bottom"), height)
+            heads = page.evaluate("[...document.querySelectorAll('#board-rows th[scope=col]')].filter((h) => h.checkVisibility()).map((h) => h.textContent)")
+            for head in ('decode, tokens/s', 'whole request', 'score', 'HBM', 'targets'):
+                self.assertIn(head, heads)
+            self.assertEqual(page.evaluate(seen.CUT), [])
+
+    def test_the_verdict_says_what_does_not_fit(self):
+        # 256 prompts of 4096 tokens take 256 × 4160 × 128 KiB = 140 GB in full KV; the machine has 84.
+        page = self.open(batch='256')
+        self.settle(page)
+        verdict = self.text(page, '#verdict')
+        unfit = page.evaluate("rows.filter((r) => r.result.oom).map((r) => r.label)")
+        self.assertIn('full', unfit)
+        self.assertRegex(verdict, r'full\b.* not fit in memory')
+        for label in unfit:
+            self.assertIn(label, verdict)
+
+    def test_the_verdict_says_which_targets_are_missed(self):
+        page = self.open(tpot='0.001')
+        self.settle(page)
+        self.assertIn('No policy can be recommended here: ', self.text(page, '#verdict'))
+        self.assertIn(' do not meet the targets (first token 10 s and each token 0.001 ms)', self.text(page, '#verdict'))
+
 
 if __name__ == '__main__':
-    if not chromium.find():
-        print('skipped: Chromium is not installed')
-        sys.exit(77)
-    PlannerPage.tool = sys.argv.pop(1)
-    unittest.main()
+    chromium.run_tests(PlannerPage, 'tool')

@@ -11,7 +11,6 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree
@@ -570,7 +569,7 @@ class Front(ReportCase):
         self.assertEqual(dict(again.evaluate(chosen))['control-accuracy_throughput-measure'], 'Attention mass kept, mean')
         self.assertEqual(self.heights(again), self.heights(page))
         self.assertEqual(again.evaluate("figures[1].view.signal('measure')"), 'recall')
-        nonsense = self.open('sweep', '#throughput_budget.axis=spiral&accuracy_throughput.measure=luck')
+        nonsense = self.open('sweep', '#throughput_budget.axis=spiral&accuracy_throughput.accuracy_measure=luck')
         self.assertEqual(nonsense.evaluate("figures[1].view.signal('measure')"), 'predicted')
 
 
@@ -867,6 +866,15 @@ class Page(ReportCase):
             own = best['rocketkv']
             self.assertIn(f"{own['hbm'] / 1e9:.3g} GB of HBM", told[0])
             self.assertIn('80 % interval ', told[1])
+            self.assertEqual(page.evaluate("document.querySelector('.finding-choice').textContent"), 'rocketkv')
+            # The largest batch at which each policy fits, where some batch of some policy does not.
+            swept = page.evaluate("sharedRows('experiments').filter((r) => r.hardware === 'h100-sxm' && r.context === 131072 && !r.oracle && (r.status === 'ok' || r.status === 'oom')).map((r) => [r.policy, r.batch, r.status])")
+            largest = {}
+            for policy, batch, status in swept:
+                largest[policy] = max(largest.get(policy, 0), batch if status == 'ok' else 0)
+            self.assertTrue(any(status == 'oom' for _, _, status in swept))
+            for policy, batch in largest.items():
+                self.assertRegex(told[2], rf"{f'batch {batch}' if batch else 'no batch'}: [^;]*\b{policy}\b")
             self.assertEqual(page.evaluate(seen.CUT), [])
 
     def test_a_score_below_the_floor_makes_a_bar_faint(self):
@@ -1015,8 +1023,4 @@ class Page(ReportCase):
 
 
 if __name__ == '__main__':
-    if chromium.find() is None:
-        print('skipped: Chromium is missing (apt-get install chromium)')
-        sys.exit(77)
-    ReportCase.fixture, ReportCase.writer = sys.argv[1:3]
-    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
+    chromium.run_tests(ReportCase, 'fixture', 'writer')

@@ -7,7 +7,6 @@ Exits with 77, which ctest reports as skipped, if Chromium is missing.
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 
@@ -142,8 +141,4 @@ class Services(unittest.TestCase):
 
 
 if __name__ == '__main__':
-    if chromium.find() is None:
-        print('skipped: Chromium is missing (apt-get install chromium)')
-        sys.exit(77)
-    Services.fixture, Services.writer = sys.argv[1:3]
-    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
+    chromium.run_tests(Services, 'fixture', 'writer')

@@ -9,7 +9,6 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 
@@ -202,8 +201,4 @@ class Validation(unittest.TestCase):
 
 
 if __name__ == '__main__':
-    if chromium.find() is None:
-        print('skipped: Chromium is missing (apt-get install chromium)')
-        sys.exit(77)
-    Validation.writer = sys.argv[1]
-    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
+    chromium.run_tests(Validation, 'writer')
