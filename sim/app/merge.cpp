@@ -24,7 +24,8 @@ int merge(const MergeOptions& options) {
   const auto missing = static_cast<std::int64_t>(store.shown().size() - store.keys().size());
   if (missing > 0) fmt::print(stderr, "{} experiments of the sweep are in none of the stores\n", missing);
   const config::Node config = config::parse_yaml(store.metadata(store::kMetaConfig).value_or("{}"), store.path());
-  return conclude(store, config, options.out, sweep_study({}));
+  SweepRows rows;
+  return conclude(store, config, options.out, sweep_study({}), rows);
 }
 
 }  // namespace

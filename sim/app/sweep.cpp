@@ -123,14 +123,16 @@ class Sweep {
     {
       Progress progress("sweep", total_, there_);
       const study::Finished finished = [&](const study::Task& task, result::Result&& result) {
-        keep([&] { return store_.put(static_cast<std::int64_t>(task.index), result, study::code_version()); });
+        const auto ordinal = static_cast<std::int64_t>(task.index);
+        if (keep([&] { return store_.put(ordinal, result, study::code_version()); })) rows_.add(ordinal, result);
         progress.advance(1, fmt::format("{} on {}", result.subject.policy, result.subject.hardware));
       };
       run_pending(run_plan, finished);
     }
     study_.cancel.check();  // a plan that other processes run ends early instead
     if (shard_.count > 1) fmt::print("This is shard {} of {}.\n", shard_.index, shard_.count);
-    return conclude(store_, config_, options_.dir, study_, is_concluded_);
+    part_.drop([](const study::Task&) { return true; });  // memory
+    return conclude(store_, config_, options_.dir, study_, rows_, is_concluded_);
   }
 
  private:
@@ -247,6 +249,7 @@ class Sweep {
   store::Store store_;
   StoredReplays replays_;
   study::StudyOptions study_;
+  SweepRows rows_;                      // of the results of this process
   std::vector<std::string> keys_;       // of the whole sweep, in its order
   bool is_concluded_ = false;           // the store has all results and their findings
   std::int64_t total_ = 0, there_ = 0;  // experiments of the shard, and those with a result

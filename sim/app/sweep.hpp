@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/sweep_rows.hpp"
 #include "config/sweep.hpp"
 #include "store/store.hpp"
 #include "study/study.hpp"
@@ -51,10 +52,10 @@ void add_sweep_options(CLI::App& command, SweepOptions& options);
 // "1 experiment", "2 experiments".
 std::string experiments_text(std::int64_t count);
 
-// Writes the findings of a sweep from its rows and prints them; for a complete sweep, searches the batches that they
-// compare. known: its findings are in the store already. Returns the exit code. Throws UserError if experiments were
-// rejected.
+// Writes the findings of a sweep and prints them; for a complete sweep, searches the batches that they compare. rows:
+// those of this process; others are read from the store. known: its findings are in the store already. Returns the exit
+// code. Throws UserError if experiments were rejected.
 int conclude(store::Store& store, const config::Node& config, const std::string& dir, study::StudyOptions study,
-             bool known = false);
+             SweepRows& rows, bool known = false);
 
 }  // namespace kvcast::app

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -21,30 +23,48 @@ namespace {
 
 using result::Result;
 
-// ResultRows by group, in order of appearance.
-std::vector<ResultRows> by_group(const ResultRows& rows) {
-  std::vector<ResultRows> groups;
-  std::map<Group, std::size_t> at;
-  for (const Result* r : rows) {
-    const auto [found, fresh] = at.emplace(group_of(*r), groups.size());
-    if (fresh) groups.emplace_back();
-    groups[found->second].push_back(r);
-  }
-  return groups;
+// Machine, model, trace (of rows without seeds), generated tokens, benchmark.
+using Group = std::tuple<int, int, int, std::int64_t, int>;
+Group group_of(const Row& r) {
+  return {r.model, r.hardware, r.replica < 0 ? r.trace : -1, r.decode_tokens, r.benchmark};
 }
 
+// Rows by group, in order of appearance, and the number of further groups.
+struct Groups {
+  std::vector<Rows> described;
+  std::size_t left_out = 0;
+
+  explicit Groups(const Rows& rows) {
+    std::map<Group, std::size_t> at;
+    for (const Row& r : rows) {
+      const auto [found, fresh] = at.emplace(group_of(r), at.size());
+      if (found->second >= kMostGroups) continue;
+      if (fresh) described.emplace_back();
+      described[found->second].push_back(r);
+    }
+    left_out = at.size() - described.size();
+  }
+};
+
+// What tells groups apart.
+struct Varied {
+  bool model = false, trace = false, decode_tokens = false, benchmark = false;
+
+  explicit Varied(const Rows& rows) {
+    for (const Row& r : rows) {
+      const Row& first = rows.front();
+      model |= r.model != first.model, trace |= r.trace != first.trace;
+      decode_tokens |= r.decode_tokens != first.decode_tokens, benchmark |= r.benchmark != first.benchmark;
+    }
+  }
+};
+
 // Describes a group: its machine, and the other swept values that it fixes.
-std::string group_text(const Result& here, const ResultRows& all) {
-  const auto varies = [&](auto member) {
-    return std::ranges::any_of(all, [&](const Result* r) { return r->subject.*member != here.subject.*member; });
-  };
-  using result::Subject;
-  std::string text =
-      varies(&Subject::model) ? here.subject.model + " on " + here.subject.hardware : here.subject.hardware;
-  if (varies(&Subject::trace) && !std::get<2>(group_of(here)).empty()) text += ", " + here.subject.trace;
-  if (varies(&Subject::decode_tokens)) text += fmt::format(", {} generated", here.subject.decode_tokens);
-  const std::string score = benchmark_of(here);
-  if (std::ranges::any_of(all, [&](const Result* r) { return benchmark_of(*r) != score; })) text += ", score " + score;
+std::string group_text(const Row& here, const Texts& texts, const Varied& varied) {
+  std::string text = varied.model ? texts[here.model] + " on " + texts[here.hardware] : texts[here.hardware];
+  if (varied.trace && here.replica < 0 && !texts[here.trace].empty()) text += ", " + texts[here.trace];
+  if (varied.decode_tokens) text += fmt::format(", {} generated", here.decode_tokens);
+  if (varied.benchmark) text += ", score " + texts[here.benchmark];
   return text;
 }
 
@@ -64,9 +84,12 @@ struct Line {
   std::vector<Bar> bars = {};
 };
 
-Bar rate_bar(const Result& r) {
-  return {r.subject.uncompressed() ? "full KV" : r.subject.policy, requests_rate_text(r), 0, requests_rate_of(r)};
+Bar rate_bar(const SweepView& view, const Row& r) {
+  return {r.uncompressed ? "full KV" : view.texts[r.policy], requests_rate_text(r), 0, r.requests_per_s};
 }
+
+// Returns whether both are the same row or the same searched batch.
+bool is_same(const Row& a, const Row& b) { return a.index == b.index && a.searched == b.searched; }
 
 std::string score_text(const Result& r, const config::ScoreChoice& choice) {
   if (!r.benchmark) return "";
@@ -78,82 +101,79 @@ std::string score_text(const Result& r, const config::ScoreChoice& choice) {
   return text + fmt::format(", floor {:.3g} %", 100 * choice.floor);
 }
 
-std::string batch_text(const Result& r, const Result& best) {
-  return r.subject.batch == best.subject.batch ? "" : fmt::format(" at batch {}", r.subject.batch);
-}
-
-bool swept_full(const ResultRows& rows) {
-  return std::ranges::any_of(rows, [](const Result* r) { return r->subject.uncompressed(); });
+std::string batch_text(const Row& r, const Row& best) {
+  return r.batch == best.batch ? "" : fmt::format(" at batch {}", r.batch);
 }
 
 // Describes the fastest setting that is certain to meet the floor, if the recommended one's interval reaches below it.
 std::string safe_text(const SweepView& view) {
-  const auto is_safe = [&](const Result* r) { return r->benchmark && r->benchmark->interval.low >= view.score.floor; };
-  const Result& best = view.best();
-  if (!best.benchmark || is_safe(&best)) return "";
+  const auto is_safe = [&](const Row& r) { return r.has_score() && r.least_score >= view.score.floor; };
+  const Row& best = view.ranking.front();
+  if (!best.has_score() || is_safe(best)) return "";
   const auto safe = std::ranges::find_if(view.ranking, is_safe);
   if (safe == view.ranking.end()) return "no setting's whole score interval is above the floor";
   return fmt::format("of those whose whole score interval is above the floor, {}{} serves most ({})",
-                     describe_setting(**safe), batch_text(**safe, best), requests_rate_text(**safe));
+                     view.setting(*safe), batch_text(*safe, best), requests_rate_text(*safe));
 }
 
 // Describes the settings that were left out because they have no score, with a reason.
 std::string unscored_text(const SweepView& view) {
   if (view.score.benchmark == config::ScoreChoice::kNone) return "no score was requested, so there is no floor";
-  std::set<std::string> settings;
+  std::set<int> settings;
   std::string reason;
-  for (const Result* r : view.longest) {
-    if (r->benchmark || is_oracle(*r)) continue;
-    settings.insert(describe_setting(*r));
-    if (reason.empty()) reason = r->benchmark_refused;
+  for (const Row& r : view.longest) {
+    if (r.has_score() || r.oracle) continue;
+    settings.insert(r.setting);
+    if (reason.empty()) reason = view.texts[r.refused];
   }
   if (settings.empty()) return "";
   return fmt::format("not considered, because no score is predicted: {}{}",
-                     settings.size() == 1 ? *settings.begin() : fmt::format("{} settings", settings.size()),
+                     settings.size() == 1 ? view.texts[*settings.begin()] : fmt::format("{} settings", settings.size()),
                      reason.empty() ? "" : fmt::format(" ({})", reason));
 }
 
+// Adds to the line how the best setting compares with full KV.
+void add_full(const SweepView& view, const std::optional<Row>& full, Line& line, std::vector<std::string>& parts) {
+  const Row& best = view.ranking.front();
+  if (!full) {
+    if (std::ranges::any_of(view.longest, &Row::uncompressed)) parts.push_back("full KV does not fit");
+    return;
+  }
+  const Lead lead = lead_of(view, best, *full);
+  parts.push_back(lead_text(best, *full, lead, "full KV"));
+  const Comparison& c = lead.headline();
+  if (!c.known()) return;
+  line.number = is_tie(c) ? "as many requests/s as full KV"
+                          : ratio_text(c.times) + (lead.searched ? "" : fmt::format(" at batch {}", lead.equal_batch));
+}
+
 Line best_line(const SweepView& view) {
-  const Result& best = view.best();
-  const Interval rate = result::interval(best, requests_rate()).value();
+  const Row& best = view.ranking.front();
+  const Interval rate = result::interval(*view.best, requests_rate()).value();
   Line line;
-  line.text = fmt::format("{} at {} tokens, batch {}: {}", describe_setting(best),
-                          tokens_text(best.subject.prompt_tokens), best.subject.batch, request_text(best));
+  line.text = fmt::format("{} at {} tokens, batch {}: {}", view.setting(best), tokens_text(best.prompt_tokens),
+                          best.batch, request_text(*view.best));
   if (best.borderline) line.text += "; borderline in memory";
-  const ResultRows tied = ties_of(view);
+  const Rows tied = ties_of(view);
   if (!tied.empty()) line.text += fmt::format("; {} tie{} with it", tied.size(), tied.size() == 1 ? "s" : "");
-  if (best.benchmark && best.benchmark->interval.low < view.score.floor)
-    line.text += fmt::format("; its score may be as low as {:.1f} %", 100 * best.benchmark->interval.low);
+  if (best.has_score() && best.least_score < view.score.floor)
+    line.text += fmt::format("; its score may be as low as {:.1f} %", 100 * best.least_score);
   std::vector<std::string> parts{fmt::format("{:.3g} to {:.3g} requests/s", rate.low, rate.high)};
   const auto add = [&parts](std::string text) {
     if (!text.empty()) parts.push_back(std::move(text));
   };
-  add(score_text(best, view.score));
+  add(score_text(*view.best, view.score));
   line.number = requests_rate_text(best);
-  line.bars.push_back(rate_bar(best));
-  const Result* const full = best_full(view);
-  if (!best.subject.uncompressed()) {
-    if (full != nullptr) {
-      const Lead lead = lead_of(view, best, *full);
-      add(lead_text(best, *full, lead, "full KV"));
-      const Comparison& c = lead.headline();
-      if (c.known()) {
-        line.number = is_tie(c)
-                          ? "as many requests/s as full KV"
-                          : ratio_text(c.times) + (lead.searched ? "" : fmt::format(" at batch {}", lead.equal_batch));
-      }
-    }
-    if (full == nullptr && swept_full(view.longest)) add("full KV does not fit");
+  line.bars.push_back(rate_bar(view, best));
+  const std::optional<Row> full = best_full(view);
+  if (!best.uncompressed) add_full(view, full, line, parts);
+  if (!tied.empty()) add(ties_text(view, tied));
+  const auto next = std::ranges::find_if(view.ranking, [&](const Row& r) { return r.policy != best.policy; });
+  if (next != view.ranking.end() && !next->uncompressed) {
+    line.bars.push_back(rate_bar(view, *next));
+    add(lead_text(best, *next, lead_of(view, best, *next), fmt::format("the next policy, {}", view.setting(*next))));
   }
-  if (!tied.empty()) add(ties_text(best, tied));
-  const auto next =
-      std::ranges::find_if(view.ranking, [&](const Result* r) { return r->subject.policy != best.subject.policy; });
-  if (next != view.ranking.end() && !(*next)->subject.uncompressed()) {
-    line.bars.push_back(rate_bar(**next));
-    add(lead_text(best, **next, lead_of(view, best, **next),
-                  fmt::format("the next policy, {}", describe_setting(**next))));
-  }
-  if (full != nullptr && full != &best) line.bars.push_back(rate_bar(*full));
+  if (full && !is_same(*full, best)) line.bars.push_back(rate_bar(view, *full));
   add(safe_text(view));
   add(unscored_text(view));
   line.detail = fmt::format("{}", fmt::join(parts, "; "));
@@ -175,46 +195,44 @@ std::string text_of(const FirstBatch& first) {
 
 // Keyed by context. A larger batch at which full KV is as fast or faster discards the one found.
 std::map<std::int64_t, FirstBatch> first_batches(const SweepView& view, std::vector<Bar>& bars) {
-  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<const Result*, const Result*>> pairs;  // setting, full
-  const std::string setting = describe_setting(view.best());
-  for (const Result* r : view.here) {
-    auto& pair = pairs[{r->subject.prompt_tokens, r->subject.batch}];
-    if (describe_setting(*r) == setting) pair.first = r;
-    if (r->subject.uncompressed()) pair.second = r;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<const Row*, const Row*>> pairs;  // setting, full
+  for (const Row& r : view.here) {
+    auto& pair = pairs[{r.prompt_tokens, r.batch}];
+    if (r.setting == view.ranking.front().setting) pair.first = &r;
+    if (r.uncompressed) pair.second = &r;
   }
   std::map<std::int64_t, FirstBatch> first;
   std::int64_t context = 0;
   for (const auto& [point, pair] : pairs) {
     const auto& [own, full] = pair;
-    if (own == nullptr || full == nullptr || !own->has_times()) continue;
-    const Comparison c = compare(*own, *full, requests_rate());
+    if (own == nullptr || full == nullptr || !own->has_times) continue;
+    const Comparison c = compare(*view.result(*own), *view.result(*full), requests_rate());
     const bool smallest = point.first != context;
     if (smallest) bars.clear();  // only those of the longest context are reported
     context = point.first;
     bars.push_back({fmt::format("{} tokens, batch {}", tokens_text(point.first), point.second),
-                    full->has_times() ? ratio_text(c.times) : "full KV does not fit", 0,
-                    full->has_times() ? c.times : 0});
-    if (full->has_times() && !c.first_better()) {
+                    full->has_times ? ratio_text(c.times) : "full KV does not fit", 0, full->has_times ? c.times : 0});
+    if (full->has_times && !c.first_better()) {
       first.erase(point.first);
       continue;
     }
     FirstBatch& found =
-        first.try_emplace(point.first, FirstBatch{point.second, 0, smallest, !full->has_times()}).first->second;
-    if (found.certain == 0 && (!full->has_times() || c.beyond_uncertainty())) found.certain = point.second;
+        first.try_emplace(point.first, FirstBatch{point.second, 0, smallest, !full->has_times}).first->second;
+    if (found.certain == 0 && (!full->has_times || c.beyond_uncertainty())) found.certain = point.second;
   }
   return first;
 }
 
 Line break_even_line(const SweepView& view) {
-  const Result& best = view.best();
-  if (best.subject.uncompressed()) {
+  const std::string& best = view.setting(view.ranking.front());
+  if (view.ranking.front().uncompressed) {
     return {fmt::format("full KV serves most of all that {}",
                         view.score.benchmark == config::ScoreChoice::kNone ? "was swept" : "meets the floor"),
             ""};
   }
   std::vector<Bar> bars;
   const auto first = first_batches(view, bars);
-  if (bars.empty()) return {describe_setting(best) + " was not swept together with full KV", ""};
+  if (bars.empty()) return {best + " was not swept together with full KV", ""};
   std::map<std::string, std::vector<std::string>> contexts;  // by batch
   std::vector<std::string> batches;                          // in order of the first context
   for (const auto& [context, found] : first) {
@@ -226,23 +244,21 @@ Line break_even_line(const SweepView& view) {
   for (const std::string& batch : batches)
     parts.push_back(fmt::format("batch {} on at {} tokens", batch, fmt::join(contexts[batch], ", ")));
   if (parts.empty())
-    return {describe_setting(best) + " does not serve more than full KV at equal batch in this sweep", "", "never",
-            bars};
-  return {
-      fmt::format("{} serves more requests than full KV from {}", describe_setting(best), fmt::join(parts, ", from ")),
-      "the smallest swept batch from which on it serves more, by context",
-      fmt::format("batch {}", first.rbegin()->second.batch), bars};
+    return {best + " does not serve more than full KV at equal batch in this sweep", "", "never", bars};
+  return {fmt::format("{} serves more requests than full KV from {}", best, fmt::join(parts, ", from ")),
+          "the smallest swept batch from which on it serves more, by context",
+          fmt::format("batch {}", first.rbegin()->second.batch), bars};
 }
 
 Line bound_line(const SweepView& view) {
-  const Result& best = view.best();
-  const Result* const full = best_full(view);
-  const std::string detail =
-      full == nullptr || full == &best
-          ? ""
-          : fmt::format("full KV at batch {}: {}", full->subject.batch, result::bottleneck(full->experiment.step));
-  const metrics::Attribution& step = best.experiment.step;
-  Line line{fmt::format("{} is bound by {} while decoding", describe_setting(best), result::bottleneck(step)), detail};
+  const std::string& best = view.setting(view.ranking.front());
+  const std::optional<Row> full = best_full(view);
+  const std::string detail = !full || is_same(*full, view.ranking.front())
+                                 ? ""
+                                 : fmt::format("full KV at batch {}: {}", full->batch,
+                                               result::bottleneck(view.result(*full)->experiment.step));
+  const metrics::Attribution& step = view.best->experiment.step;
+  Line line{fmt::format("{} is bound by {} while decoding", best, result::bottleneck(step)), detail};
   for (std::size_t b = 0; b < step.bound.size(); ++b) {
     const double share = step.bound[b] / step.total();
     const std::string name(metrics::bound_name(static_cast<metrics::Bound>(b)));
@@ -257,18 +273,18 @@ std::string percent_text(double factor) { return fmt::format("{} %", format_chan
 
 Line uncertain_line(const SweepView& view) {
   constexpr std::size_t kReported = 3;
-  const Result& best = view.best();
-  std::vector<result::Effect> effects = best.experiment.effects;
+  const std::string& best = view.setting(view.ranking.front());
+  std::vector<result::Effect> effects = view.best->experiment.effects;
   std::erase_if(effects, [](const auto& e) { return !is_significant(e.longer.step, e.shorter.step); });
   effects = result::by_reach(std::move(effects));
-  if (effects.empty()) return {fmt::format("no cost changes {} by one per cent", describe_setting(best)), ""};
+  if (effects.empty()) return {fmt::format("no cost changes {} by one per cent", best), ""};
   std::vector<std::string> texts;
   std::vector<Bar> bars;
   for (std::size_t i = 0; i < std::min(kReported, effects.size()); ++i) {
     const result::Effect& e = effects[i];
     const std::string name = e.source == result::kTraceSample ? "other texts and layers" : name_of(e.keys);
     const std::string range = fmt::format("{} to {}", percent_text(e.shorter.step), percent_text(e.longer.step));
-    texts.push_back(i == 0 ? fmt::format("{} may change a step of {} by {}", name, describe_setting(best), range)
+    texts.push_back(i == 0 ? fmt::format("{} may change a step of {} by {}", name, best, range)
                            : fmt::format("{}: {}", name, range));
     bars.push_back({name, range, e.shorter.step - 1, e.longer.step - 1});
   }
@@ -297,72 +313,66 @@ std::string details_text(const std::vector<std::pair<std::string, std::string>>&
 
 // Explains why nothing is recommended: nothing fits, or nothing keeps enough.
 Line nothing_line(const SweepView& view) {
-  ResultRows fits;
-  std::ranges::copy_if(view.longest, std::back_inserter(fits), &Result::has_times);
+  Rows fits;
+  std::ranges::copy_if(view.longest, std::back_inserter(fits), &Row::has_times);
   if (fits.empty()) return {"nothing in this sweep fits", ""};
-  std::erase_if(fits, [](const Result* r) { return is_oracle(*r); });
+  std::erase_if(fits, [](const Row& r) { return r.oracle; });
   if (fits.empty()) return {"nothing but oracles of selection fits", ""};
-  const auto share = [](const Result* r) { return r->benchmark ? r->benchmark->share_of_full : -1.0; };
-  const Result& nearest = **std::ranges::max_element(fits, {}, share);
+  const auto share = [](const Row& r) { return r.has_score() ? r.score : -1.0; };
+  const Row& nearest = *std::ranges::max_element(fits, {}, share);
   std::string text = fmt::format("nothing that fits is predicted to keep {:.3g} % of full KV's {} score",
                                  100 * view.score.floor, view.score.benchmark);
-  if (nearest.benchmark) {
-    text += fmt::format("; {} comes nearest with {:.1f} %", describe_setting(nearest), 100 * share(&nearest));
-  }
+  if (nearest.has_score())
+    text += fmt::format("; {} comes nearest with {:.1f} %", view.setting(nearest), 100 * nearest.score);
   return {text, unscored_text(view)};
 }
 
+using Describe = Line (*)(const SweepView& view);
+constexpr std::pair<const char*, Describe> kDescribed[] = {{"Best policy at the longest context", best_line},
+                                                           {"Break-even batch", break_even_line},
+                                                           {"Bottleneck", bound_line},
+                                                           {"Largest uncertainty", uncertain_line}};
+
+// A finding of one kind, to which groups are added one after the other.
+struct Described {
+  std::string text = {};
+  std::vector<std::pair<std::string, std::string>> details = {};  // by group
+  nlohmann::json lines = nlohmann::json::array();
+
+  void add(const std::string& group, const Line& line) {
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", group, line.text);
+    details.emplace_back(group, line.detail);
+    lines.push_back(group_json(group, line));
+  }
+};
+
 }  // namespace
 
-Group group_of(const Result& r) {
-  const result::Subject& s = r.subject;
-  const bool seeded = std::ranges::any_of(s.swept, [](const auto& e) { return is_seed(e.first); });
-  return {s.model, s.hardware, seeded ? "" : s.trace, s.decode_tokens, benchmark_of(r)};
-}
-
-bool FirstGroups::has(const Result& r) {
-  if (r.status == result::Status::kFailed || r.build) return false;
-  if (groups_.size() < kMostGroups) groups_.insert(group_of(r));
-  return groups_.contains(group_of(r));
-}
-
-std::vector<Finding> findings(std::span<const Result> results, const config::ScoreChoice& score,
+std::vector<Finding> findings(const Rows& all_rows, Texts& texts, const Load& load, const config::ScoreChoice& score,
                               const SearchBatches& search) {
-  using Describe = Line (*)(const SweepView& view);
-  static constexpr std::pair<const char*, Describe> kKinds[] = {{"Best policy at the longest context", best_line},
-                                                                {"Break-even batch", break_even_line},
-                                                                {"Bottleneck", bound_line},
-                                                                {"Largest uncertainty", uncertain_line}};
-  ResultRows rows;
-  for (const Result& r : results) {
-    if (r.status != result::Status::kFailed && !r.build) rows.push_back(&r);
-  }
-  std::vector<ResultRows> groups = by_group(middle_replicas(rows));
-  const std::size_t left_out = groups.size() - std::min(groups.size(), kMostGroups);
-  groups.resize(groups.size() - left_out);
-  std::vector<SweepView> views;
-  for (const ResultRows& here : groups) {
-    views.push_back(view_of(here, score, views.size() < kSearchedGroups ? search : SearchBatches{}));
+  Rows rows;
+  std::ranges::copy_if(all_rows, std::back_inserter(rows), &Row::compared);
+  if (rows.empty()) return {};  // a shard without experiments
+  const Varied varied(rows);
+  const Groups groups(middle_replicas(rows));
+  std::array<Described, std::size(kDescribed)> described;
+  for (std::size_t g = 0; g < groups.described.size(); ++g) {
+    const Rows& here = groups.described[g];
+    const SweepView view = view_of(here, score, texts, load, g < kSearchedGroups ? search : SearchBatches{});
+    const std::string group = group_text(here.front(), texts, varied);
+    if (view.ranking.empty()) {
+      described[0].add(group, nothing_line(view));  // the other findings have nothing to add
+      continue;
+    }
+    for (std::size_t kind = 0; kind < described.size(); ++kind)
+      described[kind].add(group, kDescribed[kind].second(view));
   }
   std::vector<Finding> all;
-  if (views.empty()) return all;  // a shard without experiments
-  for (const auto& [title, describe] : kKinds) {
-    Finding finding{title, "", ""};
-    std::vector<std::pair<std::string, std::string>> details;  // by group
-    nlohmann::json lines = nlohmann::json::array();
-    for (const SweepView& view : views) {
-      if (view.ranking.empty() && !all.empty()) continue;  // the first finding has said why
-      const std::string group = group_text(*view.here.front(), rows);
-      const Line line = view.ranking.empty() ? nothing_line(view) : describe(view);
-      finding.text += fmt::format("{}{}: {}", finding.text.empty() ? "" : "\n", group, line.text);
-      details.emplace_back(group, line.detail);
-      lines.push_back(group_json(group, line));
-    }
-    if (lines.empty() && !all.empty()) continue;
-    if (left_out > 0) finding.text += fmt::format("\n{} further groups are not described", left_out);
-    finding.places = lines.dump();
-    finding.detail = details_text(details);
-    all.push_back(std::move(finding));
+  for (std::size_t kind = 0; kind < described.size(); ++kind) {
+    Described& d = described[kind];
+    if (d.lines.empty()) continue;
+    if (groups.left_out > 0) d.text += fmt::format("\n{} further groups are not described", groups.left_out);
+    all.push_back({kDescribed[kind].first, d.text, details_text(d.details), d.lines.dump()});
   }
   return all;
 }

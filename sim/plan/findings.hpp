@@ -3,14 +3,12 @@
 #pragma once
 
 #include <functional>
-#include <set>
-#include <span>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "config/run.hpp"
 #include "plan/best_batch.hpp"
+#include "plan/rows.hpp"
 #include "plan/target.hpp"
 #include "result/result.hpp"
 #include "store/finding.hpp"
@@ -30,32 +28,15 @@ std::vector<Target> floor_target(const config::ScoreChoice& choice);
 // Returns whether the policy is an oracle: a yardstick, never recommended.
 bool is_oracle(const result::Result& result);
 
-// Returns the results that fit, meet the targets and are not oracles, those that serve most requests first.
-std::vector<const result::Result*> recommended(const std::vector<const result::Result*>& results,
-                                               const std::vector<Target>& targets);
-
 using Finding = store::Finding;
-
-// A group of results: machine, model, trace, number of generated tokens, and the benchmark of the score; experiments
-// that differ only in seeds are of one group.
-using Group = std::tuple<std::string, std::string, std::string, std::int64_t, std::string>;
-Group group_of(const result::Result& result);
 
 // Findings describe this many groups, in order of appearance.
 inline constexpr std::size_t kMostGroups = 64;
-class FirstGroups {
- public:
-  // Returns whether findings describe the result's group. Call in the order of the results.
-  bool has(const result::Result& result);
-
- private:
-  std::set<Group> groups_;
-};
 
 // The best batches of settings, one line for each of these results, all of which fit; none where nothing was searched.
 using SearchBatches = std::function<std::vector<BatchLine>(const std::vector<const result::Result*>&)>;
 
-// Conclusions on each group, at the longest context at which anything fits:
+// Conclusions on each group of results, at the longest context at which anything fits:
 //  - the setting that serves most requests among those whose predicted score meets the floor, each at its own best
 //  batch,
 //    with its intervals, the settings that tie with it, and its requests per second relative to full KV's and to those
@@ -63,11 +44,13 @@ using SearchBatches = std::function<std::vector<BatchLine>(const std::vector<con
 //  - the batch from which that policy setting beats full KV, by context;
 //  - the bottleneck of its decode step;
 //  - the numbers of the machine that may move that step most.
-// Always these four, in this order. Batches are searched in the first `kSearchedGroups` groups. Settings without a
-// predicted score are not recommended if there is a floor; the detail says how many and why. Failed results are left
-// out. Of experiments that differ only in seeds, the one with the median throughput is reported.
+// A group has one machine, model, trace, number of generated tokens, and benchmark of the score; experiments that
+// differ only in seeds are of one group. Always these four, in this order. Batches are searched in the first
+// `kSearchedGroups` groups. Settings without a predicted score are not recommended if there is a floor; the detail says
+// how many and why. Failed results are left out. Of experiments that differ only in seeds, the one with the median
+// throughput is reported.
 inline constexpr std::size_t kSearchedGroups = 8;
-std::vector<Finding> findings(std::span<const result::Result> results, const config::ScoreChoice& score,
+std::vector<Finding> findings(const Rows& rows, Texts& texts, const Load& load, const config::ScoreChoice& score,
                               const SearchBatches& search = {});
 
 }  // namespace kvcast::plan

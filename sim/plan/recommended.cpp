@@ -1,4 +1,4 @@
-// Selects the results that may be recommended, and words the costs that move them.
+// Which results may be recommended, and words for the costs that move them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +8,6 @@
 
 namespace kvcast::plan {
 
-using Rows = std::vector<const result::Result*>;
 using result::Result;
 
 std::string name_of(const std::vector<std::string>& keys) {
@@ -32,16 +31,5 @@ std::vector<Target> floor_target(const config::ScoreChoice& choice) {
 }
 
 bool is_oracle(const Result& result) { return result.subject.category == policy::Category::kOracle; }
-
-Rows recommended(const Rows& results, const std::vector<Target>& targets) {
-  Rows good;
-  for (const Result* r : results) {
-    if (!is_oracle(*r) && r->has_times() && !missed(*r, targets)) good.push_back(r);
-  }
-  const result::Metric& rate = *result::find_metric("request.requests_per_s");
-  std::ranges::stable_sort(
-      good, [&rate](const Result* a, const Result* b) { return *result::value(*a, rate) > *result::value(*b, rate); });
-  return good;
-}
 
 }  // namespace kvcast::plan

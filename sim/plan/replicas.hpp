@@ -1,8 +1,10 @@
 // Replicas: experiments that draw another sample of the same setting.
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "plan/rows.hpp"
 #include "result/result.hpp"
 
 namespace kvcast::plan {
@@ -10,8 +12,11 @@ namespace kvcast::plan {
 // Returns whether a swept key only draws another sample: "seed", "trace.seed".
 bool is_seed(const std::string& key);
 
-// Returns one result per setting: of experiments that differ only in their swept seeds the one with the median
-// throughput, the lower of two. Those that do not fit sort before all others. The order is that of the first of each.
-std::vector<const result::Result*> middle_replicas(const std::vector<const result::Result*>& results);
+// A text that is equal for experiments which differ only in their swept seeds; empty if no seed is swept.
+std::string replica_text(const result::Result& result);
+
+// Returns one row per setting: of experiments that differ only in their swept seeds the one with the median throughput,
+// the lower of two. Those that do not fit sort before all others. The order is that of the first of each.
+Rows middle_replicas(const Rows& rows);
 
 }  // namespace kvcast::plan

@@ -4,7 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
+#include <array>
+#include <functional>
 #include <set>
 
 #include "plan/setting_text.hpp"
@@ -16,114 +17,155 @@ using result::Result;
 
 namespace {
 
+// Rows that fit, reach the floor and are no oracles, those that serve most requests first.
+Rows recommended(const Rows& rows, const config::ScoreChoice& score) {
+  const std::vector<Target> floor = floor_target(score);
+  Rows good;
+  for (const Row& r : rows) {
+    const bool reached = floor.empty() || (r.has_score() && floor.front().holds_for(r.score));
+    if (!r.oracle && r.has_times && reached) good.push_back(r);
+  }
+  std::ranges::stable_sort(good, std::greater<>(), &Row::requests_per_s);
+  return good;
+}
+
 // The best row of each setting; those whose fit is borderline only where no row fits beyond doubt.
-ResultRows best_of_settings(const ResultRows& ranked) {
-  std::map<std::string, bool> certain;
-  for (const Result* r : ranked) certain[describe_setting(*r)] |= !r->borderline;
-  std::set<std::string> seen;
-  ResultRows best;
-  for (const Result* r : ranked) {
-    const std::string setting = describe_setting(*r);
-    if (r->borderline && certain[setting]) continue;
-    if (seen.insert(setting).second) best.push_back(r);
+Rows best_of_settings(const Rows& ranked) {
+  std::set<int> certain, seen;
+  for (const Row& r : ranked) {
+    if (!r.borderline) certain.insert(r.setting);
+  }
+  Rows best;
+  for (const Row& r : ranked) {
+    if (r.borderline && certain.contains(r.setting)) continue;
+    if (seen.insert(r.setting).second) best.push_back(r);
   }
   return best;
 }
 
 // A representative row of each setting that may be recommended, and of full KV.
-ResultRows settings_to_search(const SweepView& view) {
-  ResultRows rows = best_of_settings(recommended(view.longest, floor_target(view.score)));
-  for (const Result* r : view.longest) {
-    const bool there = std::ranges::any_of(
-        rows, [r](const Result* other) { return describe_setting(*other) == describe_setting(*r); });
-    if (r->subject.uncompressed() && r->has_times() && !there) rows.push_back(r);
+Rows settings_to_search(const SweepView& view) {
+  Rows rows = best_of_settings(recommended(view.longest, view.score));
+  std::set<int> there;
+  for (const Row& r : rows) there.insert(r.setting);
+  for (const Row& r : view.longest) {
+    if (r.uncompressed && r.has_times && there.insert(r.setting).second) rows.push_back(r);
   }
   return rows;
 }
 
-// The row of a setting at a batch, with times; null if there is none. `line`: the setting's, or null.
-const Result* row_at(const SweepView& view, const Result& setting, const BatchLine* line, std::int64_t batch) {
-  for (const Result* r : view.longest) {
-    if (r->subject.batch == batch && r->has_times() && describe_setting(*r) == describe_setting(setting)) return r;
-  }
-  if (setting.subject.batch == batch) return &setting;
-  if (line == nullptr) return nullptr;
+// A setting at a batch, with times: a row, or a searched result.
+struct AtBatch {
+  std::optional<Row> row;
+  ResultPtr searched;
+  bool found() const { return row || searched; }
+  ResultPtr result(const SweepView& view) const { return row ? view.result(*row) : searched; }
+};
+
+// `line`: the setting's, or null.
+AtBatch at_batch(const SweepView& view, const Row& setting, const BatchLine* line, std::int64_t batch) {
+  const auto row = view.with_times.find({setting.setting, batch});
+  if (row != view.with_times.end()) return {view.longest[row->second], nullptr};
+  if (setting.batch == batch) return {setting, nullptr};
+  if (line == nullptr) return {};
   const auto found = line->results().find(batch);
-  return found == line->results().end() || !found->second->has_times() ? nullptr : found->second.get();
+  return found == line->results().end() || !found->second->has_times() ? AtBatch{} : AtBatch{{}, found->second};
 }
 
 }  // namespace
 
 const result::Metric& requests_rate() { return *result::find_metric("request.requests_per_s"); }
-double requests_rate_of(const Result& r) { return *result::value(r, requests_rate()); }
-std::string requests_rate_text(const Result& r) { return result::format_value(requests_rate(), requests_rate_of(r)); }
+double requests_rate_of(const Result& r) { return result::value(r, requests_rate()).value_or(0); }
+std::string requests_rate_text(const Row& row) { return result::format_value(requests_rate(), row.requests_per_s); }
 
 std::string benchmark_of(const Result& r) { return r.subject.text("score.benchmark"); }
 
-const BatchLine* SweepView::line_of(const Result& r) const {
-  const auto found = std::ranges::find_if(
-      lines, [&](const BatchLine& l) { return l.best() && describe_setting(*l.best()) == describe_setting(r); });
-  return found == lines.end() ? nullptr : &*found;
+const BatchLine* SweepView::line_of(const Row& row) const {
+  const auto found = std::ranges::find(line_settings, row.setting);
+  return found == line_settings.end() ? nullptr : &lines[static_cast<std::size_t>(found - line_settings.begin())];
 }
 
-SweepView view_of(const ResultRows& here, const config::ScoreChoice& score, const SearchBatches& search) {
-  SweepView view(here, score);
-  if (std::string benchmark = benchmark_of(*here.front()); !benchmark.empty()) view.score.benchmark = benchmark;
-  std::int64_t context = 0;
-  for (const Result* r : here) {
-    if (r->has_times()) context = std::max(context, r->subject.prompt_tokens);
+namespace {
+
+// Adds the best batches of the settings.
+void add_searched(SweepView& view, const SearchBatches& search) {
+  const Rows rows = settings_to_search(view);
+  if (rows.empty()) return;
+  {
+    std::vector<ResultPtr> loaded;
+    std::vector<const Result*> settings;
+    for (const Row& r : rows) loaded.push_back(view.load(r.index)), settings.push_back(loaded.back().get());
+    view.lines = search(settings);
   }
-  for (const Result* r : here) {
-    if (r->subject.prompt_tokens == context) view.longest.push_back(r);
-  }
-  const ResultRows rows = search ? settings_to_search(view) : ResultRows{};
-  if (!rows.empty()) view.lines = search(rows);
   for (std::size_t i = 0; i < view.lines.size(); ++i) {
     const ResultPtr best = view.lines[i].best();
+    view.line_settings.push_back(best ? view.texts.number(describe_setting(*best)) : -1);
     if (!best) continue;
-    Result& added = view.searched.emplace_back(*best);
-    added.subject.swept = rows[i]->subject.swept;
-    added.benchmark = rows[i]->benchmark, added.benchmark_refused = rows[i]->benchmark_refused;  // as at any batch
+    const ResultPtr row = view.load(rows[i].index);
+    auto added = std::make_shared<Result>(*best);
+    added->subject.swept = row->subject.swept;
+    added->benchmark = row->benchmark, added->benchmark_refused = row->benchmark_refused;  // as at any batch
+    view.searched.push_back(row_of(*added, view.searched_results.size(), view.texts));
+    view.searched.back().searched = true;
+    view.searched_results.push_back(std::move(added));
   }
-  ResultRows all = view.longest;
-  for (const Result& r : view.searched) all.push_back(&r);
-  view.ranking = best_of_settings(recommended(all, floor_target(view.score)));
+}
+
+}  // namespace
+
+SweepView view_of(const Rows& here, const config::ScoreChoice& score, Texts& texts, const Load& load,
+                  const SearchBatches& search) {
+  SweepView view{here, score, texts, load, {}};
+  if (const std::string& benchmark = texts[here.front().benchmark]; !benchmark.empty())
+    view.score.benchmark = benchmark;
+  std::int64_t context = 0;
+  for (const Row& r : here) {
+    if (r.has_times) context = std::max(context, r.prompt_tokens);
+  }
+  for (const Row& r : here) {
+    if (r.prompt_tokens != context) continue;
+    if (r.has_times) view.with_times.try_emplace({r.setting, r.batch}, view.longest.size());
+    view.longest.push_back(r);
+  }
+  if (search) add_searched(view, search);
+  Rows all = view.longest;
+  all.insert(all.end(), view.searched.begin(), view.searched.end());
+  view.ranking = best_of_settings(recommended(all, view.score));
+  if (!view.ranking.empty()) view.best = view.result(view.ranking.front());
   return view;
 }
 
-const Result* best_full(const SweepView& view) {
-  const Result* best = nullptr;
-  for (const Result* r : view.longest) {
-    if (!r->subject.uncompressed() || !r->has_times()) continue;
-    if (best == nullptr || requests_rate_of(*r) > requests_rate_of(*best)) best = r;
+std::optional<Row> best_full(const SweepView& view) {
+  std::optional<Row> best;
+  for (const Row& r : view.longest) {
+    if (!r.uncompressed || !r.has_times) continue;
+    if (!best || r.requests_per_s > best->requests_per_s) best = r;
   }
-  for (const Result& r : view.searched) {
-    if (r.subject.uncompressed() &&
-        (best == nullptr || best->borderline || requests_rate_of(r) > requests_rate_of(*best)))
-      best = &r;
+  for (const Row& r : view.searched) {
+    if (r.uncompressed && (!best || best->borderline || r.requests_per_s > best->requests_per_s)) best = r;
   }
   return best;
 }
 
-Lead lead_of(const SweepView& view, const Result& a, const Result& b) {
+Lead lead_of(const SweepView& view, const Row& a, const Row& b) {
   Lead lead;
   const BatchLine *const of_a = view.line_of(a), *const of_b = view.line_of(b);
   lead.searched = of_a != nullptr && of_b != nullptr;
   if (lead.searched) lead.best = compare_best(*of_a, *of_b, requests_rate());
-  for (std::int64_t batch = std::min(a.subject.batch, b.subject.batch); batch > 0; --batch) {
-    const Result *const at_a = row_at(view, a, of_a, batch), *const at_b = row_at(view, b, of_b, batch);
-    if (at_a == nullptr || at_b == nullptr) continue;
-    lead.equal = compare(*at_a, *at_b, requests_rate()), lead.equal_batch = batch;
+  for (std::int64_t batch = std::min(a.batch, b.batch); batch > 0; --batch) {
+    const AtBatch at_a = at_batch(view, a, of_a, batch), at_b = at_batch(view, b, of_b, batch);
+    if (!at_a.found() || !at_b.found()) continue;
+    lead.equal = compare(*at_a.result(view), *at_b.result(view), requests_rate()), lead.equal_batch = batch;
     break;
   }
   return lead;
 }
 
-std::string lead_text(const Result& best, const Result& other, const Lead& lead, const std::string& name) {
+std::string lead_text(const Row& best, const Row& other, const Lead& lead, const std::string& name) {
   std::vector<std::string> parts;
   if (lead.searched) {
     parts.push_back(fmt::format("{}{}, each at its own best batch ({} and {})", times_text(lead.best),
-                                is_tie(lead.best) ? ", a tie" : "", best.subject.batch, other.subject.batch));
+                                is_tie(lead.best) ? ", a tie" : "", best.batch, other.batch));
   }
   if (lead.equal.known()) {
     parts.push_back(fmt::format("{}{} at equal batch {}", times_text(lead.equal), is_tie(lead.equal) ? ", a tie," : "",
@@ -133,37 +175,56 @@ std::string lead_text(const Result& best, const Result& other, const Lead& lead,
   return fmt::format("requests per second relative to {}: {}", name, fmt::join(parts, "; "));
 }
 
-ResultRows ties_of(const SweepView& view) {
-  ResultRows tied;
-  for (const Result* r : view.ranking) {
-    if (r == &view.best()) continue;
-    const Lead lead = lead_of(view, view.best(), *r);
-    if (lead.headline().known() && is_tie(lead.headline())) tied.push_back(r);
+Rows ties_of(const SweepView& view) {
+  Rows tied;
+  for (std::size_t i = 1; i < view.ranking.size(); ++i) {
+    const Lead lead = lead_of(view, view.ranking.front(), view.ranking[i]);
+    if (lead.headline().known() && is_tie(lead.headline())) tied.push_back(view.ranking[i]);
   }
   return tied;
 }
 
-std::string ties_text(const Result& best, ResultRows tied) {
+namespace {
+
+// The least and the largest value of a metric, and the settings that have them.
+struct Range {
+  double least = 0, most = 0;
+  int least_setting = -1, most_setting = -1;
+
+  void add(double value, int setting) {
+    if (least_setting < 0 || value < least) least = value, least_setting = setting;
+    if (most_setting < 0 || value >= most) most = value, most_setting = setting;
+  }
+};
+
+}  // namespace
+
+std::string ties_text(const SweepView& view, Rows tied) {
   constexpr std::size_t kNamed = 6;
+  const std::size_t count = tied.size();
   std::vector<std::string> names;
-  for (std::size_t i = 0; i < std::min(kNamed, tied.size()); ++i) names.push_back(describe_setting(*tied[i]));
-  std::string text =
-      fmt::format("{} tie{} with it: {}{}", tied.size(), tied.size() == 1 ? "s" : "", fmt::join(names, "; "),
-                  tied.size() > kNamed ? fmt::format("; and {} more", tied.size() - kNamed) : "");
-  tied.push_back(&best);
+  for (std::size_t i = 0; i < std::min(kNamed, count); ++i) names.push_back(view.setting(tied[i]));
+  std::string text = fmt::format("{} tie{} with it: {}{}", count, count == 1 ? "s" : "", fmt::join(names, "; "),
+                                 count > kNamed ? fmt::format("; and {} more", count - kNamed) : "");
+  tied.push_back(view.ranking.front());
+  static constexpr std::array kPaths = {"score.share_of_full", "request.ttft_s", "request.latency_s",
+                                        "memory.hbm_peak_bytes"};
+  std::array<Range, kPaths.size()> ranges;
+  for (const Row& row : tied) {
+    const ResultPtr result = view.result(row);
+    for (std::size_t i = 0; i < kPaths.size(); ++i) {
+      if (const auto value = result::value(*result, *result::find_metric(kPaths[i])))
+        ranges[i].add(*value, row.setting);
+    }
+  }
   std::vector<std::string> apart;
-  for (const char* path : {"score.share_of_full", "request.ttft_s", "request.latency_s", "memory.hbm_peak_bytes"}) {
-    const result::Metric& metric = *result::find_metric(path);
-    ResultRows known = tied;
-    std::erase_if(known, [&](const Result* r) { return !result::value(*r, metric); });
-    if (known.empty()) continue;
-    const auto [low, high] =
-        std::ranges::minmax_element(known, {}, [&](const Result* r) { return *result::value(*r, metric); });
-    const double least = *result::value(**low, metric), most = *result::value(**high, metric);
-    if (most <= 1.02 * least) continue;
+  for (std::size_t i = 0; i < kPaths.size(); ++i) {
+    const Range& range = ranges[i];
+    const result::Metric& metric = *result::find_metric(kPaths[i]);
+    if (range.least_setting < 0 || range.most <= 1.02 * range.least) continue;
     apart.push_back(fmt::format("{} from {} ({}) to {} ({})", label_in_sentence(metric),
-                                result::format_value(metric, least), describe_setting(**low),
-                                result::format_value(metric, most), describe_setting(**high)));
+                                result::format_value(metric, range.least), view.texts[range.least_setting],
+                                result::format_value(metric, range.most), view.texts[range.most_setting]));
   }
   return text +
          (apart.empty() ? "; nothing tells them apart" : fmt::format("; they differ in {}", fmt::join(apart, ", ")));

@@ -2,49 +2,54 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plan/best_batch.hpp"
 #include "plan/compare.hpp"
 #include "plan/findings.hpp"
+#include "plan/rows.hpp"
 
 namespace kvcast::plan {
 
-using ResultRows = std::vector<const result::Result*>;
-
 // Requests per second, by which findings compare settings.
 const result::Metric& requests_rate();
-double requests_rate_of(const result::Result& r);
-std::string requests_rate_text(const result::Result& r);
+double requests_rate_of(const result::Result& r);  // 0 without one
+std::string requests_rate_text(const Row& row);
 
 // The benchmark of a result's score; empty if none was requested.
 std::string benchmark_of(const result::Result& r);
 
 // One group's view: its rows at the longest context at which anything fits, with those of the searched batches, and the
-// best batch of each setting that meets the floor. Refers to the rows and to itself, and so is not copied.
+// best batch of each setting that meets the floor.
 struct SweepView {
-  const ResultRows& here;
+  const Rows& here;
   config::ScoreChoice score;  // with the group's benchmark
-  ResultRows longest;
-  std::vector<BatchLine> lines;  // of the settings whose batches were searched
-  std::vector<result::Result> searched = {};
-  ResultRows ranking = {};
+  Texts& texts;
+  const Load& load;
+  Rows longest;
+  std::map<std::pair<int, std::int64_t>, std::size_t> with_times = {};  // of `longest`, by setting and batch
+  std::vector<BatchLine> lines = {};                                    // of the settings whose batches were searched
+  std::vector<int> line_settings = {};
+  Rows searched = {};  // their indices are those in `searched_results`
+  std::vector<ResultPtr> searched_results = {};
+  Rows ranking = {};
+  ResultPtr best = {};  // the first of the ranking; null if that is empty
 
-  SweepView(const ResultRows& rows, config::ScoreChoice choice) : here(rows), score(std::move(choice)) {}
-  SweepView(SweepView&&) = default;
-  SweepView(const SweepView&) = delete;
-
-  const result::Result& best() const { return *ranking.front(); }
   // The line of a setting; null if it was not searched.
-  const BatchLine* line_of(const result::Result& r) const;
+  const BatchLine* line_of(const Row& row) const;
+  ResultPtr result(const Row& row) const { return row.searched ? searched_results[row.index] : load(row.index); }
+  const std::string& setting(const Row& row) const { return texts[row.setting]; }
 };
 
-SweepView view_of(const ResultRows& here, const config::ScoreChoice& score, const SearchBatches& search);
+SweepView view_of(const Rows& here, const config::ScoreChoice& score, Texts& texts, const Load& load,
+                  const SearchBatches& search);
 
-// Full KV at its best batch; null if it does not fit or was not swept.
-const result::Result* best_full(const SweepView& view);
+// Full KV at its best batch; nothing if it does not fit or was not swept.
+std::optional<Row> best_full(const SweepView& view);
 
 // The comparison of two settings: at the best batch of each if both were searched, otherwise at equal batch only.
 struct Lead {
@@ -53,15 +58,14 @@ struct Lead {
   bool searched = false;
   const Comparison& headline() const { return searched ? best : equal; }
 };
-Lead lead_of(const SweepView& view, const result::Result& a, const result::Result& b);
+Lead lead_of(const SweepView& view, const Row& a, const Row& b);
 
 // "requests per second relative to full KV: 2.1 (1.9 to 2.3) times, each at its own best batch (16 and 3); 1.2 times at
 // equal batch 3"; says so if the two tie.
-std::string lead_text(const result::Result& best, const result::Result& other, const Lead& lead,
-                      const std::string& name);
+std::string lead_text(const Row& best, const Row& other, const Lead& lead, const std::string& name);
 
 // The settings that tie with the best, and a text that names them and what tells them apart.
-ResultRows ties_of(const SweepView& view);
-std::string ties_text(const result::Result& best, ResultRows tied);
+Rows ties_of(const SweepView& view);
+std::string ties_text(const SweepView& view, Rows tied);
 
 }  // namespace kvcast::plan

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
-#include <set>
 
 #include "base/units.hpp"
 #include "graph/op.hpp"
@@ -19,18 +19,21 @@ using result::Result;
 // A relative change below this counts as none: planners decide on larger ones, and intervals are wider.
 constexpr double kSameShare = 1e-3;
 
-bool same_number(std::optional<double> a, std::optional<double> b) {
-  if (a.has_value() != b.has_value()) return false;
-  return !a || std::abs(*a - *b) <= kSameShare * std::max(std::abs(*a), std::abs(*b));
+// The numbers of short tables: throughput, times, memory, scores.
+const std::vector<const result::Metric*>& compared() {
+  static const std::vector<const result::Metric*> metrics = [] {
+    std::vector<const result::Metric*> brief;
+    for (const result::Metric& m : result::all_metrics()) {
+      if (!m.brief.empty()) brief.push_back(&m);
+    }
+    return brief;
+  }();
+  return metrics;
 }
 
-// Compares the numbers of short tables: throughput, times, memory, scores.
-bool same_numbers(const Result& a, const Result& b) {
-  if (a.status != b.status) return false;
-  const auto metrics = result::all_metrics();
-  return std::ranges::all_of(metrics, [&](const result::Metric& m) {
-    return m.brief.empty() || same_number(result::value(a, m), result::value(b, m));
-  });
+bool same_number(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  return std::abs(a - b) <= kSameShare * std::max(std::abs(a), std::abs(b));
 }
 
 double cpu_seconds(const Result& r) {
@@ -74,23 +77,41 @@ std::string policy_text(const Result& r) {
   return text;
 }
 
+bool same_numbers(const SweptPoint& a, const SweptPoint& b) {
+  return a.status == b.status && std::ranges::equal(a.numbers, b.numbers, same_number);
+}
+
 // All swept values except the one under `key`.
-std::string others_of(const Result& r, const std::string& key) {
-  std::string text = r.subject.policy;
-  for (const auto& [name, value] : r.subject.swept) {
-    if (name != key) text += fmt::format("\n{}={}", name, value);
+std::string others_of(const SweptPoint& point, const Texts& texts, int key) {
+  std::string text = texts[point.policy];
+  for (const auto& [name, value] : point.swept) {
+    if (name != key) text.append("\n").append(texts[name]).append("=").append(texts[value]);
   }
   return text;
 }
 
-std::set<std::string> machine_keys(std::span<const Result> results) {
-  std::set<std::string> keys;
-  for (const Result& r : results) {
-    for (const auto& [key, value] : r.subject.swept) {
-      if (key.starts_with("hardware.")) keys.insert(key);
-    }
+void add_key(std::span<const SweptPoint* const> points, const Texts& texts, int key, const Load& load,
+             std::vector<Unchanged>& out) {
+  std::map<std::string, std::vector<std::size_t>> groups;  // points that are equal except for the key
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (points[i]->status != result::Status::kFailed) groups[others_of(*points[i], texts, key)].push_back(i);
   }
-  return keys;
+  struct Policy {
+    std::size_t first = 0, experiments = 0;
+    bool changed = false;
+  };
+  std::map<std::string, Policy> policies;
+  for (const auto& [others, group] : groups) {
+    if (group.size() < 2) continue;
+    const SweptPoint& first = *points[group.front()];
+    Policy& policy = policies.try_emplace(texts[first.setting], Policy{group.front()}).first->second;
+    policy.experiments += group.size();
+    policy.changed |= !std::ranges::all_of(group, [&](std::size_t i) { return same_numbers(first, *points[i]); });
+  }
+  for (const auto& [name, policy] : policies) {
+    if (policy.changed) continue;
+    out.push_back({texts[key], name, policy.experiments, reason_of(*load(policy.first), texts[key])});
+  }
 }
 
 }  // namespace
@@ -108,29 +129,27 @@ store::Finding finding_of(std::span<const Unchanged> unchanged) {
   return finding;
 }
 
-std::vector<Unchanged> unchanged_by(std::span<const Result> results) {
-  std::vector<Unchanged> out;
-  for (const std::string& key : machine_keys(results)) {
-    std::map<std::string, std::vector<const Result*>> groups;  // experiments that are equal except for the key
-    for (const Result& r : results) {
-      if (r.status != result::Status::kFailed) groups[others_of(r, key)].push_back(&r);
-    }
-    std::map<std::string, Unchanged> policies;
-    std::set<std::string> changed;
-    for (const auto& [others, group] : groups) {
-      if (group.size() < 2) continue;
-      const Result& first = *group.front();
-      const bool same = std::ranges::all_of(group, [&](const Result* r) { return same_numbers(first, *r); });
-      const std::string policy = policy_text(first);
-      if (!same) changed.insert(policy);
-      Unchanged& entry = policies[policy];
-      if (entry.experiments == 0) entry = {key, policy, 0, reason_of(first, key)};
-      entry.experiments += group.size();
-    }
-    for (const auto& [policy, entry] : policies) {
-      if (changed.count(policy) == 0) out.push_back(entry);
+SweptPoint swept_point(const Result& r, Texts& texts) {
+  SweptPoint point;
+  point.status = r.status;
+  point.policy = texts.number(r.subject.policy), point.setting = texts.number(policy_text(r));
+  point.swept.reserve(r.subject.swept.size());
+  for (const auto& [key, value] : r.subject.swept) point.swept.emplace_back(texts.number(key), texts.number(value));
+  point.numbers.reserve(compared().size());
+  for (const result::Metric* const m : compared())
+    point.numbers.push_back(result::value(r, *m).value_or(std::numeric_limits<double>::quiet_NaN()));
+  return point;
+}
+
+std::vector<Unchanged> unchanged_by(std::span<const SweptPoint* const> points, const Texts& texts, const Load& load) {
+  std::map<std::string, int> keys;
+  for (const SweptPoint* const point : points) {
+    for (const auto& [key, value] : point->swept) {
+      if (texts[key].starts_with("hardware.")) keys.emplace(texts[key], key);
     }
   }
+  std::vector<Unchanged> out;
+  for (const auto& [name, key] : keys) add_key(points, texts, key, load, out);
   return out;
 }
 

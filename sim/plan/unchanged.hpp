@@ -3,8 +3,10 @@
 
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "plan/rows.hpp"
 #include "result/result.hpp"
 #include "store/finding.hpp"
 
@@ -17,10 +19,19 @@ struct Unchanged {
   std::string reason;
 };
 
-// Compares experiments that differ only in one swept key under `hardware.`: if no number of a short table
-// (Metric::brief) differs by more than 0.1 % between any of them, the key changed nothing for that policy. Failed
-// experiments do not count.
-std::vector<Unchanged> unchanged_by(std::span<const result::Result> results);
+// What unchanged_by() compares of a result.
+struct SweptPoint {
+  result::Status status = result::Status::kOk;
+  int policy = 0, setting = 0;             // texts: the name; with its swept parameters
+  std::vector<std::pair<int, int>> swept;  // texts: keys and values
+  std::vector<double> numbers;             // of short tables (Metric::brief); NaN where there is none
+};
+SweptPoint swept_point(const result::Result& result, Texts& texts);
+
+// Compares experiments that differ only in one swept key under `hardware.`: if no number of a short table differs by
+// more than 0.1 % between any of them, the key changed nothing for that policy. Failed experiments do not count. Loads
+// one result, by its place in `points`, for each key and policy without effect.
+std::vector<Unchanged> unchanged_by(std::span<const SweptPoint* const> points, const Texts& texts, const Load& load);
 
 // "hardware.link.h2d_bandwidth changed no time, memory or score of quest by more than 0.1 % (4 experiments): ...".
 std::string text_of(const Unchanged& unchanged);

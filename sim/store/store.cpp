@@ -93,10 +93,11 @@ bool Store::has(const std::string& key) const {
 
 std::optional<Stored> Store::get(const std::string& key) const {
   const std::lock_guard lock(*mutex_);
-  Statement find(*database_, "SELECT * FROM experiments WHERE key = ?1");
-  find.bind(1, key);
-  if (!find.step()) return std::nullopt;
-  return RowReader(*database_, find).read();
+  if (!get_) get_ = std::make_unique<Statement>(*database_, "SELECT * FROM experiments WHERE key = ?1");
+  const auto at_end = [this](const void*) { get_->reset(); };  // a statement that is not at its end holds a lock
+  const std::unique_ptr<const void, decltype(at_end)> reset(this, at_end);
+  if (!get_->reset().bind(1, key).step()) return std::nullopt;
+  return RowReader(*database_, *get_).read();
 }
 
 bool Store::put(std::int64_t ordinal, const result::Result& result, const std::string& code_version) {
@@ -185,12 +186,16 @@ std::vector<std::string> Store::keys() const {
 
 std::vector<std::string> Store::shown() const { return texts("SELECT key FROM shown ORDER BY key"); }
 
-void Store::for_each(const std::function<void(const Stored&)>& visit) const {
+void Store::for_each(const std::function<void(const Stored&)>& visit,
+                     const std::function<bool(const std::string& key)>& wanted) const {
+  constexpr int kKey = 0, kOrdinal = 1;  // the first columns of the table
   std::vector<Stored> block;
   std::int64_t ordinal = INT64_MIN;
   std::string key;
+  int seen = 0;
   do {
     block.clear();
+    seen = 0;
     {
       const std::lock_guard lock(*mutex_);
       Statement next(*database_,
@@ -198,15 +203,13 @@ void Store::for_each(const std::function<void(const Stored&)>& visit) const {
                                  "ordinal, key LIMIT ?3",
                                  kIsShown));
       next.bind(1, ordinal).bind(2, key).bind(3, std::int64_t{kBlockRows});
-      RowReader rows(*database_, next);
-      while (next.step()) block.push_back(rows.read());
+      for (RowReader rows(*database_, next); next.step(); ++seen) {
+        key = next.text(kKey), ordinal = next.integer(kOrdinal);
+        if (!wanted || wanted(key)) block.push_back(rows.read());
+      }
     }
     for (const Stored& stored : block) visit(stored);
-    if (!block.empty()) {
-      ordinal = block.back().ordinal;
-      key = block.back().result.key;
-    }
-  } while (!block.empty());
+  } while (seen > 0);
 }
 
 void Store::show(const std::vector<std::string>& keys) {

@@ -75,9 +75,10 @@ class Store {
   // These keys in alphabetical order, whether they have a row or not.
   std::vector<std::string> shown() const;
 
-  // Visits every shown row in reading order. Rows are read in blocks, so `visit` may call the store, and rows that
-  // others add meanwhile may or may not be seen. Throws UserError as get() does.
-  void for_each(const std::function<void(const Stored&)>& visit) const;
+  // Visits every shown row in reading order, or those whose key is `wanted`. Rows are read in blocks, so `visit` may
+  // call the store, and rows that others add meanwhile may or may not be seen. Throws UserError as get() does.
+  void for_each(const std::function<void(const Stored&)>& visit,
+                const std::function<bool(const std::string& key)>& wanted = {}) const;
   std::int64_t count(result::Status status) const;
 
   // Replays are cached separately from results because one replay is re-timed on many devices. A key, once put, never
@@ -118,7 +119,7 @@ class Store {
   // A statement for each set of columns; few, as rows of a kind have the same.
   std::map<std::string, std::unique_ptr<Statement>> insertions_;
   std::unique_ptr<Statement> forget_failed_;
-  mutable std::unique_ptr<Statement> has_;
+  mutable std::unique_ptr<Statement> has_, get_;
 };
 
 }  // namespace kvcast::store

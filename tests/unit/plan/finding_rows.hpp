@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/units.hpp"
+#include "plan/findings.hpp"
+#include "plan/unchanged.hpp"
 #include "support/small_result.hpp"
 
 namespace kvcast::tests {
@@ -32,6 +36,41 @@ inline result::Result row(std::int64_t context, std::int64_t batch, const std::s
     r.benchmark_refused = "no such heads";
   }
   return r;
+}
+
+// Results as findings see them: as rows and, where one is described, whole.
+struct Table {
+  explicit Table(const std::vector<result::Result>& all) : results(all) {
+    for (const result::Result& r : results) {
+      rows.push_back(plan::row_of(r, rows.size(), texts));
+      points.push_back(plan::swept_point(r, texts));
+    }
+  }
+  std::shared_ptr<const result::Result> load(std::size_t index) {
+    ++loaded;
+    return std::make_shared<const result::Result>(results.at(index));
+  }
+
+  const std::vector<result::Result>& results;
+  plan::Texts texts;
+  plan::Rows rows;
+  std::vector<plan::SweptPoint> points;
+  int loaded = 0;
+};
+
+inline std::vector<plan::Finding> findings_of(const std::vector<result::Result>& results,
+                                              const config::ScoreChoice& score,
+                                              const plan::SearchBatches& search = {}) {
+  Table table(results);
+  return plan::findings(
+      table.rows, table.texts, [&](std::size_t i) { return table.load(i); }, score, search);
+}
+
+inline std::vector<plan::Unchanged> unchanged_of(const std::vector<result::Result>& results) {
+  Table table(results);
+  std::vector<const plan::SweptPoint*> points;
+  for (const plan::SweptPoint& point : table.points) points.push_back(&point);
+  return plan::unchanged_by(points, table.texts, [&](std::size_t i) { return table.load(i); });
 }
 
 inline std::string served(const std::string& setting, double rate, const std::string& context, int batch) {

@@ -39,7 +39,7 @@ TEST_CASE("no recommended row is beaten by a row that meets the same floor") {
     }
     config::ScoreChoice score;
     score.floor = 0.9 + 0.01 * any(11);
-    const std::string text = findings(rows, score)[0].text;
+    const std::string text = findings_of(rows, score)[0].text;
     for (const char* card : {"card", "other"}) {
       std::int64_t context = 0;
       for (const Result& r : rows) {
@@ -120,7 +120,7 @@ TEST_CASE("no headline ratio exceeds that of the two policies' best batches") {
       }
       return lines;
     };
-    const auto found = findings(rows, {}, search);
+    const auto found = findings_of(rows, {}, search);
     const auto place = nlohmann::json::parse(found[0].places).at(0);
     const std::string text = place.at("text"), number = place.at("number");
     INFO(text << " | " << found[0].detail);

@@ -16,7 +16,7 @@ using Catch::Contains;
 using result::Result;
 using result::Status;
 
-std::vector<Finding> conclude(const std::vector<Result>& rows) { return findings(rows, {}); }
+std::vector<Finding> conclude(const std::vector<Result>& rows) { return findings_of(rows, {}); }
 
 TEST_CASE("without experiments there is nothing to conclude") { CHECK(conclude({}).empty()); }
 
@@ -123,7 +123,7 @@ TEST_CASE("a setting without a score is not recommended, and the reason is repor
   config::ScoreChoice none;
   none.benchmark = "none";
   const std::vector<Result> rows = {row(2000, 1, "full", 100, -1), row(2000, 1, "unknown", 500, -1)};
-  const auto unheld = findings(rows, none);
+  const auto unheld = findings_of(rows, none);
   CHECK_THAT(unheld[0].text, Contains("unknown at 2000 tokens, batch 1: 500 requests/s"));
   CHECK_THAT(unheld[0].detail, Contains("no score was requested"));
 }
@@ -136,10 +136,10 @@ TEST_CASE("the floor is configurable, and a score that may be below it comes wit
   CHECK_THAT(conclude(rows)[0].detail,
              Contains("of those whose whole score interval is above the floor, safe serves most (300 requests/s)"));
   config::ScoreChoice strict = score_choice(config::parse_yaml("score: {benchmark: ruler, floor: 97 %}", "t"));
-  CHECK_THAT(findings(rows, strict)[0].text, Contains("safe at 2000 tokens, batch 1: 300 requests/s"));
+  CHECK_THAT(findings_of(rows, strict)[0].text, Contains("safe at 2000 tokens, batch 1: 300 requests/s"));
   strict.floor = 0.99;
-  CHECK_THAT(findings(rows, strict)[0].text, Contains("full at 2000 tokens, batch 1: 100 requests/s"));
-  const auto none_meets = findings(std::vector{rows[1], rows[2]}, strict);
+  CHECK_THAT(findings_of(rows, strict)[0].text, Contains("full at 2000 tokens, batch 1: 100 requests/s"));
+  const auto none_meets = findings_of(std::vector{rows[1], rows[2]}, strict);
   CHECK_THAT(none_meets[0].text, Contains("nothing that fits is predicted to keep 99 % of full KV's ruler score; safe "
                                           "comes nearest with 98.0 %"));
   CHECK(none_meets.size() == 1);  // the other findings are about the recommended setting
@@ -223,26 +223,46 @@ TEST_CASE("settings that differ by less than a per cent tie, and what tells them
 
 TEST_CASE("findings describe the first groups of a sweep and state the number of others") {
   std::vector<Result> rows;
-  FirstGroups first;
-  std::size_t described = 0;
   for (int i = 0; i < 70; ++i) {
     for (const char* policy : {"full", "fast"}) {
       rows.push_back(row(2000, 1, policy, 100 + i, 1));
       rows.back().subject.hardware = fmt::format("card {}", i);
-      described += first.has(rows.back()) ? 1 : 0;
     }
   }
   // 64 groups of two results; the other 6 are counted.
-  CHECK(described == 128);
   for (const Finding& finding : conclude(rows)) {
     CHECK(std::count(finding.text.begin(), finding.text.end(), '\n') == 64);
     CHECK_THAT(finding.text, Contains("card 63: ") && Contains("\n6 further groups are not described"));
     CHECK(nlohmann::json::parse(finding.places).size() == 64);
   }
   // Failed results are in no group.
-  Result failed = rows.front();
-  failed.status = Status::kFailed;
-  CHECK_FALSE(FirstGroups().has(failed));
+  rows.push_back(row(2000, 1, "fast", 100, 1));
+  rows.back().subject.hardware = "broken", rows.back().status = Status::kFailed;
+  CHECK_THAT(conclude(rows)[0].text, Contains("\n6 further groups are not described"));
+}
+
+TEST_CASE("findings load the results that they describe and compare, not all rows") {
+  // 3 policies at 2000 batches and one context: the best of each policy is compared with the best of all, at its own
+  // batch and at equal batch, whatever the number of rows.
+  std::vector<Result> rows;
+  for (int batch = 1; batch <= 2000; ++batch) {
+    for (const char* policy : {"full", "slow", "fast"}) {
+      const double factor = policy[0] == 'f' && policy[1] == 'a' ? 3 : policy[0] == 's' ? 2 : 1;
+      rows.push_back(row(2000, batch, policy, factor * batch, 1));
+    }
+  }
+  const auto loaded = [&](std::size_t count) {
+    const std::vector<Result> some(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(count));
+    Table table(some);
+    // Without full KV there is no comparison by batch, whose table has an entry for each.
+    std::erase_if(table.rows, [](const auto& r) { return r.uncompressed; });
+    const auto found = findings(table.rows, table.texts, [&](std::size_t i) { return table.load(i); }, {});
+    CHECK_THAT(found[0].text, Contains("fast at 2000 tokens, batch " + std::to_string(count / 3)));
+    return table.loaded;
+  };
+  const int of_few = loaded(60);
+  CHECK(of_few > 0);
+  CHECK(loaded(rows.size()) == of_few);
 }
 
 }  // namespace

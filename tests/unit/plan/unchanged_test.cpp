@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "unit/plan/finding_rows.hpp"
+
 namespace kvcast::tests {
 namespace {
 
@@ -23,7 +25,7 @@ TEST_CASE("a swept number of the machine is reported for the policies that it do
       all.back().experiment.traffic.h2d = 64e3, all.back().experiment.traffic.h2d_pieces = 16;
     }
   }
-  const auto found = plan::unchanged_by(all);
+  const auto found = unchanged_of(all);
   REQUIRE(found.size() == 4);  // two policies at two budgets each
   CHECK(found[0].policy == "arkvale, budget 256");
   CHECK(found[0].key == "hardware.link.h2d_bandwidth");
@@ -36,7 +38,7 @@ TEST_CASE("a swept number of the machine is reported for the policies that it do
 TEST_CASE("a change of half a per cent counts, one of a twentieth does not") {
   const std::vector<result::Result> all = {point("quest", "x1", "256", 0.01), point("quest", "x2", "256", 0.010005),
                                            point("quest", "x1", "512", 0.02), point("quest", "x2", "512", 0.0201)};
-  const auto found = plan::unchanged_by(all);
+  const auto found = unchanged_of(all);
   REQUIRE(found.size() == 1);  // 0.05 % does not count as a change, 0.5 % does
   CHECK(found[0].policy == "quest, budget 256");
 }
@@ -44,8 +46,8 @@ TEST_CASE("a change of half a per cent counts, one of a twentieth does not") {
 TEST_CASE("keys that are not numbers of a machine, and single points, are not reported") {
   result::Result a = point("quest", "x1", "256", 0.01), b = a;
   a.subject.swept = {{"workload.batch", "1"}}, b.subject.swept = {{"workload.batch", "2"}};
-  CHECK(plan::unchanged_by(std::vector{a, b}).empty());
-  CHECK(plan::unchanged_by(std::vector{point("quest", "x1", "256", 0.01)}).empty());
+  CHECK(unchanged_of(std::vector{a, b}).empty());
+  CHECK(unchanged_of(std::vector{point("quest", "x1", "256", 0.01)}).empty());
 }
 
 }  // namespace
