@@ -48,6 +48,8 @@ class RepeatedContext {
   }
 
  private:
+  static constexpr std::size_t kRows = 128;  // queries at a time, whose scores stay in a core's cache
+
   // Rows first … end − 1.
   MatrixView part(MatrixView all, std::int64_t first, std::int64_t end) const {
     return {all.row(index(first)), index(end - first), d_, all.stride};
@@ -58,7 +60,7 @@ class RepeatedContext {
     const auto sink = index(std::min(sink_, first));
     const MatrixView keys = layer_.keys(kv_head_);
     const MatrixView queries = part(layer_.queries(q_head), first, end);
-    std::vector<float> later(n * d_), row, own(n * n), seen(n * (sink + n));
+    std::vector<float> later(n * d_), rows(std::min(kRows, n) * (sink + 2 * n));
     trace::RotationTable table(trace_frequencies(layer_.info()));
     table.fill(end_ - first, 1);
     for (std::size_t i = 0; i < n; ++i) {
@@ -66,18 +68,19 @@ class RepeatedContext {
       table.rotate(0, later.data() + i * d_);
     }
     const MatrixView turned{later.data(), n, d_, d_};
-    if (sink > 0) multiply_transposed(turned, part(keys, 0, static_cast<std::int64_t>(sink)), seen.data(), sink + n);
-    multiply_transposed(turned, part(keys, first, end), seen.data() + sink, sink + n);
-    multiply_transposed(queries, part(keys, first, end), own.data(), n);
+    const MatrixView piece = part(keys, first, end);
     const float scale = 1 / std::sqrt(static_cast<float>(d_));
-    for (std::size_t i = 0; i < n; ++i) {
-      row.assign(seen.begin() + static_cast<std::ptrdiff_t>(i * (sink + n)),
-                 seen.begin() + static_cast<std::ptrdiff_t>((i + 1) * (sink + n)));
-      const auto own_row = own.begin() + static_cast<std::ptrdiff_t>(i * n);
-      row.insert(row.end(), own_row, own_row + static_cast<std::ptrdiff_t>(i) + 1);
-      softmax(row, scale);
-      for (std::size_t j = 0; j < n; ++j) {
-        out[j] = std::max(out[j], row[sink + j]);
+    // A row has the sink, the piece as cached and the piece as repeated so far, of which the last rows see most.
+    for (std::size_t begin = 0; begin < n; begin += kRows) {
+      const std::size_t stop = std::min(n, begin + kRows), width = sink + n + stop;
+      const auto of = [&](const MatrixView& all) { return MatrixView{all.row(begin), stop - begin, d_, all.stride}; };
+      if (sink > 0) multiply_transposed(of(turned), part(keys, 0, static_cast<std::int64_t>(sink)), rows.data(), width);
+      multiply_transposed(of(turned), piece, rows.data() + sink, width);
+      multiply_transposed(of(queries), {piece.data, stop, d_, piece.stride}, rows.data() + sink + n, width);
+      for (std::size_t i = begin; i < stop; ++i) {
+        float* const row = rows.data() + (i - begin) * width;
+        softmax({row, sink + n + i + 1}, scale);
+        for (std::size_t j = 0; j < n; ++j) out[j] = std::max(out[j], row[sink + j]);
       }
     }
   }
