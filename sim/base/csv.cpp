@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/quote.hpp"
 #include "base/whole_file.hpp"
@@ -111,6 +112,33 @@ std::optional<std::size_t> CsvHeader::find(const std::string& name) const {
 void CsvHeader::check(const CsvRow& row) const {
   if (row.fields.size() == columns_.size()) return;
   throw UserError(row.where, fmt::format("{} fields, the header has {}", row.fields.size(), columns_.size()));
+}
+
+CsvCells::CsvCells(std::shared_ptr<const CsvHeader> header, CsvRow row)
+    : header_(std::move(header)), row_(std::move(row)) {
+  header_->check(row_);
+}
+
+double CsvCells::number(const std::string& column, double low, double high) const {
+  const std::string& field = text(column);
+  double value = 0;
+  const auto [end, failure] = std::from_chars(field.data(), field.data() + field.size(), value);
+  if (failure == std::errc() && end == field.data() + field.size() && value >= low && value <= high) return value;
+  throw UserError(where(column),
+                  fmt::format("{}: expected a number from {} to {}, found \"{}\"", column, low, high, field));
+}
+
+std::vector<CsvCells> read_table(const std::string& path, const std::string& what,
+                                 const std::vector<std::string>& columns) {
+  std::vector<CsvRow> rows = read_csv(path, what);
+  if (rows.empty()) throw UserError({path, 0, 0}, "the file is empty");
+  const auto header = std::make_shared<const CsvHeader>(rows.front());
+  for (const std::string& column : columns) {
+    if (!header->has(column)) throw UserError(rows.front().where, fmt::format("the column \"{}\" is missing", column));
+  }
+  std::vector<CsvCells> cells;
+  for (std::size_t i = 1; i < rows.size(); ++i) cells.emplace_back(header, std::move(rows[i]));
+  return cells;
 }
 
 std::vector<CsvRow> read_csv(const std::string& path, const std::string& what) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,24 @@ class CsvHeader {
  private:
   std::map<std::string, std::size_t> columns_;
 };
+
+// A row whose fields are known by the names of their columns, which the table must have.
+class CsvCells {
+ public:
+  CsvCells(std::shared_ptr<const CsvHeader> header, CsvRow row);  // throws as CsvHeader::check
+  bool has(const std::string& column) const { return header_->has(column); }
+  const std::string& text(const std::string& column) const { return row_.fields[header_->at(column)]; }
+  SourceLocation where(const std::string& column) const { return row_.at(header_->at(column)); }
+  // Throws UserError for a field that is no number within the range.
+  double number(const std::string& column, double low = 0, double high = 1e18) const;
+
+ private:
+  std::shared_ptr<const CsvHeader> header_;
+  CsvRow row_;
+};
+// Returns the rows after the header. Throws UserError as read_csv, for an empty file and for a column that is missing.
+std::vector<CsvCells> read_table(const std::string& path, const std::string& what,
+                                 const std::vector<std::string>& columns);
 
 // Returns all rows of a file, header first; none for an empty file. Throws UserError ("cannot read <what>") if it
 // cannot be read, for text that is no UTF-8, and for a quote that is not closed or does not enclose its field.

@@ -27,17 +27,6 @@ constexpr NumberColumn kNumbers[] = {{"group", &Record::group, 1e9},         {"c
                                      {"simulated", &Record::simulated, 100}, {"published", &Record::published, 100},
                                      {"noise", &Record::noise, 1e9}};
 
-double number_of(const CsvRow& row, std::size_t column, const NumberColumn& wanted) {
-  const std::string& text = row.fields[column];
-  double value = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failure != std::errc() || end != text.data() + text.size() || !(value >= 0) || value > wanted.high) {
-    throw UserError(row.at(column),
-                    fmt::format("{}: expected a number from 0 to {}, found \"{}\"", wanted.name, wanted.high, text));
-  }
-  return value;
-}
-
 auto key_of(const Record& r) {
   return std::tie(r.paper, r.table, r.model, r.benchmark, r.task, r.method, r.context, r.budget, r.full, r.simulated,
                   r.published);
@@ -54,19 +43,14 @@ std::string quoted(const std::string& text) {
 }  // namespace
 
 std::vector<Record> read_records(const std::string& path) {
-  const std::vector<CsvRow> rows = read_csv(path, "the evidence");
-  if (rows.empty()) throw UserError({path, 0, 0}, "the file is empty");
-  const CsvHeader header(rows.front());
-  const auto need = [&](const char* name) {
-    if (!header.has(name)) throw UserError(rows.front().where, fmt::format("the column \"{}\" is missing", name));
-    return header.at(name);
-  };
+  std::vector<std::string> columns;
+  for (const TextColumn& c : kTexts) columns.emplace_back(c.name);
+  for (const NumberColumn& c : kNumbers) columns.emplace_back(c.name);
   std::vector<Record> records;
-  for (std::size_t i = 1; i < rows.size(); ++i) {
-    header.check(rows[i]);
+  for (const CsvCells& row : read_table(path, "the evidence", columns)) {
     Record& record = records.emplace_back();
-    for (const TextColumn& c : kTexts) record.*c.member = rows[i].fields[need(c.name)];
-    for (const NumberColumn& c : kNumbers) record.*c.member = number_of(rows[i], need(c.name), c);
+    for (const TextColumn& c : kTexts) record.*c.member = row.text(c.name);
+    for (const NumberColumn& c : kNumbers) record.*c.member = row.number(c.name, 0, c.high);
   }
   return records;
 }

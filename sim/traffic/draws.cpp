@@ -27,18 +27,11 @@ double gamma_of_large_shape(const Stream& stream, double shape) {
 }
 
 std::vector<std::int64_t> read_column(const std::string& path, const char* name) {
-  const std::vector<CsvRow> rows = read_csv(path, "the lengths");
-  if (rows.size() < 2) throw UserError({path, 0, 0}, "the file has no lengths");
-  const CsvHeader header(rows.front());
-  for (const char* column : {"prompt_tokens", "output_tokens"}) {
-    if (!header.has(column)) throw UserError(rows.front().where, fmt::format("the column {} is missing", column));
-  }
   std::vector<std::int64_t> column;
-  for (std::size_t i = 1; i < rows.size(); ++i) {
-    header.check(rows[i]);
-    const std::size_t field = header.at(name);
-    column.push_back(tokens_of(rows[i].fields[field], name, 1, [&] { return rows[i].at(field); }));
+  for (const CsvCells& row : read_table(path, "the lengths", {"prompt_tokens", "output_tokens"})) {
+    column.push_back(tokens_of(row.text(name), name, 1, [&] { return row.where(name); }));
   }
+  if (column.empty()) throw UserError({path, 0, 0}, "the file has no lengths");
   return column;
 }
 

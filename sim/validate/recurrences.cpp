@@ -1,6 +1,6 @@
 #include "validate/recurrences.hpp"
 
-#include <charconv>
+#include <cmath>
 #include <filesystem>
 
 #include "base/csv.hpp"
@@ -18,19 +18,15 @@ using config::Recurrence;
 constexpr double kScanTolerance = 0.25;
 
 // A row of a table. Sizes are positive whole numbers.
-class TableRow {
+class TableRow : public CsvCells {
  public:
-  TableRow(const CsvHeader& header, const CsvRow& row) : header_(header), row_(row) { header.check(row); }
-
-  const std::string& text(const std::string& name) const { return row_.fields[header_.at(name)]; }
+  explicit TableRow(CsvCells cells) : CsvCells(std::move(cells)) {}
   template <typename Number>
   Number positive(const std::string& name) const {
-    const std::string& field = text(name);
-    Number value{};
-    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-    if (error != std::errc() || end != field.data() + field.size() || !(value > 0) || value > Number{1'000'000'000})
-      throw UserError(where(name), fmt::format("{}: \"{}\" is no positive number", name, field));
-    return value;
+    constexpr bool whole = std::is_integral_v<Number>;
+    const double value = number(name, whole ? 1 : 1e-9, 1e9);
+    if (!whole || value == std::floor(value)) return static_cast<Number>(value);
+    throw UserError(where(name), fmt::format("{}: \"{}\" is no whole number", name, text(name)));
   }
   // One of two words; true for the second.
   bool either(const std::string& name, const std::string& first, const std::string& second) const {
@@ -38,11 +34,6 @@ class TableRow {
       throw UserError(where(name), fmt::format("{}: \"{}\" is neither {} nor {}", name, text(name), first, second));
     return text(name) == second;
   }
-  SourceLocation where(const std::string& name) const { return row_.at(header_.at(name)); }
-
- private:
-  const CsvHeader& header_;
-  const CsvRow& row_;
 };
 
 config::Model layer_of(const TableRow& row) {
@@ -118,15 +109,11 @@ Suite recurrences_suite(const std::string& folder) {
   for (const fs::path& file : files) {
     const std::string machine = file.stem().string();
     const config::Hardware hardware = config::read_hardware(config::find_config("hardware", machine, {file.string()}));
-    const std::vector<CsvRow> rows = read_csv(file.string(), "measured recurrences");
-    if (rows.empty()) throw UserError({file.string()}, "an empty table");
-    const CsvHeader header(rows.front());
-    for (const char* column : {"framework", "kind", "heads", "key_heads", "key_dim", "value_dim", "phase", "sequences",
-                               "tokens", "us", "fitted", "kernel"}) {
-      if (!header.has(column)) throw UserError(rows.front().where, fmt::format("no column \"{}\"", column));
+    for (CsvCells& row : read_table(file.string(), "measured recurrences",
+                                    {"framework", "kind", "heads", "key_heads", "key_dim", "value_dim", "phase",
+                                     "sequences", "tokens", "us", "fitted", "kernel"})) {
+      suite.cases.push_back(case_of(TableRow(std::move(row)), machine, hardware));
     }
-    for (const CsvRow& row : std::span(rows).subspan(1))
-      suite.cases.push_back(case_of(TableRow(header, row), machine, hardware));
   }
   for (const auto& group : summarise(suite)) {
     if (!group.group.empty()) continue;

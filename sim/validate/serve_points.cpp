@@ -117,24 +117,13 @@ std::vector<ServedPoint> serve_points(const std::vector<LoadPoint>& points, cons
 }
 
 std::vector<ServedRequest> read_measured_requests(const std::string& path) {
-  const std::vector<CsvRow> rows = read_csv(path, "the trace");
-  if (rows.empty()) return {};
-  const CsvHeader header(rows.front());
-  for (const char* column : {"arrival_s", "prompt_tokens", "output_tokens", "first_token_s", "last_token_s"}) {
-    if (!header.has(column)) return {};
-  }
+  constexpr const char* kColumns[] = {"arrival_s", "prompt_tokens", "output_tokens", "first_token_s", "last_token_s"};
   std::vector<ServedRequest> requests;
-  for (std::size_t i = 1; i < rows.size(); ++i) {
-    header.check(rows[i]);
-    const auto number = [&](const char* column) {
-      const std::size_t at = header.at(column);
-      const auto value = parse_quantity(rows[i].fields[at], Dimension::kNone);
-      if (!value || *value < 0) throw UserError(rows[i].at(at), fmt::format("{}: expected a number", column));
-      return *value;
-    };
-    requests.push_back({static_cast<std::int64_t>(i) - 1, std::llround(number("prompt_tokens")),
-                        std::llround(number("output_tokens")), number("arrival_s"), number("first_token_s"),
-                        number("last_token_s")});
+  for (const CsvCells& row : read_table(path, "the trace", {})) {
+    if (!std::ranges::all_of(kColumns, [&row](const char* column) { return row.has(column); })) return {};
+    requests.push_back({std::ssize(requests), std::llround(row.number("prompt_tokens")),
+                        std::llround(row.number("output_tokens")), row.number("arrival_s"), row.number("first_token_s"),
+                        row.number("last_token_s")});
   }
   return requests;
 }

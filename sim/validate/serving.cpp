@@ -271,18 +271,8 @@ Suite serving_suite(const std::vector<ServedPoint>& points, const FirstPredictio
 
 FirstPredictions read_first_predictions(const std::string& path) {
   FirstPredictions all;
-  const std::vector<CsvRow> rows = read_csv(path, "the first predictions");
-  if (rows.empty()) return all;
-  const CsvHeader header(rows.front());
-  for (const char* column : {"id", "metric", "predicted", "measured"}) {
-    if (!header.has(column)) throw UserError(rows.front().where, fmt::format("no column \"{}\"", column));
-  }
-  for (std::size_t i = 1; i < rows.size(); ++i) {
-    header.check(rows[i]);
-    const std::size_t at = header.at("predicted");
-    const auto value = parse_quantity(rows[i].fields[at], Dimension::kNone);
-    if (!value) throw UserError(rows[i].at(at), "predicted: expected a number");
-    all[{rows[i].fields[header.at("id")], rows[i].fields[header.at("metric")]}] = *value;
+  for (const CsvCells& row : read_table(path, "the first predictions", {"id", "metric", "predicted", "measured"})) {
+    all[{row.text("id"), row.text("metric")}] = row.number("predicted");
   }
   return all;
 }

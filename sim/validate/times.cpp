@@ -49,9 +49,9 @@ constexpr double kShares[] = {1, 0.9, 0.8, 0.7, 0.6, 0.5};
 
 // A row of configs/validation/times/kernels.csv: attention of one layer, its keys and values copied to the device or
 // read from the host, or the product of `queries` rows with a k x n matrix.
-class KernelRow {
+class KernelRow : public CsvCells {
  public:
-  KernelRow(const CsvHeader& header, const CsvRow& row) : header_(header), row_(row) {}
+  explicit KernelRow(CsvCells cells) : CsvCells(std::move(cells)) {}
 
   Case predicted() const {
     const std::string profile = text("profile");
@@ -79,14 +79,6 @@ class KernelRow {
   }
 
  private:
-  const std::string& text(const char* column) const { return row_.fields.at(header_.at(column)); }
-  SourceLocation where(const char* column) const { return row_.at(header_.at(column)); }
-  double number(const char* column) const {
-    const auto value = parse_quantity(text(column), Dimension::kNone);
-    if (!value || *value < 0)
-      throw UserError(where(column), fmt::format("{}: expected a number of at least 0", column));
-    return *value;
-  }
   std::string quantity() const {
     if (text("work") == "gemm") return fmt::format("GEMM {} x {} x {}", text("queries"), text("n"), text("k"));
     return fmt::format("{}, {} query and {} KV heads, {} queries, {} tokens before", text("work"), text("n_q"),
@@ -124,22 +116,13 @@ class KernelRow {
     }
     return op;
   }
-
-  const CsvHeader& header_;
-  const CsvRow& row_;
 };
 
 void add_kernels(const std::string& path, Suite& suite) {
-  const std::vector<CsvRow> rows = read_csv(path, "the table of kernels");
-  if (rows.empty()) throw UserError({path, 0, 0}, "an empty table");
-  const CsvHeader header(rows.front());
-  for (const char* column : {"id", "source", "profile", "work", "batch", "queries", "tokens", "n_q", "n_kv", "head_dim",
-                             "page", "flash_2", "n", "k", "held_out", "latency_us", "note"}) {
-    if (!header.has(column)) throw UserError(rows.front().where, fmt::format("no column \"{}\"", column));
-  }
-  for (std::size_t i = 1; i < rows.size(); ++i) {
-    header.check(rows[i]);
-    suite.cases.push_back(KernelRow(header, rows[i]).predicted());
+  for (CsvCells& row : read_table(path, "the table of kernels",
+                                  {"id", "source", "profile", "work", "batch", "queries", "tokens", "n_q", "n_kv",
+                                   "head_dim", "page", "flash_2", "n", "k", "held_out", "latency_us", "note"})) {
+    suite.cases.push_back(KernelRow(std::move(row)).predicted());
   }
 }
 

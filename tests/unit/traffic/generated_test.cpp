@@ -120,7 +120,8 @@ TEST_CASE("both lengths of a file are of one row") {
   file.write("prompt_tokens,output_tokens\n5,0.5\n");
   CHECK_THAT(error_of([&] { make_source(traffic_of(text)); }), Catch::Matchers::Contains("trace:2:3: output_tokens"));
   file.write("prompt_tokens\n5\n");
-  CHECK_THAT(error_of([&] { make_source(traffic_of(text)); }), Catch::Matchers::Contains("output_tokens is missing"));
+  CHECK_THAT(error_of([&] { make_source(traffic_of(text)); }),
+             Catch::Matchers::Contains("\"output_tokens\" is missing"));
 }
 
 TEST_CASE("a closed loop keeps so many requests in flight") {

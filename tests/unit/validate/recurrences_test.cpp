@@ -52,15 +52,16 @@ TEST_CASE("a step of a recurrence takes as long as its states cross the memory")
 TEST_CASE("rows of recurrences that cannot be read are refused where they stand") {
   using Catch::Contains;
   const std::string good = "vllm,gated_delta,32,16,128,128,";
-  CHECK_THAT(refusal_of_rows(good + "prompt,1,x,100,no,a\n"), Contains("h200.csv:2:41: tokens: \"x\" is no positive"));
+  CHECK_THAT(refusal_of_rows(good + "prompt,1,x,100,no,a\n"),
+             Contains("h200.csv:2:41: tokens: expected a number from 1"));
   CHECK_THAT(refusal_of_rows(good + "prompt,0,64,100,no,a\n"), Contains("sequences"));
-  CHECK_THAT(refusal_of_rows(good + "prompt,1,64,nan,no,a\n"), Contains("us: \"nan\""));
+  CHECK_THAT(refusal_of_rows(good + "prompt,1,64,nan,no,a\n"), Contains("us: expected a number"));
   CHECK_THAT(refusal_of_rows(good + "chunk,1,64,100,no,a\n"), Contains("\"chunk\" is neither prompt nor step"));
   CHECK_THAT(refusal_of_rows(good + "step,1,64,100,maybe,a\n"), Contains("neither no nor yes"));
   CHECK_THAT(refusal_of_rows("vllm,rwkv,32,16,128,128,step,1,1,100,no,a\n"), Contains("h200.csv:2:6: kind: unknown"));
   CHECK_THAT(refusal_of_rows("vlm,gated_delta,32,16,128,128,step,1,1,100,no,a\n"), Contains("vllm"));
   CHECK_THAT(refusal_of_rows(good + "step,1,1,100,no\n"), Contains("h200.csv:2"));
-  CHECK_THAT(refusal_of_rows("", "framework,kind\n"), Contains("no column \"heads\""));
+  CHECK_THAT(refusal_of_rows("", "framework,kind\n"), Contains("the column \"heads\" is missing"));
   CHECK_THROWS_WITH(recurrences_suite("/nowhere"), Contains("no table of measured recurrences"));
 }
 
