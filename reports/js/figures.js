@@ -47,9 +47,9 @@ function buildFigures() {
   });
 }
 
-// The initial value of a figure's control.
+// The initial value of a figure's control: the page's own choice where it has one.
 function firstChoice(spec, signal) {
-  return signal === 'measure' ? page.defaults.measure : spec.signals.find(({ name }) => name === signal).value;
+  return signal in page.defaults ? page.defaults[signal] : spec.signals.find(({ name }) => name === signal).value;
 }
 
 // Recreates the views, as for another theme. Runs synchronously, because a browser that prints does not wait.
@@ -118,12 +118,10 @@ function describeFigure(figure) {
   figure.view.description(figure.title.textContent + '; its numbers are in table 1');
   const rows = drawnRows(figure);
   const empty = rows.length === 0;
-  const absent = figure.meta.absent && (figure.meta.absent_when in page.tables
-    ? page.tables[figure.meta.absent_when].rows === 0 : !hasColumn('experiments', figure.meta.absent_when));
   figure.plot.classList.toggle('is-empty', empty);
   figure.notice.hidden = !empty;
   figure.save.hidden = empty;
-  figure.notice.textContent = empty ? (absent ? figure.meta.absent : [figure.meta.empty, ratioNote(figure)].join(' ').trim()) : '';
+  figure.notice.textContent = empty ? (figure.meta.lacks_rows ? figure.meta.absent : [figure.meta.empty, ratioNote(figure)].join(' ').trim()) : '';
   drawControls(figure);
   const notes = empty ? [] : [selectionNote(figure.meta), elsewhereNote(figure.meta, rows), ratioNote(figure), missingNote(figure, rows), ...originNotes(figure, rows), shareNote(figure.meta, rows)];
   figure.note.replaceChildren(...notes.filter(Boolean).flatMap((note) => [...[note].flat(), ' ']));

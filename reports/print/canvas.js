@@ -34,7 +34,7 @@ function makeDocument(widthOf) {
     bezierCurveTo(a, b, c, d, x, y) { this.moveTo(a, b), this.moveTo(c, d), this.moveTo(x, y); }
     rect(x, y, w, h) { this.moveTo(x, y), this.moveTo(x + w, y + h); }
     arc(x, y, r) { this.rect(x - r, y - r, 2 * r, 2 * r); }
-    fill() { this.canvas.cover(this.box); }
+    fill() { if (this.fillStyle !== 'transparent') this.canvas.cover(this.box); }
     stroke() { (this.segments.length ? this.segments : [this.box]).forEach((box) => this.canvas.cover(box)); }
     fillRect(x, y, w, h) {
       this.beginPath();

@@ -1,7 +1,5 @@
 // load_yaml and its cache.
 
-#include <sys/stat.h>
-
 #include <cerrno>
 #include <ctime>
 #include <fstream>
@@ -10,37 +8,25 @@
 #include <sstream>
 #include <system_error>
 
+#include "base/file_state.hpp"
 #include "config/yaml.hpp"
 
 namespace kvcast::config {
 namespace {
 
-// The state of a file from stat(). Equal states mean equal content, unless the file was written again within the
-// resolution of its modification time (git's index calls this "racily clean").
-struct FileState {
-  dev_t device = 0;
-  ino_t inode = 0;
-  off_t size = 0;
-  timespec changed = {};
-
-  bool operator==(const FileState& o) const {
-    return device == o.device && inode == o.inode && size == o.size && changed.tv_sec == o.changed.tv_sec &&
-           changed.tv_nsec == o.changed.tv_nsec;
-  }
-};
-
 FileState checked_state(const std::string& path) {
-  struct stat status = {};
-  if (::stat(path.c_str(), &status) != 0) {
+  errno = 0;
+  const auto state = state_of(path);
+  if (!state) {
     const int code = errno;
+    if (code == 0) throw UserError({path}, "not a file");
     if (code == ENOENT || code == ENOTDIR) throw UserError({path}, "no such file");
     throw UserError({path}, "cannot be read: " + std::generic_category().message(code));
   }
-  if (!S_ISREG(status.st_mode)) throw UserError({path}, "not a file");
-  if (static_cast<std::uintmax_t>(status.st_size) > kMaxYamlBytes) {
+  if (static_cast<std::uintmax_t>(state->size) > kMaxYamlBytes) {
     throw UserError({path}, fmt::format("larger than {} MiB", kMaxYamlBytes >> 20));
   }
-  return {status.st_dev, status.st_ino, status.st_size, status.st_ctim};
+  return *state;
 }
 
 std::string content_of(const std::string& path) {
@@ -64,7 +50,7 @@ class ParsedFiles {
       if (known != by_path_.end() && known->second.settled && known->second.state == state) return known->second.root;
     }
     std::string content = content_of(path);
-    const bool settled = now - state.changed.tv_sec > kResolution;
+    const bool settled = state.settled(now);
     const std::lock_guard lock(mutex_);
     if (by_path_.size() >= kMostFiles) by_path_.clear();
     Parsed& file = by_path_[path];
@@ -77,7 +63,6 @@ class ParsedFiles {
 
  private:
   static constexpr std::size_t kMostFiles = 256;
-  static constexpr std::time_t kResolution = 2;  // seconds; FAT has the coarsest
 
   struct Parsed {
     FileState state;

@@ -175,6 +175,20 @@ std::optional<Novelty> Predictor::novelty(const Setting& s, const IsLeftOut& is_
 }
 
 Prediction Predictor::predict(const Setting& s, const IsLeftOut& is_left_out) const {
+  constexpr std::size_t kMost = 4096;
+  if (is_left_out) return predicted(s, is_left_out);
+  {
+    const std::lock_guard lock(kept_->mutex);
+    if (const auto known = kept_->predictions.find(s); known != kept_->predictions.end()) return known->second;
+  }
+  const Prediction made = predicted(s, {});
+  const std::lock_guard lock(kept_->mutex);
+  if (kept_->predictions.size() >= kMost) kept_->predictions.clear();
+  kept_->predictions.emplace(s, made);
+  return made;
+}
+
+Prediction Predictor::predicted(const Setting& s, const IsLeftOut& is_left_out) const {
   const auto family = static_cast<std::size_t>(family_of(s.benchmark));
   // The errors of other methods say as little about a new benchmark as about a new method.
   const auto novel = static_cast<std::size_t>(novelty(s, is_left_out).value_or(Novelty::kMethod));

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <array>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -40,7 +43,9 @@ class Predictor {
  public:
   Predictor(std::vector<Record> records, Parameters parameters);
 
-  // Ignores the rows for which `is_left_out` returns true; an empty function ignores none.
+  // Ignores the rows for which `is_left_out` returns true; an empty function ignores none, and its predictions are
+  // kept: a page asks for the same ones again with every number of the machine that changes. May be called from any
+  // thread.
   Prediction predict(const Setting& setting, const IsLeftOut& is_left_out = {}) const;
   // Returns the one of these papers whose row of the method is nearest to the setting: of its model and its task if
   // there is one, and then at the nearest budget and prompt length. Of two rows as near, the one of another paper than
@@ -56,8 +61,15 @@ class Predictor {
   const std::vector<Record>& records() const { return estimator_.records(); }
 
  private:
+  Prediction predicted(const Setting& setting, const IsLeftOut& is_left_out) const;
+
   Estimator estimator_;
   Parameters parameters_;
+  struct Kept {
+    std::mutex mutex;
+    std::map<Setting, Prediction> predictions;
+  };
+  std::unique_ptr<Kept> kept_ = std::make_unique<Kept>();
 };
 
 }  // namespace kvcast::evidence

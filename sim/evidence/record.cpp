@@ -42,6 +42,12 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
+bool Setting::operator<(const Setting& o) const {
+  return std::tie(paper, table, model, benchmark, task, method, context, budget, full, simulated, group) <
+         std::tie(o.paper, o.table, o.model, o.benchmark, o.task, o.method, o.context, o.budget, o.full, o.simulated,
+                  o.group);
+}
+
 std::vector<Record> read_records(const std::string& path) {
   std::vector<std::string> columns;
   for (const TextColumn& c : kTexts) columns.emplace_back(c.name);

@@ -24,6 +24,7 @@ struct Setting {
   double group = 0;       // query heads of the model that share a KV head; 0: unknown, taken for several
 
   double budget_share() const { return context > 0 ? budget / context : 0; }
+  bool operator<(const Setting& other) const;
 };
 
 struct Record : Setting {

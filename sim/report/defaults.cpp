@@ -70,10 +70,10 @@ json choose_defaults(const Table& experiments, const Table& series) {
   for (std::size_t r = 0; r < series.rows(); ++r) {
     if (series.number(r, "preferred") == 0) hidden.push_back(series.text(r, "series"));
   }
-  return {{"model", choose_name(experiments, "model")}, {"hardware", choose_name(experiments, "hardware")},
-          {"context", choose_context(experiments)},     {"batch", nullptr},
-          {"budget", choose_budget(experiments)},       {"hidden", hidden},
-          {"measure", choose_measure(experiments)}};
+  return {{"model", choose_name(experiments, "model")},     {"hardware", choose_name(experiments, "hardware")},
+          {"context", choose_context(experiments)},         {"batch", nullptr},
+          {"budget", choose_budget(experiments)},           {"hidden", hidden},
+          {"accuracy_measure", choose_measure(experiments)}};
 }
 
 }  // namespace kvcast::report

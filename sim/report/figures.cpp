@@ -1,8 +1,5 @@
 #include "report/figures.hpp"
 
-#include <algorithm>
-#include <iterator>
-
 #include "report/answers.hpp"
 
 namespace kvcast::report {
@@ -30,18 +27,28 @@ std::vector<std::string> table_names(const Content& content) {
   return names;
 }
 
+namespace {
+
+// Returns whether the sweep has nothing of what a chart draws: no rows of a table, or no column of the experiments.
+bool lacks_rows(const Chart& chart, const Content& content) {
+  const std::string needs = chart.spec.at("usermeta").value("absent_when", "");
+  if (needs.empty()) return false;
+  const Table* const table = table_named(content, needs);
+  return table != nullptr ? table->rows() == 0 : !content.experiments.has_column(needs);
+}
+
+}  // namespace
+
 std::vector<Chart> charts_of(const Assets& assets, const Content& content) {
   std::vector<Chart> charts;
   if (content.experiments.has_column("state")) charts = assets.service_charts;
+  charts.insert(charts.end(), assets.charts.begin(), assets.charts.end());
+  for (Chart& chart : charts) chart.spec["usermeta"]["lacks_rows"] = lacks_rows(chart, content);
   // A chart of few sweeps has no text for the others: it is left out of their pages.
-  const auto left_out = [&content](const Chart& chart) {
+  std::erase_if(charts, [](const Chart& chart) {
     const json& meta = chart.spec.at("usermeta");
-    const auto needs = meta.find("absent_when");
-    if (needs == meta.end() || meta.contains("absent")) return false;
-    const Table* const table = table_named(content, needs->get<std::string>());
-    return table != nullptr ? table->rows() == 0 : !content.experiments.has_column(needs->get<std::string>());
-  };
-  std::ranges::remove_copy_if(assets.charts, std::back_inserter(charts), left_out);
+    return meta.at("lacks_rows") && !meta.contains("absent");
+  });
   return charts;
 }
 

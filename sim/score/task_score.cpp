@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/file_state.hpp"
 #include "config/find.hpp"
 
 namespace kvcast::score {
@@ -32,10 +33,13 @@ ScoreModel::ScoreModel() : link(read_link(config::find_config("accuracy", "link"
 
 const evidence::Predictor& ScoreModel::evidence() const {
   std::call_once(read_, [this] {
+    static MadeOfFiles<evidence::Predictor> predictors;
     const auto records = config::find_file("accuracy/evidence.csv");
     if (!records) throw UserError({"configs/accuracy/evidence.csv", 0, 0}, "cannot read the evidence");
-    evidence_ = std::make_unique<const evidence::Predictor>(
-        evidence::read_records(*records), evidence::read_parameters(config::find_config("accuracy", "evidence", {})));
+    const std::string parameters = config::find_config("accuracy", "evidence", {});
+    evidence_ = predictors.of({*records, parameters}, [&] {
+      return evidence::Predictor(evidence::read_records(*records), evidence::read_parameters(parameters));
+    });
   });
   return *evidence_;
 }

@@ -20,12 +20,13 @@ class ScoreModel {
   Catalogue catalogue;
   Link link;
   ScoreModel();
-  // configs/accuracy/evidence.csv and evidence.yaml, read on first use; may be called from any thread.
+  // configs/accuracy/evidence.csv and evidence.yaml, read on first use, and again only after they have
+  // changed; may be called from any thread.
   const evidence::Predictor& evidence() const;
 
  private:
   mutable std::once_flag read_;
-  mutable std::unique_ptr<const evidence::Predictor> evidence_;
+  mutable std::shared_ptr<const evidence::Predictor> evidence_;
 };
 
 // The share of the uncompressed model's score on the trace's task, with its interval. A task that configs/accuracy does

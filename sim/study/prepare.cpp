@@ -7,6 +7,7 @@
 
 #include "base/build.hpp"
 #include "base/error.hpp"
+#include "base/file_state.hpp"
 #include "base/hash.hpp"
 #include "base/whole_file.hpp"
 #include "config/find.hpp"
@@ -57,13 +58,18 @@ std::string trace_text(const config::Run& run, const config::TraceChoice& t) {
 }
 
 std::string files_of_predictions() {
-  std::string bytes;
+  static MadeOfFiles<std::string> hashes;
+  std::vector<std::string> paths;
   for (const char* name : {"tasks", "link", "methods", "evidence"})
-    bytes += read_bytes(config::find_config("accuracy", name, {}));
+    paths.push_back(config::find_config("accuracy", name, {}));
   for (const char* below : {"accuracy/evidence.csv", "validation/intervals.yaml"}) {
-    if (const auto path = config::find_file(below)) bytes += read_bytes(*path);
+    if (const auto path = config::find_file(below)) paths.push_back(*path);
   }
-  return content_hash(bytes);
+  return *hashes.of(paths, [&] {
+    std::string bytes;
+    for (const std::string& path : paths) bytes += read_bytes(path);
+    return content_hash(bytes);
+  });
 }
 
 }  // namespace

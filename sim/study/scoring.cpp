@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/file_state.hpp"
 #include "base/whole_file.hpp"
 #include "config/find.hpp"
 #include "config/section.hpp"
@@ -79,8 +80,11 @@ bool goes_on(const config::Run& run) {
 
 Scoring::Scoring(const score::ScoreModel& model, const Plan& plan, const StudyOptions& options) {
   if (options.scores == Scores::kNone) return;
-  if (const auto path = score::score_table_file()) table_.emplace(*path);
-  scores_.emplace(model, table_ ? &*table_ : nullptr, options.score_replays, options.threads);
+  static MadeOfFiles<score::ScoreTable> tables;
+  if (const auto path = score::score_table_file()) {
+    table_ = tables.of({*path}, [&] { return score::ScoreTable(*path); });
+  }
+  scores_.emplace(model, table_.get(), options.score_replays, options.threads);
   for (const Task& task : plan.tasks()) {
     const config::Run& run = task.prepared.run;
     if (!task.is_solved() || !task.refused.empty()) continue;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,7 +32,7 @@ class Scoring {
   void fill(const Task& task, result::Result& result) const;
 
  private:
-  std::optional<score::ScoreTable> table_;
+  std::shared_ptr<const score::ScoreTable> table_;  // null: there is none
   std::optional<score::BenchmarkScores> scores_;
   struct Weighted {
     double share = 1;

@@ -136,6 +136,16 @@ class Figures(unittest.TestCase):
             self.assertEqual(inked, [])
             self.assertTrue(min(pixels) < 200, 'the drawing is not empty')
 
+    def test_labels_of_the_front_leave_the_axis_free(self):
+        for folder in self.out.values():
+            root = ET.parse(folder / 'accuracy_throughput.svg').getroot()
+            shown = [t for g in root.iter(SVG + 'g') if 'series_labels' in g.get('class', '').split() for t in g.iter(SVG + 'text') if t.text and t.get('opacity') != '0']
+            self.assertTrue(shown)
+            for text in shown:
+                x = float(re.match(r'translate\(([-\d.]+)', text.get('transform'))[1])
+                # A label that ends at its point has room for its letters, of at least 6 units, right of the axis.
+                self.assertGreaterEqual(x, 6 * len(text.text) if text.get('text-anchor') == 'end' else 0, text.text)
+
     def marks(self, figure, name):
         root = ET.parse(self.out['single'] / (figure + '.svg')).getroot()
         return sum(len(group.findall(SVG + 'path')) for group in root.iter(SVG + 'g') if name in group.get('class', '').split())

@@ -298,7 +298,7 @@ TEST_CASE("an empty store has no defaults") {
   CHECK(content.experiments.rows() == 0);
   CHECK(content.defaults ==
         json::parse(R"({"model": null, "hardware": null, "context": null, "batch": null, "budget": null,
-                                            "cost": null, "hidden": [], "measure": "recall"})"));
+                                            "cost": null, "hidden": [], "accuracy_measure": "recall"})"));
 }
 
 TEST_CASE("findings are shown as stored, in order") {
