@@ -4,9 +4,12 @@
 
 #include <array>
 #include <charconv>
+#include <exception>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -20,6 +23,7 @@
 #include "app/sweep.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
+#include "config/steady.hpp"
 #include "policy/parameters.hpp"
 #include "store/store.hpp"
 #include "study/study.hpp"
@@ -71,16 +75,13 @@ void solve(study::Plan& plan, const study::StudyOptions& study) {
   }
 }
 
-std::vector<std::string> sorted(std::vector<std::string> texts) {
-  std::ranges::sort(texts);
-  return texts;
-}
-
 std::vector<std::size_t> numbers(std::size_t begin, std::size_t end) {
   std::vector<std::size_t> list(end - begin);
   std::iota(list.begin(), list.end(), begin);
   return list;
 }
+
+int threads_of(const SweepOptions& options) { return options.jobs > 0 ? options.jobs : hardware_threads(); }
 
 // Plans the first experiments. Says how to write a sweep in which some policies lack a parameter that it sets for all.
 study::Plan first_part(SweepPoints& points, const config::Node& config) {
@@ -103,7 +104,7 @@ class Sweep {
       : options_(options),
         config_(config),
         shard_(parse_shard(options.shard)),
-        points_(config, cancel),
+        points_(config, cancel, threads_of(options)),
         part_(first_part(points_, config)),
         store_(store::Store::open(options.dir, store::Store::Open::kCreate)),
         replays_(store_),
@@ -150,6 +151,7 @@ class Sweep {
       for (const study::Task& task : part_.tasks()) look_at(task);
     }
     std::ranges::sort(pending_);
+    std::ranges::sort(keys_);
   }
 
   // Frees the current part before the next one is made.
@@ -206,9 +208,9 @@ class Sweep {
 
   // Reports that the store contains rows of an earlier sweep, which are kept but no longer shown.
   void tell_of_others() const {
-    const std::set<std::string> own(keys_.begin(), keys_.end());
     const auto shown = store_.keys();
-    const auto others = std::ranges::count_if(shown, [&own](const auto& k) { return own.count(k) == 0; });
+    const auto others =
+        std::ranges::count_if(shown, [this](const auto& k) { return !std::ranges::binary_search(keys_, k); });
     if (others == 0) return;
     const std::string name = store_.metadata(store::kMetaName).value_or("");
     fmt::print(stderr,
@@ -222,7 +224,7 @@ class Sweep {
       const config::Node* node = config_.find(key);
       return node == nullptr ? std::string() : node->text();
     };
-    is_concluded_ = there_ == total_ && !store_.findings().empty() && store_.shown() == sorted(keys_) &&
+    is_concluded_ = there_ == total_ && !store_.findings().empty() && store_.shown() == keys_ &&
                     store_.metadata(store::kMetaConfig) == config_.canonical();
     store_.set_metadata(store::kMetaName, text("name"));
     store_.set_metadata(store::kMetaDescription, text("description"));
@@ -250,7 +252,7 @@ class Sweep {
   StoredReplays replays_;
   study::StudyOptions study_;
   SweepRows rows_;                      // of the results of this process
-  std::vector<std::string> keys_;       // of the whole sweep, in its order
+  std::vector<std::string> keys_;       // of the whole sweep, in alphabetical order
   bool is_concluded_ = false;           // the store has all results and their findings
   std::int64_t total_ = 0, there_ = 0;  // experiments of the shard, and those with a result
   std::vector<Pending> pending_;
@@ -263,14 +265,36 @@ class Sweep {
 
 }  // namespace
 
-study::Plan SweepPoints::plan(const std::vector<std::size_t>& indices) {
+study::Plan SweepPoints::plan(std::span<const std::size_t> indices, study::Preparer& preparer) {
+  const config::SteadyFiles steady;
   std::vector<study::Point> points;
   for (const std::size_t i : indices) {
     config::SweepPoint point = grid_.point(i);
     points.push_back({std::move(point.config), std::move(point.values), {}});
     points.back().ask.tables = &tables_;
   }
-  return {std::move(points), indices, preparer_};
+  return {std::move(points), {indices.begin(), indices.end()}, preparer};
+}
+
+study::Plan SweepPoints::plan(const std::vector<std::size_t>& indices) {
+  const std::size_t each = (indices.size() + preparers_.size() - 1) / preparers_.size();
+  std::vector<std::optional<study::Plan>> parts(preparers_.size());
+  std::vector<std::exception_ptr> failures(parts.size());  // whichever thread is first, the first point's is reported
+  parallel_for(parts.size(), static_cast<int>(parts.size()), [&](std::size_t i) {
+    const std::size_t begin = std::min(i * each, indices.size());
+    try {
+      parts[i] = plan(std::span(indices).subspan(begin, std::min(each, indices.size() - begin)), preparers_[i]);
+    } catch (...) {
+      failures[i] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    std::ranges::move(parts[i]->tasks(), std::back_inserter(parts.front()->tasks()));
+  }
+  return std::move(*parts.front());
 }
 
 config::Node sweep_config(const SweepOptions& options) {
@@ -281,7 +305,7 @@ config::Node sweep_config(const SweepOptions& options) {
 
 study::StudyOptions sweep_study(const SweepOptions& options) {
   study::StudyOptions study;
-  study.threads = options.jobs > 0 ? options.jobs : hardware_threads();
+  study.threads = threads_of(options);
   ask_for_scores(study, study::Scores::kAll);
   return study;
 }

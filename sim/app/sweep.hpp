@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,14 +36,15 @@ study::StudyOptions sweep_study(const SweepOptions& options);
 // Plans of any points of a sweep, by their indices. Equal files and programs give equal plans in every process.
 class SweepPoints {
  public:
-  explicit SweepPoints(const config::Node& config, const Cancel& cancel = {})
-      : grid_(config, cancel), preparer_(cancel) {}
+  explicit SweepPoints(const config::Node& config, const Cancel& cancel = {}, int threads = 1)
+      : grid_(config, cancel), preparers_(static_cast<std::size_t>(threads), study::Preparer(cancel)) {}
   std::size_t size() const { return grid_.size(); }
   study::Plan plan(const std::vector<std::size_t>& indices);
 
  private:
+  study::Plan plan(std::span<const std::size_t> indices, study::Preparer& preparer);
   config::SweepGrid grid_;
-  study::Preparer preparer_;
+  std::vector<study::Preparer> preparers_;  // one per thread
   study::StepTables tables_;
 };
 

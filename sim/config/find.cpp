@@ -7,6 +7,7 @@
 
 #include "base/build.hpp"
 #include "config/machine_names.hpp"
+#include "config/steady.hpp"
 #include "config/text.hpp"
 #include "config/yaml.hpp"
 
@@ -24,8 +25,14 @@ std::string tidy(const fs::path& path) { return path.lexically_normal().string()
 
 // A file of the data folder, unless that is the working directory.
 bool is_shipped(const std::string& file) {
-  std::error_code failure;
-  return file.starts_with(tidy(fs::path(data_dir()) / "configs" / "")) && !fs::equivalent(".", data_dir(), failure);
+  const auto look = [&] {
+    std::error_code failure;
+    return file.starts_with(tidy(fs::path(data_dir()) / "configs" / "")) && !fs::equivalent(".", data_dir(), failure);
+  };
+  FoundFiles* const found = SteadyFiles::found();
+  if (found == nullptr) return look();
+  const auto known = found->shipped.find(file);
+  return known != found->shipped.end() ? known->second : found->shipped.emplace(file, look()).first->second;
 }
 
 // Folders that a relative path may start from. The working directory comes first, so that users' own files win, except
@@ -37,11 +44,20 @@ std::vector<fs::path> roots(const SourceLocation& asked_at) {
 }
 
 std::optional<std::string> find_below_roots(const std::string& below, const SourceLocation& asked_at) {
-  for (const fs::path& root : roots(asked_at)) {
-    const bool found = asked_at.from_request ? is_own_file(root.string(), below) : is_file(root / below);
-    if (found) return tidy(root / below);
-  }
-  return {};
+  const auto look = [&]() -> std::optional<std::string> {
+    for (const fs::path& root : roots(asked_at)) {
+      const bool found = asked_at.from_request ? is_own_file(root.string(), below) : is_file(root / below);
+      if (found) return tidy(root / below);
+    }
+    return {};
+  };
+  FoundFiles* const found = SteadyFiles::found();
+  if (found == nullptr) return look();
+  std::string search = is_shipped(asked_at.file) ? "shipped " : "";
+  if (asked_at.from_request) search += "requested ";
+  search += below;
+  const auto known = found->paths.find(search);
+  return known != found->paths.end() ? known->second : found->paths.emplace(search, look()).first->second;
 }
 
 std::optional<std::string> find_path(const std::string& name, const SourceLocation& asked_at) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/find.hpp"
+#include "config/steady.hpp"
 
 namespace kvcast::config {
 
@@ -16,6 +17,14 @@ Node Sources::load(const std::string& folder, const std::string& name, const Sou
 }
 
 bool Sources::unchanged() const {
+  FoundFiles* const found = SteadyFiles::found();
+  if (found == nullptr) return is_unchanged();
+  const auto [known, fresh] = found->unchanged.try_emplace(this, false);
+  if (fresh) known->second = is_unchanged();
+  return known->second;
+}
+
+bool Sources::is_unchanged() const {
   try {
     return std::ranges::all_of(loaded_, [](const Loaded& file) {
       const bool moved = !file.folder.empty() && find_config(file.folder, file.name, file.asked_at) != file.path;

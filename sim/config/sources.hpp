@@ -19,6 +19,8 @@ class Sources {
   bool unchanged() const;
 
  private:
+  bool is_unchanged() const;
+
   struct Loaded {
     std::string folder, name;  // as requested; empty for a path
     SourceLocation asked_at;

@@ -23,10 +23,11 @@ namespace {
 
 std::string read_bytes(const std::string& path) { return is_regular(path) ? read_whole_file(path, "the file") : ""; }
 
-std::string hash_of(std::initializer_list<std::string> parts) {
+std::string hash_of(std::initializer_list<std::string_view> parts) {
   std::string text;
   // lengths keep parts separate
-  for (const std::string& part : parts) text += fmt::format("{}:{}\n", part.size(), part);
+  for (const std::string_view part : parts)
+    text.append(std::to_string(part.size())).append(":").append(part).append("\n");
   return content_hash(text);
 }
 

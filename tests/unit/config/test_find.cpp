@@ -8,6 +8,7 @@
 #include "config/find.hpp"
 #include "config/hardware.hpp"
 #include "config/model.hpp"
+#include "config/steady.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 
@@ -54,6 +55,22 @@ TEST_CASE("the working directory has precedence over the source tree", "[find]")
   CHECK(find_config("models", "configs/models/other.yaml", {}) == "configs/models/other.yaml");
   own.write("here.yaml", "a: 1\n");
   CHECK(find_config("models", "here.yaml", {}) == "here.yaml");
+}
+
+TEST_CASE("while files are taken to be unchanged, each name is looked up once", "[find]") {
+  const OwnConfigs own;
+  const std::string of_tree = std::string(KVCAST_SOURCE_DIR) + "/configs/models/llama-3.1-8b.yaml";
+  const SourceLocation requested = parse_request("a: 1\n").where();
+  {
+    const SteadyFiles steady;
+    CHECK(find_config("models", "llama-3.1-8b", {}) == of_tree);
+    own.write("configs/models/llama-3.1-8b.yaml", "title: mine\n");
+    CHECK(find_config("models", "llama-3.1-8b", {}) == of_tree);
+    // Another way of searching is another lookup: a file of the tree searches there first, the working directory later.
+    CHECK(find_config("models", "llama-3.1-8b", {of_tree, 1, 1}) == of_tree);
+    CHECK(find_config("models", "llama-3.1-8b", requested) == "configs/models/llama-3.1-8b.yaml");
+  }
+  CHECK(find_config("models", "llama-3.1-8b", {}) == "configs/models/llama-3.1-8b.yaml");
 }
 
 TEST_CASE("an alias with a slash is found, although it looks like a path", "[find]") {
