@@ -35,6 +35,7 @@ namespace kvcast::policy {
   X(expected_attention)    \
   X(kvzip)                 \
   X(kvzap)                 \
+  X(specprefill)           \
   X(duo_attention)         \
   X(razor_attention)       \
   X(quest)                 \
@@ -46,6 +47,7 @@ namespace kvcast::policy {
   X(squeezed_attention)    \
   X(double_sparsity)       \
   X(infllm_v2)             \
+  X(nsa)                   \
   X(seer_attention)        \
   X(gsa)                   \
   X(blasst)                \
@@ -65,7 +67,8 @@ namespace kvcast::policy {
   X(qsa)                   \
   X(kivi)                  \
   X(minference)            \
-  X(xattention)
+  X(xattention)            \
+  X(flexprefill)
 
 #define KVCAST_DECLARE(name) Descriptor describe_##name();
 KVCAST_POLICIES(KVCAST_DECLARE)
