@@ -111,14 +111,14 @@ void add_growing_budget(Descriptor& d) {
   d.parameters.push_back(flag("budget_grows", false,
                               "the budget is that of the prompt's end and keeps its share of all tokens seen, so that "
                               "`budget: 4 %` is 4 % at every step"));
-  d.make = [inner = std::move(d.make)](const ParameterValues& values) {
+  d.make = [inner = std::move(d.make), on_cpu = d.category == Category::kCpuRetrieval](const ParameterValues& values) {
     if (!values.flag("budget_grows")) return inner(values);
     if (values.given("budget_convention") && values.text("budget_convention").starts_with("traffic")) {
       throw UserError(values.where("budget_grows"),
                       "budget_grows: a traffic budget sets the index, which is made once after the prompt");
     }
     inner(values);  // throws for parameters that contradict each other
-    return growing_budget(values.integer("budget"),
+    return growing_budget(values.integer("budget"), on_cpu,
                           [=](std::int64_t budget) { return inner(values.with("budget", budget)); });
   };
   d.budget_rule = [inner = std::move(d.budget_rule)](const ParameterValues& values, const Lengths& request) {

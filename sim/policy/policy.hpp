@@ -71,7 +71,8 @@ struct Growth {
   // Tokens that such a policy attends to once the budget is full; 0: as many as the budget.
   std::int64_t when_full = 0;
   bool proportional = false;  // the share of the context that is attended to stays, as under a threshold
-  bool grows() const { return attended > 0 || proportional; }
+  double cpu_attended = 0;    // as `attended`, of the tokens that a CPU reads; their candidates keep the ratio to them
+  bool grows() const { return attended > 0 || cpu_attended > 0 || proportional; }
 };
 
 // Memory while decoding, for all layers and sequences together.

@@ -11,8 +11,8 @@ namespace {
 
 class GrowingBudget final : public Policy {
  public:
-  GrowingBudget(std::int64_t budget, std::function<std::unique_ptr<Policy>(std::int64_t)> at)
-      : budget_(budget), at_(std::move(at)) {}
+  GrowingBudget(std::int64_t budget, bool on_cpu, std::function<std::unique_ptr<Policy>(std::int64_t)> at)
+      : budget_(budget), on_cpu_(on_cpu), at_(std::move(at)) {}
 
   void check(const Lengths& request) const override {
     at(request.prompt_tokens, request).check(request);
@@ -45,10 +45,10 @@ class GrowingBudget final : public Policy {
   }
   Growth growth(const Lengths& request) const override {
     Growth growth = at(request.prompt_tokens, request).growth(request);
-    const auto prompt = static_cast<double>(std::max<std::int64_t>(1, request.prompt_tokens));
-    growth.attended = std::min(1.0, growth.attended + static_cast<double>(budget_) / prompt);
+    if (budget_ >= request.prompt_tokens) return growth;
+    double& read = on_cpu_ ? growth.cpu_attended : growth.attended;
+    read += static_cast<double>(budget_) / static_cast<double>(request.prompt_tokens);
     growth.fill = growth.when_full = 0;
-    if (budget_ >= request.prompt_tokens) growth.scored = 0;
     return growth;
   }
 
@@ -70,6 +70,7 @@ class GrowingBudget final : public Policy {
   }
 
   const std::int64_t budget_;
+  const bool on_cpu_;
   const std::function<std::unique_ptr<Policy>(std::int64_t)> at_;
   mutable std::mutex mutex_;
   mutable std::map<std::int64_t, std::unique_ptr<Policy>> made_;  // by budget
@@ -123,8 +124,9 @@ std::int64_t grown_budget(std::int64_t budget, std::int64_t prompt, std::int64_t
   return std::max<std::int64_t>(1, std::llround(share * static_cast<double>(tokens)));
 }
 
-std::unique_ptr<Policy> growing_budget(std::int64_t budget, std::function<std::unique_ptr<Policy>(std::int64_t)> at) {
-  return std::make_unique<GrowingBudget>(budget, std::move(at));
+std::unique_ptr<Policy> growing_budget(std::int64_t budget, bool on_cpu,
+                                       std::function<std::unique_ptr<Policy>(std::int64_t)> at) {
+  return std::make_unique<GrowingBudget>(budget, on_cpu, std::move(at));
 }
 
 }  // namespace kvcast::policy

@@ -16,6 +16,8 @@ std::int64_t grown_budget(std::int64_t budget, std::int64_t prompt, std::int64_t
 // Serves each step by at(its budget). The policies keep all tokens, so that a step depends on earlier ones only by what
 // a policy updates while decoding; that is done again under each new budget. They choose by one layer alone (no
 // Policy::survey).
-std::unique_ptr<Policy> growing_budget(std::int64_t budget, std::function<std::unique_ptr<Policy>(std::int64_t)> at);
+// on_cpu: the budget is of tokens that a CPU reads.
+std::unique_ptr<Policy> growing_budget(std::int64_t budget, bool on_cpu,
+                                       std::function<std::unique_ptr<Policy>(std::int64_t)> at);
 
 }  // namespace kvcast::policy

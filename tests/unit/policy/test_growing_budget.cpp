@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "policies/all.hpp"
+#include "policy/growth.hpp"
 #include "policy_parts/growing_budget.hpp"
 #include "support/error_of.hpp"
 #include "support/memory_trace.hpp"
@@ -48,7 +49,14 @@ TEST_CASE("work, memory and growth are those of the share at each context") {
   CHECK(policy->growth(kHundred).attended == Approx(0.2));
   CHECK(policy->growth(kHundred).scored == 1);
   CHECK(policy->growth(kHundred).fill == 0);
-  CHECK(make("loki", "budget: 200, budget_grows: true", kHundred)->growth(kHundred).attended == 1);
+  CHECK(make("loki", "budget: 200, budget_grows: true", kHundred)->growth(kHundred).fill == 200);  // covers all
+  // A CPU reads two tokens more of 100 than of 90, and ranks 5 for each.
+  const policy::Growth by_cpu = make("ctkvr", "budget: 20, budget_grows: true", kHundred)->growth(kHundred);
+  const policy::HeadCounts later =
+      policy::grown({.attended = 7, .cpu_attended = 18, .candidates = 90}, by_cpu, 90, 100);
+  CHECK(later.attended == 7);
+  CHECK(later.cpu_attended == 20);
+  CHECK(later.candidates == 100);
   const config::Model model = small_model();
   const std::vector<policy::HeadCounts> heads(4, {.attended = 30, .scored = 150});
   const policy::Lengths longer{100, 60};
