@@ -1,6 +1,7 @@
 #include "lower/pass.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "base/error.hpp"
@@ -54,7 +55,9 @@ Pass pass_of(std::span<const PassSequence> sequences, const policy::Policy& poli
       continue;
     }
     const std::int64_t prompt = s.request.prompt_tokens;
-    const std::int64_t tokens = policy.prompt_blocks(rank, 0, s.request).tokens, block = tokens > 0 ? tokens : prompt;
+    const policy::PromptBlocks blocks = policy.prompt_blocks(rank, 0, s.request);
+    const std::int64_t block = blocks.tokens > 0 ? blocks.tokens : prompt;
+    part.read = blocks.read;
     part.block = part.start / block * block;
     const std::int64_t block_end = std::min(prompt, part.block + block);
     KVCAST_CHECK(s.added >= 1 && part.end <= block_end);
@@ -102,7 +105,8 @@ class Lowered {
         queries_(queries),
         memory_(memory),
         rows_(pass.rows(queries)) {
-    for (const PromptPart& part : pass.prompts) added_.insert(added_.end(), part.sequences, part.end - part.start);
+    for (const PromptPart& part : pass.prompts)
+      added_.insert(added_.end(), part.sequences, std::llround(part.read_of(part.end - part.start)));
   }
 
   // The pass is a draft's: without a policy it attends to all tokens.
@@ -131,8 +135,7 @@ class Lowered {
       after = block_.join(Lane::kCompute, {after});
       for (const PromptPart& part : pass_.prompts) {
         if (!draft_) memory_.begins(block_, layer, after, part);
-        if (model_.latent)
-          expanded += part.sequences * (held(layer, part) + static_cast<double>(part.end - part.start));
+        if (model_.latent) expanded += part.sequences * (held(layer, part) + part.read_of(part.end - part.start));
       }
     }
     const OpId ready = before_attention(block_, shape(layer), layer, rows_, after, expanded);
@@ -153,7 +156,7 @@ class Lowered {
   OpId both(OpId a, OpId b) { return a < 0 ? b : block_.join(Lane::kCompute, {a, b}); }
 
   double held(int layer, const PromptPart& part) const {
-    if (draft_) return static_cast<double>(part.start);
+    if (draft_) return part.read_of(part.start);
     return s_.policy->prompt_blocks(model_, layer, part.request).held_at(part.start);
   }
 
@@ -161,7 +164,13 @@ class Lowered {
     // TurboQuant's prompts attend to 16-bit numbers, those of chunks before unpacked.
     const bool packed = model_.cache.turboquant && !model_.plain(layer);
     const config::Model& model = packed ? shape_in_16_bits(layer) : shape(layer);
-    policy::PrefillChunk chunk{&model, layer, part.sequences, part.start, part.end, held(layer, part), 1};
+    policy::PrefillChunk chunk{&model,
+                               layer,
+                               part.sequences,
+                               std::llround(part.read_of(part.start)),
+                               std::llround(part.read_of(part.end)),
+                               held(layer, part),
+                               1};
     if (model_.compressed) return compressed_prompt(block_, model_, chunk, ready);
     if (model_.slides(layer)) {
       chunk.held = std::min(chunk.held, static_cast<double>(model_.in_window(part.start + 1) - 1));
@@ -188,7 +197,7 @@ class Lowered {
   // Query-key pairs of the part in a sliding layer, if its first window is full; in chunks those of each one.
   double pairs_in_windows(const PromptPart& part) const {
     const auto window = static_cast<double>(model_.sliding_window);
-    if (!model_.chunked) return static_cast<double>(part.end - part.start) * window;
+    if (!model_.chunked) return part.read_of(part.end - part.start) * window;
     const auto up_to = [&](std::int64_t tokens) {
       const auto whole = static_cast<double>(tokens / model_.sliding_window);
       const auto rest = static_cast<double>(tokens % model_.sliding_window);

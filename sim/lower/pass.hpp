@@ -45,8 +45,10 @@ struct PromptPart {
   std::int64_t start = 0, end = 0;
   std::int64_t block = 0;  // start of the block after which the policy acts (Policy::prompt_blocks)
   bool acts = false;       // the policy acts after this part
+  double read = 1;         // share of its tokens that the model reads (policy::PromptBlocks)
   bool last() const { return end == request.prompt_tokens; }
-  double rows() const { return static_cast<double>(end - start) * sequences; }
+  double rows() const { return read_of(end - start) * sequences; }
+  double read_of(std::int64_t tokens) const { return read * static_cast<double>(tokens); }
 };
 
 // The sequences of a pass.

@@ -70,6 +70,7 @@ PromptPart Prefill::next_chunk() const {
   const std::int64_t block_end = std::min(prompt, part.block + block);
   part.end = std::min(block_end, part.start + (workload.prefill_chunk > 0 ? workload.prefill_chunk : prompt));
   part.acts = part.end == block_end;
+  part.read = now().blocks.front().read;
   return part;
 }
 
@@ -158,7 +159,7 @@ void Prefill::settles(Block& block, int layer, OpId before, OpId attention, cons
   const OpId after = block.last();
   const double token = part.sequences * token_bytes(layer);
   const policy::PromptBlocks& blocks = now().blocks[static_cast<std::size_t>(layer)];
-  const double there = blocks.held_at(part.block) + static_cast<double>(part.end - part.block);
+  const double there = blocks.held_at(part.block) + part.read_of(part.end - part.block);
   const double gone = part.last() ? there : there - blocks.held_at(part.end);
   if (gone <= 0 || !holds(layer)) return;
   // The policy's ops may run on several lanes; the exchange waits for the last op of each lane that it used.

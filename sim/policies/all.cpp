@@ -1,8 +1,11 @@
 #include "policies/all.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "config/text.hpp"
 #include "policy/fields.hpp"
+#include "policy_parts/growing_budget.hpp"
 #include "policy_parts/host_pages.hpp"
 #include "policy_parts/stages.hpp"
 
@@ -32,6 +35,7 @@ namespace kvcast::policy {
   X(expected_attention)    \
   X(kvzip)                 \
   X(kvzap)                 \
+  X(specprefill)           \
   X(duo_attention)         \
   X(razor_attention)       \
   X(quest)                 \
@@ -43,6 +47,7 @@ namespace kvcast::policy {
   X(squeezed_attention)    \
   X(double_sparsity)       \
   X(infllm_v2)             \
+  X(nsa)                   \
   X(seer_attention)        \
   X(gsa)                   \
   X(blasst)                \
@@ -62,7 +67,8 @@ namespace kvcast::policy {
   X(qsa)                   \
   X(kivi)                  \
   X(minference)            \
-  X(xattention)
+  X(xattention)            \
+  X(flexprefill)
 
 #define KVCAST_DECLARE(name) Descriptor describe_##name();
 KVCAST_POLICIES(KVCAST_DECLARE)
@@ -88,7 +94,45 @@ void add_page_cache(Descriptor& d) {
   };
 }
 
-// Adds what every policy has: how it is made from its stages, a cache of recalled pages, uncompressed first layers.
+// Policies of which a step can have a larger budget than the steps before: nothing has been dropped, nothing stays
+// where a smaller budget put it, and no index depends on it.
+bool can_grow(const Descriptor& d) {
+  const auto has = [&](const char* key) {
+    return std::ranges::any_of(d.parameters, [&](const Parameter& p) {
+      return p.key == key && std::holds_alternative<std::int64_t>(p.fallback);
+    });
+  };
+  const bool keeps_all =
+      d.category == Category::kGpuRetrieval || d.category == Category::kCpuRetrieval || d.category == Category::kOracle;
+  return keeps_all && has("budget") && d.budget_counts() != BudgetRule::Counts::kTraffic;
+}
+
+void add_growing_budget(Descriptor& d) {
+  d.parameters.push_back(flag("budget_grows", false,
+                              "the budget is that of the prompt's end and keeps its share of all tokens seen, so that "
+                              "`budget: 4 %` is 4 % at every step"));
+  d.make = [inner = std::move(d.make), on_cpu = d.category == Category::kCpuRetrieval](const ParameterValues& values) {
+    if (!values.flag("budget_grows")) return inner(values);
+    if (values.given("budget_convention") && values.text("budget_convention").starts_with("traffic")) {
+      throw UserError(values.where("budget_grows"),
+                      "budget_grows: a traffic budget sets the index, which is made once after the prompt");
+    }
+    inner(values);  // throws for parameters that contradict each other
+    return growing_budget(values.integer("budget"), on_cpu,
+                          [=](std::int64_t budget) { return inner(values.with("budget", budget)); });
+  };
+  d.budget_rule = [inner = std::move(d.budget_rule)](const ParameterValues& values, const Lengths& request) {
+    const std::int64_t budget = values.integer("budget");
+    const bool grows = values.flag("budget_grows");
+    const std::int64_t last = grows ? grown_budget(budget, request.prompt_tokens, request.bound()) : budget;
+    BudgetRule rule = inner ? inner(values.with("budget", last), request) : BudgetRule{.tokens = last};
+    if (grows) rule.slack = BudgetRule::kAny;
+    return rule;
+  };
+}
+
+// Adds what every policy has: how it is made from its stages, a cache of recalled pages, a budget that grows,
+// uncompressed first layers.
 Descriptor finished(Descriptor d) {
   if (!d.make) {
     d.make = [stages = d.stages](const ParameterValues& values) {
@@ -97,7 +141,8 @@ Descriptor finished(Descriptor d) {
     };
   }
   if (d.recall_page) add_page_cache(d);
-  if (d.uncompressed()) return d;  // it compresses no layer
+  if (can_grow(d)) add_growing_budget(d);
+  if (d.uncompressed() || d.prunes_prompt) return d;  // it compresses no layer, or all of them
   d.parameters.push_back(whole("first_dense_layers", 0, "layers", "first layers that are left uncompressed", 0, 1000));
   d.uncompressed_layers.emplace_back("first_dense_layers");
   d.make = [inner = std::move(d.make)](const ParameterValues& values) {

@@ -170,6 +170,7 @@ Descriptor describe_blasst() {
   d.name = "blasst";
   d.sentence = "Reads all keys and skips the values of tiles whose scores are far below the largest so far.";
   d.category = Category::kGpuRetrieval;
+  d.no_ends = "the kernel takes the first tile and skips others by their scores alone";
   d.paper = "Yuan et al., BLASST, 2025 (arXiv 2512.12087); TensorRT-LLM and FlashInfer, skip softmax";
   d.formulas = {"traffic: 2·n_kv·L·d·b·(1 − s/2) per step, s the share of skipped tokens",
                 "prompt: 2·n_q·S²·d·(1 − s/2) FLOP", "storage: 2·n_kv·L·d·b"};

@@ -60,6 +60,9 @@ class IndexedSelector final : public Selector {
     for (std::int64_t b = 0; b < whole; ++b)
       blocks_.push_back(score_block(b * s_.block, std::min(n, (b + 1) * s_.block)));
     if (s_.last_inside) blocks_.back() = std::numeric_limits<float>::infinity();
+    // Tokens of an open block beside the others are read in any case.
+    const std::int64_t ranked = s_.tail_beside ? whole * s_.block : n;
+    rank_pages_first(blocks_, s_.block, ranked, s_.sink, std::max<std::int64_t>(0, s_.recent - (n - ranked)));
     ranking_.select(blocks_, static_cast<std::size_t>(s_.blocks()), chosen_);
     for (const std::int32_t b : chosen_) append_range(b * s_.block, std::min(n, (b + 1) * s_.block), head.attended);
     if (s_.tail_beside) append_range(whole * s_.block, n, head.attended);

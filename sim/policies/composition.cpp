@@ -67,8 +67,8 @@ Stages read_stages(const ParameterValues& values, const std::string& key, std::o
     throw UserError(choice.where, fmt::format("{}: {} does not consist of two stages", key, d.name), known);
   }
   config::Node parameters = choice.parameters;
-  if (parameters.find("first_dense_layers") != nullptr) {
-    throw refuse("must not set first_dense_layers: the outer policy does");
+  for (const char* const whole : {"first_dense_layers", "budget_grows"}) {
+    if (parameters.find(whole) != nullptr) throw refuse(fmt::format("must not set {}: the outer policy does", whole));
   }
   if (budget) {
     // The budget of a file is replaced; one written here is rejected, as it would be lost silently.

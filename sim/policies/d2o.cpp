@@ -301,6 +301,7 @@ Descriptor describe_d2o() {
   d.name = "d2o";
   d.sentence = "H2O that merges evicted tokens into the most similar kept ones, with budgets by layer.";
   d.category = Category::kDrop;
+  d.no_ends = "recent_share sets the last tokens";
   d.paper = "Wan et al., D2O, ICLR 2025 (arXiv 2406.13035)";
   d.parameters = d2o_fields().parameters();
   d.budget_convention =

@@ -7,8 +7,9 @@
 // |q| (`calibrate_on`), summed over the group. The prompt replaces the calibration text: its last `window` queries,
 // with the keys of the same tokens, or all of its keys. Selection in each step: q and k of these channels, each rounded
 // to `label_bits` between its smallest and largest channel; score = their product, for each query head or reduced over
-// the group; the best `budget` tokens. Cost: n_kv·L·(r·bits/8 + 4) bytes of labels read; top-k over L; attention
-// 2·n·budget·d·b; a label appended. All in sequence. Storage: 2·n_kv·L·d·b + the labels.
+// the group; the best `budget` tokens, after the first `sink` and the last `recent`. Cost: n_kv·L·(r·bits/8 + 4) bytes
+// of labels read; top-k over L; attention 2·n·budget·d·b; a label appended. All in sequence. Storage: 2·n_kv·L·d·b +
+// the labels.
 #include <algorithm>
 #include <cmath>
 
@@ -16,6 +17,7 @@
 #include "policies/kivi.hpp"
 #include "policy/costs.hpp"
 #include "policy/fields.hpp"
+#include "policy_parts/eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/stages.hpp"
 #include "policy_parts/token_top_k.hpp"
@@ -26,7 +28,7 @@ namespace {
 constexpr int kUnrounded = 16;  // bits with which labels equal the keys
 
 struct DoubleSetting {
-  std::int64_t budget = 0, channels = 0;
+  std::int64_t budget = 0, sink = 0, recent = 0, channels = 0;
   int label_bits = kUnrounded, window = 0;
   std::string calibrate_on;
   Group group = Group::kPerHead;
@@ -51,13 +53,15 @@ class DoubleHead final : public HeadRetrieval {
         s_(setting),
         channels_(heaviest(kv_head)),
         labels_(make_labels(kv_head)),
-        ranks_({{labels_.data(), labels_.size() / r_, r_, r_},
-                input.info().decode_steps,
-                index(input.info().group()),
-                [this](int t, std::size_t g, std::span<float> out) {
-                  label(layer_.decode_query(first_q_ + static_cast<int>(g), t), out.data());
-                }},
-               tokens, {setting.budget, 0, setting.group, 1.0f / std::sqrt(static_cast<float>(r_))}) {}
+        ranks_(
+            {{labels_.data(), labels_.size() / r_, r_, r_},
+             input.info().decode_steps,
+             index(input.info().group()),
+             [this](int t, std::size_t g, std::span<float> out) {
+               label(layer_.decode_query(first_q_ + static_cast<int>(g), t), out.data());
+             }},
+            tokens,
+            {setting.budget, setting.sink, setting.recent, setting.group, 1.0f / std::sqrt(static_cast<float>(r_))}) {}
 
   void step(int t, std::span<HeadSelection> out) override { ranks_.step(t, out); }
 
@@ -172,6 +176,8 @@ Fields<DoubleSetting> double_sparsity_fields() {
                   "one of them"),
            &S::calibrate_on)
       .add(whole("window", 32, "queries", "last prompt queries used for calibration", 1, 65536), &S::window)
+      .add(read_always_parameter("sink"), &S::sink)
+      .add(read_always_parameter("recent"), &S::recent)
       .add(group_parameter(
                {"per_head", "sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights"}),
            &S::group);
@@ -202,7 +208,9 @@ Descriptor describe_double_sparsity() {
     return ReplayNeeds{.window = s.uses_queries() ? s.window_of(lengths.prompt_tokens) : 0};
   };
   d.stages = [](const ParameterValues& values) {
-    return Stages{keep_all(), std::make_unique<DoubleSparsity>(double_sparsity_fields().read(values))};
+    const DoubleSetting s = double_sparsity_fields().read(values);
+    check_quota(values, {s.budget, s.sink, s.recent});
+    return Stages{keep_all(), std::make_unique<DoubleSparsity>(s)};
   };
   return d;
 }

@@ -28,7 +28,10 @@ const char* const kShared =
     "layers without an indexer (index_share) are replayed with scores of their own, since they are trained to share";
 
 Fields<BlockIndexer> budget_field(const char* meaning) {
-  return Fields<BlockIndexer>().add(budget_parameter(meaning), &BlockIndexer::budget);
+  return Fields<BlockIndexer>()
+      .add(budget_parameter(meaning), &BlockIndexer::budget)
+      .add(read_always_parameter("sink"), &BlockIndexer::sink)
+      .add(read_always_parameter("recent"), &BlockIndexer::recent);
 }
 
 Fields<BlockIndexer> lightning() {
@@ -41,18 +44,22 @@ Fields<BlockIndexer> lightning() {
            &BlockIndexer::share_after);
 }
 
+void check_blocks(const ParameterValues& values, const BlockIndexer& s, const char* unit) {
+  if (s.budget < s.block) {
+    throw UserError(values.where("budget"), fmt::format("{}: a budget of {} tokens is less than one {} of {}",
+                                                        values.policy(), s.budget, unit, s.block));
+  }
+  const std::int64_t recent = s.last_inside ? std::max<std::int64_t>(s.recent, 1) : s.recent;
+  check_pages_read(where_fixed(values), s.sink, recent, s.block, s.blocks(), s.tail_beside);
+}
+
 std::unique_ptr<Policy> make_lightning(const ParameterValues& values, std::int64_t spare) {
   constexpr double kScale = 4;  // bytes of an index key's scale, in addition to its FP8 numbers
   BlockIndexer s = lightning().read(values);
+  check_blocks(values, s, "token");
   s.entry_bytes = s.dim + kScale;
   s.buffer = spare > 0 ? s.budget + spare : 0;
   return index_blocks(s);
-}
-
-void check_blocks(const ParameterValues& values, const BlockIndexer& s, const char* unit) {
-  if (s.budget >= s.block) return;
-  throw UserError(values.where("budget"), fmt::format("{}: a budget of {} tokens is less than one {} of {}",
-                                                      values.policy(), s.budget, unit, s.block));
 }
 
 BudgetRule blocks_rule(const BlockIndexer& s, bool open_beside, const Lengths& lengths) {

@@ -6,10 +6,10 @@
 // Selection, once after the prompt: per query head the mean μ and the covariance Σ of the prompt's queries before RoPE,
 // from position `sink` on, both rotated by the mean rotation of the `future` positions after the prompt. Weights =
 // softmax over the tokens after the sink of μ·k/√d + kᵀΣk/(2d), averaged over the group, plus `epsilon`, times ‖v‖₂.
-// The first `sink` tokens and the best others are kept, `budget` per KV head; generated tokens are kept.
-// Cost of the prompt: the queries' covariance and keys times Σ, 2·n_q·S·d² FLOP each; values read for their norms;
-// top-k, compaction. A step reads 2·n_kv·(budget + T)·d·b.
-// Storage: the same. The trace must contain the prompt's queries, or the last `queries` of them.
+// The first `sink` and last `recent` tokens and the best others are kept, `budget` per KV head; generated tokens are
+// kept. Cost of the prompt: the queries' covariance and keys times Σ, 2·n_q·S·d² FLOP each; values read for their
+// norms; top-k, compaction. A step reads 2·n_kv·(budget + T)·d·b. Storage: the same. The trace must contain the
+// prompt's queries, or the last `queries` of them.
 #include <algorithm>
 #include <cmath>
 
@@ -25,10 +25,10 @@ namespace kvcast::policy {
 namespace {
 
 struct ExpectedSetting {
-  std::int64_t budget = 0, sink = 0, future = 0, queries = 0;
+  std::int64_t budget = 0, sink = 0, recent = 0, future = 0, queries = 0;
   bool covariance = true, value_norm = true;
   double epsilon = 0;
-  Quota quota() const { return {budget, sink, 0}; }
+  Quota quota() const { return {budget, sink, recent}; }
 };
 
 // Mean and covariance of a query head before RoPE.
@@ -172,6 +172,7 @@ Fields<ExpectedSetting> expected_attention_fields() {
       .add(budget_parameter("prompt tokens kept per KV head"), &S::budget)
       .add(whole("sink", 4, "tokens", "first tokens, which are kept and whose queries are not used; within the budget"),
            &S::sink)
+      .add(recent_parameter(), &S::recent)
       .add(whole("future", 512, "tokens", "positions after the prompt over which the rotation is averaged", 1, 1e6),
            &S::future)
       .add(whole_or("queries", "prompt", "queries", "last prompt queries from which the moments are computed", 1, 1e9),

@@ -102,6 +102,7 @@ Descriptor describe_full() {
   d.sentence = "Keeps all tokens and attends to all of them: the reference for accuracy, memory and time.";
   d.for_latent = true;
   d.category = Category::kNone;
+  d.no_ends = "all tokens are kept";
   d.paper = "Vaswani et al., Attention Is All You Need, 2017 (arXiv 1706.03762)";
   d.parameters = {choice("attention", {"gpu", "cpu"}, "location of the cache and of attention")};
   d.formulas = {"traffic: 2·n_kv·L·d·b per step", "storage: 2·n_kv·L·d·b"};

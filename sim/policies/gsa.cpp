@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "base/error.hpp"
@@ -116,10 +115,9 @@ class GsaSelector final : public Selector {
     scores_.clear();
     for (std::int64_t first = 0; first < n; first += s_.page) {
       const std::int64_t end = std::min(n, first + s_.page);
-      const bool certain = first < s_.sink || end > n - s_.recent;
-      const int least = *std::min_element(distances_.begin() + first, distances_.begin() + end);
-      scores_.push_back(certain ? std::numeric_limits<float>::infinity() : static_cast<float>(-least));
+      scores_.push_back(static_cast<float>(-*std::min_element(distances_.begin() + first, distances_.begin() + end)));
     }
+    rank_pages_first(scores_, s_.page, n, s_.sink, s_.recent);
     ranking_.select(scores_, index(s_.blocks()), chosen_);
     for (const std::int32_t b : chosen_) append_range(b * s_.page, std::min(n, (b + 1) * s_.page), head.attended);
     head.counts.scored = n;
@@ -202,14 +200,8 @@ const Fields<GsaSetting>& gsa_fields() {
 
 std::unique_ptr<Policy> make_gsa(const ParameterValues& values) {
   const GsaSetting s = gsa_fields().read(values);
-  const auto reaches = [&](std::int64_t tokens) { return (tokens + s.page - 1) / s.page; };
-  const std::int64_t certain = reaches(s.sink) + reaches(s.recent) + 1;
-  if (s.blocks() < certain) {
-    throw UserError(values.where("budget"),
-                    fmt::format("gsa: a budget of {} tokens is less than the {} blocks of {} that "
-                                "sink and recent tokens may take",
-                                s.budget, certain, s.page));
-  }
+  check_page(values.where("budget"), s.budget, s.page);
+  check_pages_read(where_fixed(values), s.sink, s.recent, s.page, s.blocks());
   return std::make_unique<Gsa>(s);
 }
 

@@ -356,6 +356,7 @@ Descriptor describe_hsa() {
   d.sentence =
       "Keeps everything on the GPU and finds tokens by a few dimensions of page bounds (RocketKV's second stage).";
   d.category = Category::kGpuRetrieval;
+  d.no_ends = "the traffic budget sets the size of its pages, which leaves no whole ones to set aside";
   d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051), algorithm 1";
   d.parameters = own_hsa_fields().parameters();
   d.own_budget_counts = BudgetRule::Counts::kTraffic;

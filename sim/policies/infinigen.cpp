@@ -8,8 +8,9 @@
 // Prefill: the d' = partial_ratio · d columns with the largest Σ|q| of the prompt's queries. Keys of these columns stay
 // on the GPU; all pairs are copied to the host.
 // Selection in each step: scores q̃·k / √d over these columns, mean over the group; n = mean over the layer's KV heads
-// of the number of tokens above (largest score − alpha), at most max_share of all; every head fetches its best n. The
-// current token's pair is on the GPU; nothing else stays there for the next step.
+// of the number of tokens above (largest score − alpha), at most max_share of all; every head fetches its best n, after
+// the first `sink` and the last `recent` tokens (FreeKV's comparison, arXiv 2505.13109, section 2.2). The current
+// token's pair is on the GPU; nothing else stays there for the next step.
 // Cost, concurrent with the layer before: partial query product, n_kv·L·d'·b of partial keys, token numbers to the
 // host. The CPU gathers n pairs per head into a pinned buffer, and one copy transfers them; attention waits for it. New
 // pairs are copied to the host.
@@ -34,6 +35,7 @@ namespace {
 
 struct InfinigenSetting {
   double alpha = 0, ratio = 0, max_share = 0, cosine = 1;
+  std::int64_t sink = 0, recent = 0;
   bool skew = true, overlap = true;
   std::shared_ptr<const Bases> basis;  // null: computed from the prompt
   std::uint64_t seed = 0;
@@ -164,7 +166,10 @@ class InfiniGenSelector final : public Selector {
     const std::size_t n = fetched_tokens(t, pool);
     for (std::size_t h = 0; h < heads_.size(); ++h) {
       HeadSelection& head = out.heads[h];
-      ranking_.select(heads_[h]->scores(t, pool), n, head.fetched);
+      const std::span<const float> scores = heads_[h]->scores(t, pool);
+      ranked_.assign(scores.begin(), scores.end());
+      rank_first(ranked_, index(s_.sink), index(std::max<std::int64_t>(0, s_.recent - 1)));
+      ranking_.select(ranked_, n, head.fetched);
       head.attended = head.fetched;
       head.attended.push_back(static_cast<std::int32_t>(pool));
       head.evicted = head.attended;
@@ -184,13 +189,15 @@ class InfiniGenSelector final : public Selector {
     }
     const double mean = std::floor(above / static_cast<double>(heads_.size()));
     const double most = std::floor(s_.max_share * static_cast<double>(pool));
-    return index(std::max(1.0, std::min(mean, most)));
+    const auto least = static_cast<double>(std::clamp<std::int64_t>(s_.sink + s_.recent - 1, 1, pool));
+    return index(std::max(least, std::min(mean, most)));
   }
 
   const trace::TraceInfo& info_;
   InfinigenSetting s_;
   std::vector<std::unique_ptr<SpeculatedHead>> heads_;
   Ranking ranking_;
+  std::vector<float> ranked_;
 };
 
 class InfiniGen final : public SelectsBy<InfiniGenSelector, InfinigenSetting> {
@@ -271,6 +278,8 @@ Fields<InfinigenSetting> infinigen_fields() {
       .add(real("partial_ratio", 0.2, "share of the columns of queries and keys that speculation uses", 1e-3),
            &S::ratio)
       .add(real("max_share", 0.2, "largest share of all tokens that a head fetches", 1e-6), &S::max_share)
+      .add(whole("sink", 0, "tokens", "first tokens, which every step fetches; among those requested"), &S::sink)
+      .add(whole("recent", 0, "tokens", "last tokens, likewise, the current one included"), &S::recent)
       .add(flag("skew", true, "rotate queries and keys so that few columns contain most of the query"), &S::skew)
       .add(basis_parameter("source of the directions of this rotation"))
       .add(real("query_cosine", 1,

@@ -312,6 +312,7 @@ Descriptor describe_kivi() {
   d.sentence = "Keeps and reads all pairs, most of them in few bits: keys by channel, values by token.";
   d.packs_cache = true;
   d.category = Category::kQuantisation;
+  d.no_ends = "its selector takes them; nothing is dropped without one";
   d.paper = "Liu et al., KIVI, ICML 2024 (arXiv 2402.02750)";
   d.parameters = kivi_fields().parameters();
   d.parameters.push_back(policy_parameter("selector", "full", "policy that keeps and selects the packed pairs"));

@@ -24,7 +24,7 @@ namespace {
 
 struct KvzapSetting {
   double threshold = -4;
-  std::int64_t window = 128, chunk = 2048, width = 512;
+  std::int64_t sink = 0, window = 128, chunk = 2048, width = 512;
   bool decoding = false, masked = false, linear = false;
 };
 
@@ -44,6 +44,7 @@ class KvzapSelector final : public Selector {
       std::vector<char>& of_head = stays_.emplace_back(index(info_.positions()), 1);
       std::transform(scores.begin(), scores.end(), of_head.begin(), stays);
       if (!s_.decoding) std::fill(of_head.begin() + judged(prompt), of_head.end(), char{1});
+      std::fill_n(of_head.begin(), std::min(s_.sink, info_.positions()), char{1});
     }
   }
 
@@ -128,6 +129,7 @@ Fields<KvzapSetting> kvzap_fields() {
   using S = KvzapSetting;
   return Fields<S>()
       .add(real("threshold", -4, "logarithm of the score below which a token is dropped", -100, 0), &S::threshold)
+      .add(whole("sink", 0, "tokens", "first tokens, which are never dropped"), &S::sink)
       .add(whole("window", 128, "tokens", "last tokens, including the current one, which are not dropped yet"),
            &S::window)
       .add(flag("decoding", false, "drop generated tokens too"), &S::decoding)
@@ -147,6 +149,7 @@ Descriptor describe_kvzap() {
   d.sentence = "Drops tokens whose predicted KVzip score is below a threshold, in the prompt and while decoding.";
   d.category = Category::kDrop;
   d.paper = "Jégou and Jeblick, KVzap, 2026 (arXiv 2601.07891), with the rule of DMS (arXiv 2506.05345)";
+  d.no_ends = "window sets the last tokens, which are not dropped yet";
   d.formulas = {"traffic: 2·n_kv·N·d·b per step, N the tokens above the threshold and the window",
                 "network: 2·D·m + 2·m·n_kv FLOP a token and layer, m its width; linear: 2·D·n_kv",
                 "storage: 2·n_kv·N·d·b; masked: 2·n_kv·L·d·b"};

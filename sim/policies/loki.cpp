@@ -4,7 +4,8 @@
 // Idea: keys of a head are close to a space of few dimensions; the leading principal components rank tokens well.
 // Offline, for every layer and KV head: R = all d principal components of its keys (mean removed).
 // Selection in each step: q̂ = R·q, k̂ = R·k; estimated score = q̂[0, r)·k̂[0, r) / √d, reduced over the group
-// (per_head: each query head separately, as released); the best k = budget, with the last `recent` tokens first.
+// (per_head: each query head separately, as released); the best k = budget, after the first `sink` and the last
+// `recent` tokens.
 // Output: softmax over these with all dimensions: R is orthogonal, so that q̂·k̂ = q·k.
 // Cost: rotation of q and k 2·(n_q + n_kv)·d² flop, n_kv·d²·b of matrices read; n_kv·L·r·b of keys read; top-k over L;
 // attention 2·n·k·d·b. All in sequence.
@@ -17,6 +18,7 @@
 #include "policy/costs.hpp"
 #include "policy/fields.hpp"
 #include "policy_parts/bases.hpp"
+#include "policy_parts/eviction.hpp"
 #include "policy_parts/pre_rope.hpp"
 #include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/spectrum.hpp"
@@ -29,7 +31,7 @@ namespace {
 const char* basis_kind(bool before_rope) { return before_rope ? "keys_before_rope" : "keys"; }
 
 struct LokiSetting {
-  std::int64_t budget = 0, recent = 0;
+  std::int64_t budget = 0, sink = 0, recent = 0;
   std::int64_t dims = 0;         // r, at most the head dimension
   std::int64_t calibration = 0;  // first prompt tokens from which the components are computed; 0: all
   bool before_rope = false;
@@ -37,7 +39,7 @@ struct LokiSetting {
   Group group = Group::kSumScores;
   std::int64_t dims_of(int head_dim) const { return std::min<std::int64_t>(dims, head_dim); }
   TokenTopK::Shape ranks(const trace::TraceInfo& info) const {
-    return {budget, recent, group, 1.0f / std::sqrt(static_cast<float>(info.head_dim))};
+    return {budget, sink, recent, group, 1.0f / std::sqrt(static_cast<float>(info.head_dim))};
   }
 };
 
@@ -135,7 +137,8 @@ Fields<LokiSetting> loki_fields() {
       .add(whole("dims", 32, "dimensions",
                  "r: leading principal components read by the estimate, at most the head dimension", 1, 65536),
            &S::dims)
-      .add(whole("recent", 0, "tokens", "last tokens always attended to, including the current one"), &S::recent)
+      .add(read_always_parameter("sink"), &S::sink)
+      .add(read_always_parameter("recent"), &S::recent)
       .add(group_parameter(
                {"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights", "per_head"}),
            &S::group)
@@ -154,9 +157,7 @@ Stages make_loki(const ParameterValues& values) {
   if (s.basis != nullptr && values.given("calibration_tokens")) {
     throw UserError(values.where("calibration_tokens"), "the components are those of `basis`, not of prompt tokens");
   }
-  if (s.recent > s.budget) {
-    throw UserError(values.where("recent"), fmt::format("recent ({}) exceeds the budget ({})", s.recent, s.budget));
-  }
+  check_quota(values, {s.budget, s.sink, s.recent});
   return {keep_all(), std::make_unique<Loki>(s)};
 }
 

@@ -199,6 +199,7 @@ Descriptor describe_minference() {
   d.name = "minference";
   d.sentence = "Computes the prompt's attention on a few vertical and slash lines; another policy handles decoding.";
   d.category = Category::kSparsePrefill;
+  d.no_ends = "the policy of `then` takes them";
   d.paper = "Jiang et al., MInference 1.0, NeurIPS 2024 (arXiv 2407.02490)";
   d.parameters = minference_fields().parameters();
   d.formulas = {"prompt, per query head: 2·64·S·d FLOP and S·d·b read for the pattern, 4·d FLOP per remaining pair",

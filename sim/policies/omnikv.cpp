@@ -7,7 +7,8 @@
 // `wait_layers` after each of them, behind which the first fetch is hidden, are dense; every other layer uses the
 // selection of the last filter layer before it. Selection in each step: the filter layer's query weighs the prompt
 // (softmax over the prompt alone; max_scores: none). The maximum over all query heads ranks its tokens. Every head of
-// the following layers attends to the best `budget` of the prompt and to all generated tokens. Cost of a filter layer:
+// the following layers attends to the best `budget` of the prompt, after its first `sink` tokens and those of the last
+// `recent` that are not generated, and to all generated tokens. Cost of a filter layer:
 // prompt keys read once more, n_kv·S·d·b, weights n_q·S·4 written and read, top-k; attention over everything. In the
 // following layers the CPU gathers the selected tokens' pairs, 2·n_kv·budget·d·b, which are fetched while the layer
 // before is computed; attention over them and the generated tokens. Storage: HBM: the whole cache of dense and filter
@@ -19,6 +20,7 @@
 
 #include "base/index.hpp"
 #include "policy/costs.hpp"
+#include "policy_parts/eviction.hpp"
 #include "policy_parts/host_attention.hpp"
 #include "policy_parts/host_pages.hpp"
 #include "policy_parts/pass_parts.hpp"
@@ -30,7 +32,7 @@ namespace kvcast::policy {
 namespace {
 
 struct OmniSetting {
-  std::int64_t budget = 0;
+  std::int64_t budget = 0, sink = 0, recent = 0;
   int first_filter = 0, filter_layers = 1, wait_layers = 0;
   Group scores = Group::kMaxWeights;
   bool on_gpu = false;  // nothing is offloaded
@@ -83,6 +85,7 @@ class OmniSelector final : public Selector {
       if (s_.scores == Group::kMaxWeights) softmax(row_, 1 / std::sqrt(static_cast<float>(info_.head_dim)));
       for (std::size_t i = 0; i < prompt; ++i) best_[i] = std::max(best_[i], row_[i]);
     }
+    rank_first(best_, index(s_.sink), index(std::max<std::int64_t>(0, s_.recent - t - 1)));
     ranking_.select(best_, index(s_.budget), out);
   }
 
@@ -210,6 +213,8 @@ Fields<OmniSetting> omnikv_fields() {
   using S = OmniSetting;
   return Fields<S>()
       .add(budget_parameter("prompt tokens that a filter layer selects"), &S::budget)
+      .add(read_always_parameter("sink"), &S::sink)
+      .add(read_always_parameter("recent"), &S::recent)
       .add(whole("first_filter", 2, "layers", "layers before the first filter layer, which are dense", 0, 1000),
            &S::first_filter)
       .add(whole("filter_layers", 3, "layers", "filter layers, evenly spaced", 1, 1000), &S::filter_layers)
@@ -229,7 +234,12 @@ Descriptor describe_omnikv() {
   d.sentence = "A few layers that attend to everything select the tokens that the layers after them fetch and read.";
   d.category = Category::kHostRetrieval;
   d.paper = "Hao et al., OmniKV, ICLR 2025 (openreview ulCAPXYXfa)";
-  declare_covering<OmniKv>(d, omnikv_fields());
+  d.parameters = omnikv_fields().parameters();
+  d.make = [](const ParameterValues& values) {
+    const OmniSetting s = omnikv_fields().read(values);
+    check_quota(values, {s.budget, s.sink, s.recent});
+    return full_when_covered(std::make_unique<OmniKv>(s));
+  };
   d.recall_page = [](const ParameterValues& values) { return values.text("place") == "host" ? 1 : 0; };
   d.budget_convention = "prompt tokens, in the layers after filter layers; generated tokens in addition";
   d.formulas = {

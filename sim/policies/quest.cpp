@@ -61,10 +61,8 @@ class QuestHead final : public HeadRetrieval {
 
  private:
   void choose(HeadSelection& out) {
-    const std::int64_t n = scorer_.tokens(), page = s_.page;
-    const std::int64_t window =
-        s_.recent > 0 ? (n - 1) / page - std::max<std::int64_t>(0, n - s_.recent) / page + 1 : 0;
-    rank_first(scores_, index((s_.sink + page - 1) / page), index(window));
+    const std::int64_t n = scorer_.tokens();
+    rank_pages_first(scores_, s_.page, n, s_.sink, s_.recent);
     if (s_.tokens > 0) return take_tokens(n, out);
     ranking_.select(scores_, index(s_.pages), chosen_);
     append_page_tokens(chosen_, s_.page, 0, n, out.attended);
@@ -144,14 +142,8 @@ void check_quest(const QuestPages& s, const SourceLocation& budget_at, const Sou
     throw UserError(budget_at,
                     fmt::format("budget ({} tokens) is smaller than one page ({} tokens)", s.budget, s.page));
   }
-  // A window covers one more page than it fills unless it ends at a page boundary.
   const std::int64_t page = s.page, room = s.tokens > 0 ? std::max<std::int64_t>(1, s.tokens / page) : s.pages;
-  const std::int64_t fixed = (s.sink + page - 1) / page + (s.recent > 0 ? (s.recent + page - 2) / page + 1 : 0);
-  if (fixed > room) {
-    throw UserError(fixed_at,
-                    fmt::format("sink ({}) and recent ({}) tokens are in up to {} pages of {}, but {} are read", s.sink,
-                                s.recent, fixed, page, room));
-  }
+  check_pages_read(fixed_at, s.sink, s.recent, page, room);
 }
 
 // Under a traffic convention the budget determines the page, by the request's length.
@@ -181,7 +173,7 @@ QuestPages read_pages(const ParameterValues& values) {
 Stages make_quest(const ParameterValues& values) {
   const QuestPages s = read_pages(values);
   const SourceLocation budget_at = values.where("budget");
-  const SourceLocation fixed_at = values.where(values.given("sink") ? "sink" : "recent");
+  const SourceLocation fixed_at = where_fixed(values);
   if (!s.one_bound) {
     check_quest(s, budget_at, fixed_at);
     return {keep_all(), retrieve_quest_pages(s, [](const QuestPages& same, const Lengths&) { return same; })};

@@ -75,6 +75,7 @@ Descriptor describe_razor_attention() {
   d.name = "razor_attention";
   d.sentence = "Retrieval heads keep everything; in the others one averaged token replaces all dropped ones.";
   d.category = Category::kDrop;
+  d.no_ends = "the last tokens of a head follow from least_buffer and divisor";
   d.paper = "Tang et al., RazorAttention, ICLR 2025 (arXiv 2407.15891)";
   d.parameters = razor_attention_fields().parameters();
   d.formulas = {"traffic: 2·d·b·(n_f·L + (n_kv − n_f)·(min(L, sink + buffer) + 1)) per step",

@@ -261,6 +261,7 @@ Descriptor describe(bool frees) {
           ? "Evicts part of the prompt for good, then retrieves from the rest by cheap estimates."
           : "Like rocketkv, but keeps filtered tokens for later turns: the same speed, without the savings of memory.";
   d.category = frees ? Category::kDropAndRetrieval : Category::kGpuRetrieval;
+  d.no_ends = "the traffic budget sets the size of its pages, which leaves no whole ones to set aside";
   if (frees)
     d.own_reuse = {config::Scheduler::Reuse::kNone, "TensorRT-LLM's example of RocketKV turns the reuse of blocks off"};
   d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051)";

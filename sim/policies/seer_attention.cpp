@@ -4,14 +4,15 @@
 // Idea: a small gate, distilled from the model's own attention, predicts the blocks of keys that a query needs.
 // Selection in each step, per KV head: score of a block of `page` tokens = the largest softmax weight that a query head
 // of the group gives one of its tokens. The gate is trained to predict this weight, which represents the trained gate
-// here. The best ⌊budget/page⌋ blocks, if `threshold` is not 0 only those whose share of the scores' sum is above it;
-// and the last block, which counts towards the budget only if it is among them.
-// Cost: the gate alone: queries of a group through one matrix of (group·d)·gate_dim; gate keys read,
-// n_kv·(L/page)·gate_dim·b; top-k; attention 2·n_kv·attended·d·b. A block that becomes full is pooled in three ways and
-// multiplied by a matrix of 3·d·gate_dim. All in sequence.
-// Storage: 2·n_kv·L·d·b + n_kv·(L/page)·gate_dim·b + the gate's weights, n_kv·(group + 3)·d·gate_dim·b.
+// here. The best ⌊budget/page⌋ blocks, those of the first `sink` and the last `recent` tokens before others, if
+// `threshold` is not 0 otherwise only those whose share of the scores' sum is above it; and the last block, which
+// counts towards the budget only if it is among them. Cost: the gate alone: queries of a group through one matrix of
+// (group·d)·gate_dim; gate keys read, n_kv·(L/page)·gate_dim·b; top-k; attention 2·n_kv·attended·d·b. A block that
+// becomes full is pooled in three ways and multiplied by a matrix of 3·d·gate_dim. All in sequence. Storage:
+// 2·n_kv·L·d·b + n_kv·(L/page)·gate_dim·b + the gate's weights, n_kv·(group + 3)·d·gate_dim·b.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "base/index.hpp"
@@ -26,7 +27,7 @@ namespace kvcast::policy {
 namespace {
 
 struct SeerSetting {
-  std::int64_t budget = 0, page = 1, gate_dim = 1;
+  std::int64_t budget = 0, page = 1, gate_dim = 1, sink = 0, recent = 0;
   double threshold = 0;
 };
 
@@ -37,12 +38,12 @@ class SeerHead final : public HeadRetrievalBy<SeerSetting> {
   void step(int t, std::span<HeadSelection> out) override {
     const std::int64_t n = tokens_.size(t);
     if (s_.threshold == 0 && s_.budget >= n) return tokens_.append_all(t, out[0].attended);
-    const std::vector<float> scores = score(t, n);
+    std::vector<float> scores = score(t, n);
     const auto last = static_cast<std::int32_t>(scores.size()) - 1;
     std::vector<std::int32_t> blocks;
+    const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
+    rank_pages_first(scores, s_.page, n, s_.sink, s_.recent);
     ranking_.select(scores, index(s_.budget / s_.page), blocks);
-    double sum = 0;
-    for (const float x : scores) sum += static_cast<double>(x);
     std::erase_if(blocks, [&](std::int32_t b) {
       return s_.threshold > 0 && static_cast<double>(scores[index(b)]) <= s_.threshold * sum;
     });
@@ -130,6 +131,8 @@ Fields<SeerSetting> seer_attention_fields() {
       .add(budget_parameter("largest number of tokens selected per KV head, to which the last block is added", 4096),
            &S::budget)
       .add(page_parameter(64), &S::page)
+      .add(read_always_parameter("sink"), &S::sink)
+      .add(read_always_parameter("recent"), &S::recent)
       .add(real("threshold", 0,
                 "share of the scores' sum that a block must exceed to be read, even if the budget covers all; 0: "
                 "none"),
@@ -140,6 +143,7 @@ Fields<SeerSetting> seer_attention_fields() {
 Stages make_seer_attention(const ParameterValues& values) {
   const SeerSetting s = seer_attention_fields().read(values);
   check_page(values.where("budget"), s.budget, s.page);
+  check_pages_read(where_fixed(values), s.sink, s.recent, s.page, s.budget / s.page);
   return {keep_all(), std::make_unique<Seer>(s)};
 }
 

@@ -311,6 +311,7 @@ Descriptor describe_shadowkv() {
       "Keeps a low-rank factor of the keys on the GPU and the values in host memory; reconstructs keys and fetches "
       "values of the chunks that each step selects.";
   d.category = Category::kHostRetrieval;
+  d.no_ends = "outliers, wherever they are, take the place of first tokens";
   d.own_reuse = {config::Scheduler::Reuse::kNone, "keys stay as factors of low rank, of which no prefix is exact"};
   d.paper = "Sun et al., ShadowKV, ICML 2025 (arXiv 2410.21465)";
   declare_covering<ShadowKv>(d, shadowkv_fields());

@@ -5,14 +5,12 @@
 // tokens.
 // Selection in each step, for every KV head: (1) i1 = the r dimensions with the largest Σ_heads |q|. (2) Every query
 // head estimates ŝ = softmax(q[i1]·K[i1] / √(d·‖q[i1]‖₁ / ‖q‖₁)). (3) The logits are summed over the group, the last
-// `recent` tokens are selected first, and then the best, k + 1 tokens in all, k = budget. With `recent: 0` the current
-// token competes like any other.
-// Output: α·softmax(q·K/√d)·V over these + (1 − α)·v̄, with α = Σ ŝ of the selected tokens and v̄ the mean of all
-// values.
-// Cost: Σ|q| and its top-r; n_kv·L·r·b read, contiguously from a second copy of the keys stored dimension by dimension,
-// otherwise r of d elements per row; top-k over L; attention 2·n_kv·(k + 1)·d·b; α from the scores; v̄. All in
-// sequence.
-// Storage: 3·n_kv·L·d·b with the second copy, 2·n_kv·L·d·b without; v̄ n_kv·d·b.
+// `recent` tokens and the first `sink` are selected first, and then the best, k + 1 tokens in all, k = budget. With
+// `recent: 0` the current token competes like any other. Output: α·softmax(q·K/√d)·V over these + (1 − α)·v̄, with α = Σ
+// ŝ of the selected tokens and v̄ the mean of all values. Cost: Σ|q| and its top-r; n_kv·L·r·b read, contiguously from a
+// second copy of the keys stored dimension by dimension, otherwise r of d elements per row; top-k over L; attention
+// 2·n_kv·(k + 1)·d·b; α from the scores; v̄. All in sequence. Storage: 3·n_kv·L·d·b with the second copy, 2·n_kv·L·d·b
+// without; v̄ n_kv·d·b.
 //
 // budget_convention traffic (RocketKV's comparison, arXiv 2502.14051, section 3.6): r = d·t / S_max, k = ⌊t / 2⌋.
 #include <algorithm>
@@ -22,6 +20,7 @@
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "policy/costs.hpp"
+#include "policy_parts/eviction.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/stages.hpp"
@@ -33,7 +32,7 @@ namespace {
 struct SparqSetting {
   std::int64_t budget = 0;  // a step with at most this many tokens reads all of them
   std::int64_t tokens = 0;  // k
-  std::int64_t recent = 0;
+  std::int64_t sink = 0, recent = 0;
   std::int64_t dims = 0;   // r, if it is given; at most the head dimension
   std::int64_t bound = 0;  // otherwise S_max: r / d is the budget's share of it
   bool traffic = false;    // the budget counts traffic: r follows from S_max
@@ -74,9 +73,7 @@ class SparqHead final : public HeadRetrievalBy<SparqSetting> {
     if (s_.budget >= n || s_.tokens + 1 >= n) return tokens_.append_all(t, out[0].attended);
     estimate(t, index(n));
     std::vector<float> ranked = reduced_;
-    for (std::int64_t i = std::max<std::int64_t>(0, n - s_.recent); i < n; ++i) {
-      ranked[index(i)] = std::numeric_limits<float>::infinity();
-    }
+    rank_first(ranked, index(s_.sink), index(s_.recent));
     ranking_.select(ranked, index(s_.tokens + 1), out[0].attended);
     out[0].counts.scored = n;
     const std::vector<std::int32_t> indices = out[0].attended;
@@ -250,7 +247,8 @@ Fields<SparqSetting> sparq_fields() {
       .add(whole("dims", 32, "dimensions", "r: head dimensions read by the estimate, at most the head dimension", 1,
                  65536),
            &S::dims)
-      .add(whole("recent", 0, "tokens", "last tokens always attended to, including the current one"), &S::recent)
+      .add(read_always_parameter("sink"), &S::sink)
+      .add(read_always_parameter("recent"), &S::recent)
       .add(group_parameter({"sum_scores", "mean_scores", "max_scores", "sum_weights", "mean_weights", "max_weights"}),
            &S::group)
       .add(flag("mean_value", true, "weight the mean of all values by the estimated mass of the omitted tokens"),
@@ -272,10 +270,7 @@ Stages make_sparq(const ParameterValues& values) {
     s.tokens = s.budget / 2;
     s.traffic = true;
   }
-  if (s.recent > s.tokens + 1) {
-    throw UserError(values.where("recent"),
-                    fmt::format("recent ({}) exceeds the {} tokens attended to", s.recent, s.tokens + 1));
-  }
+  check_quota(values, {s.tokens + 1, s.sink, s.recent});
   return {keep_all(), std::make_unique<Sparq>(s, sparq_at)};
 }
 

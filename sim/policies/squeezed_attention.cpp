@@ -327,6 +327,7 @@ Descriptor describe_squeezed_attention() {
       "Keeps everything on the GPU and reads all clusters of the prompt's keys whose estimated attention exceeds a "
       "threshold.";
   d.category = Category::kGpuRetrieval;
+  d.no_ends = "clusters of the prompt are read whole, and so are all generated tokens";
   d.paper = "Hooper et al., Squeezed Attention, 2024 (arXiv 2411.09688)";
   declare<SqueezedAttention>(d, squeezed_attention_fields());
   d.formulas = {"traffic: 2·n_kv·N_c·d·b + 4·n_kv·F + 2·n_kv·kept·d·b per step",

@@ -184,6 +184,7 @@ Descriptor describe_twilight() {
   d.name = "twilight";
   d.sentence = "Reads the fewest tokens of another policy's selection that make up a share of the attention.";
   d.category = Category::kGpuRetrieval;
+  d.no_ends = "its selector takes them";
   d.paper = "Lin et al., Twilight, NeurIPS 2025 (arXiv 2502.02770)";
   d.parameters = twilight_fields().parameters();
   d.parameters.push_back(policy_parameter("selector", "quest", "policy whose selection is pruned"));

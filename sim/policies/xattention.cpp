@@ -181,6 +181,7 @@ Descriptor describe_xattention() {
       "Computes the blocks of the prompt's attention whose antidiagonals have the largest sums; another policy handles "
       "decoding.";
   d.category = Category::kSparsePrefill;
+  d.no_ends = "the policy of `then` takes them";
   d.paper = "Xu et al., XAttention, ICML 2025 (arXiv 2503.16428)";
   d.parameters = xattention_fields().parameters();
   d.formulas = {"prompt, per query head: S²·d/σ FLOP for the estimate, S²/(2·σ²) scores, 4·d FLOP per remaining pair",

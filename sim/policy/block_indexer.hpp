@@ -21,6 +21,7 @@ struct BlockIndexer {
   bool maximum = false;      // a block has the largest of its tokens' scores, rather than their mean
   // The last block is always read: within the budget, or, if it is not full, in addition to it and without an entry.
   bool last_inside = false, tail_beside = false;
+  std::int64_t sink = 0, recent = 0;  // first and last tokens, whose blocks are always read, within the budget
   // Layers `share_after`, `share_after` + `share`, … have an indexer, as do those before the first of them; the others
   // use the selection of the layer before.
   std::int64_t share = 1, share_after = 0;

@@ -28,7 +28,10 @@ config::Node own_parameters(const Descriptor& policy, const config::Node& given)
     if (node == nullptr) continue;
     const std::string only = p.names.empty() ? "0" : p.names.front();
     if (node->kind() != config::Node::Kind::kScalar || node->text() != only) {
-      throw UserError(node->where(), fmt::format("{} accepts no {} but {} ({})", policy.name, p.key, only, p.meaning),
+      const bool has_reason = !policy.no_ends.empty() && p.names.empty();
+      throw UserError(node->where(),
+                      fmt::format("{} accepts no {} but {} ({})", policy.name, p.key, only,
+                                  has_reason ? policy.no_ends : std::string_view(p.meaning)),
                       {only});
     }
     common.push_back(p.key);

@@ -22,6 +22,7 @@ GrowthBy::GrowthBy(const Growth& growth, std::int64_t from, std::int64_t to)
     : attended_(std::llround(growth.attended * static_cast<double>(to - from)) + attended_within(growth, to) -
                 attended_within(growth, from)),
       scored_(std::llround(scored_within(growth, to) - scored_within(growth, from))),
+      cpu_attended_(std::llround(growth.cpu_attended * static_cast<double>(to - from))),
       ratio_(growth.proportional && from > 0 ? static_cast<double>(to) / static_cast<double>(from) : 1) {}
 
 }  // namespace kvcast::policy

@@ -18,11 +18,16 @@ class GrowthBy {
     counts.attended =
         std::max<std::int64_t>(0, std::llround(static_cast<double>(counts.attended) * ratio_) + attended_);
     counts.scored = std::max<std::int64_t>(0, counts.scored + scored_);
+    if (cpu_attended_ != 0 && counts.cpu_attended > 0) {
+      const std::int64_t grown = std::max<std::int64_t>(0, counts.cpu_attended + cpu_attended_);
+      counts.candidates = counts.candidates * grown / counts.cpu_attended;
+      counts.cpu_attended = grown;
+    }
     return counts;
   }
 
  private:
-  std::int64_t attended_ = 0, scored_ = 0;
+  std::int64_t attended_ = 0, scored_ = 0, cpu_attended_ = 0;
   double ratio_ = 1;
 };
 

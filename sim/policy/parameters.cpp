@@ -92,6 +92,13 @@ config::Node ParameterValues::node(const std::string& key) const {
   return found == given_.end() ? config::Node::scalar(text(key), {}) : found->second;
 }
 
+ParameterValues ParameterValues::with(const std::string& key, std::int64_t value) const {
+  ParameterValues changed = *this;
+  KVCAST_CHECK(std::holds_alternative<std::int64_t>(at(key)));
+  changed.values_[key] = value;
+  return changed;
+}
+
 SourceLocation ParameterValues::where(const std::string& key) const {
   const auto found = given_.find(key);
   return found == given_.end() ? where_ : found->second.where();

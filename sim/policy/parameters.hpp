@@ -58,6 +58,8 @@ class ParameterValues {
   SourceLocation where(const std::string& key) const;  // of the value as written, otherwise of the whole map
   const std::map<std::string, ParameterValue>& all() const { return values_; }
   const std::string& policy() const { return policy_; }  // its name, for messages
+  // The same with another value of a declared integer.
+  ParameterValues with(const std::string& key, std::int64_t value) const;
 
   // Head profile to use instead of the file that the parameter `profile` names; null: read the file.
   void set_profile(std::shared_ptr<const Profile> profile) { profile_ = std::move(profile); }

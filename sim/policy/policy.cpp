@@ -99,7 +99,7 @@ double DecodeLayer::largest(std::int64_t HeadCounts::*field) const {
 }
 
 double PromptBlocks::held_at(std::int64_t end) const {
-  if (tokens == 0) return static_cast<double>(end);
+  if (tokens == 0) return read * static_cast<double>(end);
   const std::int64_t whole = end / tokens * tokens;  // tokens of complete blocks
   const std::int64_t kept = whole < from ? whole : std::min(whole, held);
   return static_cast<double>(end - whole) + whole_share * static_cast<double>(whole) +

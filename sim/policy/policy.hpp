@@ -48,6 +48,7 @@ struct PromptBlocks {
   std::int64_t held = 0;    // largest number of tokens that a head keeps between blocks, mean over heads
   double whole_share = 0;   // share of heads exempt from eviction
   std::int64_t from = 0;    // nothing is evicted before this many tokens have been read
+  double read = 1;          // share of a prompt read at once that enters the model at all; the rest is left out before
   // Tokens that a head keeps after `end` tokens have been read, mean over heads.
   double held_at(std::int64_t end) const;
 };
@@ -70,7 +71,8 @@ struct Growth {
   // Tokens that such a policy attends to once the budget is full; 0: as many as the budget.
   std::int64_t when_full = 0;
   bool proportional = false;  // the share of the context that is attended to stays, as under a threshold
-  bool grows() const { return attended > 0 || proportional; }
+  double cpu_attended = 0;    // as `attended`, of the tokens that a CPU reads; their candidates keep the ratio to them
+  bool grows() const { return attended > 0 || cpu_attended > 0 || proportional; }
 };
 
 // Memory while decoding, for all layers and sequences together.
@@ -196,12 +198,14 @@ struct Descriptor {
   // Tokens that one recall from the host fetches, 0 if the parameters leave nothing to recall; empty: the policy never
   // recalls, or has its own cache. It adds the parameter page_cache (policy_parts/host_pages.hpp).
   std::function<std::int64_t(const ParameterValues&)> recall_page;
-  bool for_latent = false;   // defined for latent attention, where all heads share one cached vector
-  bool packs_cache = false;  // stores the cache in its own format
+  bool for_latent = false;     // defined for latent attention, where all heads share one cached vector
+  bool packs_cache = false;    // stores the cache in its own format
+  bool prunes_prompt = false;  // tokens never enter the model, so that no layer can be left uncompressed
   // The way in which engines that have the policy read prompts, and where it says so if not in chunks.
   config::Scheduler::Prefill prefill = config::Scheduler::Prefill::kChunked;
   std::string prefill_source = {};
   std::optional<ReuseClass> own_reuse = {};  // if not that of its category
+  std::string_view no_ends = {};             // why the policy takes no sink or recent tokens, where it takes none
 
   ReuseClass reuse() const;
   // Returns whether it is the uncompressed cache, whose kernels every engine has.

@@ -147,4 +147,11 @@ void rank_first(std::span<float> scores, std::size_t head, std::size_t tail) {
   std::fill_n(scores.rbegin(), std::min(n, tail), std::numeric_limits<float>::infinity());
 }
 
+void rank_pages_first(std::span<float> scores, std::int64_t page, std::int64_t tokens, std::int64_t sink,
+                      std::int64_t recent) {
+  const std::int64_t window =
+      recent > 0 ? (tokens - 1) / page - std::max<std::int64_t>(0, tokens - recent) / page + 1 : 0;
+  rank_first(scores, static_cast<std::size_t>((sink + page - 1) / page), static_cast<std::size_t>(window));
+}
+
 }  // namespace kvcast::policy

@@ -34,5 +34,8 @@ class Ranking {
 
 // Raises the scores of the first `head` and the last `tail` above all others.
 void rank_first(std::span<float> scores, std::size_t head, std::size_t tail);
+// The same for pages of `page` of `tokens` tokens: those with the first `sink` or the last `recent` tokens.
+void rank_pages_first(std::span<float> scores, std::int64_t page, std::int64_t tokens, std::int64_t sink,
+                      std::int64_t recent);
 
 }  // namespace kvcast::policy

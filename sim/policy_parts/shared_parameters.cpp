@@ -50,6 +50,20 @@ Parameter read_always_parameter(const std::string& key) {
                              : "last tokens always read, including the current one, within the budget");
 }
 
+SourceLocation where_fixed(const ParameterValues& values) {
+  return values.where(values.given("sink") ? "sink" : "recent");
+}
+
+void check_pages_read(const SourceLocation& where, std::int64_t sink, std::int64_t recent, std::int64_t page,
+                      std::int64_t read, bool at_end) {
+  // A window covers one more page than it fills unless it ends at a page boundary.
+  const std::int64_t window = at_end ? (recent + page - 1) / page : recent > 0 ? (recent + page - 2) / page + 1 : 0;
+  const std::int64_t fixed = (sink + page - 1) / page + window;
+  if (fixed <= read) return;
+  throw UserError(where, fmt::format("sink ({}) and recent ({}) tokens are in up to {} pages of {}, but {} are read",
+                                     sink, recent, fixed, page, read));
+}
+
 Parameter sink_parameter() {
   return whole("sink", 0, "tokens", "first tokens that are never evicted, within the budget");
 }

@@ -29,7 +29,7 @@ void TokenTopK::step(int t, std::span<HeadSelection> out) {
 }
 
 void TokenTopK::take(std::span<float> scores, HeadSelection& out) {
-  rank_first(scores, 0, static_cast<std::size_t>(s_.recent));
+  rank_first(scores, static_cast<std::size_t>(s_.sink), static_cast<std::size_t>(s_.recent));
   ranking_.select(scores, static_cast<std::size_t>(s_.budget), out.attended);
   for (std::int32_t& i : out.attended) i = tokens_.position(i);
   out.counts.scored = static_cast<std::int64_t>(scores.size());

@@ -16,7 +16,8 @@ namespace kvcast::policy {
 class TokenTopK {
  public:
   struct Shape {
-    std::int64_t budget = 0, recent = 0;  // tokens; the last `recent` are selected first, within the budget
+    std::int64_t budget = 0;            // tokens
+    std::int64_t sink = 0, recent = 0;  // the first and the last, which are selected before others, within the budget
     Group group = Group::kPerHead;
     float scale = 1;  // scale of products before a softmax
   };

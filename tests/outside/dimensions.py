@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parts import Log, REDUCE, best, page_bounds, reduced, softmax, stored
+from parts import Log, REDUCE, always, best, page_bounds, reduced, softmax, stored
 from pages import heads_of
 from prompt import window_scores
 from traces import Trace
@@ -36,8 +36,7 @@ def sparq(t: Trace, p: dict) -> Log:
                 logits = np.stack([keys[:, chosen] @ row[chosen] / np.sqrt(max(t.d * norm_share(row, chosen), 1e-300)) for row in q])
                 how, _, what = p['group'].partition('_')
                 scores = REDUCE[how](softmax(logits) if what == 'weights' else logits)
-                scores[max(0, length - p['recent']):] = np.inf
-                log.add(layer, step, head, best(scores, count + 1))
+                log.add(layer, step, head, best(always(scores, p, length), count + 1))
     return log
 
 
@@ -57,8 +56,7 @@ def loki(t: Trace, p: dict) -> Log:
                 length = t.prompt + step + 1
                 keys = t.keys[layer][head][:length] @ basis
                 scores = reduced(group, t.q(layer, head, length - 1)[rows] @ basis, lambda q: keys @ q, 1 / np.sqrt(t.d))
-                scores[max(0, length - p['recent']):] = np.inf
-                log.add(layer, step, name, best(scores, p['budget']), kind=kind)
+                log.add(layer, step, name, best(always(scores, p, length), p['budget']), kind=kind)
     return log
 
 
@@ -153,9 +151,11 @@ def infinigen(t: Trace, p: dict) -> Log:
                 keys, q = t.keys[layer][head][:length - 1], t.q(layer, head, length - 1)  # the current key and value are on the GPU
                 scores.append(np.mean([keys[:, c] @ row[c] for row, c in zip(q, columns[head])], axis=0) / np.sqrt(t.d))
             wanted = np.mean([(s > s.max() - p['alpha']).sum() for s in scores])
-            count = max(1, min(int(wanted), int(p['max_share'] * (length - 1))))
+            fixed = min(length - 1, p['sink'] + p['recent'] - 1)
+            count = max(1, fixed, min(int(wanted), int(p['max_share'] * (length - 1))))
+            ends = {**p, 'recent': max(0, p['recent'] - 1)}
             for head in range(t.n_kv):
-                found = best(scores[head], count)
+                found = best(always(scores[head], ends, length - 1), count)
                 log.add(layer, step, head, found + [length - 1], fetched=found)
     return log
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from drop import blocks_of, protected_best
 from pages import among, reduction, steps_of
-from parts import Closeness, Log, best, pooled, reduced, softmax
+from parts import Closeness, Log, always, best, pooled, reduced, softmax
 from prompt import kept_lines, window_scores
 from traces import Trace
 
@@ -40,7 +40,8 @@ def expected_attention(t: Trace, p: dict) -> Log:
                 scores = np.mean([expected_weights(q, keys, turn, p['covariance']) for q in rows], axis=0)
                 if p['value_norm']:
                     scores = (scores + p['epsilon']) * np.linalg.norm(values, axis=1)
-                kept = list(range(sink)) + [sink + i for i in best(scores, p['budget'] - sink)]
+                scores = always(np.append(np.zeros(sink), scores), p, t.prompt)
+                kept = best(scores, p['budget'])
             kept_lines(log, t, layer, head, kept, 'kv_head')
     return log
 
@@ -98,6 +99,7 @@ def kvzap(t: Trace, p: dict) -> Log:
             if p['decoding']:
                 scores = np.append(scores, np.log(kvzip_scores(t, setting, layer, head, t.steps)))
             see_near(scores, p['threshold'])
+            scores[:p['sink']] = np.inf
             at = [i for i in range(t.prompt) if i >= t.prompt - window or scores[i] >= p['threshold']]
             log.add(layer, -1, head, at)
             for step in range(t.steps):
@@ -126,6 +128,26 @@ def chunkkv(t: Trace, p: dict) -> Log:
             scores = [np.inf if stays(i) else total[i:i + size].mean() for i in starts]
             chosen = best(scores, p['budget'] // size)
             kept = [i for c in chosen for i in range(c * size, min(t.prompt, (c + 1) * size))]
+        for head in range(t.n_kv):
+            kept_lines(log, t, layer, head, kept, 'kv_head')
+    return log
+
+
+def specprefill(t: Trace, p: dict) -> Log:
+    log, size, count = Log(), p['chunk'], -(-p['budget'] // p['chunk'])
+    kept = range(t.prompt)
+    if count * size < t.prompt:
+        importance = np.zeros(t.prompt)
+        for step in range(min(p['look_ahead'], t.steps)):
+            rows = []
+            for layer in t.keys:
+                for head in range(t.n_kv):
+                    weights = softmax(t.q(layer, head, t.prompt + step) @ t.keys[layer][head][:t.prompt].T / np.sqrt(t.d))
+                    rows += [pooled(row, 'avg', p['pool_kernel']) for row in weights]
+            importance += np.max(rows, axis=0)
+        chosen = best([importance[i:i + size].mean() for i in range(0, t.prompt, size)], count)
+        kept = [i for c in chosen for i in range(c * size, min(t.prompt, (c + 1) * size))]
+    for layer in sorted(t.keys):
         for head in range(t.n_kv):
             kept_lines(log, t, layer, head, kept, 'kv_head')
     return log
@@ -223,7 +245,7 @@ def distinct(t: Trace) -> bool:
 
 def infllm_v2(t: Trace, p: dict) -> Log:
     log, page, kernel = Log(), p['page'], p['kernel']
-    Closeness.ties_hold |= distinct(t)  # then ties are between neighbouring blocks, by the run that they share
+    Closeness.ties_hold |= distinct(t)  # then most ties are between neighbouring blocks, by the run that they share
     for layer, step, kind, name, keys, queries in steps_of(t, 'one', log):
         length = len(keys)
         if length <= max(p['budget'], p['dense_below']):
@@ -234,8 +256,31 @@ def infllm_v2(t: Trace, p: dict) -> Log:
         weights = softmax(queries @ means.T / np.sqrt(t.d)).sum(axis=0) if len(starts) else np.array([])
         blocks = range(-(-length // page))
         scores = np.array([weights[(starts < (c + 1) * page) & (starts + kernel > c * page)].max(initial=0) for c in blocks])
-        always = [c for c in blocks if c * page < p['sink'] or c >= len(blocks) - 1 - -(-p['recent'] // page)]
-        log.add(layer, step, name, tokens_of(among(always, scores, p['budget'] // page), page, length))
+        for score in set(scores[scores > 0]):
+            equal = np.flatnonzero(scores == score)
+            if equal[-1] - equal[0] > -(-kernel // page):
+                Closeness.see_tie(False)  # equal weights of two runs
+        certain = [c for c in blocks if c * page < p['sink'] or c >= len(blocks) - 1 - -(-p['recent'] // page)]
+        log.add(layer, step, name, tokens_of(among(certain, scores, p['budget'] // page), page, length))
+    return log
+
+
+def nsa(t: Trace, p: dict) -> Log:
+    log, page, kernel = Log(), p['page'], p['kernel']
+    for layer, step, kind, name, keys, queries in steps_of(t, 'one', log):
+        length = len(keys)
+        if length <= p['budget']:
+            log.add(layer, step, name, range(length))
+            continue
+        starts = np.arange(0, length - kernel + 1, p['stride'])
+        means = np.array([keys[i:i + kernel].mean(axis=0) for i in starts])
+        weights = softmax(queries @ means.T / np.sqrt(t.d)).sum(axis=0) if len(starts) else np.array([])
+        blocks = range(-(-length // page))
+        inside = lambda c: np.minimum(starts + kernel, (c + 1) * page) - np.maximum(starts, c * page)
+        scores = np.array([(weights * np.maximum(inside(c), 0)).sum() / p['stride'] for c in blocks])
+        certain = [c for c in blocks if c * page < p['sink'] or c >= len(blocks) - 1 - -(-p['recent'] // page)]
+        chosen = tokens_of(among(certain, scores, p['budget'] // page), page, length)
+        log.add(layer, step, name, {*chosen, *range(max(0, length - p['window']), length)})
     return log
 
 
@@ -251,10 +296,11 @@ def seer_attention(t: Trace, p: dict) -> Log:
         scores = np.array([weights[i:i + page].max() for i in range(0, length, page)])
         last = len(scores) - 1
         everything = p['budget'] >= length and not p['threshold']
-        chosen = best(scores, len(scores) if everything else p['budget'] // page)
+        ranked = always(scores, p, length, page)
+        chosen = best(ranked, len(scores) if everything else p['budget'] // page)
         if p['threshold']:
             see_near(scores, p['threshold'] * scores.sum())
-            chosen = [c for c in chosen if scores[c] > p['threshold'] * scores.sum()]
+            chosen = [c for c in chosen if ranked[c] > p['threshold'] * scores.sum()]
         log.add(layer, step, name, tokens_of(sorted({*chosen, last}), page, length))
     return log
 
@@ -300,7 +346,7 @@ def index_scores(t: Trace, layer: int, heads, length: int) -> np.ndarray:
 
 
 def indexed(t: Trace, p: dict, layer: int, length: int) -> list:
-    return best(index_scores(t, layer, range(t.n_kv), length), p['budget'])
+    return best(always(index_scores(t, layer, range(t.n_kv), length), p, length), p['budget'])
 
 
 def blocks_indexed(t: Trace, p: dict, choose) -> Log:
@@ -322,7 +368,7 @@ def msa(t: Trace, p: dict) -> Log:
         scores = index_scores(t, layer, [head], length)
         blocks = [scores[i:i + size].max() for i in range(0, length, size)]
         blocks[-1] = np.inf
-        return tokens_of(best(blocks, p['budget'] // size), size, length)
+        return tokens_of(best(always(blocks, p, length, size), p['budget'] // size), size, length)
     return blocks_indexed(t, p, choose)
 
 
@@ -332,7 +378,7 @@ def qsa(t: Trace, p: dict) -> Log:
     def choose(layer, head, length):
         scores, whole = index_scores(t, layer, range(t.n_kv), length), length // size
         groups = scores[:whole * size].reshape(whole, size).mean(axis=1)
-        return tokens_of(best(groups, p['budget'] // size), size, length) + list(range(whole * size, length))
+        return tokens_of(best(always(groups, p, length, size), p['budget'] // size), size, length) + list(range(whole * size, length))
     return blocks_indexed(t, p, choose)
 
 
@@ -378,8 +424,7 @@ def gsa(t: Trace, p: dict) -> Log:
             query = hash_codes(t.q(layer, h, length - 1).mean(axis=0)[None], rotation)[0]
             total += (codes[layer][h][:length] != query).sum(axis=1)
         starts = range(0, length, size)
-        certain = lambda i: i < p['sink'] or min(i + size, length) > length - p['recent']
-        scores = [np.inf if certain(i) else -total[i:i + size].min() for i in starts]
+        scores = always([-total[i:i + size].min() for i in starts], p, length, size)
         return tokens_of(best(scores, p['budget'] // size), size, length)
     return blocks_indexed(t, {'budget': max(p['budget'], p['dense_below'])}, choose)
 
@@ -452,7 +497,7 @@ def double_sparsity(t: Trace, p: dict) -> Log:
         chosen = best(large[p['calibrate_on']], p['channels'])
         labels, asked = (in_bits(x[:, chosen], p['label_bits']) for x in (keys, queries))  # both, as in the released code
         scores = reduced(reduction(p), asked, lambda q: labels @ q, 1 / np.sqrt(len(chosen)))
-        log.add(layer, step, name, best(scores, p['budget']), kind=kind)
+        log.add(layer, step, name, best(always(scores, p, len(scores)), p['budget']), kind=kind)
     return log
 
 
@@ -474,7 +519,8 @@ def omnikv(t: Trace, p: dict) -> Log:
             for head in range(t.n_kv):
                 logits = t.q(source, head, t.prompt + step) @ t.keys[source][head][:t.prompt].T / np.sqrt(t.d)
                 rows.append(softmax(logits) if p['group'] == 'max_weights' else logits)
-            chosen = best(np.concatenate(rows).max(axis=0), p['budget'])
+            ends = {**p, 'recent': max(0, p['recent'] - step - 1)}
+            chosen = best(always(np.concatenate(rows).max(axis=0), ends, t.prompt), p['budget'])
             fetched, gone = held.use(chosen, step)
             for head in range(t.n_kv):
                 log.add(layer, step, head, chosen + list(range(t.prompt, t.prompt + step + 1)), fetched=fetched if host else [],

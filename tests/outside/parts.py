@@ -44,6 +44,13 @@ def best(scores, count: int) -> list:
     return sorted(order[:count])
 
 
+def always(scores, p: dict, length: int, size: int = 1) -> np.ndarray:
+    """Raises the scores of units of `size` of `length` tokens that hold one of the first `sink` or the last `recent` tokens."""
+    first = np.arange(len(scores)) * size
+    held = (first < p['sink']) | (np.minimum(first + size, length) > length - p['recent'])
+    return np.where(held, np.inf, scores)
+
+
 def settle(scores) -> np.ndarray:
     """Makes scores equal that differ by less than 1e-12: such differences are rounding of sums in another order."""
     scores = np.asarray(scores, dtype=float)

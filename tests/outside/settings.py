@@ -126,12 +126,12 @@ def other_settings(d: Draw) -> dict:
               'pool_kernel': d.one(1, 7, 63), 'eviction_group': d.one(*WEIGHTS), 'split_factor': d.one('adaptive', 0, 0.3, 0.5, 1), **estimate()}
     dims = d.one({'dims': d.r.randint(1, d.t.d + 3)}, {'budget_convention': 'traffic'})
     return {
-        'sparq': {'budget': b, **dims, 'recent': d.r.randint(0, b // 2), 'group': d.one(*SCORES, *WEIGHTS)},
-        'loki': {'budget': b, 'dims': d.r.randint(1, d.t.d // 2), 'recent': d.r.randint(0, b), 'group': d.one(*SCORES, *WEIGHTS, 'per_head')},
+        'sparq': {'budget': b, **dims, 'sink': d.one(0, d.r.randint(0, b // 4)), 'recent': d.r.randint(0, b // 4), 'group': d.one(*SCORES, *WEIGHTS)},
+        'loki': {'budget': b, 'dims': d.r.randint(1, d.t.d // 2), **d.ends(b), 'group': d.one(*SCORES, *WEIGHTS, 'per_head')},
         'hsa': {'budget': b, **estimate()},
         'rocketkv': rocket,
         'rocketkv_mt': rocket,
-        'infinigen': {'skew': False, 'alpha': d.one(4, 1, 0.2), 'partial_ratio': d.one(0.2, 0.5, 1), 'max_share': d.one(0.2, 0.5, 1)},
+        'infinigen': {'skew': False, 'sink': d.one(0, 0, d.r.randint(0, 9)), 'recent': d.one(0, 0, d.r.randint(0, 9)), 'alpha': d.one(4, 1, 0.2), 'partial_ratio': d.one(0.2, 0.5, 1), 'max_share': d.one(0.2, 0.5, 1)},
         'retrieval_attention': {'budget': d.budget(), **static, 'generated': d.one('index', 'gpu'), 'index': d.one('graph', 'flat')},
         'ctkvr': {'budget': d.budget(), **static, 'centroids': d.one('adaptive', d.r.randint(1, d.t.prompt)), 'recall_factor': d.one(2.5, 1, 2),
                   'retrieved_centroids': d.one(1, 2, 4), 'positions': d.one('last', 'first'), 'rerank': d.one(True, True, False),
@@ -172,17 +172,18 @@ def newer_settings(d: Draw) -> dict:
     near['window'], chunk = max(near['window'], 2), min(chunk, max(near['window'], 2) + 1)
     ends = near['sink'] + max(near['window'], near['recent'])
     certain = -(-sink // p) + -(-recent // p) + 2
-    double = {'budget': b, 'channels': d.r.randint(1, d.t.d), 'label_bits': d.one(4, 2, 8, 16), 'window': d.r.randint(1, d.t.prompt),
+    few = {'sink': d.one(0, 0, d.r.randint(0, p2)), 'recent': d.one(0, 0, d.r.randint(0, p2))}
+    double = {'budget': b, **d.ends(b), 'channels': d.r.randint(1, d.t.d), 'label_bits': d.one(4, 2, 8, 16), 'window': d.r.randint(1, d.t.prompt),
               'calibrate_on': d.one('qk', 'q', 'k'), 'group': d.one('per_head', *SCORES, *WEIGHTS)}
     quest = {'budget': d.budget(2 * p), 'page': p, 'sink': 0, 'recent': 0, 'force_last_page': d.one(False, True),
              'group': d.one(*SCORES), 'budget_convention': 'attended', 'summary_format': 'cache'}
     selectors = {'quest': quest, 'double_sparsity': double, 'exact_topk': page_settings(d)['exact_topk'], 'full': {}}
     selector = d.one(*selectors)
     return {
-        'expected_attention': {'budget': expected, 'sink': sink, 'future': d.one(512, 1, 7),
+        'expected_attention': {'budget': expected + zip_recent, 'sink': sink, 'recent': zip_recent, 'future': d.one(512, 1, 7),
                                'queries': d.one('prompt', d.r.randint(1, d.t.prompt)), 'covariance': d.one(True, False),
                                'value_norm': d.one(True, False), 'epsilon': d.one(0, 0.01)},
-        'kvzap': {'threshold': d.one(-1, -2, -3.5), 'window': d.r.randint(0, d.t.prompt), 'decoding': d.one(True, False),
+        'kvzap': {'threshold': d.one(-1, -2, -3.5), 'sink': sink, 'window': d.r.randint(0, d.t.prompt), 'decoding': d.one(True, False),
                   'chunk': d.one(2048, d.r.randint(1, d.t.prompt))},
         'kvzip': {'budget': expected + zip_recent, 'sink': sink, 'recent': zip_recent, 'chunk': d.one(2048, d.r.randint(1, d.t.prompt)), 'scope': d.one('layer', 'head')},
         'rkv': {'budget': d.budget(sink + window + 2), 'sink': sink, 'recent': d.one(0, window + 1), 'buffer': buffer, 'window': window, 'pool_kernel': d.one(1, 3, 7, 63),
@@ -193,17 +194,20 @@ def newer_settings(d: Draw) -> dict:
         'criticalkv': {**near, 'budget': d.budget(2 * ends), 'first_stage': d.one(0.5, 0.75, 1), 'epsilon': d.one(1e-4, 0, 0.1)},
         'infllm_v2': {'budget': d.budget(certain * p), 'page': p, 'sink': sink, 'recent': recent, 'kernel': kernel,
                       'stride': d.r.randint(1, kernel), 'dense_below': d.one(0, 0, d.t.prompt)},
-        'seer_attention': {'budget': d.budget(p), 'page': p, 'threshold': d.one(0, 0, 0.05, 0.2)},
+        'nsa': {'budget': d.budget((certain + 1) * p), 'page': p, 'sink': sink, 'recent': recent, 'kernel': kernel,
+                'stride': d.r.randint(1, kernel), 'window': d.one(0, d.r.randint(1, 3 * p))},
+        'seer_attention': {'budget': d.budget(p), 'page': p, **few, 'threshold': d.one(0, 0, 0.05, 0.2)},
         'twilight': {'p': d.one(0.85, 0.5, 0.95, 0), 'bits': d.one(4, 2, 8), 'selector': {'name': selector, **selectors[selector]}},
+        'specprefill': {'budget': b, 'chunk': d.one(1, 2, 5, 32), 'look_ahead': d.one(1, 3, 8), 'pool_kernel': d.one(1, 3, 13)},
         'gsa': {'budget': p * (certain + 1 + d.r.randint(0, d.t.prompt // p)), 'page': p, 'sink': sink, 'recent': recent,
                 'scope': d.one('layer', 'head'), 'dense_below': d.one(0, d.t.prompt)},
         'blasst': {'scale_decode': d.t.prompt * d.one(0.01, 0.1, 0.3, 0.7), 'tile': d.page(), 'scale_prefill': 0},
-        'dsa': {'budget': d.budget()},
-        'msa': {'budget': p2 * d.r.randint(1, max(1, (d.t.prompt + 2) // p2)), 'block': p2},
-        'qsa': {'budget': p2 * d.r.randint(1, max(1, (d.t.prompt + 2) // p2)), 'block': p2},
-        'hisparse': {'budget': b, 'spare': d.one(1, d.r.randint(1, 20))},
+        'dsa': {'budget': b, **d.ends(b)},
+        'msa': {'budget': p2 * d.r.randint(1, max(1, (d.t.prompt + 2) // p2)), 'block': p2, **few},
+        'qsa': {'budget': p2 * d.r.randint(1, max(1, (d.t.prompt + 2) // p2)), 'block': p2, **few},
+        'hisparse': {'budget': b, **d.ends(b), 'spare': d.one(1, d.r.randint(1, 20))},
         'double_sparsity': double,
-        'omnikv': {'budget': d.budget(), 'first_filter': d.r.randint(0, d.t.n_layers - 1), 'filter_layers': d.r.randint(1, 3),
+        'omnikv': {'budget': b, **d.ends(b), 'first_filter': d.r.randint(0, d.t.n_layers - 1), 'filter_layers': d.r.randint(1, 3),
                    'group': d.one('max_weights', 'max_scores'), **d.one({'place': 'gpu'}, {'page_cache': d.one(0, d.r.randint(1, 30))})},
         'retroinfer': clusters(d),
     }
@@ -230,7 +234,7 @@ def oracles(known: Offline) -> dict:
         prompt: ['snapkv', 'pyramidkv', 'adakv', 'cake'],
         pages: ['full', 'exact_topk', 'quest', 'freekv', 'arkvale', 'shadowkv', 'squeezed_attention'],
         dimensions: ['sparq', 'loki', 'hsa', 'rocketkv', 'infinigen', 'retrieval_attention', 'ctkvr'],
-        newer: ['expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'infllm_v2', 'seer_attention', 'gsa', 'blasst', 'dsa', 'msa', 'qsa',
+        newer: ['expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'infllm_v2', 'nsa', 'seer_attention', 'gsa', 'blasst', 'specprefill', 'dsa', 'msa', 'qsa',
                 'hisparse', 'double_sparsity', 'omnikv', 'retroinfer']}.items() for name in names}
     selected = lambda t, p: plain[p['selector']['name']](t, p['selector'])
     return {**plain,
@@ -246,4 +250,4 @@ NEEDS_PROFILE = ('headkv', 'compresskv', 'duo_attention', 'razor_attention')
 # Policies whose estimates are scaled or rotated before they are summed: in single precision, equal sums of different numbers differ.
 NO_COINCIDENCES = ('sparq', 'loki', 'hsa', 'rocketkv', 'rocketkv_mt', 'infinigen', 'arkvale', 'squeezed_attention', 'd2o', 'keydiff',
                    'shadowkv', 'expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'double_sparsity', 'twilight',
-                   'retroinfer', 'blasst')
+                   'retroinfer', 'blasst', 'specprefill', 'nsa')

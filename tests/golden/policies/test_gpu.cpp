@@ -224,7 +224,7 @@ TEST_CASE("gsa, by hand") {
   two.queries = {{3}, {-1}};
   CHECK(select("gsa", "page: 2, dense_below: 0, budget: 4, sink: 0, recent: 0", two).steps[0].heads[0].attended ==
         Positions{2, 3, 6, 7});
-  CHECK_THAT(error_of([&] { reads("budget: 4, sink: 1, recent: 1"); }), Catch::Contains("less than the 3 blocks"));
+  CHECK_THAT(error_of([&] { reads("budget: 4, sink: 1, recent: 2"); }), Catch::Contains("up to 3 pages"));
 }
 
 TEST_CASE("quest, by hand") {

@@ -265,6 +265,80 @@ TEST_CASE("omnikv, by hand") {
   CHECK(raw.steps[0].heads[0].fetched.empty());
 }
 
+TEST_CASE("specprefill reads the chunks that look-ahead tokens attend to") {
+  // Query 1 weighs the prompt 8 1 | 1/2 4 | 2 2 of 17.5, query −2 1/64 1 | 4 1/16 | 1/4 1/4 of 5.58: chunks have .257
+  // .129 .114 and .091 .364 .045.
+  const Paper paper = powers({3, 0, -1, 2, 1, 1, 9, 9}, {{1, -2}});
+  const auto read = [&](const std::string& setting) {
+    return select("specprefill", "chunk: 2, pool_kernel: 1, " + setting, paper).resident.heads[0].attended;
+  };
+  CHECK(read("budget: 2, look_ahead: 1") == Positions{0, 1});
+  CHECK(read("budget: 2, look_ahead: 2") == Positions{2, 3});
+  CHECK(read("budget: 3, look_ahead: 1") == Positions{0, 1, 2, 3});  // rounded up
+  CHECK(read("budget: 5").size() == 6);
+  const Selected got = select("specprefill", "chunk: 2, pool_kernel: 1, budget: 2", paper);
+  CHECK(got.steps[1].heads[0].attended == Positions{2, 3, 6, 7});
+  // Weights 0 0 | 8 0 | 1 1/2; sums over three neighbours 0 8 | 8 9 | 1.5 1.5.
+  const Paper near = powers({-9, -9, 3, -9, 0, -1, 9}, {{1}});
+  const auto pooled = [&](const char* kernel) {
+    return select("specprefill", std::string("chunk: 2, budget: 4, pool_kernel: ") + kernel, near)
+        .resident.heads[0]
+        .attended;
+  };
+  CHECK(pooled("1") == Positions{2, 3, 4, 5});
+  CHECK(pooled("3") == Positions{0, 1, 2, 3});
+  // The largest of two heads: .457 .179 | .717 .229 | .114 .114.
+  const Paper two = powers({3, 0, -1, 2, 1, 1, 9}, {{1}, {-2}});
+  CHECK(select("specprefill", "chunk: 2, pool_kernel: 1, budget: 2", two).resident.heads[0].attended ==
+        Positions{2, 3});
+}
+
+TEST_CASE("nsa adds the weights of the runs in a block, and reads a window besides") {
+  // Runs of two keys, one every key: means of 8 8 | 2 2 | 0 4 | 0 0 | 0 in ln 2. Their weights: 256 32 4 2 4 4 1 1 of
+  // 304. A run counts once for each of its keys in a block: 2·256 + 32, 32 + 2·4 + 2, 2 + 2·4 + 4, …
+  const Paper paper = powers({8, 8, 2, 2, 0, 4, 0, 0, 0}, {{1}});
+  const auto read = [&](const std::string& setting) {
+    return select("nsa", "page: 2, kernel: 2, stride: 1, " + setting, paper).steps[0].heads[0].attended;
+  };
+  CHECK(read("budget: 4, sink: 0, recent: 0, window: 0") == Positions{0, 1, 8});
+  CHECK(read("budget: 6, sink: 0, recent: 0, window: 0") == Positions{0, 1, 2, 3, 8});
+  CHECK(read("budget: 6, sink: 2, recent: 2, window: 0") == Positions{0, 1, 6, 7, 8});
+  CHECK(read("budget: 4, sink: 0, recent: 0, window: 4") == Positions{0, 1, 5, 6, 7, 8});
+  CHECK(read("budget: 9, sink: 0, recent: 0, window: 1").size() == 9);
+  CHECK(error_of([&] { read("budget: 4, sink: 2, recent: 2, window: 0"); }).find("2 blocks") != std::string::npos);
+}
+
+TEST_CASE("first and last tokens come before others, within the budget") {
+  // Weights 4 1 2 2 8.
+  const Paper paper = powers({2, 0, 1, 1, 3}, {{1}});
+  const auto read = [&](const char* name, const std::string& setting) {
+    return select(name, setting, paper).steps[0].heads[0].attended;
+  };
+  for (const auto& [name, setting] : {std::pair{"dsa", "budget: 2"},
+                                      {"loki", "budget: 2, dims: 1"},
+                                      {"double_sparsity", "budget: 2, channels: 1, label_bits: 16, calibrate_on: k"},
+                                      {"sparq", "budget: 1, dims: 1"}}) {
+    CAPTURE(name);
+    CHECK(read(name, setting) == Positions{0, 4});
+    CHECK(read(name, setting + std::string(", sink: 2")) == Positions{0, 1});
+    CHECK(read(name, setting + std::string(", recent: 2")) == Positions{3, 4});
+    CHECK(read(name, setting + std::string(", sink: 1, recent: 1")) == Positions{0, 4});
+    CHECK(error_of([&, n = name, s = setting] { read(n, s + std::string(", sink: 2, recent: 1")); }) != "no error");
+  }
+  // Blocks of two have 4 2 8; the last one is not full.
+  for (const char* const name : {"seer_attention", "msa"}) {
+    const std::string setting = name[0] == 's' ? "budget: 4, page: 2" : "budget: 4, block: 2";
+    CAPTURE(name);
+    CHECK(read(name, setting) == Positions{0, 1, 4});
+    CHECK(read(name, setting + ", recent: 2") == Positions{2, 3, 4});
+    CHECK(error_of([&] { read(name, setting + ", sink: 1, recent: 2"); }).find("up to 3 pages") != std::string::npos);
+  }
+  CHECK(read("seer_attention", "budget: 4, page: 2, threshold: 0.3, sink: 1") == Positions{0, 1, 4});
+  // Groups of two have means 5/2 and 2; the token of the open one is read in any case.
+  CHECK(read("qsa", "budget: 2, block: 2, recent: 1") == Positions{0, 1, 4});
+  CHECK(read("qsa", "budget: 2, block: 2, recent: 2") == Positions{2, 3, 4});
+}
+
 TEST_CASE("retroinfer, by hand") {
   // Segments of 2 with one cluster each: centroids 3 1 −1. The first is read, the second counts as two tokens of weight
   // 2 and value 7.5, the third is left out: (16·1 + 4·0 + 1·10 + 4·7.5) / 25.

@@ -69,6 +69,32 @@ TEST_CASE("xattention requires all prompt queries or a density") {
   CHECK_FALSE(prompt_of("xattention", "density: 0.25", even(6, 5)).sparse);
 }
 
+TEST_CASE("flexprefill's lines, by hand") {
+  // Blocks of two. The last two queries weigh keys 1/7 and 1/8 each: block columns have (2/7 + 2/8) / 2 = .268 each,
+  // the last one (1/7·0 + 1/8·1 + 1/7 + 1/8) / 2 = .196. Diagonals: .196 (the farthest), then .268 each. Eight lines
+  // are less than a block of 128: one column and one diagonal.
+  const std::string setting = "tau: 0, tile: 2, min_budget: ";
+  const policy::PromptAttention got = prompt_of("flexprefill", setting + "1", even(8, 2));
+  CHECK(got.density == Approx((4 * 3 + 3 * 4) / 36.0));       // the main diagonal, and the first column below it
+  CHECK(got.recall_mass == Approx((3.0 / 7 + 4.0 / 8) / 2));  // keys 0, 1, 6; keys 0, 1, 6, 7
+  // Two columns, 0 and 1, and two diagonals, 0 and, of the equal ones at 1 and 2, the one farther away: all but (3, 2).
+  CHECK(prompt_of("flexprefill", setting + "3", even(8, 2)).density == Approx(32.0 / 36));
+  CHECK_FALSE(prompt_of("flexprefill", setting + "7", even(8, 2)).sparse);  // eight tokens of least budget
+  CHECK_FALSE(prompt_of("flexprefill", setting + "1", even(4, 2)).sparse);  // two blocks
+  CHECK(error_of([] { prompt_of("flexprefill", "tile: 2, min_budget: 1", even(8, 7)); }).find("means of all blocks") !=
+        std::string::npos);
+}
+
+TEST_CASE("flexprefill's query-aware heads take the best pairs of blocks") {
+  // Means predict 1/4 for each block of keys, close to .268 .268 .268 .196. Rows of blocks weigh 1, 1/2 1/2, 1/3 …,
+  // 1/4 …: at most γ·4 of these, the largest first.
+  const auto density = [](const std::string& gamma) {
+    return prompt_of("flexprefill", "tile: 2, min_budget: 1, gamma: " + gamma, even(8, 8)).density;
+  };
+  CHECK(density("0.55") == Approx(24.0 / 36));  // 1 + 1/2 + 1/2, which the lines have already
+  CHECK(density("0.8") == Approx(28.0 / 36));   // and all of the third row; (3, 1) and (3, 2) are left out
+}
+
 TEST_CASE("retrieval_attention, by hand") {
   // Sink 1, window 2: positions 1 … 5 are in host memory after the prompt.
   Paper paper{.prompt = 8,

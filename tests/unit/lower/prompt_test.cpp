@@ -122,5 +122,16 @@ TEST_CASE("sparse attention computes its share of the pairs") {
   CHECK(prefill("full", "", 0, 1).flops == kPair * 5050);
 }
 
+TEST_CASE("a prompt that is pruned before the model is read in part") {
+  // 32 of 100 tokens in both layers; the draft, 16 layers of 32 heads of 64, reads all and decodes one token at 101.
+  const Seen seen = prefill("specprefill", "budget: 32, look_ahead: 1");
+  constexpr double kDraft = 16 * 3 * 32 * 4 * 64;
+  CHECK(seen.flops == kPair * 32 * 33 / 2 + kDraft * (5050 + 101));
+  CHECK(seen.peak_kv == Approx(kToken * 2 * 32));
+  CHECK(prefill("specprefill", "budget: 100").flops == kPair * 5050);
+  // Chunks of 50 tokens hold 16 of them each.
+  CHECK(prefill("specprefill", "budget: 32, look_ahead: 1", 50).flops == seen.flops);
+}
+
 }  // namespace
 }  // namespace kvcast::lower

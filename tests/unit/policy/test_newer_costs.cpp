@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "config/model.hpp"
 #include "unit/policy/two_sequences.hpp"
 
 namespace kvcast::tests {
@@ -82,6 +83,76 @@ TEST_CASE("BLASST reads all keys, and the values of the tiles that it takes") {
     return std::get<graph::PrefillAttention>(only(recorded.ops(), "prefill attention").work).flops;
   };
   CHECK(prompt("blasst") == Approx(1.5 * prompt("full")));
+}
+
+TEST_CASE("SpecPrefill's draft reads the prompt, decodes, and rates the prompt in all its layers") {
+  // Llama-3.2-1B: 16 layers, hidden 2048, ffn 8192, 32 query heads of 64.
+  const auto ops = after_prompt("specprefill", "budget: 33, look_ahead: 2");
+  const auto down = labelled(ops, "draft: down");
+  REQUIRE(down.size() == 16 * 3);
+  const auto product = [&](std::size_t i) {
+    return std::get<graph::Gemm>(ops[static_cast<std::size_t>(down[i])].work);
+  };
+  CHECK(product(0) == graph::Gemm{200, 2048, 8192});
+  CHECK(product(47) == graph::Gemm{2, 2048, 8192});
+  const double weights = 2.0 * 16 * 32 * 2 * 100;
+  check_kernel(ops, "weights of look-ahead queries", 2 * 16 * 8 * 100 * 128, weights * 4, 2 * weights * 64);
+  check_kernel(ops, "importance of tokens", 4 * weights * 4, 2 * 100 * 4, 8 * weights);
+  CHECK(std::get<graph::TopK>(only(ops, "best chunks").work) == graph::TopK{2, 4, 2, 4});
+  CHECK(after_prompt("specprefill", "budget: 100").size() == 1);  // all of the prompt is read without a draft
+  CHECK(held_by("specprefill", "budget: 33", "KV cache") == 12 * 2 * (64 + 10) * 16);
+  CHECK(held_by("specprefill", "budget: 33", "draft of speculation") ==
+        config::model_named("llama-3.2-1b").weight_bytes());
+  CHECK(held_by("specprefill", "budget: 100", "draft of speculation") == -1);
+}
+
+TEST_CASE("NSA attends to runs, blocks and a window, and adds them with gates") {
+  // 101 tokens: runs of 8 every 4, (101 − 8) / 4 + 1 = 24; three blocks of 8 less half a block; a window of 16.
+  const auto ops = first_step("nsa", "budget: 24, page: 8, sink: 0, recent: 0, kernel: 8, stride: 4, window: 16", {});
+  const auto read = labelled(ops, "attention");
+  REQUIRE(read.size() == 3);
+  const auto tokens = [&](std::size_t i) {
+    return std::get<graph::DecodeAttention>(ops[static_cast<std::size_t>(read[i])].work).tokens;
+  };
+  CHECK(tokens(0) == 4 * 24);
+  CHECK(tokens(1) == 4 * 20);
+  CHECK(tokens(2) == 4 * 16);
+  // Half a run of each of four KV heads, keys and values; weights of two query heads a KV head, 13 blocks.
+  CHECK(gemm(ops, "compress runs") == graph::Gemm{2 * 2 / 4.0 * 2, 8, 64});
+  check_kernel(ops, "weights of blocks", 4 * 24 * 2 * 4, 4 * 13 * 4, 2 * 4 * 24 * 2);
+  CHECK(top_k(ops) == graph::TopK{4, 13, 3, 4});
+  CHECK(gemm(ops, "gates of branches") == graph::Gemm{2, 12, static_cast<double>(small_model().hidden)});
+  // Keys and values of (110 − 32) / 16 + 1 = 5 runs.
+  CHECK(held_by("nsa", "", "mean keys") == 12 * 2 * 5 * 16);
+  CHECK(held_by("nsa", "", "KV cache") == 12 * 2 * 110 * 16);
+  // Up to 10 tokens all pairs in two branches, and a fourth of them as runs.
+  const config::Model model = small_model();
+  policy::Recorder prompt;
+  make("nsa", "budget: 16, page: 8, sink: 0, recent: 0, kernel: 4, stride: 4, window: 16", kHundred)
+      ->prefill_attention({&model, 0, 2, 0, 10, 0, 1}, prompt);
+  CHECK(std::get<graph::PrefillAttention>(only(prompt.ops(), "prefill attention").work).flops ==
+        Approx(4 * 2 * 4 * 8 * (55 + 55 + 100 / 2 / 4.0)));
+}
+
+TEST_CASE("FlexPrefill looks at its last queries and at means of blocks") {
+  const config::Model model = small_model();
+  const auto prompt = [&](const std::string& setting, std::int64_t tokens) {
+    policy::Recorder ops;
+    make("flexprefill", setting, {tokens, 1})->prefill_attention({&model, 0, 2, 0, tokens, 0, 0.5}, ops);
+    return ops.ops();
+  };
+  const auto ops = prompt("tile: 10, min_budget: 1", 100);
+  // 8 heads' 10 last queries on 100 keys of 8 numbers.
+  check_kernel(ops, "last queries' scores", (800 + 80) * 16, 8000 * 4, 2 * 8000 * 8);
+  check_kernel(ops, "softmax, column and diagonal sums", 3 * 8000 * 4, 2 * 800 * 4, 6 * 8000);
+  CHECK(std::get<graph::TopK>(only(ops, "sort lines").work) == graph::TopK{16, 100, 100, 4});
+  check_kernel(ops, "means of blocks", (4 + 8) * 100 * 16, (4 + 8) * 10 * 16, 0);
+  check_kernel(ops, "scores of blocks", (4 + 8) * 10 * 16, 800 * 4, 2 * 800 * 8);
+  CHECK(std::get<graph::TopK>(only(ops, "sort blocks").work) == graph::TopK{8, 100, 100, 4});
+  CHECK(std::get<graph::PrefillAttention>(only(ops, "sparse prefill attention").work).flops ==
+        Approx(4 * 8 * 8 * 5050 / 2.0));
+  CHECK(labelled(prompt("tile: 10, min_budget: 1, tau: 0", 100), "scores of blocks").empty());
+  CHECK(labelled(prompt("tile: 10, min_budget: 1", 20), "last queries' scores").empty());
 }
 
 TEST_CASE("KVzip reads its prompt twice") {
