@@ -99,7 +99,7 @@ void add_searched(SweepView& view, const SearchBatches& search) {
   }
   for (std::size_t i = 0; i < view.lines.size(); ++i) {
     const ResultPtr best = view.lines[i].best();
-    view.line_settings.push_back(best ? view.texts.number(describe_setting(*best)) : -1);
+    view.line_settings.push_back(best ? rows[i].setting : -1);
     if (!best) continue;
     const ResultPtr row = view.load(rows[i].index);
     auto added = std::make_shared<Result>(*best);
