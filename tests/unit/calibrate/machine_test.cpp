@@ -142,7 +142,8 @@ TEST_CASE("products on one core determine the product rate of a core, and result
   CHECK(without.hardware.host.core_products.origin != Origin::kFitted);
 }
 
-TEST_CASE("cases with several passes are fitted once, at their middle, and the spread of the passes is reported") {
+TEST_CASE("cases with several passes are fitted once, at their middle, and the spread of the passes is reported",
+          "[minutes]") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   json doc = host_document();
@@ -190,7 +191,7 @@ TEST_CASE("a host that the model cannot explain misses its budget") {
   CHECK_THAT(result.misses.front(), Contains("held-out cases"));
 }
 
-TEST_CASE("calibrate cuda recovers the GPU that produced the results") {
+TEST_CASE("calibrate cuda recovers the GPU that produced the results", "[minutes]") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   config::Hardware truth = machine_of("h100-sxm-sglang");

@@ -109,7 +109,7 @@ calibrate::TableRequest request(std::vector<std::string> files) {
 
 }  // namespace
 
-TEST_CASE("a fit to tables of a known machine recovers its parameters") {
+TEST_CASE("a fit to tables of a known machine recovers its parameters", "[minutes]") {
   const TemporaryDirectory folder;
   const auto result = calibrate::fit_tables(request({write_attention(folder, 0.01), write_gemm(folder, 0.01)}));
   CHECK(result.misses.empty());
@@ -205,7 +205,7 @@ TEST_CASE("a fit that misses its budget is reported") {
   CHECK_THAT(result.misses[0], Contains("median error") && Contains("1.0 % allowed"));
 }
 
-TEST_CASE("tables that cannot be fitted are rejected") {
+TEST_CASE("tables that cannot be fitted are rejected", "[minutes]") {
   const TemporaryDirectory folder;
   const auto error = [&](const std::string& text) {
     const std::string path = folder.path() + "/bad.csv";

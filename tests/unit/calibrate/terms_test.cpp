@@ -49,7 +49,8 @@ config::Hardware plain_truth() {
 }  // namespace
 
 TEST_CASE(
-    "the ramp of a stream, the efficiency of scores and the call of a 2D copy are found even if the base has none") {
+    "the ramp of a stream, the efficiency of scores and the call of a 2D copy are found even if the base has none",
+    "[minutes]") {
   config::Hardware truth = plain_truth();
   truth.gpu.stream_efficiency.value = 0.9, truth.gpu.floor_small.value = 1e-6, truth.gpu.memory_ramp.value = 1.5e-6;
   truth.gpu.score_efficiency.value = 0.5, truth.gpu.floor_score.value = 2e-6;
@@ -90,7 +91,7 @@ TEST_CASE("the engine's time for a piece is found even if the base states less t
   CHECK(found.y[2] == Approx(2e-6).epsilon(0.02));
 }
 
-TEST_CASE("the uncertainty of a number from a single noisy row is not below the row's own noise") {
+TEST_CASE("the uncertainty of a number from a single noisy row is not below the row's own noise", "[minutes]") {
   config::Hardware truth = plain_truth();
   json doc = gpu_document();
   for (json& row : doc["rows"]) {
