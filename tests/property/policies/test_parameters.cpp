@@ -116,7 +116,8 @@ std::string seen(const policy::Descriptor& d, const std::string& setting, const 
 std::vector<std::string> variants(const policy::Parameter& p) {
   if (const auto* n = std::get_if<std::int64_t>(&p.fallback)) {
     std::vector<std::string> out;
-    for (const std::int64_t v : {*n * 2, *n / 2, *n + 1, *n + 2, *n + 8, std::int64_t{6}, std::int64_t{1}, *n + 1000}) {
+    for (const std::int64_t v :
+         {*n * 2, *n / 2, *n + 1, *n + 2, *n + 8, *n + 12, std::int64_t{6}, std::int64_t{1}, *n + 1000}) {
       if (v != *n) out.push_back(std::to_string(v));
     }
     return out;
@@ -187,7 +188,7 @@ TEST_CASE("every parameter changes something") {
       for (const MemoryTrace* trace : {&random, &quarters}) {
         Layers layers;
         for (std::size_t i = 0; i < 2; ++i) layers.push_back(trace->load(i, 1));
-        for (const std::int64_t budget : {20, 24, 40}) {
+        for (const std::int64_t budget : {22, 24, 40}) {
           moved = moved || moves_somewhere(d, p, settings_of(d, budget, profile), layers);
         }
         // The small settings determine some parameters through others; with the budget alone these are free.
