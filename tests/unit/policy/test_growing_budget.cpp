@@ -50,8 +50,9 @@ TEST_CASE("work, memory and growth are those of the share at each context") {
   CHECK(policy->growth(kHundred).scored == 1);
   CHECK(policy->growth(kHundred).fill == 0);
   CHECK(make("loki", "budget: 200, budget_grows: true", kHundred)->growth(kHundred).fill == 200);  // covers all
-  // A CPU reads two tokens more of 100 than of 90, and ranks 5 for each.
-  const policy::Growth by_cpu = make("ctkvr", "budget: 20, budget_grows: true", kHundred)->growth(kHundred);
+  // A CPU reads two tokens more of 100 than of 90, and ranks 5 for each; those on the GPU are as many.
+  const policy::Growth by_cpu =
+      make("ctkvr", "budget: 20, sink: 2, recent: 4, budget_grows: true", kHundred)->growth(kHundred);
   const policy::HeadCounts later =
       policy::grown({.attended = 7, .cpu_attended = 18, .candidates = 90}, by_cpu, 90, 100);
   CHECK(later.attended == 7);
