@@ -216,13 +216,13 @@ class Figures(ReportCase):
             for tip in tips(figure, mark):
                 self.assertRegex(tip['accuracy measure'], rf'^{percent}  \({percent} to 100.0 %\), (predicted )?task score')
                 self.assertRegex(tip['tokens/s'], r'^[\d.,]+  \([\d.,]+ to [\d.,]+\)$')
-            page.evaluate(choose(f'control-{figure}-measure', 'Relative error of the attention output'))
+            page.evaluate(choose(f'control-{figure}-accuracy_measure', 'Relative error of the attention output'))
             for tip in tips(figure, mark):
                 self.assertRegex(tip['accuracy measure'], rf'^{percent}, (relative error|output error)')
         # In this store the attention mass kept is 1 minus the error. A tooltip shows it only once if it is also the selected measure.
         [error] = page.evaluate("figures[1].view.data('drawn').slice(0, 1).map((r) => r.measured_tip)")
         self.assertAlmostEqual(float(error['attention mass kept'].split('%')[0]) + float(error['accuracy measure'].split('%')[0]), 100, delta=0.11)
-        page.evaluate(choose('control-accuracy_throughput-measure', 'Attention mass kept, mean'))
+        page.evaluate(choose('control-accuracy_throughput-accuracy_measure', 'Attention mass kept, mean'))
         self.assertEqual({tip['attention mass kept'] for tip in tips('accuracy_throughput', 'dots')}, {None})
 
     def test_a_batch_that_changes_with_the_split_factor_is_named(self):
@@ -412,7 +412,7 @@ class Front(ReportCase):
         page = self.open('sweep')
         page.evaluate(click('.shortcuts button', 'all variants'))
         for measure in ('Attention mass kept, mean', 'Predicted task score, share of full KV'):
-            page.evaluate(choose('control-accuracy_throughput-measure', measure))
+            page.evaluate(choose('control-accuracy_throughput-accuracy_measure', measure))
             paths = page.evaluate("[...document.querySelectorAll('#plot-accuracy_throughput g.front_line > path')].map((p) => p.getAttribute('d'))")
             self.assertEqual(len(paths), 2)
             for path in paths:
@@ -561,16 +561,16 @@ class Front(ReportCase):
     def test_an_address_keeps_the_controls_of_figures(self):
         page = self.open('sweep')
         for control, choice in (('throughput_budget-axis', 'logarithmic'), ('throughput_budget-relative', 'ratio to full KV'),
-                                ('accuracy_throughput-measure', 'Attention mass kept, mean'), ('memory_owners-pool', 'host DRAM')):
+                                ('accuracy_throughput-accuracy_measure', 'Attention mass kept, mean'), ('memory_owners-pool', 'host DRAM')):
             page.evaluate(choose('control-' + control, choice))
         again = self.open('sweep', page.evaluate('location.hash'))
         chosen = "[...document.querySelectorAll('.control select')].map((s) => [s.id, s.selectedOptions[0].label])"
         self.assertEqual(again.evaluate(chosen), page.evaluate(chosen))
-        self.assertEqual(dict(again.evaluate(chosen))['control-accuracy_throughput-measure'], 'Attention mass kept, mean')
+        self.assertEqual(dict(again.evaluate(chosen))['control-accuracy_throughput-accuracy_measure'], 'Attention mass kept, mean')
         self.assertEqual(self.heights(again), self.heights(page))
-        self.assertEqual(again.evaluate("figures[1].view.signal('measure')"), 'recall')
+        self.assertEqual(again.evaluate("figures[1].view.signal('accuracy_measure')"), 'recall')
         nonsense = self.open('sweep', '#throughput_budget.axis=spiral&accuracy_throughput.accuracy_measure=luck')
-        self.assertEqual(nonsense.evaluate("figures[1].view.signal('measure')"), 'predicted')
+        self.assertEqual(nonsense.evaluate("figures[1].view.signal('accuracy_measure')"), 'predicted')
 
 
 class Filters(ReportCase):
@@ -677,12 +677,12 @@ class Filters(ReportCase):
         # Only arkvale and freekv use this pool: one owner on each of two devices.
         self.assertEqual(page.evaluate(marks('memory_owners', 'bars')), 4)
         # A predicted score comes first; in this store the other measures are derived from the attention mass.
-        self.assertEqual(page.evaluate("document.getElementById('control-accuracy_throughput-measure').value"), 'Predicted task score, share of full KV')
-        page.evaluate(choose('control-accuracy_throughput-measure', 'Attention mass kept, mean'))
+        self.assertEqual(page.evaluate("document.getElementById('control-accuracy_throughput-accuracy_measure').value"), 'Predicted task score, share of full KV')
+        page.evaluate(choose('control-accuracy_throughput-accuracy_measure', 'Attention mass kept, mean'))
         before = page.evaluate("figures[1].view.data('drawn')[5].accuracy")
-        page.evaluate(choose('control-accuracy_throughput-measure', 'Relative error of the attention output'))
+        page.evaluate(choose('control-accuracy_throughput-accuracy_measure', 'Relative error of the attention output'))
         self.assertAlmostEqual(page.evaluate("figures[1].view.data('drawn')[5].accuracy"), 1 - before, places=5)
-        page.evaluate(choose('control-accuracy_throughput-measure', 'Predicted task score, share of full KV'))
+        page.evaluate(choose('control-accuracy_throughput-accuracy_measure', 'Predicted task score, share of full KV'))
         self.assertAlmostEqual(page.evaluate("figures[1].view.data('drawn')[5].accuracy"), 0.5 + before / 2, places=5)
         self.assertAlmostEqual(page.evaluate("figures[1].view.data('drawn')[5].accuracy_low"), before / 2, places=5)
         # The axis reaches as far as the intervals: half of the least recall, to all of the score.
