@@ -1,5 +1,5 @@
-// What the end of a sweep needs of each of its results, in a few hundred bytes: results are dropped once they are
-// stored.
+// Compact records of a sweep's results, a few hundred bytes each, from which its end writes findings. The results
+// themselves are freed as soon as they are stored.
 #pragma once
 
 #include <cstdint>

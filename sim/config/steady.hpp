@@ -7,7 +7,7 @@
 
 namespace kvcast::config {
 
-// What lookups found so far.
+// The results of the file lookups made so far.
 struct FoundFiles {
   std::unordered_map<std::string, std::optional<std::string>> paths;  // by how a lookup searches and what for
   std::unordered_map<std::string, bool> shipped;                      // by file
@@ -22,7 +22,7 @@ class SteadyFiles {
   SteadyFiles(const SteadyFiles&) = delete;
   SteadyFiles& operator=(const SteadyFiles&) = delete;
 
-  // Of the thread; null without such a promise.
+  // Returns the lookups of the calling thread, or null if no SteadyFiles lives in it.
   static FoundFiles* found();
 
  private:

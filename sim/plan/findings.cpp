@@ -46,7 +46,7 @@ struct Groups {
   }
 };
 
-// What tells groups apart.
+// The properties in which the rows of different groups differ.
 struct Varied {
   bool model = false, trace = false, decode_tokens = false, benchmark = false;
 

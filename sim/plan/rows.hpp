@@ -1,5 +1,5 @@
-// What findings need of every row of a sweep: some two hundred bytes each, so that the results need not be in memory.
-// The few results that a finding describes are loaded.
+// The numbers and texts of every row of a sweep that findings compare, about two hundred bytes a row, so that the
+// results need not stay in memory. The few results that a finding describes are loaded.
 #pragma once
 
 #include <cstddef>

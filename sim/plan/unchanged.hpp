@@ -19,7 +19,7 @@ struct Unchanged {
   std::string reason;
 };
 
-// What unchanged_by() compares of a result.
+// The parts of a result that unchanged_by() compares.
 struct SweptPoint {
   result::Status status = result::Status::kOk;
   int policy = 0, setting = 0;             // texts: the name; with its swept parameters

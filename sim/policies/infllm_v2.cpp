@@ -221,7 +221,7 @@ class Native final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
                    layers * (maps + kBranches * m.q_heads * shape.model->hidden) * config::Model::kElementBytes, true)};
   }
 
-  // Of the window about two blocks are read as the last blocks too.
+  // About two blocks of the window are also among the last blocks, which are read anyway.
   Growth growth(const Lengths&) const override {
     return {.scored = 1.0 / static_cast<double>(s_.stride),
             .fill = s_.budget,

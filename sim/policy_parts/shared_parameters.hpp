@@ -21,9 +21,10 @@ Parameter pool_kernel_parameter(std::int64_t kernel);
 Parameter block_parameter();
 // `sink` or `recent` of a retrieval policy: tokens that every step reads, within the budget.
 Parameter read_always_parameter(const std::string& key);
-// Where the one or the other is written. Throws UserError (there) if their tokens may be in more than the `read` pages.
-// at_end: the last of these pages is full.
+// Returns the location of `sink` or, if that is not written, of `recent`.
 SourceLocation where_fixed(const ParameterValues& values);
+// Throws UserError at `where` if the first `sink` and the last `recent` tokens may span more than `read` pages. at_end:
+// the last of these pages is full.
 void check_pages_read(const SourceLocation& where, std::int64_t sink, std::int64_t recent, std::int64_t page,
                       std::int64_t read, bool at_end = false);
 // `sink` and `recent` tokens that are never evicted, within the budget.

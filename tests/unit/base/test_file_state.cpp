@@ -1,4 +1,4 @@
-// What is made of files is made again after one of them has changed, and only then.
+// A value computed from files is computed again after one of them has changed, and only then.
 #include "base/file_state.hpp"
 
 #include <catch2/catch.hpp>
