@@ -108,6 +108,7 @@ class PassTimes::Source final : public graph::WorkSource {
       setting_.prompt_density = [&replayed](int layer) { return replayed.prompt_density(layer); };
     }
     pass_ = lower::pass_of(parts(chunks), *setting_.policy, setting_.rank);
+    for (lower::PromptPart& part : pass_.prompts) part.read = of.reads_all ? 1 : part.read;
     pass_.per_query_head = times.counts_.front()->of.replay->per_query_head;
     pass_.plans_attention = !chunks.empty() || attends_to_more();
     pass_.counts = [this](int layer) { return counts(layer); };
@@ -276,6 +277,10 @@ bool PassTimes::covers(std::int64_t known) const {
 
 std::int64_t PassTimes::fill(std::int64_t known) const {
   return setting_.policy->growth({known, input_.run->workload.decode_tokens}).fill;
+}
+
+double PassTimes::read(std::int64_t known) const {
+  return setting_.policy->prompt_blocks(setting_.rank, 0, {known, input_.run->workload.decode_tokens}).read;
 }
 
 const policy::Policy& PassTimes::policy() const { return *setting_.policy; }

@@ -41,6 +41,7 @@ class PassTimes {
     std::span<const serving::Decoding> decodes;
     std::span<const serving::Chunk> chunks;
     bool without_pairs = false;  // attention over prompts multiplies nothing: what a pass takes by its rows alone
+    bool reads_all = false;      // all tokens of the chunks enter the model, whatever the policy leaves out
   };
   double pass(const Passes& of) const;  // mean over the texts
   // Work from now on stops on this request.
@@ -56,6 +57,8 @@ class PassTimes {
   const policy::Policy& policy() const;
   const config::Model& rank() const { return setting_.rank; }
   const config::Framework& framework() const { return *setting_.framework; }
+  // Share of a prompt of so many tokens that enters the model.
+  double read(std::int64_t known) const;
   // Returns whether a sequence of which so many tokens are read is served as by the uncompressed cache.
   bool covers(std::int64_t known) const;
   // Tokens up to which such a sequence, if not covered, attends to all that it holds; 0: none.

@@ -77,7 +77,7 @@ double StepTable::pass(const Decodes& decodes, Company company) {
   const std::int64_t added = chunk_of(company, n);
   const Chunk chunk{0, added, added + 1};
   const int decoded = n * passes_.queries();
-  return passes_.pass({decodes, std::span(&chunk, 1), true}) - rows(added + decoded) - head(decoded);
+  return passes_.pass({decodes, std::span(&chunk, 1), true, true}) - rows(added + decoded) - head(decoded);
 }
 
 double StepTable::engine(const Key& key, std::int64_t known, std::int64_t generated) {

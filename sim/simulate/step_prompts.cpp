@@ -18,7 +18,16 @@ constexpr std::int64_t kFurtherChunk = 64;
 
 double StepTable::prompt(const Chunk& chunk, bool without_pairs) {
   count_simulated();
-  return passes_.pass({{}, std::span(&chunk, 1), without_pairs});
+  return passes_.pass({{}, std::span(&chunk, 1), without_pairs, true});
+}
+
+// The tokens of a chunk that enter the model. Rows and attention are those of a chunk of these alone.
+Chunk StepTable::entering(const Chunk& chunk) const {
+  const double read = leaves_out_ ? passes_.read(chunk.known) : 1;
+  if (read == 1) return chunk;
+  const auto share = [read](std::int64_t tokens) { return std::llround(read * static_cast<double>(tokens)); };
+  const std::int64_t cached = share(chunk.cached), added = std::max(1LL, share(chunk.cached + chunk.added) - cached);
+  return {cached, added, chunk.known};
 }
 
 double StepTable::bare(int n) {
@@ -71,7 +80,12 @@ double StepTable::end_of(const Chunk& chunk) {
   const auto at = [&](std::int64_t all, std::int64_t rows) {
     const std::int64_t added = std::min(all, rows), cached = all - added;
     return remembered(ends_, std::pair{all, added}, [&] {
-      return prompt({cached, added, all}, false) - prompt({cached, added, all + 1}, false);
+      const auto taken = [&](std::int64_t known) {
+        const Chunk last{cached, added, known};
+        count_simulated();
+        return passes_.pass({{}, std::span(&last, 1)});
+      };
+      return taken(all) - taken(all + 1);
     });
   };
   // Policies rank and cluster whole prompts, so that times grow faster than lines: four points an octave.
@@ -108,7 +122,8 @@ double StepTable::further_chunk(std::int64_t all) {
       // Unequal, since equal chunks are one kernel's; their sum has its own point, because rows come in tiles.
       const std::vector<Chunk> two = {{0, half - 1, half}, {0, half + 1, half + 2}};
       count_simulated();
-      return passes_.pass({{}, two}) - rows(2 * half) - attention(two[0]) - attention(two[1]);
+      return passes_.pass({.decodes = {}, .chunks = two, .reads_all = true}) - rows(2 * half) - attention(two[0]) -
+             attention(two[1]);
     });
   };
   const std::int64_t most = std::max(kFurtherChunk, std::min(8 * kFurtherChunk, ranges_.pass_tokens / 2));
@@ -122,8 +137,9 @@ double StepTable::with_chunks(int sequences, std::span<const Chunk> chunks) {
   int ends = 0;
   double seconds = 0;
   for (const Chunk& chunk : chunks) {
-    added += chunk.added;
-    seconds += attention(chunk);
+    const Chunk enters = entering(chunk);
+    added += enters.added;
+    seconds += attention(enters);
     if (!chunk.last()) continue;
     ++ends;
     seconds += end_of(chunk) - head(1);

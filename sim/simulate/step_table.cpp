@@ -28,6 +28,7 @@ thread_local std::array<StepTable::Decodes, StepTable::kClasses> StepTable::by_c
 
 StepTable::StepTable(const PassTimes& passes, const StepRanges& ranges) : passes_(passes), ranges_(ranges) {
   KVCAST_CHECK(ranges.shortest >= 1 && ranges.longest >= ranges.shortest && ranges.generated >= 1);
+  leaves_out_ = passes.read(ranges.longest) < 1;
   std::int64_t above = ranges.longest + 1;
   covered_ = ranges.shortest - 1;
   while (above - covered_ > 1) {
@@ -198,7 +199,7 @@ StepTime StepTable::pass_of(std::span<const Decoding> decodes, std::span<const C
   StepTime out{to_picos(chunks_factor_ * with_chunks(n, chunks)), 0, 1};
   if (n == 0) return out;
   std::int64_t added = 0;
-  for (const Chunk& chunk : chunks) added += chunk.added;
+  for (const Chunk& chunk : chunks) added += entering(chunk).added;
   Company high = kFirstChunk + 1;
   while (high + 1 < kCompanies && chunk_of(high, n) < added) ++high;
   const double share = std::clamp(share_of(added, chunk_of(high - 1, n), chunk_of(high, n)), 0.0, 1.0);

@@ -120,7 +120,8 @@ class StepTable final : public serving::StepTimes {
   double rows(std::int64_t rows);                 // B
   double attention(const serving::Chunk& chunk);  // P
   double attention_at(std::int64_t added, std::int64_t cached);
-  double prompt(const serving::Chunk& chunk, bool without_pairs);
+  double prompt(const serving::Chunk& chunk, bool without_pairs);  // all of its tokens enter the model
+  serving::Chunk entering(const serving::Chunk& chunk) const;
   double further_chunk(std::int64_t all);
   double end_of(const serving::Chunk& chunk);  // a prompt's end by itself: the head's first row, the policy's work
   double head(int rows);
@@ -134,6 +135,7 @@ class StepTable final : public serving::StepTimes {
   StepRanges ranges_;
   std::int64_t covered_ = 0;  // the budget covers sequences of up to so many tokens
   std::int64_t fill_ = 0;     // others attend to all tokens while they have no more than these
+  bool leaves_out_ = false;   // some tokens of a prompt do not enter the model
   std::array<Class, kClasses> classes_;
   static thread_local std::array<Decodes, kClasses> by_class_;  // of the pass that is being timed
   std::map<Key, Grid> grids_;

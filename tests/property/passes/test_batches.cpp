@@ -79,7 +79,7 @@ TEST_CASE("a batch of several lengths lies between those of its shortest and its
     };
     between(unequal.experiment.tpot_mean_s, shortest.experiment.tpot_mean_s, longest.experiment.tpot_mean_s, spread);
     // Weights are read once a length: where few tokens of a prompt are read, that is most of the time.
-    const double lengths = unequal.subject.policy == "specprefill" ? 2 : 1;
+    const double lengths = policy::find_policy(unequal.subject.policy).prunes_prompt ? 2 : 1;
     between(unequal.experiment.ttft_s, shortest.experiment.ttft_s, longest.experiment.ttft_s, lengths);
     between(held(unequal), held(shortest), held(longest));
     // Each sequence has the accuracy of its own length.

@@ -93,8 +93,6 @@ double limit_of(const std::string& policy) {
       {"freekv", 2.4},
       // An index is built on the CPU while all sequences' searches wait for it: neither a sum nor the longer of both.
       {"retrieval_attention", 10.5},
-      // The model reads a part of a prompt at its end, the draft all of it before: a chunk does not say which.
-      {"specprefill", 60},
       // Each prompt's blocks are chosen by their share, so that a chunk's work depends on where it lies.
       {"flexprefill", 5.5},
   };
