@@ -15,15 +15,34 @@ function drawHead() {
   document.getElementById('title').textContent = sweep.name || (page.answers.length ? page.answers[0].question : 'Sweep') || 'Plan';
   document.getElementById('setting').textContent = settingText();
   const counts = total === 0 ? 'The store holds no experiments yet.'
-    : (sweep.planned > total ? 'So far ' + formatCount(total) + ' of ' : '') + plural(Math.max(total, sweep.planned || 0), 'experiment') + ': ' + sentenceList([
+    : countText(sweep, total) + ': ' + sentenceList([
       formatCount(sweep.counts.ok) + ' ran', formatCount(sweep.counts.oom) + ' ran out of memory',
       ...(sweep.counts.failed ? [formatCount(sweep.counts.failed) + ' failed'] : [])]) + '. All numbers are forecasts of a simulator, not measurements of a running model.';
   document.getElementById('lead').append(sweep.description ? sweep.description.trim().replace(/([^.!?])$/, '$1.') + ' ' : '', counts);
+  if (sweep.part) document.getElementById('lead').after(otherParts(sweep.part));
   const box = document.getElementById('findings');
   box.hidden = !sweep.swept || Boolean(sweep.compared);
   if (!box.hidden) box.replaceChildren(...(findings.length
     ? findings.map((finding, order) => drawFinding(finding, toldPlace(findings), order))
     : [element('p', { class: 'empty' }, 'This store holds no findings: either its sweep has not finished, or nothing was concluded from it.')]));
+}
+
+function countText({ part, planned }, total) {
+  if (part) {
+    return 'This page shows ' + formatCount(total) + ' of ' + plural(part.of, 'experiment') + ', those with ' +
+      sentenceList(part.where.map(([key, value]) => key + (value === '' ? ' not set' : ' = ' + value)));
+  }
+  return (planned > total ? 'So far ' + formatCount(total) + ' of ' : '') + plural(Math.max(total, planned || 0), 'experiment');
+}
+
+// How to see the experiments that a page of a large sweep leaves out.
+function otherParts({ where, values }) {
+  const [key, shown] = where[0];
+  const other = values[key].find((value) => value !== shown && value !== '');
+  return element('details', { id: 'other-parts', class: 'on-screen' }, element('summary', {}, 'Other parts of this sweep'),
+    element('p', {}, 'Findings are those of the whole sweep, and tables/experiments.csv lists all of it. Pages of other parts: ',
+      element('code', {}, 'kvcast report DIR -o OUT --where ' + key + '=' + (other === undefined ? shown : "'" + other + "'"))),
+    ...where.map(([name]) => element('p', {}, name + ': ' + values[name].map((value) => (value === '' ? 'not set' : value)).join(', '))));
 }
 
 // Machines, models and workload in one line.

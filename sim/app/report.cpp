@@ -53,15 +53,15 @@ void tell_of_shards(const std::vector<std::string>& dirs, const report::Stores& 
     fmt::print("These are shards of one sweep: kvcast merge {} -o OUT joins them\n", fmt::join(dirs, " "));
 }
 
-void print_changes(const std::vector<std::string>& dirs) {
-  const report::Stores stores(dirs);
+void print_changes(const std::vector<std::string>& dirs, const std::vector<std::string>& where) {
+  const report::Stores stores(dirs, where);
   tell_of_shards(dirs, stores);
   for (const store::Answer& answer : report::answers_of(stores.sources()))
     fmt::print("{}\n  {}\n", answer.question, answer.text);
 }
 
 struct ReportOptions {
-  std::vector<std::string> dirs;
+  std::vector<std::string> dirs, where;
   std::string out, figures, width = "single", font = "sans-serif", view;
 };
 
@@ -77,7 +77,7 @@ int print_figures(const ReportOptions& options) {
   program_on_path("fc-match", "fontconfig");
   for (const char* name : {"hb-shape", "hb-subset"}) program_on_path(name, "libharfbuzz-bin");
   report::PrintOptions print{options.figures, report::parse_width(options.width), options.font, options.view};
-  const nlohmann::json job = report::print_job(options.dirs, print);
+  const nlohmann::json job = report::print_job(options.dirs, print, {.where = options.where});
   report::make_folder(options.figures);
   const Temporary scratch(make_scratch());
   const std::string path = scratch.path() + "/job.json";
@@ -88,8 +88,8 @@ int print_figures(const ReportOptions& options) {
 int write_page(const ReportOptions& options) {
   const std::string& last = options.dirs.back();
   const std::string target = options.out.empty() ? last + "/report" : options.out;
-  report::write_report(options.dirs, target);
-  options.dirs.size() == 1 ? print_findings(last) : print_changes(options.dirs);
+  report::write_report(options.dirs, target, {.where = options.where});
+  options.dirs.size() == 1 ? print_findings(last) : print_changes(options.dirs, options.where);
   fmt::print("report: {}/index.html\n", target);
   return 0;
 }
@@ -106,6 +106,11 @@ void add_report(CLI::App& app, int& result) {
       ->required();
   command->add_option("-o,--out", options->out, "folder to write to (default: report/ in the last DIR)")
       ->check(has_text());
+  command
+      ->add_option("--where", options->where,
+                   "KEY=VALUE: show the experiments with these settings; without any, a sweep of more than 5,000 is "
+                   "shown in part")
+      ->allow_extra_args(false);
   CLI::Option* figures =
       command->add_option("--figures", options->figures,
                           "write the page's figures for print (SVG and PDF) to this folder instead of the page");

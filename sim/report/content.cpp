@@ -86,6 +86,7 @@ class Collector {
   Content content_;
   double id_ = -1;
   bool swept_ = false;  // whether any experiment has a swept key
+  std::map<Status, std::int64_t> counts_;
   std::set<std::string> versions_;
   std::string first_created_;
   std::string last_created_;
@@ -100,6 +101,7 @@ class Collector {
 void Collector::add(const Stored& stored) {
   const Result& result = stored.result;
   id_ += 1;
+  ++counts_[result.status];
   versions_.insert(stored.code_version);
   if (first_created_.empty() || stored.created_at < first_created_) first_created_ = stored.created_at;
   last_created_ = std::max(last_created_, stored.created_at);
@@ -304,10 +306,11 @@ json Collector::sweep(const std::vector<Source>& sources) const {
                 {"timelines", {timelines_embedded_, timelines_}},
                 {"kvcast", version()}};
   for (const Status status : {Status::kOk, Status::kOom, Status::kFailed}) {
-    std::int64_t count = 0;
-    for (const Source& source : sources) count += source.store->count(status);
-    sweep["counts"][std::string(status_name(status))] = count;
+    const auto count = counts_.find(status);
+    sweep["counts"][std::string(status_name(status))] = count == counts_.end() ? 0 : count->second;
   }
+  if (const Part& part = sources.front().part; !part.is_all())
+    sweep["part"] = {{"where", part.where}, {"values", part.values}, {"of", part.of}};
   if (sources.size() > 1) {
     for (const Source& source : sources) sweep["compared"].push_back(source.name);
     sweep["name"] = fmt::format("{} compared with {}", fmt::join(compared_names(sources), ", "), sources.front().name);
@@ -338,7 +341,7 @@ json findings_json(const store::Store& store) {
 
 plan::Results results_of(const Source& source) {
   plan::Results all{source.name, {}, source.store->machines()};
-  source.store->for_each([&all](const Stored& stored) { all.results.push_back(stored.result); });
+  source.for_each([&all](const Stored& stored) { all.results.push_back(stored.result); });
   return all;
 }
 
@@ -360,6 +363,11 @@ Content Collector::finish(const std::vector<Source>& sources) {
 
 }  // namespace
 
+void Source::for_each(const std::function<void(const Stored&)>& visit) const {
+  if (part.is_all()) return store->for_each(visit);
+  store->for_each(visit, [this](const std::string& key) { return part.shows(key); });
+}
+
 std::vector<store::Answer> answers_of(const std::vector<Source>& sources) {
   if (sources.size() == 1) return sources.front().store->answers();
   std::vector<store::Answer> list;
@@ -374,7 +382,7 @@ Content collect(const std::vector<Source>& sources, Palette palette) {
   KVCAST_CHECK(!sources.empty());
   const auto for_each = [&sources](const auto& visit) {
     for (const Source& source : sources) {
-      source.store->for_each([&](const Stored& stored) {
+      source.for_each([&](const Stored& stored) {
         Stored labelled = stored;
         if (!source.name.empty()) labelled.result.subject.swept.emplace_back(kStoreKey, source.name);
         visit(labelled);

@@ -1,18 +1,21 @@
 // The contents of a report: the results of the store as tables, and the texts around them.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "report/palette.hpp"
+#include "report/part.hpp"
 #include "report/table.hpp"
 #include "store/store.hpp"
 
 namespace kvcast::report {
 
 struct Content {
-  // name, description, config; counts by status; code_versions; created [first, last]; kvcast (version of this
+  // name, description, config; counts of the shown experiments by status; part (if some are left out): where and values
+  // of report/part.hpp, of (experiments in the store); code_versions; created [first, last]; kvcast (version of this
   // program); timelines [embedded, in the store]; planned (experiments of the whole sweep) if the store says it; swept:
   // false if all experiments are a plan's, which the charts of a sweep could not compare; compared: the names of
   // several stores.
@@ -52,6 +55,10 @@ inline constexpr const char* kDoesNotFit = "does not fit";
 struct Source {
   std::string name;
   const store::Store* store = nullptr;
+  Part part = {};
+
+  // Visits the shown experiments in reading order.
+  void for_each(const std::function<void(const store::Stored&)>& visit) const;
 };
 
 // Parts that a result lacks are missing cells. Several stores, at least one, are compared: each is a value of the key

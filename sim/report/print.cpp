@@ -37,7 +37,7 @@ double parse_width(const std::string& text) {
 }
 
 json print_job(const std::vector<std::string>& dirs, const PrintOptions& print, const Options& options) {
-  const Stores stores(dirs);
+  const Stores stores(dirs, options.where);
   const Assets assets = load_assets(options);
   Content content = collect(stores.sources(), Palette(assets.palette));
   const View view(print.view);

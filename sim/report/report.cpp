@@ -115,7 +115,7 @@ std::string write_report(const std::vector<std::string>& dirs, const std::string
   const bool swept = !validated || fs::exists(fs::path(dirs.front()) / "results.sqlite");
   // Unreadable stores are rejected before anything is written.
   std::optional<Stores> stores;
-  if (swept) stores.emplace(dirs);
+  if (swept) stores.emplace(dirs, options.where);
   const json found = validated ? read_validation(validation.string()) : json();
   const Assets assets = load_assets(options);
 

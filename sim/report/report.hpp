@@ -9,11 +9,14 @@ namespace kvcast::report {
 struct Options {
   // Folder of the page's parts (page.json and the files that it names). Empty: reports/ in the working directory, else
   // in the source tree that kvcast was built from.
-  std::string assets;
+  std::string assets = {};
   // Folder in which Debian keeps browser libraries; Vega is read from its vega/ folder, or from that of javascript/ in
   // the data folder, if that has one.
   std::string javascript = "/usr/share/javascript";
   bool vega = true;  // read Vega, which pages embed
+  // KEY=VALUE: the page, its figures and its tables but experiments.csv show the experiments with these settings.
+  // Without any, a sweep of more than 5,000 is shown in part (report/part.hpp).
+  std::vector<std::string> where = {};
 };
 
 // Reads DIR/results.sqlite and writes

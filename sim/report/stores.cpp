@@ -25,13 +25,15 @@ std::vector<std::string> names_of(const std::vector<std::string>& dirs) {
 
 }  // namespace
 
-Stores::Stores(const std::vector<std::string>& dirs) : names_(names_of(dirs)) {
+Stores::Stores(const std::vector<std::string>& dirs, const std::vector<std::string>& where) : names_(names_of(dirs)) {
   for (const std::string& dir : dirs) stores_.push_back(store::Store::open(dir, store::Store::Open::kExisting));
+  for (const store::Store& store : stores_)
+    parts_.push_back(part_of(store, parts_.empty() ? parse_where(where) : parts_.front().where));
 }
 
 std::vector<Source> Stores::sources() const {
   std::vector<Source> list;
-  for (std::size_t i = 0; i < stores_.size(); ++i) list.push_back({names_[i], &stores_[i]});
+  for (std::size_t i = 0; i < stores_.size(); ++i) list.push_back({names_[i], &stores_[i], parts_[i]});
   return list;
 }
 

@@ -13,7 +13,9 @@ class Stores {
  public:
   // Opens DIR/results.sqlite of each folder, at least one. Several are named by the last parts of their paths, or by
   // the whole paths if these are equal. Throws UserError if one cannot be read, or a folder is given twice.
-  explicit Stores(const std::vector<std::string>& dirs);
+  // `where`: settings of the experiments that are shown (report/part.hpp); the settings that a large first store is
+  // shown by are those of the others too.
+  explicit Stores(const std::vector<std::string>& dirs, const std::vector<std::string>& where = {});
 
   // Valid as long as this object is.
   std::vector<Source> sources() const;
@@ -21,6 +23,7 @@ class Stores {
  private:
   std::vector<std::string> names_;
   std::vector<store::Store> stores_;
+  std::vector<Part> parts_;
 };
 
 }  // namespace kvcast::report

@@ -1,24 +1,17 @@
-// Takes two passes over the store: the first finds the columns, the second writes. Only one block of rows is in memory.
+// Only one block of rows is in memory.
 #include "store/csv.hpp"
 
 #include <fmt/format.h>
 
 #include <charconv>
-#include <set>
 #include <string>
+#include <utility>
 
 #include "store/row.hpp"
 
 namespace kvcast::store {
 
 namespace {
-
-std::string text_of(const Cell& cell) {
-  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
-  if (const auto* number = std::get_if<double>(&cell)) return fmt::format("{}", *number);
-  if (const auto* integer = std::get_if<std::int64_t>(&cell)) return fmt::format("{}", *integer);
-  return "";
-}
 
 constexpr const char* kMisfit[] = {"oom.pool",         "oom.moment",        "oom.requested_for", "oom.requested_bytes",
                                    "oom.in_use_bytes", "oom.capacity_bytes"};
@@ -29,19 +22,13 @@ void add_misfit(Row& row, const result::OutOfMemory& oom) {
 }
 
 std::vector<std::string> columns_of(const Store& store) {
-  std::set<std::string> settings;
-  bool misfits = false;
-  store.for_each([&](const Stored& stored) {
-    for (const result::Setting& s : stored.result.subject.settings) settings.insert(s.key);
-    misfits = misfits || stored.result.experiment.oom;
-  });
   std::vector<std::string> columns = {"key", "status", "error", "code_version", "created_at", "wall_s"};
-  for (const std::string& key : settings) columns.push_back(std::string(kSettingPrefix) + key);
+  for (const std::string& key : store.setting_keys()) columns.push_back(std::string(kSettingPrefix) + key);
   for (const Column& column : result_columns()) {
     if (column.name.find('.') != std::string::npos) columns.push_back(column.name);
   }
   columns.emplace_back("bottleneck");
-  if (misfits) columns.insert(columns.end(), std::begin(kMisfit), std::end(kMisfit));
+  if (store.count(result::Status::kOom) > 0) columns.insert(columns.end(), std::begin(kMisfit), std::end(kMisfit));
   return columns;
 }
 
@@ -79,14 +66,17 @@ void export_csv(const Store& store, std::ostream& out) {
     out << "\r\n";
   };
   write_line([](const std::string& column) { return column; });
-  store.for_each([&](const Stored& stored) {
-    Row row = row_of(stored.result);
-    row["code_version"] = stored.code_version;
-    row["created_at"] = stored.created_at;
-    if (stored.result.experiment.oom) add_misfit(row, *stored.result.experiment.oom);
-    write_line([&row](const std::string& column) {
-      const auto found = row.find(column);
-      return found == row.end() ? "" : text_of(found->second);
+  store.for_each_row([&](const Row& stored) {
+    Row misfit;
+    if (text_of(stored.at("status")) == status_name(result::Status::kOom)) {
+      const result::Result result = result_of(stored);
+      if (result.experiment.oom) add_misfit(misfit, *result.experiment.oom);
+    }
+    write_line([&](const std::string& column) {
+      for (const Row* const row : {&stored, &std::as_const(misfit)}) {
+        if (const auto found = row->find(column); found != row->end()) return text_of(found->second);
+      }
+      return std::string();
     });
   });
 }

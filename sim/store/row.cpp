@@ -138,6 +138,13 @@ const std::vector<Column>& result_columns() {
   return columns;
 }
 
+std::string text_of(const Cell& cell) {
+  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* number = std::get_if<double>(&cell)) return fmt::format("{}", *number);
+  if (const auto* integer = std::get_if<std::int64_t>(&cell)) return fmt::format("{}", *integer);
+  return "";
+}
+
 Row row_of(const Result& result) {
   Row row;
   row["key"] = result.key;

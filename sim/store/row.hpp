@@ -16,6 +16,7 @@ namespace kvcast::store {
 
 // A value as SQLite stores it; monostate is NULL.
 using Cell = std::variant<std::monostate, std::int64_t, double, std::string>;
+std::string text_of(const Cell& cell);  // as a user would write it; empty for NULL
 // Cells by column. A missing column is NULL.
 using Row = std::map<std::string, Cell, std::less<>>;
 

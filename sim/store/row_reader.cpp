@@ -14,19 +14,30 @@ constexpr const char* kDiffers = "its cells do not have the checksum with which 
 
 }  // namespace
 
-Stored RowReader::read() {
+template <class Made>
+Made RowReader::checked(Made (*make)(Row&&)) {
   find_columns();
   try {
     Row row;
     read_cells(row);
-    Stored stored{std::get<std::int64_t>(row["ordinal"]), std::get<std::string>(row["code_version"]),
-                  std::get<std::string>(row["created_at"]), result_of(row)};
+    Made made = make(std::move(row));
     if (!has_checksum()) throw std::runtime_error(kDiffers);
-    return stored;
+    return made;
   } catch (const std::exception& error) {
     throw UserError({database_.path(), 0, 0},
                     damage(error.what()) + "; the sweep that wrote it, run again, computes it anew");
   }
+}
+
+Stored RowReader::read() {
+  return checked<Stored>([](Row&& row) {
+    return Stored{std::get<std::int64_t>(row["ordinal"]), std::get<std::string>(row["code_version"]),
+                  std::get<std::string>(row["created_at"]), result_of(row)};
+  });
+}
+
+Row RowReader::cells() {
+  return checked<Row>([](Row&& row) { return std::move(row); });
 }
 
 std::string RowReader::damage() {

@@ -16,12 +16,16 @@ class RowReader {
 
   // Returns the present row. Throws UserError naming the file and the row if it is damaged.
   Stored read();
+  // The same, cell by cell.
+  Row cells();
   // Explains how the row differs from what was written; empty if it does not.
   std::string damage();
 
  private:
   void find_columns();
   void read_cells(Row& row);
+  template <class Made>
+  Made checked(Made (*make)(Row&&));
   bool has_checksum();
   std::string damage(const char* why) const;
 

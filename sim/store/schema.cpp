@@ -71,14 +71,14 @@ std::string runs_view() {
   return sql + fmt::format("\nFROM experiments WHERE {}\nORDER BY ordinal, key;\n", kIsShown);
 }
 
+}  // namespace
+
 std::set<std::string, std::less<>> experiment_columns(Database& database) {
   Statement names(database, "SELECT name FROM pragma_table_info('experiments')");
   std::set<std::string, std::less<>> columns;
   while (names.step()) columns.insert(names.text(0));
   return columns;
 }
-
-}  // namespace
 
 std::string sql_name(std::string_view name) {
   std::string out = "\"";

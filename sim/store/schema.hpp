@@ -21,6 +21,8 @@ void verify_schema(Database& database);
 // writer adds the same one. Returns all columns. Throws UserError if SQLite's limit is reached.
 std::set<std::string, std::less<>> add_missing_columns(Database& database, const Row& row);
 
+std::set<std::string, std::less<>> experiment_columns(Database& database);
+
 // A name as SQL quotes it: "decode.tpot_s.mean".
 std::string sql_name(std::string_view name);
 // SQL condition: a row of experiments belongs to the current sweep; all do if Store::show was never called.

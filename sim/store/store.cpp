@@ -186,10 +186,12 @@ std::vector<std::string> Store::keys() const {
 
 std::vector<std::string> Store::shown() const { return texts("SELECT key FROM shown ORDER BY key"); }
 
-void Store::for_each(const std::function<void(const Stored&)>& visit,
-                     const std::function<bool(const std::string& key)>& wanted) const {
+// Reads rows in blocks, so that `visit` may call the store.
+template <class Entry>
+void Store::read_blocks(const std::function<void(const Entry&)>& visit,
+                        const std::function<bool(const std::string&)>& wanted, Entry (*read)(RowReader&)) const {
   constexpr int kKey = 0, kOrdinal = 1;  // the first columns of the table
-  std::vector<Stored> block;
+  std::vector<Entry> block;
   std::int64_t ordinal = INT64_MIN;
   std::string key;
   int seen = 0;
@@ -205,11 +207,54 @@ void Store::for_each(const std::function<void(const Stored&)>& visit,
       next.bind(1, ordinal).bind(2, key).bind(3, std::int64_t{kBlockRows});
       for (RowReader rows(*database_, next); next.step(); ++seen) {
         key = next.text(kKey), ordinal = next.integer(kOrdinal);
-        if (!wanted || wanted(key)) block.push_back(rows.read());
+        if (!wanted || wanted(key)) block.push_back(read(rows));
       }
     }
-    for (const Stored& stored : block) visit(stored);
+    for (const Entry& entry : block) visit(entry);
   } while (seen > 0);
+}
+
+void Store::for_each(const std::function<void(const Stored&)>& visit,
+                     const std::function<bool(const std::string& key)>& wanted) const {
+  read_blocks<Stored>(visit, wanted, [](RowReader& rows) { return rows.read(); });
+}
+
+void Store::for_each_row(const std::function<void(const Row&)>& visit) const {
+  read_blocks<Row>(visit, {}, [](RowReader& rows) { return rows.cells(); });
+}
+
+std::vector<std::string> Store::setting_keys() const {
+  const std::lock_guard lock(*mutex_);
+  std::vector<std::string> names;
+  std::string counts;
+  for (const std::string& column : experiment_columns(*database_)) {
+    if (!column.starts_with(kSettingPrefix)) continue;
+    names.push_back(column.substr(kSettingPrefix.size()));
+    counts += fmt::format("{}count({})", counts.empty() ? "" : ", ", sql_name(column));
+  }
+  if (names.empty()) return {};
+  Statement count(*database_, fmt::format("SELECT {} FROM experiments WHERE {}", counts, kIsShown));
+  KVCAST_CHECK(count.step());
+  std::vector<std::string> set;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (count.integer(static_cast<int>(i)) > 0) set.push_back(names[i]);
+  }
+  std::ranges::sort(set);
+  return set;
+}
+
+std::vector<Store::Settings> Store::settings(const std::vector<std::string>& keys) const {
+  const std::lock_guard lock(*mutex_);
+  std::string columns = "key";
+  for (const std::string& key : keys) columns += ", " + sql_name(std::string(kSettingPrefix) + key);
+  std::vector<Settings> list;
+  Statement all(*database_,
+                fmt::format("SELECT {} FROM experiments WHERE {} ORDER BY ordinal, key", columns, kIsShown));
+  while (all.step()) {
+    Settings& row = list.emplace_back(Settings{all.text(0), {}});
+    for (std::size_t i = 0; i < keys.size(); ++i) row.values.push_back(text_of(all.cell(static_cast<int>(i) + 1)));
+  }
+  return list;
 }
 
 void Store::show(const std::vector<std::string>& keys) {

@@ -29,6 +29,8 @@
 
 namespace kvcast::store {
 
+class RowReader;
+
 struct Stored {
   std::int64_t ordinal = 0;  // index in the expanded sweep: rows are read in this order, whichever finished first
   std::string code_version;
@@ -79,7 +81,19 @@ class Store {
   // call the store, and rows that others add meanwhile may or may not be seen. Throws UserError as get() does.
   void for_each(const std::function<void(const Stored&)>& visit,
                 const std::function<bool(const std::string& key)>& wanted = {}) const;
+  // The same, cell by cell as stored.
+  void for_each_row(const std::function<void(const Row&)>& visit) const;
   std::int64_t count(result::Status status) const;
+
+  // Keys of the configuration that any shown row sets, in alphabetical order.
+  std::vector<std::string> setting_keys() const;
+  // The values of these settings in all shown rows in reading order, as texts; empty where a row does not set one.
+  // Other cells are not read.
+  struct Settings {
+    std::string key;  // of the row
+    std::vector<std::string> values;
+  };
+  std::vector<Settings> settings(const std::vector<std::string>& keys) const;
 
   // Replays are cached separately from results because one replay is re-timed on many devices. A key, once put, never
   // changes; returns whether the bytes were stored. Damaged bytes count as missing.
@@ -108,6 +122,9 @@ class Store {
 
  private:
   explicit Store(std::unique_ptr<Database> database);
+  template <class Entry>
+  void read_blocks(const std::function<void(const Entry&)>& visit,
+                   const std::function<bool(const std::string&)>& wanted, Entry (*read)(RowReader&)) const;
   std::vector<std::string> texts(const std::string& query) const;  // the first column of a query's rows
   // The statement that inserts a row of these columns. SQLite compares each of hundreds of names with each column to
   // prepare it, which takes longer than to insert the row.

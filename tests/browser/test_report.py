@@ -1010,6 +1010,21 @@ class Page(ReportCase):
         self.assertEqual(page.evaluate("document.querySelector('#figure-split_factor .empty').textContent"), 'No RocketKV rows with a split factor in this sweep.')
         self.assertIn('window 64 is longer than the prompt', page.evaluate("document.getElementById('table').textContent"))
 
+    def test_a_part_of_a_sweep_says_what_it_leaves_out(self):
+        out = self.folder / 'sweep' / 'part'
+        subprocess.run([self.writer, self.folder / 'sweep', out, 'hardware=h100-sxm', 'workload.prompt_tokens=32768'], check=True,
+                       stdout=subprocess.DEVNULL)
+        page = self.browser.open((out / 'index.html').as_uri())
+        self.addCleanup(lambda: (self.assertEqual(page.complaints(), []), page.close()))
+        shown = int(page.evaluate("document.getElementById('table-count').textContent.split(' of ')[1].split(' ')[0]"))
+        self.assertLess(shown, 414)  # those of the machine, at all contexts
+        self.assertIn(f'This page shows {shown} of 828 experiments, those with hardware = h100-sxm and workload.prompt_tokens = 32768: ',
+                      page.evaluate("document.getElementById('lead').innerText"))
+        page.evaluate("document.querySelector('#other-parts summary').click()")
+        others = page.evaluate("document.getElementById('other-parts').innerText")
+        self.assertIn("--where hardware='a100-40gb-pcie4'", others)
+        self.assertIn('hardware: a100-40gb-pcie4, h100-sxm', others)
+
     def test_a_store_without_rows_is_shown(self):
         page = self.open('empty')
         self.assertIn('holds no experiments yet', page.evaluate("document.getElementById('lead').textContent"))
