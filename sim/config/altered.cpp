@@ -15,6 +15,7 @@
 #include "config/pcie.hpp"
 #include "config/physics.hpp"
 #include "config/section.hpp"
+#include "config/steady.hpp"
 #include "config/ties.hpp"
 
 namespace kvcast::config {
@@ -223,7 +224,13 @@ const Node& machine_name(const Node& choice) {
 }
 
 Hardware read_hardware(const Node& choice) {
-  if (choice.kind() == Node::Kind::kMap) return Alteration(choice).apply();
+  if (choice.kind() == Node::Kind::kMap) {
+    FoundFiles* const found = SteadyFiles::found();
+    if (found == nullptr) return Alteration(choice).apply();
+    std::shared_ptr<const Hardware>& made = found->altered[choice.where().file + "\n" + choice.canonical()];
+    if (!made) made = std::make_shared<const Hardware>(Alteration(choice).apply());
+    return *made;
+  }
   if (choice.kind() != Node::Kind::kScalar) {
     throw UserError(choice.where(), "hardware: expected a name, or a map with `like`, found " + describe(choice));
   }
