@@ -36,22 +36,23 @@ std::vector<LayerMap> maps_of(const replay::ReplayResult& replayed) {
 
 }  // namespace
 
-std::vector<LayerMap> mean_maps(std::span<const std::vector<LayerMap>* const> maps) {
-  std::vector<LayerMap> mean = *maps.front();
-  for (const auto* const other : maps.subspan(1)) {
-    const bool alike = std::ranges::equal(mean, *other, [](const LayerMap& a, const LayerMap& b) {
+std::vector<LayerMap> mean_maps(std::span<const MapShare> shares) {
+  const auto like_first = [&](const MapShare& share) {
+    return std::ranges::equal(*share.maps, *shares.front().maps, [](const LayerMap& a, const LayerMap& b) {
       return a.layer == b.layer && a.attended.size() == b.attended.size();
     });
-    if (!alike) return {};
-    for (std::size_t i = 0; i < mean.size(); ++i) {
-      for (const auto field : {&LayerMap::attended, &LayerMap::resident, &LayerMap::recall_mass}) {
-        for (std::size_t h = 0; h < (mean[i].*field).size(); ++h) (mean[i].*field)[h] += ((*other)[i].*field)[h];
-      }
-    }
-  }
-  for (LayerMap& map : mean) {
+  };
+  if (!std::ranges::all_of(shares, like_first)) return {};
+  double all = 0;
+  for (const MapShare& share : shares) all += share.sequences;
+  std::vector<LayerMap> mean = *shares.front().maps;
+  for (std::size_t i = 0; i < mean.size(); ++i) {
     for (const auto field : {&LayerMap::attended, &LayerMap::resident, &LayerMap::recall_mass}) {
-      for (double& value : map.*field) value /= static_cast<double>(maps.size());
+      for (std::size_t h = 0; h < (mean[i].*field).size(); ++h) {
+        double sum = 0;
+        for (const MapShare& share : shares) sum += share.sequences * ((*share.maps)[i].*field)[h];
+        (mean[i].*field)[h] = sum / all;
+      }
     }
   }
   return mean;
@@ -95,9 +96,9 @@ result::Accuracy mean_accuracy(std::span<const AccuracyShare> parts) {
         std::ranges::any_of(parts, [&](const AccuracyShare& p) { return (p.accuracy.*field).has_value(); });
     if (any) mean.*field = over_parts([&](const Accuracy& a) { return (a.*field).value_or(1); });
   }
-  std::vector<const std::vector<LayerMap>*> maps;
+  std::vector<MapShare> maps;
   for (const AccuracyShare& part : parts) {
-    maps.push_back(&part.accuracy.layers);
+    maps.push_back({&part.accuracy.layers, part.sequences});
     mean.origin = worse(mean.origin, part.accuracy.origin);
     if (mean.task_refused.empty()) mean.task_refused = part.accuracy.task_refused;
     if (!part.accuracy.task) mean.task.reset();

@@ -12,8 +12,14 @@ namespace kvcast::study {
 // Accuracy proxies of a replay, and its predicted task score where the trace has a task.
 result::Accuracy accuracy_of(const replay::ReplayResult& replayed, const score::ScoreModel& scores);
 
-// The mean of maps of the same layers and heads; empty if they are not. At least one.
-std::vector<result::LayerMap> mean_maps(std::span<const std::vector<result::LayerMap>* const> maps);
+// Maps of one or several equal sequences.
+struct MapShare {
+  const std::vector<result::LayerMap>* maps = nullptr;
+  int sequences = 1;
+};
+
+// The mean over the sequences of maps of the same layers and heads; empty if they are not. At least one.
+std::vector<result::LayerMap> mean_maps(std::span<const MapShare> shares);
 
 // The accuracy of sequences that are a part of a batch.
 struct AccuracyShare {

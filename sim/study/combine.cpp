@@ -296,8 +296,8 @@ Result combine(std::vector<Result> results, simulate::Effects effects) {
     if (combined.accuracy.task_refused.empty()) combined.accuracy.task_refused = r.accuracy.task_refused;
   }
   if (combined.accuracy.task) combined.accuracy.task_refused.clear();
-  std::vector<const std::vector<result::LayerMap>*> maps;
-  for (const Result& r : results) maps.push_back(&r.accuracy.layers);
+  std::vector<MapShare> maps;
+  for (const Result& r : results) maps.push_back({&r.accuracy.layers});
   combined.accuracy.layers = mean_maps(maps);
   Experiment& e = combined.experiment;
   e.engine_ops = e.engine_events = 0, e.unsettled = false, combined.wall_s = 0;

@@ -47,11 +47,13 @@ TEST_CASE("a map has the means of each KV head over steps and query heads") {
 TEST_CASE("maps of the same layers are averaged, those of others are left out") {
   const std::vector<LayerMap> a = {{3, {1, 2}, {4, 4}, {0.5, 1}}}, b = {{3, {3, 6}, {8, 4}, {1, 1}}};
   const std::vector<LayerMap> other = {{4, {3, 6}, {8, 4}, {1, 1}}};
-  const std::vector<const std::vector<LayerMap>*> same = {&a, &b}, different = {&a, &other};
+  const std::vector<study::MapShare> same = {{&a}, {&b}}, different = {{&a}, {&other}}, weighted = {{&a, 3}, {&b, 1}};
   const std::vector<LayerMap> mean = study::mean_maps(same);
   REQUIRE(mean.size() == 1);
   CHECK(mean[0].attended == std::vector<double>{2, 4});
   CHECK(mean[0].resident == std::vector<double>{6, 4});
   CHECK(mean[0].recall_mass == std::vector<double>{0.75, 1});
   CHECK(study::mean_maps(different).empty());
+  // Three sequences with 1 token and one with 3: (3 · 1 + 3) / 4.
+  CHECK(study::mean_maps(weighted)[0].attended == std::vector<double>{1.5, 3});
 }
