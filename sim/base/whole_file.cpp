@@ -52,7 +52,13 @@ std::string read_whole_file(const std::string& path, const std::string& what) {
   std::string bytes;
   std::ifstream in;
   if (is_regular(path)) in.open(path, std::ios::binary);
-  if (in.is_open()) bytes.assign(std::istreambuf_iterator<char>(in), {});
+  if (in.is_open()) {
+    const auto size = fs::file_size(path, unknown);
+    if (!unknown) bytes.resize(size);
+    in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    bytes.resize(static_cast<std::size_t>(in.gcount()));
+    if (in.peek() != std::ifstream::traits_type::eof()) bytes.append(std::istreambuf_iterator<char>(in), {});  // it grew
+  }
   if (!in.is_open() || in.bad()) {
     const char* const why = fs::exists(status) && !fs::is_regular_file(status) ? " (not a file)" : "";
     throw UserError({path, 0, 0}, fmt::format("cannot read {}{}", what, why));

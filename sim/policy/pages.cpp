@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/float8.hpp"
+#include "base/large_pages.hpp"
 #include "policy/selection.hpp"
 
 namespace kvcast::policy {
@@ -20,6 +21,7 @@ PageBounds::PageBounds(int head_dim, int page, std::int64_t capacity, Summary su
     : page_(page), summary_(summary), format_(format), d_(static_cast<std::size_t>(head_dim)) {
   KVCAST_CHECK(page >= 1 && capacity >= 0);
   bounds_.reserve(static_cast<std::size_t>(capacity) * 2 * d_);
+  advise_large_pages(bounds_.data(), bounds_.capacity() * sizeof(float));
 }
 
 void widen_bounds(const float* key, std::size_t d, float* upper, float* lower) {

@@ -79,7 +79,7 @@ Part part_of(const store::Store& store, const std::vector<std::pair<std::string,
   Part part;
   part.of = store.keys().size();
   if (where.empty() && part.of <= most) return part;
-  const std::vector<std::string> keys = store.setting_keys();
+  const std::vector<std::string> keys = store.setting_keys(where.empty());
   const Settings all = store.settings(keys);
   Settings rows = all;
   const auto fix = [&](std::size_t column, const std::string& value) {

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 
 #include "store/row.hpp"
 
@@ -13,13 +13,9 @@ namespace kvcast::store {
 
 namespace {
 
-constexpr const char* kMisfit[] = {"oom.pool",         "oom.moment",        "oom.requested_for", "oom.requested_bytes",
-                                   "oom.in_use_bytes", "oom.capacity_bytes"};
-
-void add_misfit(Row& row, const result::OutOfMemory& oom) {
-  const Cell cells[] = {oom.pool, oom.moment, oom.requested_for, oom.requested, oom.in_use, oom.capacity};
-  for (std::size_t i = 0; i < std::size(kMisfit); ++i) row[kMisfit[i]] = cells[i];
-}
+// Of the part `oom`, and their columns with it as a prefix.
+constexpr const char* kMisfit[] = {"pool",         "moment",        "requested_for", "requested_bytes",
+                                   "in_use_bytes", "capacity_bytes"};
 
 std::vector<std::string> columns_of(const Store& store) {
   std::vector<std::string> columns = {"key", "status", "error", "code_version", "created_at", "wall_s"};
@@ -28,8 +24,22 @@ std::vector<std::string> columns_of(const Store& store) {
     if (column.name.find('.') != std::string::npos) columns.push_back(column.name);
   }
   columns.emplace_back("bottleneck");
-  if (store.count(result::Status::kOom) > 0) columns.insert(columns.end(), std::begin(kMisfit), std::end(kMisfit));
   return columns;
+}
+
+// Texts of what did not fit; empty ones for a result that did.
+std::vector<std::string> misfit_of(const std::string& parts) {
+  const nlohmann::json all = nlohmann::json::parse(parts);
+  std::vector<std::string> texts;
+  for (const char* const part : kMisfit) {
+    const auto found = all.find("oom");
+    const nlohmann::json value =
+        found == all.end() || !found->is_object() ? nlohmann::json() : found->value(part, nlohmann::json());
+    texts.push_back(value.is_string()   ? value.get<std::string>()
+                    : value.is_number() ? text_of(Cell(value.get<double>()))
+                                        : "");
+  }
+  return texts;
 }
 
 bool is_formula(std::string_view field) {
@@ -57,27 +67,30 @@ void write_csv_field(std::ostream& out, std::string_view field) {
 }
 
 void export_csv(const Store& store, std::ostream& out) {
-  const std::vector<std::string> columns = columns_of(store);
-  const auto write_line = [&](const auto& text_at) {
-    for (std::size_t i = 0; i < columns.size(); ++i) {
+  std::vector<std::string> columns = columns_of(store);
+  const bool misfits = store.count(result::Status::kOom) > 0;
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    out << (i > 0 ? "," : "");
+    write_csv_field(out, columns[i]);
+  }
+  for (const char* const part : kMisfit) {
+    if (misfits) out << ",oom." << part;
+  }
+  out << "\r\n";
+  const std::size_t named = columns.size();
+  columns.emplace_back("parts");
+  store.for_each_cells(columns, [&](const std::vector<Cell>& cells) {
+    for (std::size_t i = 0; i < named; ++i) {
       if (i > 0) out << ',';
-      write_csv_field(out, text_at(columns[i]));
+      write_csv_field(out, text_of(cells[i]));
+    }
+    if (misfits) {
+      for (const std::string& text : misfit_of(text_of(cells.back()))) {
+        out << ',';
+        write_csv_field(out, text);
+      }
     }
     out << "\r\n";
-  };
-  write_line([](const std::string& column) { return column; });
-  store.for_each_row([&](const Row& stored) {
-    Row misfit;
-    if (text_of(stored.at("status")) == status_name(result::Status::kOom)) {
-      const result::Result result = result_of(stored);
-      if (result.experiment.oom) add_misfit(misfit, *result.experiment.oom);
-    }
-    write_line([&](const std::string& column) {
-      for (const Row* const row : {&stored, &std::as_const(misfit)}) {
-        if (const auto found = row->find(column); found != row->end()) return text_of(found->second);
-      }
-      return std::string();
-    });
   });
 }
 

@@ -15,12 +15,10 @@ constexpr const char* kDiffers = "its cells do not have the checksum with which 
 }  // namespace
 
 template <class Made>
-Made RowReader::checked(Made (*make)(Row&&)) {
+Made RowReader::checked(const std::function<Made()>& make) {
   find_columns();
   try {
-    Row row;
-    read_cells(row);
-    Made made = make(std::move(row));
+    Made made = make();
     if (!has_checksum()) throw std::runtime_error(kDiffers);
     return made;
   } catch (const std::exception& error) {
@@ -30,14 +28,26 @@ Made RowReader::checked(Made (*make)(Row&&)) {
 }
 
 Stored RowReader::read() {
-  return checked<Stored>([](Row&& row) {
+  return checked<Stored>([this] {
+    Row row;
+    read_cells(row);
     return Stored{std::get<std::int64_t>(row["ordinal"]), std::get<std::string>(row["code_version"]),
                   std::get<std::string>(row["created_at"]), result_of(row)};
   });
 }
 
-Row RowReader::cells() {
-  return checked<Row>([](Row&& row) { return std::move(row); });
+std::vector<Cell> RowReader::cells(const std::vector<std::string>& columns) {
+  return checked<std::vector<Cell>>([&] {
+    for (std::size_t i = picked_.size(); i < columns.size(); ++i) {
+      const auto found = std::ranges::lower_bound(columns_, columns[i], {}, [](const auto& c) { return c.first; });
+      KVCAST_CHECK(found != columns_.end() && found->first == columns[i]);
+      picked_.push_back(found->second);
+    }
+    std::vector<Cell> cells;
+    cells.reserve(picked_.size());
+    for (const int column : picked_) cells.push_back(rows_.cell(column));
+    return cells;
+  });
 }
 
 std::string RowReader::damage() {

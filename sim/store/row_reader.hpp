@@ -1,6 +1,7 @@
 // Reads rows of SELECT * FROM experiments.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,8 +17,8 @@ class RowReader {
 
   // Returns the present row. Throws UserError naming the file and the row if it is damaged.
   Stored read();
-  // The same, cell by cell.
-  Row cells();
+  // The same: the cells of these columns, which the table has and which are the same in every call.
+  std::vector<Cell> cells(const std::vector<std::string>& columns);
   // Explains how the row differs from what was written; empty if it does not.
   std::string damage();
 
@@ -25,13 +26,14 @@ class RowReader {
   void find_columns();
   void read_cells(Row& row);
   template <class Made>
-  Made checked(Made (*make)(Row&&));
+  Made checked(const std::function<Made()>& make);
   bool has_checksum();
   std::string damage(const char* why) const;
 
   const Database& database_;
   const Statement& rows_;
   std::vector<std::pair<std::string, int>> columns_;  // in alphabetical order, and their numbers
+  std::vector<int> picked_;                           // numbers of the columns whose cells are wanted
   std::string text_;                                  // keeps its memory
 };
 

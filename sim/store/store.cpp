@@ -189,7 +189,8 @@ std::vector<std::string> Store::shown() const { return texts("SELECT key FROM sh
 // Reads rows in blocks, so that `visit` may call the store.
 template <class Entry>
 void Store::read_blocks(const std::function<void(const Entry&)>& visit,
-                        const std::function<bool(const std::string&)>& wanted, Entry (*read)(RowReader&)) const {
+                        const std::function<bool(const std::string&)>& wanted,
+                        const std::function<Entry(RowReader&)>& read) const {
   constexpr int kKey = 0, kOrdinal = 1;  // the first columns of the table
   std::vector<Entry> block;
   std::int64_t ordinal = INT64_MIN;
@@ -219,28 +220,32 @@ void Store::for_each(const std::function<void(const Stored&)>& visit,
   read_blocks<Stored>(visit, wanted, [](RowReader& rows) { return rows.read(); });
 }
 
-void Store::for_each_row(const std::function<void(const Row&)>& visit) const {
-  read_blocks<Row>(visit, {}, [](RowReader& rows) { return rows.cells(); });
+void Store::for_each_cells(const std::vector<std::string>& columns,
+                           const std::function<void(const std::vector<Cell>&)>& visit) const {
+  read_blocks<std::vector<Cell>>(visit, {}, [&columns](RowReader& rows) { return rows.cells(columns); });
 }
 
-std::vector<std::string> Store::setting_keys() const {
+std::vector<std::string> Store::setting_keys(bool varied) const {
   const std::lock_guard lock(*mutex_);
   std::vector<std::string> names;
-  std::string counts;
+  std::string tests;
   for (const std::string& column : experiment_columns(*database_)) {
     if (!column.starts_with(kSettingPrefix)) continue;
     names.push_back(column.substr(kSettingPrefix.size()));
-    counts += fmt::format("{}count({})", counts.empty() ? "" : ", ", sql_name(column));
+    const std::string name = sql_name(column);
+    tests += tests.empty() ? "" : ", ";
+    tests += varied ? fmt::format("count({0}) > 0 AND (count({0}) < count(*) OR min({0}) <> max({0}))", name)
+                    : fmt::format("count({}) > 0", name);
   }
   if (names.empty()) return {};
-  Statement count(*database_, fmt::format("SELECT {} FROM experiments WHERE {}", counts, kIsShown));
-  KVCAST_CHECK(count.step());
-  std::vector<std::string> set;
+  Statement test(*database_, fmt::format("SELECT {} FROM experiments WHERE {}", tests, kIsShown));
+  KVCAST_CHECK(test.step());
+  std::vector<std::string> keys;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    if (count.integer(static_cast<int>(i)) > 0) set.push_back(names[i]);
+    if (test.integer(static_cast<int>(i)) != 0) keys.push_back(names[i]);
   }
-  std::ranges::sort(set);
-  return set;
+  std::ranges::sort(keys);
+  return keys;
 }
 
 std::vector<Store::Settings> Store::settings(const std::vector<std::string>& keys) const {

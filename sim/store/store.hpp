@@ -81,12 +81,13 @@ class Store {
   // call the store, and rows that others add meanwhile may or may not be seen. Throws UserError as get() does.
   void for_each(const std::function<void(const Stored&)>& visit,
                 const std::function<bool(const std::string& key)>& wanted = {}) const;
-  // The same, cell by cell as stored.
-  void for_each_row(const std::function<void(const Row&)>& visit) const;
+  // The cells of these columns, in their order, in every shown row.
+  void for_each_cells(const std::vector<std::string>& columns,
+                      const std::function<void(const std::vector<Cell>&)>& visit) const;
   std::int64_t count(result::Status status) const;
 
-  // Keys of the configuration that any shown row sets, in alphabetical order.
-  std::vector<std::string> setting_keys() const;
+  // Keys of the configuration that any shown row sets, in alphabetical order; varied: that not all rows set alike.
+  std::vector<std::string> setting_keys(bool varied = false) const;
   // The values of these settings in all shown rows in reading order, as texts; empty where a row does not set one.
   // Other cells are not read.
   struct Settings {
@@ -124,7 +125,8 @@ class Store {
   explicit Store(std::unique_ptr<Database> database);
   template <class Entry>
   void read_blocks(const std::function<void(const Entry&)>& visit,
-                   const std::function<bool(const std::string&)>& wanted, Entry (*read)(RowReader&)) const;
+                   const std::function<bool(const std::string&)>& wanted,
+                   const std::function<Entry(RowReader&)>& read) const;
   std::vector<std::string> texts(const std::string& query) const;  // the first column of a query's rows
   // The statement that inserts a row of these columns. SQLite compares each of hundreds of names with each column to
   // prepare it, which takes longer than to insert the row.
