@@ -96,6 +96,7 @@ int run(const RunOptions& options) {
   api::SessionOptions session_options;
   session_options.study.threads = hardware_threads();
   ask_for_scores(session_options.study, study::Scores::kAtHand);
+  session_options.replay_folder = replay_folder(session_options.study);
   std::optional<LongWait> wait;
   const auto before = [&wait](const study::Plan& plan) {
     const study::Prepared& prepared = plan.tasks().front().prepared;

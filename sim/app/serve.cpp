@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <stop_token>
 #include <thread>
@@ -16,6 +15,7 @@
 #include "api/session.hpp"
 #include "app/commands.hpp"
 #include "app/interrupt.hpp"
+#include "app/scores.hpp"
 #include "base/parallel.hpp"
 #include "config/section.hpp"
 #include "study/scoring.hpp"
@@ -75,9 +75,7 @@ int serve_page(const ServeOptions& options) {
   study.scores = study::Scores::kAtHand;
   std::string ignored;
   study.score_replays = study::score_cache_file(ignored);
-  if (!study.score_replays.empty()) {
-    session_options.replay_folder = std::filesystem::path(study.score_replays).replace_extension("").string();
-  }
+  session_options.replay_folder = replay_folder(study);
   // Work that takes longer would not be answered in time.
   const double seconds = study.threads * std::chrono::duration<double>(limits.answering).count();
   session_options.budget = {memory_of_request(options, limits), seconds};

@@ -57,7 +57,8 @@ std::string read_whole_file(const std::string& path, const std::string& what) {
     if (!unknown) bytes.resize(size);
     in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     bytes.resize(static_cast<std::size_t>(in.gcount()));
-    if (in.peek() != std::ifstream::traits_type::eof()) bytes.append(std::istreambuf_iterator<char>(in), {});  // it grew
+    if (in.peek() != std::ifstream::traits_type::eof())
+      bytes.append(std::istreambuf_iterator<char>(in), {});  // it grew
   }
   if (!in.is_open() || in.bad()) {
     const char* const why = fs::exists(status) && !fs::is_regular_file(status) ? " (not a file)" : "";
