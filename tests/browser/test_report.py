@@ -1021,6 +1021,11 @@ class Page(ReportCase):
         self.assertIn('quest', text.split('Not shown: ')[1].rstrip('.').split('; '))
         self.assertNotIn('Click a heading', page.evaluate("document.getElementById('table-section').innerText"))
 
+    def test_bars_and_their_intervals_are_printed_without_backgrounds(self):
+        page = self.open('sweep')
+        for name in ('.best-bar', '.best-range'):
+            self.assertEqual(page.evaluate(f"getComputedStyle(document.querySelector('{name}')).printColorAdjust"), 'exact', name)
+
     def test_dark_charts_turn_light_for_print(self):
         page = self.open('sweep', dark=True)
         label = "document.querySelector('#plot-throughput_budget .role-axis-label text').getAttribute('fill')"
