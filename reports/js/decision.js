@@ -39,23 +39,57 @@ function bestByPolicy({ place, bars, text }, chosen) {
 function rowName(row) { return row.policy + (row.budget === undefined ? '' : ', ' + showBudget(row.budget)) + (row.batch === undefined ? '' : ', batch ' + formatCount(row.batch)); }
 function rangeText(row, field, show) { return row[field + '_low'] < row[field + '_high'] ? show(row[field + '_low']) + ' to ' + show(row[field + '_high']) : ''; }
 
-// A bar with its 80 % interval for each policy, and the score where there is one.
-function drawBest({ field, lines }, chosen) {
+// Bars with their ranges, and the score or the cost where lines have one: {name, rest, color, value, low, high, text, side}.
+function drawLines({ head, unit, side, note }, lines) {
+  const reach = Math.max(...lines.map(({ value, high }) => Math.max(value, high || 0)));
+  const at = (value) => (reach > 0 ? 100 * value / reach : 0).toFixed(2) + '%', sided = lines.some((line) => line.side);
+  const line = ({ name, rest, color, value, low, high, text, side: more, chosen, below }) => element('div', { class: 'best' + (chosen ? ' chosen' : '') + (below ? ' below' : '') },
+    element('span', { class: 'best-name' }, name, element('span', { class: 'quiet' }, rest)),
+    element('span', { class: 'best-track' }, element('span', { class: 'best-bar', style: 'width:' + at(value) + ';background:' + color }),
+      low < high ? element('span', { class: 'best-range', style: 'left:' + at(low) + ';width:' + at(high - low) }) : ''),
+    element('span', { class: 'best-value' }, text), sided ? element('span', { class: 'best-score' }, more) : '');
+  return element('div', { class: 'best-lines' + (sided ? ' scored' : '') }, element('div', { class: 'best best-head' }, element('span', { class: 'best-name' }, head), element('span', { class: 'best-track' }), element('span', { class: 'best-value' }, unit), sided ? element('span', { class: 'best-score' }, side) : ''),
+    lines.map(line), element('p', { class: 'note' }, note));
+}
+
+function scoreText(row) { return row.score === undefined ? '' : formatNumber(100 * row.score, '.3~r') + '\u00a0%'; }
+
+// The first lines, full KV among them.
+function keptLines(lines) {
   const kept = lines.slice(0, kMostLines), full = lines.find(({ row }) => row.policy === 'full');
   if (full && !kept.includes(full)) kept.splice(-1, 1, full);
-  const reach = Math.max(...kept.map(({ row }) => Math.max(row[field], row[field + '_high'] || 0)));
-  const at = (value) => (100 * value / reach).toFixed(2) + '%', metric = metricOf(field);
-  const scored = kept.some(({ row }) => row.score !== undefined);
-  const line = ({ row, keeps }) => element('div', { class: 'best' + (row.policy === chosen ? ' chosen' : '') + (keeps ? '' : ' below') },
-    element('span', { class: 'best-name' }, row.policy, element('span', { class: 'quiet' }, rowName(row).slice(row.policy.length))),
-    element('span', { class: 'best-track', title: rangeText(row, field, (value) => formatMetric(metric, value)) }, element('span', { class: 'best-bar', style: 'width:' + at(row[field]) + ';background:' + policyColor(row.policy) }),
-      row[field + '_low'] < row[field + '_high'] ? element('span', { class: 'best-range', style: 'left:' + at(row[field + '_low']) + ';width:' + at(row[field + '_high'] - row[field + '_low']) }) : ''),
-    element('span', { class: 'best-value' }, formatMetric(metric, row[field])),
-    scored ? element('span', { class: 'best-score' }, row.score === undefined ? '' : formatNumber(100 * row.score, '.3~r') + ' %') : '');
-  const left = lines.length - kept.length;
-  return element('div', { class: 'best-lines' + (scored ? ' scored' : '') }, element('div', { class: 'best best-head' }, element('span', { class: 'best-name' }, 'each policy at its best batch that was swept'), element('span', { class: 'best-track' }), element('span', { class: 'best-value' }, metric.unit), scored ? element('span', { class: 'best-score' }, 'score') : ''),
-    kept.map(line), element('p', { class: 'note' }, 'Lines are 80 % intervals.' + (scored ? ' Faint bars keep less than ' + formatNumber(100 * scoreFloor(), '.3~r') + ' % of full KV’s score.' : '') + (left > 0 ? ' ' + plural(left, 'policy is', 'policies are') + ' in the table below.' : '')));
+  return kept;
 }
+
+function noteText(lines, kept, ranges) {
+  const left = lines.length - kept.length, scored = kept.some(({ row }) => row.score !== undefined);
+  return ranges + (scored ? ' Faint bars keep less than ' + formatNumber(100 * scoreFloor(), '.3~r') + '\u00a0% of full KV’s score.' : '') + (left > 0 ? ' ' + plural(left, 'policy is', 'policies are') + ' in the table below.' : '');
+}
+
+// A bar with its 80 % interval for each policy, and the score where there is one.
+function drawBest({ field, lines }, chosen) {
+  const kept = keptLines(lines), metric = metricOf(field);
+  return drawLines({ head: 'each policy at its best batch that was swept', unit: metric.unit, side: 'score', note: noteText(lines, kept, 'Lines are 80\u00a0% intervals.') },
+    kept.map(({ row, keeps }) => ({ name: row.policy, rest: rowName(row).slice(row.policy.length), color: policyColor(row.policy), value: row[field], low: row[field + '_low'], high: row[field + '_high'], text: formatMetric(metric, row[field]), side: scoreText(row), chosen: row.policy === chosen, below: !keeps })));
+}
+
+function chosenOf({ bars, text }) { return bars.length ? (bars[0].label === 'full KV' ? 'full' : bars[0].label) : /^full KV/.test(text) ? 'full' : ''; }
+
+// What a thousand requests cost, of runs that state a price, at a rate so many times as slow.
+function priceOf(row, times = 1) { return row.request_cost ? formatMetric(metricOf('request_cost'), 1000 * times * row.request_cost) : ''; }
+
+// The best policy of each machine, the fastest machine first; empty if there is one.
+function drawPlaces(places, told) {
+  const lines = places.filter(({ bars }) => bars.length).map((shown) => {
+    const chosen = chosenOf(shown), best = bestByPolicy(shown, chosen).lines.find(({ row }) => row.policy === chosen), batch = (/\bbatch (\d+)/.exec(shown.text) || [])[1], unit = shown.bars[0].text.split(' ')[1];
+    return { name: shown.place, rest: ': ' + chosen + (batch ? ', batch ' + formatCount(Number(batch)) : ''), color: policyColor(chosen), value: shown.bars[0].to, text: shown.bars[0].text.split(' ')[0], unit, side: best && unit === 'requests/s' ? priceOf(best.row, best.row.rps / shown.bars[0].to) : '', chosen: shown.place === told };
+  }).sort((a, b) => b.value - a.value);
+  if (lines.length < 2) return '';
+  const kept = lines.slice(0, kMostLines), left = lines.length - kept.length;
+  return drawLines({ head: 'each machine with its best policy', unit: lines[0].unit, side: 'cost, 1K requests', note: 'Each at its own best batch.' + (left > 0 ? ' ' + formatCount(left) + ' more are in the details.' : '') }, kept);
+}
+
+function savedText(ratio) { return formatNumber(100 * Math.abs(1 - ratio), '.2~r') + ' % ' + (ratio < 1 ? 'less' : 'more'); }
 
 // [what, text] of what the chosen experiment costs and how sure its number is.
 function costsOf({ field, lines, context }, place, chosen) {
@@ -66,17 +100,21 @@ function costsOf({ field, lines, context }, place, chosen) {
   const costs = [];
   if (row.score !== undefined) costs.push(formatNumber(100 * row.score, '.3~r') + ' % of full KV’s score' + (rangeText(row, 'score', (value) => formatNumber(100 * value, '.3~r')) && ' (' + rangeText(row, 'score', (value) => formatNumber(100 * value, '.3~r')) + ' %)'));
   if (row.hbm) costs.push(formatBytes(row.hbm) + ' of HBM' + (full && full.row.hbm && full !== own ? ', full KV ' + formatBytes(full.row.hbm) + ' at batch ' + formatCount(full.row.batch) : ''));
-  if (row.request_cost) costs.push(formatMetric(metricOf('request_cost'), row.request_cost) + ' for a request');
+  if (row.request_cost) costs.push('1K requests cost ' + priceOf(row) + (full && full !== own && full.row.request_cost ? ', with full KV ' + priceOf(full.row) + ' (' + savedText(row.request_cost / full.row.request_cost) + ')' : ''));
   const range = rangeText(row, field, show), inside = next && range && next.row[field] >= row[field + '_low'] && next.row[field] <= row[field + '_high'];
   return [['It costs', costs.join('; ')], ['How sure', range ? '80 % interval ' + range + ' ' + metric.unit + (next ? '; ' + rowName(next.row) + ' (' + show(next.row[field]) + ') is ' + (inside ? 'within it: the order of the two is open' : 'outside it') : '') : 'no interval is known'], ['What fits', fitsText(place, context)]].filter(([, text]) => text);
 }
 
+function drawPanel({ title, choice, number, text, facts, rest }, ...charts) {
+  return element('div', { class: 'finding decision' }, element('div', { class: 'decision-words' }, element('h2', {}, title), element('p', { class: 'finding-choice' }, choice === 'full' ? 'full KV' : choice), element('p', { class: 'finding-number' }, number),
+    element('p', { class: 'finding-text' }, joinPercent(text)), element('dl', {}, facts.map(([what, fact]) => [element('dt', {}, what), element('dd', {}, joinPercent(fact))]).flat()), rest), element('div', {}, charts));
+}
+
 // The panel of the first finding; null where its place has no experiments that could be drawn.
 function drawDecision(finding, shown, rest) {
-  const chosen = shown.place && (shown.bars.length ? (shown.bars[0].label === 'full KV' ? 'full' : shown.bars[0].label) : /^full KV/.test(shown.text) ? 'full' : '');
+  const chosen = shown.place && chosenOf(shown);
   const best = chosen === undefined || !shown.place ? null : bestByPolicy(shown, chosen);
   if (!best || best.lines.length < 2) return null;
-  return element('div', { class: 'finding decision' }, element('div', { class: 'decision-words' }, element('h2', {}, finding.title), element('p', { class: 'finding-choice' }, chosen === 'full' ? 'full KV' : chosen), element('p', { class: 'finding-number' }, shown.number),
-    element('p', { class: 'finding-text' }, 'On ' + shown.place + (best.context && !/ tokens\b/.test(shown.text) ? ', ' + formatTokens(best.context) + ' tokens' : '') + ': ' + withSeparators(shown.text) + '.'),
-    element('dl', {}, costsOf(best, shown.place, chosen).map(([what, text]) => [element('dt', {}, what), element('dd', {}, text)]).flat()), rest), drawBest(best, chosen));
+  const text = 'On ' + shown.place + (best.context && !/ tokens\b/.test(shown.text) ? ', ' + formatTokens(best.context) + ' tokens' : '') + ': ' + withSeparators(shown.text) + '.';
+  return drawPanel({ title: finding.title, choice: chosen, number: shown.number, text, facts: costsOf(best, shown.place, chosen), rest }, drawBest(best, chosen), drawPlaces(finding.places, shown.place));
 }

@@ -121,7 +121,7 @@ function describeFigure(figure) {
   figure.plot.classList.toggle('is-empty', empty);
   figure.notice.hidden = !empty;
   figure.save.hidden = empty;
-  figure.notice.textContent = empty ? (figure.meta.lacks_rows ? figure.meta.absent : [figure.meta.empty, ratioNote(figure)].join(' ').trim()) : '';
+  figure.notice.textContent = empty ? [figure.meta.empty, ratioNote(figure)].join(' ').trim() : '';
   drawControls(figure);
   const notes = empty ? [] : [selectionNote(figure.meta), elsewhereNote(figure.meta, rows), ratioNote(figure), missingNote(figure, rows), ...originNotes(figure, rows), shareNote(figure.meta, rows)];
   figure.note.replaceChildren(...notes.filter(Boolean).flatMap((note) => [...[note].flat(), ' ']));
@@ -152,7 +152,7 @@ function ratioNote(figure) {
 }
 
 function missingNote(figure, rows) {
-  if (!figure.meta.batch_rule || figure.meta.absent) return '';
+  if (!figure.meta.batch_rule) return '';
   const drawn = new Set(rows.map((row) => row.series));
   const missing = sharedRows('series').map((row) => row.series).filter((name) => !selection.hidden.includes(name) && !drawn.has(name));
   return missing.length ? 'Without a point here: ' + sentenceList(missing) + '.' : '';

@@ -22,8 +22,9 @@ function drawHead() {
   if (sweep.part) document.getElementById('lead').after(otherParts(sweep.part));
   const box = document.getElementById('findings');
   box.hidden = !sweep.swept || Boolean(sweep.compared);
-  if (!box.hidden) box.replaceChildren(...(findings.length
-    ? findings.map((finding, order) => drawFinding(finding, toldPlace(findings), order))
+  const served = box.hidden ? null : drawServiceDecision(), others = served ? findings.filter(({ title }) => title !== kCapacity) : findings;
+  if (!box.hidden) box.replaceChildren(...(served || findings.length
+    ? [...(served ? [served] : []), ...others.map((finding, order) => drawFinding(finding, toldPlace(others), served ? order + 1 : order))]
     : [element('p', { class: 'empty' }, 'This store holds no findings: either its sweep has not finished, or nothing was concluded from it.')]));
 }
 
@@ -63,6 +64,9 @@ function withContexts(text) { return text.replace(/\b(\d[\d,]{3,}) tokens\b/g, (
 // Numbers of tokens in the texts of findings have the format of the table.
 function withSeparators(text) { return withContexts(text).replace(/\b(budget|sink|recent|window|context|prompt|at|batch) (\d{4,})\b(?!\.?\d)/g, (_, what, number) => what + ' ' + formatCount(Number(number))); }
 
+// No line starts with a percent sign.
+function joinPercent(text) { return text.replace(/ %/g, '\u00a0%'); }
+
 // The group that the cards describe: that of the fastest recommendation. The others are in the cards' details.
 function toldPlace(findings) {
   const rate = ({ bars }) => (bars.length ? bars[0].to : -1);
@@ -76,12 +80,12 @@ function drawFinding({ title, text, detail, places }, told, order) {
   // A finding without groups is its text alone, shown like a number if it is short enough.
   const alone = text.length <= 24 ? { number: text, text: '', bars: [] } : { number: '', text: lines[0], bars: [] };
   const shown = places.find(({ place }) => place === told) || places[0] || alone;
-  const joined = (part) => withSeparators(part).replace(/ %/g, '\u00a0%');  // no line starts with a percent sign
+  const joined = (part) => joinPercent(withSeparators(part));
   const sentence = joined(shown.place ? 'On ' + shown.place + ': ' + shown.text + '.' : shown.text);
   const rest = [...(lines.length > 1 ? lines : []), ...(detail ? detail.split('\n') : [])].map(joined);
   const folded = rest.length ? element('details', {}, element('summary', {}, places.length > 2 ? 'Details for all ' + formatCount(places.length) : places.length === 2 ? 'Details for both' : 'Details'),
     rest.map((line) => element('p', { class: 'finding-detail' }, line))) : '';
-  return (order === 0 && drawDecision({ title }, shown, folded)) || element('div', { class: 'finding' }, element('h2', {}, title),
+  return (order === 0 && drawDecision({ title, places }, shown, folded)) || element('div', { class: 'finding' }, element('h2', {}, title),
     shown.number ? element('p', { class: 'finding-number' }, shown.number) : '',
     sentence ? element('p', { class: 'finding-text' }, sentence) : '', drawBars(shown.bars, shown.place), folded);
 }

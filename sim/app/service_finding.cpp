@@ -77,7 +77,9 @@ std::optional<store::Finding> ServiceFinding::finding() const {
     finding.text += fmt::format("{}{}: {}", finding.text.empty() ? "" : "\n", place, line);
     shown.push_back({{"place", place}, {"text", line}, {"number", all.front().text}, {"bars", json::array()}});
   }
-  finding.detail = "The load at which 99 % of the requests are within the SLO lies between two loads of the sweep.";
+  finding.detail =
+      "The largest load at which 99 % of the requests are within the SLO, without a queue that grows, lies between two "
+      "loads of the sweep.";
   finding.places = shown.dump();
   return finding;
 }

@@ -150,7 +150,7 @@ void print_service_verdict(const Result& r) {
              parts_text(r, "mean"), parts_text(r, "p99"), limits(r), certainty(r));
   fmt::print(
       "The decode step, the prefill and the memory below are those of a batch of {} requests of {} + {} tokens.\n\n",
-      r.subject.batch, r.subject.prompt_tokens, r.subject.decode_tokens);
+      r.subject.batch, r.subject.text("workload.prompt_tokens"), r.subject.decode_tokens);
 }
 
 void write_requests_head(std::ostream& out) {

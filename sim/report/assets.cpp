@@ -92,8 +92,8 @@ fs::path vega_folder(const Options& options) {
 using Names = std::vector<std::string>;
 
 // Keys of a chart's `usermeta` that the page's scripts read (reports/README.md).
-const Names kMetaKeys = {"title",       "caption",   "drawn",      "metrics",     "empty",    "absent",
-                         "absent_when", "elsewhere", "batch_rule", "budget_rule", "controls", "log"};
+const Names kMetaKeys = {"title",     "caption",    "drawn",       "metrics",  "empty", "absent_when",
+                         "elsewhere", "batch_rule", "budget_rule", "controls", "log"};
 
 void require_known(const std::string& path, const std::string& what, const std::string& name, const Names& known) {
   if (std::ranges::find(known, name) != known.end()) return;

@@ -43,12 +43,7 @@ std::vector<Chart> charts_of(const Assets& assets, const Content& content) {
   std::vector<Chart> charts;
   if (content.experiments.has_column("state")) charts = assets.service_charts;
   charts.insert(charts.end(), assets.charts.begin(), assets.charts.end());
-  for (Chart& chart : charts) chart.spec["usermeta"]["lacks_rows"] = lacks_rows(chart, content);
-  // A chart of few sweeps has no text for the others: it is left out of their pages.
-  std::erase_if(charts, [](const Chart& chart) {
-    const json& meta = chart.spec.at("usermeta");
-    return meta.at("lacks_rows") && !meta.contains("absent");
-  });
+  std::erase_if(charts, [&](const Chart& chart) { return lacks_rows(chart, content); });
   return charts;
 }
 

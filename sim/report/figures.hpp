@@ -15,8 +15,7 @@ const Table* table_named(const Content& content, const std::string& name);
 
 // Names of the tables that a page of the content has.
 std::vector<std::string> table_names(const Content& content);
-// The charts of a sweep, those of services first if it has any. `usermeta.lacks_rows` says that the sweep has nothing
-// of what the chart draws: its text `absent` then stands in its place.
+// The charts of a sweep, those of services first if it has any, without those of which the sweep has nothing to draw.
 std::vector<Chart> charts_of(const Assets& assets, const Content& content);
 
 // Returns the answers with their charts as complete specifications, under `spec`.

@@ -13,7 +13,7 @@
 
 namespace kvcast::report {
 
-// A load passes if this share of the requests is within the SLO.
+// A load passes if this share of the requests is within the SLO and the queue does not grow.
 inline constexpr double kPassingShare = 0.99;
 
 // The load that a sweep raises until the service no longer copes.

@@ -72,6 +72,11 @@ std::optional<double> of_transfers(const Result& r, int) {
          seconds[static_cast<std::size_t>(graph::Kind::kCopyOut)];
 }
 
+// Prompt tokens of a sequence of the batch. A service has one beside it, whose prompts differ from its requests' mean.
+double batch_prompt(const Result& r) {
+  return r.subject.number("workload.prompt_tokens").value_or(static_cast<double>(r.subject.prompt_tokens));
+}
+
 // Costs of input and output tokens by themselves, as providers price them.
 void add_phase_costs(Row& rows) {
   constexpr double kMillion = 1e6;
@@ -99,7 +104,7 @@ void add_phase_costs(Row& rows) {
                   {"", 1, ",.3r"},
                   nullptr,
                   [](const Result& r, int) {
-                    const double tokens = static_cast<double>(r.subject.batch * r.subject.prompt_tokens);
+                    const double tokens = static_cast<double>(r.subject.batch) * batch_prompt(r);
                     return price_of(r, r.experiment.ttft_s / tokens * kMillion);
                   }});
 }

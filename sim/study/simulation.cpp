@@ -361,6 +361,8 @@ Result serve(const Task& task, const Replays& replays, const Cancel& cancel, int
     } else if (shared && result.alternatives.empty()) {
       ask.tables->keep_batch(key, result);
     }
+    // All policies serve the same requests, whatever lengths their replays had.
+    result.subject.prompt_tokens = p.run.workload.prompt_tokens;
     return result;
   });
 }

@@ -173,6 +173,7 @@ class BoardCase(PlannerPage):
                     page.wait("document.querySelector('#compared-table')")
                     self.settle(page)
                     self.assertEqual(page.evaluate('document.documentElement.scrollWidth'), width)
+                    self.assertLessEqual(page.evaluate("(() => { const b = document.querySelector('.board'); return b.scrollWidth - b.clientWidth; })()"), 1)  # no column is beyond its edge
                     self.assertEqual(page.evaluate(seen.CUT), [])
                     self.assertEqual(seen.overlapping(page), [])
                     self.assertEqual(seen.outside(page), [])

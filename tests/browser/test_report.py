@@ -349,6 +349,18 @@ class Figures(ReportCase):
         self.assertEqual(outside, 0)
         self.assertEqual(len(set(page.evaluate(LEGEND % 'context'))), 10)
 
+    def test_points_over_the_context_are_hollow_where_the_batch_shrinks(self):
+        # Each at its fastest batch that fits: 8, but for policies that keep all tokens beyond 16K on the smaller machine and 32K on the larger.
+        page = self.open('sweep')
+        dots = page.evaluate("[...document.querySelectorAll('#plot-context g.dots > path')].map((p) => { const d = p.__data__.datum; return [d.hardware, d.policy, d.context, d.batch, p.getAttribute('fill') === figures[6].view.signal('paper')]; })")
+        for machine, policy, context, batch, hollow in dots:
+            self.assertEqual(hollow, batch < 8, (machine, policy, context, batch))
+        self.assertEqual({(machine.split('-')[0], policy, context) for machine, policy, context, _, hollow in dots if hollow},
+                         {(machine, policy, context) for policy in ('full', 'exact_topk', 'quest', 'hsa', 'rocketkv_mt')
+                          for machine, context in (('a100', 32768), ('a100', 131072), ('h100', 131072))})
+        self.assertEqual(set(page.evaluate("[...document.querySelectorAll('#plot-context g.batch_note > text')].map((t) => t.textContent)")), {'○ hollow: at a smaller batch'})
+        self.assertEqual(set(self.open('sweep', '#batch=1').evaluate("[...document.querySelectorAll('#plot-context g.batch_note > text')].map((t) => t.textContent)")), {''})
+
     def test_the_filter_of_the_context_leaves_the_costs_over_contexts(self):
         page = self.open('sweep')
         # 10 policies at 3 contexts on 2 machines, in 4 panels each: every policy fits at batch 1.
@@ -626,7 +638,7 @@ class Filters(ReportCase):
     def test_deselecting_all_shows_notices_without_errors(self):
         page = self.open('sweep')
         page.evaluate(click('.shortcuts button', 'none'))
-        self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 7)
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 5)
         self.assertEqual(self.counted(page), '0 of 828 experiments')
         page.evaluate(click('.shortcuts button', 'all variants'))
         self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 0)
@@ -839,7 +851,7 @@ class Page(ReportCase):
             # The verdict, its costs and its certainty are seen without scrolling, on a desk with the whole chart.
             ends = page.evaluate("['.decision .finding-number', '.decision dl', '.best-lines'].map((s) => document.querySelector(s).getBoundingClientRect().bottom)")
             self.assertLess(ends[2 if width == 1440 else 1], height)
-            shown = page.evaluate("[...document.querySelectorAll('.best:not(.best-head)')].map((line) => { const t = line.querySelector('.best-track').getBoundingClientRect(), b = line.querySelector('.best-bar').getBoundingClientRect(), r = line.querySelector('.best-range'), w = r && r.getBoundingClientRect();"
+            shown = page.evaluate("[...document.querySelector('.best-lines').querySelectorAll('.best:not(.best-head)')].map((line) => { const t = line.querySelector('.best-track').getBoundingClientRect(), b = line.querySelector('.best-bar').getBoundingClientRect(), r = line.querySelector('.best-range'), w = r && r.getBoundingClientRect();"
                                   " return { name: line.querySelector('.best-name').innerText, bar: b.width / t.width, range: w && [(w.left - t.left) / t.width, (w.right - t.left) / t.width], color: getComputedStyle(line.querySelector('.best-bar')).backgroundColor, chosen: line.matches('.chosen') }; })")
             # The store gives each policy's fastest experiment at 128K on the machine of the verdict, of rocketkv at its budget.
             rows = page.evaluate("sharedRows('experiments').filter((r) => r.hardware === 'h100-sxm' && r.context === 131072 && r.status === 'ok' && !(r.policy === 'rocketkv' && r.budget !== 1024))")
@@ -865,7 +877,7 @@ class Page(ReportCase):
             told = page.evaluate("[...document.querySelectorAll('.decision dd')].map((d) => d.textContent)")
             own = best['rocketkv']
             self.assertIn(f"{own['hbm'] / 1e9:.3g} GB of HBM", told[0])
-            self.assertIn('80 % interval ', told[1])
+            self.assertIn('80\u00a0% interval ', told[1])
             self.assertEqual(page.evaluate("document.querySelector('.finding-choice').textContent"), 'rocketkv')
             # The largest batch at which each policy fits, where some batch of some policy does not.
             swept = page.evaluate("sharedRows('experiments').filter((r) => r.hardware === 'h100-sxm' && r.context === 131072 && !r.oracle && (r.status === 'ok' || r.status === 'oom')).map((r) => [r.policy, r.batch, r.status])")
@@ -877,6 +889,24 @@ class Page(ReportCase):
                 self.assertRegex(told[2], rf"{f'batch {batch}' if batch else 'no batch'}: [^;]*\b{policy}\b")
             self.assertEqual(page.evaluate(seen.CUT), [])
 
+    def test_the_first_screen_compares_machines(self):
+        page = self.open('sweep')
+        place = lambda name, batch, rate: {'place': name, 'number': '', 'text': f'rocketkv, budget 1024 at 128K tokens, batch {batch}: {rate} requests/s',
+                                           'bars': [{'label': 'rocketkv', 'text': f'{rate} requests/s', 'from': 0, 'to': rate}]}
+        places = json.dumps([place('a100-40gb-pcie4', 8, 0.5), place('h100-sxm', 16, 2)])
+        lines = page.evaluate(f"[...drawPlaces({places}, 'h100-sxm').querySelectorAll('.best:not(.best-head)')].map((line) => [line.querySelector('.best-name').textContent, line.querySelector('.best-bar').style.width, line.querySelector('.best-value').textContent, line.matches('.chosen')])")
+        self.assertEqual(lines, [['h100-sxm: rocketkv, batch 16', '100%', '2', True], ['a100-40gb-pcie4: rocketkv, batch 8', '25%', '0.5', False]])
+        # Nothing is compared on one machine.
+        self.assertEqual(page.evaluate(f"drawPlaces({places}.slice(1), 'h100-sxm')"), '')
+
+    def test_the_price_of_requests_is_compared_with_full_kv(self):
+        page = self.open('sweep')
+        # Full KV at 2 and rocketkv at 1.5 for a request: a thousand cost 2,000 and 1,500, a quarter less.
+        told = page.evaluate("(() => { page.metrics.push({ field: 'request_cost', label: '', unit: '', format: ',.3r' });"
+                             " const rows = sharedRows('experiments').filter((r) => r.hardware === 'h100-sxm' && r.context === 131072 && r.status === 'ok'); rows.forEach((r) => { r.request_cost = r.policy === 'full' ? 2 : 1.5; });"
+                             " return costsOf(bestByPolicy({ place: 'h100-sxm', bars: [], text: '' }, 'rocketkv'), 'h100-sxm', 'rocketkv')[0][1]; })()")
+        self.assertIn('1K requests cost 1,500, with full KV 2,000 (25 % less)', told)
+
     def test_a_score_below_the_floor_makes_a_bar_faint(self):
         page = self.open('sweep')
         lines = page.evaluate("(() => { const rows = sharedRows('experiments').filter((r) => r.hardware === 'h100-sxm' && r.context === 131072 && r.status === 'ok'); rows.forEach((r) => { r.score = r.policy === 'snapkv' ? 0.8 : 0.97; });"
@@ -885,7 +915,7 @@ class Page(ReportCase):
         self.assertTrue(all(keeps for policy, keeps in lines if policy != 'snapkv'))
         node = "drawBest(bestByPolicy({ place: 'h100-sxm', bars: [], text: '' }, ''), 'rocketkv')"
         self.assertEqual(page.evaluate(node + ".querySelectorAll('.below').length"), 0 if len(lines) > 8 else 1)
-        self.assertIn('97 %', page.evaluate(node + '.textContent'))
+        self.assertIn('97\u00a0%', page.evaluate(node + '.textContent'))
 
     def test_an_origin_links_to_its_sources(self):
         page = self.open('sweep', '#hardware=h100-sxm')
@@ -991,6 +1021,11 @@ class Page(ReportCase):
         self.assertIn('quest', text.split('Not shown: ')[1].rstrip('.').split('; '))
         self.assertNotIn('Click a heading', page.evaluate("document.getElementById('table-section').innerText"))
 
+    def test_bars_and_their_intervals_are_printed_without_backgrounds(self):
+        page = self.open('sweep')
+        for name in ('.best-bar', '.best-range'):
+            self.assertEqual(page.evaluate(f"getComputedStyle(document.querySelector('{name}')).printColorAdjust"), 'exact', name)
+
     def test_dark_charts_turn_light_for_print(self):
         page = self.open('sweep', dark=True)
         label = "document.querySelector('#plot-throughput_budget .role-axis-label text').getAttribute('fill')"
@@ -1007,7 +1042,7 @@ class Page(ReportCase):
         self.assertEqual(page.evaluate('document.title'), name)
         self.assertEqual(page.evaluate('document.scripts.length'), 4)  # the page's own: nothing of the data became a script
         self.assertEqual(self.counted(page), '5 of 5 experiments')
-        self.assertEqual(page.evaluate("document.querySelector('#figure-split_factor .empty').textContent"), 'No RocketKV rows with a split factor in this sweep.')
+        self.assertEqual(page.evaluate("document.querySelectorAll('#figure-split_factor').length"), 0)  # no row has a split factor
         self.assertIn('window 64 is longer than the prompt', page.evaluate("document.getElementById('table').textContent"))
 
     def test_a_part_of_a_sweep_says_what_it_leaves_out(self):
@@ -1028,7 +1063,7 @@ class Page(ReportCase):
     def test_a_store_without_rows_is_shown(self):
         page = self.open('empty')
         self.assertIn('holds no experiments yet', page.evaluate("document.getElementById('lead').textContent"))
-        self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 7)
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 5)
 
     def test_thousands_of_experiments_can_be_shown(self):
         self.assertLess((self.folder / 'large' / 'out' / 'index.html').stat().st_size, 6e6)

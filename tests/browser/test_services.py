@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 import chromium
+import seen
 
 FIGURES = ('latency_load', 'capacity', 'service_time', 'latency_cdf', 'ttft_parts')
 # Full KV serves 1.6 requests/s and snapkv 5; rates are 0.5, 1, 2, 4 and 8.
@@ -48,6 +49,39 @@ class Services(unittest.TestCase):
             with self.subTest(name):
                 self.assertGreater(len(page.evaluate(f"document.querySelector('#figure-{name} figcaption p').textContent")), 80)
                 self.assertTrue(page.evaluate(f"document.querySelector('#figure-{name} .empty').hidden"))
+
+    def test_the_first_screen_is_the_policy_that_serves_the_largest_load(self):
+        for width, height in ((1440, 900), (768, 1024), (420, 900)):
+            page = self.open(width=width, height=height)
+            # Within the SLO full KV serves 1 of the rates, not 2, and snapkv 2, not 4.
+            words = page.evaluate("['.finding-choice', '.finding-number', '.finding-text'].map((s) => document.querySelector('.decision ' + s).textContent)")
+            self.assertEqual(words[:2], ['snapkv', '2 requests/s, 2 × full KV'])
+            self.assertIn('serves 2 requests/s within the SLO (first token 2 s), but not 4', words[2])
+            # Its tail at 2 of 5 requests/s is 4 x 0.1 / (1 - 2 / 5) s, from 0.9 to 1.2 times that.
+            self.assertIn('first token comes after 0.667 s', words[2])
+            told = page.evaluate("document.querySelector('.decision dl').innerText")
+            self.assertIn('0.6 s to 0.8 s; the SLO of 2 s lies outside it', told)
+            lines = page.evaluate("[...document.querySelectorAll('.best:not(.best-head)')].map((line) => { const t = line.querySelector('.best-track').getBoundingClientRect(), b = line.querySelector('.best-bar').getBoundingClientRect(), r = line.querySelector('.best-range').getBoundingClientRect();"
+                                  " return [line.querySelector('.best-name').innerText, b.width / t.width, (r.right - t.left) / t.width, line.querySelector('.best-value').innerText]; })")
+            self.assertEqual([line[3] for line in lines], ['2 to 4', '1 to 2'])
+            self.assertEqual([line[0] for line in lines], ['snapkv, 2,048 tokens', 'full'])
+            for (_, bar, end, _), (most, fails) in zip(lines, ((2, 4), (1, 2)), strict=True):
+                self.assertAlmostEqual(bar, most / 4, delta=0.01)
+                self.assertAlmostEqual(end, fails / 4, delta=0.01)
+            self.assertLess(page.evaluate("document.querySelector('.best-lines').getBoundingClientRect().bottom"), height)
+            self.assertEqual(page.evaluate(seen.CUT), [])
+
+    def test_of_policies_that_serve_the_same_load_full_kv_is_named(self):
+        page = self.open()
+        served = page.evaluate("(() => { page.tables.capacities.numbers.most = [2, 2]; page.tables.capacities.numbers.fails = [4, 4]; unpacked.clear(); const panel = drawServiceDecision();"
+                               " return ['.finding-choice', '.finding-text'].map((s) => panel.querySelector(s).textContent); })()")
+        self.assertEqual(served[0], 'full KV')
+        self.assertIn('snapkv serves the same swept load; loads between 2 and 4 would separate them.', served[1])
+
+    def test_without_an_slo_a_load_is_served_if_the_queue_does_not_grow(self):
+        page = self.open()
+        served = page.evaluate("(() => { delete page.tables.capacities; return servedLines().map(({ row, most, fails }) => [row.policy, most, fails]); })()")
+        self.assertEqual(served, [['full', 1, 2], ['snapkv', 4, 8]])
 
     def test_latency_has_a_label_for_each_policy_the_slo_and_hollow_points_where_it_is_saturated(self):
         page = self.open()
@@ -89,7 +123,7 @@ class Services(unittest.TestCase):
     def test_capacity_is_a_range_between_rates(self):
         page = self.open()
         # Tails at 1 and 2 requests/s: full 1.07 s and saturated; snapkv 0.67 s at 2 and exactly 2 s, too much, at 4.
-        self.assertEqual(page.evaluate(texts('capacity', 'capacity_labels')), ['2 to 4 requests/s', '1 to 2 requests/s'])
+        self.assertEqual(page.evaluate(texts('capacity', 'capacity_labels')), ['2 to 4', '1 to 2'])
         self.assertEqual(page.evaluate(texts('capacity', 'series_labels')), ['snapkv', 'full'])
         self.assertEqual(page.evaluate("document.querySelectorAll('#plot-capacity g.dots > path').length"), 4)
 

@@ -188,7 +188,7 @@ TEST_CASE("a report of two stores has a table of changes and both tables of expe
   }
   for (const char* gone : {"experiments_1.csv", "experiments_2.csv", "changes.csv", "plan_9_changes.json"})
     CHECK_FALSE(left.contains(gone));
-  for (const char* kept : {"experiments.csv", "experiments_mine.csv", "split_factor.json"}) CHECK(left.contains(kept));
+  for (const char* kept : {"experiments.csv", "experiments_mine.csv", "memory_owners.json"}) CHECK(left.contains(kept));
   CHECK_THROWS_WITH(write_report({a.path(), a.path() + "/."}, out.path(), options()),
                     Catch::Contains("is given twice"));
 }

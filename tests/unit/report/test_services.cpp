@@ -48,8 +48,10 @@ TEST_CASE("the capacity is the largest load with 99 % of requests within the SLO
   add("all", 5, service_at(0.5, 1)), add("all", 6, service_at(4, 1));
   // A load that fails below one that passes does not end the range.
   add("gap", 7, service_at(1, 0.9)), add("gap", 8, service_at(2, 0.995)), add("gap", 9, service_at(4, 0.1));
+  // A queue that grows leaves the SLO sooner or later.
+  add("grows", 10, service_at(1, 1)), add("grows", 11, service_at(2, 1, serving::Trend::kSaturated));
   const nlohmann::json rows = tables.capacities().objects();
-  REQUIRE(rows.size() == 4);
+  REQUIRE(rows.size() == 5);
   CHECK(rows[0] == nlohmann::json::parse(
                        R"({"id": 0, "least": 0.5, "top": 2, "most": 1, "fails": 2, "load_unit": "requests/s"})"));
   CHECK(rows[1] ==
@@ -57,6 +59,8 @@ TEST_CASE("the capacity is the largest load with 99 % of requests within the SLO
   CHECK(rows[2] == nlohmann::json::parse(R"({"id": 5, "least": 0.5, "top": 4, "most": 4, "load_unit": "requests/s"})"));
   CHECK(rows[3] ==
         nlohmann::json::parse(R"({"id": 7, "least": 1, "top": 4, "most": 2, "fails": 4, "load_unit": "requests/s"})"));
+  CHECK(rows[4] ==
+        nlohmann::json::parse(R"({"id": 10, "least": 1, "top": 2, "most": 1, "fails": 2, "load_unit": "requests/s"})"));
 }
 
 TEST_CASE("a load passes if it does with every seed, and not if it does not fit in memory") {

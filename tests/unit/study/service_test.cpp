@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "policies/all.hpp"
 #include "result/metric.hpp"
@@ -177,6 +178,16 @@ TEST_CASE("prompts too short for a text are served by what a longer one shows") 
     const result::Result r =
         result_of(service(policy, "rate: 5, requests: 30, prompt_tokens: {low: 20, high: 90}, output_tokens: 8"));
     CHECK(number(r, "serving.completed") == 30);
+  }
+}
+
+TEST_CASE("all policies are reported with the mean prompt of the requests, whatever was replayed for them") {
+  for (const char* policy : {"full", "{name: snapkv, budget: 128}"}) {
+    const result::Result r =
+        result_of(service(policy, "rate: 5, requests: 30, prompt_tokens: {low: 800, high: 1900}, output_tokens: 8"));
+    REQUIRE(number(r, "serving.completed") == 30);
+    const double prompts = number(r, "serving.total_tokens_per_s") - number(r, "serving.output_tokens_per_s");
+    CHECK(r.subject.prompt_tokens == std::llround(prompts / number(r, "serving.requests_per_s")));
   }
 }
 
