@@ -104,12 +104,34 @@ CacheFormat read_cache(Section& section, const Model& model) {
   return out;
 }
 
+// Writes into the model where its experts lie.
+void read_experts_on_host(Section section, const Deployment& deployment, Model& model) {
+  const int layers = section.count(
+      {"layers", "first layers of the model whose routed experts lie there (llama.cpp's --n-cpu-moe)"}, 0, 10000, 0);
+  const int rows = section.count(
+      {"fetch_rows",
+       "passes of so many tokens or more fetch the experts that they activate over the link and compute them on the "
+       "GPU; 1: all passes, 0: the CPU always computes them"},
+      0, 1'000'000'000, 0);
+  section.finish();
+  if (shape::is_recording()) return;
+  if (!model.experts)
+    throw UserError(section.where("layers"), fmt::format("experts_on_host: {} has no experts", model.title));
+  if (layers > model.layers)
+    throw UserError(section.where("layers"), fmt::format("layers: {} has {} layers", model.title, model.layers));
+  if (layers > 0 && deployment.gpus() > 1)
+    throw UserError(section.where("layers"),
+                    "experts_on_host: of one GPU, since those that share a model would share its CPU; leave out "
+                    "tensor_parallel and pipeline_parallel");
+  model.experts->host_layers = layers, model.experts->fetch_rows = rows;
+}
+
 }  // namespace
 
 Deployment read_deployment(const Node& node, Model& model) {
   Section section(node, "deployment");
   section.only({"weights", "kv_cache", "tensor_parallel", "pipeline_parallel", "expert_parallel",
-                "data_parallel_attention", "replicas", "routing", "prefill_replicas", "transfer"});
+                "data_parallel_attention", "experts_on_host", "replicas", "routing", "prefill_replicas", "transfer"});
   if (section.has("weights")) {
     const KeyName key(
         "weights",
@@ -136,6 +158,11 @@ Deployment read_deployment(const Node& node, Model& model) {
        "each of these GPUs has the attention of all heads, for sequences of its own, and their cache; they "
        "share the experts alone (with `expert_parallel`)"},
       false);
+  if (section.has("experts_on_host"))
+    read_experts_on_host(
+        section.section({"experts_on_host", "routed experts that lie in host memory, with one GPU a replica"},
+                        "experts_on_host"),
+        deployment, model);
   deployment.replicas = section.count(
       {"replicas", "engines that serve `traffic`, each on GPUs of its own; rates and numbers of clients are of all"}, 1,
       kMostReplicas, 1);

@@ -288,6 +288,8 @@ std::string canonical(const Model& m) {
   if (const auto& e = m.experts; e && e->shared_gate) {
     text += "shared gate\n";
   }
+  if (const auto& e = m.experts; e && e->host_layers > 0)
+    text += fmt::format("experts on host {} {}\n", e->host_layers, e->fetch_rows);
   if (m.output_gate || !m.gated_ffn) text += fmt::format("gates {} {}\n", m.output_gate, m.gated_ffn);
   if (const auto& mixer = m.recurrence) {
     text += fmt::format("recurrence {} {} {} {} {} {} {} {} {}\n", recurrence_name(mixer->kind), mixer->heads,

@@ -80,6 +80,8 @@ struct Experts {
   int dense_layers = 0;      // first layers, with a network of width Model::ffn
   int every = 1;             // the last of each group of this many layers has experts, the others have such a network
   bool shared_gate = false;  // a product with one column decides how much of the shared experts counts
+  int host_layers = 0;       // first layers of the model whose routed experts lie in host memory
+  int fetch_rows = 0;        // ... from which passes of so many tokens or more fetch them; 0: the CPU computes them
   double shared_width() const { return static_cast<double>(shared) * ffn; }
   // Average number of experts that `rows` tokens activate if each token chooses uniformly: count · (1 − (1 − active /
   // count)^rows).
@@ -138,6 +140,7 @@ struct Model {
   int full_layers() const { return layers_with(Mixer::kFull); }  // layers that attend to all tokens
   bool has_network(int layer) const;                             // a feed-forward network of width `ffn`
   bool has_experts(int layer) const;
+  bool experts_on_host(int layer) const;
   // Bytes of a sequence whatever its length: recurrent states, or what compressed attention keeps; 0 if there is
   // neither.
   double state_bytes() const;
@@ -152,6 +155,10 @@ struct Model {
   // Counts weights, norms and biases; the embedding counts once if it is tied to the head.
   double parameters() const;
   double weight_bytes() const;
+  double routed_bytes() const;       // of one routed expert of one layer; 0 without experts
+  double host_weight_bytes() const;  // part of weight_bytes() that lies in host memory
+  // The part that does not, with room for the experts of a layer if passes fetch them.
+  double gpu_weight_bytes() const;
 };
 
 // The model as its sliding layers see it: with the heads that these have.

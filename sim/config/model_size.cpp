@@ -213,6 +213,8 @@ bool Model::has_experts(int layer) const {
   return experts && layer >= experts->dense_layers && (layer + 1) % experts->every == 0;
 }
 
+bool Model::experts_on_host(int layer) const { return has_experts(layer) && layer < experts->host_layers; }
+
 double Model::state_bytes() const {
   if (!compressed) return recurrence ? layers_with(Mixer::kRecurrence) * recurrence->state_bytes() : 0;
   return over_layers(*this, [&](Compressed::Kind kind) { return compressed->fixed_bytes(kind, head_dim, cache); });
@@ -279,6 +281,24 @@ double Model::parameters() const {
   double count = 0;
   for_each_matrix(*this, [&](double n, double rows, double columns, Precision) { count += n * rows * columns; });
   return count;
+}
+
+double Model::routed_bytes() const {
+  if (!experts) return 0;
+  const double up = (gated_ffn ? 2.0 : 1.0) * experts->ffn;
+  return config::weight_bytes(expert_weights, up, hidden) + config::weight_bytes(expert_weights, hidden, experts->ffn);
+}
+
+double Model::host_weight_bytes() const {
+  int there = 0;
+  for (int layer = 0; layer < layers; ++layer) there += experts_on_host(layer) ? 1 : 0;
+  return there > 0 ? routed_bytes() * experts->count * there : 0;
+}
+
+double Model::gpu_weight_bytes() const {
+  const double on_host = host_weight_bytes();
+  const bool fetched = on_host > 0 && experts->fetch_rows > 0;
+  return weight_bytes() - on_host + (fetched ? routed_bytes() * experts->count : 0);
 }
 
 double Model::weight_bytes() const {

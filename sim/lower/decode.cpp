@@ -112,8 +112,10 @@ std::vector<policy::MemoryItem> decode_memory(const DecodeSetting& setting, std:
     if (page > 0) lacking += r.sequences * static_cast<double>((page - context % page) % page);
   }
   std::vector<policy::MemoryItem> items = {
-      {graph::Pool::kHbm, graph::Owner::kWeights, model.weight_bytes()},
+      {graph::Pool::kHbm, graph::Owner::kWeights, model.gpu_weight_bytes()},
       {graph::Pool::kHbm, graph::Owner::kActivations, setting.temporaries * activation_bytes(model, rows, rows)}};
+  if (const double bytes = model.host_weight_bytes(); bytes > 0)
+    items.push_back({graph::Pool::kDram, graph::Owner::kWeights, bytes, true});
   if (run.framework.quadratic_mask) {
     // One byte per pair of positions up to the bound of the sequence (gpt-fast's causal mask).
     const auto bound = static_cast<double>(setting.lengths.bound());

@@ -36,19 +36,9 @@ OpId latent_projections(Block& block, const config::Model& model, double rows, d
   return gemm(block, "queries into latent space", absorbed, op);
 }
 
-// Routing, the experts that tokens are routed to, and the sum of their outputs. GPUs that share experts alone have the
-// rows of all of them there: as an all-gather before and the exchange of as many bytes after.
-OpId mixture(Block& block, const config::Model& model, double own_rows, OpId op) {
+// The experts that tokens are routed to, and the sum of their outputs.
+OpId routed_experts(Block& block, const config::Model& model, double rows, OpId op) {
   const config::Experts& e = *model.experts;
-  const double gpus = model.expert_ranks, count = e.count * gpus, rows = own_rows * gpus;
-  op = gemm(block, "router", {own_rows, count, static_cast<double>(model.hidden), kBytes}, op);
-  op = small(block, "choose experts", own_rows * count, 2 * own_rows * e.active * gpus, op);
-  const graph::Collective swapped{graph::Exchange::kAllGather, own_rows * model.hidden * kBytes, gpus};
-  op = exchange(block, "rows to experts", swapped, op);
-  if (block.framework().expert_sort > 0) {
-    const graph::Kernel sorted{graph::KernelClass::kSort, 4 * rows * e.active, 4 * rows * e.active};
-    op = block.compute(Kind::kSmall, "sort tokens by experts", sorted, {op});
-  }
   const double touched = e.touched(rows), each = rows * e.active / touched;
   const auto experts = [&](const char* label, double n, double k) {
     graph::Gemm work = product(model.expert_weights, each, n, k);
@@ -60,10 +50,70 @@ OpId mixture(Block& block, const config::Model& model, double own_rows, OpId op)
   const double values = rows * e.active * e.ffn;
   op = small(block, "activation", halves * values, values, op);
   experts("experts' down", model.hidden, e.ffn);
-  op = small(block, "sum of experts", rows * e.active * model.hidden, rows * model.hidden, op);
+  return small(block, "sum of experts", rows * e.active * model.hidden, rows * model.hidden, op);
+}
+
+graph::Copy one_copy(graph::Direction direction, double runs, double run_bytes) {
+  graph::Copy copy;
+  copy.direction = direction, copy.runs = runs, copy.run_bytes = run_bytes;
+  return copy;
+}
+
+constexpr double kIndexBytes = 4;  // of the number of an expert
+
+// The host learns which experts a pass activates, and copies each of them to the GPU before it computes them: the
+// products of a layer wait for all of its copies.
+OpId fetch_experts(Block& block, const config::Model& model, double rows, OpId op) {
+  const config::Experts& e = *model.experts;
+  const auto chosen = one_copy(graph::Direction::kDeviceToHost, 1, rows * e.active * kIndexBytes);
+  op = block.copy(Lane::kCopyA, "experts chosen", chosen, {op});
+  op = block.host(Lane::kHost, Kind::kSync, "wait for the copy", graph::HostCall::kStreamSync, 1, {op});
+  const auto fetched = one_copy(graph::Direction::kHostToDevice, e.touched(rows), model.routed_bytes());
+  return block.join(Lane::kCompute, {block.copy(Lane::kCopyB, "fetch experts", fetched, {op})});
+}
+
+// The CPU computes the experts where they lie, as llama.cpp and KTransformers do: rows and choices go to the host, sums
+// come back. Cores take blocks of rows of the activated experts' matrices, and read each weight once.
+OpId experts_on_cpu(Block& block, const config::Model& model, double rows, OpId op) {
+  constexpr double kBlock = 64;  // rows of a matrix (ggml's chunk for one token)
+  const config::Experts& e = *model.experts;
+  const double inputs = rows * (model.hidden * kBytes + e.active * (kIndexBytes + kSingleBytes));
+  op = block.copy(Lane::kCopyA, "rows to the CPU", one_copy(graph::Direction::kDeviceToHost, 1, inputs), {op});
+  op = block.host(Lane::kHost, Kind::kSync, "wait for the copy", graph::HostCall::kStreamSync, 1, {op});
+  const double touched = e.touched(rows), each = rows * e.active / touched;
+  const auto experts = [&](const char* label, double n, double k) {
+    graph::CpuWork work;
+    work.items = touched * n / kBlock;
+    work.bytes_per_item = kBlock / n * config::weight_bytes(model.expert_weights, n, k);
+    work.product_flops_per_item = 2 * each * kBlock * k;
+    work.unit_bytes = work.bytes_per_item;
+    op = block.cpu(label, work, {op});
+  };
+  experts("experts' gate and up on the CPU", (model.gated_ffn ? 2.0 : 1.0) * e.ffn, model.hidden);
+  experts("experts' down on the CPU", model.hidden, e.ffn);
+  const auto sums = one_copy(graph::Direction::kHostToDevice, 1, rows * model.hidden * kBytes);
+  return block.join(Lane::kCompute, {block.copy(Lane::kCopyB, "sums of experts from the CPU", sums, {op})});
+}
+
+// Routing, the experts that tokens are routed to, and the sum of their outputs. GPUs that share experts alone have the
+// rows of all of them there: as an all-gather before and the exchange of as many bytes after.
+OpId mixture(Block& block, const config::Model& model, double own_rows, bool on_host, OpId op) {
+  const config::Experts& e = *model.experts;
+  const double gpus = model.expert_ranks, count = e.count * gpus, rows = own_rows * gpus;
+  op = gemm(block, "router", {own_rows, count, static_cast<double>(model.hidden), kBytes}, op);
+  op = small(block, "choose experts", own_rows * count, 2 * own_rows * e.active * gpus, op);
+  const graph::Collective swapped{graph::Exchange::kAllGather, own_rows * model.hidden * kBytes, gpus};
+  op = exchange(block, "rows to experts", swapped, op);
+  if (block.framework().expert_sort > 0) {
+    const graph::Kernel sorted{graph::KernelClass::kSort, 4 * rows * e.active, 4 * rows * e.active};
+    op = block.compute(Kind::kSmall, "sort tokens by experts", sorted, {op});
+  }
+  const bool on_cpu = on_host && (e.fetch_rows == 0 || rows < e.fetch_rows);
+  if (on_host && !on_cpu) op = fetch_experts(block, model, rows, op);
+  op = on_cpu ? experts_on_cpu(block, model, rows, op) : routed_experts(block, model, rows, op);
   op = exchange(block, "sums of experts", swapped, op);
   if (e.shared == 0) return op;
-  const double width = e.shared_width();
+  const double halves = model.gated_ffn ? 2 : 1, width = e.shared_width();
   op = gemm(block, "shared gate and up", product(model.expert_weights, own_rows, halves * width, model.hidden), op);
   op = small(block, "activation", halves * own_rows * width, own_rows * width, op);
   return gemm(block, "shared down", product(model.expert_weights, own_rows, model.hidden, width), op);
@@ -177,7 +227,8 @@ OpId after_mixer(Block& block, const config::Model& model, int layer, double row
   OpId op = model.mixer(layer) == config::Mixer::kNone ? after : all_reduce(block, model, rows, after);
   if (!model.has_experts(layer) && !model.has_network(layer)) return op;
   op = norm(block, model, rows, op);
-  op = model.has_experts(layer) ? mixture(block, model, rows, op) : network(block, model, rows, op);
+  op = model.has_experts(layer) ? mixture(block, model, rows, model.experts_on_host(layer), op)
+                                : network(block, model, rows, op);
   return all_reduce(block, model, rows, op);
 }
 

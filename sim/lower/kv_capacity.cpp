@@ -24,7 +24,7 @@ std::int64_t blocks_of(const config::Model& rank, const EngineMemory& engine, do
   const auto shifted = [sign](const Value& value) { return value.value * (1 + sign * value.uncertainty); };
   const auto logits = static_cast<double>(engine.max_sequences) * rank.vocab * rank.ranks;
   const double forward = activation_bytes(rank, static_cast<double>(engine.pass_tokens), 0);
-  const double left = engine.utilisation * engine.total_bytes - rank.weight_bytes() -
+  const double left = engine.utilisation * engine.total_bytes - rank.gpu_weight_bytes() -
                       std::max(forward, shifted(engine.sampler) * logits) - shifted(outside_bytes(rank.ranks > 1)) -
                       shifted(engine.graph_pool);
   const double block = static_cast<double>(engine.block) * rank.kv_bytes_per_token();

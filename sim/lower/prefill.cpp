@@ -40,7 +40,9 @@ Prefill::Prefill(const DecodeSetting& setting, bool all_groups)
 // Allocates the weights and the framework's memory for the whole run.
 void Prefill::take_fixed(Block& block) {
   const OpId held = block.join(Lane::kHost, {});
-  block.memory(held, Pool::kHbm, Owner::kWeights, stage_of(setting_).weight_bytes());
+  const config::Model stage = stage_of(setting_);
+  block.memory(held, Pool::kHbm, Owner::kWeights, stage.gpu_weight_bytes());
+  block.memory(held, Pool::kDram, Owner::kWeights, stage.host_weight_bytes());
   for (const policy::MemoryItem& item : draft_memory(setting_, setting_.lengths.prompt_tokens, false))
     block.memory(held, item.pool, item.owner, item.bytes);
   if (setting_.run->framework.quadratic_mask) {

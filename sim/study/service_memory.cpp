@@ -96,7 +96,7 @@ Bytes vllm_bytes(const config::Framework& framework, const config::Model& rank, 
 
 Bytes cache_bytes(const config::Run& run, const config::Model& rank, const serving::Rules& rules) {
   const config::Gpu& gpu = run.hardware.gpu;
-  const double total = gpu.hbm_capacity, weights = rank.weight_bytes();
+  const double total = gpu.hbm_capacity, weights = rank.gpu_weight_bytes();
   const double share = share_of(run, rules.engine);
   const double activations = lower::activation_bytes(rank, static_cast<double>(rules.max_num_batched_tokens),
                                                      static_cast<double>(rules.max_num_seqs));
@@ -202,7 +202,7 @@ ServiceMemory service_memory(const config::Run& run, const policy::Policy& polic
   memory.copied_bytes =
       mean.dram.read / static_cast<double>(run.workload.prompt_tokens) * static_cast<double>(rules.block);
   const hardware::CostModel costs(run.hardware, run.framework, {}, run.deployment.gpus());
-  memory.host_bytes = costs.capacity(graph::Pool::kDram) - mean.dram.shared;
+  memory.host_bytes = costs.capacity(graph::Pool::kDram) - mean.dram.shared - rank.host_weight_bytes();
   if (each && mean.dram.read <= 0) {
     memory.footprint = std::make_shared<serving::FullCache>(rules.block);
   } else {

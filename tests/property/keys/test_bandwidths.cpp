@@ -10,17 +10,24 @@ constexpr double kSlack = 5e-3;  // copies that take longer leave kernels more o
 // A run without a machine of its own, with each of the splits.
 std::vector<std::pair<std::string, Timed>> split_runs() {
   const std::string freekv = "{name: freekv, budget: 256, sink: 32, recent: 32, page: 32}";
-  const std::vector<std::pair<const char*, std::string>> all = {{"{}", "full"},
-                                                                {"{tensor_parallel: 2}", "full"},
-                                                                {"{tensor_parallel: 4}", "full"},
-                                                                {"{pipeline_parallel: 2}", "full"},
-                                                                {"{tensor_parallel: 2, pipeline_parallel: 2}", "full"},
-                                                                {"{}", freekv},
-                                                                {"{tensor_parallel: 2}", freekv}};
+  const std::vector<std::pair<std::string, std::string>> all = {
+      {"{}", "full"},
+      {"{tensor_parallel: 2}", "full"},
+      {"{tensor_parallel: 4}", "full"},
+      {"{pipeline_parallel: 2}", "full"},
+      {"{tensor_parallel: 2, pipeline_parallel: 2}", "full"},
+      {"{}", freekv},
+      {"{tensor_parallel: 2}", freekv},
+      {"{experts_on_host: {layers: 16}}", "full"},
+      {"{experts_on_host: {layers: 16, fetch_rows: 1}}", "full"}};
   std::vector<std::pair<std::string, Timed>> runs;
   for (const auto& [split, policy] : all) {
+    const bool mixture = split.find("experts") != std::string::npos;
+    const std::string model =
+        mixture ? "{like: llama-3.2-1b, experts: {count: 8, active: 2, ffn: 2048}}" : "llama-3.2-1b";
     runs.emplace_back(policy.substr(0, 12) + " " + split,
-                      Timed(parsed("model: llama-3.2-1b\nhardware: a100-40gb-pcie4\nworkload: {prompt_tokens: 1024, "
+                      Timed(parsed("model: " + model +
+                                   "\nhardware: a100-40gb-pcie4\nworkload: {prompt_tokens: 1024, "
                                    "decode_tokens: 32, batch: 4}\ntrace: {recipe: needle, layers: 2, steps: 6}\n"
                                    "framework: {warmup_steps: 2, measured_steps: 2, sampled_contexts: 1}\npolicy: " +
                                    policy + "\ndeployment: " + split + "\n")));

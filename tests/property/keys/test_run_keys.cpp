@@ -73,6 +73,7 @@ TEST_CASE("every key of a run changes a prediction") {
   // services.
   const std::set<std::string> elsewhere = {"deployment.expert_parallel",
                                            "deployment.data_parallel_attention",
+                                           "deployment.experts_on_host",
                                            "deployment.replicas",
                                            "deployment.routing",
                                            "deployment.prefill_replicas",
@@ -138,6 +139,28 @@ TEST_CASE("every key of a run changes a prediction") {
   const Node evicting = parsed(base).with("policy", parsed("{name: snapkv, budget: 256, window: 16}"));
   CHECK(Timed(evicting.with("framework.reserve_full_cache", Node::scalar("true", {}))).here() !=
         Timed(evicting).here());
+}
+
+TEST_CASE("experts in host memory change a prediction, and none is faster with less of what they pass through") {
+  const auto timed = [](const std::string& there, const std::string& setting) {
+    Node run = parsed(
+        "model: qwen3-30b-a3b\nhardware: h100-sxm\npolicy: full\nworkload: {prompt_tokens: 256, "
+        "decode_tokens: 16, batch: 3}\ntrace: {recipe: needle, layers: 1, steps: 2}\n" +
+        there);
+    if (!setting.empty()) {
+      const auto [path, node] = config::parse_setting(setting);
+      run = run.with(path, node);
+    }
+    return Timed(run).here();
+  };
+  const std::string cpu = "deployment: {experts_on_host: {layers: 24}}\n";
+  const std::string link = "deployment: {experts_on_host: {layers: 24, fetch_rows: 1}}\n";
+  const auto on_cpu = timed(cpu, ""), over_link = timed(link, "");
+  CHECK(timed("", "") != on_cpu);
+  CHECK(on_cpu != over_link);
+  CHECK(timed(cpu, "deployment.experts_on_host.layers=48") != on_cpu);
+  CHECK(timed(cpu, "hardware.host.dram_bandwidth=x0.1") != on_cpu);
+  CHECK(timed(link, "hardware.link.pcie={generation: 4, lanes: 4}") != over_link);
 }
 
 TEST_CASE("expert parallelism, the sorting time of experts and a price change a prediction") {

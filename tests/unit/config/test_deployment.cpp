@@ -190,6 +190,20 @@ TEST_CASE("a split that the shape does not allow is rejected with the reason") {
   CHECK(refusal("{tensor_parallel: 2, weights: int4, kv_cache: fp8}") == "accepted");
 }
 
+TEST_CASE("experts lie in host memory with one GPU, of models that have some") {
+  Model m = small();
+  m.experts = Experts{8, 2, 0, 32, 0};
+  CHECK(refusal("{experts_on_host: {layers: 1}}").find("small has no experts") != std::string::npos);
+  CHECK(refusal("{experts_on_host: {layers: 3}}", m) == "test:1:28: layers: small has 2 layers");
+  CHECK(refusal("{tensor_parallel: 2, experts_on_host: {layers: 1}}", m).find("of one GPU") != std::string::npos);
+  CHECK(refusal("{experts_on_host: {layer: 1}}", m).find("layer") != std::string::npos);
+  CHECK(refusal("{experts_on_host: {layers: 2, fetch_rows: 32}}", m) == "accepted");
+  const std::string before = canonical(m);
+  read_deployment(parse_yaml("{experts_on_host: {layers: 1, fetch_rows: 32}}", "test"), m);
+  CHECK(m.host_weight_bytes() == 8 * 3 * 256 * 32 * 2);
+  CHECK(canonical(m) != before);
+}
+
 TEST_CASE("replicas serve traffic, and transfers are between replicas") {
   const auto refusal_of = [](const std::string& rest) {
     try {

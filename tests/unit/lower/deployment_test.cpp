@@ -42,6 +42,14 @@ struct DeployedStep {
     window.next_block(ops);
     return ops;
   }
+  double pool_bytes(graph::Pool pool, const std::string& owner) {
+    setting.rank = config::rank_model(run.deployment, run.model);
+    double bytes = 0;
+    const auto items = decode_memory(setting, 101);
+    for (const policy::MemoryItem& item : items)
+      bytes += item.pool == pool && graph::owner_name(item.owner) == owner ? item.bytes : 0;
+    return bytes;
+  }
   double held(const std::string& owner, std::int64_t tokens = 101) {
     setting.rank = config::rank_model(run.deployment, run.model);
     double bytes = 0;
@@ -169,6 +177,42 @@ TEST_CASE("experts are products with the rows routed to them") {
   CHECK_FALSE(seen.contains("sort tokens by experts"));
   f.run.framework.expert_sort.value = 1e-5;
   CHECK(labels(f.step())["sort tokens by experts"] == 3);
+}
+
+TEST_CASE("experts in host memory are computed there or fetched, and leave the GPU their room") {
+  DeployedStep f;
+  f.run.model.experts = config::Experts{8, 2, 1, 32, 1};
+  const double before = f.held("weights");
+  CHECK(f.pool_bytes(graph::Pool::kDram, "weights") == 0);
+  // Of the first three layers, two have experts: 2 · 8 of 3 · 64 · 32 numbers of 16 bits.
+  f.run.model.experts->host_layers = 3;
+  const double moved = 2 * 8 * 3 * 64 * 32 * 2;
+  CHECK(f.pool_bytes(graph::Pool::kDram, "weights") == moved);
+  CHECK(f.pool_bytes(graph::Pool::kHbm, "weights") == before - moved);
+  auto ops = f.step();
+  CHECK(labels(ops)["experts' gate and up"] == 1);
+  CHECK(labels(ops)["experts' down on the CPU"] == 2);
+  CHECK(labels(ops)["shared down"] == 3);
+  // Three tokens activate 4.625 experts; 64 rows of the matrix of 64 · 64 are all of it, of 64 · 32 as well.
+  const auto up = first<graph::CpuWork>(ops, "experts' gate and up on the CPU");
+  CHECK(up.items * up.bytes_per_item == Approx(4.625 * 64 * 64 * 2));
+  CHECK(up.items * up.product_flops_per_item == Approx(6 * 2 * 64 * 64));
+  const auto down = first<graph::CpuWork>(ops, "experts' down on the CPU");
+  CHECK(down.items * down.bytes_per_item == Approx(4.625 * 64 * 32 * 2));
+  // Rows in 16 bits with the numbers and weights of two experts go there, sums of as many rows come back.
+  CHECK(first<graph::Copy>(ops, "rows to the CPU").run_bytes == 3 * (64 * 2 + 2 * 8));
+  CHECK(first<graph::Copy>(ops, "sums of experts from the CPU").run_bytes == 3 * 64 * 2);
+
+  f.run.model.experts->fetch_rows = 4;  // more than a step has
+  CHECK(labels(f.step())["experts' down on the CPU"] == 2);
+  f.run.model.experts->fetch_rows = 3;
+  ops = f.step();
+  CHECK(labels(ops)["experts' down on the CPU"] == 0);
+  CHECK(labels(ops)["experts' down"] == 3);
+  const auto fetched = first<graph::Copy>(ops, "fetch experts");
+  CHECK(fetched.runs == Approx(4.625));
+  CHECK(fetched.run_bytes == 3 * 64 * 32 * 2);
+  CHECK(f.pool_bytes(graph::Pool::kHbm, "weights") == before - moved + moved / 2);  // room for those of a layer
 }
 
 TEST_CASE("GPUs that share experts alone have a part of the sequences and exchange their rows") {
