@@ -80,7 +80,9 @@ json section_of(const config::Shapes& shapes, const std::string& title) {
     keys["prompt_tokens"] = any_of({one, list_of(one)});
     keys["prompt_tokens"]["description"] = about;
   }
-  if (title == "deployment") keys["transfer"] = map_of(shapes.at("transfer"));
+  if (title == "deployment") {
+    for (const char* key : {"transfer", "experts_on_host"}) keys[key] = map_of(shapes.at(key));
+  }
   if (title != "traffic") return map;
   also("rate", "all"), also("length_factor", "published");
   for (const char* key : {"prompt_tokens", "output_tokens"}) keys[key] = lengths_of(shapes, key, keys[key]);

@@ -48,6 +48,7 @@ constexpr KeyMap kMaps[] = {{"run", "A run"},
                             {"match", "Match"},
                             {"score", "Score"},
                             {"deployment", "Deployment"},
+                            {"experts_on_host", "Experts in host memory", "deployment."},
                             {"transfer", "Transfer", "deployment."},
                             {"speculation", "Speculation"},
                             {"framework", "Framework"}};

@@ -68,6 +68,27 @@ Transfer read_transfer(Section section) {
   return transfer;
 }
 
+void read_experts_on_host(Section section, const Deployment& deployment, Model& model) {
+  const int layers = section.count(
+      {"layers", "first layers of the model whose routed experts lie there (llama.cpp's --n-cpu-moe)"}, 0, 10000, 0);
+  const int rows = section.count(
+      {"fetch_rows",
+       "passes of so many tokens or more fetch the experts that they activate over the link and compute them on the "
+       "GPU; 1: all passes, 0: the CPU always computes them"},
+      0, 1'000'000'000, 0);
+  section.finish();
+  if (shape::is_recording()) return;
+  if (!model.experts)
+    throw UserError(section.where("layers"), fmt::format("experts_on_host: {} has no experts", model.title));
+  if (layers > model.layers)
+    throw UserError(section.where("layers"), fmt::format("layers: {} has {} layers", model.title, model.layers));
+  if (layers > 0 && deployment.gpus() > 1)
+    throw UserError(section.where("layers"),
+                    "experts_on_host: of one GPU, since those that share a model would share its CPU; leave out "
+                    "tensor_parallel and pipeline_parallel");
+  model.experts->host_layers = layers, model.experts->fetch_rows = rows;
+}
+
 const char* overlap_name(Transfer::Overlap overlap) { return kOverlaps[static_cast<std::size_t>(overlap)]; }
 
 const char* routing_name(Routing routing) { return kRoutings[static_cast<std::size_t>(routing)]; }
@@ -102,28 +123,6 @@ CacheFormat read_cache(Section& section, const Model& model) {
   if ((model.latent || model.compressed) && out.keys != out.values)
     throw UserError(node->where(), "kv_cache: a latent vector or compressed entry is key and value at once");
   return out;
-}
-
-// Writes into the model where its experts lie.
-void read_experts_on_host(Section section, const Deployment& deployment, Model& model) {
-  const int layers = section.count(
-      {"layers", "first layers of the model whose routed experts lie there (llama.cpp's --n-cpu-moe)"}, 0, 10000, 0);
-  const int rows = section.count(
-      {"fetch_rows",
-       "passes of so many tokens or more fetch the experts that they activate over the link and compute them on the "
-       "GPU; 1: all passes, 0: the CPU always computes them"},
-      0, 1'000'000'000, 0);
-  section.finish();
-  if (shape::is_recording()) return;
-  if (!model.experts)
-    throw UserError(section.where("layers"), fmt::format("experts_on_host: {} has no experts", model.title));
-  if (layers > model.layers)
-    throw UserError(section.where("layers"), fmt::format("layers: {} has {} layers", model.title, model.layers));
-  if (layers > 0 && deployment.gpus() > 1)
-    throw UserError(section.where("layers"),
-                    "experts_on_host: of one GPU, since those that share a model would share its CPU; leave out "
-                    "tensor_parallel and pipeline_parallel");
-  model.experts->host_layers = layers, model.experts->fetch_rows = rows;
 }
 
 }  // namespace

@@ -51,6 +51,9 @@ struct Deployment {
 // values, including a split that the model's shape does not allow.
 Deployment read_deployment(const Node& node, Model& model);
 
+// Reads `experts_on_host:` of a deployment and writes into the model where its experts lie.
+void read_experts_on_host(Section section, const Deployment& deployment, Model& model);
+
 // Reads `transfer:` of a deployment.
 Transfer read_transfer(Section section);
 

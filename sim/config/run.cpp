@@ -346,7 +346,8 @@ Shapes run_shapes() {
                                            [&] { read_match(Section(none, "match"), none); },
                                            [&] { read_deployment(none, any); },
                                            [&] { read_speculation(Section(none, "speculation"), any, {}); },
-                                           [&] { read_transfer(Section(none, "transfer")); }};
+                                           [&] { read_transfer(Section(none, "transfer")); },
+                                           [&] { read_experts_on_host(Section(none, "experts_on_host"), {}, any); }};
   Shapes all;
   for (const std::function<void()>& reader : readers) all.merge(shapes_of(reader));
   all.merge(model_shapes());

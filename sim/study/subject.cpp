@@ -51,6 +51,21 @@ void add_framework(SettingList& list, const config::Framework& f) {
   }
 }
 
+// Precisions, the split over GPUs, and what lies in host memory.
+void add_deployment(SettingList& list, const config::Run& run) {
+  list.add("deployment.weights", std::string(config::precision_name(run.model.weights)));
+  list.add("deployment.kv_cache", config::cache_name(run.model.cache));
+  list.add("deployment.tensor_parallel", run.deployment.tensor_parallel);
+  list.add("deployment.pipeline_parallel", run.deployment.pipeline_parallel);
+  list.add("deployment.expert_parallel", result::SettingValue(run.deployment.expert_parallel));
+  if (run.deployment.data_parallel_attention)
+    list.add("deployment.data_parallel_attention", result::SettingValue(true));
+  if (const auto& e = run.model.experts; e && e->host_layers > 0) {
+    list.add("deployment.experts_on_host.layers", e->host_layers);
+    list.add("deployment.experts_on_host.fetch_rows", e->fetch_rows);
+  }
+}
+
 // Traffic, and the rules by which the engine serves it.
 void add_service(SettingList& list, const config::Run& run) {
   const auto add = [&](const std::string& section) {
@@ -197,13 +212,7 @@ result::Subject subject_of(const Prepared& prepared) {
     if (prepared.matched->solved) list.add("match.reached", prepared.matched->reached);
   }
   list.add("score.benchmark", run.score.benchmark);
-  list.add("deployment.weights", std::string(config::precision_name(run.model.weights)));
-  list.add("deployment.kv_cache", config::cache_name(run.model.cache));
-  list.add("deployment.tensor_parallel", run.deployment.tensor_parallel);
-  list.add("deployment.pipeline_parallel", run.deployment.pipeline_parallel);
-  list.add("deployment.expert_parallel", result::SettingValue(run.deployment.expert_parallel));
-  if (run.deployment.data_parallel_attention)
-    list.add("deployment.data_parallel_attention", result::SettingValue(true));
+  add_deployment(list, run);
   if (const auto& s = run.speculation) {
     list.add("speculation.kind", std::string(config::speculation_name(s->kind)));
     list.add("speculation.tokens", s->tokens);
