@@ -24,7 +24,7 @@ std::vector<std::pair<std::string, Timed>> split_runs() {
   for (const auto& [split, policy] : all) {
     const bool mixture = split.find("experts") != std::string::npos;
     const std::string model =
-        mixture ? "{like: llama-3.2-1b, experts: {count: 8, active: 2, ffn: 2048}}" : "llama-3.2-1b";
+        mixture ? "{like: llama-3.2-1b, experts: {count: 8, active: 2, ffn: 2048, dense_layers: 1}}" : "llama-3.2-1b";
     runs.emplace_back(policy.substr(0, 12) + " " + split,
                       Timed(parsed("model: " + model +
                                    "\nhardware: a100-40gb-pcie4\nworkload: {prompt_tokens: 1024, "
