@@ -75,7 +75,7 @@ OpId fetch_experts(Block& block, const config::Model& model, double rows, OpId o
 // The CPU computes the experts where they lie, as llama.cpp and KTransformers do: rows and choices go to the host, sums
 // come back. Cores take blocks of rows of the activated experts' matrices, and read each weight once.
 OpId experts_on_cpu(Block& block, const config::Model& model, double rows, OpId op) {
-  constexpr double kBlock = 64;  // rows of a matrix (ggml's chunk for one token)
+  constexpr double kBlock = 64;  // rows of a matrix that a core takes at a time; assumed
   const config::Experts& e = *model.experts;
   const double inputs = rows * (model.hidden * kBytes + e.active * (kIndexBytes + kSingleBytes));
   op = block.copy(Lane::kCopyA, "rows to the CPU", one_copy(graph::Direction::kDeviceToHost, 1, inputs), {op});
