@@ -141,7 +141,7 @@ class Server::Impl {
     ++connections_;
     open_.insert(connection);
     try {
-      co_await serve_one(connection);
+      if (!stopping_) co_await serve_one(connection);
     } catch (const boost::system::system_error&) {
     } catch (const std::exception& failure) {
       fmt::print(stderr, "kvcast: a connection failed: {}\n", failure.what());
@@ -166,6 +166,7 @@ class Server::Impl {
     reading_.push_back(connection);
     co_await http::async_read(*connection, buffer, parser, net::redirect_error(net::use_awaitable, error));
     std::erase(reading_, connection);
+    if (stopping_) co_return;  // what is begun now would not be stopped
     if (error == http::error::body_limit) {
       co_return co_await send(connection, 413,
                               error_body(fmt::format("a request has at most {} bytes", limits_.body_bytes)));
