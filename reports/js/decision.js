@@ -75,7 +75,8 @@ function drawBest({ field, lines }, chosen) {
 
 function chosenOf({ bars, text }) { return bars.length ? (bars[0].label === 'full KV' ? 'full' : bars[0].label) : /^full KV/.test(text) ? 'full' : ''; }
 
-// What a thousand requests cost, of runs that state a price, at a rate so many times as slow.
+// Cost of a thousand requests, or an empty text if the run states no price. `times`: how much longer each request takes than
+// in this row.
 function priceOf(row, times = 1) { return row.request_cost ? formatMetric(metricOf('request_cost'), 1000 * times * row.request_cost) : ''; }
 
 // The best policy of each machine, the fastest machine first; empty if there is one.

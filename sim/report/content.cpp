@@ -364,7 +364,6 @@ Content Collector::finish(const std::vector<Source>& sources) {
 }  // namespace
 
 void Source::for_each(const std::function<void(const Stored&)>& visit) const {
-  if (part.is_all()) return store->for_each(visit);
   store->for_each(visit, [this](const std::string& key) { return part.shows(key); });
 }
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include "base/error.hpp"
+#include "report/series.hpp"
 
 namespace kvcast::report {
 namespace {
@@ -28,14 +28,11 @@ std::vector<std::string> shown(const std::vector<std::string>& values) {
   return texts;
 }
 
-// 0: distinguishes series, which a page of several draws on top of one another; 1: a filter of the page, by which it
-// shows one group at a time; 2: what pages compare.
-int rank_of(std::string_view key) {
+// 0: the key makes series of its own, too many to draw on one page; 1: the page has an axis or a filter for it; 2: the
+// policy, which pages compare.
+int rank_of(const std::string& key) {
   if (key.starts_with("policy")) return 2;
-  for (const std::string_view filter : {"model", "hardware", "workload.prompt_tokens", "workload.batch"}) {
-    if (key == filter) return 1;
-  }
-  return 0;
+  return is_axis(key) ? 1 : 0;
 }
 
 void keep(Settings& rows, std::size_t column, const std::string& value) {

@@ -11,14 +11,6 @@ namespace {
 
 constexpr std::string_view kMatch = "match.";
 
-bool is_axis(const std::string& key) {
-  static const std::set<std::string> axes = {"model",           "hardware",      "policy",
-                                             "policy.name",     "policy.budget", "workload.prompt_tokens",
-                                             "workload.batch",  "traffic.rate",  "traffic.concurrency",
-                                             "traffic.speedup", "trace.depth"};
-  return axes.count(key) > 0;
-}
-
 // A number of tokens is a context; a distribution is not, because others have the same mean.
 bool is_context(const std::string& key, const std::string& value) {
   return key == "traffic.prompt_tokens" && result::number_of(result::setting_value(value)).has_value();
@@ -41,6 +33,14 @@ std::string value_of(const result::Subject& subject, const std::string& key) {
 }
 
 }  // namespace
+
+bool is_axis(const std::string& key) {
+  static const std::set<std::string> axes = {"model",           "hardware",      "policy",
+                                             "policy.name",     "policy.budget", "workload.prompt_tokens",
+                                             "workload.batch",  "traffic.rate",  "traffic.concurrency",
+                                             "traffic.speedup", "trace.depth"};
+  return axes.count(key) > 0;
+}
 
 void SeriesNames::learn_keys(const result::Subject& subject) {
   for (const auto& [key, value] : subject.swept) {

@@ -16,6 +16,9 @@ namespace kvcast::report {
 // The key that distinguishes the stores of a comparison.
 inline constexpr const char* kStoreKey = "store";
 
+// Returns whether the page has an axis or a filter for the key, so that it makes no variants.
+bool is_axis(const std::string& key);
+
 // A series is a policy in one variant. The variant lists the keys that a sweep changes other than the filters of the
 // page (model, hardware, context, batch, budget): "split_factor 0.3", "speculation false". A key that has one value
 // throughout a policy's rows says nothing about the policy and is left out. Seeds make replicas of one series.

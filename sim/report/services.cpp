@@ -71,7 +71,8 @@ void ServiceTables::add(double id, const std::string& line, const result::Result
   const auto [at, fresh] = lines_.try_emplace(place);
   if (fresh) order_.push_back(place);
   at->second.unit = load->unit;
-  // Where the queue grows, the share within the SLO depends on how long one looks.
+  // In a saturated service the queue keeps growing, so the share of requests within the SLO falls with the length of
+  // the simulation and says nothing about the load.
   const bool passes = result.service && result.service->summary.state != serving::Trend::kSaturated &&
                       result.service->summary.slo_share.value_or(0) >= kPassingShare;
   at->second.points.push_back({id, load->value, passes});

@@ -16,9 +16,9 @@ constexpr std::int64_t kFurtherChunk = 64;
 
 }  // namespace
 
-double StepTable::prompt(const Chunk& chunk, bool without_pairs) {
+double StepTable::prompt(const Chunk& chunk, bool without_pairs, bool reads_all) {
   count_simulated();
-  return passes_.pass({{}, std::span(&chunk, 1), without_pairs, true});
+  return passes_.pass({{}, std::span(&chunk, 1), without_pairs, reads_all});
 }
 
 // The tokens of a chunk that enter the model. Rows and attention are those of a chunk of these alone.
@@ -80,12 +80,7 @@ double StepTable::end_of(const Chunk& chunk) {
   const auto at = [&](std::int64_t all, std::int64_t rows) {
     const std::int64_t added = std::min(all, rows), cached = all - added;
     return remembered(ends_, std::pair{all, added}, [&] {
-      const auto taken = [&](std::int64_t known) {
-        const Chunk last{cached, added, known};
-        count_simulated();
-        return passes_.pass({{}, std::span(&last, 1)});
-      };
-      return taken(all) - taken(all + 1);
+      return prompt({cached, added, all}, false, false) - prompt({cached, added, all + 1}, false, false);
     });
   };
   // Policies rank and cluster whole prompts, so that times grow faster than lines: four points an octave.

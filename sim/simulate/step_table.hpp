@@ -120,7 +120,8 @@ class StepTable final : public serving::StepTimes {
   double rows(std::int64_t rows);                 // B
   double attention(const serving::Chunk& chunk);  // P
   double attention_at(std::int64_t added, std::int64_t cached);
-  double prompt(const serving::Chunk& chunk, bool without_pairs);  // all of its tokens enter the model
+  // reads_all: all of the chunk's tokens enter the model, whatever the policy leaves out.
+  double prompt(const serving::Chunk& chunk, bool without_pairs, bool reads_all = true);
   serving::Chunk entering(const serving::Chunk& chunk) const;
   double further_chunk(std::int64_t all);
   double end_of(const serving::Chunk& chunk);  // a prompt's end by itself: the head's first row, the policy's work

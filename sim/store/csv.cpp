@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,7 +14,7 @@ namespace kvcast::store {
 
 namespace {
 
-// Of the part `oom`, and their columns with it as a prefix.
+// Fields of `oom` in a row's parts. Each becomes a column named oom.FIELD.
 constexpr const char* kMisfit[] = {"pool",         "moment",        "requested_for", "requested_bytes",
                                    "in_use_bytes", "capacity_bytes"};
 
@@ -27,14 +28,14 @@ std::vector<std::string> columns_of(const Store& store) {
   return columns;
 }
 
-// Texts of what did not fit; empty ones for a result that did.
+// What did not fit, a text for each field.
 std::vector<std::string> misfit_of(const std::string& parts) {
   const nlohmann::json all = nlohmann::json::parse(parts);
+  const auto found = all.find("oom");
+  const bool any = found != all.end() && found->is_object();
   std::vector<std::string> texts;
   for (const char* const part : kMisfit) {
-    const auto found = all.find("oom");
-    const nlohmann::json value =
-        found == all.end() || !found->is_object() ? nlohmann::json() : found->value(part, nlohmann::json());
+    const nlohmann::json value = any ? found->value(part, nlohmann::json()) : nlohmann::json();
     texts.push_back(value.is_string()   ? value.get<std::string>()
                     : value.is_number() ? text_of(Cell(value.get<double>()))
                                         : "");
@@ -78,6 +79,8 @@ void export_csv(const Store& store, std::ostream& out) {
   }
   out << "\r\n";
   const std::size_t named = columns.size();
+  const auto status = static_cast<std::size_t>(std::ranges::find(columns, "status") - columns.begin());
+  const std::vector<std::string> fits(std::size(kMisfit));
   columns.emplace_back("parts");
   store.for_each_cells(columns, [&](const std::vector<Cell>& cells) {
     for (std::size_t i = 0; i < named; ++i) {
@@ -85,7 +88,9 @@ void export_csv(const Store& store, std::ostream& out) {
       write_csv_field(out, text_of(cells[i]));
     }
     if (misfits) {
-      for (const std::string& text : misfit_of(text_of(cells.back()))) {
+      // Parts are long: those of rows that fit are not parsed.
+      const bool fit = text_of(cells[status]) != status_name(result::Status::kOom);
+      for (const std::string& text : fit ? fits : misfit_of(text_of(cells.back()))) {
         out << ',';
         write_csv_field(out, text);
       }

@@ -184,7 +184,7 @@ TEST_CASE("experts in host memory are computed there or fetched, and leave the G
   f.run.model.experts = config::Experts{8, 2, 1, 32, 1};
   const double before = f.held("weights");
   CHECK(f.pool_bytes(graph::Pool::kDram, "weights") == 0);
-  // Of the first three layers, two have experts: 2 · 8 of 3 · 64 · 32 numbers of 16 bits.
+  // Two of the first three layers have experts: 2 layers · 8 experts · 3 matrices of 64 · 32 weights, 2 bytes each.
   f.run.model.experts->host_layers = 3;
   const double moved = 2 * 8 * 3 * 64 * 32 * 2;
   CHECK(f.pool_bytes(graph::Pool::kDram, "weights") == moved);
