@@ -21,7 +21,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kReplayBytes = std::size_t{256} << 20;  // of the replays kept: thousands, unless they are long
+constexpr std::size_t kReplayBytes = std::size_t{256} << 20;   // of the replays kept: thousands, unless they are long
+constexpr std::size_t kLoweredBytes = std::size_t{128} << 20;  // of the lowered work kept
 
 // Says for the first points that do not fit what would fit; the replays are those of the points.
 void add_nearest(const std::map<std::size_t, config::Node>& unfit, study::StudyOptions options, const Call& call) {
@@ -74,9 +75,11 @@ Session::Session(SessionOptions options)
       study_(std::move(options.study)),
       sweep_scores_(options.sweep_scores),
       budget_(options.budget),
-      replays_(kReplayBytes, options.replay_folder) {
+      replays_(kReplayBytes, options.replay_folder),
+      shared_(kLoweredBytes) {
   const DataFolder checked(data_);
   if (study_.replays == nullptr) study_.replays = &replays_;
+  study_.shared = &shared_;
 }
 
 const std::string& Session::version() const { return study::code_version(); }
@@ -97,7 +100,6 @@ study::StudyOptions Session::study_options(const Call& call) {
 Outcome Session::run(study::Point point, const Call& call, const std::function<void(const study::Plan&)>& before) {
   const DataFolder folder(data_);
   point.ask.timeline = call.timeline.has_value();
-  point.ask.tables = &tables_;
   const config::Node config = point.config;
   study::StudyOptions options = study_options(call);
   const study::Plan plan({std::move(point)}, options.cancel);
@@ -121,7 +123,6 @@ void Session::sweep(const config::Node& config, const Call& call, const study::F
   for (config::SweepPoint& point : config::expand_sweep(config)) {
     points.push_back({std::move(point.config), std::move(point.values), {}});
     points.back().ask.timeline = call.timeline == points.size() - 1;
-    points.back().ask.tables = &tables_;
     if (call.nominal) points.back().ask.effects = simulate::Effects::kNone;
   }
   const std::size_t count = points.size();
@@ -165,7 +166,7 @@ void Session::plan(const config::Node& config, const Call& call) {
     machines.try_emplace(machine.name, study::machine_numbers(machine));
     policies.insert(result.subject.policy);
   };
-  plan::Experiments experiments(options, finished, &tables_);
+  plan::Experiments experiments(options, finished);
   for (std::size_t i = 0; i < questions.size(); ++i) {
     const plan::Answer answer = plan::answer(*questions[i], experiments);
     report::Palette palette(assets().palette);

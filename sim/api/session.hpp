@@ -14,7 +14,7 @@
 #include "plan/question.hpp"
 #include "report/assets.hpp"
 #include "study/needs.hpp"
-#include "study/step_tables.hpp"
+#include "study/shared_work.hpp"
 #include "study/study.hpp"
 
 namespace kvcast::api {
@@ -90,7 +90,7 @@ class Session {
   study::Scores sweep_scores_;
   study::Budget budget_;
   KeptReplays replays_;
-  study::StepTables tables_;
+  study::SharedWork shared_;
   std::mutex assets_mutex_;
   std::optional<report::Assets> assets_;
 };

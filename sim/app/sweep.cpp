@@ -109,7 +109,7 @@ class Sweep {
         store_(store::Store::open(options.dir, store::Store::Open::kCreate)),
         replays_(store_),
         study_(sweep_study(options)) {
-    study_.replays = &replays_, study_.cancel = cancel;
+    study_.replays = &replays_, study_.shared = &shared_, study_.cancel = cancel;
   }
 
   int run(const RunPlan& run_plan) {
@@ -251,6 +251,7 @@ class Sweep {
   store::Store store_;
   StoredReplays replays_;
   study::StudyOptions study_;
+  study::SharedWork shared_;
   SweepRows rows_;                      // of the results of this process
   std::vector<std::string> keys_;       // of the whole sweep, in alphabetical order
   bool is_concluded_ = false;           // the store has all results and their findings
@@ -271,7 +272,6 @@ study::Plan SweepPoints::plan(std::span<const std::size_t> indices, study::Prepa
   for (const std::size_t i : indices) {
     config::SweepPoint point = grid_.point(i);
     points.push_back({std::move(point.config), std::move(point.values), {}});
-    points.back().ask.tables = &tables_;
   }
   return {std::move(points), {indices.begin(), indices.end()}, preparer};
 }

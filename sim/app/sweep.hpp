@@ -45,7 +45,6 @@ class SweepPoints {
   study::Plan plan(std::span<const std::size_t> indices, study::Preparer& preparer);
   config::SweepGrid grid_;
   std::vector<study::Preparer> preparers_;  // one per thread
-  study::StepTables tables_;
 };
 
 // Adds the options shared by `kvcast sweep` and `kvcast-mpi sweep`.

@@ -7,13 +7,13 @@
 
 namespace kvcast::plan {
 
-Experiments::Experiments(study::StudyOptions options, Finished finished, study::StepTables* tables)
+Experiments::Experiments(study::StudyOptions options, Finished finished)
     : options_(std::move(options)),
       finished_(std::move(finished)),
       own_replays_(std::make_unique<study::ReplaysInMemory>()),
-      own_tables_(std::make_unique<study::StepTables>()),
-      tables_(tables != nullptr ? tables : own_tables_.get()) {
+      own_shared_(std::make_unique<study::SharedWork>()) {
   if (options_.replays == nullptr) options_.replays = own_replays_.get();
+  if (options_.shared == nullptr) options_.shared = own_shared_.get();
 }
 
 void Experiments::want_scores(bool wanted) { options_.scores = wanted ? study::Scores::kAll : study::Scores::kAtHand; }
@@ -28,7 +28,6 @@ void Experiments::simulate(const std::vector<config::Node>& runs) {
     study::Point& point = points.emplace_back();
     point.config = run;
     point.ask.fit_effects = true;
-    point.ask.tables = tables_;
   }
   const study::Plan plan(std::move(points));
   std::mutex mutex;

@@ -10,6 +10,7 @@
 
 #include "config/yaml.hpp"
 #include "result/result.hpp"
+#include "study/shared_work.hpp"
 #include "study/study.hpp"
 
 namespace kvcast::plan {
@@ -20,8 +21,8 @@ class Experiments {
  public:
   // Called with each new result, in order of completion.
   using Finished = std::function<void(const study::Task&, const result::Result&)>;
-  // `options.replays` may be null: replays are then kept in memory, and so are tables of passes.
-  explicit Experiments(study::StudyOptions options, Finished finished = {}, study::StepTables* tables = nullptr);
+  // What `options` has no place for, replays and shared work, is kept in memory.
+  explicit Experiments(study::StudyOptions options, Finished finished = {});
 
   // Results in the order of the runs. A rejected run has Status::kFailed and the reason.
   std::vector<ResultPtr> run(const std::vector<config::Node>& runs);
@@ -40,8 +41,7 @@ class Experiments {
   study::StudyOptions options_;
   Finished finished_;
   std::unique_ptr<study::ReplayCache> own_replays_;
-  std::unique_ptr<study::StepTables> own_tables_;
-  study::StepTables* tables_;
+  std::unique_ptr<study::SharedWork> own_shared_;
   std::map<std::string, ResultPtr> results_;  // by canonical configuration, separately with and without scores
   std::set<std::string> requested_;
 };

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/file_state.hpp"
 #include "config/find.hpp"
 #include "config/section.hpp"
 #include "policies/all.hpp"
@@ -186,24 +187,30 @@ std::map<std::string, TaskSpec> read_tasks(const config::Node& list) {
   return tasks;
 }
 
-Catalogue::Catalogue() {
-  const config::Node tasks = config::load_yaml(config::find_config("accuracy", "tasks", {}));
-  for (const auto& [benchmark, list] : tasks.entries()) {
-    tasks_[benchmark] = read_tasks(list);
-  }
-  const config::Node methods = config::load_yaml(config::find_config("accuracy", "methods", {}));
-  for (const config::Node& node : methods.items()) methods_.push_back(read_method(node));
+Catalogue::Contents Catalogue::read(const std::string& tasks, const std::string& methods) {
+  Contents contents;
+  const config::Node benchmarks = config::load_yaml(tasks), list = config::load_yaml(methods);
+  for (const auto& [benchmark, described] : benchmarks.entries()) contents.tasks[benchmark] = read_tasks(described);
+  for (const config::Node& node : list.items()) contents.methods.push_back(read_method(node));
   for (const policy::Descriptor& policy : policy::all_policies()) {
-    const bool there = std::ranges::any_of(methods_, [&](const MethodSpec& m) {
+    const bool there = std::ranges::any_of(contents.methods, [&](const MethodSpec& m) {
       return m.papers.empty() && m.benchmarks.empty() && fits_bare(m.methods, policy.name);
     });
-    if (!there && !policy.uncompressed()) methods_.push_back(method_of(policy));
+    if (!there && !policy.uncompressed()) contents.methods.push_back(method_of(policy));
   }
+  return contents;
+}
+
+Catalogue::Catalogue() {
+  static MadeOfFiles<Contents> all;
+  const std::string tasks = config::find_config("accuracy", "tasks", {});
+  const std::string methods = config::find_config("accuracy", "methods", {});
+  contents_ = all.of({tasks, methods}, [&] { return read(tasks, methods); });
 }
 
 const TaskSpec* Catalogue::task(const std::string& benchmark, const std::string& name) const {
-  const auto list = named(tasks_, benchmark);
-  if (list == tasks_.end()) return nullptr;
+  const auto list = named(contents_->tasks, benchmark);
+  if (list == contents_->tasks.end()) return nullptr;
   auto at = named(list->second, name);
   // RULER's own files prefix its needle tasks with "niah"; tables mostly omit the prefix.
   const std::string letters = bare_name(name);
@@ -215,7 +222,7 @@ const TaskSpec* Catalogue::task_of_trace(const std::string& name) const {
   std::string recipe = name;
   std::replace(recipe.begin(), recipe.end(), '_', '-');
   if (recipe.empty()) return nullptr;
-  for (const auto& [benchmark, list] : tasks_) {
+  for (const auto& [benchmark, list] : contents_->tasks) {
     for (const auto& [task, spec] : list) {
       if (spec.recipe == recipe) return &spec;
       for (const TaskSpec& part : spec.parts) {
@@ -228,12 +235,12 @@ const TaskSpec* Catalogue::task_of_trace(const std::string& name) const {
 
 const std::map<std::string, TaskSpec>& Catalogue::tasks(const std::string& benchmark) const {
   static const std::map<std::string, TaskSpec> none;
-  const auto list = named(tasks_, benchmark);
-  return list == tasks_.end() ? none : list->second;
+  const auto list = named(contents_->tasks, benchmark);
+  return list == contents_->tasks.end() ? none : list->second;
 }
 
 const MethodSpec* Catalogue::method(const Row& row) const {
-  for (const MethodSpec& method : methods_) {
+  for (const MethodSpec& method : contents_->methods) {
     if (!method.methods.empty() && fits_bare(method.methods, row.method) && fits_bare(method.papers, row.paper) &&
         fits_bare(method.benchmarks, row.benchmark) && fits(method.contexts, row.context)) {
       return &method;

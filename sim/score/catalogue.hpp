@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -83,8 +84,9 @@ std::map<std::string, TaskSpec> read_tasks(const config::Node& list);
 
 class Catalogue {
  public:
-  // Reads configs/accuracy/tasks.yaml and methods.yaml; throws UserError with the location of anything invalid.
-  // Policies that no entry names are methods under their own names and with their own settings.
+  // Reads configs/accuracy/tasks.yaml and methods.yaml, again only after they have changed; throws UserError with the
+  // location of anything invalid. Policies that no entry names are methods under their own names and with their own
+  // settings.
   Catalogue();
 
   // Null if the benchmark or task is unknown. Case and marks of names are ignored ("Math-500", MATH500).
@@ -95,11 +97,15 @@ class Catalogue {
   const std::map<std::string, TaskSpec>& tasks(const std::string& benchmark) const;
   // The first entry that fits: those for the row's paper precede those for any paper.
   const MethodSpec* method(const Row& row) const;
-  const std::vector<MethodSpec>& methods() const { return methods_; }
+  const std::vector<MethodSpec>& methods() const { return contents_->methods; }
 
  private:
-  std::map<std::string, std::map<std::string, TaskSpec>> tasks_;
-  std::vector<MethodSpec> methods_;
+  struct Contents {
+    std::map<std::string, std::map<std::string, TaskSpec>> tasks;  // by benchmark
+    std::vector<MethodSpec> methods;
+  };
+  static Contents read(const std::string& tasks, const std::string& methods);
+  std::shared_ptr<const Contents> contents_;
 };
 
 // Tokens in a row's context ("16K", "32768", "max_ctx=8192"); empty if it states none ("", "block=128").

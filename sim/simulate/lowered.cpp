@@ -270,6 +270,24 @@ bool same_work(const Lowered& a, const Lowered& b) {
   return work(a) == work(b);
 }
 
+namespace {
+
+std::size_t bytes_of(const lower::FlatStream& s) {
+  return s.ops.size() * sizeof(lower::FlatOp) + s.after.size() * sizeof(s.after[0]) +
+         s.memory.size() * sizeof(graph::MemoryDelta) + s.blocks.size() * sizeof(lower::FlatStream::Block);
+}
+
+}  // namespace
+
+std::size_t bytes_of(const Lowered& lowered) {
+  std::size_t bytes = sizeof lowered + lowered.works.size() * sizeof(lower::Works::Entry);
+  if (lowered.prefill) bytes += bytes_of(*lowered.prefill);
+  for (const auto* const steps : {&lowered.contexts, &lowered.parts}) {
+    for (const DecodeSteps& of : *steps) bytes += sizeof of + bytes_of(of.stream);
+  }
+  return bytes;
+}
+
 Lowered lower_experiment(const ExperimentInput& input, const LoweringOptions& options) {
   return Lowering(input, options.cancel).run(options);
 }

@@ -87,4 +87,7 @@ Lowered lower_experiment(const ExperimentInput& input, const LoweringOptions& op
 // machine.
 bool same_work(const Lowered& a, const Lowered& b);
 
+// Bytes that it takes in memory.
+std::size_t bytes_of(const Lowered& lowered);
+
 }  // namespace kvcast::simulate

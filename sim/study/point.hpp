@@ -28,7 +28,6 @@ struct Ask {
   // Called with every request that ends; of a run with traffic.
   RequestLog requests;
   serving::Observer* observer = nullptr;  // sees that run's queue; may be null
-  StepTables* tables = nullptr;           // of passes, which runs with traffic share; may be null
   // Above 0: build the index of this many KV heads of one layer and run nothing else.
   int index_heads = 0;
   SourceLocation index_heads_at;

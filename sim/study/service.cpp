@@ -236,10 +236,9 @@ class ServiceRuns {
   // The table for these lengths, made unless another service has made it.
   std::shared_ptr<SharedTable> table() const {
     const simulate::StepRanges r = ranges();
-    const auto shared = input_.tables == nullptr
-                            ? std::make_shared<SharedTable>()
-                            : input_.tables->of(fmt::format("{} {} {} {} {}", r.shortest, r.longest, r.generated,
-                                                            r.pass_tokens, input_.times_key));
+    const auto shared = input_.shared->tables().put(
+        fmt::format("{} {} {} {} {}", r.shortest, r.longest, r.generated, r.pass_tokens, input_.times_key),
+        std::make_shared<SharedTable>());
     const std::lock_guard lock(shared->mutex);
     if (shared->table) return shared;
     shared->run = run_, shared->replays = input_.replays, shared->input = input_.passes;

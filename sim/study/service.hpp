@@ -14,7 +14,7 @@
 #include "serving/fleet.hpp"
 #include "serving/footprint.hpp"
 #include "serving/rules.hpp"
-#include "study/step_tables.hpp"
+#include "study/shared_work.hpp"
 
 namespace kvcast::study {
 
@@ -76,9 +76,8 @@ struct ServiceInput {
   RequestLog log;                         // of the nominal run; may be empty
   serving::Observer* observer = nullptr;  // likewise
   Cancel cancel;
-  // Tables to look for one in, by a text that determines the times of passes; may be null.
-  StepTables* tables = nullptr;
-  std::string times_key;
+  SharedWork* shared = nullptr;                      // has tables of passes, by
+  std::string times_key;                             // a text that determines their times
   std::vector<std::shared_ptr<const void>> replays;  // that `passes` refers to; a table keeps them
   int threads = 1;
 };

@@ -65,22 +65,11 @@ result::Experiment timed_by(const std::shared_ptr<const simulate::Lowered>& work
 
 }  // namespace
 
-std::shared_ptr<const simulate::Lowered> Replayed::lowered(const config::Run& run, const std::string& key,
-                                                           const Replays& shorter,
-                                                           const simulate::LoweringOptions& what) const {
-  constexpr std::size_t kKept = 4;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = lowered_.find(key); found != lowered_.end()) return found->second;
-  }
-  // Two threads may lower the same work at the same time; that is rare, and cheaper than waiting for each other.
+std::shared_ptr<const simulate::Lowered> Replayed::lower(const config::Run& run, const Replays& shorter,
+                                                         const simulate::LoweringOptions& what) const {
   simulate::ExperimentInput input{&run, policy_.get(), &replayed_};
   for (const auto& other : shorter) input.shorter.push_back({&other->policy(), &other->replay()});
-  auto made = std::make_shared<const simulate::Lowered>(simulate::lower_experiment(input, what));
-  const std::lock_guard lock(mutex_);
-  if (lowered_.size() >= kKept) lowered_.clear();
-  lowered_[key] = made;
-  return made;
+  return std::make_shared<const simulate::Lowered>(simulate::lower_experiment(input, what));
 }
 
 result::Accuracy Replayed::accuracy_at(std::int64_t prompt, const config::Run& run) const {
@@ -94,7 +83,7 @@ result::Accuracy Replayed::accuracy_at(std::int64_t prompt, const config::Run& r
 }
 
 Result Replayed::simulate(const Task& task, std::size_t trace, const Replays& shorter, const Variation& variation,
-                          std::vector<Timed>& timed) const {
+                          std::vector<Timed>& timed, SharedWork& shared) const {
   const auto begin = Clock::now();
   const Ask& ask = task.point.ask;
   config::Run run = task.prepared.run;
@@ -114,10 +103,17 @@ Result Replayed::simulate(const Task& task, std::size_t trace, const Replays& sh
   what.cancel = variation.cancel;
   what.parts = options.effects == simulate::Effects::kTimes;
   const auto run_it = [&] {
-    const std::string key = fmt::format("{} {}{}{}{}", task.prepared.traces[trace].lowered, variation.batch,
-                                        variation.fits_only ? " fits" : "", what.parts ? " parts" : "",
-                                        what.all_warmup ? " all warm-up" : "");
-    result.experiment = timed_by(lowered(run, key, shorter, what), run.hardware, options, timed);
+    const std::string key =
+        fmt::format("{} {} {}{}{}{} {}", task.prepared.traces[trace].lowered, variation.batch,
+                    run.workload.prompt_tokens, variation.fits_only ? " fits" : "", what.parts ? " parts" : "",
+                    what.all_warmup ? " all warm-up" : "", shorter.empty() ? "" : task.prepared.replays);
+    auto work = shared.lowered().find(key);
+    // Two threads may lower the same work at the same time; that is rare, and cheaper than waiting for each other.
+    if (!work) {
+      work = lower(run, shorter, what);
+      work = shared.lowered().put(key, work, simulate::bytes_of(*work));
+    }
+    result.experiment = timed_by(work, run.hardware, options, timed);
   };
   run_it();
   if (result.experiment.unsettled && !variation.fits_only) what.all_warmup = true, run_it();
@@ -142,8 +138,8 @@ namespace {
 // Simulates a point on all of its traces.
 class PointSimulation {
  public:
-  PointSimulation(const Task& task, const Replays& replays, const Cancel& cancel)
-      : task_(task), ask_(task.point.ask), replays_(replays), cancel_(cancel) {}
+  PointSimulation(const Task& task, const Replays& replays, SharedWork& shared, const Cancel& cancel)
+      : task_(task), ask_(task.point.ask), replays_(replays), shared_(shared), cancel_(cancel) {}
 
   Result run() const {
     if (ask_.largest_batch > 0) return at_largest_batch();
@@ -164,7 +160,7 @@ class PointSimulation {
 
   Result on_text(std::size_t text, const Variation& variation, std::vector<Replayed::Timed>& timed) const {
     const config::Run& run = task_.prepared.run;
-    if (run.workload.prompts.empty()) return replays_[text]->simulate(task_, text, {}, variation, timed);
+    if (run.workload.prompts.empty()) return replays_[text]->simulate(task_, text, {}, variation, timed, shared_);
     config::Workload workload = run.workload;
     workload.set_batch(variation.batch);
     std::vector<std::size_t> used;  // a small batch may not have all lengths
@@ -175,7 +171,7 @@ class PointSimulation {
     }
     Replays shorter;
     for (const std::size_t i : std::span(used).first(used.size() - 1)) shorter.push_back(replays_[i]);
-    return replays_[used.back()]->simulate(task_, used.back(), shorter, variation, timed);
+    return replays_[used.back()]->simulate(task_, used.back(), shorter, variation, timed, shared_);
   }
 
   Result simulate(Variation variation) const {
@@ -282,6 +278,7 @@ class PointSimulation {
   const Task& task_;
   const Ask& ask_;
   const Replays& replays_;
+  SharedWork& shared_;
   const Cancel& cancel_;
 };
 
@@ -321,14 +318,14 @@ std::string times_key(const Task& task) {
                      config::canonical(p.run.framework), task.point.config.without(kOthers).canonical());
 }
 
-Result serve(const Task& task, const Replays& replays, const Cancel& cancel, int threads) {
+Result serve(const Task& task, const Replays& replays, SharedWork& work, const Cancel& cancel, int threads) {
   const Prepared& p = task.prepared;
   ServiceInput input;
   input.run = &p.run, input.lengths = *p.requests;
   input.log = task.point.ask.requests, input.observer = task.point.ask.observer, input.cancel = cancel;
   input.threads = threads;
   input.intervals = task.point.ask.effects != simulate::Effects::kNone;
-  input.tables = task.point.ask.tables, input.times_key = times_key(task);
+  input.shared = &work, input.times_key = times_key(task);
   input.replays.assign(replays.begin(), replays.end());
   // All texts at each of the lengths, which are in ascending order.
   input.passes.run = &p.run;
@@ -347,19 +344,19 @@ Result serve(const Task& task, const Replays& replays, const Cancel& cancel, int
   const Replays& batch_replays = on_traces;
   const config::Workload& workload = batch_task.prepared.run.workload;
   const Ask& ask = task.point.ask;
-  const bool shared = ask.tables != nullptr && !ask.timeline && ask.chrome_trace == nullptr;
+  const bool shared = !ask.timeline && ask.chrome_trace == nullptr;
   return serve_requests(input, [&](int batch) {
     batch_task.prepared.run.workload.batch = batch;
     const std::string key = fmt::format("{} {} {} {} {}", batch, workload.prompt_tokens, static_cast<int>(ask.effects),
                                         ask.fit_effects, input.times_key);
-    const auto kept = shared ? ask.tables->batch(key) : nullptr;
-    Result result = kept ? *kept : PointSimulation(batch_task, batch_replays, cancel).run();
+    const auto kept = shared ? work.batches().find(key) : nullptr;
+    Result result = kept ? *kept : PointSimulation(batch_task, batch_replays, work, cancel).run();
     if (kept) {
       Result own = begin_result(batch_task);
       set_batch(own.subject, workload);
       result.key = std::move(own.key), result.subject = std::move(own.subject);
     } else if (shared && result.alternatives.empty()) {
-      ask.tables->keep_batch(key, result);
+      work.batches().put(key, std::make_shared<const Result>(result));
     }
     // All policies serve the same requests, whatever lengths their replays had.
     result.subject.prompt_tokens = p.run.workload.prompt_tokens;
@@ -369,10 +366,10 @@ Result serve(const Task& task, const Replays& replays, const Cancel& cancel, int
 
 }  // namespace
 
-Result simulate(const Task& task, const Replays& replays, const Cancel& cancel, int threads) {
+Result simulate(const Task& task, const Replays& replays, SharedWork& shared, const Cancel& cancel, int threads) {
   KVCAST_CHECK(replays.size() == task.prepared.traces.size());
-  if (task.prepared.run.traffic) return serve(task, replays, cancel, threads);
-  return PointSimulation(task, replays, cancel).run();
+  if (task.prepared.run.traffic) return serve(task, replays, shared, cancel, threads);
+  return PointSimulation(task, replays, shared, cancel).run();
 }
 
 Result build_index(const Task& task) {

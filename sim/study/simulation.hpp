@@ -1,9 +1,7 @@
 // Simulates experiments over one replay and returns typed results.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -12,6 +10,7 @@
 #include "result/result.hpp"
 #include "score/task_score.hpp"
 #include "simulate/experiment.hpp"
+#include "study/shared_work.hpp"
 #include "study/study.hpp"
 
 namespace kvcast::study {
@@ -47,26 +46,24 @@ class Replayed {
   // text at the other lengths of the batch, in ascending order. Work in `timed` is not timed again; other work is added
   // to it. A timeline is of the first text.
   result::Result simulate(const Task& task, std::size_t trace, const Replays& shorter, const Variation& variation,
-                          std::vector<Timed>& timed) const;
+                          std::vector<Timed>& timed, SharedWork& shared) const;
 
  private:
-  std::shared_ptr<const simulate::Lowered> lowered(const config::Run& run, const std::string& key,
-                                                   const Replays& shorter, const simulate::LoweringOptions& what) const;
+  std::shared_ptr<const simulate::Lowered> lower(const config::Run& run, const Replays& shorter,
+                                                 const simulate::LoweringOptions& what) const;
   // For prompts of this length.
   result::Accuracy accuracy_at(std::int64_t prompt, const config::Run& run) const;
 
   std::unique_ptr<const policy::Policy> policy_;
   replay::ReplayResult replayed_;
   result::Accuracy accuracy_;
-  // The lowered work that was used last, by key: consecutive tasks on different machines need the same.
-  mutable std::mutex mutex_;
-  mutable std::map<std::string, std::shared_ptr<const simulate::Lowered>> lowered_;
 };
 
 // Simulates the outputs requested by the task's Ask, as configured or at the largest batch that fits, on all traces of
 // its run together. May be called from several threads with the same replays; uses at most `threads` of its own, on
 // which the result does not depend. Throws Cancelled.
-result::Result simulate(const Task& task, const Replays& replays, const Cancel& cancel = {}, int threads = 1);
+result::Result simulate(const Task& task, const Replays& replays, SharedWork& shared, const Cancel& cancel = {},
+                        int threads = 1);
 
 // Simulates the index build that the task requests; needs no replay. Throws UserError if the model has fewer KV heads.
 result::Result build_index(const Task& task);

@@ -11,6 +11,7 @@
 #include "study/match.hpp"
 #include "study/replays_in_memory.hpp"
 #include "study/scoring.hpp"
+#include "study/shared_work.hpp"
 #include "study/simulation.hpp"
 
 namespace kvcast::study {
@@ -137,7 +138,7 @@ class TraceGroup final : public replay::TraceWork {
 
   result::Result simulated(const Task& task, const Replays& replays, int threads) const {
     try {
-      return simulate(task, replays, options_.cancel, threads);
+      return simulate(task, replays, *options_.shared, options_.cancel, threads);
     } catch (const UserError& why) {
       return refused(task, refusal_of(task.prepared.run.policy, why).what());
     }
@@ -225,7 +226,9 @@ std::size_t Plan::drop(const std::function<bool(const Task&)>& is_finished) {
 
 namespace {
 
-void run_solved(const Plan& plan, const StudyOptions& options, const Finished& hand_over) {
+void run_solved(const Plan& plan, StudyOptions options, const Finished& hand_over) {
+  SharedWork own;
+  if (options.shared == nullptr) options.shared = &own;
   const score::ScoreModel scores;
   const Scoring scoring(scores, plan, options);
   const Finished finished = [&](const Task& task, result::Result&& result) {

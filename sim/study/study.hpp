@@ -32,6 +32,7 @@ struct Task {
   bool is_solved() const { return !refused.empty() || !prepared.matched || prepared.matched->solved; }
 };
 
+class SharedWork;
 struct StudyOptions;
 
 class Plan {
@@ -79,6 +80,7 @@ struct StudyOptions {
   std::string score_replays;  // the cache file of their replays; empty: none
   std::function<void(std::int64_t done, std::int64_t total)> score_advance = [](std::int64_t, std::int64_t) {};
   ReplayCache* replays = nullptr;  // none: replays are made anew
+  SharedWork* shared = nullptr;    // between studies; may be null
   Cancel cancel;
   // Called with each plan before any of its work is done; what it throws ends the study (study/needs.hpp).
   std::function<void(const Plan&)> admit = [](const Plan&) {};

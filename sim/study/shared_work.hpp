@@ -1,0 +1,47 @@
+// Work that experiments share.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/recent.hpp"
+#include "config/run.hpp"
+#include "result/result.hpp"
+#include "simulate/lowered.hpp"
+#include "simulate/step_table.hpp"
+
+namespace kvcast::study {
+
+// A table of passes with all that it refers to. It is filled as times are asked for: whoever asks holds the lock.
+struct SharedTable {
+  std::mutex mutex;
+  config::Run run;
+  std::vector<std::shared_ptr<const void>> replays;  // of the input
+  simulate::PassInput input;
+  std::optional<simulate::PassTimes> passes;
+  std::optional<simulate::StepTable> table;
+};
+
+// What was made last, by texts that determine it. May be called from several threads.
+class SharedWork {
+ public:
+  // Keeps lowered work of so many bytes. It is the same on every machine, so that a long-running program whose user
+  // changes a machine lowers nothing again.
+  explicit SharedWork(std::size_t lowered_bytes = kForOneStudy) : lowered_(lowered_bytes) {}
+
+  Recent<const simulate::Lowered>& lowered() { return lowered_; }
+  Recent<SharedTable>& tables() { return tables_; }
+  Recent<const result::Result>& batches() { return batches_; }  // results that describe services
+
+ private:
+  static constexpr std::size_t kForOneStudy = std::size_t{32} << 20;  // its consecutive tasks differ by the machine
+
+  Recent<const simulate::Lowered> lowered_;
+  Recent<SharedTable> tables_{16};
+  Recent<const result::Result> batches_{256};
+};
+
+}  // namespace kvcast::study
