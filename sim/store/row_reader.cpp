@@ -78,9 +78,9 @@ bool RowReader::has_checksum() {
   text_.clear();
   std::string written;
   for (const auto& [name, i] : columns_) {
-    const Cell cell = rows_.cell(i);
+    const CellView cell = rows_.view(i);
     append_cell(text_, name, cell);
-    if (const auto* text = std::get_if<std::string>(&cell); text != nullptr && name == kChecksum) written = *text;
+    if (const auto* text = std::get_if<std::string_view>(&cell); text != nullptr && name == kChecksum) written = *text;
   }
   return written == content_hash(text_);
 }

@@ -38,6 +38,8 @@ class Statement {
   std::int64_t integer(int column) const;
   double real(int column) const;
   Cell cell(int column) const;  // throws std::runtime_error for a blob
+  // The same, whose text is valid until the next step or reading of this column as something else.
+  CellView view(int column) const;
   // Names of the columns; valid only after step(), because the columns of SELECT * follow the schema until then.
   std::vector<std::string> column_names() const;
 
