@@ -125,14 +125,13 @@ bool print_finished(const std::string& dir, const std::string& planned_from) {
   std::optional<store::Store> store;
   try {
     if (!std::filesystem::exists(std::filesystem::path(dir) / "results.sqlite")) return false;
-    store.emplace(store::Store::open(dir, store::Store::Open::kExisting));
+    // As a sweep that is planned opens it.
+    store.emplace(store::Store::open(dir, store::Store::Open::kCreate));
     if (store->metadata(kMetaPlannedFrom) != planned_from || !store->metadata(kMetaFits)) return false;
     if (store->findings().empty()) return false;
   } catch (const UserError&) {
     return false;  // planning comes first, and reports the mistakes that it finds
   }
-  // The same conditions, and the same rights, as of a sweep that is planned.
-  store.emplace(store::Store::open(dir, store::Store::Open::kCreate));
   if (drop_damaged(*store)) return false;
   const std::string planned = fmt::format("{}", store->shown().size());
   const std::int64_t there = store->count(Status::kOk) + store->count(Status::kOom);

@@ -168,6 +168,13 @@ std::string Database::query_text(const std::string& sql) {
   return statement.step() ? statement.text(0) : std::string();
 }
 
+Snapshot::~Snapshot() {
+  try {
+    database_.execute("COMMIT");
+  } catch (...) {  // it has read only
+  }
+}
+
 Transaction::~Transaction() {
   if (!open_) return;
   try {

@@ -95,6 +95,18 @@ class Database {
   std::unique_ptr<sqlite3, Close> connection_;
 };
 
+// While it lives, all statements read the same state, whatever others write.
+class Snapshot {
+ public:
+  explicit Snapshot(Database& database) : database_(database) { database_.execute("BEGIN"); }
+  ~Snapshot();
+  Snapshot(const Snapshot&) = delete;
+  Snapshot& operator=(const Snapshot&) = delete;
+
+ private:
+  Database& database_;
+};
+
 // A transaction that holds the write lock from its start, and is rolled back unless it is committed.
 class Transaction {
  public:
