@@ -16,6 +16,9 @@
 namespace kvcast::study {
 namespace {
 
+// Floats of a layer's keys, 256 MB.
+constexpr std::int64_t kShortLayer = std::int64_t{1} << 26;
+
 // Points that one policy replays on the same traces. Traces are worked through one after the other, and a trace has one
 // replay of a policy: so only one thread at a time changes a group.
 struct PointGroup {
@@ -74,20 +77,24 @@ class TraceGroup final : public replay::TraceWork {
     if (opened_) return parts_ && parts_->next(threads);
     opened_ = true;
     kept_.resize(groups_.size()), runs_.resize(groups_.size());
-    bool all_there = true, together = false;
+    bool together = false;
+    int missing = 0;
     for (std::size_t i = 0; i < groups_.size(); ++i) {
       if (!groups_[i].is_wanted()) continue;
       if (options_.replays != nullptr) kept_[i] = options_.replays->get(groups_[i].keys().replay);
       if (kept_[i]) continue;
-      all_there = false;
+      ++missing;
       const auto& [group, trace] = groups_[i].waiting.front();
       const Prepared& prepared = group->prepared();
       together = together || prepared.made->surveys(lengths_of(prepared.run, prepared.run.traces[trace]));
     }
-    if (all_there) return true;
+    if (missing == 0) return true;
     const auto& [group, trace] = groups_.front().waiting.front();
     const config::Run& run = group->prepared().run;
     trace_ = make_trace(run, run.traces[trace]);
+    // Few policies leave threads idle that short layers, which take little memory, keep busy.
+    const trace::TraceInfo& info = trace_->info();
+    together = together || (missing < threads && info.positions() * info.n_kv_heads * info.head_dim <= kShortLayer);
     parts_.emplace(*trace_, together, run.model.cache, options_.cancel, spare_);
     return parts_->next(threads);
   }
