@@ -21,9 +21,8 @@ using nlohmann::json;
 // A policy that the trace does not suit is named together with the trace.
 replay::ReplayResult result_on(const trace::Trace& trace, const config::PolicyChoice& choice, policy::Policy& policy,
                                const replay::ReplayOptions& options, const Cancel& cancel) {
-  const auto layers = replay::prepare(trace, options.threads, config::Precision::kBf16, cancel);
   try {
-    return replay::replay(layers, policy, options);
+    return replay::replay(trace, policy, options, config::Precision::kBf16, cancel);
   } catch (const UserError& why) {
     throw UserError(choice.named_at, fmt::format("on {}: {}", trace.info().file, why.what()));
   }

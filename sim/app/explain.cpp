@@ -182,8 +182,8 @@ int run(const ExplainOptions& options) {
   }
   const auto trace = study::make_trace(prepared.run, prepared.run.trace);
   const auto policy = study::make_policy(prepared);
-  const replay::ReplayResult replayed = replay::replay(
-      replay::prepare(*trace, hardware_threads(), prepared.run.model.cache), *policy, {hardware_threads(), true});
+  const replay::ReplayResult replayed =
+      replay::replay(*trace, *policy, {hardware_threads(), true}, prepared.run.model.cache);
   const simulate::ExperimentInput input{&prepared.run, policy.get(), &replayed};
   // Every sequence of the batch has the counts of this step, after those of the step before.
   replay::Draw counts =

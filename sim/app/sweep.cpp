@@ -16,6 +16,7 @@
 #include "api/settings.hpp"
 #include "app/commands.hpp"
 #include "app/interrupt.hpp"
+#include "app/planned_from.hpp"
 #include "app/progress.hpp"
 #include "app/scores.hpp"
 #include "app/settings.hpp"
@@ -57,10 +58,10 @@ constexpr std::size_t kTimelines = 24;
 // Prepared experiments in memory at once: each takes some 50 kB.
 constexpr std::size_t kPart = 2048;
 
-// Solves the budgets of runs with a `match:`, which keys depend on.
-void solve(study::Plan& plan, const study::StudyOptions& study) {
+// Solves the budgets of runs with a `match:`, which keys depend on; true if there were any.
+bool solve(study::Plan& plan, const study::StudyOptions& study) {
   const auto is_open = [](const study::Task& task) { return !task.is_solved(); };
-  if (std::ranges::none_of(plan.tasks(), is_open)) return;
+  if (std::ranges::none_of(plan.tasks(), is_open)) return false;
   const auto budgets = std::ranges::count_if(
       plan.tasks(), [&](const study::Task& task) { return is_open(task) && !task.prepared.policy->uncompressed(); });
   fmt::print(stderr, "solving for the budgets of {}\n", experiments_text(budgets));
@@ -73,6 +74,7 @@ void solve(study::Plan& plan, const study::StudyOptions& study) {
   for (const std::string& policy : as_they_are) {
     fmt::print(stderr, "match: {} has no budget to solve for and runs as it is\n", policy);
   }
+  return true;
 }
 
 std::vector<std::size_t> numbers(std::size_t begin, std::size_t end) {
@@ -100,9 +102,12 @@ study::Plan first_part(SweepPoints& points, const config::Node& config) {
 // first to inspect all experiments, then to run them.
 class Sweep {
  public:
-  Sweep(const SweepOptions& options, const config::Node& config, const Cancel& cancel)
+  // planned_from: of the configuration, before the plan is made.
+  Sweep(const SweepOptions& options, const config::Node& config, std::optional<std::string> planned_from,
+        const Cancel& cancel)
       : options_(options),
         config_(config),
+        planned_from_(std::move(planned_from)),
         shard_(parse_shard(options.shard)),
         points_(config, cancel, threads_of(options)),
         part_(first_part(points_, config)),
@@ -113,9 +118,7 @@ class Sweep {
   }
 
   int run(const RunPlan& run_plan) {
-    for (const std::string& damage : store_.drop_damaged()) {
-      fmt::print(stderr, "{}; the row is dropped, and its experiment runs again if it belongs to this sweep\n", damage);
-    }
+    drop_damaged(store_);
     look();
     tell_of_others();
     describe();
@@ -133,7 +136,9 @@ class Sweep {
     study_.cancel.check();  // a plan that other processes run ends early instead
     if (shard_.count > 1) fmt::print("This is shard {} of {}.\n", shard_.index, shard_.count);
     part_.drop([](const study::Task&) { return true; });  // memory
-    return conclude(store_, config_, options_.dir, study_, rows_, is_concluded_);
+    const int code = conclude(store_, config_, options_.dir, study_, rows_, is_concluded_);
+    if (planned_from_ && !has_notes_ && shard_.count == 1) store_.set_metadata(kMetaPlannedFrom, *planned_from_);
+    return code;
   }
 
  private:
@@ -147,7 +152,7 @@ class Sweep {
   void look() {
     for (std::size_t begin = 0; begin < points_.size(); begin += kPart) {
       if (begin > 0) take(numbers(begin, std::min(begin + kPart, points_.size())));
-      solve(part_, study_);
+      has_notes_ = solve(part_, study_) || has_notes_;
       for (const study::Task& task : part_.tasks()) look_at(task);
     }
     std::ranges::sort(pending_);
@@ -169,7 +174,10 @@ class Sweep {
     const config::Run& run = prepared.run;
     if (machines_.insert(run.hardware.name).second) {
       numbers_.emplace_back(run.hardware.name, run.hardware);
-      if (const std::string note = config::unpriced_text(run); !note.empty()) fmt::print(stderr, "{}\n", note);
+      if (const std::string note = config::unpriced_text(run); !note.empty()) {
+        fmt::print(stderr, "{}\n", note);
+        has_notes_ = true;
+      }
     }
     if (store_.has(prepared.key)) {
       ++there_;
@@ -230,6 +238,7 @@ class Sweep {
     store_.set_metadata(store::kMetaDescription, text("description"));
     store_.set_metadata(store::kMetaConfig, config_.canonical());
     store_.set_metadata(store::kMetaPlanned, fmt::format("{}", keys_.size()));
+    store_.set_metadata(kMetaPlannedFrom, "");
     if (!is_concluded_) store_.set_findings({});  // those of an earlier sweep, or of the first part of this one
     store_.show(keys_);
     for (const auto& [name, hardware] : numbers_) store_.set_machine(name, study::machine_numbers(hardware));
@@ -245,6 +254,7 @@ class Sweep {
   using Rank = std::array<std::int64_t, 3>;
   const SweepOptions& options_;
   const config::Node& config_;
+  std::optional<std::string> planned_from_;
   Shard shard_;
   SweepPoints points_;
   study::Plan part_;  // the current part
@@ -254,6 +264,7 @@ class Sweep {
   study::SharedWork shared_;
   SweepRows rows_;                      // of the results of this process
   std::vector<std::string> keys_;       // of the whole sweep, in alphabetical order
+  bool has_notes_ = false;              // the plan prints more than its size
   bool is_concluded_ = false;           // the store has all results and their findings
   std::int64_t total_ = 0, there_ = 0;  // experiments of the shard, and those with a result
   std::vector<Pending> pending_;
@@ -312,9 +323,11 @@ study::StudyOptions sweep_study(const SweepOptions& options) {
 
 int sweep(const SweepOptions& options, const RunPlan& run_plan) {
   const config::Node config = sweep_config(options);
+  std::optional<std::string> known = planned_from(config);
+  if (known && options.shard.empty() && print_finished(options.dir, *known)) return 0;
   const Stop stop(fmt::format(". The same command resumes; finished experiments are in {}.", options.dir));
   try {
-    return Sweep(options, config, stop.cancel()).run(run_plan);
+    return Sweep(options, config, std::move(known), stop.cancel()).run(run_plan);
   } catch (const Cancelled&) {
     return stop.code();
   }

@@ -50,6 +50,16 @@ class SweepPoints {
 // Adds the options shared by `kvcast sweep` and `kvcast-mpi sweep`.
 void add_sweep_options(CLI::App& command, SweepOptions& options);
 
+// What the sweep that is complete in a store was planned from (planned_from.hpp), or empty.
+inline constexpr const char* kMetaPlannedFrom = "planned_from";
+
+// Drops rows that are not as they were written, and names them; true if there were any.
+bool drop_damaged(store::Store& store);
+
+// Prints the end of a sweep that is complete in the folder and was planned from the same, without planning it; false if
+// it is not, and nothing but the names of dropped rows has been printed.
+bool print_finished(const std::string& dir, const std::string& planned_from);
+
 // "1 experiment", "2 experiments".
 std::string experiments_text(std::int64_t count);
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <set>
@@ -110,6 +111,38 @@ bool print_known(const store::Store& store, const std::string& dir) {
 
 std::string experiments_text(std::int64_t count) {
   return fmt::format("{} experiment{}", count, count == 1 ? "" : "s");
+}
+
+bool drop_damaged(store::Store& store) {
+  const std::vector<std::string> damages = store.drop_damaged();
+  for (const std::string& damage : damages) {
+    fmt::print(stderr, "{}; the row is dropped, and its experiment runs again if it belongs to this sweep\n", damage);
+  }
+  return !damages.empty();
+}
+
+bool print_finished(const std::string& dir, const std::string& planned_from) {
+  std::optional<store::Store> store;
+  try {
+    if (!std::filesystem::exists(std::filesystem::path(dir) / "results.sqlite")) return false;
+    // As a sweep that is planned opens it.
+    store.emplace(store::Store::open(dir, store::Store::Open::kCreate));
+    if (store->metadata(kMetaPlannedFrom) != planned_from || !store->metadata(kMetaFits)) return false;
+    if (store->findings().empty()) return false;
+  } catch (const UserError&) {
+    return false;  // planning comes first, and reports the mistakes that it finds
+  }
+  if (drop_damaged(*store)) return false;
+  const std::string planned = fmt::format("{}", store->shown().size());
+  const std::int64_t there = store->count(Status::kOk) + store->count(Status::kOom);
+  try {
+    store->machines();
+  } catch (const UserError&) {
+    return false;  // planning writes them again
+  }
+  if (store->metadata(store::kMetaPlanned) != planned || fmt::format("{}", there) != planned) return false;
+  fmt::print(stderr, "{}, {} of them in the store already\n", experiments_text(there), there);
+  return print_known(*store, dir);
 }
 
 int conclude(store::Store& store, const config::Node& config, const std::string& dir, study::StudyOptions study,

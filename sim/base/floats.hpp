@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 namespace kvcast {
 
@@ -12,6 +13,40 @@ namespace kvcast {
 using Floats = std::unique_ptr<float[]>;
 // Throws NoMemory, which says what it was wanted for.
 Floats uninitialised_floats(std::size_t n, const char* wanted_for = "the layers of a trace");
+// The same for an array of which few pages are touched: these alone take memory, so that they must be small.
+Floats sparse_floats(std::size_t n, const char* wanted_for = "the layers of a trace");
+
+// An array as above that is kept from one use to the next: the system clears its pages once.
+class ReusedFloats {
+ public:
+  ReusedFloats() = default;
+  ReusedFloats(ReusedFloats&& other) noexcept
+      : floats_(std::move(other.floats_)), size_(std::exchange(other.size_, 0)) {}
+  ReusedFloats& operator=(ReusedFloats&& other) noexcept {
+    floats_ = std::move(other.floats_), size_ = std::exchange(other.size_, 0);
+    return *this;
+  }
+  // Returns room for n floats of any content; it is asked for anew only if there is not enough.
+  float* reserve(std::size_t n) {
+    if (n > size_) {
+      floats_.reset(), size_ = 0;  // before the new one, so that both never count
+      floats_ = uninitialised_floats(n), size_ = n;
+    }
+    return floats_.get();
+  }
+  // Returns room of sparse_floats, always new.
+  float* reserve_sparse(std::size_t n) {
+    reset();
+    floats_ = sparse_floats(n), size_ = n;
+    return floats_.get();
+  }
+  float* get() const { return floats_.get(); }
+  void reset() { floats_.reset(), size_ = 0; }
+
+ private:
+  Floats floats_;
+  std::size_t size_ = 0;
+};
 
 // Floats that a loop processes at once: its independent partial results. SimdFloats may be at any address of an array.
 inline constexpr std::size_t kSimdWidth = 8;

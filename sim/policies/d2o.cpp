@@ -185,6 +185,7 @@ class D2o final : public PolicyBy<D2oSetting> {
 
   bool covers(const Lengths& request) const override { return s_.budget >= request.bound(); }
 
+  bool surveys(const Lengths&) const override { return s_.block == 0; }
   void survey(std::span<const LayerInput* const> layers, const Lengths&) override {
     surveyed_.clear();
     if (s_.block > 0) return;

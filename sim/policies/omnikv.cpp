@@ -102,6 +102,7 @@ class OmniKv final : public PolicyBy<OmniSetting> {
 
   bool covers(const Lengths& request) const override { return s_.budget >= request.bound(); }
 
+  bool surveys(const Lengths&) const override { return true; }
   void survey(std::span<const LayerInput* const> layers, const Lengths&) override {
     layers_.assign(layers.begin(), layers.end());
   }

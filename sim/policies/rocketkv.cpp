@@ -101,6 +101,7 @@ class RocketFirst final : public Retention {
 
   void check(const Lengths& request) const override { of(request); }
   bool frees() const override { return frees_; }
+  bool surveys(const Lengths& request) const override { return of(request).surveys(request); }
   void survey(std::span<const LayerInput* const> layers, const Lengths& request) override {
     of(request).survey(layers, request);
   }

@@ -60,6 +60,7 @@ class SpecRetention final : public Retention {
  public:
   explicit SpecRetention(const SpecSetting& setting) : s_(setting) {}
 
+  bool surveys(const Lengths&) const override { return true; }
   void survey(std::span<const LayerInput* const> layers, const Lengths&) override {
     layers_.assign(layers.begin(), layers.end());
   }

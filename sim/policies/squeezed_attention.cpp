@@ -187,6 +187,7 @@ class SqueezedAttention final : public PolicyBy<SqueezedAttentionSetting> {
  public:
   using PolicyBy::PolicyBy;
 
+  bool surveys(const Lengths&) const override { return s_.sparsity > 0; }
   void survey(std::span<const LayerInput* const> layers, const Lengths&) override {
     std::vector<const Index*> all;
     indices_.clear();

@@ -116,8 +116,10 @@ class Policy {
 
   // ---- selection
   //
-  // Sees all captured layers before any selection, for policies that split a budget over layers. Does nothing by
-  // default.
+  // Returns whether selections depend on other captured layers than their own, as of policies that split a budget over
+  // layers. Only these are surveyed: they see all captured layers before any selection, and the layers stay until the
+  // last one. Of others, a replay has one layer at a time.
+  virtual bool surveys(const Lengths& /*request*/) const { return false; }
   virtual void survey(std::span<const LayerInput* const> layers, const Lengths& request);
   // The layer must outlive the selector. Throws UserError if the trace lacks data that the policy needs.
   virtual std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths& request) const = 0;

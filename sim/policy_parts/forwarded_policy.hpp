@@ -15,6 +15,7 @@ class ForwardedPolicy : public Policy {
  public:
   void check(const Lengths& request) const override { of(request).check(request); }
   bool covers(const Lengths& request) const override { return of(request).covers(request); }
+  bool surveys(const Lengths& request) const override { return of(request).surveys(request); }
   void survey(std::span<const LayerInput* const> layers, const Lengths& request) override {
     of(request).survey(layers, request);
   }

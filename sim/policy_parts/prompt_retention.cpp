@@ -26,6 +26,7 @@ class PromptRetention final : public Retention {
   explicit PromptRetention(const PromptEviction& setting) : s_(setting) {}
 
   bool per_query_head() const override { return s_.group == Group::kPerHead; }
+  bool surveys(const Lengths&) const override { return s_.layers == LayerBudgets::kPreference; }
   void survey(std::span<const LayerInput* const> layers, const Lengths&) override {
     preferences_ = survey_preferences(s_, layers);
   }
@@ -72,6 +73,7 @@ class DecodeEviction final : public StepEviction {
   explicit DecodeEviction(const PromptEviction& setting)
       : StepEviction(setting.budget, setting.block, setting.group == Group::kPerHead), s_(setting) {}
 
+  bool surveys(const Lengths&) const override { return s_.layers == LayerBudgets::kPreference; }
   void survey(std::span<const LayerInput* const> layers, const Lengths&) override {
     preferences_ = survey_preferences(s_, layers);
   }

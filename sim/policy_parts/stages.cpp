@@ -104,6 +104,7 @@ class TwoStages final : public Policy {
     second_->check(request);
   }
 
+  bool surveys(const Lengths& request) const override { return first_->surveys(request); }
   void survey(std::span<const LayerInput* const> layers, const Lengths& request) override {
     first_->survey(layers, request);
   }

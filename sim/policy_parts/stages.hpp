@@ -23,7 +23,8 @@ class Retention {
   virtual bool per_query_head() const { return false; }
   // Like Policy::check.
   virtual void check(const Lengths& /*request*/) const {}
-  // Like Policy::survey.
+  // Like Policy::surveys and Policy::survey.
+  virtual bool surveys(const Lengths& /*request*/) const { return false; }
   virtual void survey(std::span<const LayerInput* const>, const Lengths& /*request*/) {}
   // Ascending positions of the prompt tokens that are kept: one list per KV head or per query head; no lists if all are
   // kept.

@@ -23,15 +23,14 @@ Oracle::Oracle(std::unique_ptr<trace::Layer> layer, int threads, config::CacheFo
       input_(rounded_ ? *rounded_ : *layer_, threads) {
   KVCAST_CHECK(info().decode_steps >= 1);
   layer_->compute_scores(threads);
-  layer_->make_values(threads);
   const std::size_t rows = at(info().n_q_heads, 0);
   ranked_ = static_cast<std::size_t>(std::min(kRanked, visible(0)));
   ranks_.resize(rows * ranked_);
   log_sums_.resize(rows);
   outputs_.resize(rows * static_cast<std::size_t>(info().head_dim));
-  parallel_for(static_cast<std::size_t>(info().n_q_heads), threads, [&](std::size_t head) {
-    attend(static_cast<int>(head));
-    rank(static_cast<int>(head));
+  layer_->visit_values(threads, [&](int q_head, MatrixView values) {
+    attend(q_head, values);
+    rank(q_head);
   });
   trace::Targets targets = trace::read_targets(info());
   const bool any = std::ranges::any_of(targets, [](const auto& step) { return !step.empty(); });
@@ -47,10 +46,9 @@ std::span<const float> Oracle::output(int q_head, int t) const {
   return std::span(outputs_).subspan(at(q_head, t) * d, d);
 }
 
-void Oracle::attend(int q_head) {
+void Oracle::attend(int q_head, MatrixView values) {
   const auto d = static_cast<std::size_t>(info().head_dim);
   const float scale = 1.0f / std::sqrt(static_cast<float>(info().head_dim));
-  const MatrixView values = layer_->values(q_head / info().group());
   const std::size_t positions = values.rows;
   std::vector<float> weights;
   for (int first = 0; first < info().decode_steps; first += kStepsAtOnce) {

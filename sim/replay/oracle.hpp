@@ -24,6 +24,8 @@ class Oracle {
   Oracle(std::unique_ptr<trace::Layer> layer, int threads, config::CacheFormat cache = config::Precision::kBf16);
 
   const trace::Layer& layer() const { return *layer_; }
+  // Ends its use.
+  trace::LayerStorage take_storage() { return layer_->take_storage(); }
   const policy::LayerInput& input() const { return input_; }
   bool rounded() const { return rounded_ != nullptr; }
   const trace::TraceInfo& info() const { return layer_->info(); }
@@ -47,7 +49,7 @@ class Oracle {
     return static_cast<std::size_t>(q_head) * static_cast<std::size_t>(info().decode_steps) +
            static_cast<std::size_t>(t);
   }
-  void attend(int q_head);
+  void attend(int q_head, MatrixView values);
   void rank(int q_head);
 
   std::unique_ptr<trace::Layer> layer_;

@@ -15,14 +15,15 @@
 #include "replay/steps.hpp"
 
 namespace kvcast::replay {
-namespace {
 
-struct LayerResult {
+struct Replay::Layer {
   LayerCounts counts;
   std::vector<HeadAccuracy> accuracy;
   TargetRecall targets;
   std::vector<StepSelection> selections;
 };
+
+namespace {
 
 // Counts the different tokens to which each head attends over all steps.
 class Distinct {
@@ -96,9 +97,10 @@ void append_volumes(const Oracle& oracle, const policy::LayerSelection& selectio
   }
 }
 
-LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, const policy::Lengths& request,
-                         const ReplayOptions& options) {
-  LayerResult result;
+template <typename Result>
+Result replay_layer(const Oracle& oracle, const policy::Policy& policy, const policy::Lengths& request,
+                    const ReplayOptions& options) {
+  Result result;
   const int id = oracle.layer().id();
   const auto selector = policy.selector(oracle.input(), request);
   AccuracyMeter meter(oracle);
@@ -147,11 +149,12 @@ LayerResult replay_layer(const Oracle& oracle, const policy::Policy& policy, con
   return result;
 }
 
-Proxies proxies_of(const std::vector<LayerResult>& layers, int q_heads) {
+template <typename Result>
+Proxies proxies_of(const std::vector<Result>& layers, int q_heads) {
   std::vector<double> mass, error, overlap;
   double attended = 0, corrected = 0, rows = 0;  // tokens, waits and query heads, over all layers and steps
   double distinct = 0, lists = 0;                // the same over all layers
-  for (const LayerResult& layer : layers) {
+  for (const Result& layer : layers) {
     for (const HeadAccuracy& a : layer.accuracy) {
       mass.push_back(a.recall_mass), error.push_back(a.output_error), overlap.push_back(a.topk_overlap);
     }
@@ -170,15 +173,16 @@ Proxies proxies_of(const std::vector<LayerResult>& layers, int q_heads) {
 }
 
 // The bytes of the policy's own work, as its cost model states them for the selection.
-graph::Traffic traffic_of(const std::vector<LayerResult>& layers, const policy::Policy& policy,
-                          const trace::TraceInfo& info, const policy::Lengths& request) {
+template <typename Result>
+graph::Traffic traffic_of(const std::vector<Result>& layers, const policy::Policy& policy, const trace::TraceInfo& info,
+                          const policy::Lengths& request) {
   config::Model model;
   model.layers = info.n_layers;
   model.n_q_heads = info.n_q_heads;
   model.n_kv_heads = info.n_kv_heads;
   model.head_dim = info.head_dim;
   graph::Traffic total;
-  for (const LayerResult& layer : layers) {
+  for (const Result& layer : layers) {
     policy::Recorder recorder;
     for (int t = 0; t < info.decode_steps; ++t) {
       if (t > 0) recorder.next_step();
@@ -214,42 +218,88 @@ std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int thre
   return layers;
 }
 
-ReplayResult replay(std::span<const std::unique_ptr<Oracle>> layers, policy::Policy& policy,
-                    const ReplayOptions& options) {
-  KVCAST_CHECK(!layers.empty());
-  std::vector<const policy::LayerInput*> inputs;
-  for (const auto& layer : layers) inputs.push_back(&layer->input());
-  const trace::TraceInfo& info = layers[0]->info();
-  const policy::Lengths request = options.request.value_or(policy::Lengths{info.prompt_tokens, info.decode_steps});
-  policy.check(request);
-  check_excluded(options.excluded, info);
-  policy.survey(inputs, request);
-  std::vector<LayerResult> done(layers.size());
-  parallel_for(layers.size(), options.threads,
-               [&](std::size_t i) { done[i] = replay_layer(*layers[i], policy, request, options); });
+bool LayerParts::next(int threads) {
+  free_layers();
+  const std::size_t end = together_ ? trace_.info().layers.size() : std::min(next_ + 1, trace_.info().layers.size());
+  for (; next_ < end; ++next_) {
+    auto layer = trace_.load(next_, threads, cancel_, std::move(spare_));
+    layers_.push_back(std::make_unique<Oracle>(std::move(layer), threads, cache_));
+  }
+  return !layers_.empty();
+}
+
+void LayerParts::free_layers() {
+  if (!layers_.empty()) spare_ = layers_.back()->take_storage();
+  layers_.clear();
+}
+
+Replay::Replay(const trace::TraceInfo& info, policy::Policy& policy, ReplayOptions options)
+    : info_(info),
+      policy_(policy),
+      options_(std::move(options)),
+      request_(options_.request.value_or(policy::Lengths{info.prompt_tokens, info.decode_steps})) {
+  policy_.check(request_);
+  check_excluded(options_.excluded, info_);
+}
+
+Replay::Replay(Replay&&) noexcept = default;
+Replay::~Replay() = default;
+
+void Replay::add(std::span<const std::unique_ptr<Oracle>> layers, int threads) {
+  if (policy_.surveys(request_)) {
+    KVCAST_CHECK(layers.size() == info_.layers.size());
+    std::vector<const policy::LayerInput*> inputs;
+    for (const auto& layer : layers) inputs.push_back(&layer->input());
+    policy_.survey(inputs, request_);
+  }
+  const std::size_t first = done_.size();
+  done_.resize(first + layers.size());
+  parallel_for(layers.size(), threads,
+               [&](std::size_t i) { done_[first + i] = replay_layer<Layer>(*layers[i], policy_, request_, options_); });
+}
+
+ReplayResult Replay::result() {
   ReplayResult result;
-  result.trace_source = info.source;
-  result.prompt_tokens = info.prompt_tokens;
-  result.decode_steps = info.decode_steps;
-  result.dense_layers = policy.dense_layers();
-  result.growth = policy.growth(request);
-  result.proxies = proxies_of(done, info.n_q_heads);
-  result.traffic = traffic_of(done, policy, info, request);
-  if (const auto task = info.optional.find("task"); task != info.optional.end()) result.task = task->second;
-  for (const LayerResult& layer : done) {
-    if (layer.targets.steps.empty() || (layer.counts.layer < result.dense_layers && done.size() > 1)) continue;
+  result.trace_source = info_.source;
+  result.prompt_tokens = info_.prompt_tokens;
+  result.decode_steps = info_.decode_steps;
+  result.dense_layers = policy_.dense_layers();
+  result.growth = policy_.growth(request_);
+  result.proxies = proxies_of(done_, info_.n_q_heads);
+  result.traffic = traffic_of(done_, policy_, info_, request_);
+  if (const auto task = info_.optional.find("task"); task != info_.optional.end()) result.task = task->second;
+  for (const Layer& layer : done_) {
+    if (layer.targets.steps.empty() || (layer.counts.layer < result.dense_layers && done_.size() > 1)) continue;
     if (result.targets.steps.empty()) {
       result.targets = layer.targets;
     } else {
       result.targets += layer.targets;
     }
   }
-  for (LayerResult& layer : done) {
+  for (Layer& layer : done_) {
     if (layer.counts.layer >= result.dense_layers) result.per_query_head = layer.counts.per_query_head;
     result.layers.push_back(std::move(layer.counts));
     std::move(layer.selections.begin(), layer.selections.end(), std::back_inserter(result.selections));
   }
   return result;
+}
+
+ReplayResult replay(std::span<const std::unique_ptr<Oracle>> layers, policy::Policy& policy,
+                    const ReplayOptions& options) {
+  KVCAST_CHECK(!layers.empty());
+  Replay run(layers[0]->info(), policy, options);
+  run.add(layers, options.threads);
+  return run.result();
+}
+
+ReplayResult replay(const trace::Trace& trace, policy::Policy& policy, const ReplayOptions& options,
+                    config::CacheFormat cache, const Cancel& cancel) {
+  Replay run(trace.info(), policy, options);
+  const policy::Lengths own{trace.info().prompt_tokens, trace.info().decode_steps};
+  trace::LayerStorage spare;
+  LayerParts parts(trace, policy.surveys(options.request.value_or(own)), cache, cancel, spare);
+  while (parts.next(options.threads)) run.add(parts.layers(), options.threads);
+  return run.result();
 }
 
 void write_selections(const ReplayResult& result, std::ostream& out, const std::string& trace_identity) {

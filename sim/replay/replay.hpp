@@ -93,10 +93,61 @@ std::vector<std::unique_ptr<Oracle>> prepare(const trace::Trace& trace, int thre
                                              config::CacheFormat cache = config::Precision::kBf16,
                                              const Cancel& cancel = {});
 
+// The same layers part by part, each freed before the next: one at a time, or all `together`.
+class LayerParts {
+ public:
+  // Freed layers leave their memory to `spare`, from which the next ones take theirs. The trace and `spare` must
+  // outlive it.
+  LayerParts(const trace::Trace& trace, bool together, config::CacheFormat cache, Cancel cancel,
+             trace::LayerStorage& spare)
+      : trace_(trace), together_(together), cache_(cache), cancel_(std::move(cancel)), spare_(spare) {}
+  ~LayerParts() { free_layers(); }
+  LayerParts(const LayerParts&) = delete;
+  LayerParts& operator=(const LayerParts&) = delete;
+
+  // Makes the next part; false if there is none.
+  bool next(int threads);
+  bool is_last() const { return next_ == trace_.info().layers.size(); }
+  std::span<const std::unique_ptr<Oracle>> layers() const { return layers_; }
+
+ private:
+  void free_layers();
+  const trace::Trace& trace_;
+  bool together_;
+  config::CacheFormat cache_;
+  Cancel cancel_;
+  trace::LayerStorage& spare_;
+  std::size_t next_ = 0;
+  std::vector<std::unique_ptr<Oracle>> layers_;
+};
+
+// A replay that is given the layers of a trace in their order, in parts: all together if the policy surveys them.
+class Replay {
+ public:
+  // The policy must outlive it. Throws UserError if it does not suit the request.
+  Replay(const trace::TraceInfo& info, policy::Policy& policy, ReplayOptions options = {});
+  Replay(Replay&&) noexcept;
+  ~Replay();
+  // Throws as replay().
+  void add(std::span<const std::unique_ptr<Oracle>> layers, int threads);
+  ReplayResult result();  // once, of all layers
+
+ private:
+  struct Layer;
+  trace::TraceInfo info_;
+  policy::Policy& policy_;
+  ReplayOptions options_;
+  policy::Lengths request_;
+  std::vector<Layer> done_;
+};
+
 // Gives equal results for any number of threads. May run on the same layers concurrently with other policies. Throws
 // UserError if the trace lacks what the policy needs, and Cancelled if that is requested of the layers.
 ReplayResult replay(std::span<const std::unique_ptr<Oracle>> layers, policy::Policy& policy,
                     const ReplayOptions& options = {});
+// The same with as few layers at once as the policy allows.
+ReplayResult replay(const trace::Trace& trace, policy::Policy& policy, const ReplayOptions& options = {},
+                    config::CacheFormat cache = config::Precision::kBf16, const Cancel& cancel = {});
 
 // Writes one JSON object per line, in order of layer, step, head: the output of `--selections`. The first line names
 // the trace by its identity, unless that is empty.

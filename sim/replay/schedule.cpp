@@ -11,22 +11,34 @@ namespace {
 void run_one(TraceWork& work, int threads, const Cancel& cancel) {
   const std::size_t n = work.replays();
   if (n == 0) return;
-  std::optional<UserError> refused;
-  try {
-    work.open(threads);
-  } catch (const UserError& error) {
-    refused = error;
-  }
+  std::vector<char> refused(n);
+  const auto refuse = [&](std::size_t i, const UserError& why) { refused[i] = 1, work.refuse(i, why); };
   const int at_once = std::min<int>(threads, static_cast<int>(n));
-  parallel_for(n, at_once, [&](std::size_t i) {
-    cancel.check();
-    if (refused) return work.refuse(i, *refused);
+  const auto for_others = [&](const auto& body) {
+    parallel_for(n, at_once, [&](std::size_t i) {
+      cancel.check();
+      if (refused[i] == 0) body(i);
+    });
+  };
+  for (;;) {
+    std::optional<UserError> broken;
     try {
-      work.replay(i, std::max(1, threads / at_once));
+      if (!work.open(threads)) break;
     } catch (const UserError& error) {
-      work.refuse(i, error);
+      broken = error;
     }
-  });
+    if (broken) {
+      for_others([&](std::size_t i) { refuse(i, *broken); });
+      break;
+    }
+    for_others([&](std::size_t i) {
+      try {
+        work.replay(i, std::max(1, threads / at_once));
+      } catch (const UserError& error) {
+        refuse(i, error);
+      }
+    });
+  }
   work.close();
 }
 

@@ -10,15 +10,17 @@
 
 namespace kvcast::replay {
 
-// One trace and the replays over it. Calls come in the order open, replay and refuse in any order and from several
-// threads, close.
+// One trace, which is made in parts, and the replays over it. Calls come in the order open, all replays in any order
+// and from several threads, open for the next part, and so on until there is none; close. A replay that was refused is
+// not called again.
 class TraceWork {
  public:
   virtual ~TraceWork() = default;
   virtual std::size_t replays() const = 0;
-  // Makes the trace with up to `threads` threads. A UserError rejects all replays.
-  virtual void open(int threads) = 0;
-  // Runs replay i < replays() with up to `threads` threads. A UserError rejects it.
+  // Makes the next part of the trace with up to `threads` threads; false if there is none. A UserError rejects all
+  // replays.
+  virtual bool open(int threads) = 0;
+  // Runs replay i < replays() over this part with up to `threads` threads. A UserError rejects it.
   virtual void replay(std::size_t i, int threads) = 0;
   virtual void refuse(std::size_t i, const UserError& why) = 0;
   // Frees the trace's memory.

@@ -66,7 +66,8 @@ class SampleWork final : public replay::TraceWork {
 
   std::size_t replays() const override { return policies_.size(); }
 
-  void open(int) override {
+  bool open(int) override {
+    if (made_) return false;
     made_ = make_sample(trace_, owner_.change_);
     const trace::Targets targets = trace::read_targets(made_->info());
     one_at_a_time_ = scores_fill_memory(trace_, owner_.change_, *made_);
@@ -80,6 +81,7 @@ class SampleWork final : public replay::TraceWork {
       inputs_.push_back(std::make_unique<policy::LayerInput>(rounds ? *rounded_.back() : *layers_.back()));
       views_.push_back(inputs_.back().get());
     }
+    return true;
   }
 
   void replay(std::size_t i, int) override {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -51,20 +52,33 @@ bool is_formula(std::string_view field) {
   return read.ec == std::errc::invalid_argument || read.ptr != digits.data() + digits.size();
 }
 
+void append_field(std::string& line, std::string_view field) {
+  const bool formula = is_formula(field);
+  if (!formula && field.find_first_of(",\"\r\n") == std::string_view::npos) {
+    line += field;
+    return;
+  }
+  line += formula ? "\"'" : "\"";
+  for (const char c : field) {
+    if (c == '"') line += '"';
+    line += c;
+  }
+  line += '"';
+}
+
+// Numbers need neither quotes nor an apostrophe.
+void append_cell_text(std::string& line, const CellView& cell) {
+  if (const auto* text = std::get_if<std::string_view>(&cell)) append_field(line, *text);
+  if (const auto* number = std::get_if<double>(&cell)) fmt::format_to(std::back_inserter(line), "{}", *number);
+  if (const auto* integer = std::get_if<std::int64_t>(&cell)) fmt::format_to(std::back_inserter(line), "{}", *integer);
+}
+
 }  // namespace
 
 void write_csv_field(std::ostream& out, std::string_view field) {
-  const bool formula = is_formula(field);
-  if (!formula && field.find_first_of(",\"\r\n") == std::string_view::npos) {
-    out << field;
-    return;
-  }
-  out << (formula ? "\"'" : "\"");
-  for (const char c : field) {
-    if (c == '"') out << '"';
-    out << c;
-  }
-  out << '"';
+  std::string text;
+  append_field(text, field);
+  out << text;
 }
 
 void export_csv(const Store& store, std::ostream& out) {
@@ -82,21 +96,25 @@ void export_csv(const Store& store, std::ostream& out) {
   const auto status = static_cast<std::size_t>(std::ranges::find(columns, "status") - columns.begin());
   const std::vector<std::string> fits(std::size(kMisfit));
   columns.emplace_back("parts");
-  store.for_each_cells(columns, [&](const std::vector<Cell>& cells) {
+  const auto line_of = [&](std::span<const CellView> cells) {
+    std::string line;
     for (std::size_t i = 0; i < named; ++i) {
-      if (i > 0) out << ',';
-      write_csv_field(out, text_of(cells[i]));
+      if (i > 0) line += ',';
+      append_cell_text(line, cells[i]);
     }
     if (misfits) {
       // Parts are long: those of rows that fit are not parsed.
-      const bool fit = text_of(cells[status]) != status_name(result::Status::kOom);
-      for (const std::string& text : fit ? fits : misfit_of(text_of(cells.back()))) {
-        out << ',';
-        write_csv_field(out, text);
+      const auto* const how = std::get_if<std::string_view>(&cells[status]);
+      const auto* const parts = std::get_if<std::string_view>(&cells.back());
+      const bool fit = how == nullptr || *how != status_name(result::Status::kOom) || parts == nullptr;
+      for (const std::string& text : fit ? fits : misfit_of(std::string(*parts))) {
+        line += ',';
+        append_field(line, text);
       }
     }
-    out << "\r\n";
-  });
+    return line += "\r\n";
+  };
+  store.for_each_text(columns, line_of, [&out](const std::string& line) { out << line; });
 }
 
 }  // namespace kvcast::store

@@ -184,7 +184,7 @@ Result result_of(const Row& row) {
   return result;
 }
 
-void append_cell(std::string& text, std::string_view column, const Cell& cell) {
+void append_cell(std::string& text, std::string_view column, const CellView& cell) {
   if (column == kChecksum || std::holds_alternative<std::monostate>(cell)) return;
   char digits[40];
   std::string_view value;
@@ -194,7 +194,7 @@ void append_cell(std::string& text, std::string_view column, const Cell& cell) {
   } else if (const auto* integer = std::get_if<std::int64_t>(&cell)) {
     value = {digits, std::to_chars(digits, std::end(digits), *integer).ptr};
   } else {
-    value = std::get<std::string>(cell);
+    value = std::get<std::string_view>(cell);
   }
   text.append(column).append({' ', static_cast<char>('0' + cell.index()), ' '});
   char size[20];
@@ -204,7 +204,9 @@ void append_cell(std::string& text, std::string_view column, const Cell& cell) {
 
 std::string checksum_of(const Row& row) {
   std::string text;
-  for (const auto& [column, cell] : row) append_cell(text, column, cell);
+  for (const auto& [column, cell] : row) {
+    append_cell(text, column, std::visit([](const auto& value) { return CellView(value); }, cell));
+  }
   return content_hash(text);
 }
 

@@ -16,6 +16,8 @@ namespace kvcast::store {
 
 // A value as SQLite stores it; monostate is NULL.
 using Cell = std::variant<std::monostate, std::int64_t, double, std::string>;
+// The same without a copy of the text, in the same order of types.
+using CellView = std::variant<std::monostate, std::int64_t, double, std::string_view>;
 std::string text_of(const Cell& cell);  // as a user would write it; empty for NULL
 // Cells by column. A missing column is NULL.
 using Row = std::map<std::string, Cell, std::less<>>;
@@ -43,6 +45,6 @@ inline constexpr std::string_view kChecksum = "checksum";  // the column of chec
 // A content hash of all cells except the checksum's own. A row read back has the hash of the row written.
 std::string checksum_of(const Row& row);
 // The text that is hashed, cell by cell in alphabetical order of the columns.
-void append_cell(std::string& text, std::string_view column, const Cell& cell);
+void append_cell(std::string& text, std::string_view column, const CellView& cell);
 
 }  // namespace kvcast::store

@@ -36,17 +36,17 @@ Stored RowReader::read() {
   });
 }
 
-std::vector<Cell> RowReader::cells(const std::vector<std::string>& columns) {
-  return checked<std::vector<Cell>>([&] {
+std::string RowReader::text(const std::vector<std::string>& columns, const MakeText& make) {
+  return checked<std::string>([&] {
     for (std::size_t i = picked_.size(); i < columns.size(); ++i) {
       const auto found = std::ranges::lower_bound(columns_, columns[i], {}, [](const auto& c) { return c.first; });
       KVCAST_CHECK(found != columns_.end() && found->first == columns[i]);
       picked_.push_back(found->second);
     }
-    std::vector<Cell> cells;
+    std::vector<CellView> cells;
     cells.reserve(picked_.size());
-    for (const int column : picked_) cells.push_back(rows_.cell(column));
-    return cells;
+    for (const int column : picked_) cells.push_back(rows_.view(column));
+    return make(cells);
   });
 }
 
@@ -78,9 +78,9 @@ bool RowReader::has_checksum() {
   text_.clear();
   std::string written;
   for (const auto& [name, i] : columns_) {
-    const Cell cell = rows_.cell(i);
+    const CellView cell = rows_.view(i);
     append_cell(text_, name, cell);
-    if (const auto* text = std::get_if<std::string>(&cell); text != nullptr && name == kChecksum) written = *text;
+    if (const auto* text = std::get_if<std::string_view>(&cell); text != nullptr && name == kChecksum) written = *text;
   }
   return written == content_hash(text_);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,8 +18,10 @@ class RowReader {
 
   // Returns the present row. Throws UserError naming the file and the row if it is damaged.
   Stored read();
-  // The same: the cells of these columns, which the table has and which are the same in every call.
-  std::vector<Cell> cells(const std::vector<std::string>& columns);
+  // The same: what `make` makes of the cells of these columns, which the table has and which are the same in every
+  // call.
+  using MakeText = std::function<std::string(std::span<const CellView> cells)>;
+  std::string text(const std::vector<std::string>& columns, const MakeText& make);
   // Explains how the row differs from what was written; empty if it does not.
   std::string damage();
 

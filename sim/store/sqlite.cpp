@@ -90,18 +90,36 @@ bool Statement::step() {
   return false;
 }
 
-std::string Statement::text(int column) const {
-  // The blob accessor returns text unchanged and keeps bytes after a zero.
-  const auto* data = static_cast<const char*>(sqlite3_column_blob(statement_.get(), column));
-  const int size = sqlite3_column_bytes(statement_.get(), column);
-  return data == nullptr ? std::string() : std::string(data, static_cast<std::size_t>(size));
+namespace {
+
+// The blob accessor returns text unchanged and keeps bytes after a zero.
+std::string_view text_view(sqlite3_stmt* row, int column) {
+  const auto* data = static_cast<const char*>(sqlite3_column_blob(row, column));
+  const int size = sqlite3_column_bytes(row, column);
+  return data == nullptr ? std::string_view() : std::string_view(data, static_cast<std::size_t>(size));
 }
+
+}  // namespace
+
+std::string Statement::text(int column) const { return std::string(text_view(statement_.get(), column)); }
 
 std::int64_t Statement::integer(int column) const { return sqlite3_column_int64(statement_.get(), column); }
 double Statement::real(int column) const { return sqlite3_column_double(statement_.get(), column); }
 
 Cell Statement::cell(int column) const {
-  switch (sqlite3_column_type(statement_.get(), column)) {
+  const auto owned = [](const auto& value) -> Cell {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string_view>) {
+      return std::string(value);
+    } else {
+      return value;
+    }
+  };
+  return std::visit(owned, view(column));
+}
+
+CellView Statement::view(int column) const {
+  sqlite3_stmt* const row = statement_.get();
+  switch (sqlite3_column_type(row, column)) {
     case SQLITE_NULL:
       return {};
     case SQLITE_INTEGER:
@@ -109,9 +127,9 @@ Cell Statement::cell(int column) const {
     case SQLITE_FLOAT:
       return real(column);
     case SQLITE_TEXT:
-      return text(column);
+      return text_view(row, column);
     default:
-      throw std::runtime_error(fmt::format("{} contains a blob", sqlite3_column_name(statement_.get(), column)));
+      throw std::runtime_error(fmt::format("{} contains a blob", sqlite3_column_name(row, column)));
   }
 }
 
@@ -148,6 +166,13 @@ std::int64_t Database::query_integer(const std::string& sql) {
 std::string Database::query_text(const std::string& sql) {
   Statement statement(*this, sql);
   return statement.step() ? statement.text(0) : std::string();
+}
+
+Snapshot::~Snapshot() {
+  try {
+    database_.execute("COMMIT");
+  } catch (...) {  // it has read only
+  }
 }
 
 Transaction::~Transaction() {

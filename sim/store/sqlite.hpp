@@ -38,6 +38,8 @@ class Statement {
   std::int64_t integer(int column) const;
   double real(int column) const;
   Cell cell(int column) const;  // throws std::runtime_error for a blob
+  // The same, whose text is valid until the next step or reading of this column as something else.
+  CellView view(int column) const;
   // Names of the columns; valid only after step(), because the columns of SELECT * follow the schema until then.
   std::vector<std::string> column_names() const;
 
@@ -91,6 +93,18 @@ class Database {
   std::string path_;
   std::optional<std::pair<std::uint64_t, std::uint64_t>> place_;  // device and inode
   std::unique_ptr<sqlite3, Close> connection_;
+};
+
+// While it lives, all statements read the same state, whatever others write.
+class Snapshot {
+ public:
+  explicit Snapshot(Database& database) : database_(database) { database_.execute("BEGIN"); }
+  ~Snapshot();
+  Snapshot(const Snapshot&) = delete;
+  Snapshot& operator=(const Snapshot&) = delete;
+
+ private:
+  Database& database_;
 };
 
 // A transaction that holds the write lock from its start, and is rolled back unless it is committed.

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 // An insert takes well under a millisecond, so only a stuck process makes a writer wait this long.
 constexpr int kBusyMs = 60000;
-constexpr int kBlockRows = 256;
+constexpr std::size_t kBlockRows = 256;
 
 std::string utc_now() {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -186,33 +186,27 @@ std::vector<std::string> Store::keys() const {
 
 std::vector<std::string> Store::shown() const { return texts("SELECT key FROM shown ORDER BY key"); }
 
-// Reads rows in blocks, so that `visit` may call the store.
+// Reads rows in blocks, so that `visit` may call the store. Of the rows that are not wanted, only the index is read.
 template <class Entry>
 void Store::read_blocks(const std::function<void(const Entry&)>& visit,
                         const std::function<bool(const std::string&)>& wanted,
                         const std::function<Entry(RowReader&)>& read) const {
-  constexpr int kKey = 0, kOrdinal = 1;  // the first columns of the table
+  std::vector<std::string> keys = this->keys();
+  if (wanted) std::erase_if(keys, [&](const std::string& key) { return !wanted(key); });
   std::vector<Entry> block;
-  std::int64_t ordinal = INT64_MIN;
-  std::string key;
-  int seen = 0;
-  do {
+  for (std::size_t first = 0; first < keys.size(); first += kBlockRows) {
     block.clear();
-    seen = 0;
     {
       const std::lock_guard lock(*mutex_);
-      Statement next(*database_,
-                     fmt::format("SELECT * FROM experiments WHERE (ordinal, key) > (?1, ?2) AND {} ORDER BY "
-                                 "ordinal, key LIMIT ?3",
-                                 kIsShown));
-      next.bind(1, ordinal).bind(2, key).bind(3, std::int64_t{kBlockRows});
-      for (RowReader rows(*database_, next); next.step(); ++seen) {
-        key = next.text(kKey), ordinal = next.integer(kOrdinal);
-        if (!wanted || wanted(key)) block.push_back(read(rows));
+      const Snapshot snapshot(*database_);  // a column that others add would be unknown to the reader
+      Statement next(*database_, "SELECT * FROM experiments WHERE key = ?1");
+      RowReader row(*database_, next);
+      for (std::size_t i = first; i < std::min(first + kBlockRows, keys.size()); ++i) {
+        if (next.reset().bind(1, keys[i]).step()) block.push_back(read(row));
       }
     }
     for (const Entry& entry : block) visit(entry);
-  } while (seen > 0);
+  }
 }
 
 void Store::for_each(const std::function<void(const Stored&)>& visit,
@@ -220,9 +214,10 @@ void Store::for_each(const std::function<void(const Stored&)>& visit,
   read_blocks<Stored>(visit, wanted, [](RowReader& rows) { return rows.read(); });
 }
 
-void Store::for_each_cells(const std::vector<std::string>& columns,
-                           const std::function<void(const std::vector<Cell>&)>& visit) const {
-  read_blocks<std::vector<Cell>>(visit, {}, [&columns](RowReader& rows) { return rows.cells(columns); });
+void Store::for_each_text(const std::vector<std::string>& columns,
+                          const std::function<std::string(std::span<const CellView> cells)>& make,
+                          const std::function<void(const std::string&)>& visit) const {
+  read_blocks<std::string>(visit, {}, [&](RowReader& rows) { return rows.text(columns, make); });
 }
 
 std::vector<std::string> Store::setting_keys(bool varied) const {

@@ -18,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,8 +83,9 @@ class Store {
   void for_each(const std::function<void(const Stored&)>& visit,
                 const std::function<bool(const std::string& key)>& wanted = {}) const;
   // The cells of these columns, in their order, in every shown row.
-  void for_each_cells(const std::vector<std::string>& columns,
-                      const std::function<void(const std::vector<Cell>&)>& visit) const;
+  void for_each_text(const std::vector<std::string>& columns,
+                     const std::function<std::string(std::span<const CellView> cells)>& make,
+                     const std::function<void(const std::string&)>& visit) const;
   std::int64_t count(result::Status status) const;
 
   // Keys of the configuration that any shown row sets, in alphabetical order; varied: that not all rows set alike.

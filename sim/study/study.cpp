@@ -17,6 +17,9 @@
 namespace kvcast::study {
 namespace {
 
+// Floats of a layer's keys, 256 MB.
+constexpr std::int64_t kShortLayer = std::int64_t{1} << 26;
+
 // Points that one policy replays on the same traces. Traces are worked through one after the other, and a trace has one
 // replay of a policy: so only one thread at a time changes a group.
 struct PointGroup {
@@ -54,11 +57,13 @@ result::Result refused(const Task& task, const std::string& why) {
   return result;
 }
 
-// The replays over one trace and the experiments over these.
+// The replays over one trace and the experiments over these. Layers are made one at a time and replayed by all
+// policies, unless one of them surveys all layers.
 class TraceGroup final : public replay::TraceWork {
  public:
-  TraceGroup(const StudyOptions& options, const score::ScoreModel& scores, const Finished& finished)
-      : options_(options), scores_(scores), finished_(finished) {}
+  TraceGroup(const StudyOptions& options, const score::ScoreModel& scores, const Finished& finished,
+             trace::LayerStorage& spare)
+      : options_(options), scores_(scores), finished_(finished), spare_(spare) {}
 
   void add(PointGroup& group, std::size_t trace) {
     const auto [at, fresh] = by_key_.try_emplace(group.prepared().traces[trace].replay, groups_.size());
@@ -69,25 +74,38 @@ class TraceGroup final : public replay::TraceWork {
   std::size_t replays() const override { return groups_.size(); }
 
   // The trace is made only if a replay over it is requested and is not in the cache.
-  void open(int threads) override {
-    kept_.resize(groups_.size());
-    bool all_there = true;
+  bool open(int threads) override {
+    if (opened_) return parts_ && parts_->next(threads);
+    opened_ = true;
+    kept_.resize(groups_.size()), runs_.resize(groups_.size());
+    bool together = false;
+    int missing = 0;
     for (std::size_t i = 0; i < groups_.size(); ++i) {
       if (!groups_[i].is_wanted()) continue;
       if (options_.replays != nullptr) kept_[i] = options_.replays->get(groups_[i].keys().replay);
-      all_there = all_there && kept_[i].has_value();
+      if (kept_[i]) continue;
+      ++missing;
+      const auto& [group, trace] = groups_[i].waiting.front();
+      const Prepared& prepared = group->prepared();
+      together = together || prepared.made->surveys(lengths_of(prepared.run, prepared.run.traces[trace]));
     }
-    if (all_there) return;
+    if (missing == 0) return true;
     const auto& [group, trace] = groups_.front().waiting.front();
     const config::Run& run = group->prepared().run;
     trace_ = make_trace(run, run.traces[trace]);
-    layers_ = replay::prepare(*trace_, threads, run.model.cache, options_.cancel);
+    // Few policies leave threads idle that short layers, which take little memory, keep busy.
+    const trace::TraceInfo& info = trace_->info();
+    together = together || (missing < threads && info.positions() * info.n_kv_heads * info.head_dim <= kShortLayer);
+    parts_.emplace(*trace_, together, run.model.cache, options_.cancel, spare_);
+    return parts_->next(threads);
   }
 
   void replay(std::size_t i, int threads) override {
     const ReplayGroup& of_trace = groups_[i];
     if (!of_trace.is_wanted()) return;
-    const auto replayed = replayed_by(i, threads);
+    if (!kept_[i]) replay_part(i, threads);
+    if (parts_ && !parts_->is_last()) return;
+    const auto replayed = replayed_by(i);
     for (const auto& [group, trace] : of_trace.waiting) group->replays[trace] = replayed;
     for (const auto& [group, trace] : of_trace.waiting) simulate_if_complete(*group, threads);
   }
@@ -106,22 +124,39 @@ class TraceGroup final : public replay::TraceWork {
     }
   }
 
-  void close() override { layers_.clear(), trace_.reset(), kept_.clear(); }
+  void close() override { runs_.clear(), parts_.reset(), trace_.reset(), kept_.clear(); }
 
  private:
-  std::shared_ptr<const Replayed> replayed_by(std::size_t i, int threads) {
+  // A replay with the layers so far.
+  struct Running {
+    std::unique_ptr<policy::Policy> policy;
+    replay::Replay replay;
+  };
+
+  void replay_part(std::size_t i, int threads) {
+    if (runs_[i] == nullptr) {
+      const auto& [group, trace] = groups_[i].waiting.front();
+      const config::Run& run = group->prepared().run;
+      auto policy = make_policy(group->prepared(), trace);
+      replay::Replay begun(trace_->info(), *policy, {.request = lengths_of(run, run.traces[trace])});
+      runs_[i] = std::make_unique<Running>(Running{std::move(policy), std::move(begun)});
+    }
+    runs_[i]->replay.add(parts_->layers(), threads);
+  }
+
+  std::shared_ptr<const Replayed> replayed_by(std::size_t i) {
     const auto& [group, trace] = groups_[i].waiting.front();
-    auto policy = make_policy(group->prepared(), trace);
+    const Prepared& prepared = group->prepared();
+    std::unique_ptr<policy::Policy> policy;
     replay::ReplayResult replayed;
     if (kept_[i]) {
+      policy = make_policy(prepared, trace);
       replayed = std::move(*kept_[i]);
     } else {
-      replayed = replay::replay(
-          layers_, *policy,
-          {.threads = threads, .request = lengths_of(group->prepared().run, group->prepared().run.traces[trace])});
+      policy = std::move(runs_[i]->policy);
+      replayed = runs_[i]->replay.result();
       if (options_.replays != nullptr) options_.replays->put(groups_[i].keys().replay, replayed);
     }
-    const Prepared& prepared = group->prepared();
     const bool rounds = prepared.run.model.cache != config::Precision::kBf16 || prepared.needs.rounds;
     return std::make_shared<const Replayed>(std::move(policy), std::move(replayed), scores_, rounds);
   }
@@ -149,9 +184,12 @@ class TraceGroup final : public replay::TraceWork {
   const Finished& finished_;
   std::vector<ReplayGroup> groups_;
   std::map<std::string, std::size_t> by_key_;
+  trace::LayerStorage& spare_;  // memory for the layers
+  bool opened_ = false;
   std::vector<std::optional<replay::ReplayResult>> kept_;
   std::unique_ptr<trace::Trace> trace_;
-  std::vector<std::unique_ptr<replay::Oracle>> layers_;
+  std::optional<replay::LayerParts> parts_;  // none if all replays are kept
+  std::vector<std::unique_ptr<Running>> runs_;
 };
 
 // All work on traces: the traces of one point are consecutive.
@@ -168,7 +206,7 @@ class TraceList {
     for (std::size_t i = 0; i < task.prepared.traces.size(); ++i) {
       TraceGroup*& trace = by_key_[task.prepared.traces[i].trace];
       if (trace == nullptr) {
-        auto made = std::make_unique<TraceGroup>(options_, scores_, finished_);
+        auto made = std::make_unique<TraceGroup>(options_, scores_, finished_, spare_);
         trace = made.get();
         work_.push_back(std::move(made));
       }
@@ -184,6 +222,7 @@ class TraceList {
   const Finished& finished_;
   std::map<std::string, PointGroup> points_;  // by their replays
   std::map<std::string, TraceGroup*> by_key_;
+  trace::LayerStorage spare_;
   std::vector<std::unique_ptr<replay::TraceWork>> work_;
 };
 

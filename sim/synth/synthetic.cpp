@@ -80,9 +80,10 @@ class SyntheticTrace final : public Trace {
     info_.optional["provenance"] = fmt::format("kvcast {}, {}", version(), info_.identity());
   }
 
-  std::unique_ptr<Layer> make_layer(std::size_t layer_index, int threads, const Cancel& cancel) const override {
+  std::unique_ptr<Layer> make_layer(std::size_t layer_index, int threads, const Cancel& cancel,
+                                    LayerStorage storage) const override {
     KVCAST_CHECK(layer_index < info_.layers.size());
-    auto layer = std::make_unique<Layer>(info_, info_.layers[layer_index], cancel);
+    auto layer = std::make_unique<Layer>(info_, info_.layers[layer_index], cancel, std::move(storage));
     const auto models = std::make_shared<const Heads>(make_heads(layer->id(), threads, cancel));
     const Heads& heads = *models;
     const auto chunks = static_cast<std::size_t>((info_.positions() + kChunk - 1) / kChunk);
@@ -94,12 +95,11 @@ class SyntheticTrace final : public Trace {
       const std::size_t offset = static_cast<std::size_t>(first) * static_cast<std::size_t>(info_.head_dim);
       heads[static_cast<std::size_t>(head)]->keys(first, n, layer->mutable_keys(head) + offset);
     });
+    static_assert(Layer::kValueBlock % HeadModel::kBlock == 0);
     layer->make_values_by(
-        [models, sequence = shared_sequence_, n = info_.positions(), d = info_.head_dim, cancel](int head, float* out) {
-          for (std::int64_t first = 0; first < n; first += kChunk) {
-            cancel.check();
-            (*models)[static_cast<std::size_t>(head)]->values(first, std::min(kChunk, n - first), out + first * d);
-          }
+        [models, sequence = shared_sequence_, cancel](int head, std::int64_t first, std::int64_t n, float* out) {
+          cancel.check();
+          (*models)[static_cast<std::size_t>(head)]->values(first, n, out);
         });
     parallel_for(static_cast<std::size_t>(info_.n_q_heads), threads, [&](std::size_t q) {
       const auto head = static_cast<int>(q);

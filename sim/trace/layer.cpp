@@ -9,53 +9,104 @@
 #include "trace/trace.hpp"
 
 namespace kvcast::trace {
+namespace {
+
+// Floats of a layer's values, 256 MB: up to about 64 K tokens all values are made once and kept.
+constexpr std::size_t kKeptValues = std::size_t{1} << 26;
+// Rows that one thread makes at a time for a visit.
+constexpr std::size_t kPassingRows = 16 * Layer::kValueBlock;
+
+}  // namespace
+
 std::int64_t TraceInfo::longest_window() const {
   std::int64_t n = 0;
   while (n < prompt_queries() && query_positions[index(prompt_queries() - 1 - n)] == prompt_tokens - 1 - n) ++n;
   return n;
 }
 
-Layer::Layer(const TraceInfo& info, int layer_id, Cancel cancel)
+Layer::Layer(const TraceInfo& info, int layer_id, Cancel cancel, LayerStorage storage)
     : info_(std::make_shared<const TraceInfo>(info)),
       id_(layer_id),
       cancel_(std::move(cancel)),
-      keys_(uninitialised_floats(index(info.n_kv_heads * info.positions() * info.head_dim))),
-      values_(uninitialised_floats(index(info.n_kv_heads * info.positions() * info.head_dim))),
-      queries_(uninitialised_floats(index(info.n_q_heads * info.n_queries() * info.head_dim))),
-      hidden_(uninitialised_floats(index(info.n_queries() * info.hidden))),
-      scores_(index(info.n_kv_heads)) {}
+      storage_(std::move(storage)),
+      scores_made_(index(info.n_kv_heads)) {
+  const std::size_t cached = index(info.n_kv_heads * info.positions() * info.head_dim);
+  storage_.keys.reserve(cached), storage_.values.reserve(cached);
+  storage_.queries.reserve(index(info.n_q_heads * info.n_queries() * info.head_dim));
+  storage_.hidden.reserve(index(info.n_queries() * info.hidden));
+}
 
 float* Layer::mutable_keys(int kv_head) {
   KVCAST_CHECK(kv_head >= 0 && kv_head < info_->n_kv_heads);
-  return keys_.get() + index(kv_head * info_->positions() * info_->head_dim);
+  return storage_.keys.get() + index(kv_head * info_->positions() * info_->head_dim);
 }
 
 float* Layer::mutable_values(int kv_head) {
   values(kv_head);  // the maker must not overwrite later what is written here
-  return values_.get() + index(kv_head * info_->positions() * info_->head_dim);
+  return storage_.values.get() + index(kv_head * info_->positions() * info_->head_dim);
 }
 
 float* Layer::mutable_queries(int q_head) {
   KVCAST_CHECK(q_head >= 0 && q_head < info_->n_q_heads);
-  return queries_.get() + index(q_head * info_->n_queries() * info_->head_dim);
+  return storage_.queries.get() + index(q_head * info_->n_queries() * info_->head_dim);
 }
 
-float* Layer::mutable_hidden() { return hidden_.get(); }
+float* Layer::mutable_hidden() { return storage_.hidden.get(); }
 
 void Layer::make_values_by(ValueMaker make) {
+  const std::size_t cached = index(info_->n_kv_heads * info_->positions() * info_->head_dim);
   value_maker_ = std::move(make);
   values_made_ = std::make_unique<std::once_flag[]>(index(info_->n_kv_heads));
+  blocks_made_ = std::make_unique<std::once_flag[]>(index(info_->n_kv_heads * value_blocks()));
+  passing_values_ = cached > kKeptValues;
+  if (passing_values_) storage_.values.reserve_sparse(cached);
 }
 
 void Layer::make_values(int threads) const {
   parallel_for(index(info_->n_kv_heads), threads, [&](std::size_t head) { values(static_cast<int>(head)); });
 }
 
+float* Layer::value_row(int kv_head, std::int64_t position) const {
+  return storage_.values.get() + index((kv_head * info_->positions() + position) * info_->head_dim);
+}
+
+void Layer::make_block(int kv_head, std::int64_t block) const {
+  std::call_once(blocks_made_[index(kv_head * value_blocks() + block)], [&] {
+    const std::int64_t first = block * kValueBlock, n = std::min(kValueBlock, info_->positions() - first);
+    value_maker_(kv_head, first, n, value_row(kv_head, first));
+  });
+}
+
+void Layer::visit_values(int threads, const std::function<void(int q_head, MatrixView values)>& visit) {
+  const int group = info_->group();
+  if (!passing_values_) {
+    make_values(threads);
+    return parallel_for(index(info_->n_q_heads), threads, [&](std::size_t head) {
+      visit(static_cast<int>(head), values(static_cast<int>(head) / group));
+    });
+  }
+  const int at_once = std::min(info_->n_kv_heads, (threads + group - 1) / group);
+  const std::size_t d = index(info_->head_dim), rows = index(info_->positions()), chunks = rows / kPassingRows + 1;
+  float* const passing = storage_.passing.reserve(index(at_once) * rows * d);
+  for (int first = 0; first < info_->n_kv_heads; first += at_once) {
+    const std::size_t heads = index(std::min(at_once, info_->n_kv_heads - first));
+    parallel_for(heads * chunks, threads, [&](std::size_t i) {
+      const std::size_t row = i % chunks * kPassingRows, n = std::min(kPassingRows, rows - row);
+      value_maker_(first + static_cast<int>(i / chunks), static_cast<std::int64_t>(row), static_cast<std::int64_t>(n),
+                   passing + (i / chunks * rows + row) * d);
+    });
+    parallel_for(heads * index(group), threads, [&](std::size_t i) {
+      const float* const of_head = passing + i / index(group) * rows * d;
+      visit(first * group + static_cast<int>(i), {of_head, rows, d, d});
+    });
+  }
+}
+
 MatrixView Layer::keys(int kv_head) const {
   cancel_.check();
   KVCAST_CHECK(kv_head >= 0 && kv_head < info_->n_kv_heads);
   const std::size_t d = index(info_->head_dim);
-  return {keys_.get() + index(kv_head * info_->positions()) * d, index(info_->positions()), d, d};
+  return {storage_.keys.get() + index(kv_head * info_->positions()) * d, index(info_->positions()), d, d};
 }
 
 MatrixView Layer::values(int kv_head) const {
@@ -63,18 +114,32 @@ MatrixView Layer::values(int kv_head) const {
   KVCAST_CHECK(kv_head >= 0 && kv_head < info_->n_kv_heads);
   if (value_maker_) {
     std::call_once(values_made_[index(kv_head)], [&] {
-      value_maker_(kv_head, values_.get() + index(kv_head * info_->positions() * info_->head_dim));
+      for (std::int64_t block = 0; block < value_blocks(); ++block) make_block(kv_head, block);
     });
   }
   const std::size_t d = index(info_->head_dim);
-  return {values_.get() + index(kv_head * info_->positions()) * d, index(info_->positions()), d, d};
+  return {value_row(kv_head, 0), index(info_->positions()), d, d};
+}
+
+MatrixView Layer::values_at(int kv_head, std::span<const std::int32_t> positions) const {
+  if (!passing_values_) return values(kv_head);
+  cancel_.check();
+  KVCAST_CHECK(kv_head >= 0 && kv_head < info_->n_kv_heads);
+  std::int64_t last = -1;
+  for (const std::int32_t position : positions) {
+    const std::int64_t block = position / kValueBlock;
+    if (block != last) make_block(kv_head, block);
+    last = block;
+  }
+  const std::size_t d = index(info_->head_dim);
+  return {value_row(kv_head, 0), index(info_->positions()), d, d};
 }
 
 MatrixView Layer::queries(int q_head) const {
   cancel_.check();
   KVCAST_CHECK(q_head >= 0 && q_head < info_->n_q_heads);
   const std::size_t d = index(info_->head_dim);
-  return {queries_.get() + index(q_head * info_->n_queries()) * d, index(info_->n_queries()), d, d};
+  return {storage_.queries.get() + index(q_head * info_->n_queries()) * d, index(info_->n_queries()), d, d};
 }
 
 const float* Layer::decode_query(int q_head, int step) const {
@@ -99,12 +164,14 @@ MatrixView Layer::window_queries(int q_head, int window) const {
 MatrixView Layer::hidden() const {
   if (info_->hidden == 0) return {};
   const std::size_t width = index(info_->hidden);
-  return {hidden_.get(), index(info_->n_queries()), width, width};
+  return {storage_.hidden.get(), index(info_->n_queries()), width, width};
 }
 
+std::size_t Layer::head_scores() const { return index(info_->group() * info_->decode_steps * info_->positions()); }
+
 void Layer::compute_head_scores(int kv_head) const {
-  auto& scores = scores_[index(kv_head)];
-  if (scores) return;
+  char& done = scores_made_[index(kv_head)];
+  if (done != 0) return;
   const std::size_t steps = index(info_->decode_steps);
   const std::size_t d = index(info_->head_dim);
   const std::size_t rows = index(info_->group()) * steps;
@@ -115,9 +182,10 @@ void Layer::compute_head_scores(int kv_head) const {
     const float* const first = decode_query(kv_head * info_->group() + g, 0);
     std::copy_n(first, steps * d, together.get() + index(g) * steps * d);
   }
-  auto made = uninitialised_floats(rows * index(info_->positions()));
-  multiply_transposed({together.get(), rows, d, d}, keys(kv_head), made.get(), index(info_->positions()), cancel_);
-  scores = std::move(made);
+  float* const made =
+      storage_.scores.reserve(index(info_->n_kv_heads) * head_scores()) + index(kv_head) * head_scores();
+  multiply_transposed({together.get(), rows, d, d}, keys(kv_head), made, index(info_->positions()), cancel_);
+  done = 1;
 }
 
 MatrixView Layer::decode_scores(int q_head) const {
@@ -127,16 +195,19 @@ MatrixView Layer::decode_scores(int q_head) const {
   compute_head_scores(kv_head);
   const std::size_t steps = index(info_->decode_steps);
   const std::size_t columns = index(info_->positions());
-  const float* const first = scores_[index(kv_head)].get() + index(q_head % info_->group()) * steps * columns;
+  const float* const first =
+      storage_.scores.get() + index(kv_head) * head_scores() + index(q_head % info_->group()) * steps * columns;
   return {first, steps, columns, columns};
 }
 
 void Layer::compute_scores(int threads) const {
-  parallel_for(scores_.size(), threads, [&](std::size_t head) { compute_head_scores(static_cast<int>(head)); });
+  storage_.scores.reserve(index(info_->n_kv_heads) * head_scores());
+  parallel_for(scores_made_.size(), threads, [&](std::size_t head) { compute_head_scores(static_cast<int>(head)); });
 }
 
 void Layer::drop_scores() const {
-  for (auto& scores : scores_) scores.reset();
+  storage_.scores.reset();
+  std::ranges::fill(scores_made_, 0);
 }
 
 }  // namespace kvcast::trace

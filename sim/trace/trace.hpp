@@ -9,10 +9,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/cancel.hpp"
+#include "base/floats.hpp"
 #include "base/matrix.hpp"
 
 namespace kvcast::trace {
@@ -40,6 +42,11 @@ struct TraceInfo {
   std::int64_t longest_window() const;
 };
 
+// The memory of a layer: what one that is freed leaves to the next.
+struct LayerStorage {
+  ReusedFloats keys, values, queries, hidden, scores, passing;
+};
+
 // One captured layer in single precision. Immutable after construction, except scores made on first use by one thread
 // at a time (replay computes them before it shares a layer between threads), and values if its maker deferred them.
 //
@@ -47,8 +54,10 @@ struct TraceInfo {
 // do more than a moment's work between two looks at a layer check it themselves.
 class Layer {
  public:
-  // Uninitialised storage; its maker fills all of it. Keeps a copy of the description.
-  Layer(const TraceInfo& info, int layer_id, Cancel cancel = {});
+  // Its maker fills all of the storage, whose content is undefined. Keeps a copy of the description.
+  Layer(const TraceInfo& info, int layer_id, Cancel cancel = {}, LayerStorage storage = {});
+  // Ends the layer's use.
+  LayerStorage take_storage() { return std::move(storage_); }
 
   const TraceInfo& info() const { return *info_; }
   int id() const { return id_; }
@@ -58,6 +67,11 @@ class Layer {
   MatrixView values(int kv_head) const;
   // Makes all values in parallel, for callers that need all of them.
   void make_values(int threads) const;
+  // The same view, of which only the rows at these ascending positions must be read.
+  MatrixView values_at(int kv_head, std::span<const std::int32_t> positions) const;
+  // Calls visit(q_head, the values of its KV head) for all query heads on several threads. Values of a long context are
+  // made for the visit alone, a few heads at once: later most policies read a small part of them.
+  void visit_values(int threads, const std::function<void(int q_head, MatrixView values)>& visit);
   // [n_queries × head_dim] of one query head, rows as query_positions.
   MatrixView queries(int q_head) const;
   // The query of a decode step, head_dim floats.
@@ -79,21 +93,27 @@ class Layer {
   float* mutable_values(int kv_head);
   float* mutable_queries(int q_head);
   float* mutable_hidden();
-  // Used instead of mutable_values, because most policies select by keys alone. `make` fills a head's [positions ×
-  // head_dim], once.
-  using ValueMaker = std::function<void(int kv_head, float* out)>;
+  // Used instead of mutable_values, because most policies select by keys alone. `make` fills rows first … first + n − 1
+  // of a head, [n × head_dim]; first is a multiple of kValueBlock.
+  using ValueMaker = std::function<void(int kv_head, std::int64_t first, std::int64_t n, float* out)>;
+  static constexpr std::int64_t kValueBlock = 64;
   void make_values_by(ValueMaker make);
 
  private:
-  using Floats = std::unique_ptr<float[]>;
+  std::int64_t value_blocks() const { return (info_->positions() + kValueBlock - 1) / kValueBlock; }  // of a head
+  float* value_row(int kv_head, std::int64_t position) const;
+  void make_block(int kv_head, std::int64_t block) const;
+  std::size_t head_scores() const;  // floats
   void compute_head_scores(int kv_head) const;
   std::shared_ptr<const TraceInfo> info_;
   int id_;
   Cancel cancel_;
-  Floats keys_, values_, queries_, hidden_;
+  mutable LayerStorage storage_;  // scores by KV head: [group · decode_steps × positions]
   ValueMaker value_maker_;
+  bool passing_values_ = false;                    // too many values to be kept before they are asked for
   std::unique_ptr<std::once_flag[]> values_made_;  // by KV head, if there is a maker
-  mutable std::vector<Floats> scores_;             // by KV head: [group · decode_steps × positions]
+  std::unique_ptr<std::once_flag[]> blocks_made_;  // [KV head × block], likewise
+  mutable std::vector<char> scores_made_;          // by KV head
 };
 
 class Trace {
@@ -102,8 +122,9 @@ class Trace {
   const TraceInfo& info() const { return info_; }
   // layer_index counts the captured layers from 0. Throws UserError with the location if the data is broken (non-finite
   // numbers), and Cancelled.
-  std::unique_ptr<Layer> load(std::size_t layer_index, int threads, const Cancel& cancel = {}) const {
-    return make_layer(layer_index, threads, cancel);
+  std::unique_ptr<Layer> load(std::size_t layer_index, int threads, const Cancel& cancel = {},
+                              LayerStorage storage = {}) const {
+    return make_layer(layer_index, threads, cancel, std::move(storage));
   }
   // Determines its layers, for keys of experiments: content hash of a file, or recipe with seed and shape.
   virtual std::string identity() const = 0;
@@ -112,7 +133,8 @@ class Trace {
   TraceInfo info_;
 
  private:
-  virtual std::unique_ptr<Layer> make_layer(std::size_t layer_index, int threads, const Cancel& cancel) const = 0;
+  virtual std::unique_ptr<Layer> make_layer(std::size_t layer_index, int threads, const Cancel& cancel,
+                                            LayerStorage storage) const = 0;
 };
 
 // Opens and validates a file; throws UserError naming the file and the tensor or metadata key that is wrong.

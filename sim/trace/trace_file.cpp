@@ -37,10 +37,11 @@ class FileTrace final : public Trace {
   std::string identity() const override { return info_.identity(); }
 
  private:
-  std::unique_ptr<Layer> make_layer(std::size_t layer_index, int threads, const Cancel& cancel) const override {
+  std::unique_ptr<Layer> make_layer(std::size_t layer_index, int threads, const Cancel& cancel,
+                                    LayerStorage storage) const override {
     KVCAST_CHECK(layer_index < info_.layers.size());
     const int id = info_.layers[layer_index];
-    auto layer = std::make_unique<Layer>(info_, id, cancel);
+    auto layer = std::make_unique<Layer>(info_, id, cancel, std::move(storage));
     const auto kv_rows = static_cast<std::size_t>(info_.positions());
     const auto query_rows = static_cast<std::size_t>(info_.n_queries());
     const auto kv_heads = static_cast<std::size_t>(info_.n_kv_heads);

@@ -61,6 +61,60 @@ TEST_CASE("a finished sweep does nothing when it is run again") {
   CHECK_THAT(again.err, Catch::Contains(std::to_string(kPoints) + " of them in the store already"));
 }
 
+TEST_CASE("a finished sweep is not planned again, unless something that it was planned from is no longer the same") {
+  const Scratch scratch;
+  const std::string config = scratch.write("sweep.yaml", kSweep);
+  const auto run = [&](const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {"sweep", config, "-o", scratch / "s"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Output output = kvcast::test::kvcast(arguments);
+    REQUIRE(output.code == 0);
+    return output;
+  };
+  const Output first = run();
+  auto store = kvcast::store::Store::open(scratch / "s", kvcast::store::Store::Open::kExisting);
+  // Each plan writes the sweep's description, which kSweep leaves out.
+  const auto is_planned_by = [&](const std::vector<std::string>& more = {}) {
+    store.set_metadata(kvcast::store::kMetaDescription, "as it was");
+    CHECK_THAT(run(more).err, Catch::Contains(std::to_string(kPoints) + " experiments"));
+    return store.metadata(kvcast::store::kMetaDescription) != "as it was";
+  };
+  CHECK_FALSE(is_planned_by());
+  CHECK(run().out == first.out);
+  // Another sweep in between, and a file that the texts of a sweep may name.
+  CHECK(is_planned_by({"--set", "workload.decode_tokens=8"}));
+  CHECK(is_planned_by());
+  CHECK_FALSE(is_planned_by());
+  CHECK(is_planned_by({"--shard", "1/1"}));
+  // A result is missing; then the numbers of a machine differ from what was written.
+  const auto whole = stored_results(scratch / "s");
+  const std::string path = scratch / "s/results.sqlite";
+  is_planned_by();
+  kvcast::store::Database(path, false, 1000).execute("DELETE FROM experiments WHERE ordinal = 0");
+  CHECK(is_planned_by());
+  CHECK(stored_results(scratch / "s") == whole);
+  CHECK_FALSE(is_planned_by());
+  kvcast::store::Database(path, false, 1000)
+      .execute("UPDATE machine_numbers SET value = value + 1 WHERE value IS NOT NULL");
+  CHECK(is_planned_by());
+  CHECK_NOTHROW(store.machines());
+}
+
+TEST_CASE("a sweep that names a file of its own is planned each time") {
+  const Scratch scratch;
+  const std::string policy = scratch.write("policy.yaml", "name: quest\nbudget: 64\n");
+  const std::string config = scratch.write(
+      "sweep.yaml",
+      "model: llama-3.2-1b\nhardware: h100-sxm\npolicy: {file: " + policy +
+          "}\nworkload: {prompt_tokens: 300, decode_tokens: 16}\ntrace: {recipe: needle, layers: 1, steps: 4}\n"
+          "sweep: {workload.batch: [1, 3]}\n");
+  const std::vector<std::string> sweep = {"sweep", config, "-o", scratch / "s"};
+  REQUIRE(kvcast::test::kvcast(sweep).code == 0);
+  CHECK_THAT(kvcast::test::kvcast(sweep).err, Catch::Contains("2 experiments, 2 of them in the store already"));
+  scratch.write("policy.yaml", "name: quest\nbudget: 96\n");
+  CHECK_THAT(kvcast::test::kvcast(sweep).err, Catch::Contains("2 experiments, 0 of them in the store already"));
+}
+
 TEST_CASE("a second sweep into the same folder keeps all rows and shows only its own") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);

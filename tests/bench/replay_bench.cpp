@@ -50,7 +50,7 @@ class NormalTrace final : public trace::Trace {
   std::string identity() const override { return "bench"; }
 
  private:
-  std::unique_ptr<trace::Layer> make_layer(std::size_t index, int, const Cancel&) const override {
+  std::unique_ptr<trace::Layer> make_layer(std::size_t index, int, const Cancel&, trace::LayerStorage) const override {
     auto layer = std::make_unique<trace::Layer>(info_, static_cast<int>(index));
     const auto fill = [&](float* out, std::int64_t rows, std::uint64_t kind, int head) {
       const Stream stream = Stream(index + 1).child({kind, static_cast<std::uint64_t>(head)});

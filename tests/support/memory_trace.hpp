@@ -48,8 +48,9 @@ class MemoryTrace final : public trace::Trace {
   std::string identity() const override { return "memory"; }
 
  private:
-  std::unique_ptr<trace::Layer> make_layer(std::size_t layer_index, int, const Cancel& cancel) const override {
-    auto layer = std::make_unique<trace::Layer>(info_, info_.layers.at(layer_index), cancel);
+  std::unique_ptr<trace::Layer> make_layer(std::size_t layer_index, int, const Cancel& cancel,
+                                           trace::LayerStorage storage) const override {
+    auto layer = std::make_unique<trace::Layer>(info_, info_.layers.at(layer_index), cancel, std::move(storage));
     fill_(*layer);
     return layer;
   }

@@ -28,7 +28,8 @@ struct Selected {
 inline Selected select(policy::Policy& policy, const trace::Layer& layer) {
   const policy::LayerInput input(layer);
   const policy::LayerInput* const all[] = {&input};
-  policy.survey(all, {layer.info().prompt_tokens, layer.info().decode_steps});
+  const policy::Lengths lengths{layer.info().prompt_tokens, layer.info().decode_steps};
+  if (policy.surveys(lengths)) policy.survey(all, lengths);
   const auto selector = policy.selector(input);
   Selected out;
   selector->prefill(out.resident);

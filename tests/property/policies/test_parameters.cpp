@@ -78,7 +78,7 @@ std::string seen(const policy::Descriptor& d, const std::string& setting, const 
   std::vector<const policy::LayerInput*> all;
   for (const auto& layer : layers)
     all.push_back(inputs.emplace_back(std::make_unique<policy::LayerInput>(*layer)).get());
-  policy->survey(all, lengths);
+  if (policy->surveys(lengths)) policy->survey(all, lengths);  // its setting of layers would have no effect otherwise
   config::Model model;
   model.layers = info.n_layers, model.n_q_heads = info.n_q_heads, model.n_kv_heads = info.n_kv_heads;
   model.head_dim = info.head_dim;

@@ -194,6 +194,38 @@ TEST_CASE("a result is unchanged by a round trip through JSON") {
   CHECK(read.layers[1].at(0)[0].corrected);
   CHECK(read.proxies.recall_mass_mean == got.proxies.recall_mass_mean);
 }
+
+TEST_CASE("a replay holds one layer at a time, all of them for policies that survey them, with equal results") {
+  const TraceShape shape{
+      .kv_heads = 2, .group = 2, .head_dim = 8, .prompt = 64, .steps = 3, .window = 64, .layers = {0, 1, 2, 3}};
+  struct Case {
+    const char *name, *parameters;
+    long held;
+  };
+  for (const Case& c : {Case{"full", "", 1}, Case{"quest", "budget: 32", 1}, Case{"snapkv", "budget: 32", 1},
+                        Case{"cake", "budget: 32", 4}, Case{"omnikv", "budget: 32", 4}}) {
+    CAPTURE(c.name);
+    const auto token = std::make_shared<int>(0);
+    long most = 0;
+    const MemoryTrace counted(shape, [&](trace::Layer& layer) {
+      const std::shared_ptr<trace::Layer> source = random_trace(shape, 3).load(static_cast<std::size_t>(layer.id()), 1);
+      const auto copy = [&](const MatrixView& from, float* to) { std::copy_n(from.data, from.rows * from.cols, to); };
+      for (int h = 0; h < shape.kv_heads; ++h) copy(source->keys(h), layer.mutable_keys(h));
+      for (int h = 0; h < shape.kv_heads * shape.group; ++h) copy(source->queries(h), layer.mutable_queries(h));
+      // Every layer alive keeps its maker, and so a copy of the token.
+      layer.make_values_by([token, source](int head, std::int64_t first, std::int64_t n, float* out) {
+        const MatrixView from = source->values(head);
+        std::copy_n(from.row(static_cast<std::size_t>(first)), static_cast<std::size_t>(n) * from.cols, out);
+      });
+      most = std::max(most, token.use_count() - 1);
+    });
+    const auto policy = tests::make(c.name, c.parameters, {shape.prompt, shape.steps});
+    const ReplayResult got = replay(counted, *policy);
+    CHECK(most == c.held);
+    CHECK(to_json(got) == to_json(run(random_trace(shape, 3), c.name, c.parameters)));
+  }
+}
+
 TEST_CASE("a replay stops on request in the middle of a layer") {
   const TraceShape shape{.kv_heads = 4, .group = 2, .head_dim = 8, .prompt = 64, .steps = 8, .window = 64};
   std::stop_source stop;
@@ -204,9 +236,9 @@ TEST_CASE("a replay stops on request in the middle of a layer") {
     const auto copy = [&](const MatrixView& from, float* to) { std::copy_n(from.data, from.rows * from.cols, to); };
     for (int h = 0; h < shape.kv_heads; ++h) copy(all->keys(h), layer.mutable_keys(h));
     for (int h = 0; h < shape.kv_heads * shape.group; ++h) copy(all->queries(h), layer.mutable_queries(h));
-    layer.make_values_by([&](int, float* out) {
-      std::fill_n(out, (shape.prompt + shape.steps) * shape.head_dim, 1.0f);
-      ++made;
+    layer.make_values_by([&](int, std::int64_t first, std::int64_t n, float* out) {
+      std::fill_n(out, n * shape.head_dim, 1.0f);
+      made += first == 0 ? 1 : 0;
       stop.request_stop();
     });
   });

@@ -16,9 +16,12 @@ class Noted final : public replay::TraceWork {
   Noted(std::string name, std::size_t n, std::string& log, std::mutex& mutex)
       : name_(std::move(name)), n_(n), log_(log), mutex_(mutex) {}
   std::size_t replays() const override { return n_; }
-  void open(int) override {
+  bool open(int) override {
+    if (opened_ == parts) return false;
+    ++opened_;
     note("open");
-    if (refuse_trace) throw UserError("no such trace");
+    if (refuse_trace || opened_ == broken_part) throw UserError("no such trace");
+    return true;
   }
   void replay(std::size_t i, int) override {
     if (static_cast<int>(i) == bad) throw UserError("not this one");
@@ -29,6 +32,7 @@ class Noted final : public replay::TraceWork {
   void close() override { note("close"); }
 
   int bad = -1;
+  int parts = 1, broken_part = 0;
   bool refuse_trace = false;
   std::function<void()> on_replay;
 
@@ -41,6 +45,7 @@ class Noted final : public replay::TraceWork {
   std::size_t n_;
   std::string& log_;
   std::mutex& mutex_;
+  int opened_ = 0;
 };
 
 struct Fixture {
@@ -69,6 +74,18 @@ TEST_CASE("a rejected replay leaves the others unaffected, and a rejected trace 
   replay::run_replays(f.work, replay::Spread::kTraces, 1);
   CHECK(f.log ==
         "a open; a 0; a 1 not this one; a 2; a close; b open; b 0 no such trace; b 1 no such trace; b close; ");
+}
+
+TEST_CASE("all replays run over one part of a trace before the next, without those that were refused") {
+  Fixture f;
+  Noted& two = f.add("a", 2);
+  two.parts = 2, two.bad = 0;
+  Noted& broken = f.add("b", 2);
+  broken.parts = 3, broken.broken_part = 2, broken.bad = 1;
+  replay::run_replays(f.work, replay::Spread::kReplays, 1);
+  CHECK(f.log ==
+        "a open; a 0 not this one; a 1; a open; a 1; a close; "
+        "b open; b 0; b 1 not this one; b open; b 0 no such trace; b close; ");
 }
 
 TEST_CASE("no further replay begins after a stop") {

@@ -42,7 +42,8 @@ class Spoilt final : public Trace {
   std::string identity() const override { return "spoilt"; }
 
  private:
-  std::unique_ptr<Layer> make_layer(std::size_t index, int threads, const kvcast::Cancel& cancel) const override {
+  std::unique_ptr<Layer> make_layer(std::size_t index, int threads, const kvcast::Cancel& cancel,
+                                    LayerStorage) const override {
     auto layer = whole_->load(index, threads, cancel);
     spoil_(*layer);
     return layer;
@@ -157,7 +158,8 @@ TEST_CASE("targets to which no head attends are found") {
     std::string identity() const override { return "other targets"; }
 
    private:
-    std::unique_ptr<Layer> make_layer(std::size_t index, int threads, const kvcast::Cancel& cancel) const override {
+    std::unique_ptr<Layer> make_layer(std::size_t index, int threads, const kvcast::Cancel& cancel,
+                                      LayerStorage) const override {
       return whole_->load(index, threads, cancel);
     }
     std::unique_ptr<Trace> whole_;

@@ -70,9 +70,9 @@ TEST_CASE("values are computed once, by the first caller, and only where they we
   info.prompt_tokens = 4, info.decode_steps = 1, info.query_positions = {4};
   Layer layer(info, 0);
   std::array<int, 3> made{};
-  layer.make_values_by([&](int head, float* out) {
+  layer.make_values_by([&](int head, std::int64_t, std::int64_t n, float* out) {
     ++made[static_cast<std::size_t>(head)];
-    std::fill_n(out, 10, static_cast<float>(head));
+    std::fill_n(out, 2 * n, static_cast<float>(head));
   });
   CHECK(made == std::array<int, 3>{0, 0, 0});
   CHECK(layer.values(1).row(4)[1] == 1);
@@ -82,6 +82,51 @@ TEST_CASE("values are computed once, by the first caller, and only where they we
   CHECK(layer.values(2).row(0)[0] == 7);
   CHECK(layer.values(2).row(0)[1] == 2);
   CHECK(layer.values(0).row(0)[0] == 0);
+}
+
+TEST_CASE("of a long context, only the values that are asked for are kept") {
+  // A number more than 2^26 floats, of which blocks of 64 rows are made.
+  TraceInfo info;
+  info.model = "made", info.source = "synthetic", info.layers = {0};
+  info.n_layers = 1, info.n_q_heads = 2, info.n_kv_heads = 1, info.head_dim = 1 << 16;
+  info.prompt_tokens = 1024, info.decode_steps = 1, info.query_positions = {1024};
+  Layer layer(info, 0);
+  std::mutex mutex;
+  std::vector<std::pair<std::int64_t, std::int64_t>> made;
+  layer.make_values_by([&](int, std::int64_t first, std::int64_t n, float* out) {
+    const std::lock_guard lock(mutex);
+    made.emplace_back(first, n);
+    for (std::int64_t i = 0; i < n; ++i) out[i << 16] = static_cast<float>(first + i);
+  });
+  float last[2] = {};
+  layer.visit_values(2, [&](int q_head, MatrixView values) { last[q_head] = values.row(1024)[0]; });
+  CHECK(last[0] == 1024);
+  CHECK(last[1] == 1024);
+  made.clear();
+  const std::vector<std::int32_t> asked = {0, 63, 130, 1024}, again = {64, 191};
+  CHECK(layer.values_at(0, asked).row(130)[0] == 130);
+  CHECK(layer.values_at(0, again).row(191)[0] == 191);
+  using Made = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  CHECK(made == Made{{0, 64}, {128, 64}, {1024, 1}, {64, 64}});  // the block from 128 is there already
+  CHECK(layer.values(0).row(700)[0] == 700);
+  CHECK(made.size() == 17);  // each block of 1025 rows once
+}
+
+TEST_CASE("a layer takes the storage of one before it, whatever its size") {
+  TraceInfo info = small_info();
+  const auto first = RandomTrace(info).load(0, 1);
+  const float* const keys = first->keys(0).data;
+  LayerStorage storage = first->take_storage();
+  Layer same(info, 0, {}, std::move(storage));
+  CHECK(same.keys(0).data == keys);
+  info.prompt_tokens *= 2;
+  Layer larger(info, 0, {}, same.take_storage());
+  std::fill_n(larger.mutable_keys(info.n_kv_heads - 1), info.positions() * info.head_dim, 1.0f);
+  CHECK(larger.keys(info.n_kv_heads - 1).row(static_cast<std::size_t>(info.positions()) - 1)[0] == 1);
+  // What was moved from is empty.
+  Layer anew(info, 0, {}, std::move(storage));
+  std::fill_n(anew.mutable_keys(0), info.head_dim, 2.0f);
+  CHECK(anew.keys(0).row(0)[0] == 2);
 }
 
 TEST_CASE("a layer remains valid without its trace") {

@@ -53,8 +53,8 @@ class RandomTrace final : public kvcast::trace::Trace {
   std::string identity() const override { return "random"; }
 
  private:
-  std::unique_ptr<kvcast::trace::Layer> make_layer(std::size_t index, int,
-                                                   const kvcast::Cancel& cancel) const override {
+  std::unique_ptr<kvcast::trace::Layer> make_layer(std::size_t index, int, const kvcast::Cancel& cancel,
+                                                   kvcast::trace::LayerStorage) const override {
     auto layer = std::make_unique<kvcast::trace::Layer>(info_, info_.layers[index], cancel);
     const kvcast::Stream root = kvcast::Stream(7).child({index});
     const auto kv = static_cast<std::uint64_t>(info_.positions() * info_.head_dim);

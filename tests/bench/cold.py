@@ -1,0 +1,51 @@
+"""Measures `kvcast run` without any cache, on three synthetic texts of a long context: its time and its memory.
+
+usage: cold.py KVCAST [TOKENS]
+Prints wall and CPU seconds and the largest resident memory for some policies: Quest selects layer by layer, OmniKV needs all
+captured layers at once. The yardstick of the same run is the clearing of 1 GB by the system: `times` is the CPU time as a
+multiple of it.
+"""
+
+import os
+import pathlib
+import resource
+import sys
+import tempfile
+import time
+
+POLICIES = {'full': 'full', 'quest': '{name: quest, budget: 2048}', 'omnikv': '{name: omnikv, budget: 2048}'}
+
+
+def yardstick():
+    begun = resource.getrusage(resource.RUSAGE_SELF)
+    bytearray(1 << 30)
+    ended = resource.getrusage(resource.RUSAGE_SELF)
+    return ended.ru_utime + ended.ru_stime - begun.ru_utime - begun.ru_stime
+
+
+def measure(tool, policy, tokens, folder):
+    """Wall seconds, CPU seconds and the largest resident MB of a run whose cache is empty."""
+    config = pathlib.Path(folder, 'run.yaml')
+    config.write_text(f'model: llama-3.1-8b\nhardware: h100-sxm\npolicy: {policy}\nscore: none\n'
+                      f'workload: {{prompt_tokens: {tokens}, decode_tokens: 64}}\n')
+    begun = time.perf_counter()
+    child = os.posix_spawn(tool, (tool, 'run', str(config)), {**os.environ, 'XDG_CACHE_HOME': folder},
+                           file_actions=[(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)])
+    _, status, usage = os.wait4(child, 0)
+    if status != 0:
+        sys.exit(f'{policy}: {status}')
+    return time.perf_counter() - begun, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def main():
+    tool, tokens = os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 131008
+    unit = yardstick()
+    print(f'three texts of {tokens} tokens; yardstick {unit:.2f} s of CPU')
+    for name, policy in POLICIES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            wall, cpu, memory = measure(tool, policy, tokens, folder)
+        print(f'{name:<8} {wall:8.1f} s {cpu:8.1f} s of CPU {memory:8.0f} MB {cpu / unit:8.1f} times')
+
+
+if __name__ == '__main__':
+    main()
