@@ -70,14 +70,14 @@ class PromptRetention final : public Retention {
 class DecodeEviction final : public StepEviction {
  public:
   explicit DecodeEviction(const PromptEviction& setting)
-      : StepEviction(setting.budget, setting.block, setting.group == Group::kPerHead), s_(setting) {}
+      : StepEviction({.budget = setting.budget}, setting.block, setting.group == Group::kPerHead), s_(setting) {}
 
   void survey(std::span<const LayerInput* const> layers, const Lengths&) override {
     preferences_ = survey_preferences(s_, layers);
   }
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    prompt_eviction_cost(s_, shape, static_cast<double>(budget_), ops);
+    prompt_eviction_cost(s_, shape, static_cast<double>(s_.budget), ops);
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -85,7 +85,7 @@ class DecodeEviction final : public StepEviction {
   }
 
  private:
-  std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const override {
+  std::unique_ptr<EvictionRule> rule(const LayerInput& layer, const Lengths&) const override {
     return rule_of(s_, layer, preferences_);
   }
 

@@ -56,14 +56,15 @@ def drop_settings(d: Draw) -> dict:
     quarter = d.budget(12)
     return {
         'streaming_llm': {'budget': b, 'sink': d.r.randint(0, min(b, 4)), 'block': d.block()},
-        'h2o': {'budget': b, **d.one({}, d.ends(b)), 'group': d.one(*WEIGHTS, 'per_head'), 'decode_eviction': d.one(True, False), 'block': d.block()},
-        'tova': {'budget': b, **d.ends(b), 'scope': d.one('layer', 'group'), 'block': d.block()},
+        'h2o': {'budget': b, **d.one({}, d.ends(b)), 'group': d.one(*WEIGHTS, 'per_head'), 'block': d.block(),
+                **d.one({'decode_eviction': d.one(True, False)}, {'budget_grows': True})},
+        'tova': {'budget': b, **d.ends(b), 'scope': d.one('layer', 'group'), 'block': d.block(), 'budget_grows': d.one(True, False)},
         'raas': {'budget': d.budget(pairs), 'page': pairs, 'sink': d.r.randint(0, 9), 'recent': d.r.randint(0, 9),
                  'alpha': d.one(1e-4, 0.01, 0.05, 0.2), 'group': d.one(*WEIGHTS)},
         'keydiff': {'anchor': d.one('mean', 'mean_raw', 'median', 'pairwise'), 'metric': d.one('cosine', 'dot', 'euclid'),
-                    'block': d.block(), **d.one({'budget': b, **share}, {'budget': b, **d.ends(b)}, {'share': d.one(0.2, 0.5, 0.9), 'interval': d.one(1, 3)})},
+                    'block': d.block(), **d.one({'budget': b, 'budget_grows': d.one(True, False), **d.one(share, d.ends(b))}, {'share': d.one(0.2, 0.5, 0.9), 'interval': d.one(1, 3)})},
         'keyl2norm': {'budget': b, **d.ends(b), 'block': d.block(),
-                      **d.one({'prune_after': d.one(0, d.t.prompt - 1, d.t.prompt, d.t.prompt + 1)}, {'decode_eviction': True})},
+                      **d.one({'prune_after': d.one(0, d.t.prompt - 1, d.t.prompt, d.t.prompt + 1)}, {'decode_eviction': True, 'budget_grows': d.one(True, False)})},
         'd2o': {'budget': quarter, 'sink': d.one(0, 3), 'recent_share': d.one(0.5, 0.25), 'alpha': d.one(0.5, 0.3), 'beta': d.one(0.5, 0.7),
                 'merge': d.one(True, False), **d.one({'layers': 'uniform', 'block': d.block()}, {'layers': 'adaptive'})},
     }
