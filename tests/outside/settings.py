@@ -79,7 +79,7 @@ def prompt_settings(d: Draw) -> dict:
         del one['group']
     return {
         'snapkv': {**snap, 'group': snap['group'] if 'block' in snap else d.one(snap['group'], 'per_head'),
-                   'decode_eviction': d.one(False, True)},
+                   **d.one({'decode_eviction': d.one(False, True)}, {'decode_eviction': True, 'block': 'prompt', 'budget_grows': True})},
         'pyramidkv': {**pyramid, 'beta': d.one(20, 2, 3), 'schedule': d.one('whole', 'smooth')},
         'adakv': {**ada, 'floor': d.one(0.2, 0, 0.5, 1), 'normalise': d.one(True, False), 'variant': d.one('released', 'kvpress')},
         'headkv': {**head, 'beta': d.one(1.01, 1.5, 3), 'power': d.one(1, 2), 'base': d.one('without_window', 'with_window')},
@@ -87,7 +87,8 @@ def prompt_settings(d: Draw) -> dict:
                        'ranked_by': d.one('semantic', 'retrieval'), 'layers': d.one('errors', 'uniform'),
                        'least_layer_budget': compress['window'], 'most_layer_factor': d.one(2, 3)},
         'cake': {**cake, 'layers': 'uniform', 'window': max(2, cake['window']), 'budget': max(2, cake['budget']), 'gamma': d.one(200, 0),
-                 'block': d.one('prompt', max(2, cake['window'], half), d.t.prompt + 3), 'decode_eviction': d.one(False, True)},
+                 'block': d.one('prompt', max(2, cake['window'], half), d.t.prompt + 3),
+                 **d.one({'decode_eviction': d.one(False, True)}, {'decode_eviction': True, 'block': 'prompt', 'budget_grows': True})},
     }
 
 

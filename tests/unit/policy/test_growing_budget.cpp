@@ -75,6 +75,8 @@ TEST_CASE("caches from which each step evicts grow with a share of all tokens se
   for (const auto& [name, setting] : {std::pair{"tova", ", sink: 1"},
                                       {"h2o", ", sink: 2"},
                                       {"keydiff", ", recent_fraction: 0.2"},
+                                      {"snapkv", ", decode_eviction: true, window: 4, pool_kernel: 3"},
+                                      {"cake", ", decode_eviction: true, window: 4, layers: uniform"},
                                       {"keyl2norm", ", decode_eviction: true, recent: 3"}}) {
     const std::string text = std::string("budget: 10") + setting + ", budget_grows: true";
     const Selected got = select(name, text, *layer);
@@ -123,6 +125,10 @@ TEST_CASE("budgets grow where all tokens stay on the GPU or are read by the CPU"
         }).find("without decode_eviction") != std::string::npos);
   CHECK(error_of([] { make("keydiff", "share: 0.5, budget_grows: true", kHundred); }).find("share takes no") !=
         std::string::npos);
+  CHECK(error_of([] {
+          make("snapkv", "budget: 40, decode_eviction: true, block: 50, budget_grows: true", kHundred);
+        }).find("leave out block") != std::string::npos);
+  CHECK(make("cake", "budget: 40, decode_eviction: true, budget_grows: true", kHundred)->growth(kHundred).proportional);
   CHECK(error_of([] { make("snapkv", "budget: 20, budget_grows: true", kHundred); }) != "no error");
   CHECK(error_of([] { make("freekv", "budget: 20, budget_grows: true", kHundred); }) != "no error");
   CHECK(error_of([] { make("ctkvr", "budget: 20, budget_grows: true", kHundred); }) == "no error");
