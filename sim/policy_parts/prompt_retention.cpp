@@ -85,7 +85,8 @@ class DecodeEviction final : public StepEviction {
   // Layers of different budgets grow in proportion.
   Growth growth(const Lengths& request) const override {
     const Growth growth = StepEviction::growth(request);
-    return s_.grows && s_.layers != LayerBudgets::kUniform ? Growth{.proportional = true} : growth;
+    const bool apart = s_.layers != LayerBudgets::kUniform;
+    return s_.grows && apart && growth.attended < 1 ? Growth{.proportional = true} : growth;
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {

@@ -103,7 +103,9 @@ inline std::vector<std::string> settings_of(const policy::Descriptor& d, std::in
     std::vector<std::string> values = p.names;
     if (std::holds_alternative<bool>(p.fallback)) values = {"true", "false"};
     for (const std::string& value : values) {
-      if (value.front() != '<') all.push_back(with(base, p.key, value));
+      if (value.front() == '<') continue;
+      const bool evicts = p.key == "budget_grows" && declares(d, "decode_eviction");
+      all.push_back(with(evicts ? with(base, "decode_eviction", "true") : base, p.key, value));
     }
   }
   if (declares(d, "share")) all.push_back("share: 0.5");
