@@ -279,8 +279,10 @@ class CardReader final : public CardNumbers {
     const bool attention = !leaves(*map, "attn");
     set(experts && !attention ? "expert_weights" : "weights", Node::scalar(precision, map->where()));
     if (experts && leaves(*map, "shared_expert")) set("shared_weights", Node::scalar("bf16", map->where()));
-    if (const Node* own = find("experts.precision"); own != nullptr && experts && attention)
+    if (const Node* own = find("experts.precision"); own != nullptr && experts && attention) {
       set("expert_weights", Node::scalar(precision_of(*own, read_text(*own, "expert_dtype")), own->where()));
+      set("shared_weights", Node::scalar(precision, own->where()));  // it is that of routed experts
+    }
     if (!experts && !attention) {
       card_.notes.push_back(
           fmt::format("attention's matrices, which the file leaves at 16 bits, are read as {} as well", precision));
