@@ -31,6 +31,7 @@ namespace kvcast::policy {
   X(cake)                  \
   X(compresskv)            \
   X(chunkkv)               \
+  X(skipkv)                \
   X(lagkv)                 \
   X(criticalkv)            \
   X(expected_attention)    \

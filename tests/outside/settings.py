@@ -191,6 +191,9 @@ def newer_settings(d: Draw) -> dict:
         'rkv': {'budget': d.budget(sink + window + 2), 'sink': sink, 'recent': d.one(0, window + 1), 'buffer': buffer, 'window': window, 'pool_kernel': d.one(1, 3, 7, 63),
                 'lambda': d.one(0.07, 0.5, 0, 1), 'similarity': d.one(0.5, 0.8, 0.1),
                 'block': 'prompt' if half < window else d.one('prompt', d.t.prompt - half, d.t.prompt + 3)},
+        'skipkv': {'budget': d.budget(sink + zip_recent + 1), 'sink': sink, 'recent': zip_recent, 'buffer': buffer, 'compared': d.r.randint(0, 20),
+                   'passage': d.r.randint(1, 6), 'alpha': d.one(0.1, 0, 2), 'similarity': d.one(0.8, 0, 0.3), 'passage_similarity': d.one(0.95, 0, 0.3),
+                   'block': d.block()},
         'chunkkv': {**near, 'chunk': chunk, 'budget': d.budget(ends + 3 * chunk)},
         'lagkv': {'budget': d.budget(sink + lag_recent + 2 * lag - 1), 'sink': sink, 'recent': lag_recent, 'lag': lag},
         'criticalkv': {**near, 'budget': d.budget(2 * ends), 'first_stage': d.one(0.5, 0.75, 1), 'epsilon': d.one(1e-4, 0, 0.1)},
@@ -236,7 +239,7 @@ def oracles(known: Offline) -> dict:
         prompt: ['snapkv', 'pyramidkv', 'adakv', 'cake'],
         pages: ['full', 'exact_topk', 'quest', 'freekv', 'arkvale', 'shadowkv', 'squeezed_attention'],
         dimensions: ['sparq', 'loki', 'hsa', 'rocketkv', 'infinigen', 'retrieval_attention', 'ctkvr'],
-        newer: ['expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'infllm_v2', 'nsa', 'seer_attention', 'gsa', 'blasst', 'specprefill', 'dsa', 'msa', 'qsa',
+        newer: ['expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'skipkv', 'infllm_v2', 'nsa', 'seer_attention', 'gsa', 'blasst', 'specprefill', 'dsa', 'msa', 'qsa',
                 'hisparse', 'double_sparsity', 'omnikv', 'retroinfer']}.items() for name in names}
     selected = lambda t, p: plain[p['selector']['name']](t, p['selector'])
     return {**plain,
@@ -251,5 +254,5 @@ def oracles(known: Offline) -> dict:
 NEEDS_PROFILE = ('headkv', 'compresskv', 'duo_attention', 'razor_attention')
 # Policies whose estimates are scaled or rotated before they are summed: in single precision, equal sums of different numbers differ.
 NO_COINCIDENCES = ('sparq', 'loki', 'hsa', 'rocketkv', 'rocketkv_mt', 'infinigen', 'arkvale', 'squeezed_attention', 'd2o', 'keydiff',
-                   'shadowkv', 'expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'double_sparsity', 'twilight',
+                   'shadowkv', 'expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'skipkv', 'double_sparsity', 'twilight',
                    'retroinfer', 'blasst', 'specprefill', 'nsa')

@@ -86,6 +86,8 @@ inline std::string small_settings(const policy::Descriptor& d, std::int64_t budg
     if (p.key == "stride" || p.key == "index_share") text = with(text, p.key, "2");
     if (p.key == "chunk" && *whole < 40) text = with(text, p.key, "3");
     if (p.key == "query_cosine") text = with(text, p.key, "0.9");
+    if (p.key == "passage") text = with(text, p.key, "2");
+    if (p.key == "passage_similarity") text = with(text, p.key, "0.1");
     if (p.key == "profile") text = with(text, p.key, profile);
   }
   return text;
