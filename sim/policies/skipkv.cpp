@@ -211,7 +211,7 @@ class SkipKv final : public PolicyBy<SkipKvSetting> {
 Fields<SkipKvSetting> skipkv_fields() {
   using S = SkipKvSetting;
   return Fields<S>()
-      .add(budget_parameter("tokens of a layer after a compression", 4672), &S::quota, &Quota::budget)
+      .add(budget_parameter("tokens of a layer after a compression"), &S::quota, &Quota::budget)
       .add(whole("buffer", 128, "tokens", "tokens in addition to the budget at which the cache is compressed", 1),
            &S::buffer)
       .add(whole("compared", 64, "tokens", "last tokens before the recent ones whose keys are compared"), &S::compared)
@@ -221,9 +221,9 @@ Fields<SkipKvSetting> skipkv_fields() {
       .add(real("passage_similarity", 0.95, "cosine from which a later passage repeats one", 0, 1),
            &S::passage_similarity)
       .add(block_parameter(), &S::block)
-      .add(whole("sink", 64, "tokens", "first tokens that are never evicted, within the budget"), &S::quota,
+      .add(whole("sink", 4, "tokens", "first tokens that are never evicted, within the budget"), &S::quota,
            &Quota::sink)
-      .add(whole("recent", 512, "tokens", "last tokens that are never evicted, within the budget"), &S::quota,
+      .add(whole("recent", 8, "tokens", "last tokens that are never evicted, within the budget"), &S::quota,
            &Quota::recent);
 }
 
@@ -243,6 +243,7 @@ Descriptor describe_skipkv() {
   d.differences = {
       "sentences need text, which a trace lacks: passages of `passage` tokens of the cache are the released code's own "
       "substitute (skipkv_enable_sentence_scoring: false), which compares the last `compared` tokens alone",
+      "the released code's defaults are budget: 4672, sink: 64, recent: 512",
       "shorter answers, by vectors that steer the model, are not modelled: give a smaller decode_tokens",
       "a long prompt is compressed as soon as it has been read, by its last query; in the released code the first "
       "step does so",
