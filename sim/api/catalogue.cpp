@@ -132,7 +132,8 @@ json to_json(const Model& m) {
               {"weight_bytes", m.weight_bytes()},
               {"kv_bytes_per_token", m.kv_bytes_per_token()},
               {"weights", config::precision_name(m.weights)},
-              {"expert_weights", config::precision_name(m.expert_weights)}};
+              {"expert_weights", config::precision_name(m.expert_weights)},
+              {"shared_weights", config::precision_name(m.shared_weights)}};
   if (const auto& l = m.latent) {
     out["latent"] = {{"query_rank", l->query_rank},
                      {"rank", l->rank},
@@ -147,6 +148,7 @@ json to_json(const Model& m) {
                       {"ffn", e->ffn},
                       {"dense_layers", e->dense_layers}};
     if (e->every > 1) out["experts"]["every"] = e->every;
+    if (e->hidden > 0) out["experts"]["hidden"] = e->hidden, out["experts"]["hidden_norm"] = e->hidden_norm;
   }
   add_kinds_of_layers(m, out);
   if (const auto& r = m.recurrence) {

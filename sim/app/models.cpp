@@ -57,7 +57,11 @@ void print_one(const Model& m) {
   if (m.experts) {
     fmt::print("{} experts of width {}, {} of them active per token, {} shared\n", m.experts->count, m.experts->ffn,
                m.experts->active, m.experts->shared);
+    if (m.experts->hidden > 0) fmt::print("routed experts work at a width of {}\n", m.experts->hidden);
   }
+  if (m.residuals.every > 0)
+    fmt::print("residuals are weighed over blocks of {} layers, {:.2f} inputs in the mean\n", m.residuals.every,
+               m.residuals.inputs);
   if (m.sliding_window > 0) {
     const Model sliding = config::sliding_layers(m);
     fmt::print("{} of {} layers attend to {} {} tokens alone", m.layers_with(config::Mixer::kSliding), m.layers,
@@ -75,8 +79,8 @@ void print_one(const Model& m) {
         r->value_dim, format_quantity(m.state_bytes(), Dimension::kBytes), m.full_layers());
   }
   if (m.weights != config::Precision::kBf16 || m.expert_weights != config::Precision::kBf16) {
-    fmt::print("released in {}, experts in {}\n", config::precision_name(m.weights),
-               config::precision_name(m.expert_weights));
+    fmt::print("released in {}, experts in {}, shared ones in {}\n", config::precision_name(m.weights),
+               config::precision_name(m.expert_weights), config::precision_name(m.shared_weights));
   }
   fmt::print("{:.2f} billion parameters, {} of weights; {} of KV cache per token\n", m.parameters() / kBillion,
              format_quantity(m.weight_bytes(), Dimension::kBytes),

@@ -135,7 +135,9 @@ class CardReader final : public CardNumbers {
 
   void read_attention() {
     const std::int64_t heads = integer("n_q_heads", 1, 10'000), hidden = integer("hidden", 1, kLargest);
-    if (const Node* streams = find("streams")) set("streams", *streams);
+    for (const char* key : {"streams", "residual_block"}) {
+      if (const Node* value = find(key)) set(key, *value);
+    }
     if (const Node* rank = find("latent.rank")) {
       set("attention", Node::scalar("mla", rank->where()));
       for (const char* key :
@@ -274,10 +276,13 @@ class CardReader final : public CardNumbers {
     if (map == nullptr || map->kind() != Node::Kind::kMap) return;
     const std::string precision = precision_of(*map, quantization_of(*map));
     const bool experts = card_.model.find("experts") != nullptr;
-    const bool attention = !leaves_attention(*map);
+    const bool attention = !leaves(*map, "attn");
     set(experts && !attention ? "expert_weights" : "weights", Node::scalar(precision, map->where()));
-    if (const Node* own = find("experts.precision"); own != nullptr && experts && attention)
+    if (experts && leaves(*map, "shared_expert")) set("shared_weights", Node::scalar("bf16", map->where()));
+    if (const Node* own = find("experts.precision"); own != nullptr && experts && attention) {
       set("expert_weights", Node::scalar(precision_of(*own, read_text(*own, "expert_dtype")), own->where()));
+      set("shared_weights", Node::scalar(precision, own->where()));  // it is that of routed experts
+    }
     if (!experts && !attention) {
       card_.notes.push_back(
           fmt::format("attention's matrices, which the file leaves at 16 bits, are read as {} as well", precision));

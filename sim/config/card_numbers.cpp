@@ -104,6 +104,10 @@ Node with_networks(Node model, CardNumbers& card, std::int64_t layers) {
     if (const Node* gate = card.find("experts.shared_gate")) set("experts.shared_gate", *gate);
   }
   set("experts.ffn", number_node(width, where.where()));
+  if (card.integer("experts.hidden", 0, kLargest) > 0) {
+    set("experts.hidden", *card.find("experts.hidden"));
+    if (const Node* norm = card.find("experts.hidden_norm")) set("experts.hidden_norm", *norm);
+  }
   if (kinds.dense > 0) set("experts.dense_layers", number_node(kinds.dense, where.where()));
   if (kinds.every > 1) set("experts.every", number_node(kinds.every, where.where()));
   return model;

@@ -9,6 +9,7 @@ std::string quantization_of(const Node& map) {
   for (const char* const path : {"config_groups.group_0.weights", "config_groups.group_0"}) {
     const Node* weights = find_below(map, path);
     if (weights != nullptr && weights->kind() == Node::Kind::kMap && is_scalar(weights->find("num_bits"))) {
+      if (text(map.find("format")).starts_with("mxfp4")) return "mxfp4";  // as of other floats of four bits
       return text(weights->find("type")) + text(weights->find("num_bits"));
     }
   }
@@ -21,12 +22,12 @@ std::string quantization_of(const Node& map) {
   return text(is_scalar(algorithm) ? algorithm : map.find("quant_method"));
 }
 
-bool leaves_attention(const Node& map) {
+bool leaves(const Node& map, std::string_view part) {
   for (const char* const key : {"modules_to_not_convert", "ignore", "exclude_modules"}) {
     const Node* list = map.find(key);
     if (list == nullptr || list->kind() != Node::Kind::kList) continue;
     for (const Node& item : list->items()) {
-      if (is_scalar(&item) && item.text().find("attn") != std::string::npos) return true;
+      if (is_scalar(&item) && item.text().find(part) != std::string::npos) return true;
     }
   }
   return false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "config/yaml.hpp"
 
@@ -12,7 +13,7 @@ namespace kvcast::config {
 // ("int4"). Empty if the map states neither.
 std::string quantization_of(const Node& map);
 
-// Returns whether the map excludes matrices of attention.
-bool leaves_attention(const Node& map);
+// Returns whether the map excludes matrices in whose names `part` stands, such as "attn".
+bool leaves(const Node& map, std::string_view part);
 
 }  // namespace kvcast::config

@@ -82,6 +82,7 @@ Node with_recurrence(Node model, const std::string& kind, std::int64_t layers, c
     if (value != nullptr) model = model.with(key, *value);
     if (value == nullptr && is_width) throw UserError(heads->where(), fmt::format("the file lacks {}", key));
   }
+  if (const Node* gate = find("recurrence.full_gate")) model = model.with("recurrence.full_gate", *gate);
   if (const Node* blocks = find("recurrence.blocks")) return model.with("blocks", *blocks);
   if (const Node* list = find("recurrence.attending"))
     return with_attending(model, listed_layers(*list, layers), layers, list->where());

@@ -137,7 +137,7 @@ Deployment read_deployment(const Node& node, Model& model) {
         "precision of projections, networks and experts; embedding, head, norms and routers keep 16 bits. "
         "As released by default");
     model.weights = *precision_from_name(section.choice(key, weight_precisions()));
-    model.expert_weights = model.weights;
+    model.expert_weights = model.shared_weights = model.weights;
   }
   model.cache = read_cache(section, model);
   if (model.cache.turboquant && !model.recurrence) model.plain_ends = std::min(2, model.layers / 2);

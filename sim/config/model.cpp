@@ -63,6 +63,10 @@ Experts read_experts(Section section, int layers) {
   experts.active = static_cast<double>(section.integer({"active", "experts that a token passes"}, 1, experts.count));
   experts.shared = section.count({"shared", "experts that every token passes"}, 0, 1000, 0);
   experts.ffn = section.count({"ffn", "width of an expert"}, 1, 10'000'000);
+  experts.hidden = section.count(
+      {"hidden", "width to which rows are projected for routed experts; 0: they have the model's"}, 0, 1'000'000, 0);
+  if (experts.hidden > 0 || has_every_key())
+    experts.hidden_norm = section.flag({"hidden_norm", "an RMS norm on the sum of their outputs at `hidden`"}, false);
   experts.shared_gate = section.flag({"shared_gate", "a gate on the shared experts' output"}, false);
   experts.dense_layers = section.count(
       {"dense_layers", "first layers, which have a network of the model's `ffn` instead"}, 0, layers - 1, 0);
@@ -115,6 +119,10 @@ Recurrence read_recurrence(Section section, const Model& model) {
   if (out.kind == Recurrence::Kind::kMamba1 || has_every_key()) {
     out.step_rank = size({"step_rank", "of `mamba1`: width from which the step of each channel is projected"}, 1);
   }
+  if (out.kind == Recurrence::Kind::kKimiDelta || has_every_key()) {
+    out.full_gate =
+        section.flag({"full_gate", "of `kimi_delta`: the output gate is projected from the model's width"}, false);
+  }
   out.taps = section.count({"taps", "tokens that the convolution sees; 0: none"}, 0, 64, 0);
   out.element_bytes = section.choice({"state", "precision of the state"}, {"fp32", "bf16"}, "fp32") == "fp32" ? 4 : 2;
   if (out.heads % out.key_heads != 0 && !shape::is_recording()) {
@@ -152,6 +160,26 @@ std::string read_blocks(Section& section, int layers) {
   return blocks;
 }
 
+// Layer i has the inputs of the blocks before its own and of its own so far: the embedding is a block of its own, and
+// the first layer of a block begins it after its mixer.
+WeighedResiduals read_residuals(Section& section, int layers) {
+  WeighedResiduals out;
+  out.every =
+      section.count({"residual_block",
+                     "layers of a block, over whose outputs attention weighs the inputs of mixers and networks; "
+                     "0: plain residuals"},
+                    0, layers, 0);
+  if (out.every == 0) return out;
+  out.blocks = (layers + out.every - 1) / out.every;
+  double inputs = 0;
+  for (int layer = 0; layer < layers; ++layer) {
+    inputs += layer == 0 ? 0 : (layer + out.every - 1) / out.every + 1;
+    inputs += layer / out.every + 2;
+  }
+  out.inputs = inputs / (2.0 * layers);
+  return out;
+}
+
 // Reads the keys that make layers differ, apart from windows and recurrences.
 void read_layer_kinds(Section& section, Model& model) {
   if (section.has("compressed")) {
@@ -160,6 +188,7 @@ void read_layer_kinds(Section& section, Model& model) {
         model.layers);
   }
   model.streams = section.count({"streams", "residual streams, mixed before and after each block"}, 1, 64, 1);
+  model.residuals = read_residuals(section, model.layers);
   model.blocks = read_blocks(section, model.layers);
   if (section.has("experts"))
     model.experts =
@@ -171,8 +200,8 @@ void read_flags(Section& section, Model& model) {
   model.tie_embeddings = section.flag({"tie_embeddings", "the head is the embedding"}, false);
   model.qkv_bias = section.flag({"qkv_bias", "biases of the projections to queries, keys and values"}, false);
   model.qk_norm = section.flag({"qk_norm", "an RMS norm on each head's query and key"}, false);
-  model.output_gate =
-      section.flag({"output_gate", "a gate on the attention output, projected with the queries"}, false);
+  model.output_gate = section.flag(
+      {"output_gate", "a gate on the attention output, projected from the same rows as the queries"}, false);
   model.values_from_keys = section.flag(
       {"values_from_keys", "layers that attend to everything project keys alone, which are values too"}, false);
   model.gated_ffn = section.flag({"gated_ffn", "networks and experts have a gate beside up and down"}, true);
@@ -214,52 +243,6 @@ void check_shape(const Model& model, const Section& section) {
 
 }  // namespace
 
-Model rank_of(const Model& model, int ranks, bool expert_parallel) {
-  Model rank = model;
-  rank.ranks = ranks;
-  const auto split = [&](int& size, const char* name) {
-    if (size % ranks != 0) throw std::invalid_argument(fmt::format("{} does not divide {} {}", ranks, size, name));
-    size /= ranks;
-  };
-  split(rank.n_q_heads, "query heads");
-  const auto split_or_copy = [&](int& heads) {
-    if (heads >= ranks) return split(heads, "KV heads");
-    if (ranks % heads != 0)
-      throw std::invalid_argument(fmt::format("{} is not a multiple of {} KV heads", ranks, heads));
-    heads = 1;
-  };
-  split_or_copy(rank.n_kv_heads);
-  if (rank.sliding_kv_heads > 0) split_or_copy(rank.sliding_kv_heads);
-  if (model.ffn > 0) split(rank.ffn, "columns of the feed-forward network");
-  if (rank.experts) {
-    if (expert_parallel) {
-      split(rank.experts->count, "experts");
-      rank.experts->active /= ranks;
-    } else {
-      split(rank.experts->ffn, "columns of an expert");
-    }
-  }
-  if (rank.recurrence) {
-    split(rank.recurrence->heads, "heads of the recurrence");
-    // All channels of Mamba have the same keys.
-    if (rank.recurrence->kind != Recurrence::Kind::kMamba1)
-      split(rank.recurrence->key_heads, "key heads of the recurrence");
-  }
-  if (rank.compressed) split(rank.compressed->output_groups, "groups of the output projection");
-  rank.vocab = (model.vocab + ranks - 1) / ranks;  // padded to whole rows per rank
-  return rank;
-}
-
-Model rank_of_experts(const Model& model, int ranks) {
-  Model rank = model;
-  rank.expert_ranks = ranks;
-  Experts& experts = *rank.experts;
-  if (experts.count % ranks != 0)
-    throw std::invalid_argument(fmt::format("{} does not divide {} experts", ranks, experts.count));
-  experts.count /= ranks, experts.active /= ranks;
-  return rank;
-}
-
 std::string canonical(const Model& m) {
   const Rope& r = m.rope;
   std::string text =
@@ -278,6 +261,9 @@ std::string canonical(const Model& m) {
   if (m.chunked || m.sliding_kv_heads > 0 || m.sliding_head_dim > 0 || m.values_from_keys) {
     text += fmt::format("windows {} {} {} {}\n", m.chunked, m.sliding_kv_heads, m.sliding_head_dim, m.values_from_keys);
   }
+  if (const auto& e = m.experts; e && e->hidden > 0)
+    text += fmt::format("experts' width {} {}\n", e->hidden, e->hidden_norm);
+  if (m.residuals.every > 0) text += fmt::format("residuals {}\n", m.residuals.every);
   if (const auto& e = m.experts; e && e->every > 1) text += fmt::format("experts every {}\n", e->every);
   if (const auto& c = m.compressed) {
     text += fmt::format("compressed {} {} {} {} {} {} {} {} {} {} {} {}\n", c->layers, c->window, c->csa_tokens,
@@ -295,12 +281,14 @@ std::string canonical(const Model& m) {
     text += fmt::format("recurrence {} {} {} {} {} {} {} {} {}\n", recurrence_name(mixer->kind), mixer->heads,
                         mixer->key_heads, mixer->key_dim, mixer->value_dim, mixer->taps, mixer->element_bytes,
                         mixer->attention_every, fmt::join(mixer->attention_layers, " "));
+    if (mixer->full_gate) text += "full gate\n";
     if (mixer->step_rank > 0) text += fmt::format("step {}\n", mixer->step_rank);
   }
   if (!m.blocks.empty()) text += fmt::format("blocks {}\n", m.blocks);
   if (m.weights != Precision::kBf16 || m.expert_weights != Precision::kBf16 || m.cache != Precision::kBf16) {
     text += fmt::format("{} {} {}\n", precision_name(m.weights), precision_name(m.expert_weights), cache_name(m.cache));
   }
+  if (m.shared_weights != m.expert_weights) text += fmt::format("shared {}\n", precision_name(m.shared_weights));
   return text;
 }
 
@@ -347,7 +335,10 @@ Model read_model(const Node& map, const std::string& name) {
     throw UserError(section.where("expert_weights"),
                     "expert_weights: the model has no experts; `weights` is the precision of its networks");
   }
-  model.expert_weights = read_precision(section, {"expert_weights", "released precision of experts"}, model.weights);
+  model.expert_weights =
+      read_precision(section, {"expert_weights", "released precision of routed experts"}, model.weights);
+  model.shared_weights =
+      read_precision(section, {"shared_weights", "released precision of shared experts"}, model.expert_weights);
   model.vocab = dimension({"vocab", "rows of the embedding and of the head"}, 100'000'000);
   read_flags(section, model);
   model.max_context = section.integer({"max_context", "tokens that the model can attend to"}, 1, 1'000'000'000);

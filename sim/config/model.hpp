@@ -52,6 +52,7 @@ struct Recurrence {
   int taps = 0;              // of the convolution over tokens before the recurrence; 0: none
   int step_rank = 0;         // width from which Mamba projects the step of each channel
   double element_bytes = 4;  // of the state
+  bool full_gate = false;    // the output gate of Kimi delta attention is projected from the model's width
   int attention_every = 0;   // the last of each group of this many layers attends instead; 0: `attention_layers` do
   std::vector<int> attention_layers;  // from 0, ascending
 
@@ -71,6 +72,14 @@ std::string_view recurrence_name(Recurrence::Kind kind);
 // The part of a layer that mixes tokens.
 enum class Mixer { kFull, kSliding, kRecurrence, kNone };
 
+// Residuals weighed by attention (arXiv 2607.24653, section 2.2): the inputs of mixers and networks are sums over the
+// outputs of all blocks of layers before and of the block at hand.
+struct WeighedResiduals {
+  int every = 0;      // layers of a block; 0: plain residuals
+  int blocks = 0;     // of the model
+  double inputs = 0;  // that a mixer or network sums, in the mean over the model
+};
+
 // A mixture of experts instead of a feed-forward network.
 struct Experts {
   int count = 0;             // routed experts per layer
@@ -80,6 +89,8 @@ struct Experts {
   int dense_layers = 0;      // first layers, with a network of width Model::ffn
   int every = 1;             // the last of each group of this many layers has experts, the others have such a network
   bool shared_gate = false;  // a product with one column decides how much of the shared experts counts
+  int hidden = 0;            // width that routed experts work at, between two projections; 0: the model's
+  bool hidden_norm = false;  // an RMS norm of this width on the sum of their outputs
   int host_layers = 0;       // first layers of the model whose routed experts lie in host memory
   int fetch_rows = 0;        // ... from which passes of so many tokens or more fetch them; 0: the CPU computes them
   double shared_width() const { return static_cast<double>(shared) * ffn; }
@@ -107,10 +118,11 @@ struct Model {
   std::optional<Latent> latent;          // if set, n_kv_heads is 1 and head_dim is the key_dim
   std::optional<Experts> experts;        // if empty, every layer has a network of width `ffn`
   std::optional<Compressed> compressed;  // if set, n_kv_heads is 1 and head_dim the width of the shared key
-  int streams = 1;                       // residual streams that hyper-connections mix (arXiv 2409.19606)
-  bool values_from_keys = false;         // full layers project no values: these are the keys before norm and positions
-  int sliding_window = 0;                // tokens that sliding layers attend to; 0: no such layers
-  bool chunked = false;                  // ... of their own chunk of so many, rather than the last ones
+  WeighedResiduals residuals;
+  int streams = 1;                // residual streams that hyper-connections mix (arXiv 2409.19606)
+  bool values_from_keys = false;  // full layers project no values: these are the keys before norm and positions
+  int sliding_window = 0;         // tokens that sliding layers attend to; 0: no such layers
+  bool chunked = false;           // ... of their own chunk of so many, rather than the last ones
   int sliding_kv_heads = 0, sliding_head_dim = 0;  // of sliding layers; 0: those of the others
   int full_every = 1;                              // the last of each group of this many layers attends to everything
   std::optional<Recurrence> recurrence;            // if set, layers without attention have it
@@ -118,7 +130,8 @@ struct Model {
   // a mixer and a network.
   std::string blocks;
   Precision weights = Precision::kBf16;         // of projections and networks; embedding, head and norms are bf16
-  Precision expert_weights = Precision::kBf16;  // of routed and shared experts
+  Precision expert_weights = Precision::kBf16;  // of routed experts
+  Precision shared_weights = Precision::kBf16;  // of shared experts
   CacheFormat cache;                            // of keys and values ...
   int plain_ends = 0;                           // ... but in so many first and last layers, which keep 16 bits
   int ranks = 1;         // GPUs that share each layer; if above 1, sizes are those of one GPU (rank_of)
@@ -140,6 +153,7 @@ struct Model {
   int full_layers() const { return layers_with(Mixer::kFull); }  // layers that attend to all tokens
   bool has_network(int layer) const;                             // a feed-forward network of width `ffn`
   bool has_experts(int layer) const;
+  int routed_width() const { return experts && experts->hidden > 0 ? experts->hidden : hidden; }
   bool experts_on_host(int layer) const;
   // Bytes of a sequence whatever its length: recurrent states, or what compressed attention keeps; 0 if there is
   // neither.

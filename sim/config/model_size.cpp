@@ -21,9 +21,10 @@ void recurrence_matrices(const Model& m, const Visit& visit) {
   matrix(h, values);
   if (r.taps > 0) vector(r.channels() * r.taps);
   if (r.kind == Recurrence::Kind::kKimiDelta) {
-    matrix(r.channels() + heads, h);  // queries, keys, values, and how strongly to write
-    for (int gate = 0; gate < 2; ++gate)
-      matrix(dim, h), matrix(heads * dim, dim);        // decay and output, through rank dim
+    matrix(r.channels() + heads, h);           // queries, keys, values, and how strongly to write
+    matrix(dim, h), matrix(heads * dim, dim);  // decay, through rank dim
+    if (r.full_gate) matrix(values, h);        // output gate
+    if (!r.full_gate) matrix(dim, h), matrix(heads * dim, dim);
     return vector(heads + heads * dim + r.value_dim);  // decay of heads and channels, the norm of a head
   }
   matrix(r.projected(), h);
@@ -51,6 +52,7 @@ void attention_matrices(const Model& m, double layers, bool own_values, const Vi
     vector(l.rank);
     matrix(heads * (l.key_dim + l.value_dim), l.rank);
     matrix(h, heads * l.value_dim);
+    if (m.output_gate) matrix(heads * l.value_dim, h);
     return;
   }
   matrix((m.output_gate ? 2 : 1) * queries + (own_values ? 2 : 1) * keys, h);
@@ -82,14 +84,16 @@ void compressed_matrices(const Model& m, const Visit& visit) {
 // Calls visit for each kind of matrix of a model; vectors are matrices of one column.
 void for_each_matrix(const Model& m, const Visit& visit) {
   const double h = m.hidden;
-  const auto networks = [&](double count, double width, Precision precision) {
-    visit(count, (m.gated_ffn ? 2 : 1) * width, h, precision);
-    visit(count, h, width, precision);
+  const auto networks = [&](double count, double width, double outer, Precision precision) {
+    visit(count, (m.gated_ffn ? 2 : 1) * width, outer, precision);
+    visit(count, outer, width, precision);
   };
   visit(m.tie_embeddings ? 1 : 2, m.vocab, h, Precision::kBf16);
   visit(1, h, 1, Precision::kBf16);  // the final norm
   // Norms before attention and before the feed-forward network, or before the one block of a layer.
   visit(m.layers, (m.blocks.empty() ? 2 : 1) * h, 1, Precision::kBf16);
+  // A norm and a vector of weights for each mixer, each network and the head.
+  if (m.residuals.every > 0) visit(2.0 * m.layers + 1, 2 * h, 1, Precision::kBf16);
   if (m.recurrence) recurrence_matrices(m, visit);
   if (m.streams > 1) {
     // Coefficients before and after each of the two blocks of a layer and between streams, and those of the head.
@@ -108,11 +112,14 @@ void for_each_matrix(const Model& m, const Visit& visit) {
     if (m.has_experts(layer)) ++mixtures;
     if (m.has_network(layer)) ++dense;
   }
-  networks(dense, m.ffn, m.weights);
+  networks(dense, m.ffn, h, m.weights);
   if (!m.experts) return;
   const Experts& e = *m.experts;
   visit(mixtures, e.count, h, Precision::kBf16);  // the router
-  networks(mixtures * (e.count + e.shared), e.ffn, m.expert_weights);
+  networks(mixtures * e.count, e.ffn, m.routed_width(), m.expert_weights);
+  networks(mixtures * e.shared, e.ffn, h, m.shared_weights);
+  if (e.hidden > 0) visit(mixtures, e.hidden, h, m.weights), visit(mixtures, h, e.hidden, m.weights);
+  if (e.hidden_norm) visit(mixtures, e.hidden, 1, Precision::kBf16);
   if (e.shared_gate) visit(mixtures, h, 1, Precision::kBf16);
 }
 
@@ -146,7 +153,8 @@ double Recurrence::projected() const {
     case Kind::kGatedDelta:
       return 2 * keys + 2 * values + 2.0 * heads;  // and the gates of writing and decay
     case Kind::kKimiDelta:
-      return 2 * keys + values + heads + 2.0 * key_dim;  // and the first halves of two gates
+      // And the output gate, or the first half of it, and of the decay.
+      return 2 * keys + values + heads + key_dim + (full_gate ? values : key_dim);
     case Kind::kMamba2:
       return 2 * keys + 2 * values + heads;
     case Kind::kLightning:
@@ -286,7 +294,8 @@ double Model::parameters() const {
 double Model::routed_bytes() const {
   if (!experts) return 0;
   const double up = (gated_ffn ? 2.0 : 1.0) * experts->ffn;
-  return config::weight_bytes(expert_weights, up, hidden) + config::weight_bytes(expert_weights, hidden, experts->ffn);
+  const double width = routed_width();
+  return config::weight_bytes(expert_weights, up, width) + config::weight_bytes(expert_weights, width, experts->ffn);
 }
 
 double Model::host_weight_bytes() const {

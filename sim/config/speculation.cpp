@@ -73,7 +73,7 @@ double read_tokens_per_pass(Section& section, int tokens) {
 Model one_layer_of(const Model& model, Speculation::Kind kind) {
   Model layer = model;
   layer.layers = 1, layer.blocks.clear(), layer.recurrence.reset();
-  layer.sliding_window = 0, layer.full_every = 1;
+  layer.sliding_window = 0, layer.full_every = 1, layer.residuals = {};
   if (layer.compressed) layer.compressed->layers = "W";
   if (!layer.experts) return layer;
   layer.experts->dense_layers = 0, layer.experts->every = 1;

@@ -25,6 +25,7 @@ OpId latent_projections(Block& block, const config::Model& model, double rows, d
   };
   // One kernel computes the compressed queries and the latent vector from the same rows.
   project("compress queries and pairs", rows, l.query_rank + l.cached(), model.hidden);
+  if (model.output_gate) project("output gate projection", rows, heads * l.value_dim, model.hidden);
   project("expand queries", rows, width, l.query_rank > 0 ? l.query_rank : model.hidden);
   op = small(block, "rope and append", rows * (width + l.cached()), rows * (width + l.cached()), op);
   if (expanded > 0) {
@@ -45,12 +46,12 @@ OpId routed_experts(Block& block, const config::Model& model, double rows, OpId 
     work.groups = touched;
     op = gemm(block, label, work, op);
   };
-  const double halves = model.gated_ffn ? 2 : 1;
-  experts("experts' gate and up", halves * e.ffn, model.hidden);
+  const double halves = model.gated_ffn ? 2 : 1, width = model.routed_width();
+  experts("experts' gate and up", halves * e.ffn, width);
   const double values = rows * e.active * e.ffn;
   op = small(block, "activation", halves * values, values, op);
-  experts("experts' down", model.hidden, e.ffn);
-  return small(block, "sum of experts", rows * e.active * model.hidden, rows * model.hidden, op);
+  experts("experts' down", width, e.ffn);
+  return small(block, "sum of experts", rows * e.active * width, rows * width, op);
 }
 
 graph::Copy one_copy(graph::Direction direction, double runs, double run_bytes) {
@@ -77,7 +78,8 @@ OpId fetch_experts(Block& block, const config::Model& model, double rows, OpId o
 OpId experts_on_cpu(Block& block, const config::Model& model, double rows, OpId op) {
   constexpr double kBlock = 64;  // rows of a matrix that a core takes at a time; assumed
   const config::Experts& e = *model.experts;
-  const double inputs = rows * (model.hidden * kBytes + e.active * (kIndexBytes + kSingleBytes));
+  const double width = model.routed_width();
+  const double inputs = rows * (width * kBytes + e.active * (kIndexBytes + kSingleBytes));
   op = block.copy(Lane::kCopyA, "rows to the CPU", one_copy(graph::Direction::kDeviceToHost, 1, inputs), {op});
   op = block.host(Lane::kHost, Kind::kSync, "wait for the copy", graph::HostCall::kStreamSync, 1, {op});
   const double touched = e.touched(rows), each = rows * e.active / touched;
@@ -89,10 +91,22 @@ OpId experts_on_cpu(Block& block, const config::Model& model, double rows, OpId 
     work.unit_bytes = work.bytes_per_item;
     op = block.cpu(label, work, {op});
   };
-  experts("experts' gate and up on the CPU", (model.gated_ffn ? 2.0 : 1.0) * e.ffn, model.hidden);
-  experts("experts' down on the CPU", model.hidden, e.ffn);
-  const auto sums = one_copy(graph::Direction::kHostToDevice, 1, rows * model.hidden * kBytes);
+  experts("experts' gate and up on the CPU", (model.gated_ffn ? 2.0 : 1.0) * e.ffn, width);
+  experts("experts' down on the CPU", width, e.ffn);
+  const auto sums = one_copy(graph::Direction::kHostToDevice, 1, rows * width * kBytes);
   return block.join(Lane::kCompute, {block.copy(Lane::kCopyB, "sums of experts from the CPU", sums, {op})});
+}
+
+// Every GPU projects all rows to the width of the experts and their sums back. A norm in between needs the sums of all
+// GPUs that share experts' columns, without one they are added with the shared experts' (vLLM).
+OpId from_expert_width(Block& block, const config::Model& model, double rows, OpId op) {
+  const config::Experts& e = *model.experts;
+  if (e.hidden_norm) {
+    const double ranks = model.ranks, values = rows * e.hidden;
+    op = exchange(block, "all-reduce of experts' sums", {graph::Exchange::kAllReduce, values * kBytes, ranks}, op);
+    op = small(block, "norm of experts' sums", values, values, op);
+  }
+  return gemm(block, "experts' sums to the model's width", product(model.weights, rows, model.hidden, e.hidden), op);
 }
 
 // Routing, the experts that tokens are routed to, and the sum of their outputs. GPUs that share experts alone have the
@@ -102,7 +116,9 @@ OpId mixture(Block& block, const config::Model& model, double own_rows, bool on_
   const double gpus = model.expert_ranks, count = e.count * gpus, rows = own_rows * gpus;
   op = gemm(block, "router", {own_rows, count, static_cast<double>(model.hidden), kBytes}, op);
   op = small(block, "choose experts", own_rows * count, 2 * own_rows * e.active * gpus, op);
-  const graph::Collective swapped{graph::Exchange::kAllGather, own_rows * model.hidden * kBytes, gpus};
+  if (e.hidden > 0)
+    op = gemm(block, "rows to experts' width", product(model.weights, own_rows, e.hidden, model.hidden), op);
+  const graph::Collective swapped{graph::Exchange::kAllGather, own_rows * model.routed_width() * kBytes, gpus};
   op = exchange(block, "rows to experts", swapped, op);
   if (block.framework().expert_sort > 0) {
     const graph::Kernel sorted{graph::KernelClass::kSort, 4 * rows * e.active, 4 * rows * e.active};
@@ -112,11 +128,12 @@ OpId mixture(Block& block, const config::Model& model, double own_rows, bool on_
   if (on_host && !on_cpu) op = fetch_experts(block, model, rows, op);
   op = on_cpu ? experts_on_cpu(block, model, rows, op) : routed_experts(block, model, rows, op);
   op = exchange(block, "sums of experts", swapped, op);
+  if (e.hidden > 0) op = from_expert_width(block, model, own_rows, op);
   if (e.shared == 0) return op;
   const double halves = model.gated_ffn ? 2 : 1, width = e.shared_width();
-  op = gemm(block, "shared gate and up", product(model.expert_weights, own_rows, halves * width, model.hidden), op);
+  op = gemm(block, "shared gate and up", product(model.shared_weights, own_rows, halves * width, model.hidden), op);
   op = small(block, "activation", halves * own_rows * width, own_rows * width, op);
-  return gemm(block, "shared down", product(model.expert_weights, own_rows, model.hidden, width), op);
+  return gemm(block, "shared down", product(model.shared_weights, own_rows, model.hidden, width), op);
 }
 
 OpId network(Block& block, const config::Model& model, double rows, OpId op) {
@@ -291,10 +308,10 @@ OpId recurrence(Block& block, const config::Model& model, double steps, std::spa
   OpId op = gemm(block, "input projection", product(model.weights, rows, r.projected(), model.hidden),
                  norm(block, model, rows, after));
   if (r.kind == Recurrence::Kind::kKimiDelta) {
-    // Decay and output gate, from `key_dim` numbers each.
+    // Decay and output gate, from `key_dim` numbers each; a gate of full rank comes with the input projection.
     const double gates = static_cast<double>(r.heads) * r.key_dim;
     graph::Gemm both = product(model.weights, rows, gates, r.key_dim);
-    both.groups = 2;
+    both.groups = r.full_gate ? 1 : 2;
     op = gemm(block, "gates", both, op);
   }
   const double states = steps * r.state_elements() * r.element_bytes;
@@ -325,7 +342,9 @@ OpId recurrence(Block& block, const config::Model& model, double steps, std::spa
 }
 
 OpId hand_over(Block& block, const config::Model& model, double rows, OpId after) {
-  return exchange(block, "to the next stage", {graph::Exchange::kNext, rows * model.hidden * kBytes, 2}, after);
+  const double inputs = std::max(1.0, model.residuals.inputs);  // with the outputs of blocks before
+  return exchange(block, "to the next stage", {graph::Exchange::kNext, rows * inputs * model.hidden * kBytes, 2},
+                  after);
 }
 
 OpId choose_tokens(Block& block, const config::Model& model, double rows, OpId after) {
@@ -349,7 +368,8 @@ double activation_bytes(const config::Model& model, double rows, double sampled,
   // Each token has rows in `active` experts and in the shared ones.
   if (const auto& e = model.experts)
     width = std::max(width, e->active * model.expert_ranks * e->ffn + e->shared_width());
-  return (wide * (model.gated_ffn ? 3.0 : 2.0) * width + rows * 4.0 * model.hidden) * kBytes +
+  return (wide * (model.gated_ffn ? 3.0 : 2.0) * width + rows * (4.0 + model.residuals.blocks) * model.hidden) *
+             kBytes +
          sampled * model.vocab * model.ranks * 4.0;
 }
 

@@ -31,6 +31,9 @@ OpId mix_streams(Block& block, const config::Model& model, double rows, OpId aft
 
 OpId norm(Block& block, const config::Model& model, double rows, OpId after) {
   if (model.streams > 1) after = mix_streams(block, model, rows, after);
+  // One kernel scores the outputs of blocks, each with a norm, and sums them by their softmax.
+  if (const double inputs = model.residuals.inputs; inputs > 0)
+    after = small(block, "sum of blocks' outputs", rows * inputs * model.hidden, rows * model.hidden, after);
   if (block.unfused()) return unfused_norm(block, rows * model.hidden, after);
   // The norm is fused with the residual addition: it reads the branch and the residual, and writes the residual and the
   // normalised rows.

@@ -12,7 +12,7 @@ inline constexpr double kBytes = config::Model::kElementBytes;
 graph::Kernel streaming(double read_values, double write_values);
 graph::OpId small(Block& block, const char* label, double read_values, double write_values, graph::OpId after);
 // The norm of `rows` rows of the residual stream, with the addition of the branch before; hyper-connections first mix
-// streams.
+// streams, and residuals that attention weighs are summed.
 graph::OpId norm(Block& block, const config::Model& model, double rows, graph::OpId after);
 // The format in which matrices of this precision are multiplied.
 graph::Products products_of(config::Precision precision);

@@ -7,6 +7,7 @@
 #include "policy/fields.hpp"
 #include "policy_parts/growing_budget.hpp"
 #include "policy_parts/host_pages.hpp"
+#include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/stages.hpp"
 
 namespace kvcast::policy {
@@ -30,6 +31,7 @@ namespace kvcast::policy {
   X(cake)                  \
   X(compresskv)            \
   X(chunkkv)               \
+  X(skipkv)                \
   X(lagkv)                 \
   X(criticalkv)            \
   X(expected_attention)    \
@@ -108,9 +110,7 @@ bool can_grow(const Descriptor& d) {
 }
 
 void add_growing_budget(Descriptor& d) {
-  d.parameters.push_back(flag("budget_grows", false,
-                              "the budget is that of the prompt's end and keeps its share of all tokens seen, so that "
-                              "`budget: 4 %` is 4 % at every step"));
+  d.parameters.push_back(growing_parameter());
   d.make = [inner = std::move(d.make), on_cpu = d.category == Category::kCpuRetrieval](const ParameterValues& values) {
     if (!values.flag("budget_grows")) return inner(values);
     if (values.given("budget_convention") && values.text("budget_convention").starts_with("traffic")) {

@@ -28,7 +28,8 @@ Fields<PromptEviction> cake_fields() {
       .add(choice("layers", {"preference", "uniform"},
                   "distribution of the budget over layers: by preference, or equal"),
            &S::layers, {LayerBudgets::kPreference, LayerBudgets::kUniform})
-      .add(flag("decode_eviction", false, "also evict at every step, as the released code does"), &S::decode_eviction);
+      .add(flag("decode_eviction", false, "also evict at every step, as the released code does"), &S::decode_eviction)
+      .add(growing_parameter(), &S::grows);
 }
 
 }  // namespace

@@ -99,6 +99,13 @@ struct H2oSetting {
   std::int64_t block = 0;
   Group group = Group::kMeanWeights;
   bool every_step = true, materialise = false;
+  bool recent_half = false;  // of the budget, in place of quota.recent
+
+  Quota after(std::int64_t seen) const {
+    Quota now = quota.after(seen);
+    if (recent_half) now.recent = std::min(now.budget / 2, now.budget - now.sink);
+    return now;
+  }
 };
 
 class H2oRule final : public EvictionRule {
@@ -107,7 +114,8 @@ class H2oRule final : public EvictionRule {
       : input_(input), totals_(input.layer(), setting.group), s_(setting) {
     const trace::TraceInfo& info = input.info();
     whole_ = prompt_ends(info, s_.block).size() == 1;
-    evicts_ = (s_.every_step ? info.positions() : info.prompt_tokens) > s_.quota.budget;
+    // A budget that grows covers a request if it covers the prompt.
+    evicts_ = (s_.every_step && !s_.quota.grows ? info.positions() : info.prompt_tokens) > s_.quota.budget;
     if (evicts_) require_prompt_queries(info, 0, "h2o sums the weights of all prompt queries");
   }
 
@@ -118,21 +126,22 @@ class H2oRule final : public EvictionRule {
     } else {
       totals_.add_block(first, end, held);
     }
-    evict(held);
+    evict(held, end);
   }
 
   void after_step(int t, std::vector<Held>& held) override {
     if (!evicts_ || !s_.every_step) return;
     totals_.add_step(t, held);
-    evict(held);
+    evict(held, input_.info().prompt_tokens + t + 1);
   }
 
  private:
-  void evict(std::vector<Held>& held) {
+  void evict(std::vector<Held>& held, std::int64_t seen) {
+    const Quota quota = s_.after(seen);
     for (std::size_t h = 0; h < held.size(); ++h) {
-      if (static_cast<std::int64_t>(held[h].size()) <= s_.quota.budget) continue;
+      if (static_cast<std::int64_t>(held[h].size()) <= quota.budget) continue;
       totals_.scores(h, held[h], scores_);
-      keep_best(held[h], scores_, s_.quota);
+      keep_best(held[h], scores_, quota);
     }
   }
 
@@ -148,10 +157,12 @@ class H2o final : public StepEvictionBy<H2oRule, H2oSetting> {
   explicit H2o(const H2oSetting& setting) : StepEvictionBy(setting, setting.group == Group::kPerHead) {}
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    if (!s_.every_step && shape.prompt_tokens <= budget_) return;
-    sum_prompt_columns(shape, std::min(shape.start, budget_), s_.materialise, ops);
-    const double n = tokens_to_rank(shape, budget_);
-    if (n > 0) rank_and_compact(*shape.model, shape.batch * lists(*shape.model), n, budget_, ops, ops.ready());
+    if (!s_.every_step && shape.prompt_tokens <= quota_.budget) return;
+    sum_prompt_columns(shape, std::min(shape.start, budget(shape.start, shape.request())), s_.materialise, ops);
+    const double n = tokens_to_rank(shape);
+    if (n == 0) return;
+    const std::int64_t kept = budget(shape.stop(), shape.request());
+    rank_and_compact(*shape.model, shape.batch * lists(*shape.model), n, kept, ops, ops.ready());
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -160,9 +171,9 @@ class H2o final : public StepEvictionBy<H2oRule, H2oSetting> {
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
-    const std::int64_t prompt = std::min(shape.lengths.prompt_tokens, budget_);
-    const std::int64_t held =
-        s_.every_step ? std::min(shape.tokens, budget_ + 1) : prompt + shape.tokens - shape.lengths.prompt_tokens;
+    const std::int64_t prompt = std::min(shape.lengths.prompt_tokens, quota_.budget);
+    const std::int64_t held = s_.every_step ? std::min(shape.tokens, budget(shape.tokens, shape.lengths) + 1)
+                                            : prompt + shape.tokens - shape.lengths.prompt_tokens;
     std::vector<MemoryItem> items = {
         in_hbm(Owner::kKvCache, kv_bytes(shape, static_cast<double>(held), per_query_head_))};
     if (s_.every_step) {
@@ -190,14 +201,19 @@ Fields<H2oSetting> h2o_fields() {
       .add(sink_parameter(), &S::quota, &Quota::sink)
       .add(group_parameter({"mean_weights", "sum_weights", "max_weights", "per_head"}), &S::group)
       .add(flag("decode_eviction", true, "also evict after each step; false: only after the prompt"), &S::every_step)
+      .add(growing_parameter(), &S::quota, &Quota::grows)
       .add(block_parameter(), &S::block)
       .add(column_sums_parameter(), &S::materialise);
 }
 
 std::unique_ptr<Policy> make_h2o(const ParameterValues& values) {
   H2oSetting s = h2o_fields().read(values);
-  if (values.is_text("recent")) s.quota.recent = s.quota.budget / 2;
+  s.recent_half = values.is_text("recent");
+  if (s.recent_half) s.quota.recent = s.quota.budget / 2;
   check_quota(values, s.quota);
+  if (s.recent_half) s.quota.recent = 0;
+  if (s.quota.grows && !s.every_step)
+    throw UserError(values.where("budget_grows"), "budget_grows: without decode_eviction all generated tokens stay");
   return std::make_unique<H2o>(s);
 }
 
@@ -224,9 +240,9 @@ Descriptor describe_h2o() {
       "version of H2O (arXiv 2504.15364, appendix F.2)",
       "some code evicts after the prompt only: decode_eviction: false",
       "with block, a token's total counts the queries of its own and later blocks while it is held"};
-  d.budget_rule = [](const ParameterValues& values, const Lengths&) {
+  d.budget_rule = [](const ParameterValues& values, const Lengths& request) {
     const H2oSetting s = h2o_fields().read(values);
-    return s.every_step ? evicts_always(s.quota.budget) : evicts_once(s.quota.budget);
+    return s.every_step ? evicts_always(s.quota, request) : evicts_once(s.quota.budget);
   };
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.whole_prompt = true}; };
   d.make = make_h2o;

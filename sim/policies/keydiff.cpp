@@ -16,10 +16,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "base/error.hpp"
-#include "base/floats.hpp"
 #include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/eviction.hpp"
@@ -28,98 +26,9 @@
 namespace kvcast::policy {
 namespace {
 
-constexpr double kLeastNorm = 1e-12;  // a zero key is similar to nothing
-
-double norm_of(const float* key, std::size_t d) { return std::sqrt(static_cast<double>(dot(key, key, d))); }
-
-// Σ of the held keys, each divided by its norm first if `normalised`.
-std::vector<float> sum_keys(const MatrixView& keys, const Held& held, bool normalised) {
-  std::vector<double> sum(keys.cols, 0.0);
-  for (const std::int32_t i : held) {
-    const float* const key = keys.row(index(i));
-    const double weight = normalised ? 1 / std::max(norm_of(key, keys.cols), kLeastNorm) : 1;
-    for (std::size_t j = 0; j < keys.cols; ++j) sum[j] += weight * static_cast<double>(key[j]);
-  }
-  return {sum.begin(), sum.end()};
-}
-
-std::vector<float> median_key(const MatrixView& keys, const Held& held) {
-  std::vector<float> median(keys.cols), column(held.size());
-  const auto middle = column.begin() + static_cast<std::ptrdiff_t>(held.size() / 2);
-  for (std::size_t j = 0; j < keys.cols; ++j) {
-    for (std::size_t i = 0; i < held.size(); ++i) column[i] = keys.row(index(held[i]))[j];
-    std::nth_element(column.begin(), middle, column.end());
-    median[j] = *middle;
-    if (held.size() % 2 == 0) median[j] = (median[j] + *std::max_element(column.begin(), middle)) / 2;
-  }
-  return median;
-}
-
-double distance(const float* a, const float* b, std::size_t d) {
-  float partial[kSimdWidth] = {};
-  std::size_t j = 0;
-  for (; j + kSimdWidth <= d; j += kSimdWidth) {
-    for (std::size_t l = 0; l < kSimdWidth; ++l) partial[l] += (a[j + l] - b[j + l]) * (a[j + l] - b[j + l]);
-  }
-  for (; j < d; ++j) partial[0] += (a[j] - b[j]) * (a[j] - b[j]);
-  double sum = 0;
-  for (const float p : partial) sum += static_cast<double>(p);
-  return std::sqrt(sum);
-}
-
-// Σ of the distances of each held key to all of them, by ‖a‖² + ‖b‖² − 2·a·b: a matrix product instead of n² loops.
-void sum_distances(const MatrixView& keys, const Held& held, std::vector<float>& out) {
-  constexpr std::size_t kRows = 256;
-  const std::size_t n = held.size(), d = keys.cols;
-  std::vector<float> rows, squares, products(std::min(kRows, n) * n);
-  for (const std::int32_t i : held) {
-    const float* const key = keys.row(index(i));
-    rows.insert(rows.end(), key, key + d);
-    squares.push_back(dot(key, key, d));
-  }
-  out.assign(n, 0.0f);
-  for (std::size_t first = 0; first < n; first += kRows) {
-    const std::size_t count = std::min(kRows, n - first);
-    multiply_transposed({rows.data() + first * d, count, d, d}, {rows.data(), n, d, d}, products.data(), n);
-    for (std::size_t i = 0; i < count; ++i) {
-      const float own = squares[first + i];
-      float* const row = products.data() + i * n;
-      for (std::size_t j = 0; j < n; ++j) row[j] = std::sqrt(std::max(0.0f, own + squares[j] - 2 * row[j]));
-      row[first + i] = 0;
-      double sum = 0;
-      for (std::size_t j = 0; j < n; ++j) sum += static_cast<double>(row[j]);
-      out[first + i] = static_cast<float>(sum);
-    }
-  }
-}
-
-// Cosines and dot products with all keys can be summed by one product with their sum; distances cannot.
-std::vector<float> anchor_of(const MatrixView& keys, const Held& held, Anchor anchor, Metric metric) {
-  if (anchor == Anchor::kMedian) return median_key(keys, held);
-  const bool pairwise = anchor == Anchor::kPairwise;
-  std::vector<float> sum = sum_keys(keys, held, pairwise ? metric == Metric::kCosine : anchor == Anchor::kMean);
-  if (!pairwise) {
-    for (float& x : sum) x /= static_cast<float>(held.size());
-  }
-  return sum;
-}
-
-double similarity(const float* key, const std::vector<float>& anchor, double anchor_norm, Metric metric) {
-  const std::size_t d = anchor.size();
-  if (metric == Metric::kEuclid) return -distance(key, anchor.data(), d);
-  const double product = dot(key, anchor.data(), d);
-  if (metric == Metric::kDot) return product;
-  return product / (std::max(norm_of(key, d), kLeastNorm) * anchor_norm);
-}
-
-// The negated similarity of each held key to an anchor.
-void score_to(const MatrixView& keys, const Held& held, const std::vector<float>& anchor, Metric metric,
-              std::vector<float>& out) {
-  const double norm = std::max(norm_of(anchor.data(), anchor.size()), kLeastNorm);
-  out.resize(held.size());
-  for (std::size_t i = 0; i < held.size(); ++i) {
-    out[i] = static_cast<float>(-similarity(keys.row(index(held[i])), anchor, norm, metric));
-  }
+// Rounds down, with a tolerance: 0.1 · 30 is 3, although the floating-point product may be smaller.
+std::int64_t part_of(double share, std::int64_t tokens) {
+  return static_cast<std::int64_t>(std::floor(share * static_cast<double>(tokens) + 1e-9));
 }
 
 struct KeyDiffSetting {
@@ -131,10 +40,12 @@ struct KeyDiffSetting {
   Anchor anchor = Anchor::kMean;
   Metric metric = Metric::kCosine;
 
-  // Tokens that stay of `seen`.
-  std::int64_t budget(std::int64_t seen) const {
-    if (share == 0) return quota.budget;
-    return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::floor(share * static_cast<double>(seen) + 1e-9)));
+  // What stays of `seen` tokens.
+  Quota after(std::int64_t seen) const {
+    if (share > 0) return {std::max<std::int64_t>(1, part_of(share, seen))};
+    Quota now = quota.after(seen);
+    if (recent_fraction > 0) now.recent = std::min(part_of(recent_fraction, now.budget), now.budget - now.sink);
+    return now;
   }
 };
 
@@ -160,7 +71,7 @@ class KeyDiffRule final : public EvictionRule {
   // rate(head) writes the scores of the head's list to scores_.
   template <typename Rate>
   void evict(std::vector<Held>& held, std::int64_t seen, const Rate& rate) {
-    const Quota quota{s_.budget(seen), s_.quota.sink, s_.quota.recent};
+    const Quota quota = s_.after(seen);
     for (std::size_t h = 0; h < held.size(); ++h) {
       if (static_cast<std::int64_t>(held[h].size()) <= quota.budget) continue;
       rate(h);
@@ -179,19 +90,20 @@ class KeyDiff final : public StepEvictionBy<KeyDiffRule, KeyDiffSetting> {
   using StepEvictionBy::StepEvictionBy;
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    const double n = tokens_to_rank(shape, s_.budget(shape.start));
+    const double n = s_.share > 0 ? policy::tokens_to_rank(shape, kept(shape.start, shape)) : tokens_to_rank(shape);
     if (n == 0) return;
     const double lists = shape.batch * shape.model->n_kv_heads;
     const OpId op = score(*shape.model, lists, n, 2, ops, ops.ready());
-    rank_and_compact(*shape.model, lists, n, s_.budget(shape.stop()), ops, op);
+    rank_and_compact(*shape.model, lists, n, kept(shape.stop(), shape), ops, op);
   }
 
   PromptBlocks prompt_blocks(const config::Model&, int, const Lengths& request) const override {
-    return {block_, s_.budget(request.prompt_tokens)};
+    return {block_, s_.share > 0 ? s_.after(request.prompt_tokens).budget : quota_.budget};
   }
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     if (s_.share == 0) return StepEviction::memory(shape);
-    return {in_hbm(Owner::kKvCache, kv_bytes(shape, std::min(shape.tokens, s_.budget(shape.tokens) + s_.interval)))};
+    return {
+        in_hbm(Owner::kKvCache, kv_bytes(shape, std::min(shape.tokens, s_.after(shape.tokens).budget + s_.interval)))};
   }
   Growth growth(const Lengths& request) const override {
     if (s_.share == 0) return StepEviction::growth(request);
@@ -210,13 +122,19 @@ class KeyDiff final : public StepEvictionBy<KeyDiffRule, KeyDiffSetting> {
   }
 
  private:
+  // Tokens of a list after `seen` tokens of the prompt.
+  std::int64_t kept(std::int64_t seen, const PrefillLayer& shape) const {
+    return s_.share > 0 ? s_.after(seen).budget : budget(seen, shape.request());
+  }
+
   // An eviction of every `interval`-th step, in equal parts in all of them.
   void evict_share(const DecodeLayer& shape, double lists, double held, LayerOps& ops, OpId op) const {
     const auto evicts = [this](const Sequence& s) { return s.request.decode_steps >= s_.interval ? 1 : 0; };
     lists *= shape.mean_over(evicts) / static_cast<double>(s_.interval);
     if (lists == 0) return;
     op = score(*shape.model, lists, held, 2, ops, op);
-    rank_and_compact(*shape.model, lists, held, s_.budget(static_cast<std::int64_t>(shape.mean_tokens())), ops, op);
+    const std::int64_t stay = s_.after(static_cast<std::int64_t>(shape.mean_tokens())).budget;
+    rank_and_compact(*shape.model, lists, held, stay, ops, op);
   }
 
   // Scores `rows` lists of n keys each, read `passes` times.
@@ -247,6 +165,7 @@ Fields<KeyDiffSetting> keydiff_fields() {
            &S::share)
       .add(whole("interval", 1, "steps", "steps from one eviction to the next, with a share (kvpress: 512)", 1),
            &S::interval)
+      .add(growing_parameter(), &S::quota, &Quota::grows)
       .add(block_parameter(), &S::block)
       .add(sink_parameter(), &S::quota, &Quota::sink)
       .add(recent_parameter(), &S::quota, &Quota::recent);
@@ -255,7 +174,7 @@ Fields<KeyDiffSetting> keydiff_fields() {
 std::unique_ptr<Policy> make_keydiff(const ParameterValues& values) {
   KeyDiffSetting s = keydiff_fields().read(values);
   check_quota(values, s.quota);
-  for (const char* const key : {"budget", "sink", "recent", "recent_fraction"}) {
+  for (const char* const key : {"budget", "budget_grows", "sink", "recent", "recent_fraction"}) {
     if (s.share > 0 && values.given(key))
       throw UserError(values.where(key), "keydiff: share takes no " + std::string(key));
   }
@@ -266,10 +185,7 @@ std::unique_ptr<Policy> make_keydiff(const ParameterValues& values) {
       throw UserError(values.where("recent"),
                       "recent and recent_fraction both set the number of last tokens: give one");
     }
-    // Rounds down, with a tolerance: 0.1 · 30 is 3, although the floating-point product may be smaller.
-    s.quota.recent =
-        static_cast<std::int64_t>(std::floor(s.recent_fraction * static_cast<double>(s.quota.budget) + 1e-9));
-    if (s.quota.sink + s.quota.recent > s.quota.budget) {
+    if (s.quota.sink + part_of(s.recent_fraction, s.quota.budget) > s.quota.budget) {
       throw UserError(values.where("recent_fraction"), "sink and the recent fraction together exceed the budget");
     }
   }
@@ -277,99 +193,6 @@ std::unique_ptr<Policy> make_keydiff(const ParameterValues& values) {
 }
 
 }  // namespace
-
-void score_distinctness(const MatrixView& keys, const Held& held, Anchor anchor, Metric metric,
-                        std::vector<float>& out) {
-  out.assign(held.size(), 0.0f);
-  if (held.empty()) return;
-  if (anchor == Anchor::kPairwise && metric == Metric::kEuclid) {
-    if (held.size() >= 1024) return sum_distances(keys, held, out);
-    for (std::size_t i = 0; i < held.size(); ++i) {
-      double sum = 0;
-      const float* const key = keys.row(index(held[i]));
-      for (const std::int32_t j : held) sum += distance(key, keys.row(index(j)), keys.cols);
-      out[i] = static_cast<float>(sum);
-    }
-    return;
-  }
-  score_to(keys, held, anchor_of(keys, held, anchor, metric), metric, out);
-}
-
-void RunningDistinctness::sort_columns(const Held& held) {
-  columns_.assign(keys_.cols, std::vector<float>(held.size()));
-  for (std::size_t j = 0; j < keys_.cols; ++j) {
-    for (std::size_t i = 0; i < held.size(); ++i) columns_[j][i] = keys_.row(index(held[i]))[j];
-    std::sort(columns_[j].begin(), columns_[j].end());
-  }
-}
-
-void RunningDistinctness::update_columns(const Held& added, const Held& removed) {
-  for (std::size_t j = 0; j < keys_.cols; ++j) {
-    std::vector<float>& column = columns_[j];
-    for (const std::int32_t i : removed) {
-      column.erase(std::lower_bound(column.begin(), column.end(), keys_.row(index(i))[j]));
-    }
-    for (const std::int32_t i : added) {
-      const float x = keys_.row(index(i))[j];
-      column.insert(std::upper_bound(column.begin(), column.end(), x), x);
-    }
-  }
-}
-
-void RunningDistinctness::update_sums(const Held& held, const Held& added, const Held& removed) {
-  const auto apart = [&](std::int32_t a, std::int32_t b) {
-    return distance(keys_.row(index(a)), keys_.row(index(b)), keys_.cols);
-  };
-  std::vector<double> sums(held.size(), 0.0);
-  std::size_t old = 0;
-  for (std::size_t i = 0; i < held.size(); ++i) {
-    while (old < known_.size() && known_[old] < held[i]) ++old;
-    if (old < known_.size() && known_[old] == held[i]) {
-      sums[i] = sums_[old];
-      for (const std::int32_t j : added) sums[i] += apart(held[i], j);
-      for (const std::int32_t j : removed) sums[i] -= apart(held[i], j);
-    } else {
-      for (const std::int32_t j : held) sums[i] += apart(held[i], j);
-    }
-  }
-  sums_ = std::move(sums);
-}
-
-void RunningDistinctness::score(const Held& held, std::vector<float>& out) {
-  const bool by_pairs = anchor_ == Anchor::kPairwise && metric_ == Metric::kEuclid;
-  if (anchor_ != Anchor::kMedian && !by_pairs) return score_distinctness(keys_, held, anchor_, metric_, out);
-  Held added, removed;
-  std::set_difference(held.begin(), held.end(), known_.begin(), known_.end(), std::back_inserter(added));
-  std::set_difference(known_.begin(), known_.end(), held.begin(), held.end(), std::back_inserter(removed));
-  if (by_pairs) {
-    update_sums(held, added, removed);
-    out.assign(sums_.begin(), sums_.end());
-  } else {
-    if (columns_.empty() || added.size() + removed.size() > 16) {
-      sort_columns(held);
-    } else {
-      update_columns(added, removed);
-    }
-    std::vector<float> median;
-    for (const std::vector<float>& column : columns_) {
-      const std::size_t n = column.size();
-      median.push_back(n % 2 == 0 ? (column[n / 2 - 1] + column[n / 2]) / 2 : column[n / 2]);
-    }
-    score_to(keys_, held, median, metric_, out);
-  }
-  known_ = held;
-}
-
-KeyDiffOperations count_keydiff(double n, double d) {
-  KeyDiffOperations all;
-  // Norms of n keys; the keys divided by their norms; their mean; n products with it; its norm; n products of norms, n
-  // comparisons with the least norm (counted as additions) and n divisions.
-  all.multiplications = n * d + n * d + n * d + d + n;
-  all.additions = n * (d - 1) + (n - 1) * d + n * (d - 1) + (d - 1) + n;
-  all.divisions = n + 1 + n;
-  all.roots = n + 1;
-  return all;
-}
 
 Descriptor describe_keydiff() {
   Descriptor d;
@@ -389,8 +212,9 @@ Descriptor describe_keydiff() {
                    "alone, without the tokens added since the last eviction"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& request) {
     const KeyDiffSetting s = keydiff_fields().read(values);
-    BudgetRule rule = evicts_always(s.budget(request.bound()));
-    if (s.share > 0) rule.extra = s.interval, rule.slack = BudgetRule::kAny;
+    if (s.share == 0) return evicts_always(s.quota, request);
+    BudgetRule rule = evicts_always(s.after(request.bound()).budget);
+    rule.extra = s.interval, rule.slack = BudgetRule::kAny;
     return rule;
   };
   d.make = make_keydiff;

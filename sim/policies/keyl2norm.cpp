@@ -31,15 +31,15 @@ class NormRule final : public EvictionRule {
   NormRule(const LayerInput& layer, const NormSetting& setting) : layer_(layer.layer()), s_(setting) {}
 
   void after_block(std::int64_t, std::int64_t end, std::vector<Held>& held) override {
-    if (end >= s_.prune_after) evict(held);
+    if (end >= s_.prune_after) evict(held, s_.quota.after(end));
   }
 
-  void after_step(int, std::vector<Held>& held) override {
-    if (s_.every_step) evict(held);
+  void after_step(int t, std::vector<Held>& held) override {
+    if (s_.every_step) evict(held, s_.quota.after(layer_.info().prompt_tokens + t + 1));
   }
 
  private:
-  void evict(std::vector<Held>& held) {
+  void evict(std::vector<Held>& held, const Quota& quota) {
     for (std::size_t h = 0; h < held.size(); ++h) {
       const MatrixView keys = layer_.keys(static_cast<int>(h));
       scores_.clear();
@@ -47,7 +47,7 @@ class NormRule final : public EvictionRule {
         const float* const key = keys.row(index(i));
         scores_.push_back(-dot(key, key, keys.cols));  // has the same ranking as the norm
       }
-      keep_best(held[h], scores_, s_.quota);
+      keep_best(held[h], scores_, quota);
     }
   }
 
@@ -99,9 +99,14 @@ class NormRetention final : public Retention {
 // Also evicts at every step.
 class NormEviction final : public StepEvictionBy<NormRule, NormSetting> {
  public:
-  explicit NormEviction(const NormSetting& setting) : StepEvictionBy(setting), prompt_(setting) {}
+  using StepEvictionBy::StepEvictionBy;
 
-  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override { prompt_.prefill_cost(shape, ops); }
+  void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
+    const double n = tokens_to_rank(shape), lists = shape.batch * shape.model->n_kv_heads;
+    if (n == 0) return;
+    const OpId op = score_norms(*shape.model, lists, n, ops, ops.ready());
+    rank_and_compact(*shape.model, lists, n, budget(shape.stop(), shape.request()), ops, op);
+  }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     OpId op = ops.attention(attention_over(shape, 0), {ops.ready()});
@@ -111,9 +116,6 @@ class NormEviction final : public StepEvictionBy<NormRule, NormSetting> {
     op = score_norms(*shape.model, lists, shape.sum(&HeadCounts::attended) / lists, ops, op);
     evict_least(shape, lists, ops, op);
   }
-
- private:
-  NormRetention prompt_;
 };
 
 Fields<NormSetting> keyl2norm_fields() {
@@ -124,6 +126,7 @@ Fields<NormSetting> keyl2norm_fields() {
            &S::prune_after)
       .add(flag("decode_eviction", false, "also evict at every step, so that the budget bounds the cache"),
            &S::every_step)
+      .add(growing_parameter(), &S::quota, &Quota::grows)
       .add(block_parameter(), &S::block)
       .add(sink_parameter(), &S::quota, &Quota::sink)
       .add(recent_parameter(), &S::quota, &Quota::recent);
@@ -136,6 +139,8 @@ NormSetting read_keyl2norm(const ParameterValues& values) {
     throw UserError(values.where("prune_after"),
                     "prune_after leaves short prompts whole, decode_eviction cuts them to the budget: give one");
   }
+  if (s.quota.grows && !s.every_step)
+    throw UserError(values.where("budget_grows"), "budget_grows: without decode_eviction all generated tokens stay");
   return s;
 }
 
@@ -170,7 +175,7 @@ Descriptor describe_keyl2norm() {
                    "KeyDiff's comparison also evicts while decoding: decode_eviction"};
   d.budget_rule = [](const ParameterValues& values, const Lengths& lengths) {
     const NormSetting s = keyl2norm_fields().read(values);
-    if (s.every_step) return evicts_always(s.quota.budget);
+    if (s.every_step) return evicts_always(s.quota, lengths);
     return evicts_once(lengths.prompt_tokens < s.prune_after ? lengths.prompt_tokens : s.quota.budget);
   };
   d.stages = keyl2norm_stages;

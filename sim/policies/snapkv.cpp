@@ -11,6 +11,7 @@
 // eviction writes and ranks each step's weights.
 // Storage: 2·n_kv·(budget + T)·d·b; per head every query head has its own copy, n_q instead of n_kv.
 #include "policy_parts/prompt_eviction.hpp"
+#include "policy_parts/shared_parameters.hpp"
 
 namespace kvcast::policy {
 namespace {
@@ -19,7 +20,8 @@ Fields<PromptEviction> snapkv_fields() {
   return prompt_eviction_fields(32, "max", 7, {"sum_weights", "mean_weights", "max_weights", "per_head"})
       .add(flag("decode_eviction", false,
                 "also evict at every step, by its weights, so that the budget bounds the cache"),
-           &PromptEviction::decode_eviction);
+           &PromptEviction::decode_eviction)
+      .add(growing_parameter(), &PromptEviction::grows);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ class TovaRule final : public EvictionRule {
   }
 
   void after_block(std::int64_t, std::int64_t end, std::vector<Held>& held) override {
-    evict(held, [&](int q_head, const Held& list) {
+    evict(held, end, [&](int q_head, const Held& list) {
       const int group = layer_.info().group();
       if (q_head % group == 0) rows_.hold(q_head / group, list);
       rows_.visit(q_head, end - 1, end, [&](std::int64_t, std::span<const float> weights) {
@@ -45,14 +45,16 @@ class TovaRule final : public EvictionRule {
   }
 
   void after_step(int t, std::vector<Held>& held) override {
-    evict(held, [&](int q_head, const Held& list) { step_weights(layer_, q_head, t, list, weights_); });
+    evict(held, layer_.info().prompt_tokens + t + 1,
+          [&](int q_head, const Held& list) { step_weights(layer_, q_head, t, list, weights_); });
   }
 
  private:
   // weigh(q head, list) writes the last query's weights to weights_.
   template <typename Weigh>
-  void evict(std::vector<Held>& held, const Weigh& weigh) {
-    if (static_cast<std::int64_t>(held[0].size()) <= s_.quota.budget) return;
+  void evict(std::vector<Held>& held, std::int64_t seen, const Weigh& weigh) {
+    const Quota quota = s_.quota.after(seen);
+    if (static_cast<std::int64_t>(held[0].size()) <= quota.budget) return;
     const trace::TraceInfo& info = layer_.info();
     const int lists = s_.whole_layer ? 1 : info.n_kv_heads;
     const int members = info.n_q_heads / lists;
@@ -64,7 +66,7 @@ class TovaRule final : public EvictionRule {
         for (std::size_t i = 0; i < scores_.size(); ++i) scores_[i] += weights_[i];
       }
       for (float& x : scores_) x /= static_cast<float>(members);
-      keep_best(list, scores_, s_.quota);
+      keep_best(list, scores_, quota);
     }
     if (s_.whole_layer) std::fill(held.begin() + 1, held.end(), held[0]);
   }
@@ -80,7 +82,7 @@ class Tova final : public StepEvictionBy<TovaRule, TovaSetting> {
   using StepEvictionBy::StepEvictionBy;
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    const double n = tokens_to_rank(shape, budget_), times = shape.batch;
+    const double n = tokens_to_rank(shape), times = shape.batch;
     if (n == 0) return;
     const Dims m(*shape.model);
     const Kernel row{KernelClass::kScore, times * (m.kv_heads * n + m.q_heads) * m.row(),
@@ -90,7 +92,7 @@ class Tova final : public StepEvictionBy<TovaRule, TovaSetting> {
     const Kernel mean{KernelClass::kReduce, times * m.q_heads * n * kScoreBytes,
                       times * lists(*shape.model) * n * kScoreBytes, times * m.q_heads * n * 5};
     op = ops.compute(Kind::kScore, "softmax and mean", mean, {op});
-    const double kept = budget_;
+    const double kept = budget(shape.stop(), shape.request());
     rank_and_compact(*shape.model, times * lists(*shape.model), times * m.kv_heads, n, kept, kept, ops, op);
   }
 
@@ -109,6 +111,7 @@ Fields<TovaSetting> tova_fields() {
       .add(choice("scope", {"layer", "group"},
                   "query heads whose weights are averaged: all of the layer, or those of a KV head"),
            &S::whole_layer, {true, false})
+      .add(growing_parameter(), &S::quota, &Quota::grows)
       .add(block_parameter(), &S::block)
       .add(sink_parameter(), &S::quota, &Quota::sink)
       .add(recent_parameter(), &S::quota, &Quota::recent);
@@ -129,7 +132,9 @@ Descriptor describe_tova() {
   d.differences = {"the released code compacts the cache at every step; here the free slot is overwritten",
                    "kvpress never evicts the last token: recent: 1",
                    "KeyDiff's comparison averages over each KV head's query heads: scope: group"};
-  d.budget_rule = [](const ParameterValues& values, const Lengths&) { return evicts_always(values.integer("budget")); };
+  d.budget_rule = [](const ParameterValues& values, const Lengths& request) {
+    return evicts_always(tova_fields().read(values).quota, request);
+  };
   d.needs = [](const ParameterValues& values, const Lengths&) {
     return ReplayNeeds{.whole_prompt = tova_fields().read(values).block > 0};
   };

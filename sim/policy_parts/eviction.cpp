@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
+#include "policy_parts/growing_budget.hpp"
 #include "policy_parts/ranking.hpp"
 #include "trace/metadata.hpp"
 
@@ -106,6 +107,19 @@ std::unique_ptr<Selector> evicting_selector(const LayerInput& layer, std::unique
   return std::make_unique<EvictingSelector>(layer, std::move(rule), block, per_query_head);
 }
 
+Quota Quota::after(std::int64_t seen) const {
+  Quota now = *this;
+  if (grows) now.budget = std::max(sink + recent, grown_budget(budget, prompt, seen));
+  return now;
+}
+
+BudgetRule evicts_always(Quota quota, const Lengths& request) {
+  quota.prompt = request.prompt_tokens;
+  BudgetRule rule = evicts_always(quota.after(request.bound()).budget);
+  if (quota.grows) rule.slack = BudgetRule::kAny;
+  return rule;
+}
+
 void check_quota(const ParameterValues& values, const Quota& quota) {
   if (quota.sink + quota.recent > quota.budget) {
     throw UserError(values.where(values.given("recent") ? "recent"
@@ -116,8 +130,24 @@ void check_quota(const ParameterValues& values, const Quota& quota) {
   }
 }
 
+std::int64_t StepEviction::budget(std::int64_t seen, const Lengths& request) const {
+  Quota quota = quota_;
+  quota.prompt = request.prompt_tokens;
+  return quota.after(seen).budget;
+}
+
+double StepEviction::tokens_to_rank(const PrefillLayer& shape) const {
+  const std::int64_t held = std::min(shape.start, budget(shape.start, shape.request())) + shape.length();
+  return held > budget(shape.stop(), shape.request()) ? static_cast<double>(held) : 0;
+}
+
+Growth StepEviction::growth(const Lengths& request) const {
+  if (!quota_.grows) return {.fill = quota_.budget};
+  return {.attended = std::min(1.0, static_cast<double>(quota_.budget) / static_cast<double>(request.prompt_tokens))};
+}
+
 std::vector<MemoryItem> StepEviction::memory(const MemoryShape& shape) const {
-  const auto held = static_cast<double>(std::min(shape.tokens, budget_ + 1));
+  const auto held = static_cast<double>(std::min(shape.tokens, budget(shape.tokens, shape.lengths) + 1));
   return {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, held, per_query_head_)}};
 }
 

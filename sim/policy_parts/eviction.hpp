@@ -17,6 +17,9 @@ namespace kvcast::policy {
 struct Quota {
   std::int64_t budget = 0;
   std::int64_t sink = 0, recent = 0;
+  bool grows = false;       // the budget is that of the prompt's end, and keeps its share of all tokens seen
+  std::int64_t prompt = 0;  // tokens of the prompt, for a budget that grows
+  Quota after(std::int64_t seen) const;
 };
 
 // Removes all tokens but the protected ones and the best of the others, `quota.budget` in all; ties go to the lower
@@ -49,27 +52,37 @@ std::vector<Held> evict_prompt(EvictionRule& rule, std::span<const std::int64_t>
 std::unique_ptr<Selector> evicting_selector(const LayerInput& layer, std::unique_ptr<EvictionRule> rule,
                                             std::int64_t block, bool per_query_head);
 
+// The rule of a policy that evicts after each step.
+BudgetRule evicts_always(Quota quota, const Lengths& request);
+
 // Throws UserError if sink and recent together exceed the budget.
 void check_quota(const ParameterValues& values, const Quota& quota);
 
-// A policy that keeps `budget` tokens per list between steps: it evicts after the prompt, or after each `block` of it,
-// and one token after each step.
+// A policy that keeps `quota.budget` tokens per list between steps: it evicts after the prompt, or after each `block`
+// of it, and one token after each step, or after each step at which the budget does not grow.
 class StepEviction : public Policy {
  public:
-  StepEviction(std::int64_t budget, std::int64_t block, bool per_query_head = false)
-      : budget_(budget), block_(block), per_query_head_(per_query_head) {}
+  StepEviction(const Quota& quota, std::int64_t block, bool per_query_head = false)
+      : quota_(quota), block_(block), per_query_head_(per_query_head) {}
 
-  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
-    return evicting_selector(layer, rule(layer), block_, per_query_head_);
+  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths& request) const override {
+    return evicting_selector(layer, rule(layer, request), block_, per_query_head_);
   }
-  PromptBlocks prompt_blocks(const config::Model&, int, const Lengths&) const override { return {block_, budget_}; }
+  PromptBlocks prompt_blocks(const config::Model&, int, const Lengths&) const override {
+    return {block_, quota_.budget};
+  }
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override;  // the KV cache
-  Growth growth(const Lengths&) const override { return {.fill = budget_}; }
+  Growth growth(const Lengths& request) const override;
 
  protected:
-  virtual std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const = 0;
+  virtual std::unique_ptr<EvictionRule> rule(const LayerInput& layer, const Lengths& request) const = 0;
+  // Tokens that a list keeps after `seen` tokens of a request.
+  std::int64_t budget(std::int64_t seen, const Lengths& request) const;
+  // Tokens of a list when the eviction after this block of the prompt starts; 0 if nothing is evicted.
+  double tokens_to_rank(const PrefillLayer& shape) const;
 
-  const std::int64_t budget_, block_;
+  const Quota quota_;
+  const std::int64_t block_;
   const bool per_query_head_;
 };
 
@@ -78,11 +91,13 @@ template <typename Rule, typename Setting>
 class StepEvictionBy : public StepEviction {
  public:
   explicit StepEvictionBy(const Setting& setting, bool per_query_head = false)
-      : StepEviction(setting.quota.budget, setting.block, per_query_head), s_(setting) {}
+      : StepEviction(setting.quota, setting.block, per_query_head), s_(setting) {}
 
  protected:
-  std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const override {
-    return std::make_unique<Rule>(layer, s_);
+  std::unique_ptr<EvictionRule> rule(const LayerInput& layer, const Lengths& request) const override {
+    Setting setting = s_;
+    setting.quota.prompt = request.prompt_tokens;
+    return std::make_unique<Rule>(layer, setting);
   }
   const Setting s_;
 };

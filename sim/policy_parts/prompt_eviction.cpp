@@ -89,7 +89,9 @@ class WindowRule final : public EvictionRule {
 
   // The step's own weights rank the tokens before the last `window`.
   void after_step(int t, std::vector<Held>& held) override {
-    if (!s_.decode_eviction || static_cast<std::int64_t>(held[0].size()) <= budget_) return;
+    const Quota quota{.budget = budget_, .grows = s_.grows, .prompt = s_.prompt};
+    const std::int64_t budget = quota.after(input_.info().prompt_tokens + t + 1).budget;
+    if (!s_.decode_eviction || static_cast<std::int64_t>(held[0].size()) <= budget) return;
     WindowScores rows{s_.window, std::vector<std::vector<float>>(index(input_.info().n_q_heads))};
     for (std::size_t q = 0; q < rows.q_heads.size(); ++q) {
       const Held& list = held[list_of(static_cast<int>(q))];
@@ -97,7 +99,7 @@ class WindowRule final : public EvictionRule {
       rows.q_heads[q].resize(list.size() - index(s_.window));
     }
     reduce_and_pool(rows, held.size());
-    evict(Budgets(held.size(), budget_ - s_.window), held);
+    evict(Budgets(held.size(), budget - s_.window), held);
   }
 
  private:

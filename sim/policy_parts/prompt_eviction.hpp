@@ -36,7 +36,9 @@ struct PromptEviction {
 
   TokenScores scores = TokenScores::kWindow;
   double gamma = 0;                               // kVariance
-  bool decode_eviction = false;                   // also ranks by the weights of each step
+  bool decode_eviction = false;                   // also ranks by the weights of each step ...
+  bool grows = false;                             // ... to a budget that keeps its share of all tokens seen
+  std::int64_t prompt = 0;                        // tokens of the prompt, for such a budget
   std::string ranked_by = "semantic";             // kRetrievalHeads: the kind of score in the profile
   int retrieval_heads = 0;                        // kRetrievalHeads: at least this many per layer ...
   std::optional<double> retrieval_at_least = {};  // ... and all heads with a larger share of the model's scores

@@ -71,7 +71,9 @@ class PromptRetention final : public Retention {
 class DecodeEviction final : public StepEviction {
  public:
   explicit DecodeEviction(const PromptEviction& setting)
-      : StepEviction(setting.budget, setting.block, setting.group == Group::kPerHead), s_(setting) {}
+      : StepEviction({.budget = setting.budget, .grows = setting.grows}, setting.block,
+                     setting.group == Group::kPerHead),
+        s_(setting) {}
 
   bool surveys(const Lengths&) const override { return s_.layers == LayerBudgets::kPreference; }
   void survey(std::span<const LayerInput* const> layers, const Lengths&) override {
@@ -79,7 +81,14 @@ class DecodeEviction final : public StepEviction {
   }
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
-    prompt_eviction_cost(s_, shape, static_cast<double>(budget_), ops);
+    prompt_eviction_cost(s_, shape, static_cast<double>(s_.budget), ops);
+  }
+
+  // Layers of different budgets grow in proportion.
+  Growth growth(const Lengths& request) const override {
+    const Growth growth = StepEviction::growth(request);
+    const bool apart = s_.layers != LayerBudgets::kUniform;
+    return s_.grows && apart && growth.attended < 1 ? Growth{.proportional = true} : growth;
   }
 
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -87,8 +96,10 @@ class DecodeEviction final : public StepEviction {
   }
 
  private:
-  std::unique_ptr<EvictionRule> rule(const LayerInput& layer) const override {
-    return rule_of(s_, layer, preferences_);
+  std::unique_ptr<EvictionRule> rule(const LayerInput& layer, const Lengths& request) const override {
+    PromptEviction setting = s_;
+    setting.prompt = request.prompt_tokens;
+    return rule_of(setting, layer, preferences_);
   }
 
   PromptEviction s_;
@@ -227,9 +238,10 @@ PromptEviction read_prompt_eviction(const Fields<PromptEviction>& fields, const 
 void describe_prompt_eviction(Descriptor& d, const Fields<PromptEviction>& fields, const PromptEviction& start,
                               bool coupled) {
   d.parameters = fields.parameters();
-  d.budget_rule = [fields, start](const ParameterValues& values, const Lengths&) {
+  d.budget_rule = [fields, start](const ParameterValues& values, const Lengths& request) {
     const PromptEviction s = fields.read(values, start);
-    BudgetRule rule = s.decode_eviction ? evicts_always(s.budget) : evicts_once(s.budget);
+    BudgetRule rule =
+        s.decode_eviction ? evicts_always({.budget = s.budget, .grows = s.grows}, request) : evicts_once(s.budget);
     if (s.heads == HeadBudgets::kAdaptive) rule.over = BudgetRule::Over::kLayer;
     if (s.layers != LayerBudgets::kUniform || s.heads == HeadBudgets::kImportance) rule.over = BudgetRule::Over::kModel;
     return rule;
@@ -246,6 +258,11 @@ void describe_prompt_eviction(Descriptor& d, const Fields<PromptEviction>& field
 void describe_decode_eviction(Descriptor& d, const Fields<PromptEviction>& fields, const PromptEviction& start) {
   d.make = [fields, start](const ParameterValues& values) -> std::unique_ptr<Policy> {
     const PromptEviction s = read_prompt_eviction(fields, values, start);
+    const char* const missing = !s.decode_eviction ? "without decode_eviction all generated tokens stay"
+                                : s.block > 0      ? "blocks of the prompt are cut to a fixed budget; leave out block"
+                                                   : nullptr;
+    if (s.grows && missing != nullptr)
+      throw UserError(values.where("budget_grows"), fmt::format("budget_grows: {}", missing));
     if (s.decode_eviction) return std::make_unique<DecodeEviction>(s);
     return two_stages(evict_after_prompt(s), read_all());
   };

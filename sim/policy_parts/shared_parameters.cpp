@@ -6,6 +6,12 @@ Parameter budget_parameter(std::string meaning, std::int64_t fallback) {
   return whole("budget", fallback, "tokens", std::move(meaning), 1);
 }
 
+Parameter growing_parameter() {
+  return flag("budget_grows", false,
+              "the budget is that of the prompt's end and keeps its share of all tokens seen, so that `budget: 4 %` is "
+              "4 % at every step");
+}
+
 Parameter page_parameter(std::int64_t fallback) {
   return whole("page", fallback, "tokens", "tokens per page", 1, 65536);
 }

@@ -7,6 +7,8 @@
 namespace kvcast::policy {
 
 Parameter budget_parameter(std::string meaning, std::int64_t fallback = 2048);
+// The budget is that of the prompt's end and keeps its share of all tokens seen.
+Parameter growing_parameter();
 Parameter page_parameter(std::int64_t fallback);
 // Throws UserError if the budget, which is written at `where`, is smaller than one page.
 void check_page(const SourceLocation& where, std::int64_t budget, std::int64_t page);

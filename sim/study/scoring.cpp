@@ -23,7 +23,8 @@ std::string model_of(const config::Run& run) {
   config::Model as_read = run.model;  // except for the changes of a deployment
   if (named) {
     const config::Model file = config::read_model(*named);
-    as_read.weights = file.weights, as_read.expert_weights = file.expert_weights, as_read.cache = file.cache;
+    as_read.weights = file.weights, as_read.expert_weights = file.expert_weights;
+    as_read.shared_weights = file.shared_weights, as_read.cache = file.cache;
   }
   const bool same = named && config::canonical(config::read_model(*named)) == config::canonical(as_read);
   return same ? run.model.name : config::choice_text(*run.source.find("model"));

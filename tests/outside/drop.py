@@ -14,6 +14,13 @@ def protected_best(scores: np.ndarray, at: np.ndarray, length: int, budget: int,
     return np.sort(np.concatenate([np.flatnonzero(certain), chosen]))
 
 
+def budget_after(p: dict, prompt: int, seen: int) -> int:
+    """Tokens that are kept of those seen: the budget, or its share of the prompt if it grows."""
+    if not p['budget_grows']:
+        return p['budget']
+    return max(1, p['sink'] + (p['recent'] if isinstance(p['recent'], int) else 0), int(p['budget'] / prompt * seen + 0.5))
+
+
 def blocks_of(prompt: int, block) -> list:
     size = prompt if block == 'prompt' else int(block)
     return [(begin, min(begin + size, prompt)) for begin in range(0, prompt, size)]
@@ -36,7 +43,8 @@ def streaming_llm(t: Trace, p: dict) -> Log:
 
 def h2o(t: Trace, p: dict) -> Log:
     log = Log()
-    recent = p['budget'] // 2 if p['recent'] == 'half' else p['recent']
+    budget = lambda seen: budget_after(p, t.prompt, seen)
+    recent = lambda seen: min(budget(seen) // 2, budget(seen) - p['sink']) if p['recent'] == 'half' else p['recent']
     per_head = p['group'] == 'per_head'
     for layer in sorted(t.keys):
         lists = [(h, [h]) for h in range(t.n_q)] if per_head else \
@@ -51,8 +59,8 @@ def h2o(t: Trace, p: dict) -> Log:
                 at = np.concatenate([at, np.arange(begin, end)])
                 weights = causal_weights(rows(begin, end), begin, keys[at], at).sum(axis=1)
                 total = np.concatenate([total, np.zeros((len(heads), end - begin))], axis=1) + weights
-                if len(at) > p['budget']:
-                    stay = protected_best(REDUCE[how](total), at, end, p['budget'], p['sink'], recent)
+                if len(at) > budget(end):
+                    stay = protected_best(REDUCE[how](total), at, end, budget(end), p['sink'], recent(end))
                     at, total = at[stay], total[:, stay]
             log.add(layer, -1, name, at, kind=kind)
             for step in range(t.steps):
@@ -60,8 +68,8 @@ def h2o(t: Trace, p: dict) -> Log:
                 at, total = np.append(at, now), np.concatenate([total, np.zeros((len(heads), 1))], axis=1)
                 attended = at
                 total = total + causal_weights(rows(now, now + 1), now, keys[at], at)[:, 0]
-                if p['decode_eviction'] and len(at) > p['budget']:
-                    stay = protected_best(REDUCE[how](total), at, now + 1, p['budget'], p['sink'], recent)
+                if p['decode_eviction'] and len(at) > budget(now + 1):
+                    stay = protected_best(REDUCE[how](total), at, now + 1, budget(now + 1), p['sink'], recent(now + 1))
                     at, total = at[stay], total[:, stay]
                 log.add(layer, step, name, attended, kind=kind, evicted=set(attended) - set(at))
     return log
@@ -77,9 +85,10 @@ def tova(t: Trace, p: dict) -> Log:
                 return np.concatenate(rows).mean(axis=0)
 
             def evict(at, length):
-                if len(at) <= p['budget']:
+                budget = budget_after(p, t.prompt, length)
+                if len(at) <= budget:
                     return at
-                return at[protected_best(last_row(length - 1, at), at, length, p['budget'], p['sink'], p['recent'])]
+                return at[protected_best(last_row(length - 1, at), at, length, budget, p['sink'], p['recent'])]
 
             at = np.array([], int)
             for begin, end in blocks_of(t.prompt, p['block']):
@@ -161,14 +170,14 @@ def keydiff(t: Trace, p: dict) -> Log:
     for layer in sorted(t.keys):
         for head in range(t.n_kv):
             keys = t.keys[layer][head]
-            recent = max(p['recent'], int(p['recent_fraction'] * p['budget']))
-            budget = lambda seen: max(1, int(p['share'] * seen + 1e-9)) if p['share'] else p['budget']
+            budget = lambda seen: max(1, int(p['share'] * seen + 1e-9)) if p['share'] else budget_after(p, t.prompt, seen)
+            recent = lambda seen: max(p['recent'], min(int(p['recent_fraction'] * budget(seen) + 1e-9), budget(seen) - p['sink']))
 
             def evict(at, length):
                 if len(at) <= budget(length):
                     return at
                 scores = anchor_scores(keys[at], p['anchor'], p['metric'])
-                return at[protected_best(scores, at, length, budget(length), p['sink'], recent)]
+                return at[protected_best(scores, at, length, budget(length), p['sink'], recent(length))]
 
             at = np.array([], int)
             for begin, end in blocks_of(t.prompt, p['block']):
@@ -190,13 +199,15 @@ def keyl2norm(t: Trace, p: dict) -> Log:
             at = np.array([], int)
             for begin, end in blocks_of(t.prompt, p['block']):
                 at = np.concatenate([at, np.arange(begin, end)])
-                if len(at) > p['budget'] and end >= p['prune_after']:
-                    at = at[protected_best(-norms[at], at, end, p['budget'], p['sink'], p['recent'])]
+                budget = budget_after(p, t.prompt, end)
+                if len(at) > budget and end >= p['prune_after']:
+                    at = at[protected_best(-norms[at], at, end, budget, p['sink'], p['recent'])]
             log.add(layer, -1, head, at)
             for step in range(t.steps):
                 attended = at = np.append(at, t.prompt + step)
-                if p['decode_eviction'] and len(at) > p['budget']:
-                    at = at[protected_best(-norms[at], at, t.prompt + step + 1, p['budget'], p['sink'], p['recent'])]
+                budget = budget_after(p, t.prompt, t.prompt + step + 1)
+                if p['decode_eviction'] and len(at) > budget:
+                    at = at[protected_best(-norms[at], at, t.prompt + step + 1, budget, p['sink'], p['recent'])]
                 log.add(layer, step, head, attended, evicted=set(attended) - set(at))
     return log
 

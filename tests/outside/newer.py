@@ -226,6 +226,62 @@ def rkv_compressed(t: Trace, p: dict, layer: int, head: int, at: np.ndarray) -> 
     return at[protected_best(scores, at, at[-1] + 1, p['budget'], p['sink'], max(window, p['recent']))]
 
 
+def skipkv(t: Trace, p: dict) -> Log:
+    log = Log()
+    for layer in sorted(t.keys):
+        at = np.array([], int)
+        for begin, end in blocks_of(t.prompt, p['block']):
+            at = skipkv_compressed(t, p, layer, np.concatenate([at, np.arange(begin, end)]))
+        for head in range(t.n_kv):
+            log.add(layer, -1, head, at)
+        for step in range(t.steps):
+            attended = np.append(at, t.prompt + step)
+            at = skipkv_compressed(t, p, layer, attended)
+            for head in range(t.n_kv):
+                log.add(layer, step, head, attended, evicted=set(attended) - set(at))
+    return log
+
+
+def skipkv_compressed(t: Trace, p: dict, layer: int, at: np.ndarray) -> np.ndarray:
+    """Returns the tokens of the layer (positions `at`) that are kept once they fill the buffer."""
+    if len(at) < p['budget'] + p['buffer']:
+        return at
+    free = np.flatnonzero(at >= p['sink'])
+    logits = [t.q(layer, head, at[-1]) @ t.keys[layer][head][at[free]].T / np.sqrt(t.d) for head in range(t.n_kv)]
+    scores = np.zeros(len(at))
+    scores[free] = softmax(np.concatenate(logits)).max(axis=0)
+    window = free[:len(free) - p['recent']][-p['compared']:] if p['compared'] else []
+    if len(window):
+        keys = np.concatenate([t.keys[layer][head][at[window]] for head in range(t.n_kv)], axis=1)
+        scores[window] -= p['alpha'] * softmax(repeated(keys, p['similarity'])) + passages(keys, p['passage'], p['passage_similarity'])
+    return at[protected_best(scores, at, at[-1] + 1, p['budget'], p['sink'], p['recent'])]
+
+
+def unit_rows(rows: np.ndarray) -> np.ndarray:
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
+
+
+def repeated(keys: np.ndarray, similarity: float) -> np.ndarray:
+    """Returns each token's mean cosine with others that are similar, without the last later one."""
+    cosine = unit_rows(keys) @ unit_rows(keys).T
+    np.fill_diagonal(cosine, 0)
+    if similarity:
+        see_near(cosine, similarity)
+        cosine[cosine < similarity] = 0
+    for i, row in enumerate(cosine):
+        later = [j for j in np.flatnonzero(row > 0) if j > i]
+        row[later[-1:]] = 0
+    return cosine.mean(axis=1)
+
+
+def passages(keys: np.ndarray, length: int, similarity: float) -> np.ndarray:
+    """Returns for each token the largest cosine of its passage's mean with a later one's, if they are similar."""
+    means = unit_rows(np.array([keys[i:i + length].mean(axis=0) for i in range(0, len(keys), length)]))
+    cosine = np.triu(means @ means.T, 1)
+    see_near(cosine, similarity)
+    return np.repeat(np.where(cosine >= similarity, cosine, 0).max(axis=1), length)[:len(keys)]
+
+
 def redundancy(keys: np.ndarray, similarity: float) -> np.ndarray:
     """Returns the softmax of each key's mean cosine with the other keys. Each of the others leaves out the last key that is
     similar to it; one without similar keys leaves out the first key, where the search of the released code ends."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from drop import blocks_of
+from drop import blocks_of, budget_after
 from parts import Log, REDUCE, best, causal_weights, pooled, softmax
 from traces import Trace
 
@@ -47,10 +47,11 @@ def window_steps(log: Log, t: Trace, p: dict, layer: int, name: int, kept: list,
     for step in range(t.steps):
         now = t.prompt + step
         attended = at = np.append(at, now)
-        if len(at) > p['budget']:
+        budget = budget_after(p, t.prompt, now + 1)
+        if len(at) > budget:
             weights = causal_weights(t.q(layer, head, now)[mine][:, None], now, t.keys[layer][head][at], at)[:, 0, :len(at) - window]
             row = weights[0] if kind == 'q_head' else REDUCE[p['group'].split('_')[0]](weights)
-            at = np.concatenate([at[rest(pooled(row, p['pool'], p['pool_kernel']), at, p['budget'] - window, p)], at[-window:]])
+            at = np.concatenate([at[rest(pooled(row, p['pool'], p['pool_kernel']), at, budget - window, p)], at[-window:]])
         log.add(layer, step, name, attended, kind=kind, evicted=set(attended) - set(at))
 
 

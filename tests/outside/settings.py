@@ -56,14 +56,15 @@ def drop_settings(d: Draw) -> dict:
     quarter = d.budget(12)
     return {
         'streaming_llm': {'budget': b, 'sink': d.r.randint(0, min(b, 4)), 'block': d.block()},
-        'h2o': {'budget': b, **d.one({}, d.ends(b)), 'group': d.one(*WEIGHTS, 'per_head'), 'decode_eviction': d.one(True, False), 'block': d.block()},
-        'tova': {'budget': b, **d.ends(b), 'scope': d.one('layer', 'group'), 'block': d.block()},
+        'h2o': {'budget': b, **d.one({}, d.ends(b)), 'group': d.one(*WEIGHTS, 'per_head'), 'block': d.block(),
+                **d.one({'decode_eviction': d.one(True, False)}, {'budget_grows': True})},
+        'tova': {'budget': b, **d.ends(b), 'scope': d.one('layer', 'group'), 'block': d.block(), 'budget_grows': d.one(True, False)},
         'raas': {'budget': d.budget(pairs), 'page': pairs, 'sink': d.r.randint(0, 9), 'recent': d.r.randint(0, 9),
                  'alpha': d.one(1e-4, 0.01, 0.05, 0.2), 'group': d.one(*WEIGHTS)},
         'keydiff': {'anchor': d.one('mean', 'mean_raw', 'median', 'pairwise'), 'metric': d.one('cosine', 'dot', 'euclid'),
-                    'block': d.block(), **d.one({'budget': b, **share}, {'budget': b, **d.ends(b)}, {'share': d.one(0.2, 0.5, 0.9), 'interval': d.one(1, 3)})},
+                    'block': d.block(), **d.one({'budget': b, 'budget_grows': d.one(True, False), **d.one(share, d.ends(b))}, {'share': d.one(0.2, 0.5, 0.9), 'interval': d.one(1, 3)})},
         'keyl2norm': {'budget': b, **d.ends(b), 'block': d.block(),
-                      **d.one({'prune_after': d.one(0, d.t.prompt - 1, d.t.prompt, d.t.prompt + 1)}, {'decode_eviction': True})},
+                      **d.one({'prune_after': d.one(0, d.t.prompt - 1, d.t.prompt, d.t.prompt + 1)}, {'decode_eviction': True, 'budget_grows': d.one(True, False)})},
         'd2o': {'budget': quarter, 'sink': d.one(0, 3), 'recent_share': d.one(0.5, 0.25), 'alpha': d.one(0.5, 0.3), 'beta': d.one(0.5, 0.7),
                 'merge': d.one(True, False), **d.one({'layers': 'uniform', 'block': d.block()}, {'layers': 'adaptive'})},
     }
@@ -78,7 +79,7 @@ def prompt_settings(d: Draw) -> dict:
         del one['group']
     return {
         'snapkv': {**snap, 'group': snap['group'] if 'block' in snap else d.one(snap['group'], 'per_head'),
-                   'decode_eviction': d.one(False, True)},
+                   **d.one({'decode_eviction': d.one(False, True)}, {'decode_eviction': True, 'block': 'prompt', 'budget_grows': True})},
         'pyramidkv': {**pyramid, 'beta': d.one(20, 2, 3), 'schedule': d.one('whole', 'smooth')},
         'adakv': {**ada, 'floor': d.one(0.2, 0, 0.5, 1), 'normalise': d.one(True, False), 'variant': d.one('released', 'kvpress')},
         'headkv': {**head, 'beta': d.one(1.01, 1.5, 3), 'power': d.one(1, 2), 'base': d.one('without_window', 'with_window')},
@@ -86,7 +87,8 @@ def prompt_settings(d: Draw) -> dict:
                        'ranked_by': d.one('semantic', 'retrieval'), 'layers': d.one('errors', 'uniform'),
                        'least_layer_budget': compress['window'], 'most_layer_factor': d.one(2, 3)},
         'cake': {**cake, 'layers': 'uniform', 'window': max(2, cake['window']), 'budget': max(2, cake['budget']), 'gamma': d.one(200, 0),
-                 'block': d.one('prompt', max(2, cake['window'], half), d.t.prompt + 3), 'decode_eviction': d.one(False, True)},
+                 'block': d.one('prompt', max(2, cake['window'], half), d.t.prompt + 3),
+                 **d.one({'decode_eviction': d.one(False, True)}, {'decode_eviction': True, 'block': 'prompt', 'budget_grows': True})},
     }
 
 
@@ -189,6 +191,9 @@ def newer_settings(d: Draw) -> dict:
         'rkv': {'budget': d.budget(sink + window + 2), 'sink': sink, 'recent': d.one(0, window + 1), 'buffer': buffer, 'window': window, 'pool_kernel': d.one(1, 3, 7, 63),
                 'lambda': d.one(0.07, 0.5, 0, 1), 'similarity': d.one(0.5, 0.8, 0.1),
                 'block': 'prompt' if half < window else d.one('prompt', d.t.prompt - half, d.t.prompt + 3)},
+        'skipkv': {'budget': d.budget(sink + zip_recent + 1), 'sink': sink, 'recent': zip_recent, 'buffer': buffer, 'compared': d.r.randint(0, 20),
+                   'passage': d.r.randint(1, 6), 'alpha': d.one(0.1, 0, 2), 'similarity': d.one(0.8, 0, 0.3), 'passage_similarity': d.one(0.95, 0, 0.3),
+                   'block': d.block()},
         'chunkkv': {**near, 'chunk': chunk, 'budget': d.budget(ends + 3 * chunk)},
         'lagkv': {'budget': d.budget(sink + lag_recent + 2 * lag - 1), 'sink': sink, 'recent': lag_recent, 'lag': lag},
         'criticalkv': {**near, 'budget': d.budget(2 * ends), 'first_stage': d.one(0.5, 0.75, 1), 'epsilon': d.one(1e-4, 0, 0.1)},
@@ -234,7 +239,7 @@ def oracles(known: Offline) -> dict:
         prompt: ['snapkv', 'pyramidkv', 'adakv', 'cake'],
         pages: ['full', 'exact_topk', 'quest', 'freekv', 'arkvale', 'shadowkv', 'squeezed_attention'],
         dimensions: ['sparq', 'loki', 'hsa', 'rocketkv', 'infinigen', 'retrieval_attention', 'ctkvr'],
-        newer: ['expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'infllm_v2', 'nsa', 'seer_attention', 'gsa', 'blasst', 'specprefill', 'dsa', 'msa', 'qsa',
+        newer: ['expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'skipkv', 'infllm_v2', 'nsa', 'seer_attention', 'gsa', 'blasst', 'specprefill', 'dsa', 'msa', 'qsa',
                 'hisparse', 'double_sparsity', 'omnikv', 'retroinfer']}.items() for name in names}
     selected = lambda t, p: plain[p['selector']['name']](t, p['selector'])
     return {**plain,
@@ -249,5 +254,5 @@ def oracles(known: Offline) -> dict:
 NEEDS_PROFILE = ('headkv', 'compresskv', 'duo_attention', 'razor_attention')
 # Policies whose estimates are scaled or rotated before they are summed: in single precision, equal sums of different numbers differ.
 NO_COINCIDENCES = ('sparq', 'loki', 'hsa', 'rocketkv', 'rocketkv_mt', 'infinigen', 'arkvale', 'squeezed_attention', 'd2o', 'keydiff',
-                   'shadowkv', 'expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'double_sparsity', 'twilight',
+                   'shadowkv', 'expected_attention', 'kvzip', 'kvzap', 'chunkkv', 'lagkv', 'criticalkv', 'rkv', 'skipkv', 'double_sparsity', 'twilight',
                    'retroinfer', 'blasst', 'specprefill', 'nsa')

@@ -124,6 +124,25 @@ TEST_CASE("lagkv, by hand") {
   CHECK_THAT(error_of([&] { select("lagkv", setting + "3", paper); }), Catch::Contains("does not hold"));
 }
 
+TEST_CASE("skipkv, by hand") {
+  // The last query weighs the keys after the sink 2 4 4 2 1. Of the tokens before the recent one the last three are
+  // compared: all point the same way, so that as passages of one token the first two are repeated by the third.
+  Paper paper{.prompt = 6, .keys = {3, 1, 2, 2, 1, 0, 0}, .prompt_queries = {{kLn2}}, .queries = {{0}}};
+  const std::string setting = "budget: 4, buffer: 2, sink: 1, recent: 1, compared: 3, passage: ";
+  const Selected got = select("skipkv", setting + "1", paper);
+  CHECK(got.resident.heads[0].attended == Positions{0, 1, 4, 5});
+  CHECK(got.steps[0].heads[0].attended == Positions{0, 1, 4, 5, 6});
+  CHECK(got.steps[0].heads[0].evicted.empty());
+  // One passage repeats nothing: the largest weights stay, unless redundancy counts. Mean cosines are 1 1 2 of 3, as
+  // each token before another leaves out its last one: 0.29 0.29 0.41 of 1, twice of which outweigh 4 of 13.
+  CHECK(select("skipkv", setting + "3", paper).resident.heads[0].attended == Positions{0, 2, 3, 5});
+  CHECK(select("skipkv", setting + "3, alpha: 2", paper).resident.heads[0].attended == Positions{0, 1, 2, 5});
+  // Six tokens fill the buffer, five do not.
+  CHECK(select("skipkv", "budget: 4, buffer: 3, sink: 1, recent: 1", paper).resident.heads[0].attended.size() == 6);
+  CHECK_THAT(error_of([&] { select("skipkv", "budget: 4, sink: 3, recent: 2", paper); }),
+             Catch::Contains("exceed the budget"));
+}
+
 TEST_CASE("criticalkv, by hand") {
   // Weights 4 2 8 1 1 of 16, values of size 1 9 1 5 1. The first stage keeps tokens 4, the window, and 2; the products
   // of the others are 4 18 5.

@@ -253,6 +253,7 @@ TEST_CASE("every key of a model changes a prediction") {
       {"qkv_bias", "true"},
       {"qk_norm", "true"},
       {"streams", "4"},
+      {"residual_block", "2"},
       {"values_from_keys", "true"},
       {"rope.theta", "10000"},
       {"rope", "{theta: 500000}"},
@@ -275,7 +276,16 @@ TEST_CASE("every key of a model changes a prediction") {
     }
   };
   all_change("sliding", "{window: 300, full_every: 2}", {{"chunks", "true"}, {"n_kv_heads", "8"}, {"head_dim", "32"}});
-  all_change("experts", "{count: 4, active: 1, ffn: 256, every: 2}", {{"every", "4"}});
+  all_change("experts", "{count: 4, active: 1, ffn: 256, every: 2}", {{"every", "4"}, {"hidden", "128"}});
+  all_change("experts", "{count: 4, active: 1, ffn: 256, every: 2, hidden: 128}", {{"hidden_norm", "true"}});
+  const Node shared = base.with("experts", parsed("{count: 4, active: 1, shared: 1, ffn: 256, every: 2}"));
+  CHECK(predicted(shared.with("shared_weights", parsed("fp8"))) != predicted(shared));
+  const Node latent = base.with("attention", parsed("mla"))
+                          .with("latent", parsed("{rank: 64, rope_dim: 16, key_dim: 32, value_dim: 32}"))
+                          .without({"n_kv_heads", "head_dim"});
+  CHECK(predicted(latent.with("output_gate", parsed("true")), "full") != predicted(latent, "full"));
+  all_change("recurrence", "{kind: kimi_delta, heads: 8, key_dim: 64, value_dim: 64, taps: 4, attention_every: 2}",
+             {{"full_gate", "true"}});
   all_change("recurrence",
              "{kind: mamba1, heads: 1024, key_heads: 1, key_dim: 16, value_dim: 1, step_rank: 32, attention_every: 2}",
              {{"step_rank", "64"}});

@@ -86,6 +86,8 @@ inline std::string small_settings(const policy::Descriptor& d, std::int64_t budg
     if (p.key == "stride" || p.key == "index_share") text = with(text, p.key, "2");
     if (p.key == "chunk" && *whole < 40) text = with(text, p.key, "3");
     if (p.key == "query_cosine") text = with(text, p.key, "0.9");
+    if (p.key == "passage") text = with(text, p.key, "2");
+    if (p.key == "passage_similarity") text = with(text, p.key, "0.1");
     if (p.key == "profile") text = with(text, p.key, profile);
   }
   return text;
@@ -103,7 +105,9 @@ inline std::vector<std::string> settings_of(const policy::Descriptor& d, std::in
     std::vector<std::string> values = p.names;
     if (std::holds_alternative<bool>(p.fallback)) values = {"true", "false"};
     for (const std::string& value : values) {
-      if (value.front() != '<') all.push_back(with(base, p.key, value));
+      if (value.front() == '<') continue;
+      const bool evicts = p.key == "budget_grows" && declares(d, "decode_eviction");
+      all.push_back(with(evicts ? with(base, "decode_eviction", "true") : base, p.key, value));
     }
   }
   if (declares(d, "share")) all.push_back("share: 0.5");

@@ -99,6 +99,8 @@ TEST_CASE("models read from their cards have the parameters of their checkpoints
                                                    {"Kimi-Linear-48B-A3B-Instruct", 49122681728},
                                                    {"MiniMax-M1-80k", 456089655296},
                                                    {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 31577937344},
+                                                   {"NVIDIA-Nemotron-3-Super-120B-A12B-BF16", 120668687360},
+                                                   {"Kimi-K3", 2779484133120},
                                                    {"DeepSeek-V4-Flash", 284332230231},
                                                    {"DeepSeek-V4-Pro", 1572997179491},
                                                    {"Llama-4-Scout-17B-16E-Instruct", 107769861120},
@@ -133,6 +135,8 @@ TEST_CASE("a shipped model equals the one read from its card", "[card]") {
       {"Kimi-Linear-48B-A3B-Instruct", "kimi-linear-48b-a3b"},
       {"MiniMax-M1-80k", "minimax-m1"},
       {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano-30b-a3b"},
+      {"NVIDIA-Nemotron-3-Super-120B-A12B-BF16", "nemotron-3-super-120b-a12b"},
+      {"Kimi-K3", "kimi-k3"},
       {"DeepSeek-V4-Flash", "deepseek-v4-flash"},
       {"DeepSeek-V4-Pro", "deepseek-v4-pro"},
       {"Llama-4-Scout-17B-16E-Instruct", "llama-4-scout"},
@@ -205,7 +209,8 @@ TEST_CASE("what a card has beyond a model of kvcast is named", "[card]") {
       card_refusal(card_of("Llama-3.1-8B", {{"architectures", {"LlamaForCausalML"}}, {"model_type", "lama"}}));
   CHECK_THAT(unknown,
              Catch::Contains("unknown architecture \"LlamaForCausalML\" (did you mean \"LlamaForCausalLM\"?)"));
-  CHECK_THAT(card_refusal({{"architectures", {"KimiK3ForConditionalGeneration"}}}), Catch::Contains("full rank"));
+  CHECK_THAT(card_refusal({{"architectures", {"FalconH1ForCausalLM"}}}), Catch::Contains("state spaces"));
+  CHECK(notes_of(card_of("Kimi-K3")).notes.size() == 1);  // it has a tower for images
   CHECK_THAT(card_refusal({{"hidden_size", 4096}}), Catch::Contains("neither `architectures` nor `model_type`"));
   CHECK_THAT(card_refusal({{"architectures", {"Qwen3ForCausalLM"}}, {"hidden_size", 4096}}),
              Catch::Contains("the file lacks num_hidden_layers, num_attention_heads"));

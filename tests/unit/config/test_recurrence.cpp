@@ -56,6 +56,11 @@ TEST_CASE("parameters of a layer with a recurrence are those of its matrices") {
   // Decay and output gate through 8 numbers each; decay a head, its bias a channel, norm.
   CHECK(layer("kind: kimi_delta, heads: 4, key_dim: 8, value_dim: 8, taps: 4, attention_every: 3") ==
         (3 * 32 + 4) * 32 + 2 * (8 * 32 + 32 * 8) + 96 * 4 + (4 + 32 + 8) + 32 * 32);
+  // An output gate of full rank; it comes out of the first product.
+  const std::string full = "kind: kimi_delta, heads: 4, key_dim: 8, value_dim: 8, taps: 4, full_gate: true";
+  CHECK(layer(full + ", attention_every: 3") ==
+        (4 * 32 + 4) * 32 + (8 * 32 + 32 * 8) + 96 * 4 + (4 + 32 + 8) + 32 * 32);
+  CHECK(hybrid(full + ", attention_every: 3").recurrence->projected() == 4 * 32 + 4 + 8);
   CHECK(layer("kind: lightning, heads: 4, key_dim: 8, value_dim: 8, attention_every: 3") == 4 * 32 * 32 + 32 + 32 * 32);
 }
 
@@ -64,10 +69,34 @@ TEST_CASE("parameter counts of models with a recurrence equal the published ones
   CHECK(named_hybrid("kimi-linear-48b-a3b").parameters() == Approx(49.12e9).epsilon(2e-3));
   CHECK(named_hybrid("minimax-m1").parameters() == Approx(456.1e9).epsilon(2e-3));
   CHECK(named_hybrid("nemotron-3-nano-30b-a3b").parameters() == Approx(31.58e9).epsilon(2e-3));
+  CHECK(named_hybrid("nemotron-3-super-120b-a12b").parameters() == 120668687360);
+  CHECK(named_hybrid("nemotron-3-ultra-550b-a55b").parameters() == 549308968960);
   // States: 36 layers of 32 · 128 · 128 numbers and three inputs of 8192 channels.
   CHECK(named_hybrid("qwen3-next-80b-a3b").state_bytes() == 36 * (2097152 + 49152));
   CHECK(named_hybrid("nemotron-3-nano-30b-a3b").state_bytes() == 23 * (2097152 + 36864));
   CHECK(named_hybrid("kimi-linear-48b-a3b").full_layers() == 7);
+}
+
+TEST_CASE("Kimi-K3 has the published numbers of parameters, active ones and bytes") {
+  Model m = named_hybrid("kimi-k3");
+  // Its report counts 2.78 T with a vision tower of 0.4 B; layers 4, 8, ..., 92 and 93 attend.
+  CHECK(m.parameters() + 0.40e9 == Approx(2779.9e9).epsilon(1e-4));
+  CHECK(m.full_layers() == 24);
+  // 4.25 bits a weight of routed experts, 16 of all others: a checkpoint of 1.5609 TB, 0.8 GB of which are the tower's.
+  CHECK(m.weight_bytes() + 0.8e9 == Approx(1560.9e9).epsilon(2e-4));
+  CHECK(m.routed_bytes() == 3.0 * 3584 * 3072 * 4.25 / 8);
+  // 104.2 B are active: 16 of 896 experts of 92 layers, all routers, no embedding.
+  const double routers = 92.0 * 7168;
+  m.experts->count = 16;
+  CHECK(m.parameters() + routers * (896 - 16) - 163840.0 * 7168 == Approx(104.2e9).epsilon(1e-3));
+}
+
+TEST_CASE("blocks of residuals are counted over the layers") {
+  const config::WeighedResiduals r = hybrid(kGatedDelta + ", attention_every: 3", "residual_block: 2\n").residuals;
+  CHECK(r.blocks == 3);
+  // Mixers of six layers sum 0, 2, 2, 3, 3 and 4 inputs, networks 2, 2, 3, 3, 4 and 4.
+  CHECK(r.inputs == Approx(32.0 / 12));
+  CHECK(hybrid(kGatedDelta + ", attention_every: 3").residuals.inputs == 0);
 }
 
 TEST_CASE("a GPU holds its share of the heads of a recurrence") {

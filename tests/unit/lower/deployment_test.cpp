@@ -215,6 +215,50 @@ TEST_CASE("experts in host memory are computed there or fetched, and leave the G
   CHECK(f.pool_bytes(graph::Pool::kHbm, "weights") == before - moved + moved / 2);  // room for those of a layer
 }
 
+TEST_CASE("routed experts may work at a width of their own, between two projections") {
+  DeployedStep f;
+  f.run.model.experts = config::Experts{8, 2, 1, 32, 1};
+  f.run.model.experts->hidden = 16;
+  f.run.model.shared_weights = config::Precision::kFp8;
+  auto ops = f.step();
+  const auto down = first<graph::Gemm>(ops, "rows to experts' width");
+  CHECK((down.m == 3 && down.n == 16 && down.k == 64));
+  const auto work = first<graph::Gemm>(ops, "experts' gate and up");
+  CHECK((work.n == 64 && work.k == 16));
+  CHECK(first<graph::Gemm>(ops, "experts' down").n == 16);
+  CHECK(first<graph::Kernel>(ops, "sum of experts").read_bytes == 3 * 2 * 16 * 2);
+  const auto up = first<graph::Gemm>(ops, "experts' sums to the model's width");
+  CHECK((up.m == 3 && up.n == 64 && up.k == 16));
+  const auto shared = first<graph::Gemm>(ops, "shared down");
+  CHECK(shared.n == 64);
+  CHECK(shared.stored_bytes() == Approx(64 * 32).epsilon(0.1));  // 8 bits a weight and scales
+  CHECK(labels(ops).count("norm of experts' sums") == 0);
+  // A norm of the sums; of GPUs that share experts' columns it needs the sum over these first.
+  f.run.model.experts->hidden_norm = true, f.run.deployment.tensor_parallel = 2;
+  ops = f.step();
+  CHECK(first<graph::Collective>(ops, "all-reduce of experts' sums").bytes == 3 * 16 * 2);
+  CHECK(labels(ops)["norm of experts' sums"] == 3);
+  // In host memory rows of this width travel.
+  f.run.model.experts->host_layers = 3, f.run.deployment.tensor_parallel = 1;
+  ops = f.step();
+  CHECK(first<graph::Copy>(ops, "rows to the CPU").run_bytes == 3 * (16 * 2 + 2 * 8));
+  CHECK(first<graph::Copy>(ops, "sums of experts from the CPU").run_bytes == 3 * 16 * 2);
+  CHECK(f.pool_bytes(graph::Pool::kDram, "weights") == 2 * 8 * 3 * 16 * 32 * 2);
+}
+
+TEST_CASE("residuals weighed over blocks of layers are summed before each mixer and network") {
+  DeployedStep f;
+  const double parameters = f.run.model.parameters(), activations = activation_bytes(f.run.model, 3, 3);
+  const std::size_t before = f.step().size();
+  f.run.model.residuals = {2, 2, 2.125};  // 0 + 2, 2 + 2, 2 + 3, 3 + 3 inputs of four layers, over 8
+  const auto ops = f.step();
+  CHECK(labels(ops)["sum of blocks' outputs"] == 9);  // and before the head
+  CHECK(first<graph::Kernel>(ops, "sum of blocks' outputs").read_bytes == 3 * 2.125 * 64 * 2);
+  CHECK(ops.size() >= before + 9);
+  CHECK(f.run.model.parameters() == parameters + 9 * 2 * 64);
+  CHECK(activation_bytes(f.run.model, 3, 3) == activations + 3 * 2 * 64 * 2);
+}
+
 TEST_CASE("GPUs that share experts alone have a part of the sequences and exchange their rows") {
   DeployedStep f;
   f.run.model.experts = config::Experts{8, 2, 1, 32, 1};
@@ -271,6 +315,13 @@ TEST_CASE("latent attention caches one vector and computes in its space") {
   CHECK(in == graph::Gemm{3, 24, 16, 2, 0, 4});
   CHECK(first<graph::Gemm>(ops, "values out of latent space") == graph::Gemm{3, 12, 24, 2, 0, 4});
   CHECK(first<graph::Gemm>(ops, "output projection") == graph::Gemm{3, 64, 48, 2});
+  // A gate on the output is a product of its own.
+  const double parameters = f.run.model.parameters();
+  f.run.model.output_gate = true;
+  CHECK(first<graph::Gemm>(f.step(), "output gate projection") == graph::Gemm{3, 48, 64, 2});
+  CHECK(f.run.model.parameters() == parameters + 4 * 48 * 64);
+  f.run.model.output_gate = false;
+  f.step();
   // Reading a prompt expands the keys and values of all its tokens instead.
   Prefill prefill(f.setting);
   std::vector<graph::Op> block;

@@ -70,6 +70,21 @@ TEST_CASE("layers with a recurrence have its kernels and no attention, and polic
   CHECK(input.k == 64);
 }
 
+TEST_CASE("a gate of full rank comes out of the input projection") {
+  config::Model m = small_hybrid();
+  m.recurrence->kind = config::Recurrence::Kind::kKimiDelta, m.recurrence->key_heads = 4;
+  const auto of = [](const LoweredPass& pass, const char* label) {
+    return std::get<graph::Gemm>(pass.of(label)[0]->work);
+  };
+  const LoweredPass low = lower_hybrid(m);
+  CHECK(of(low, "input projection").n == 2 * 32 + 64 + 4 + 2 * 8);
+  CHECK(of(low, "gates").groups == 2);
+  m.recurrence->full_gate = true;
+  const LoweredPass full = lower_hybrid(m);
+  CHECK(of(full, "input projection").n == 2 * 32 + 64 + 4 + 8 + 64);
+  CHECK(of(full, "gates").groups == 1);
+}
+
 TEST_CASE("a step reads and writes the state of each sequence") {
   const LoweredPass pass = lower_hybrid(small_hybrid());
   const auto& step = std::get<graph::Kernel>(pass.of("recurrence")[0]->work);

@@ -112,6 +112,26 @@ TEST_CASE("ChunkKV ranks chunks once a layer, LagKV reads values too, CriticalKV
   CHECK(top_k(critical, "top-k of the first stage").k == 20);
 }
 
+TEST_CASE("SkipKV compares a few tokens of all heads together, at one step in as many as its buffer holds") {
+  const std::string setting = "budget: 40, buffer: 10, sink: 4, recent: 8, compared: 16";
+  const auto prompt = after_prompt("skipkv", setting);
+  check_kernel(prompt, "last query's weights", (4 * 100 + 8) * 16, 8 * 100 * 4, 2 * 8 * 100 * 8);
+  check_kernel(prompt, "softmax, maximum over heads", 8 * 100 * 4, 2 * 100 * 4, 5 * 8 * 100);
+  const auto& cosines = std::get<graph::Gemm>(only(prompt, "cosines of keys").work);
+  CHECK((cosines.m == 2 * 16 && cosines.n == 16 && cosines.k == 2 * 8));
+  // Cosines in and out of the comparison, and the keys of passages.
+  check_kernel(prompt, "redundancy", 2 * (2 * 16 * 16 * 4 + 16 * 2 * 16), 2 * 16 * 4, 2 * (2 * 16 * 16 + 16 * 2 * 8));
+  CHECK(top_k(prompt, "top-k").rows == 2);
+  CHECK(top_k(prompt, "top-k").columns == 100);
+  CHECK(top_k(prompt, "top-k").k == 40);
+  CHECK(kernel(only(prompt, "compact")).read_bytes == 2 * 4 * 40 * 16);
+  // Two of ten steps' worth of 50 tokens.
+  const auto step = first_step("skipkv", setting, {.attended = 41});
+  CHECK(std::get<graph::DecodeAttention>(only(step, "attention").work).score_bytes == Approx(0.2 * 4 * 50 * 4));
+  CHECK(top_k(step, "top-k").rows == Approx(0.2));
+  CHECK(held_by("skipkv", setting, "KV cache") == 3 * 4 * 2 * 50 * 16);
+}
+
 TEST_CASE("RaaS marks pages by their bounds and writes each token into its page") {
   // 10 pages a list: bounds of 2 keys and a stamp each; 4 · 8 operations a query head.
   const auto step = first_step("raas", "budget: 40, page: 4", {.attended = 40, .scored = 10});
