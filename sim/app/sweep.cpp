@@ -27,6 +27,7 @@
 #include "config/steady.hpp"
 #include "policy/parameters.hpp"
 #include "store/store.hpp"
+#include "study/shared_work.hpp"
 #include "study/study.hpp"
 
 namespace kvcast::app {

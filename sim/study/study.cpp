@@ -17,8 +17,8 @@
 namespace kvcast::study {
 namespace {
 
-// Floats of a layer's keys, 256 MB.
-constexpr std::int64_t kShortLayer = std::int64_t{1} << 26;
+// Floats of a layer's keys, 384 MB: 96 K tokens of eight heads.
+constexpr std::int64_t kShortLayer = std::int64_t{3} << 25;
 
 // Points that one policy replays on the same traces. Traces are worked through one after the other, and a trace has one
 // replay of a policy: so only one thread at a time changes a group.

@@ -11,8 +11,8 @@
 namespace kvcast::trace {
 namespace {
 
-// Floats of a layer's values, 256 MB: up to about 64 K tokens all values are made once and kept.
-constexpr std::size_t kKeptValues = std::size_t{1} << 26;
+// Floats of a layer's values, 384 MB: up to 96 K tokens of eight heads all values are made once and kept.
+constexpr std::size_t kKeptValues = std::size_t{3} << 25;
 // Rows that one thread makes at a time for a visit.
 constexpr std::size_t kPassingRows = 16 * Layer::kValueBlock;
 

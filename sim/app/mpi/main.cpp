@@ -21,6 +21,7 @@
 #include "base/build.hpp"
 #include "base/error.hpp"
 #include "store/row.hpp"
+#include "study/shared_work.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -135,7 +136,7 @@ class Worker final : public study::ReplayCache {
  public:
   Worker(mpi::communicator& world, const SweepOptions& options)
       : world_(world), study_(sweep_study(options)), points_(sweep_config(options)) {
-    study_.replays = this;
+    study_.replays = this, study_.shared = &shared_;
     study_.score_advance = [](std::int64_t, std::int64_t) {};
   }
 
@@ -174,6 +175,7 @@ class Worker final : public study::ReplayCache {
 
   mpi::communicator& world_;
   study::StudyOptions study_;
+  study::SharedWork shared_;
   SweepPoints points_;
   std::mutex mutex_;
 };
