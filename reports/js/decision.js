@@ -92,6 +92,11 @@ function drawPlaces(places, told) {
 
 function savedText(ratio) { return formatNumber(100 * Math.abs(1 - ratio), '.2~r') + ' % ' + (ratio < 1 ? 'less' : 'more'); }
 
+function scoreFact(row) {
+  const range = rangeText(row, 'score', (value) => formatNumber(100 * value, '.3~r'));
+  return scoreText(row) + ' of full KV’s score' + (range && ' (' + range + ' %)');
+}
+
 // [what, text] of what the chosen experiment costs and how sure its number is.
 function costsOf({ field, lines, context }, place, chosen) {
   const own = lines.find(({ row }) => row.policy === chosen), full = lines.find(({ row }) => row.policy === 'full');
@@ -99,7 +104,7 @@ function costsOf({ field, lines, context }, place, chosen) {
   const { row } = own, metric = metricOf(field), show = (value) => formatMetric(metric, value);
   const next = lines.find((other) => other !== own && other.keeps && other.row.policy !== 'full');
   const costs = [];
-  if (row.score !== undefined) costs.push(formatNumber(100 * row.score, '.3~r') + ' % of full KV’s score' + (rangeText(row, 'score', (value) => formatNumber(100 * value, '.3~r')) && ' (' + rangeText(row, 'score', (value) => formatNumber(100 * value, '.3~r')) + ' %)'));
+  if (row.score !== undefined) costs.push(scoreFact(row));
   if (row.hbm) costs.push(formatBytes(row.hbm) + ' of HBM' + (full && full.row.hbm && full !== own ? ', full KV ' + formatBytes(full.row.hbm) + ' at batch ' + formatCount(full.row.batch) : ''));
   if (row.request_cost) costs.push('1K requests cost ' + priceOf(row) + (full && full !== own && full.row.request_cost ? ', with full KV ' + priceOf(full.row) + ' (' + savedText(row.request_cost / full.row.request_cost) + ')' : ''));
   const range = rangeText(row, field, show), inside = next && range && next.row[field] >= row[field + '_low'] && next.row[field] <= row[field + '_high'];

@@ -26,10 +26,12 @@ function servedText({ most, fails, least }) {
   return most === undefined ? '< ' + number(least) : fails === undefined ? number(most) + ' or more' : number(most) + ' to ' + number(fails);
 }
 
-// Larger loads first; of equal ones full KV, as a compression that serves no more is not worth its loss, then the better score.
+// Larger loads first; of equal ones those of the cheaper machine, then full KV, as a compression that serves no more is not
+// worth its loss, then the better score.
 function byServed(a, b) {
   const full = ({ row }) => row.policy === 'full', score = ({ row }) => (row.score === undefined ? 1 : row.score);
-  return b.keeps - a.keeps || (b.most || 0) - (a.most || 0) || full(b) - full(a) || score(b) - score(a);
+  const dearer = a.row.hardware !== b.row.hardware && a.row.served_cost && b.row.served_cost ? a.row.served_cost - b.row.served_cost : 0;
+  return b.keeps - a.keeps || (b.most || 0) - (a.most || 0) || dearer || full(b) - full(a) || score(b) - score(a);
 }
 
 function sloText(row) {
@@ -41,7 +43,7 @@ function secondsText(seconds) { return seconds === 0 ? '0' : seconds < 0.1 ? for
 
 function servedFacts({ row, most }, full) {
   const costs = [], show = (field, value) => formatMetric(metricOf(field), value);
-  if (row.score !== undefined) costs.push(scoreText(row) + ' of full KV’s score' + (rangeText(row, 'score', (value) => formatNumber(100 * value, '.3~r')) && ' (' + rangeText(row, 'score', (value) => formatNumber(100 * value, '.3~r')) + ' %)'));
+  if (row.score !== undefined) costs.push(scoreFact(row));
   if (row.served_cost) costs.push(show('served_cost', row.served_cost) + ' per million output tokens' + (full && full.row !== row && full.most > 0 && full.row.served_cost ? ', with full KV ' + show('served_cost', full.row.served_cost) + ' (' + savedText(row.served_cost / full.row.served_cost) + ')' : ''));
   const sure = rangeText(row, 'served_ttft_p99', secondsText), slo = row.slo_ttft;
   const open = sure && slo !== undefined && row.served_ttft_p99_low <= slo && slo <= row.served_ttft_p99_high;
@@ -65,11 +67,13 @@ function drawServiceDecision() {
     ? name(best) + ' ' + does + (best.fails === undefined ? ', the largest swept' : ', but not ' + number(best.fails)) + '. There the first token comes after ' + secondsText(best.row.served_ttft_p99) + ', each further one after ' + secondsText(best.row.served_tpot_p99) + ' (99th percentiles).' +
       (equal.length ? ' ' + sentenceList(equal) + (equal.length === 1 ? ' serves' : ' serve') + ' the same swept load' + (best.fails === undefined ? '.' : '; loads between ' + number(best.most) + ' and ' + number(best.fails) + ' would separate them.') : '')
     : 'no policy that keeps the score ' + (best.bounded ? 'is within the SLO' : 'keeps up') + ' at the smallest swept load, ' + number(best.least) + ' ' + unit + '.');
+  const places = single ? [] : first(all, ({ row }) => row.model + '|' + row.hardware + '|' + row.context + '|' + row.load_unit).filter(({ row }) => row.load_unit === unit);
+  const same = places.filter((line) => line.row.hardware !== best.row.hardware && line.row.model === best.row.model && line.row.context === best.row.context && line.keeps && served && line.most === best.most).map(({ row }) => row.hardware + (row.served_cost && best.row.served_cost ? ' (' + savedText(row.served_cost / best.row.served_cost) + ' a token)' : ''));
+  const elsewhere = same.length ? ' So ' + (same.length === 1 ? 'does ' : 'do ') + sentenceList(same) + '.' : '';
   const draw = (head, lines, label) => { const kept = keptLines(lines); return drawLines({ head, unit, side: 'score', note: noteText(lines, kept, 'Lines lead to the next swept load, which is too much.') },
     kept.map((line) => ({ ...label(line), color: policyColor(line.row.policy), value: line.most || 0, low: line.most || 0, high: line.most === undefined ? line.least : line.fails, text: servedText(line), side: line.most > 0 ? scoreText(line.row) : '', chosen: line === best, below: !line.keeps }))); };
-  const places = single ? [] : first(all, ({ row }) => row.model + '|' + row.hardware + '|' + row.context + '|' + row.load_unit).filter(({ row }) => row.load_unit === unit);
   const models = distinctValues('model').length > 1, contexts = distinctValues('context').length > 1;
-  return drawPanel({ title: best.bounded ? kCapacity : 'Load that is served without a growing queue', choice: served ? best.row.policy : 'none', number: served ? number(best.most) + ' ' + unit + times : 'less than ' + number(best.least) + ' ' + unit, text, facts: servedFacts(best, full), rest: '' },
+  return drawPanel({ title: best.bounded ? kCapacity : 'Load that is served without a growing queue', choice: served ? best.row.policy : 'none', number: served ? number(best.most) + ' ' + unit + times : 'less than ' + number(best.least) + ' ' + unit, text: text + elsewhere, facts: servedFacts(best, full), rest: '' },
     draw('each policy at its best budget', policies, (line) => ({ name: line.row.policy, rest: line.row.budget === undefined ? '' : ', ' + showBudget(line.row.budget) })),
     places.length > 1 ? draw('each machine with its best policy', places, ({ row, most }) => ({ name: (models ? row.model + ' on ' : '') + row.hardware, rest: (contexts ? ', ' + formatTokens(row.context) + ' tokens' : '') + ': ' + (most > 0 ? row.policy : 'none') })) : '');
 }

@@ -78,6 +78,13 @@ class Services(unittest.TestCase):
         self.assertEqual(served[0], 'full KV')
         self.assertIn('snapkv serves the same swept load; loads between 2 and 4 would separate them.', served[1])
 
+    def test_of_machines_that_serve_the_same_load_the_cheaper_is_named(self):
+        page = self.open()
+        told = page.evaluate("(() => { const one = servedLines().find(({ row }) => row.policy === 'snapkv'), on = (hardware, served_cost) => ({ ...one, row: { ...one.row, hardware, served_cost } });"
+                             " window.servedLines = () => [on('dear', 3), on('cheap', 2)]; return drawServiceDecision().querySelector('.finding-text').textContent; })()")
+        self.assertTrue(told.startswith('On cheap'), told)
+        self.assertTrue(told.endswith('So does dear (50\u00a0% more a token).') or told.endswith('So does dear (50 % more a token).'), told)  # 3 / 2
+
     def test_without_an_slo_a_load_is_served_if_the_queue_does_not_grow(self):
         page = self.open()
         served = page.evaluate("(() => { delete page.tables.capacities; return servedLines().map(({ row, most, fails }) => [row.policy, most, fails]); })()")
