@@ -85,11 +85,11 @@ TEST_CASE("values are computed once, by the first caller, and only where they we
 }
 
 TEST_CASE("of a long context, only the values that are asked for are kept") {
-  // A number more than 2^26 floats, of which blocks of 64 rows are made.
+  // A row more than 3 x 2^25 floats, of which blocks of 64 rows are made.
   TraceInfo info;
   info.model = "made", info.source = "synthetic", info.layers = {0};
   info.n_layers = 1, info.n_q_heads = 2, info.n_kv_heads = 1, info.head_dim = 1 << 16;
-  info.prompt_tokens = 1024, info.decode_steps = 1, info.query_positions = {1024};
+  info.prompt_tokens = 1536, info.decode_steps = 1, info.query_positions = {1536};
   Layer layer(info, 0);
   std::mutex mutex;
   std::vector<std::pair<std::int64_t, std::int64_t>> made;
@@ -99,17 +99,17 @@ TEST_CASE("of a long context, only the values that are asked for are kept") {
     for (std::int64_t i = 0; i < n; ++i) out[i << 16] = static_cast<float>(first + i);
   });
   float last[2] = {};
-  layer.visit_values(2, [&](int q_head, MatrixView values) { last[q_head] = values.row(1024)[0]; });
-  CHECK(last[0] == 1024);
-  CHECK(last[1] == 1024);
+  layer.visit_values(2, [&](int q_head, MatrixView values) { last[q_head] = values.row(1536)[0]; });
+  CHECK(last[0] == 1536);
+  CHECK(last[1] == 1536);
   made.clear();
-  const std::vector<std::int32_t> asked = {0, 63, 130, 1024}, again = {64, 191};
+  const std::vector<std::int32_t> asked = {0, 63, 130, 1536}, again = {64, 191};
   CHECK(layer.values_at(0, asked).row(130)[0] == 130);
   CHECK(layer.values_at(0, again).row(191)[0] == 191);
   using Made = std::vector<std::pair<std::int64_t, std::int64_t>>;
-  CHECK(made == Made{{0, 64}, {128, 64}, {1024, 1}, {64, 64}});  // the block from 128 is there already
+  CHECK(made == Made{{0, 64}, {128, 64}, {1536, 1}, {64, 64}});  // the block from 128 is there already
   CHECK(layer.values(0).row(700)[0] == 700);
-  CHECK(made.size() == 17);  // each block of 1025 rows once
+  CHECK(made.size() == 25);  // each block of 1537 rows once
 }
 
 TEST_CASE("a layer takes the storage of one before it, whatever its size") {
