@@ -11,6 +11,7 @@
 #include "base/build.hpp"
 #include "base/file_state.hpp"
 #include "base/hash.hpp"
+#include "config/find.hpp"
 #include "study/prepare.hpp"
 
 namespace kvcast::app {
@@ -24,7 +25,7 @@ bool may_be_file(const std::string& text) {
   const bool extension =
       dot != std::string::npos && dot + 1 < text.size() && std::isalpha(static_cast<unsigned char>(text[dot + 1])) != 0;
   std::error_code unknown;
-  return extension || text.find('/') != std::string::npos || fs::exists(text, unknown);
+  return extension || config::is_path(text) || fs::exists(text, unknown);
 }
 
 bool may_name_file(const config::Node& node) {

@@ -24,7 +24,7 @@ namespace kvcast::app {
 namespace {
 
 void print_findings(const std::string& dir) {
-  if (!std::filesystem::exists(std::filesystem::path(dir) / "results.sqlite")) return;  // a validation without a store
+  if (!store::Store::exists(dir)) return;  // a validation without a store
   const auto store = store::Store::open(dir, store::Store::Open::kExisting);
   const auto planned = store.metadata(store::kMetaPlanned);
   const std::int64_t there =

@@ -50,7 +50,7 @@ class SweepPoints {
 // Adds the options shared by `kvcast sweep` and `kvcast-mpi sweep`.
 void add_sweep_options(CLI::App& command, SweepOptions& options);
 
-// What the sweep that is complete in a store was planned from (planned_from.hpp), or empty.
+// Metadata of a store: planned_from() of the sweep that is complete in it; empty if none is.
 inline constexpr const char* kMetaPlannedFrom = "planned_from";
 
 // Drops rows that are not as they were written, and names them; true if there were any.

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <set>
@@ -124,7 +123,7 @@ bool drop_damaged(store::Store& store) {
 bool print_finished(const std::string& dir, const std::string& planned_from) {
   std::optional<store::Store> store;
   try {
-    if (!std::filesystem::exists(std::filesystem::path(dir) / "results.sqlite")) return false;
+    if (!store::Store::exists(dir)) return false;
     // As a sweep that is planned opens it.
     store.emplace(store::Store::open(dir, store::Store::Open::kCreate));
     if (store->metadata(kMetaPlannedFrom) != planned_from || !store->metadata(kMetaFits)) return false;

@@ -1,4 +1,4 @@
-// What one GPU holds of a model.
+// Derives the part of a model that one GPU holds.
 #include <fmt/format.h>
 
 #include <stdexcept>

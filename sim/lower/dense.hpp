@@ -44,9 +44,9 @@ graph::OpId head_and_sample(Block& block, const config::Model& model, double row
 
 // Peak bytes of activations while `rows` tokens pass through a layer at once. Gate, up and their product are live
 // together, in addition to the residual, the norm's output, the attention output and the projection (Llama's MLP in
-// Hugging Face transformers). Outputs of blocks that residuals weigh are kept
-// as well. The head adds logits in single precision for `sampled` rows. `in_network`: rows that pass
-// through the feed-forward network at a time, at most `rows`; 0: all.
+// Hugging Face transformers). Outputs of blocks that residuals weigh are kept as well. The head adds logits in single
+// precision for `sampled` rows. `in_network`: rows that pass through the feed-forward network at a time, at most
+// `rows`; 0: all.
 double activation_bytes(const config::Model& model, double rows, double sampled, double in_network = 0);
 
 }  // namespace kvcast::lower

@@ -40,7 +40,7 @@ struct KeyDiffSetting {
   Anchor anchor = Anchor::kMean;
   Metric metric = Metric::kCosine;
 
-  // What stays of `seen` tokens.
+  // Returns the number of tokens that are kept after `seen` tokens.
   Quota after(std::int64_t seen) const {
     if (share > 0) return {std::max<std::int64_t>(1, part_of(share, seen))};
     Quota now = quota.after(seen);

@@ -112,7 +112,7 @@ std::string write_report(const std::vector<std::string>& dirs, const std::string
   KVCAST_CHECK(!dirs.empty());
   const fs::path validation = fs::path(dirs.front()) / "validation.json";
   const bool validated = dirs.size() == 1 && fs::exists(validation);
-  const bool swept = !validated || fs::exists(fs::path(dirs.front()) / "results.sqlite");
+  const bool swept = !validated || store::Store::exists(dirs.front());
   // Unreadable stores are rejected before anything is written.
   std::optional<Stores> stores;
   if (swept) stores.emplace(dirs, options.where);

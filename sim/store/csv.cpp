@@ -29,7 +29,7 @@ std::vector<std::string> columns_of(const Store& store) {
   return columns;
 }
 
-// What did not fit, a text for each field.
+// Returns the text of each field of kMisfit; empty texts if the result fitted in memory.
 std::vector<std::string> misfit_of(const std::string& parts) {
   const nlohmann::json all = nlohmann::json::parse(parts);
   const auto found = all.find("oom");

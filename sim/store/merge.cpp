@@ -1,7 +1,6 @@
 // Takes two passes: the first compares, so that stores that do not belong together leave the result unchanged.
 #include "store/merge.hpp"
 
-#include <filesystem>
 #include <map>
 #include <utility>
 
@@ -94,7 +93,7 @@ Merged merge(const std::vector<std::string>& dirs, const std::string& out) {
     sweep.check(source);
     merged.rows += results.check(source);
   }
-  if (std::filesystem::exists(std::filesystem::path(out) / "results.sqlite")) {
+  if (Store::exists(out)) {
     const Store there = Store::open(out, Store::Open::kExisting);
     sweep.check(there);
     results.check(there);

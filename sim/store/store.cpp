@@ -27,6 +27,8 @@ namespace fs = std::filesystem;
 constexpr int kBusyMs = 60000;
 constexpr std::size_t kBlockRows = 256;
 
+fs::path path_in(const std::string& dir) { return fs::path(dir) / "results.sqlite"; }
+
 std::string utc_now() {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   std::tm parts{};
@@ -59,8 +61,10 @@ void use_write_ahead_log(Database& database) {
 Store::Store(std::unique_ptr<Database> database)
     : mutex_(std::make_unique<std::mutex>()), database_(std::move(database)) {}
 
+bool Store::exists(const std::string& dir) { return fs::exists(path_in(dir)); }
+
 Store Store::open(const std::string& dir, Open mode) {
-  const std::string path = (fs::path(dir) / "results.sqlite").string();
+  const std::string path = path_in(dir).string();
   std::error_code error;
   if (mode == Open::kCreate) {
     fs::create_directories(dir, error);

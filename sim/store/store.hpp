@@ -51,6 +51,8 @@ class Store {
  public:
   enum class Open : unsigned char { kExisting, kCreate };
 
+  // Returns whether DIR/results.sqlite exists.
+  static bool exists(const std::string& dir);
   // Opens DIR/results.sqlite; kCreate makes the directory and the file if they are missing. Throws UserError naming the
   // file if it is missing, damaged, not kvcast's, of another schema version, or without a column of this program's
   // metrics.
@@ -82,7 +84,7 @@ class Store {
   // call the store, and rows that others add meanwhile may or may not be seen. Throws UserError as get() does.
   void for_each(const std::function<void(const Stored&)>& visit,
                 const std::function<bool(const std::string& key)>& wanted = {}) const;
-  // The cells of these columns, in their order, in every shown row.
+  // Visits, for every shown row in order, the text that `make` returns for its cells of these columns.
   void for_each_text(const std::vector<std::string>& columns,
                      const std::function<std::string(std::span<const CellView> cells)>& make,
                      const std::function<void(const std::string&)>& visit) const;

@@ -25,7 +25,7 @@ struct SharedTable {
   std::optional<simulate::StepTable> table;
 };
 
-// What was made last, by texts that determine it. May be called from several threads.
+// Keeps the work that was used last, by keys that determine it. May be called from several threads.
 class SharedWork {
  public:
   // Keeps lowered work of so many bytes. It is the same on every machine, so that a long-running program whose user

@@ -43,7 +43,7 @@ float* Layer::mutable_keys(int kv_head) {
 
 float* Layer::mutable_values(int kv_head) {
   values(kv_head);  // the maker must not overwrite later what is written here
-  return storage_.values.get() + index(kv_head * info_->positions() * info_->head_dim);
+  return value_row(kv_head, 0);
 }
 
 float* Layer::mutable_queries(int q_head) {

@@ -123,7 +123,7 @@ TEST_CASE("a layer takes the storage of one before it, whatever its size") {
   Layer larger(info, 0, {}, same.take_storage());
   std::fill_n(larger.mutable_keys(info.n_kv_heads - 1), info.positions() * info.head_dim, 1.0f);
   CHECK(larger.keys(info.n_kv_heads - 1).row(static_cast<std::size_t>(info.positions()) - 1)[0] == 1);
-  // What was moved from is empty.
+  // A storage that was moved from is empty.
   Layer anew(info, 0, {}, std::move(storage));
   std::fill_n(anew.mutable_keys(0), info.head_dim, 2.0f);
   CHECK(anew.keys(0).row(0)[0] == 2);
