@@ -8,7 +8,8 @@
 
 #include "app/process.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Matchers::Contains;
 using nlohmann::json;
 
@@ -24,7 +25,7 @@ std::vector<std::string> measure_host(const std::string& out) {
 TEST_CASE("calibrate cpu measures this machine and writes a profile that can be fitted again and used", "[minutes]") {
   const Scratch scratch;
   const std::string profile = scratch / "host.yaml", results = scratch / "host.results.json";
-  const Output measured = kvcast::test::kvcast(measure_host(profile));
+  const Output measured = kvcast(measure_host(profile));
   INFO(measured.err);
   REQUIRE(measured.code == 0);
   CHECK_THAT(measured.out, Contains(profile));
@@ -38,8 +39,8 @@ TEST_CASE("calibrate cpu measures this machine and writes a profile that can be 
   CHECK(json::parse(slurp(results))["schema"] == "kvcast-kernels/1");
 
   // The same results give the same profile without measuring.
-  const Output again = kvcast::test::kvcast({"calibrate", "cpu", "--from", results, "-o", scratch / "again.yaml",
-                                             "--budget-median", "1e9", "--budget-p90", "1e9"});
+  const Output again = kvcast({"calibrate", "cpu", "--from", results, "-o", scratch / "again.yaml", "--budget-median",
+                               "1e9", "--budget-p90", "1e9"});
   INFO(again.err);
   REQUIRE(again.code == 0);
   CHECK(slurp(scratch / "again.yaml") == text);
@@ -51,8 +52,8 @@ TEST_CASE("calibrate cpu measures this machine and writes a profile that can be 
   REQUIRE(std::regex_search(again.err, own_error, of_memory));
   const std::string budget =
       fmt::format("{:.2f}", std::max(0.1, std::stod(own_error[1]) + 0.06));  // printed with one decimal
-  const Output strict = kvcast::test::kvcast({"calibrate", "cpu", "--from", results, "-o", scratch / "strict.yaml",
-                                              "--budget-median", budget, "--budget-p90", budget});
+  const Output strict = kvcast({"calibrate", "cpu", "--from", results, "-o", scratch / "strict.yaml", "--budget-median",
+                                budget, "--budget-p90", budget});
   INFO(strict.err);
   CHECK(strict.code == 0);
   CHECK_THAT(slurp(scratch / "strict.yaml"), Contains("dram_bandwidth:") && Contains("core_rank:"));
@@ -65,7 +66,7 @@ TEST_CASE("calibrate cpu measures this machine and writes a profile that can be 
       "run.yaml", "model: llama-3.2-1b\nhardware: " + machine +
                       "\npolicy: {name: magicpig}\nworkload: {prompt_tokens: 1024, decode_tokens: 16, batch: 1}\n"
                       "trace: {recipe: needle, layers: 1, steps: 4}\n");
-  const Output used = kvcast::test::kvcast({"run", run, "--json"});
+  const Output used = kvcast({"run", run, "--json"});
   INFO(used.err);
   REQUIRE(used.code == 0);
   CHECK(json::parse(used.out)["decode"]["tokens_per_s"].get<double>() > 0);
@@ -73,21 +74,19 @@ TEST_CASE("calibrate cpu measures this machine and writes a profile that can be 
 
 TEST_CASE("a calibration that is impossible here reports what is missing") {
   const Scratch scratch;
-  const Output no_program =
-      kvcast::test::kvcast({"calibrate", "cuda", "-o", scratch / "p.yaml", "--program", scratch / "nothing"});
+  const Output no_program = kvcast({"calibrate", "cuda", "-o", scratch / "p.yaml", "--program", scratch / "nothing"});
   CHECK(no_program.code == 2);
   CHECK_THAT(no_program.err, Contains("-DKVCAST_CUDA=ON") && Contains("--from"));
-  CHECK(kvcast::test::kvcast({"calibrate", "cuda", "--from", scratch / "none.json", "-o", scratch / "p.yaml"}).code ==
-        2);
+  CHECK(kvcast({"calibrate", "cuda", "--from", scratch / "none.json", "-o", scratch / "p.yaml"}).code == 2);
   const std::string host_only =
       scratch.write("cpu.json", R"({"schema":"kvcast-kernels/1","environment":{"cores":2},"rows":[]})");
-  const Output no_gpu = kvcast::test::kvcast({"calibrate", "cuda", "--from", host_only, "-o", scratch / "p.yaml"});
+  const Output no_gpu = kvcast({"calibrate", "cuda", "--from", host_only, "-o", scratch / "p.yaml"});
   CHECK(no_gpu.code == 2);
   CHECK_THAT(no_gpu.err, Contains("no usable case of a GPU"));
-  CHECK(kvcast::test::kvcast({"calibrate"}).code == 2);
-  CHECK(kvcast::test::kvcast({"calibrate", "cpu"}).code == 2);
+  CHECK(kvcast({"calibrate"}).code == 2);
+  CHECK(kvcast({"calibrate", "cpu"}).code == 2);
   // A program that fails is not taken for a measurement.
-  const Output failed = kvcast::test::kvcast({"calibrate", "cpu", "-o", scratch / "p.yaml", "--program", "/bin/false"});
+  const Output failed = kvcast({"calibrate", "cpu", "-o", scratch / "p.yaml", "--program", "/bin/false"});
   CHECK(failed.code == 2);
   CHECK_THAT(failed.err, Contains("/bin/false ended with 1"));
   CHECK_FALSE(std::filesystem::exists(scratch / "p.yaml"));
@@ -108,17 +107,17 @@ TEST_CASE("a GPU's profile includes the host that was calibrated with it") {
   }
   const std::string from = scratch.write("gpu.json", document.dump()), out = scratch / "p.yaml";
   const auto text = [&] { return (std::stringstream() << std::ifstream(out).rdbuf()).str(); };
-  REQUIRE(kvcast::test::kvcast({"calibrate", "cuda", "--from", from, "-o", out}).code == 0);
+  REQUIRE(kvcast({"calibrate", "cuda", "--from", from, "-o", out}).code == 0);
   CHECK_FALSE(text().find("cores: {value: 16") != std::string::npos);
-  REQUIRE(kvcast::test::kvcast({"calibrate", "cuda", "--from", from, "--host", "epyc-7302", "-o", out}).code == 0);
+  REQUIRE(kvcast({"calibrate", "cuda", "--from", from, "--host", "epyc-7302", "-o", out}).code == 0);
   CHECK(text().find("cores: {value: 16") != std::string::npos);
   CHECK(text().find("host:\n  title: \"AMD EPYC 7302") != std::string::npos);  // not that of the results
-  CHECK(kvcast::test::kvcast({"calibrate", "cuda", "--from", from, "--host", "nobody", "-o", out}).code == 2);
+  CHECK(kvcast({"calibrate", "cuda", "--from", from, "--host", "nobody", "-o", out}).code == 2);
 
   document["rows"].push_back(document["rows"][0]);
   document["rows"].back()["bench"] = "host_sink";
   const std::string misspelt = scratch.write("misspelt.json", document.dump());
-  const Output o = kvcast::test::kvcast({"calibrate", "cuda", "--from", misspelt, "-o", out});
+  const Output o = kvcast({"calibrate", "cuda", "--from", misspelt, "-o", out});
   CHECK(o.code == 0);
   CHECK_THAT(o.err, Contains("ignored, unknown benchmarks: host_sink (1 row)\n"));
 }
@@ -135,7 +134,7 @@ TEST_CASE("a calibration never replaces a file that it reads") {
                     "copies, pcie5]\n");
   const auto refuses = [](const std::vector<std::string>& arguments, const std::string& input) {
     const std::string before = slurp(input);
-    const Output o = kvcast::test::kvcast(arguments);
+    const Output o = kvcast(arguments);
     INFO(o.err);
     CHECK(o.code == 2);
     CHECK_THAT(o.err, Contains("is also read") && Contains("name another file by -o"));
@@ -160,7 +159,7 @@ TEST_CASE("calibrate refuses a file that is given twice, whose rows would count 
   for (const auto& arguments : std::vector<std::vector<std::string>>{
            {"calibrate", "table", points, points, "--profile", "l40s", "--source", "me", "-o", out},
            {"calibrate", "cpu", "--from", results, "--from", scratch / "link.json", "-o", out}}) {
-    const Output o = kvcast::test::kvcast(arguments);
+    const Output o = kvcast(arguments);
     CHECK(o.code == 2);
     CHECK_THAT(o.err, Contains(": its rows would count twice"));
   }
@@ -175,7 +174,7 @@ TEST_CASE(
     for (json& time : row["time_s"]) time = 1000 * time.get<double>();
   }
   const std::string from = scratch.write("slow.json", document.dump()), out = scratch / "slow.yaml";
-  const Output o = kvcast::test::kvcast({"calibrate", "cpu", "--from", from, "-o", out});
+  const Output o = kvcast({"calibrate", "cpu", "--from", from, "-o", out});
   INFO(o.err);
   CHECK(o.code == 2);
   CHECK_THAT(o.err, Contains("dram_bandwidth: ") && Contains(" MB/s is out of range, must be between 100 MB/s"));
@@ -185,14 +184,14 @@ TEST_CASE(
 
 TEST_CASE("points without a source are not fitted") {
   const Scratch scratch;
-  const Output o = kvcast::test::kvcast({"calibrate", "table", "configs/hardware/points/gemm-l40s-sglang.csv",
-                                         "--profile", "l40s", "--source", " ", "-o", scratch / "p.yaml"});
+  const Output o = kvcast({"calibrate", "table", "configs/hardware/points/gemm-l40s-sglang.csv", "--profile", "l40s",
+                           "--source", " ", "-o", scratch / "p.yaml"});
   CHECK(o.code == 2);
   CHECK_THAT(o.err, Contains("--source is empty"));
 }
 
 TEST_CASE("validate kernels judges the fitted profiles by points that no fit has seen", "[minutes]") {
-  const Output o = kvcast::test::kvcast({"validate", "kernels", "--json"});
+  const Output o = kvcast({"validate", "kernels", "--json"});
   INFO(o.err);
   REQUIRE(o.code == 0);
   const json suite = json::parse(o.out)["suites"][0];
@@ -218,7 +217,7 @@ TEST_CASE("a point that names its kernel is compared with the profile of that ke
                                            "device,framework,kernel,batch,ctx,n_q,n_kv,head_dim,latency_us\n"
                                            "l40s,sglang," +
                                                kernel + ",1,2,32,8,128," + us + "\n");
-    const Output o = kvcast::test::kvcast({"validate", "kernels", "--points", path, "--json"});
+    const Output o = kvcast({"validate", "kernels", "--points", path, "--json"});
     INFO(o.err);
     REQUIRE(o.code == 0);
     return json::parse(o.out)["bias"].get<double>();
@@ -227,3 +226,5 @@ TEST_CASE("a point that names its kernel is compared with the profile of that ke
   CHECK(std::abs(bias("flash_attention", "10.8")) < 0.2);
   CHECK(bias("unheard_of", "5.6") == bias("flashinfer", "5.6"));  // the framework's own
 }
+
+}  // namespace kvcast::tests

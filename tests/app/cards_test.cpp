@@ -10,7 +10,8 @@
 #include "app/process.hpp"
 #include "app/record_of.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Contains;
 using nlohmann::json;
 
@@ -23,7 +24,7 @@ constexpr const char* kCard = R"({"architectures": ["Qwen3ForCausalLM"], "model_
 "vocab_size": 151936, "attention_sink_size": 4})";
 
 Output on_path(const std::vector<std::string>& arguments, const std::string& folder) {
-  return kvcast::test::kvcast(arguments, [&] { setenv("PATH", folder.c_str(), 1); });
+  return kvcast(arguments, [&] { setenv("PATH", folder.c_str(), 1); });
 }
 
 // A stand-in for nvidia-smi that prints these lines for GPUs.
@@ -45,12 +46,12 @@ std::string line_with(const std::string& text, const std::string& start) {
 TEST_CASE("models import writes the model of a config.json, which a run reads as well") {
   const Scratch scratch;
   const std::string card = scratch.write("config.json", kCard), out = scratch / "mine.yaml";
-  const Output imported = kvcast::test::kvcast({"models", "import", card, "-o", out});
+  const Output imported = kvcast({"models", "import", card, "-o", out});
   INFO(imported.err);
   REQUIRE(imported.code == 0);
   CHECK_THAT(imported.err, Contains("unknown key \"attention_sink_size\" (4) is not read"));
   const auto shape = [](const std::string& model) {
-    const Output o = kvcast::test::kvcast({"models", model, "--json"});
+    const Output o = kvcast({"models", model, "--json"});
     INFO(o.err);
     REQUIRE(o.code == 0);
     json j = json::parse(o.out);
@@ -59,14 +60,14 @@ TEST_CASE("models import writes the model of a config.json, which a run reads as
   };
   CHECK(shape(out) == shape("qwen3-0.6b"));
   CHECK(shape(card) == shape(out));
-  CHECK_THAT(kvcast::test::kvcast({"models", "import", card}).out, Contains("# 0.60 billion parameters"));
+  CHECK_THAT(kvcast({"models", "import", card}).out, Contains("# 0.60 billion parameters"));
   const std::string rest =
       "\nhardware: l4\npolicy: full\nworkload: {prompt_tokens: 500, decode_tokens: 20}\n"
       "trace: {recipe: needle, layers: 1, steps: 2}\n";
   const json from_card = record_of("model: {config: " + card + "}" + rest, {});
   const json from_file = record_of("model: " + out + rest, {});
   CHECK(from_card["decode"]["tpot_s"]["mean"] == from_file["decode"]["tpot_s"]["mean"]);
-  const Output none = kvcast::test::kvcast({"models", "import", scratch.write("x.json", "{\"model_type\": \"lama\"}")});
+  const Output none = kvcast({"models", "import", scratch.write("x.json", "{\"model_type\": \"lama\"}")});
   CHECK(none.code == 2);
   CHECK_THAT(none.err, Contains("unknown architecture \"lama\""));
 }
@@ -112,7 +113,7 @@ TEST_CASE("calibrate steps finds the machine that rows were made with", "[minute
   }
   const std::string rows = scratch.write("mine.csv", csv), run = scratch.write("run.yaml", base),
                     out = scratch / "fitted.yaml";
-  const Output fitted = kvcast::test::kvcast({"calibrate", "steps", rows, "--run", run, "-o", out});
+  const Output fitted = kvcast({"calibrate", "steps", rows, "--run", run, "-o", out});
   INFO(fitted.out << fitted.err);
   REQUIRE(fitted.code == 0);
   const double memory = std::stod(line_with(fitted.out, "rate of memory").substr(20));
@@ -129,7 +130,7 @@ TEST_CASE("calibrate steps finds the machine that rows were made with", "[minute
   CHECK_THAT(slurp(out), Contains("origin: fitted") && Contains("left_out: "));
   // A row that the model contradicts without order.
   const std::string noise = scratch.write("noise.csv", "batch,context,tpot_ms\n1,500,1\n1,600,90\n1,700,1\n1,800,90\n");
-  const Output refused = kvcast::test::kvcast({"calibrate", "steps", noise, "--run", run, "-o", scratch / "no.yaml"});
+  const Output refused = kvcast({"calibrate", "steps", noise, "--run", run, "-o", scratch / "no.yaml"});
   CHECK(refused.code == 1);
   CHECK_THAT(refused.err, Contains("nothing is written"));
   CHECK_FALSE(std::filesystem::exists(scratch / "no.yaml"));
@@ -141,12 +142,14 @@ TEST_CASE("a run of a model with recurrences says on which layers the policy act
       scratch.write("run.yaml",
                     "model: qwen3.5-27b\nhardware: h200\nframework: vllm\npolicy: {name: quest, budget: 256}\n"
                     "workload: {prompt_tokens: 1024, decode_tokens: 8, batch: 2}\ntrace: {recipe: needle, steps: 2}\n");
-  const Output o = kvcast::test::kvcast({"run", run});
+  const Output o = kvcast({"run", run});
   INFO(o.err);
   REQUIRE(o.code == 0);
   CHECK_THAT(o.out, Contains("acts on the 16 layers that attend; 48 others have a recurrence and keep 154 MB"));
   CHECK_THAT(o.out, Contains("recurrent states") && Contains("308 MB"));
-  const Output refused = kvcast::test::kvcast({"run", run, "--set", "framework=vllm-0.8"});
+  const Output refused = kvcast({"run", run, "--set", "framework=vllm-0.8"});
   CHECK(refused.code == 2);
   CHECK_THAT(refused.err, Contains("vllm-0.8 runs no recurrences: no scan_chunk"));
 }
+
+}  // namespace kvcast::tests

@@ -9,37 +9,38 @@
 #include "app/small_run.hpp"
 #include "base/units.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Contains;
 using nlohmann::json;
 
 TEST_CASE("help exits with 0 and a wrong command line with 2") {
-  CHECK(kvcast::test::kvcast({"--help"}).code == 0);
+  CHECK(kvcast({"--help"}).code == 0);
   for (const char* command : {"run", "sweep", "report", "replay", "simulate", "trace", "policies", "metrics", "explain",
                               "validate", "profile", "calibrate"}) {
-    const Output o = kvcast::test::kvcast({command, "--help"});
+    const Output o = kvcast({command, "--help"});
     CHECK(o.code == 0);
     CHECK_THAT(o.out, Contains("Usage"));
   }
-  CHECK(kvcast::test::kvcast({}).code == 2);
-  const Output fly = kvcast::test::kvcast({"fly"});
+  CHECK(kvcast({}).code == 2);
+  const Output fly = kvcast({"fly"});
   CHECK(fly.code == 2);
   CHECK_THAT(fly.err, Contains("unknown command \"fly\"; known: run, sweep") && Contains("Try: kvcast --help"));
-  CHECK_THAT(kvcast::test::kvcast({"trace", "fly"}).err,
+  CHECK_THAT(kvcast({"trace", "fly"}).err,
              Contains("unknown command \"fly\"; known: synth, info, check") && Contains("Try: kvcast trace --help"));
-  CHECK(kvcast::test::kvcast({"run"}).code == 2);
-  CHECK(kvcast::test::kvcast({"run", "no-such-file.yaml"}).code == 2);
-  CHECK(kvcast::test::kvcast({"sweep", "configs/sweeps/quickstart.yaml"}).code == 2);
+  CHECK(kvcast({"run"}).code == 2);
+  CHECK(kvcast({"run", "no-such-file.yaml"}).code == 2);
+  CHECK(kvcast({"sweep", "configs/sweeps/quickstart.yaml"}).code == 2);
 }
 
 TEST_CASE("an error in a config names file, line, column and the known values", "[minutes]") {
   const Scratch scratch;
   const std::string path = scratch.write("run.yaml", small_run("{name: quest, budgt: 64}"));
-  const Output o = kvcast::test::kvcast({"run", path});
+  const Output o = kvcast({"run", path});
   CHECK(o.code == 2);
   CHECK_THAT(o.err, Contains(path + ":3:"));
   CHECK_THAT(o.err, Contains("budgt") && Contains("budget"));
-  const Output unknown = kvcast::test::kvcast({"run", scratch.write("b.yaml", small_run("qest"))});
+  const Output unknown = kvcast({"run", scratch.write("b.yaml", small_run("qest"))});
   CHECK(unknown.code == 2);
   CHECK_THAT(unknown.err, Contains("b.yaml:3:9") && Contains("qest") && Contains("quest"));
 }
@@ -49,7 +50,7 @@ TEST_CASE("ambiguous and malformed YAML is refused") {
   for (const char* text :
        {"model: &a {x: *a}\n", "model: a\n---\nmodel: b\n", "model: a\nmodel: b\n", "[1, 2", "", "42\n",
         "policy: !!python/object {}\n", "\xff\xfe\n", "a: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["}) {
-    const Output o = kvcast::test::kvcast({"run", scratch.write("bad.yaml", text)});
+    const Output o = kvcast({"run", scratch.write("bad.yaml", text)});
     INFO(text << o.err);
     CHECK(o.code == 2);
     CHECK_THAT(o.err, Contains("bad.yaml"));
@@ -60,10 +61,10 @@ TEST_CASE("a batch has prompts of the lengths that a list states, and explain sh
   const Scratch scratch;
   const std::string path = scratch.write("run.yaml", small_run("{name: snapkv, budget: 256}"));
   const std::string lengths = "workload.prompt_tokens=[512, 1024, 1024]";
-  const Output run = kvcast::test::kvcast({"run", path, "--set", lengths, "--set", "workload.batch=3"});
+  const Output run = kvcast({"run", path, "--set", lengths, "--set", "workload.batch=3"});
   REQUIRE(run.code == 0);
   CHECK_THAT(run.out, Contains("[512, 1024, 1024] prompt tokens") && Contains("batch 3"));
-  const Output explained = kvcast::test::kvcast({"explain", path, "--set", lengths});
+  const Output explained = kvcast({"explain", path, "--set", lengths});
   CHECK(explained.code == 2);
   CHECK_THAT(explained.err, Contains("give one prompt length"));
 }
@@ -180,7 +181,7 @@ TEST_CASE("every key has an effect", "[minutes]") {
 }
 
 TEST_CASE("at batch 4 and 32K with a one-shot prefill, full KV does not fit in 40 GB and FreeKV does", "[minutes]") {
-  const Output full = kvcast::test::kvcast(
+  const Output full = kvcast(
       {"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--set", "workload.prefill=whole", "--json"});
   REQUIRE(full.code == 0);
   const json oom = json::parse(full.out)["oom"];
@@ -189,15 +190,14 @@ TEST_CASE("at batch 4 and 32K with a one-shot prefill, full KV does not fit in 4
   CHECK(oom["owners"].size() >= 3);
   CHECK(oom["requested_for"] == "KV cache");
   CHECK(oom["in_use_bytes"].get<double>() + oom["requested_bytes"].get<double>() > oom["capacity_bytes"].get<double>());
-  const Output freekv =
-      kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set", "workload.prefill=whole", "--json"});
+  const Output freekv = kvcast({"run", "configs/runs/quickstart.yaml", "--set", "workload.prefill=whole", "--json"});
   REQUIRE(freekv.code == 0);
   CHECK(json::parse(freekv.out)["oom"].is_null());
 }
 
 TEST_CASE("help is a command as well as an option") {
-  CHECK(kvcast::test::kvcast({"help"}).out == kvcast::test::kvcast({"--help"}).out);
-  const Output o = kvcast::test::kvcast({"help", "trace", "synth"});
+  CHECK(kvcast({"help"}).out == kvcast({"--help"}).out);
+  const Output o = kvcast({"help", "trace", "synth"});
   CHECK(o.code == 0);
   CHECK_THAT(o.out, Contains("Usage: kvcast trace synth"));
 }
@@ -205,7 +205,7 @@ TEST_CASE("help is a command as well as an option") {
 TEST_CASE("the run and explain commands in the README and the guide work as written", "[minutes]") {
   const Scratch scratch;
   const std::string source = KVCAST_SOURCE_DIR;
-  std::istringstream lines(kvcast::test::slurp(source + "/README.md") + kvcast::test::slurp(source + "/docs/guide.md"));
+  std::istringstream lines(slurp(source + "/README.md") + slurp(source + "/docs/guide.md"));
   int found = 0;
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line.substr(0, line.find('#')));
@@ -214,7 +214,7 @@ TEST_CASE("the run and explain commands in the README and the guide work as writ
     if (arguments.size() < 2 || arguments[0] != "build/kvcast") continue;
     if (arguments[1] != "run" && arguments[1] != "explain" && arguments[1] != "policies") continue;
     INFO(line);
-    const Output o = kvcast::test::kvcast({arguments.begin() + 1, arguments.end()});
+    const Output o = kvcast({arguments.begin() + 1, arguments.end()});
     CHECK_THAT(o.err, !Contains("kvcast: "));  // progress messages are allowed
     CHECK(o.code == 0);
     ++found;
@@ -238,7 +238,7 @@ TEST_CASE("a run prints every number with its unit, interval and origin") {
   const Scratch scratch;
   const std::string config = scratch.write("run.yaml", small_run("full"));
   const json r = run_json("full");
-  const std::string out = kvcast::test::kvcast({"run", config}).out;
+  const std::string out = kvcast({"run", config}).out;
   const auto us = [](const json& seconds) {
     return kvcast::format_quantity(seconds.get<double>(), kvcast::Dimension::kSeconds);
   };
@@ -260,7 +260,7 @@ TEST_CASE("a run reports when a budget is filled only after the replayed steps",
   CHECK(run_json("full", longer)["origin"]["accuracy"] == "assumed");
   const Scratch scratch;
   const std::string config = scratch.write("run.yaml", small_run("{name: tova, budget: 512}"));
-  CHECK_THAT(kvcast::test::kvcast({"run", config, "--set", longer[0], "--set", longer[1]}).out,
+  CHECK_THAT(kvcast({"run", config, "--set", longer[0], "--set", longer[1]}).out,
              Contains("before the policy's budget is full, at 512 tokens"));
 }
 
@@ -268,13 +268,13 @@ TEST_CASE("KV of Llama-3.1-70B at batch 32 and 32K takes 320 GiB", "[minutes]") 
   // 80 layers · 8 KV heads · 128 · 2 (K and V) · 2 bytes · 32768 tokens · 32 sequences
   CHECK(80.0 * 8 * 128 * 2 * 2 * 32768 * 32 == 320.0 * (1ull << 30));
   const Scratch scratch;
-  const Output o = kvcast::test::kvcast(
-      {"run",
-       scratch.write("70b.yaml",
-                     "model: llama-3.1-70b\nhardware: b200\npolicy: full\n"
-                     "workload: {prompt_tokens: 32768, decode_tokens: 1, batch: 32, prefill_chunk: 512}\n"
-                     "trace: {recipe: needle, layers: 1, steps: 1}\n"),
-       "--json"});
+  const Output o =
+      kvcast({"run",
+              scratch.write("70b.yaml",
+                            "model: llama-3.1-70b\nhardware: b200\npolicy: full\n"
+                            "workload: {prompt_tokens: 32768, decode_tokens: 1, batch: 32, prefill_chunk: 512}\n"
+                            "trace: {recipe: needle, layers: 1, steps: 1}\n"),
+              "--json"});
   REQUIRE(o.code == 0);
   const json r = json::parse(o.out);
   REQUIRE(!r["oom"].is_null());  // far beyond one GPU
@@ -287,25 +287,25 @@ TEST_CASE("simulate computes the makespan of the graph in the interface descript
       R"({"resources":[{"name":"hbm","rate":3.35e12,"sharing":"fair"},{"name":"h2d","rate":2.5e10,"sharing":"fifo"}],
           "lanes":["compute","copy"],
           "ops":[{"id":0,"lane":"compute","latency_s":2e-6,"demand":{"hbm":1e9},"after":[]}]})");
-  const Output o = kvcast::test::kvcast({"simulate", graph});
+  const Output o = kvcast({"simulate", graph});
   REQUIRE(o.code == 0);
   // 2 us and 1e9 bytes at 3.35 TB/s
   CHECK(json::parse(o.out)["makespan_s"].get<double>() ==
         Approx(2e-6 + 1e9 / 3.35e12).epsilon(1e-8));  // whole picoseconds
-  CHECK(kvcast::test::kvcast({"simulate", scratch.write("bad.json", "{\"resources\": [}")}).code == 2);
+  CHECK(kvcast({"simulate", scratch.write("bad.json", "{\"resources\": [}")}).code == 2);
 }
 
 TEST_CASE("a written trace can be replayed, and its selections are ordered by layer, step and head", "[minutes]") {
   const Scratch scratch;
   const std::string trace = scratch / "t.safetensors";
-  REQUIRE(kvcast::test::kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=llama-3.2-1b", "--set",
-                                "prompt_tokens=500", "--set", "decode_steps=3"})
+  REQUIRE(kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=llama-3.2-1b", "--set", "prompt_tokens=500",
+                  "--set", "decode_steps=3"})
               .code == 0);
-  CHECK(kvcast::test::kvcast({"trace", "info", trace}).code == 0);
-  CHECK(kvcast::test::kvcast({"trace", "check", trace}).code == 0);
+  CHECK(kvcast({"trace", "info", trace}).code == 0);
+  CHECK(kvcast({"trace", "check", trace}).code == 0);
   const std::string selections = scratch / "s.jsonl";
-  const Output o = kvcast::test::kvcast({"replay", "--trace", trace, "--policy", "quest", "--set", "budget=64", "--set",
-                                         "page=16", "--selections", selections, "--json"});
+  const Output o = kvcast({"replay", "--trace", trace, "--policy", "quest", "--set", "budget=64", "--set", "page=16",
+                           "--selections", selections, "--json"});
   INFO(o.err);
   REQUIRE(o.code == 0);
   const json r = json::parse(o.out);
@@ -329,7 +329,7 @@ TEST_CASE("a written trace can be replayed, and its selections are ordered by la
         "model: llama-3.2-1b\nhardware: h100-sxm\nworkload: {prompt_tokens: 500, decode_tokens: 3, batch: 64}\n"
         "trace: {file: " +
             trace + "}\npolicy: {" + policy + "}\n");
-    const Output run = kvcast::test::kvcast({"run", config, "--json"});
+    const Output run = kvcast({"run", config, "--json"});
     INFO(run.err);
     REQUIRE(run.code == 0);
     return json::parse(run.out)["decode"]["tpot_s"]["mean"].get<double>();
@@ -345,17 +345,16 @@ TEST_CASE("a written trace can be replayed, and its selections are ordered by la
 TEST_CASE("a profile measured on a trace serves the policies that need one") {
   const Scratch scratch;
   const std::string trace = scratch / "t.safetensors", profile = scratch / "p.yaml";
-  REQUIRE(kvcast::test::kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=llama-3.2-1b", "--set",
-                                "prompt_tokens=600", "--set", "decode_steps=8"})
+  REQUIRE(kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=llama-3.2-1b", "--set", "prompt_tokens=600",
+                  "--set", "decode_steps=8"})
               .code == 0);
-  const Output made = kvcast::test::kvcast({"profile", "--trace", trace, "-o", profile});
+  const Output made = kvcast({"profile", "--trace", trace, "-o", profile});
   INFO(made.err);
   REQUIRE(made.code == 0);
   for (const char* policy : {"compresskv", "headkv", "duo_attention", "razor_attention"}) {
     INFO(policy);
-    CHECK(kvcast::test::kvcast({"replay", "--trace", trace, "--policy", policy}).code == 2);
-    const Output o =
-        kvcast::test::kvcast({"replay", "--trace", trace, "--policy", policy, "--set", "profile=" + profile, "--json"});
+    CHECK(kvcast({"replay", "--trace", trace, "--policy", policy}).code == 2);
+    const Output o = kvcast({"replay", "--trace", trace, "--policy", policy, "--set", "profile=" + profile, "--json"});
     INFO(o.err);
     REQUIRE(o.code == 0);
     const double kept = json::parse(o.out)["recall_mass_mean"];
@@ -366,11 +365,13 @@ TEST_CASE("a profile measured on a trace serves the policies that need one") {
 
 TEST_CASE("explain lists the operations of a layer in a step", "[minutes]") {
   const Scratch scratch;
-  const Output o = kvcast::test::kvcast(
+  const Output o = kvcast(
       {"explain", scratch.write("run.yaml", small_run("{name: quest, budget: 128}")), "--step", "3", "--layer", "5"});
   INFO(o.err);
   REQUIRE(o.code == 0);
   CHECK_THAT(o.out, Contains("attends to") && Contains("attention") && Contains("layer 5"));
-  CHECK(kvcast::test::kvcast({"explain", scratch / "run.yaml", "--step", "99"}).code == 2);
-  CHECK(kvcast::test::kvcast({"explain", scratch / "run.yaml", "--layer", "99"}).code == 2);
+  CHECK(kvcast({"explain", scratch / "run.yaml", "--step", "99"}).code == 2);
+  CHECK(kvcast({"explain", scratch / "run.yaml", "--layer", "99"}).code == 2);
 }
+
+}  // namespace kvcast::tests

@@ -5,7 +5,8 @@
 #include "app/process.hpp"
 #include "app/record_of.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Contains;
 using nlohmann::json;
 
@@ -16,7 +17,7 @@ const std::string kRun =
     "trace: {recipe: needle, layers: 2, steps: 6}\nframework: {warmup_steps: 2, measured_steps: 2}\npolicy: ";
 
 json run(const std::string& policy, const std::vector<std::string>& settings = {}) {
-  return kvcast::test::record_of(kRun + policy + "\n", settings);
+  return record_of(kRun + policy + "\n", settings);
 }
 
 }  // namespace
@@ -46,14 +47,14 @@ TEST_CASE("composition files accept settings of the policies inside") {
 TEST_CASE("an error inside a policy is reported at its location") {
   const Scratch scratch;
   const std::string path = scratch.write("run.yaml", kRun + "{name: minference, then: {name: quest, bugdet: 64}}\n");
-  const Output o = kvcast::test::kvcast({"run", path});
+  const Output o = kvcast({"run", path});
   CHECK(o.code == 2);
   CHECK_THAT(o.err, Contains("run.yaml:6:") && Contains("unknown policy parameter \"bugdet\"") && Contains("known: "));
   const std::string file = scratch.write("mine.yaml", "description: a file\nname: quset\n");
-  const Output named = kvcast::test::kvcast({"run", path, "--set", "policy=" + file});
+  const Output named = kvcast({"run", path, "--set", "policy=" + file});
   CHECK(named.code == 2);
   CHECK_THAT(named.err, Contains("mine.yaml:2:7: unknown policy \"quset\" (did you mean \"quest\"?)"));
-  const Output twice = kvcast::test::kvcast({"run", path, "--set", "policy={name: xattention, then: minference}"});
+  const Output twice = kvcast({"run", path, "--set", "policy={name: xattention, then: minference}"});
   CHECK(twice.code == 2);
   CHECK_THAT(twice.err, Contains("then: the prompt has a sparse pattern already"));
 }
@@ -61,14 +62,14 @@ TEST_CASE("an error inside a policy is reported at its location") {
 TEST_CASE("a run with a sparse prompt reports that its task score leaves out a part of the loss", "[minutes]") {
   const Scratch scratch;
   const std::string path = scratch.write("run.yaml", kRun + "{name: minference, then: {name: quest, budget: 256}}\n");
-  const std::string out = kvcast::test::kvcast({"run", path, "--set", "score=ruler"}).out;
+  const std::string out = kvcast({"run", path, "--set", "score=ruler"}).out;
   CHECK_THAT(out,
              Contains("It leaves out a part of the loss: keys and values of a replay are those of full attention"));
   CHECK_THAT(out, Contains("No score of ruler is predicted") && !Contains("--set score=ruler predicts"));
 }
 
 TEST_CASE("policies --json states which policies can be stages of a composition") {
-  const json all = json::parse(kvcast::test::kvcast({"policies", "--json"}).out);
+  const json all = json::parse(kvcast({"policies", "--json"}).out);
   for (const json& policy : all) {
     if (policy["name"] == "adakv" || policy["name"] == "sparq") CHECK(policy["stages"] == true);
     if (policy["name"] == "freekv" || policy["name"] == "h2o") CHECK(policy["stages"] == false);
@@ -79,8 +80,8 @@ TEST_CASE("policies --json states which policies can be stages of a composition"
 TEST_CASE("policies read the bases measured on a trace") {
   const Scratch scratch;
   const std::string trace = scratch / "t.safetensors", bases = scratch / "b.safetensors";
-  REQUIRE(kvcast::test::kvcast({"trace", "synth", "needle", "-o", trace, "--set", "prompt_tokens=600"}).code == 0);
-  const Output made = kvcast::test::kvcast({"profile", "--trace", trace, "-o", scratch / "p.yaml", "--bases", bases});
+  REQUIRE(kvcast({"trace", "synth", "needle", "-o", trace, "--set", "prompt_tokens=600"}).code == 0);
+  const Output made = kvcast({"profile", "--trace", trace, "-o", scratch / "p.yaml", "--bases", bases});
   INFO(made.err);
   REQUIRE(made.code == 0);
   CHECK_THAT(made.out, Contains("keys_before_rope"));
@@ -88,7 +89,7 @@ TEST_CASE("policies read the bases measured on a trace") {
     std::vector<std::string> arguments = {"replay", "--trace", trace,       "--policy",
                                           "loki",   "--set",   "budget=64", "--json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    const Output o = kvcast::test::kvcast(arguments);
+    const Output o = kvcast(arguments);
     INFO(o.err);
     REQUIRE(o.code == 0);
     return json::parse(o.out)["recall_mass_mean"].get<double>();
@@ -103,7 +104,7 @@ TEST_CASE("a policy without its profile or with too wide a window is refused by 
                                           "model: llama-3.2-1b\nhardware: h100-sxm\nworkload: {prompt_tokens: 600, "
                                           "decode_tokens: 4}\npolicy: " +
                                               policy + "\n");
-    const Output o = kvcast::test::kvcast({"run", run});
+    const Output o = kvcast({"run", run});
     CHECK(o.code == 2);
     return o.err;
   };
@@ -111,11 +112,10 @@ TEST_CASE("a policy without its profile or with too wide a window is refused by 
              Contains("run.yaml:4:44: snapkv: the window (64 tokens) exceeds the 16 tokens"));
   CHECK_THAT(error("{name: rkv, budget: 64, window: 64}"), Contains("run.yaml:4:41: rkv: window (64) must be smaller"));
   const std::string trace = scratch / "t.safetensors";
-  REQUIRE(kvcast::test::kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=qwen2.5-7b", "--set",
-                                "prompt_tokens=300", "--set", "decode_steps=3", "--set", "layers=1"})
+  REQUIRE(kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=qwen2.5-7b", "--set", "prompt_tokens=300",
+                  "--set", "decode_steps=3", "--set", "layers=1"})
               .code == 0);
-  const Output replay =
-      kvcast::test::kvcast({"replay", "--trace", trace, "--policy", "compresskv", "--set", "budget=128"});
+  const Output replay = kvcast({"replay", "--trace", trace, "--policy", "compresskv", "--set", "budget=128"});
   CHECK(replay.code == 2);
   CHECK_THAT(replay.err, Contains("compresskv needs a profile of the model with "));
 }
@@ -123,8 +123,10 @@ TEST_CASE("a policy without its profile or with too wide a window is refused by 
 TEST_CASE("a run states why it has no task score", "[minutes]") {
   const Scratch scratch;
   const auto text = [&](const std::string& policy) {
-    return kvcast::test::kvcast({"run", scratch.write("run.yaml", kRun + policy + "\n")}).out;
+    return kvcast({"run", scratch.write("run.yaml", kRun + policy + "\n")}).out;
   };
   CHECK_THAT(text("{name: kivi, residual: 32}"), Contains("No task score is predicted: the policy rounds the cache"));
   CHECK_THAT(text("full"), Contains("The task score is ") && !Contains("No task score"));
 }
+
+}  // namespace kvcast::tests

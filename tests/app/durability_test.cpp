@@ -17,7 +17,8 @@
 #include "store/sqlite.hpp"
 #include "store/store.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Contains;
 using kvcast::store::Database;
 using kvcast::store::Store;
@@ -40,7 +41,7 @@ constexpr std::size_t kSmallPoints = 2 * 2 * 4;
 Store existing(const std::string& dir) { return Store::open(dir, Store::Open::kExisting); }
 
 void sweep(const std::string& config, const std::string& dir, const std::string& shard = "1/1") {
-  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", dir, "--shard", shard}).code == 0);
+  REQUIRE(kvcast({"sweep", config, "-o", dir, "--shard", shard}).code == 0);
 }
 
 // Waits until the program has printed this on stderr.
@@ -66,7 +67,7 @@ TEST_CASE("shards that are killed at any moment, resumed and merged give the res
                                   scratch / name, kSmallPoints / 3, 5);
   }
   CHECK(partial > 0);
-  const Output once = kvcast::test::kvcast({"merge", scratch / "1", scratch / "2", scratch / "3", "-o", scratch / "a"});
+  const Output once = kvcast({"merge", scratch / "1", scratch / "2", scratch / "3", "-o", scratch / "a"});
   REQUIRE(once.code == 0);
   CHECK_THAT(once.err, Contains("16 rows in 3 stores, 16 of them new"));
   CHECK(stored_results(scratch / "a") == whole);
@@ -74,16 +75,16 @@ TEST_CASE("shards that are killed at any moment, resumed and merged give the res
   CHECK(existing(scratch / "a").findings().size() == existing(scratch / "whole").findings().size());
 
   SECTION("in any order, and again, and with a store that has some of the rows already") {
-    const Output other = kvcast::test::kvcast(
-        {"merge", scratch / "3", scratch / "whole", scratch / "1", scratch / "2", "-o", scratch / "b"});
+    const Output other =
+        kvcast({"merge", scratch / "3", scratch / "whole", scratch / "1", scratch / "2", "-o", scratch / "b"});
     CHECK_THAT(other.err, Contains("32 rows in 4 stores, 16 of them new"));
     CHECK(stored_results(scratch / "b") == whole);
-    const Output again = kvcast::test::kvcast({"merge", scratch / "2", scratch / "1", "-o", scratch / "a"});
+    const Output again = kvcast({"merge", scratch / "2", scratch / "1", "-o", scratch / "a"});
     CHECK_THAT(again.err, Contains(" 0 of them new"));
     CHECK(stored_results(scratch / "a") == whole);
   }
   SECTION("a sweep goes on from the merged store") {
-    const Output on = kvcast::test::kvcast({"sweep", config, "-o", scratch / "a"});
+    const Output on = kvcast({"sweep", config, "-o", scratch / "a"});
     CHECK_THAT(on.err, Contains("16 experiments, 16 of them in the store already"));
   }
 }
@@ -93,15 +94,15 @@ TEST_CASE("stores that do not belong together are not merged, and nothing is wri
   const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "a", "1/4");
   const auto refused = [&](const std::string& part) {
-    const Output o = kvcast::test::kvcast({"merge", scratch / "a", scratch / "b", "-o", scratch / "out"});
+    const Output o = kvcast({"merge", scratch / "a", scratch / "b", "-o", scratch / "out"});
     CHECK(o.code == 2);
     CHECK_THAT(o.err, Contains(scratch / "b/results.sqlite") && Contains(part));
     CHECK_FALSE(std::filesystem::exists(scratch / "out"));
   };
   SECTION("of another sweep") {
-    REQUIRE(kvcast::test::kvcast(
-                {"sweep", config, "-o", scratch / "b", "--shard", "1/4", "--set", "workload.decode_tokens=8"})
-                .code == 0);
+    REQUIRE(
+        kvcast({"sweep", config, "-o", scratch / "b", "--shard", "1/4", "--set", "workload.decode_tokens=8"}).code ==
+        0);
     refused("another sweep than " + (scratch / "a/results.sqlite"));
   }
   SECTION("another result under one key") {
@@ -132,8 +133,8 @@ TEST_CASE("a sweep warns that its folder has results of another sweep") {
   const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "s", "1/4");
   const auto there = existing(scratch / "s").keys().size();
-  const Output other = kvcast::test::kvcast(
-      {"sweep", config, "-o", scratch / "s", "--shard", "1/4", "--set", "workload.decode_tokens=8"});
+  const Output other =
+      kvcast({"sweep", config, "-o", scratch / "s", "--shard", "1/4", "--set", "workload.decode_tokens=8"});
   CHECK(other.code == 0);
   CHECK_THAT(other.err, Contains("s/results.sqlite has " + std::to_string(there) +
                                  " results of another sweep (name \"durable\")"));
@@ -144,8 +145,8 @@ TEST_CASE("a sweep warns that its folder has results of an unnamed sweep") {
   const std::string config =
       scratch.write("sweep.yaml", std::string(kSmallSweep).substr(std::strlen("name: durable\n")));
   sweep(config, scratch / "s", "1/16");
-  const Output other = kvcast::test::kvcast(
-      {"sweep", config, "-o", scratch / "s", "--shard", "1/16", "--set", "workload.decode_tokens=8"});
+  const Output other =
+      kvcast({"sweep", config, "-o", scratch / "s", "--shard", "1/16", "--set", "workload.decode_tokens=8"});
   CHECK(other.code == 0);
   CHECK_THAT(other.err, Contains(" results of another sweep or of another version of kvcast"));
 }
@@ -161,15 +162,15 @@ TEST_CASE("the report names a row that was changed, and the sweep computes it ag
                "batch = 'two'", "ordinal = ordinal + 1", "parts = json_set(parts, '$.hbm_owners[0].bytes', 1)");
   INFO(change);
   Database(path, false, 1000).execute("UPDATE experiments SET " + change + " WHERE key = '" + key + "'");
-  const Output report = kvcast::test::kvcast({"report", scratch / "s"});
+  const Output report = kvcast({"report", scratch / "s"});
   CHECK(report.code == 2);
   CHECK_THAT(report.err, Contains(path + ": row " + key + " is damaged"));
-  const Output again = kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"});
+  const Output again = kvcast({"sweep", config, "-o", scratch / "s"});
   CHECK(again.code == 0);
   CHECK_THAT(again.err, Contains(path + ": row " + key + " is damaged") &&
                             Contains("16 experiments, 15 of them in the store already"));
   CHECK(stored_results(scratch / "s") == whole);
-  CHECK(kvcast::test::kvcast({"report", scratch / "s"}).code == 0);
+  CHECK(kvcast({"report", scratch / "s"}).code == 0);
 }
 
 TEST_CASE("opening a store detects an overwritten page of its file") {
@@ -186,7 +187,7 @@ TEST_CASE("opening a store detects an overwritten page of its file") {
     std::vector<std::string> words = {command};
     if (words[0] == "sweep") words.insert(words.end(), {config, "-o"});
     words.push_back(scratch / "s");
-    const Output o = kvcast::test::kvcast(words);
+    const Output o = kvcast(words);
     CHECK(o.code == 2);
     CHECK_THAT(o.err, Contains(path + ": "));
     CHECK_THAT(o.err, Contains("damaged") || Contains("not a readable store"));
@@ -198,8 +199,8 @@ TEST_CASE("report reads a store in a folder that it cannot write to") {
   sweep(scratch.write("sweep.yaml", kSmallSweep), scratch / "s", "1/4");
   std::filesystem::permissions(scratch / "s", std::filesystem::perms(0555));
   // Root can write everywhere unless it gives up that right.
-  const Output report = kvcast::test::kvcast({"report", scratch / "s", "-o", scratch / "page"},
-                                             [] { prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE); });
+  const Output report =
+      kvcast({"report", scratch / "s", "-o", scratch / "page"}, [] { prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE); });
   INFO(report.err);
   CHECK(report.code == 0);
   CHECK(std::filesystem::exists(scratch / "page/index.html"));
@@ -213,7 +214,7 @@ TEST_CASE("a full disk ends a sweep without marking a policy as failed, and the 
   const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "whole");
   for (const rlim_t limit : {rlim_t{200'000}, rlim_t{400'000}}) {
-    const Output full = kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"}, [limit] {
+    const Output full = kvcast({"sweep", config, "-o", scratch / "s"}, [limit] {
       const rlimit size{limit, limit};
       setrlimit(RLIMIT_FSIZE, &size);
       std::signal(SIGXFSZ, SIG_IGN);
@@ -284,15 +285,15 @@ TEST_CASE("an unwritable standard error stops no command, and no file reuses the
       *error == '\0' ? close(STDERR_FILENO) : dup2(open(error, O_WRONLY), STDERR_FILENO);
     };
     const std::string out = scratch / (*error == '\0' ? "closed" : "full");
-    CHECK(kvcast::test::kvcast({"sweep", config, "-o", out}, prepare).code == 0);
+    CHECK(kvcast({"sweep", config, "-o", out}, prepare).code == 0);
     CHECK(stored_results(out).size() == kSmallPoints);
-    CHECK(kvcast::test::kvcast({"run", "none.yaml"}, prepare).code == 2);
+    CHECK(kvcast({"run", "none.yaml"}, prepare).code == 2);
   }
-  const Output o = kvcast::test::kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=llama-3.2-1b",
-                                         "--set", "prompt_tokens=300", "--set", "decode_steps=2", "--set", "layers=1"},
-                                        [] { close(STDIN_FILENO), close(STDOUT_FILENO), close(STDERR_FILENO); });
+  const Output o = kvcast({"trace", "synth", "needle", "-o", trace, "--set", "model=llama-3.2-1b", "--set",
+                           "prompt_tokens=300", "--set", "decode_steps=2", "--set", "layers=1"},
+                          [] { close(STDIN_FILENO), close(STDOUT_FILENO), close(STDERR_FILENO); });
   CHECK(o.code == 3);  // it could not report that it is done
-  CHECK(kvcast::test::kvcast({"trace", "check", trace}).code == 0);
+  CHECK(kvcast({"trace", "check", trace}).code == 0);
 }
 
 TEST_CASE("a file size limit is an error like a full disk and leaves no partial file") {
@@ -326,12 +327,12 @@ TEST_CASE("folders, pipes and devices are refused as inputs, and devices are not
                                                {"validate", "kernels", "--points", path},
                                                {"validate", "accuracy", "--published", path}}) {
       INFO(words[0] << " " << path);
-      const Output o = kvcast::test::kvcast(words);
+      const Output o = kvcast(words);
       CHECK(o.code == 2);
       CHECK_THAT(o.err, Contains(path));
     }
   }
-  const Output synth = kvcast::test::kvcast({"trace", "synth", "needle", "-o", pipe, "--set", "prompt_tokens=64"});
+  const Output synth = kvcast({"trace", "synth", "needle", "-o", pipe, "--set", "prompt_tokens=64"});
   CHECK(synth.code == 2);
   CHECK(std::filesystem::is_fifo(pipe));
 }
@@ -345,9 +346,11 @@ TEST_CASE("no message is longer than 2,000 bytes, whatever the input") {
                                              {mighty},
                                              {"run", scratch.write("m.yaml", mighty)},
                                              {"simulate", scratch.write("g.json", "{\"" + mighty + "\": 1}")}}) {
-    const Output o = kvcast::test::kvcast(words);
+    const Output o = kvcast(words);
     CHECK(o.code == 2);
     CHECK(!o.err.empty());
     CHECK(o.err.size() < 2000);
   }
 }
+
+}  // namespace kvcast::tests

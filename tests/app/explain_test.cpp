@@ -6,7 +6,8 @@
 
 #include "app/process.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Contains;
 
 namespace {
@@ -20,7 +21,7 @@ constexpr const char* kRecalls =
 std::string explained(const std::string& config, const std::string& step, std::vector<std::string> settings = {}) {
   std::vector<std::string> arguments = {"explain", config, "--step", step, "--layer", "1"};
   for (const std::string& s : settings) arguments.insert(arguments.end(), {"--set", s});
-  const Output o = kvcast::test::kvcast(arguments);
+  const Output o = kvcast(arguments);
   INFO(o.err);
   REQUIRE(o.code == 0);
   return o.out;
@@ -101,3 +102,5 @@ TEST_CASE("every operation that explain refers to is listed or named") {
   CHECK(awaited > named);
   CHECK_THAT(text, Contains("(down projection, layer 0)") && Contains("(convert layout, layer 1, step before)"));
 }
+
+}  // namespace kvcast::tests

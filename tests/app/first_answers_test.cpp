@@ -7,7 +7,8 @@
 #include "app/process.hpp"
 #include "app/small_run.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Contains;
 using nlohmann::json;
 
@@ -15,7 +16,7 @@ TEST_CASE("an out-of-memory result names the failed request and the nearest sett
   const auto text = [](const std::vector<std::string>& settings) {
     std::vector<std::string> arguments = {"run", "configs/runs/quickstart.yaml", "--set", "policy=full"};
     for (const std::string& s : settings) arguments.insert(arguments.end(), {"--set", s});
-    return kvcast::test::kvcast(arguments).out;
+    return kvcast(arguments).out;
   };
   const std::string whole = text({"workload.prompt_tokens=65536", "workload.batch=8", "workload.prefill=whole"});
   CHECK_THAT(whole, Contains("Does not fit: in prefill") &&
@@ -39,8 +40,8 @@ TEST_CASE("an out-of-memory result names the failed request and the nearest sett
 TEST_CASE("a run opens with what a request gets, what limits it and how sure that is") {
   const Scratch scratch;
   const std::string config = scratch.write("run.yaml", small_run("full"));
-  const Output o = kvcast::test::kvcast({"run", config, "--set", "price_per_hour=2"});
-  const json numbers = json::parse(kvcast::test::kvcast({"run", config, "--json"}).out);
+  const Output o = kvcast({"run", config, "--set", "price_per_hour=2"});
+  const json numbers = json::parse(kvcast({"run", config, "--json"}).out);
   const std::size_t serves = o.out.find("\nServes     "), table = o.out.find("Latency of a request");
   REQUIRE(serves != std::string::npos);
   CHECK(serves < table);
@@ -60,14 +61,14 @@ TEST_CASE("a run opens with what a request gets, what limits it and how sure tha
 TEST_CASE("a run is read from standard input, policies are found whatever their spelling") {
   const Scratch scratch;
   const std::string config = scratch.write("run.yaml", small_run("StreamingLLM"));
-  const Output piped = kvcast::test::kvcast({"run", "-", "--json"}, [&] {
+  const Output piped = kvcast({"run", "-", "--json"}, [&] {
     if (std::freopen(config.c_str(), "r", stdin) == nullptr) _exit(125);
   });
   REQUIRE(piped.code == 0);
   const json numbers = json::parse(piped.out);
   CHECK(numbers["config"]["policy"]["name"] == "streaming_llm");
   CHECK(numbers["decode"]["tokens_per_s"] == run_json("streaming_llm")["decode"]["tokens_per_s"]);
-  const Output broken = kvcast::test::kvcast({"run", "-"}, [&] {
+  const Output broken = kvcast({"run", "-"}, [&] {
     if (std::freopen(scratch.write("b.yaml", small_run("H2OO")).c_str(), "r", stdin) == nullptr) _exit(125);
   });
   CHECK(broken.code == 2);
@@ -75,8 +76,8 @@ TEST_CASE("a run is read from standard input, policies are found whatever their 
 }
 
 TEST_CASE("misspelt commands and options get a suggestion") {
-  CHECK_THAT(kvcast::test::kvcast({"swep"}).err, Contains("unknown command \"swep\" (did you mean \"sweep\"?)"));
-  const Output option = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--jsn"});
+  CHECK_THAT(kvcast({"swep"}).err, Contains("unknown command \"swep\" (did you mean \"sweep\"?)"));
+  const Output option = kvcast({"run", "configs/runs/quickstart.yaml", "--jsn"});
   CHECK(option.code == 2);
   CHECK_THAT(option.err, Contains("unknown option \"--jsn\" (did you mean \"--json\"?)"));
 }
@@ -86,17 +87,17 @@ TEST_CASE("init writes a configuration that its next command accepts, for every 
   for (const char* question : {"run", "policy", "hardware", "batch", "when", "sweep"}) {
     INFO(question);
     const std::string file = scratch / (std::string(question) + ".yaml");
-    const Output o = kvcast::test::kvcast(
+    const Output o = kvcast(
         {"init", "--model", "qwen3-8b", "--hardware", "l40s", "--policy", "Quest", "--question", question, "-o", file});
     REQUIRE(o.code == 0);
     CHECK_THAT(o.out, Contains(file + " is written. Next: kvcast "));
     CHECK_THAT(slurp(file),
                Contains("model: qwen3-8b") && Contains("hardware: l40s") && Contains("{name: quest, budget: 2048}"));
-    CHECK_THAT(kvcast::test::kvcast({"init", "--question", question, "-o", file}).err,
-               Contains("exists; name another file"));
+    CHECK_THAT(kvcast({"init", "--question", question, "-o", file}).err, Contains("exists; name another file"));
   }
-  CHECK(kvcast::test::kvcast({"init", "-o", "-"}).out.starts_with("# how fast is this setting"));
-  CHECK_THAT(kvcast::test::kvcast({"init", "--question", "polcy", "-o", "-"}).err,
-             Contains("did you mean \"policy\"?"));
-  CHECK_THAT(kvcast::test::kvcast({"init", "--model", "llama-3.1-8c", "-o", "-"}).err, Contains("llama-3.1-8b"));
+  CHECK(kvcast({"init", "-o", "-"}).out.starts_with("# how fast is this setting"));
+  CHECK_THAT(kvcast({"init", "--question", "polcy", "-o", "-"}).err, Contains("did you mean \"policy\"?"));
+  CHECK_THAT(kvcast({"init", "--model", "llama-3.1-8c", "-o", "-"}).err, Contains("llama-3.1-8b"));
 }
+
+}  // namespace kvcast::tests

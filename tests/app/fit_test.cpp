@@ -10,7 +10,8 @@
 
 #include "app/process.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Contains;
 namespace fs = std::filesystem;
 
@@ -46,7 +47,7 @@ class SmallData {
   // Runs the command in a folder of its own, outside the project.
   Output kvcast(const std::vector<std::string>& arguments) const {
     const std::string folder = scratch_ / "", data = scratch_ / "data";
-    return kvcast::test::kvcast(arguments, [&] {
+    return tests::kvcast(arguments, [&] {
       setenv("KVCAST_DATA", data.c_str(), 1);
       if (chdir(folder.c_str()) != 0) _exit(125);
     });
@@ -199,3 +200,5 @@ TEST_CASE("fit scores writes each row that a run looks up once, and keeps the ro
     CHECK(models == "llama-3-8b,4096;llama-3-8b,8192;llama-3.1-8b,4096;");
   }
 }
+
+}  // namespace kvcast::tests

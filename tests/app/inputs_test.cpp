@@ -9,16 +9,17 @@
 
 #include "app/process.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Contains;
 
 namespace {
 
 std::string make_trace(const Scratch& scratch, const std::string& name, const std::string& seed = "1") {
   const std::string path = scratch / name;
-  const Output made = kvcast::test::kvcast({"trace", "synth", "needle", "-o", path, "--set", "model=llama-3.2-1b",
-                                            "--set", "prompt_tokens=300", "--set", "decode_steps=3", "--set",
-                                            "layers=1", "--set", "seed=" + seed});
+  const Output made =
+      kvcast({"trace", "synth", "needle", "-o", path, "--set", "model=llama-3.2-1b", "--set", "prompt_tokens=300",
+              "--set", "decode_steps=3", "--set", "layers=1", "--set", "seed=" + seed});
   INFO(made.err);
   REQUIRE(made.code == 0);
   return path;
@@ -35,7 +36,7 @@ std::string make_run(const Scratch& scratch, const std::string& trace, const std
 // Refused with exit code 2, the file unchanged.
 void check_kept(const std::string& file, const std::vector<std::string>& arguments, const std::string& option) {
   const std::string before = slurp(file);
-  const Output o = kvcast::test::kvcast(arguments);
+  const Output o = kvcast(arguments);
   INFO(arguments[0] << " " << option << ": " << o.err);
   CHECK(o.code == 2);
   CHECK_THAT(o.err, Contains("would be overwritten: name another file by " + option));
@@ -69,8 +70,7 @@ TEST_CASE("an output that is an input is refused") {
   const std::string recipe = scratch.write("r.yaml", slurp(KVCAST_SOURCE_DIR "/traces/recipes/needle.yaml"));
   check_kept(recipe, {"trace", "synth", recipe, "-o", recipe}, "-o");
 
-  const Output both =
-      kvcast::test::kvcast({"profile", "--trace", trace, "-o", scratch / "same.x", "--bases", scratch / "./same.x"});
+  const Output both = kvcast({"profile", "--trace", trace, "-o", scratch / "same.x", "--bases", scratch / "./same.x"});
   CHECK(both.code == 2);
   CHECK_THAT(both.err, Contains("-o and --bases name one file"));
   CHECK_FALSE(std::filesystem::exists(scratch / "same.x"));
@@ -80,18 +80,18 @@ TEST_CASE("recorded selections are refused on any other trace") {
   const Scratch scratch;
   const std::string trace = make_trace(scratch, "t.safetensors"), other = make_trace(scratch, "u.safetensors", "2");
   const std::string record = scratch / "s.jsonl";
-  REQUIRE(kvcast::test::kvcast(
-              {"replay", "--trace", trace, "--policy", "quest", "--set", "budget=64", "--selections", record})
-              .code == 0);
+  REQUIRE(
+      kvcast({"replay", "--trace", trace, "--policy", "quest", "--set", "budget=64", "--selections", record}).code ==
+      0);
   const auto replayed = [&](const std::string& on) {
-    return kvcast::test::kvcast({"replay", "--trace", on, "--policy", "replayed", "--set", "selections=" + record});
+    return kvcast({"replay", "--trace", on, "--policy", "replayed", "--set", "selections=" + record});
   };
   CHECK(replayed(trace).code == 0);
   const Output refused = replayed(other);
   CHECK(refused.code == 2);
   CHECK_THAT(refused.err, Contains("s.jsonl: ") && Contains("recorded on file ") && Contains("u.safetensors is file "));
   const Output run =
-      kvcast::test::kvcast({"run", make_run(scratch, other, "{name: replayed, selections: " + record + "}"), "--json"});
+      kvcast({"run", make_run(scratch, other, "{name: replayed, selections: " + record + "}"), "--json"});
   CHECK(run.code == 2);
   CHECK_THAT(run.err, Contains("recorded on file "));
 
@@ -101,8 +101,7 @@ TEST_CASE("recorded selections are refused on any other trace") {
   scratch.write("s.jsonl", text);
   CHECK(replayed(other).code == 0);
 
-  const Output missing =
-      kvcast::test::kvcast({"run", make_run(scratch, trace, "{name: replayed, selections: nowhere.jsonl}")});
+  const Output missing = kvcast({"run", make_run(scratch, trace, "{name: replayed, selections: nowhere.jsonl}")});
   CHECK(missing.code == 2);
   CHECK_THAT(missing.err, Contains("run.yaml:5:") && Contains("selections: cannot read") &&
                               Contains("nowhere.jsonl; a relative path starts from the working directory"));
@@ -111,55 +110,55 @@ TEST_CASE("recorded selections are refused on any other trace") {
 TEST_CASE("a trace of another model is refused by name") {
   const Scratch scratch;
   const std::string trace = make_trace(scratch, "t.safetensors");
-  CHECK_THAT(kvcast::test::kvcast({"run", make_run(scratch, trace, "full")}).err, !Contains("note:"));
+  CHECK_THAT(kvcast({"run", make_run(scratch, trace, "full")}).err, !Contains("note:"));
   const std::string renamed = with_replaced(scratch, trace, "\"llama-3.2-1b\"", "\"llama-3.1-8b\"");
-  const Output run = kvcast::test::kvcast({"run", make_run(scratch, renamed, "full")});
+  const Output run = kvcast({"run", make_run(scratch, renamed, "full")});
   CHECK(run.code == 0);
   CHECK_THAT(run.err, Contains("changed.safetensors is a trace of llama-3.1-8b, not llama-3.2-1b\n"));
   const std::string odd = with_replaced(scratch, trace, "\"llama-3.2-1b\"", "\"\\u001b3.2-1b\"");
-  CHECK_THAT(kvcast::test::kvcast({"run", make_run(scratch, odd, "full")}).err,
+  CHECK_THAT(kvcast({"run", make_run(scratch, odd, "full")}).err,
              Contains("is a trace of \\x1b3.2-1b, not llama-3.2-1b\n"));
   const std::string task = with_replaced(scratch, trace, "\"niah_uuid\"", "\"\\u001buid\"");
-  CHECK_THAT(kvcast::test::kvcast({"run", make_run(scratch, task, "full")}).out,
+  CHECK_THAT(kvcast({"run", make_run(scratch, task, "full")}).out,
              Contains("The task score is that of \\x1buid, one text."));
   with_replaced(scratch, trace, "\"llama-3.2-1b\"", "\"llama-3.1-8b\"");
-  const Output check = kvcast::test::kvcast({"trace", "check", renamed});
+  const Output check = kvcast({"trace", "check", renamed});
   CHECK(check.code == 0);
   CHECK_THAT(check.out, Contains("warning: model: llama-3.1-8b has 32 layers") && Contains("the trace has 16 layers"));
-  CHECK_THAT(kvcast::test::kvcast({"trace", "check", trace}).out, !Contains("model"));
+  CHECK_THAT(kvcast({"trace", "check", trace}).out, !Contains("model"));
 
   const std::string turned = with_replaced(scratch, trace, "\"rope_theta\":\"500000\"", "\"rope_theta\":\"400000\"");
-  CHECK_THAT(kvcast::test::kvcast({"run", make_run(scratch, turned, "full")}).err,
+  CHECK_THAT(kvcast({"run", make_run(scratch, turned, "full")}).err,
              Contains("is a trace with RoPE theta 400000, not 500000\n"));
 }
 
 TEST_CASE("a profile lists each of its traces once and is written only if its bases are") {
   const Scratch scratch;
   const std::string trace = make_trace(scratch, "t.safetensors"), profile = scratch / "p.yaml";
-  REQUIRE(kvcast::test::kvcast({"profile", "--trace", trace, "-o", profile}).code == 0);
+  REQUIRE(kvcast({"profile", "--trace", trace, "-o", profile}).code == 0);
   CHECK_THAT(slurp(profile), Contains("t.safetensors") && Contains("synthetic trace, file "));
 
-  const Output twice = kvcast::test::kvcast({"profile", "--trace", trace, "--trace", trace, "-o", profile});
+  const Output twice = kvcast({"profile", "--trace", trace, "--trace", trace, "-o", profile});
   CHECK(twice.code == 2);
   CHECK_THAT(twice.err, Contains("t.safetensors: the trace is given twice"));
   const std::string copy = scratch.write("copy.safetensors", slurp(trace));
-  CHECK_THAT(kvcast::test::kvcast({"profile", "--trace", trace, "--trace", copy, "-o", profile}).err,
+  CHECK_THAT(kvcast({"profile", "--trace", trace, "--trace", copy, "-o", profile}).err,
              Contains("copy.safetensors: the same trace as ") && Contains("t.safetensors"));
 
   const std::string two_layers = scratch / "two.safetensors";
-  REQUIRE(kvcast::test::kvcast({"trace", "synth", "needle", "-o", two_layers, "--set", "model=llama-3.2-1b", "--set",
-                                "prompt_tokens=300", "--set", "decode_steps=3"})
+  REQUIRE(kvcast({"trace", "synth", "needle", "-o", two_layers, "--set", "model=llama-3.2-1b", "--set",
+                  "prompt_tokens=300", "--set", "decode_steps=3"})
               .code == 0);
-  CHECK_THAT(kvcast::test::kvcast({"profile", "--trace", trace, "--trace", two_layers, "-o", profile}).err,
+  CHECK_THAT(kvcast({"profile", "--trace", trace, "--trace", two_layers, "-o", profile}).err,
              Contains("two.safetensors: the traces of a profile must be of one model and have the same layers") &&
                  Contains("t.safetensors differ"));
   const std::string no_targets = with_replaced(scratch, trace, "\"targets\"", "\"tergats\"");
-  CHECK_THAT(kvcast::test::kvcast({"profile", "--trace", no_targets, "-o", profile}).err,
+  CHECK_THAT(kvcast({"profile", "--trace", no_targets, "-o", profile}).err,
              Contains("changed.safetensors: no step of the trace has targets"));
 
   std::filesystem::remove(profile);
   const Output no_bases =
-      kvcast::test::kvcast({"profile", "--trace", trace, "-o", profile, "--bases", scratch / "nowhere/b.safetensors"});
+      kvcast({"profile", "--trace", trace, "-o", profile, "--bases", scratch / "nowhere/b.safetensors"});
   CHECK(no_bases.code == 2);
   CHECK_FALSE(std::filesystem::exists(profile));
 }
@@ -167,11 +166,11 @@ TEST_CASE("a profile lists each of its traces once and is written only if its ba
 TEST_CASE("validate names a file with results of another program") {
   const std::string folder = "configs/validation/gpu/h200-kvcast/";
   const Output pipeline =
-      kvcast::test::kvcast({"validate", "gpu_pipeline", "--from", folder + "kernels.json", "--profile", "h200-kvcast"});
+      kvcast({"validate", "gpu_pipeline", "--from", folder + "kernels.json", "--profile", "h200-kvcast"});
   CHECK(pipeline.code == 2);
   CHECK_THAT(pipeline.err, Contains("kernels.json: ") && Contains("results of kvcast-pipeline are needed"));
-  const Output kernels = kvcast::test::kvcast(
-      {"validate", "policy_kernels", "--from", folder + "pipeline.json", "--profile", "h200-kvcast"});
+  const Output kernels =
+      kvcast({"validate", "policy_kernels", "--from", folder + "pipeline.json", "--profile", "h200-kvcast"});
   CHECK(kernels.code == 2);
   CHECK_THAT(kernels.err,
              Contains("pipeline.json: results of kvcast-pipeline; this suite compares those of kvcast-kernels"));
@@ -185,9 +184,8 @@ TEST_CASE("validate gpu_pipeline writes predictions of steps that nobody has mea
   row["time_s"] = nullptr, row["skip_reason"] = "the emulator has no sense of time";
   cases["rows"] = nlohmann::json::array({row});
   const std::string first = scratch / "first.csv";
-  const Output o =
-      kvcast::test::kvcast({"validate", "gpu_pipeline", "--from", scratch.write("cases.json", cases.dump()),
-                            "--profile", "h100-kvcast", "--first", first});
+  const Output o = kvcast({"validate", "gpu_pipeline", "--from", scratch.write("cases.json", cases.dump()), "--profile",
+                           "h100-kvcast", "--first", first});
   CHECK(o.code == 0);
   CHECK_THAT(o.out, Contains("unmeasured"));
   std::ifstream table(first);
@@ -207,12 +205,12 @@ TEST_CASE("a replay whose heads do not attend to the targets states why it has n
   const std::vector<std::string> synth = {
       "trace", "synth",         recipe, "-o", trace, "--set", "model=llama-3.2-1b", "--set", "prompt_tokens=600",
       "--set", "decode_steps=4"};
-  REQUIRE(kvcast::test::kvcast(synth).code == 0);
-  CHECK_THAT(kvcast::test::kvcast({"trace", "check", trace}).out, Contains("warning: targets: no captured query head"));
+  REQUIRE(kvcast(synth).code == 0);
+  CHECK_THAT(kvcast({"trace", "check", trace}).out, Contains("warning: targets: no captured query head"));
   std::vector<std::string> replay = {"replay", "--trace", trace, "--policy", "exact_topk", "--set", "budget=64"};
-  CHECK_THAT(kvcast::test::kvcast(replay).out, Contains("task score             none: no compressed layer"));
+  CHECK_THAT(kvcast(replay).out, Contains("task score             none: no compressed layer"));
   replay.push_back("--json");
-  const auto answer = nlohmann::json::parse(kvcast::test::kvcast(replay).out);
+  const auto answer = nlohmann::json::parse(kvcast(replay).out);
   CHECK(answer["task"].is_null());
   CHECK_THAT(answer["task_refused"].get<std::string>(), Contains("attends to the targets"));
   const std::string run =
@@ -220,12 +218,12 @@ TEST_CASE("a replay whose heads do not attend to the targets states why it has n
                     "model: llama-3.2-1b\nhardware: h100-sxm\nworkload: {prompt_tokens: 600, decode_tokens: 4}\ntrace: "
                     "{file: " +
                         trace + "}\npolicy: {name: exact_topk, budget: 64}\n");
-  CHECK_THAT(kvcast::test::kvcast({"run", run}).out,
+  CHECK_THAT(kvcast({"run", run}).out,
              Contains("No task score is predicted: no compressed layer of the trace has a head"));
 
   std::vector<std::string> no_window = synth;
   no_window.insert(no_window.end(), {"--set", "window=0"});
-  const Output refused = kvcast::test::kvcast(no_window);
+  const Output refused = kvcast(no_window);
   CHECK(refused.code == 2);
   CHECK_THAT(refused.err, Contains("window") && Contains("between 1 and 600"));
 }
@@ -235,30 +233,31 @@ TEST_CASE("errors in a trace file are reported with its name") {
   const std::string trace = make_trace(scratch, "t.safetensors");
   const std::string turned = with_replaced(scratch, trace, "\"task\":\"niah_uuid\"", "\"turns\":\"[100,50]\"");
   const std::string what = "__metadata__: turns: expected ascending positions in 0 .. 302";
-  const Output check = kvcast::test::kvcast({"trace", "check", turned});
+  const Output check = kvcast({"trace", "check", turned});
   CHECK(check.code == 1);
   CHECK(check.out == "error: " + turned + ": " + what + "\n");
-  CHECK_THAT(kvcast::test::kvcast({"trace", "info", turned}).err, Contains(turned + ": " + what));
-  CHECK_THAT(kvcast::test::kvcast({"replay", "--trace", turned, "--policy", "full"}).err,
-             Contains(turned + ": " + what));
+  CHECK_THAT(kvcast({"trace", "info", turned}).err, Contains(turned + ": " + what));
+  CHECK_THAT(kvcast({"replay", "--trace", turned, "--policy", "full"}).err, Contains(turned + ": " + what));
 
   // The queries of a file are fixed: no key of a configuration adds any.
-  const Output queries = kvcast::test::kvcast({"replay", "--trace", trace, "--policy", "h2o", "--set", "budget=64"});
+  const Output queries = kvcast({"replay", "--trace", trace, "--policy", "h2o", "--set", "budget=64"});
   CHECK(queries.code == 2);
   CHECK_THAT(queries.err, Contains("Use a capture with more queries") && !Contains("trace.window"));
 
-  const Output missing = kvcast::test::kvcast({"trace", "check", scratch / "nowhere"});
+  const Output missing = kvcast({"trace", "check", scratch / "nowhere"});
   CHECK(missing.code == 2);
   CHECK_THAT(missing.err, Contains("nowhere: no such file"));
   for (const char* command : {"info", "check"}) {
-    CHECK_THAT(kvcast::test::kvcast({"trace", command, trace}).out, !Catch::EndsWith("\n\n"));
+    CHECK_THAT(kvcast({"trace", command, trace}).out, !Catch::EndsWith("\n\n"));
   }
 }
 
 TEST_CASE("calibrate's help states its budgets") {
   for (const auto& [command, median, p90] :
        {std::tuple("cpu", "(20)", "(40)"), std::tuple("cuda", "(8)", "(20)"), std::tuple("table", "(5)", "(13)")}) {
-    const std::string help = kvcast::test::kvcast({"calibrate", command, "--help"}).out;
+    const std::string help = kvcast({"calibrate", command, "--help"}).out;
     CHECK_THAT(help, Contains(median) && Contains(p90) && Contains("none are held out"));
   }
 }
+
+}  // namespace kvcast::tests

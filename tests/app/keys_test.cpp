@@ -5,11 +5,12 @@
 
 #include "app/process.hpp"
 
-using kvcast::test::Output;
+namespace kvcast::tests {
+
 using nlohmann::json;
 
 TEST_CASE("keys --json lists every key once, each with a meaning") {
-  const Output o = kvcast::test::kvcast({"keys", "--json"});
+  const Output o = kvcast({"keys", "--json"});
   REQUIRE(o.code == 0);
   std::set<std::string> listed;
   for (const json& key : json::parse(o.out)) {
@@ -25,24 +26,25 @@ TEST_CASE("keys --json lists every key once, each with a meaning") {
 }
 
 TEST_CASE("keys describes a key with its values and default, and refuses a misspelt one with a suggestion") {
-  const Output batch = kvcast::test::kvcast({"keys", "workload.batch"});
+  const Output batch = kvcast({"keys", "workload.batch"});
   CHECK(batch.code == 0);
   CHECK(batch.out == "workload.batch\nsequences of the batch\n\n  values       1 to 65536\n  default      1\n");
-  const json weights = json::parse(kvcast::test::kvcast({"keys", "deployment.weights", "--json"}).out);
+  const json weights = json::parse(kvcast({"keys", "deployment.weights", "--json"}).out);
   CHECK(weights["choices"].size() == 6);
   CHECK_FALSE(weights.contains("default"));  // as released
-  CHECK(json::parse(kvcast::test::kvcast({"keys", "model", "--json"}).out)["required"] == true);
-  const Output misspelt = kvcast::test::kvcast({"keys", "workload.batches"});
+  CHECK(json::parse(kvcast({"keys", "model", "--json"}).out)["required"] == true);
+  const Output misspelt = kvcast({"keys", "workload.batches"});
   CHECK(misspelt.code == 2);
   CHECK_THAT(misspelt.err, Catch::Contains("unknown key \"workload.batches\" (did you mean \"workload.batch\"?)"));
-  CHECK_THAT(kvcast::test::kvcast({"keys", "policy.budget"}).err,
-             Catch::Contains("`kvcast policies NAME` lists the keys"));
-  CHECK(kvcast::test::kvcast({"keys", "model", "--markdown"}).code == 2);
+  CHECK_THAT(kvcast({"keys", "policy.budget"}).err, Catch::Contains("`kvcast policies NAME` lists the keys"));
+  CHECK(kvcast({"keys", "model", "--markdown"}).code == 2);
 }
 
 TEST_CASE("docs/keys.md is what `kvcast keys --markdown` prints") {
-  const Output o = kvcast::test::kvcast({"keys", "--markdown"});
+  const Output o = kvcast({"keys", "--markdown"});
   REQUIRE(o.code == 0);
   INFO("run: kvcast keys --markdown > docs/keys.md");
-  CHECK(o.out == kvcast::test::slurp(std::string(KVCAST_SOURCE_DIR) + "/docs/keys.md"));
+  CHECK(o.out == slurp(std::string(KVCAST_SOURCE_DIR) + "/docs/keys.md"));
 }
+
+}  // namespace kvcast::tests

@@ -9,7 +9,8 @@
 
 #include "app/process.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Contains;
 
 namespace {
@@ -22,7 +23,7 @@ constexpr const char* kLimitedRun =
 std::string with(const std::string& more) { return kLimitedRun + more; }
 
 Output bounded(const std::vector<std::string>& arguments, const std::function<void()>& prepare = {}) {
-  return kvcast::test::kvcast(arguments, [&] {
+  return kvcast(arguments, [&] {
     alarm(kAlarm);
     if (prepare) prepare();
   });
@@ -94,3 +95,5 @@ TEST_CASE("a sweep whose folder is deleted meanwhile fails, and names it") {
   CHECK_THAT(slurp(scratch / "err"), Contains("results.sqlite: was deleted or replaced"));
   CHECK_THAT(slurp(scratch / "out"), !Contains("A page of these results"));
 }
+
+}  // namespace kvcast::tests

@@ -7,7 +7,8 @@
 #include "app/process.hpp"
 #include "store/store.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Contains;
 using nlohmann::json;
 
@@ -38,7 +39,7 @@ json answer_to(const std::string& question, const std::vector<std::string>& sett
   const Scratch scratch;
   std::vector<std::string> arguments = {"plan", scratch.write("plan.yaml", plan_with(question)), "--json"};
   for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
-  const Output out = kvcast::test::kvcast(arguments);
+  const Output out = kvcast(arguments);
   INFO(question << out.err);
   REQUIRE(out.code == 0);
   return json::parse(out.out)["answers"][0];
@@ -49,11 +50,11 @@ json answer_to(const std::string& question, const std::vector<std::string>& sett
 TEST_CASE("a plan answers its questions in order, as text and as JSON", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("plan.yaml", kPlan);
-  const Output text = kvcast::test::kvcast({"plan", config});
+  const Output text = kvcast({"plan", config});
   REQUIRE(text.code == 0);
   CHECK_THAT(text.out, Contains("does quest, budget 2048 beat full in decode throughput?") &&
                            Contains("What is the largest workload.batch") && Contains("experiments)"));
-  const json answers = json::parse(kvcast::test::kvcast({"plan", config, "--json"}).out)["answers"];
+  const json answers = json::parse(kvcast({"plan", config, "--json"}).out)["answers"];
   const std::vector<std::string> kinds = {"break_even", "largest", "why", "sensitivities", "choose", "map"};
   REQUIRE(answers.size() == kinds.size());
   for (std::size_t i = 0; i < kinds.size(); ++i) {
@@ -103,7 +104,7 @@ TEST_CASE("a target on the prefill reports the bottleneck of the prefill") {
   const std::string config = scratch.write(
       "plan.yaml", run + "  - largest: {key: workload.batch, to: 8, of: {policy: full}, targets: {ttft: '<= 1 s'}}\n");
   // 8 prompts of 1024 tokens are compute-bound; steps read 2.5 GB of weights for 8 sequences.
-  const json answer = json::parse(kvcast::test::kvcast({"plan", config, "--json"}).out)["answers"][0];
+  const json answer = json::parse(kvcast({"plan", config, "--json"}).out)["answers"][0];
   CHECK(answer["binding_resource"] == "tensor cores");
   CHECK_THAT(answer["details"].dump(), Contains("bottleneck of the prefill tensor cores"));
 }
@@ -114,7 +115,7 @@ TEST_CASE("a target on the score is refused if the run has no score") {
   const std::string run = plan.substr(0, plan.find("  - break_even"));
   for (const char* question : {"  - largest: {key: workload.batch, targets: {score: '>= 95 %'}}\n",
                                "  - choose: {policy: [full, quest], targets: {score: '>= 95 %'}}\n"}) {
-    const Output out = kvcast::test::kvcast({"plan", scratch.write("plan.yaml", run + question)});
+    const Output out = kvcast({"plan", scratch.write("plan.yaml", run + question)});
     CHECK(out.code == 2);
     CHECK_THAT(out.err, Contains("plan.yaml:8:") && Contains("the run says `score: none`"));
   }
@@ -139,7 +140,7 @@ TEST_CASE("a question about a missing metric is refused with the key that provid
            {"largest: {key: workload.batch, to: 4, targets: {cost: <= 0.5}}",
             "request.cost_per_million_output_tokens: the run has none: no price is stated: set `price_per_hour`"}}) {
     INFO(question);
-    const Output out = kvcast::test::kvcast({"plan", scratch.write("plan.yaml", plan_with(question))});
+    const Output out = kvcast({"plan", scratch.write("plan.yaml", plan_with(question))});
     CHECK(out.code == 2);
     CHECK_THAT(out.err, Contains("plan.yaml:8:") && Contains(why));
   }
@@ -225,7 +226,7 @@ TEST_CASE("bottlenecks are those of the metric's phase, and targets that only la
       "  - largest: {key: workload.batch, from: 400, to: 800}\n"
       "  - map: {x: workload.batch, y: workload.prompt_tokens, from: [1, 1024], to: [2, 2048], policies: [full, "
       "quest]}\n";
-  const Output out = kvcast::test::kvcast({"plan", scratch.write("plan.yaml", run), "--json"});
+  const Output out = kvcast({"plan", scratch.write("plan.yaml", run), "--json"});
   REQUIRE(out.code == 0);
   const json answers = json::parse(out.out)["answers"];
   CHECK(answers[0]["binding_resource"] == "tensor cores");
@@ -242,14 +243,14 @@ TEST_CASE("bottlenecks are those of the metric's phase, and targets that only la
 TEST_CASE("a plan's experiments and answers are stored, and a second plan reuses the replays", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("plan.yaml", kPlan), dir = scratch / "out";
-  REQUIRE(kvcast::test::kvcast({"plan", config, "-o", dir}).code == 0);
+  REQUIRE(kvcast({"plan", config, "-o", dir}).code == 0);
   using kvcast::store::Store;
   const auto answers = Store::open(dir, Store::Open::kExisting).answers();
   REQUIRE(answers.size() == 6);
   CHECK(answers[2].kind == kvcast::store::AnswerKind::kWhy);
   CHECK(json::parse(answers[2].data)["of"] == "quest, budget 2048");
   CHECK(Store::open(dir, Store::Open::kExisting).count(kvcast::result::Status::kOk) > 10);
-  const Output again = kvcast::test::kvcast({"plan", config, "-o", dir, "--json"});
+  const Output again = kvcast({"plan", config, "-o", dir, "--json"});
   CHECK(again.code == 0);
   CHECK(json::parse(again.out)["answers"][2]["difference"] == json::parse(answers[2].data)["difference"]);
 }
@@ -257,15 +258,15 @@ TEST_CASE("a plan's experiments and answers are stored, and a second plan reuses
 TEST_CASE("--set changes the run of a plan, and errors name their location") {
   const Scratch scratch;
   const std::string config = scratch.write("plan.yaml", kPlan);
-  const json small = json::parse(kvcast::test::kvcast({"plan", config, "--json", "--set", "hardware=l40s"}).out);
-  const json other = json::parse(kvcast::test::kvcast({"plan", config, "--json"}).out);
+  const json small = json::parse(kvcast({"plan", config, "--json", "--set", "hardware=l40s"}).out);
+  const json other = json::parse(kvcast({"plan", config, "--json"}).out);
   CHECK(small["answers"][2]["seconds"]["against"] != other["answers"][2]["seconds"]["against"]);
   const std::string wrong = scratch.write("wrong.yaml", std::string(kPlan) + "  - larger: {key: workload.batch}\n");
-  const Output refused = kvcast::test::kvcast({"plan", wrong});
+  const Output refused = kvcast({"plan", wrong});
   CHECK(refused.code == 2);
   CHECK_THAT(refused.err,
              Contains("wrong.yaml:14:5") && Contains("did you mean \"largest\"") && Contains("break_even"));
-  CHECK(kvcast::test::kvcast({"plan", "configs/runs/quickstart.yaml"}).code == 2);
+  CHECK(kvcast({"plan", "configs/runs/quickstart.yaml"}).code == 2);
 }
 
 TEST_CASE("every ready plan answers all of its questions", "[minutes]") {
@@ -284,7 +285,7 @@ TEST_CASE("every ready plan answers all of its questions", "[minutes]") {
         small.replace(at, std::string(from).size(), to);
     }
     const std::string config = scratch.write("plan.yaml", small);
-    const Output o = kvcast::test::kvcast(
+    const Output o = kvcast(
         {"plan", config, "--json", "--set", "trace={recipe: needle, layers: 1, steps: 4}", "--set", "score=none"});
     INFO(o.err);
     REQUIRE(o.code == 0);
@@ -293,3 +294,5 @@ TEST_CASE("every ready plan answers all of its questions", "[minutes]") {
     for (const json& answer : answers) CHECK_FALSE(answer["text"].get<std::string>().empty());
   }
 }
+
+}  // namespace kvcast::tests

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace kvcast::test {
+namespace kvcast::tests {
 
 struct Output {
   int code = -1;  // exit code; 128 + signal where one ended it
@@ -80,4 +80,4 @@ inline Output kvcast(const std::vector<std::string>& arguments, const std::funct
   return result;
 }
 
-}  // namespace kvcast::test
+}  // namespace kvcast::tests

@@ -6,7 +6,7 @@
 
 #include "app/process.hpp"
 
-namespace kvcast::test {
+namespace kvcast::tests {
 
 // The record of a run that must succeed; each setting is given as --set.
 inline nlohmann::json record_of(const std::string& config, const std::vector<std::string>& settings) {
@@ -19,4 +19,4 @@ inline nlohmann::json record_of(const std::string& config, const std::vector<std
   return nlohmann::json::parse(o.out);
 }
 
-}  // namespace kvcast::test
+}  // namespace kvcast::tests

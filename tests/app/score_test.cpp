@@ -7,7 +7,8 @@
 #include "app/process.hpp"
 #include "store/store.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Contains;
 using nlohmann::json;
 
@@ -30,19 +31,18 @@ TEST_CASE("a run shows the benchmark score that its config requests") {
   const std::string tasks = scratch.write("tasks.yaml", kTasks);
   const std::string config = scratch.write(
       "run.yaml", std::string(kScoredRun) + "policy: {name: streaming_llm, budget: 64}\nscore: " + tasks + "\n");
-  const Output text = kvcast::test::kvcast({"run", config});
+  const Output text = kvcast({"run", config});
   REQUIRE(text.code == 0);
   // The task without a floor loses most; that with the highest one is not among the three.
   CHECK_THAT(text.out, Contains("Predicted benchmark score") &&
                            Contains("mean over 4 tasks of tasks, lowest in hard ") && !Contains("plain"));
-  const json score = json::parse(kvcast::test::kvcast({"run", config, "--json"}).out)["score"];
+  const json score = json::parse(kvcast({"run", config, "--json"}).out)["score"];
   REQUIRE(score["tasks"].size() == 4);
   double sum = 0;
   for (const json& task : score["tasks"]) sum += task["share_of_full"].get<double>();
   CHECK(score["share_of_full"].get<double>() == Approx(sum / 4));
   CHECK(score["interval"][0] < score["share_of_full"]);
-  CHECK_FALSE(
-      json::parse(kvcast::test::kvcast({"run", config, "--json", "--set", "score=none"}).out).contains("score"));
+  CHECK_FALSE(json::parse(kvcast({"run", config, "--json", "--set", "score=none"}).out).contains("score"));
 }
 
 TEST_CASE("a run warns if it cannot store its replays, and still reports the score") {
@@ -53,7 +53,7 @@ TEST_CASE("a run warns if it cannot store its replays, and still reports the sco
   const char* const before = std::getenv("XDG_CACHE_HOME");
   const std::string kept = before == nullptr ? "" : before;
   setenv("XDG_CACHE_HOME", config.c_str(), 1);  // a file: no folder can be made below it
-  const Output o = kvcast::test::kvcast({"run", config});
+  const Output o = kvcast({"run", config});
   if (before != nullptr) {
     setenv("XDG_CACHE_HOME", kept.c_str(), 1);
   } else {
@@ -71,8 +71,8 @@ TEST_CASE("a sweep stores scores unless they are switched off") {
   const std::string asked = scratch.write(
       "asked.yaml", sweep + "score: {benchmark: " + scratch.write("tasks.yaml", kTasks) + ", floor: 90 %}\n");
   const std::string none = scratch.write("none.yaml", sweep + "score: none\n");
-  REQUIRE(kvcast::test::kvcast({"sweep", asked, "-o", scratch / "asked"}).code == 0);
-  REQUIRE(kvcast::test::kvcast({"sweep", none, "-o", scratch / "none"}).code == 0);
+  REQUIRE(kvcast({"sweep", asked, "-o", scratch / "asked"}).code == 0);
+  REQUIRE(kvcast({"sweep", none, "-o", scratch / "none"}).code == 0);
   const auto each = [&](const char* dir, const auto& look) {
     const auto store = kvcast::store::Store::open(scratch / dir, kvcast::store::Store::Open::kExisting);
     int rows = 0;
@@ -110,7 +110,7 @@ TEST_CASE("a user's rows are simulated and added to the evidence, and repeated m
         "Mine,Table 1,Llama-3.1-8B-Instruct,RULER,4K,niah_single_1,FullKV,full,tokens,99,accuracy_%\n"
         "Mine,Table 1,Llama-3.1-8B-Instruct,RULER,4K,niah_single_1,SnapKV,512,tokens," +
         value + ",accuracy_%\n";
-    const Output out = kvcast::test::kvcast(
+    const Output out = kvcast(
         {"fit", "evidence", "--rows", scratch.write("mine.csv", rows), "--records", records, "--out", parameters});
     REQUIRE(out.code == 0);
     return slurp(records);
@@ -128,8 +128,8 @@ TEST_CASE("a user's rows are simulated and added to the evidence, and repeated m
   CHECK_THAT(slurp(parameters), Contains("# Written by `kvcast fit evidence`") && Contains("components:"));
 
   const std::string twice = slurp(records);
-  CHECK(kvcast::test::kvcast({"fit", "evidence", "--rows", scratch.write("no.csv", "paper,table\nMine,Table 1\n"),
-                              "--records", records, "--out", parameters})
+  CHECK(kvcast({"fit", "evidence", "--rows", scratch.write("no.csv", "paper,table\nMine,Table 1\n"), "--records",
+                records, "--out", parameters})
             .code == 2);
   CHECK(slurp(records) == twice);  // a refused table changes nothing
 }
@@ -141,8 +141,8 @@ TEST_CASE("fit accuracy uses all rows of a table without marks, and no row that 
     const std::string table = "paper,table,model,benchmark,context,task,method,budget,budget_unit,value" + column +
                               "\n" + row + "FullKV,full,tokens,100" + mark + "\n" + row + "SnapKV,128,tokens,40" +
                               mark + "\n" + row + "Quest,256,tokens,30" + mark + "\n";
-    return kvcast::test::kvcast({"fit", "accuracy", "--seeds", "1", "--published", scratch.write("mine.csv", table),
-                                 "-o", scratch.write("link.yaml", "")});
+    return kvcast({"fit", "accuracy", "--seeds", "1", "--published", scratch.write("mine.csv", table), "-o",
+                   scratch.write("link.yaml", "")});
   };
   const Output out = fit("", "");
   CHECK(out.code == 0);
@@ -152,3 +152,5 @@ TEST_CASE("fit accuracy uses all rows of a table without marks, and no row that 
   CHECK(none.code == 2);
   CHECK_THAT(none.err, Contains("mine.csv: no row to fit"));
 }
+
+}  // namespace kvcast::tests

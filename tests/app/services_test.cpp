@@ -12,7 +12,8 @@
 #include "app/stored_results.hpp"
 #include "support/perfetto.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Contains;
 using nlohmann::json;
 
@@ -36,16 +37,16 @@ std::string file_of(const std::string& path) {
 TEST_CASE("a sweep over rates resumes after kills, and its tables have the keys of traffic", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", std::string(kService) + kAxes);
-  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "whole", "-j", "2"}).code == 0);
+  REQUIRE(kvcast({"sweep", config, "-o", scratch / "whole", "-j", "2"}).code == 0);
   const auto whole = stored_results(scratch / "whole");
-  const Output again = kvcast::test::kvcast({"sweep", config, "-o", scratch / "whole"});
+  const Output again = kvcast({"sweep", config, "-o", scratch / "whole"});
   CHECK_THAT(again.out, Contains("Capacity within the SLO: "));
   REQUIRE(whole.size() == 4);
   CHECK(resume_after_kills({"sweep", config, "-o", scratch / "killed", "-j", "2"}, scratch / "killed", whole.size(),
                            5) > 0);
   CHECK(stored_results(scratch / "killed") == whole);
 
-  REQUIRE(kvcast::test::kvcast({"report", scratch / "killed"}).code == 0);
+  REQUIRE(kvcast({"report", scratch / "killed"}).code == 0);
   const std::string tables = scratch / "killed/report/tables/";
   const std::string rows = file_of(tables + "experiments.csv");
   for (const char* column : {"config.traffic.rate", "config.traffic.requests", "config.traffic.slo.ttft",
@@ -63,8 +64,8 @@ TEST_CASE("a sweep over rates resumes after kills, and its tables have the keys 
 TEST_CASE("the batch of a service under full KV has the length of its requests, whatever is replayed") {
   const Scratch scratch;
   const std::string config = scratch.write("run.yaml", std::string(kService) + "policy: full\n");
-  const Output o = kvcast::test::kvcast(
-      {"run", config, "--json", "--set", "traffic.prompt_tokens=6000", "--set", "traffic.requests=8"});
+  const Output o =
+      kvcast({"run", config, "--json", "--set", "traffic.prompt_tokens=6000", "--set", "traffic.requests=8"});
   REQUIRE(o.code == 0);
   CHECK(json::parse(o.out).at("config").at("workload").at("prompt_tokens") == 6000);
 }
@@ -72,11 +73,10 @@ TEST_CASE("the batch of a service under full KV has the length of its requests, 
 TEST_CASE("the timeline of a service has a row a slot, in which requests follow one another") {
   const Scratch scratch;
   const std::string config = scratch.write("run.yaml", std::string(kService) + "policy: full\n");
-  const Output o =
-      kvcast::test::kvcast({"run", config, "--set", "scheduler.max_num_seqs=3", "--timeline", scratch / "t.json"});
+  const Output o = kvcast({"run", config, "--set", "scheduler.max_num_seqs=3", "--timeline", scratch / "t.json"});
   REQUIRE(o.code == 0);
   CHECK_THAT(o.out, Contains("opens in Perfetto"));
-  const auto trace = kvcast::tests::read_as_perfetto(json::parse(file_of(scratch / "t.json")));
+  const auto trace = read_as_perfetto(json::parse(file_of(scratch / "t.json")));
   CHECK(trace.refused == 0);
   std::map<std::string, std::int64_t> free_from;  // row → end of its last slice
   std::map<std::int64_t, double> tokens;          // request → tokens that it generates after the first
@@ -96,3 +96,5 @@ TEST_CASE("the timeline of a service has a row a slot, in which requests follow 
   REQUIRE(tokens.size() == 40);
   for (const auto& [request, count] : tokens) CHECK(count == 19);
 }
+
+}  // namespace kvcast::tests

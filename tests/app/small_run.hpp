@@ -3,7 +3,7 @@
 
 #include "app/record_of.hpp"
 
-namespace kvcast::test {
+namespace kvcast::tests {
 
 // Small enough to run in a moment: 16 layers, a prompt of 1000 tokens.
 inline std::string small_run(const std::string& policy) {
@@ -17,4 +17,4 @@ inline nlohmann::json run_json(const std::string& policy, const std::vector<std:
   return record_of(small_run(policy), settings);
 }
 
-}  // namespace kvcast::test
+}  // namespace kvcast::tests

@@ -16,7 +16,7 @@
 #include "result/json.hpp"
 #include "store/store.hpp"
 
-namespace kvcast::test {
+namespace kvcast::tests {
 
 // Results by key, without the parts that may differ between two runs of one sweep.
 inline std::map<std::string, nlohmann::json> stored_results(const std::string& dir) {
@@ -77,4 +77,4 @@ inline int resume_after_kills(const std::vector<std::string>& arguments, const s
   }
 }
 
-}  // namespace kvcast::test
+}  // namespace kvcast::tests

@@ -13,7 +13,8 @@
 #include "app/stored_results.hpp"
 #include "store/store.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using nlohmann::json;
 
 namespace {
@@ -43,7 +44,7 @@ std::int64_t results_of(const std::string& dir, kvcast::result::Status status) {
 TEST_CASE("a sweep killed at any moment and resumed equals one that ran through", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
-  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "whole", "-j", "2"}).code == 0);
+  REQUIRE(kvcast({"sweep", config, "-o", scratch / "whole", "-j", "2"}).code == 0);
   const auto whole = stored_results(scratch / "whole");
   REQUIRE(whole.size() == kPoints);
 
@@ -55,8 +56,8 @@ TEST_CASE("a sweep killed at any moment and resumed equals one that ran through"
 TEST_CASE("a finished sweep does nothing when it is run again") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
-  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"}).code == 0);
-  const Output again = kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"});
+  REQUIRE(kvcast({"sweep", config, "-o", scratch / "s"}).code == 0);
+  const Output again = kvcast({"sweep", config, "-o", scratch / "s"});
   CHECK(again.code == 0);
   CHECK_THAT(again.err, Catch::Contains(std::to_string(kPoints) + " of them in the store already"));
 }
@@ -67,7 +68,7 @@ TEST_CASE("a finished sweep is not planned again, unless something that it was p
   const auto run = [&](const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments = {"sweep", config, "-o", scratch / "s"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    const Output output = kvcast::test::kvcast(arguments);
+    const Output output = kvcast(arguments);
     REQUIRE(output.code == 0);
     return output;
   };
@@ -109,19 +110,19 @@ TEST_CASE("a sweep that names a file of its own is planned each time") {
           "}\nworkload: {prompt_tokens: 300, decode_tokens: 16}\ntrace: {recipe: needle, layers: 1, steps: 4}\n"
           "sweep: {workload.batch: [1, 3]}\n");
   const std::vector<std::string> sweep = {"sweep", config, "-o", scratch / "s"};
-  REQUIRE(kvcast::test::kvcast(sweep).code == 0);
-  CHECK_THAT(kvcast::test::kvcast(sweep).err, Catch::Contains("2 experiments, 2 of them in the store already"));
+  REQUIRE(kvcast(sweep).code == 0);
+  CHECK_THAT(kvcast(sweep).err, Catch::Contains("2 experiments, 2 of them in the store already"));
   scratch.write("policy.yaml", "name: quest\nbudget: 96\n");
-  CHECK_THAT(kvcast::test::kvcast(sweep).err, Catch::Contains("2 experiments, 0 of them in the store already"));
+  CHECK_THAT(kvcast(sweep).err, Catch::Contains("2 experiments, 0 of them in the store already"));
 }
 
 TEST_CASE("a second sweep into the same folder keeps all rows and shows only its own") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
-  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"}).code == 0);
-  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s", "--set", "workload.decode_tokens=8"}).code == 0);
+  REQUIRE(kvcast({"sweep", config, "-o", scratch / "s"}).code == 0);
+  REQUIRE(kvcast({"sweep", config, "-o", scratch / "s", "--set", "workload.decode_tokens=8"}).code == 0);
   CHECK(stored_results(scratch / "s").size() == kPoints);
-  const Output back = kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"});
+  const Output back = kvcast({"sweep", config, "-o", scratch / "s"});
   CHECK_THAT(back.err, Catch::Contains(std::to_string(kPoints) + " of them in the store already"));
   CHECK(stored_results(scratch / "s").size() == kPoints);
 }
@@ -143,7 +144,7 @@ TEST_CASE("a shard number outside the number of parts is refused at its option")
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
   for (const char* bad : {"4/3", "0/0", "x", "1/0", "-1/2", "1/"}) {
-    const Output o = kvcast::test::kvcast({"sweep", config, "-o", scratch / "t", "--shard", bad});
+    const Output o = kvcast({"sweep", config, "-o", scratch / "t", "--shard", bad});
     CHECK(o.code == 2);
     CHECK_THAT(o.err, Catch::Contains("kvcast: --shard: " + std::string(bad) + " is not i/n with i from 1 to n"));
   }
@@ -153,7 +154,7 @@ TEST_CASE("a shard prints findings only once the folder has all experiments of t
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
   const auto shard = [&](const char* part, const char* dir) {
-    const Output o = kvcast::test::kvcast({"sweep", config, "-o", scratch / dir, "--shard", part});
+    const Output o = kvcast({"sweep", config, "-o", scratch / dir, "--shard", part});
     CHECK(o.code == 0);
     return o.out;
   };
@@ -163,7 +164,7 @@ TEST_CASE("a shard prints findings only once the folder has all experiments of t
                         Catch::Contains("`kvcast merge`") && Catch::Contains("`kvcast report`"));
   for (const char* finding : {"Best policy", "Break-even"}) CHECK_THAT(first, !Catch::Contains(finding));
   CHECK_THAT(shard("2/2", "b"), !Catch::Contains("Best policy"));
-  const Output merged = kvcast::test::kvcast({"merge", scratch / "a", scratch / "b", "-o", scratch / "both"});
+  const Output merged = kvcast({"merge", scratch / "a", scratch / "b", "-o", scratch / "both"});
   CHECK_THAT(merged.out, Catch::Contains("Best policy") && !Catch::Contains("This is shard"));
   CHECK_THAT(shard("2/2", "a"), Catch::Contains("Best policy"));
   CHECK_THAT(shard("1/1", "a"), Catch::Contains("Best policy") && !Catch::Contains("This is shard"));
@@ -173,7 +174,7 @@ TEST_CASE("an error anywhere in a sweep is found before any work") {
   const Scratch scratch;
   std::string text = kSweep;
   text.replace(text.find("exact_topk"), 10, "exact_tpok");
-  const Output o = kvcast::test::kvcast({"sweep", scratch.write("bad.yaml", text), "-o", scratch / "s"});
+  const Output o = kvcast({"sweep", scratch.write("bad.yaml", text), "-o", scratch / "s"});
   CHECK(o.code == 2);
   CHECK_THAT(o.err, Catch::Contains("exact_tpok"));
   CHECK(!std::filesystem::exists(scratch / "s/results.sqlite"));
@@ -184,8 +185,8 @@ TEST_CASE("a score floor that varies between experiments is refused, because it 
   for (const char* axis :
        {"score.floor: [50 %, 90 %]", "score: [{benchmark: ruler, floor: 50 %}, {benchmark: ruler, floor: 90 %}]",
         "zip: {score.floor: [50 %, 90 %], score.benchmark: [ruler, longbench]}"}) {
-    const Output o = kvcast::test::kvcast(
-        {"sweep", scratch.write("floor.yaml", std::string(kSweep) + "  " + axis + "\n"), "-o", scratch / "s"});
+    const Output o =
+        kvcast({"sweep", scratch.write("floor.yaml", std::string(kSweep) + "  " + axis + "\n"), "-o", scratch / "s"});
     CHECK(o.code == 2);
     CHECK_THAT(o.err, Catch::Contains("floor.yaml:13:") && Catch::Contains("score.floor affects conclusions, not "
                                                                            "results"));
@@ -196,7 +197,7 @@ TEST_CASE("a setting that the sweep overrides everywhere is refused, not ignored
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
   const auto with = [&](const char* setting) {
-    return kvcast::test::kvcast({"sweep", config, "-o", scratch / "s", "--set", setting, "--shard", "1/100"});
+    return kvcast({"sweep", config, "-o", scratch / "s", "--set", setting, "--shard", "1/100"});
   };
   for (const auto& [setting, owner] : std::map<std::string, std::string>{
            {"workload.batch=2", "workload.batch"}, {"policy=tova", "policy"}, {"hardware.host.cores=4", "hardware"}}) {
@@ -218,7 +219,7 @@ TEST_CASE("a policy that needs more than the trace contains is refused at its lo
   const std::string config = scratch.write("sweep.yaml", text);
   // 2 GPUs, 2 batches; 7 policies that run.
   for (const char* there : {"32 experiments, 0 of them", "32 experiments, 28 of them"}) {
-    const Output o = kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"});
+    const Output o = kvcast({"sweep", config, "-o", scratch / "s"});
     CHECK(o.code == 2);
     CHECK_THAT(o.err,
                Catch::Contains(there) &&
@@ -232,16 +233,16 @@ TEST_CASE("a policy that needs more than the trace contains is refused at its lo
 
 TEST_CASE("a sweep with another description is the same sweep") {
   const Scratch scratch;
-  REQUIRE(kvcast::test::kvcast({"sweep", scratch.write("a.yaml", kSweep), "-o", scratch / "s"}).code == 0);
+  REQUIRE(kvcast({"sweep", scratch.write("a.yaml", kSweep), "-o", scratch / "s"}).code == 0);
   const std::string told = std::string("description: told better\n") + kSweep;
-  const Output again = kvcast::test::kvcast({"sweep", scratch.write("a.yaml", told), "-o", scratch / "s"});
+  const Output again = kvcast({"sweep", scratch.write("a.yaml", told), "-o", scratch / "s"});
   CHECK_THAT(again.err, Catch::Contains(std::to_string(kPoints) + " of them in the store already"));
 }
 
 TEST_CASE("a report's findings respect the score floor, and its tables contain task scores with their intervals") {
   const Scratch scratch;
-  REQUIRE(kvcast::test::kvcast({"sweep", scratch.write("a.yaml", kSweep), "-o", scratch / "s"}).code == 0);
-  const Output report = kvcast::test::kvcast({"report", scratch / "s"});
+  REQUIRE(kvcast({"sweep", scratch.write("a.yaml", kSweep), "-o", scratch / "s"}).code == 0);
+  const Output report = kvcast({"report", scratch / "s"});
   REQUIRE(report.code == 0);
   CHECK_THAT(report.out, Catch::Contains("\n  a100-40gb-pcie4: full at ") && Catch::Contains("predicted RULER score") &&
                              Catch::Contains("floor 95 %"));
@@ -279,13 +280,13 @@ TEST_CASE("a sweep names the memory requests that exceeded the capacity") {
       "trace: {recipe: needle, layers: 1, steps: 1}\n"
       "workload: {prompt_tokens: 32768, decode_tokens: 8, batch: 4}\n"
       "sweep:\n  zip: {workload.prefill_chunk: [0, 1024], workload.prefill_batch: [0, 1]}\n";
-  const Output both = kvcast::test::kvcast({"sweep", scratch.write("both.yaml", text), "-o", scratch / "both"});
+  const Output both = kvcast({"sweep", scratch.write("both.yaml", text), "-o", scratch / "both"});
   CHECK_THAT(both.out,
              Catch::Contains("2 experiments, 2 of them do not fit in memory (1 for KV cache, 1 for activations)\n"
                              "Activations are held for whole prompts and for all prompts at once, unless "
                              "workload.prefill_chunk and workload.prefill_batch are set."));
   const std::string chunked = "sweep: {workload.prefill_chunk: [1024], workload.prefill_batch: [1]}\n";
-  const Output one = kvcast::test::kvcast(
+  const Output one = kvcast(
       {"sweep", scratch.write("one.yaml", text.substr(0, text.find("sweep:")) + chunked), "-o", scratch / "one"});
   CHECK_THAT(one.out, Catch::Contains(": 1 experiment, 1 of them do not fit in memory (1 for KV cache)\n") &&
                           !Catch::Contains("Activations"));
@@ -294,16 +295,16 @@ TEST_CASE("a sweep names the memory requests that exceeded the capacity") {
 TEST_CASE("the report of an unfinished sweep states so and contains no findings of another sweep", "[minutes]") {
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSweep);
-  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s", "--shard", "1/2"}).code == 0);
-  const std::string part = kvcast::test::kvcast({"report", scratch / "s"}).out;
+  REQUIRE(kvcast({"sweep", config, "-o", scratch / "s", "--shard", "1/2"}).code == 0);
+  const std::string part = kvcast({"report", scratch / "s"}).out;
   CHECK_THAT(part, Catch::Contains(" of " + std::to_string(kPoints) + " experiments are finished"));
   // A finding on a shard need not hold for the sweep.
   CHECK_THAT(part, Catch::Contains("`kvcast merge` joins the folders of shards") && !Catch::Contains("Best policy"));
-  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "t", "--shard", "2/2"}).code == 0);
-  CHECK_THAT(kvcast::test::kvcast({"report", scratch / "s", scratch / "t", "-o", scratch / "r"}).out,
+  REQUIRE(kvcast({"sweep", config, "-o", scratch / "t", "--shard", "2/2"}).code == 0);
+  CHECK_THAT(kvcast({"report", scratch / "s", scratch / "t", "-o", scratch / "r"}).out,
              Catch::Contains("These are shards of one sweep: kvcast merge " + (scratch / "s") + " " + (scratch / "t")));
-  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"}).code == 0);
-  CHECK_THAT(kvcast::test::kvcast({"report", scratch / "s"}).out,
+  REQUIRE(kvcast({"sweep", config, "-o", scratch / "s"}).code == 0);
+  CHECK_THAT(kvcast({"report", scratch / "s"}).out,
              !Catch::Contains("experiments are finished") && Catch::Contains("Best policy"));
 
   const auto findings = [&] {
@@ -333,7 +334,7 @@ TEST_CASE("a sweep at equal attended tokens uses the solved budgets and resumes 
                                            "sweep:\n"
                                            "  policy: [{name: streaming_llm, sink: 4}, full]\n"
                                            "  match.tokens_attended: [100, 200]\n");
-  const auto first = kvcast::test::kvcast({"sweep", config, "-o", scratch / "out"});
+  const auto first = kvcast({"sweep", config, "-o", scratch / "out"});
   REQUIRE(first.code == 0);
   CHECK_THAT(first.err, Catch::Contains("solving for the budgets of 2 experiments\n") &&
                             Catch::Contains("full has no budget to solve for and runs as it is"));
@@ -347,7 +348,7 @@ TEST_CASE("a sweep at equal attended tokens uses the solved budgets and resumes 
     CHECK(reached == (policy.at("name") == "full" ? 602.5 : asked));
     if (policy.at("name") != "full") CHECK(policy.at("budget") == asked);
   }
-  const auto again = kvcast::test::kvcast({"sweep", config, "-o", scratch / "out"});
+  const auto again = kvcast({"sweep", config, "-o", scratch / "out"});
   REQUIRE(again.code == 0);
   CHECK_THAT(again.err, Catch::Contains("4 experiments, 4 of them in the store already"));
   CHECK(stored_results(scratch / "out") == rows);
@@ -360,14 +361,14 @@ TEST_CASE("a run reports the budget that was solved for, or why there is none") 
                                            "workload: {prompt_tokens: 600, decode_tokens: 16}\n"
                                            "trace: {recipe: needle, layers: 1, steps: 4}\n"
                                            "policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 100}\n");
-  const auto run = kvcast::test::kvcast({"run", config});
+  const auto run = kvcast({"run", config});
   REQUIRE(run.code == 0);
   CHECK_THAT(run.out, Catch::Contains("budget 100 solved for tokens_attended 100 (reached 100)"));
-  CHECK_THAT(kvcast::test::kvcast({"explain", config}).out, Catch::Contains("budget 100 solved for"));
-  const auto both = kvcast::test::kvcast({"run", config, "--set", "policy.budget=64"});
+  CHECK_THAT(kvcast({"explain", config}).out, Catch::Contains("budget 100 solved for"));
+  const auto both = kvcast({"run", config, "--set", "policy.budget=64"});
   CHECK(both.code == 2);
   CHECK_THAT(both.err, Catch::Contains("`match:` solves for the budget"));
-  const auto far = kvcast::test::kvcast({"run", config, "--set", "match.tokens_attended=5000"});
+  const auto far = kvcast({"run", config, "--set", "match.tokens_attended=5000"});
   CHECK(far.code == 2);
   CHECK_THAT(far.err, Catch::Contains("cannot be reached") && Catch::Contains("602.5"));
 }
@@ -377,7 +378,9 @@ TEST_CASE("a sweep that sets a parameter of other policies explains how to write
   const std::string sweep = scratch.write("sweep.yaml",
                                           "model: llama-3.1-8b\nhardware: h200\n"
                                           "sweep: {policy: [full, quest], policy.budget: [512, 2048]}\n");
-  const Output o = kvcast::test::kvcast({"sweep", sweep, "-o", scratch / "out"});
+  const Output o = kvcast({"sweep", sweep, "-o", scratch / "out"});
   CHECK(o.code == 2);
   CHECK_THAT(o.err, Catch::Contains("full: unknown policy parameter \"budget\"") && Catch::Contains("`cases:`"));
 }
+
+}  // namespace kvcast::tests

@@ -10,17 +10,18 @@
 #include "app/process.hpp"
 #include "support/perfetto.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Contains;
 using nlohmann::json;
 
 TEST_CASE("a timeline nests steps, layers and operations, and its arrows lead to waiting operations", "[minutes]") {
   const Scratch scratch;
-  const Output o = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set",
-                                         "policy={name: freekv, budget: 512}", "--timeline", scratch / "t.json"});
+  const Output o = kvcast({"run", "configs/runs/quickstart.yaml", "--set", "policy={name: freekv, budget: 512}",
+                           "--timeline", scratch / "t.json"});
   REQUIRE(o.code == 0);
   std::ifstream file(scratch / "t.json");
-  const kvcast::tests::PerfettoTrace trace = kvcast::tests::read_as_perfetto(json::parse(file));
+  const PerfettoTrace trace = read_as_perfetto(json::parse(file));
   CHECK(trace.refused == 0);
   const auto slice = [&](int i) { return trace.slices.at(static_cast<std::size_t>(i)); };
   std::size_t copies = 0, misplaced = 0;
@@ -55,15 +56,17 @@ TEST_CASE("a timeline nests steps, layers and operations, and its arrows lead to
 TEST_CASE("a run that does not fit writes no timeline and leaves an existing one unchanged", "[minutes]") {
   const Scratch scratch;
   const std::string earlier = scratch.write("earlier.json", "{}");
-  const Output second = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--set",
-                                              "workload.batch=8", "--timeline", earlier});
+  const Output second = kvcast({"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--set",
+                                "workload.batch=8", "--timeline", earlier});
   CHECK(second.code == 0);
   std::ifstream file(earlier);
   CHECK(json::parse(file) == json::object());
-  const Output o = kvcast::test::kvcast({"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--set",
-                                         "workload.batch=8", "--timeline", scratch / "t.json"});
+  const Output o = kvcast({"run", "configs/runs/quickstart.yaml", "--set", "policy=full", "--set", "workload.batch=8",
+                           "--timeline", scratch / "t.json"});
   CHECK(o.code == 0);
   CHECK_THAT(o.err, Contains("t.json is not written: an experiment that does not fit has no decode step"));
   CHECK_THAT(o.out, !Contains("Perfetto"));
   CHECK(!std::filesystem::exists(scratch / "t.json"));
 }
+
+}  // namespace kvcast::tests

@@ -9,7 +9,8 @@
 #include "app/stored_results.hpp"
 #include "store/store.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Contains;
 using nlohmann::json;
 
@@ -43,14 +44,13 @@ TEST_CASE("a run that names no trace lists the default traces") {
 TEST_CASE("run lists all of its traces, and explain lists the one that it shows") {
   const Scratch scratch;
   const std::string config = scratch.write("run.yaml", kBase + kFreeKv + kTwo);
-  const std::string out = kvcast::test::kvcast({"run", config}).out;
+  const std::string out = kvcast({"run", config}).out;
   CHECK_THAT(out, Contains("Replayed: recipe needle, seed 1, 1 of 16 layers, 4 steps\n"
                            "          recipe local, seed 2, 1 of 16 layers, 4 steps\n"));
-  const Output shown = kvcast::test::kvcast({"explain", config, "--step", "1", "--layer", "0"});
+  const Output shown = kvcast({"explain", config, "--step", "1", "--layer", "0"});
   CHECK(shown.code == 0);
   CHECK_THAT(shown.out, Contains("Trace: recipe needle, seed 1, the first of 2\n"));
-  CHECK(kvcast::test::kvcast({"explain", config, "--step", "1", "--layer", "0", "--set", "policy.budget=64"}).out !=
-        shown.out);
+  CHECK(kvcast({"explain", config, "--step", "1", "--layer", "0", "--set", "policy.budget=64"}).out != shown.out);
 }
 
 TEST_CASE("an axis over recipes or seeds has one trace per point, however many a run has by default") {
@@ -58,7 +58,7 @@ TEST_CASE("an axis over recipes or seeds has one trace per point, however many a
   const std::string config =
       scratch.write("sweep.yaml", "name: axes\n" + kBase +
                                       "policy: full\nsweep:\n  trace.recipe: [needle, local]\n  trace.seed: [4, 5]\n");
-  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "out", "-j", "2"}).code == 0);
+  REQUIRE(kvcast({"sweep", config, "-o", scratch / "out", "-j", "2"}).code == 0);
   const auto rows = stored_results(scratch / "out");
   CHECK(rows.size() == 4);
   for (const auto& [key, row] : rows) {
@@ -73,7 +73,7 @@ TEST_CASE("a sweep on several traces that is killed and resumed equals one that 
                                                              "sweep:\n  workload.prompt_tokens: [500, 1000, 2000]\n"
                                                              "  policy.name: [quest, snapkv, arkvale]\n"
                                                              "  policy.budget: [128, 256]\n");
-  REQUIRE(kvcast::test::kvcast({"sweep", config, "-o", scratch / "whole", "-j", "2"}).code == 0);
+  REQUIRE(kvcast({"sweep", config, "-o", scratch / "whole", "-j", "2"}).code == 0);
   const auto whole = stored_results(scratch / "whole");
   REQUIRE(whole.size() == 3 * 3 * 2);
   for (const auto& [key, row] : whole) CHECK(row["config"]["traces"] == "needle 1, local 2");
@@ -81,3 +81,5 @@ TEST_CASE("a sweep on several traces that is killed and resumed equals one that 
                            6) > 0);
   CHECK(stored_results(scratch / "killed") == whole);
 }
+
+}  // namespace kvcast::tests

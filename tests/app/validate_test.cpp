@@ -8,7 +8,8 @@
 
 #include "app/process.hpp"
 
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Contains;
 using nlohmann::json;
 
@@ -31,7 +32,7 @@ TEST_CASE("measured points are compared with the profile of their device and fra
   const std::string path = scratch.write("p.csv", header +
                                                       "h100_sxm,vllm,32,8192,32,8,128,500,x\n"
                                                       "no_such,vllm,32,8192,32,8,128,500,\"a,b\"\n");
-  const Output o = kvcast::test::kvcast({"validate", "kernels", "--points", path, "--json"});
+  const Output o = kvcast({"validate", "kernels", "--points", path, "--json"});
   INFO(o.err);
   REQUIRE(o.code == 0);
   const json r = json::parse(o.out);
@@ -48,21 +49,20 @@ TEST_CASE("measured points are compared with the profile of their device and fra
                     "\xef\xbb\xbf"
                     "device, framework, batch,ctx,n_q,n_kv,head_dim,latency_us,note\r\n"
                     "\"h100_sxm\",vllm,32,8192,32,8,128, 500,\"a\r\nb\"\r\nno_such,vllm,32,8192,32,8,128,500,\r\n\r\n");
-  const json same = json::parse(kvcast::test::kvcast({"validate", "kernels", "--points", sheet, "--json"}).out);
+  const json same = json::parse(kvcast({"validate", "kernels", "--points", sheet, "--json"}).out);
   CHECK(same["by_source"] == r["by_source"]);
   for (const char* bad : {"h100_sxm,vllm,32,8192,30,8,128,5,x\n", "h100_sxm,vllm,32,8192,32,8,128,-5,x\n",
                           "h100_sxm,vllm,32\n", "h100_sxm,vllm,a,8192,32,8,128,5,x\n"}) {
-    const Output refused =
-        kvcast::test::kvcast({"validate", "kernels", "--points", scratch.write("q.csv", header + bad)});
+    const Output refused = kvcast({"validate", "kernels", "--points", scratch.write("q.csv", header + bad)});
     CHECK(refused.code == 2);
     CHECK_THAT(refused.err, Contains("q.csv:2"));
   }
-  CHECK(kvcast::test::kvcast({"validate", "kernels", "--points", scratch.write("r.csv", "a,b\n1,2\n")}).code == 2);
-  CHECK(kvcast::test::kvcast({"validate", "dreams"}).code == 2);
-  CHECK(kvcast::test::kvcast({"validate", "dreams", "--points", path}).code == 2);
+  CHECK(kvcast({"validate", "kernels", "--points", scratch.write("r.csv", "a,b\n1,2\n")}).code == 2);
+  CHECK(kvcast({"validate", "dreams"}).code == 2);
+  CHECK(kvcast({"validate", "dreams", "--points", path}).code == 2);
 
   const std::string folder = scratch / "found";
-  REQUIRE(kvcast::test::kvcast({"validate", "--points", path, "-o", folder}).code == 0);
+  REQUIRE(kvcast({"validate", "--points", path, "-o", folder}).code == 0);
   std::ifstream in(folder + "/validation.json");
   const json document = json::parse(in);
   CHECK(document["passed"] == true);
@@ -78,7 +78,7 @@ TEST_CASE("times that are wrong by a factor of a hundred or more trigger a hint 
                                            "device,framework,batch,ctx,n_q,n_kv,head_dim,latency_us\n"
                                            "h100_sxm,vllm,32,8192,32,8,128," +
                                                std::string(latency) + "\n");
-    return kvcast::test::kvcast({"validate", "kernels", "--points", path}).err;
+    return kvcast({"validate", "kernels", "--points", path}).err;
   };
   CHECK(answer("500").empty());
   for (const char* latency : {"0.5", "0.0005", "500000", "500000000"}) {
@@ -95,7 +95,7 @@ TEST_CASE("points may use kvcast's own machine names, and unknown names are repo
                                          "a100-80gb-sxm,trtllm,16,8192,32,8,128,400\n"
                                          "a100_sxm,trtllm,16,8192,32,8,128,400\n"
                                          "h200,no_such,16,8192,32,8,128,400\n");
-  const Output o = kvcast::test::kvcast({"validate", "kernels", "--points", path, "--json"});
+  const Output o = kvcast({"validate", "kernels", "--points", path, "--json"});
   REQUIRE(o.code == 0);
   const json r = json::parse(o.out);
   CHECK(r["n"] == 3);
@@ -110,7 +110,7 @@ TEST_CASE("a broken file of a machine is named, and the others are validated", "
   std::filesystem::create_directories(scratch / "configs/hardware");
   scratch.write("configs/hardware/broken.yaml", "");
   const std::string folder = scratch / "";
-  const Output o = kvcast::test::kvcast({"validate", "kernels"}, [&] {
+  const Output o = kvcast({"validate", "kernels"}, [&] {
     if (chdir(folder.c_str()) != 0) _exit(125);
   });
   CHECK(o.code == 0);
@@ -137,7 +137,7 @@ TEST_CASE("each claim of a paper is answered by its own runs") {
           "  - {id: E-2, quantity: batch, where: x, predict: most.batch, holds: most.batch > 4 && most.fits}\n"
           "  - {id: E-3, quantity: one, where: x, published: 1, predict: more.batch}\n"
           "  - {id: E-4, quantity: none, where: x, unanswered: a setting}\n");
-  const Output o = kvcast::test::kvcast({"validate", "papers", "--claims", scratch / "claims", "--json"});
+  const Output o = kvcast({"validate", "papers", "--claims", scratch / "claims", "--json"});
   INFO(o.err);
   REQUIRE(o.code == 0);
   const json cases = json::parse(o.out)["suites"][0]["cases"];
@@ -156,7 +156,7 @@ TEST_CASE("each claim of a paper is answered by its own runs") {
   CHECK(cases[1]["high"].get<double>() < 95);
   CHECK(cases[2]["predicted"] == 1);
   CHECK(cases[3]["verdict"] == "unanswered");
-  CHECK(kvcast::test::kvcast({"validate", "papers", "--claims", scratch / "none"}).code == 2);
+  CHECK(kvcast({"validate", "papers", "--claims", scratch / "none"}).code == 2);
 }
 
 TEST_CASE("a batch that fits or fails by a small margin of memory is reported as uncertain") {
@@ -168,7 +168,7 @@ TEST_CASE("a batch that fits or fails by a small margin of memory is reported as
                                        "  framework: {warmup_steps: 2, measured_steps: 2}\n"
                                        "runs:\n" +
                                        runs_and_claims);
-    const Output o = kvcast::test::kvcast({"validate", "papers", "--claims", scratch / "claims", "--json"});
+    const Output o = kvcast({"validate", "papers", "--claims", scratch / "claims", "--json"});
     INFO(o.err);
     REQUIRE(!o.out.empty());
     return json::parse(o.out)["suites"][0]["cases"];
@@ -207,7 +207,7 @@ TEST_CASE("validate papers builds an index alone, and refuses more heads than th
       "  - {id: E-1, quantity: heads, where: x, published: 1, tolerance: 10, predict: all.build / one.build}\n";
   scratch.write("claims/p.yaml", claims);
   const std::vector<std::string> asked = {"validate", "papers", "--claims", scratch / "claims", "--json"};
-  const Output o = kvcast::test::kvcast(asked);
+  const Output o = kvcast(asked);
   INFO(o.err);
   const json built = json::parse(o.out)["suites"][0]["cases"][0];
   // Eight heads insert eight times as many keys on the same cores; what is launched and waited for once is less than
@@ -215,7 +215,7 @@ TEST_CASE("validate papers builds an index alone, and refuses more heads than th
   CHECK(built["predicted"].get<double>() > 4);
   CHECK(built["predicted"].get<double>() < 8.5);
   scratch.write("claims/p.yaml", std::string(claims).replace(claims.find("index_heads: 8"), 14, "index_heads: 9"));
-  const Output refused = kvcast::test::kvcast(asked);
+  const Output refused = kvcast(asked);
   CHECK(refused.code == 2);
   CHECK(refused.err.find("p.yaml:9:33: index_heads: the model has 8 KV heads") != std::string::npos);
 }
@@ -228,7 +228,7 @@ TEST_CASE("published scores that cannot be compared are listed with reasons and 
                                          "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,single2,Foo,512,tokens,50\n"
                                          "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,nosuch,SnapKV,512,tokens,50\n"
                                          "RocketKV,T,Llama3.1-8B-Ins,RULER,2K,avg13,SnapKV,512,tokens,50\n");
-  const Output o = kvcast::test::kvcast({"validate", "accuracy", "--published", path, "--seeds", "1"});
+  const Output o = kvcast({"validate", "accuracy", "--published", path, "--seeds", "1"});
   INFO(o.err);
   CHECK_THAT(o.out, Contains("refused, once: no policy for the method Foo") &&
                         Contains("refused, once: no task nosuch of RULER is known; known: ") && Contains("single2") &&
@@ -250,7 +250,7 @@ TEST_CASE("a user's table is judged by the limits for rows that no fit has seen,
     std::vector<std::string> command = {"validate", "accuracy", "--published",       scratch.write("t.csv", table),
                                         "--seeds",  "1",        "--without-evidence"};
     command.insert(command.end(), more.begin(), more.end());
-    return kvcast::test::kvcast(command);
+    return kvcast(command);
   };
   // Equal published scores have no order: only their errors are judged.
   const Output equal = judge("100", {"--json"});
@@ -288,7 +288,7 @@ TEST_CASE("validate accuracy can repeat predictions without a part of the trace 
   const auto with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> all = command;
     all.insert(all.end(), more.begin(), more.end());
-    return kvcast::test::kvcast(all);
+    return kvcast(all);
   };
   const Output o = with({"question-sees-values", "--json"});
   INFO(o.err);
@@ -310,7 +310,7 @@ TEST_CASE("validate accuracy can repeat predictions without a part of the trace 
   const Output unknown = with({"no-decoy"});
   CHECK(unknown.code == 2);
   CHECK_THAT(unknown.err, Contains("no ablation \"no-decoy\"") && Contains("no-decoys"));
-  CHECK(kvcast::test::kvcast({"validate", "kernels", "--ablation", "all"}).code == 2);
+  CHECK(kvcast({"validate", "kernels", "--ablation", "all"}).code == 2);
 }
 
 TEST_CASE("validate serving serves load points and compares them with a static batch") {
@@ -326,7 +326,7 @@ TEST_CASE("validate serving serves load points and compares them with a static b
          "    compare: [tpot_ms.p50]\n    points:\n      - [X1, 500, 4, 2]\n      - [X2, 600, 8, 1000]\n";
   std::ofstream(folder + "/first_errors.csv") << "id,metric,predicted,measured\nX1,tpot_ms.p50,3,2\n";
   const std::string first = scratch / "now.csv";
-  const Output o = kvcast::test::kvcast({"validate", "serving", "--claims", folder, "--first", first, "--json"});
+  const Output o = kvcast({"validate", "serving", "--claims", folder, "--first", first, "--json"});
   INFO(o.err);
   CHECK(o.code == 1);  // 1000 ms a token are far off, and so are the budgets
   const json suite = json::parse(o.out)["suites"][0];
@@ -343,7 +343,9 @@ TEST_CASE("validate serving serves load points and compares them with a static b
   std::getline(in, header);
   CHECK(header == "id,metric,predicted,measured");
   std::ofstream(folder + "/b.yaml") << "campaign: Bad\n";
-  const Output refused = kvcast::test::kvcast({"validate", "serving", "--claims", folder});
+  const Output refused = kvcast({"validate", "serving", "--claims", folder});
   CHECK(refused.code == 2);
   CHECK_THAT(refused.err, Contains("b.yaml"));
 }
+
+}  // namespace kvcast::tests

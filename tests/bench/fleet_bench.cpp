@@ -47,7 +47,7 @@ class Grouped final : public traffic::Source {
 
  private:
   Stream lengths_{7};
-  testing::PoissonRequests all_;
+  tests::PoissonRequests all_;
 };
 
 // Keeps 512 tokens on the GPU, and all in the host, where a tenth of the requests' prompts fit at a time.
@@ -75,7 +75,7 @@ double peak_gigabytes() {
 void run(const char* name, double rate, std::int64_t requests, const Fleet& fleet, bool offloads = false) {
   Rules rules = Rules::of(Engine::kVllmV1);
   rules.blocks = 25'000;
-  FootprintOf footprint_of = testing::full_cache(rules.block);
+  FootprintOf footprint_of = tests::full_cache(rules.block);
   if (offloads) {
     rules.host_copies = true;
     rules.host_bytes = Offloading::kHostBytes;
@@ -85,7 +85,7 @@ void run(const char* name, double rate, std::int64_t requests, const Fleet& flee
     footprint_of = [shared = std::make_shared<Offloading>(rules.block)](const traffic::Request&) { return shared; };
   }
   Grouped source(rate, requests);
-  testing::LinearTimes times = testing::step_times();
+  tests::LinearTimes times = tests::step_times();
   std::deque<Recorder> recorders;
   const auto begin = std::chrono::steady_clock::now();
   const std::clock_t cpu = std::clock();

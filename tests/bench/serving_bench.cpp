@@ -38,14 +38,14 @@ void serve_many(benchmark::State& state, Rules rules, double rate) {
   double seconds = 0;
   for (auto _ : state) {
     const Stream lengths(7);
-    testing::PoissonRequests source(rate, kRequests, 3, [&](std::uint64_t i) {
+    tests::PoissonRequests source(rate, kRequests, 3, [&](std::uint64_t i) {
       return std::pair<std::int64_t, std::int64_t>(512 + lengths.below(2 * i, 1024),
                                                    50 + lengths.below(2 * i + 1, 200));
     });
-    testing::LinearTimes times = testing::step_times();
+    tests::LinearTimes times = tests::step_times();
     Counter counter;
     const double begin = cpu_seconds();
-    serve(source, times, rules, testing::full_cache(rules.block), counter);
+    serve(source, times, rules, tests::full_cache(rules.block), counter);
     const double taken = cpu_seconds() - begin;
     state.SetIterationTime(taken);
     seconds += taken;

@@ -5,7 +5,9 @@
 
 #include "harness/options.hpp"
 
-using namespace kvcast::kernels;
+namespace kvcast::tests {
+
+using namespace kernels;
 
 TEST_CASE("an axis is a list, a range or powers of two") {
   CHECK(parse_axis("op=read,write").values == std::vector<std::string>{"read", "write"});
@@ -85,3 +87,5 @@ TEST_CASE("wrong options are refused") {
   // "op" exists, but not in what was chosen.
   CHECK_THROWS_AS(select(two_benches(), parse_options({"--bench", "topk", "--axis", "op=b"})), UsageError);
 }
+
+}  // namespace kvcast::tests

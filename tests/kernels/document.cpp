@@ -15,7 +15,9 @@
 #include "harness/input.hpp"
 #include "harness/run.hpp"
 
-using namespace kvcast::kernels;
+namespace kvcast::tests {
+
+using namespace kernels;
 namespace fs = std::filesystem;
 
 namespace {
@@ -350,3 +352,5 @@ TEST_CASE("a comparison detects errors, wrong sizes and numbers that are not fin
   off[700] = 0, ones[700] = 0, off[3] = 0.2f, ones[3] = 0;  // zeros may deviate by the tolerance of the usual size
   CHECK(verdict(off, ones) == 1);
 }
+
+}  // namespace kvcast::tests

@@ -11,7 +11,9 @@
 #include "device/device.hpp"
 #include "device/runtime.hpp"
 
-using namespace kvcast::kernels;
+namespace kvcast::tests {
+
+using namespace kernels;
 
 namespace {
 void on_block(unsigned threads, const std::function<void()>& body) { emulator::run({1, 1, 1}, threads, 4096, body); }
@@ -224,3 +226,5 @@ TEST_CASE("a recorded graph runs the queued work each time it is launched") {
   CHECK(to == 1);
   CHECK(runs == 2);
 }
+
+}  // namespace kvcast::tests

@@ -5,7 +5,9 @@
 
 #include "device/async.hpp"
 
-using namespace kvcast::kernels;
+namespace kvcast::tests {
+
+using namespace kernels;
 
 namespace {
 
@@ -78,3 +80,5 @@ TEST_CASE("an event that was never recorded does not block a stream") {
   stream.synchronize();
   CHECK(to == 3);
 }
+
+}  // namespace kvcast::tests

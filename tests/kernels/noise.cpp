@@ -3,7 +3,9 @@
 
 #include "cpu/data.hpp"
 
-using namespace kvcast::kernels;
+namespace kvcast::tests {
+
+using namespace kernels;
 
 TEST_CASE("a table is the same whatever the threads that fill it, and the last one is kept") {
   for (const std::size_t n : {1u, 4u, 1027u, 65536u}) {
@@ -21,3 +23,5 @@ TEST_CASE("a table is the same whatever the threads that fill it, and the last o
     }
   }
 }
+
+}  // namespace kvcast::tests

@@ -14,7 +14,9 @@
 #include "harness/pool.hpp"
 #include "reference/attention.hpp"
 
-using namespace kvcast::kernels;
+namespace kvcast::tests {
+
+using namespace kernels;
 
 #if defined(__x86_64__) && defined(__FLT16_MANT_DIG__)
 TEST_CASE("half precision agrees with the compiler's, both ways") {
@@ -186,3 +188,5 @@ TEST_CASE("division by a precomputed divisor agrees with the machine's division"
   }
   CHECK(Divisor(0).quotient(5) == 5);  // divisors below one count as one
 }
+
+}  // namespace kvcast::tests

@@ -7,7 +7,9 @@
 #include "harness/stats.hpp"
 #include "harness/stop.hpp"
 
-using namespace kvcast::kernels;
+namespace kvcast::tests {
+
+using namespace kernels;
 
 TEST_CASE("quantiles interpolate between order statistics") {
   // Sorted 1 2 4 8: rank of q1 is 0.75 -> 1.75; median 1.5 -> 3; q3 2.25 -> 5.
@@ -161,3 +163,5 @@ TEST_CASE("a skipped case takes no turn, and a benchmark can be removed") {
   CHECK(visits.next(false) == nullptr);
   CHECK(visits.left() == 0);
 }
+
+}  // namespace kvcast::tests

@@ -10,6 +10,8 @@
 
 #include "lines.hpp"
 
+namespace kvcast::tests {
+
 namespace fs = std::filesystem;
 
 namespace {
@@ -188,3 +190,5 @@ TEST_CASE("no source file is longer than 400 lines") {
     }
   }
 }
+
+}  // namespace kvcast::tests

@@ -10,6 +10,8 @@
 
 #include "lines.hpp"
 
+namespace kvcast::tests {
+
 namespace fs = std::filesystem;
 
 namespace {
@@ -131,3 +133,5 @@ TEST_CASE("every policy's file has its line in the registry") {
     CHECK(registered.contains(name));
   }
 }
+
+}  // namespace kvcast::tests

@@ -12,7 +12,9 @@
 #include "base/random.hpp"
 #include "serving/queue.hpp"
 
-namespace kvcast::serving::testing {
+namespace kvcast::tests {
+
+using namespace serving;
 
 inline traffic::Request request(Picoseconds arrival, std::int64_t prompt, std::int64_t outputs) {
   traffic::Request made;
@@ -172,4 +174,4 @@ inline FootprintOf full_cache(std::int64_t block) {
   return [full = std::make_shared<const FullCache>(block)](const traffic::Request&) { return full; };
 }
 
-}  // namespace kvcast::serving::testing
+}  // namespace kvcast::tests

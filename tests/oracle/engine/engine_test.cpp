@@ -14,7 +14,7 @@
 #include "engine/simulate.hpp"
 #include "random_graph.hpp"
 
-using namespace kvcast;
+namespace kvcast::tests {
 
 namespace {
 
@@ -160,3 +160,5 @@ TEST_CASE("speeds of random sets of ops equal the plain solver's") {
     }
   }
 }
+
+}  // namespace kvcast::tests

@@ -29,7 +29,7 @@ Rules rules_of(const json& from) {
 }
 
 traffic::Request request_of(const json& from) {
-  traffic::Request made = testing::request(from.at("arrival"), from.at("prompt_tokens"), from.at("output_tokens"));
+  traffic::Request made = tests::request(from.at("arrival"), from.at("prompt_tokens"), from.at("output_tokens"));
   for (const json& segment : from.at("content")) made.content.push_back({segment.at(0), segment.at(1)});
   made.answer_key = from.at("answer_key");
   return made;
@@ -38,16 +38,16 @@ traffic::Request request_of(const json& from) {
 json outcomes(const json& load) {
   std::vector<traffic::Request> requests;
   for (const json& one : load.at("requests")) requests.push_back(request_of(one));
-  testing::ListedRequests source(std::move(requests));
-  testing::LinearTimes times;
+  tests::ListedRequests source(std::move(requests));
+  tests::LinearTimes times;
   const json& time = load.at("times");
   times.base = time.at("base");
   times.read = time.at("read");
   times.sequence = time.at("sequence");
   times.context = time.at("context");
   const Rules rules = rules_of(load.at("rules"));
-  testing::Recorder seen;
-  serve(source, times, rules, testing::full_cache(rules.block), seen);
+  tests::Recorder seen;
+  serve(source, times, rules, tests::full_cache(rules.block), seen);
   json list = json::array();
   for (const Outcome& one : seen.outcomes) {
     list.push_back({{"id", one.request.id},

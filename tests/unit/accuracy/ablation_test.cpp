@@ -9,7 +9,10 @@
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::tests {
+
+using namespace accuracy;
+
 namespace {
 
 class AblationFile {
@@ -172,4 +175,4 @@ TEST_CASE("a prompt too short for its task has no score and does not affect othe
 }
 
 }  // namespace
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::tests

@@ -9,7 +9,10 @@
 #include "config/find.hpp"
 #include "config/section.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::tests {
+
+using namespace accuracy;
+
 namespace {
 
 struct Case {
@@ -108,4 +111,4 @@ TEST_CASE("needles draw similar attention for every embedding and prompt length"
 }
 
 }  // namespace
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::tests

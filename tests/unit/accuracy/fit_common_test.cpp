@@ -3,7 +3,10 @@
 
 #include "accuracy/fit.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::tests {
+
+using namespace accuracy;
+
 namespace {
 
 // A mean over four tasks, predicted at 50 points from 40 to 70.
@@ -35,4 +38,4 @@ TEST_CASE("averages without a prediction, or of one task, do not count") {
 }
 
 }  // namespace
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::tests

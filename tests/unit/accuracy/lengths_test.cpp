@@ -10,7 +10,10 @@
 #include "config/find.hpp"
 #include "support/temporary_directory.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::tests {
+
+using namespace accuracy;
+
 namespace {
 
 std::vector<Row> length_table(const std::string& rows) {
@@ -152,4 +155,4 @@ TEST_CASE("lengths of LongBench's prompts reproduce the shares of the paper that
 }
 
 }  // namespace
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::tests

@@ -5,7 +5,10 @@
 #include "accuracy/score.hpp"
 #include "support/temporary_directory.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::tests {
+
+using namespace accuracy;
+
 namespace {
 
 // A cell of RULER in a table that also contains its full score; `budget` includes its unit.
@@ -82,4 +85,4 @@ TEST_CASE("policies that need all prompt queries are rejected if there are too m
 }
 
 }  // namespace
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::tests

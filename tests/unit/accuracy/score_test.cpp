@@ -8,7 +8,10 @@
 #include "accuracy/evaluate.hpp"
 #include "support/temporary_directory.hpp"
 
-namespace kvcast::accuracy {
+namespace kvcast::tests {
+
+using namespace accuracy;
+
 namespace {
 
 const std::string kHeader = "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n";
@@ -382,4 +385,4 @@ TEST_CASE("every task has a recipe that replays the stated number of steps") {
 }
 
 }  // namespace
-}  // namespace kvcast::accuracy
+}  // namespace kvcast::tests

@@ -7,8 +7,8 @@
 #include "support/temporary_directory.hpp"
 #include "unit/calibrate/synthetic.hpp"
 
-using namespace kvcast;
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Matchers::Contains;
 using nlohmann::json;
 
@@ -118,3 +118,5 @@ TEST_CASE("the faster of a library's row and kvcast's own is fitted, and the sou
   // A slower library's row is ignored: kvcast's own rows are a lower bound again.
   CHECK(fitted(base, 0.31, 0.2).bounds_below.size() == 1);
 }
+
+}  // namespace kvcast::tests

@@ -10,8 +10,8 @@
 #include "support/temporary_directory.hpp"
 #include "unit/calibrate/synthetic.hpp"
 
-using namespace kvcast;
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Matchers::Contains;
 using nlohmann::json;
 
@@ -294,3 +294,5 @@ TEST_CASE("results of another measuring program are rejected, but not those that
   CHECK(refused(host, nullptr, calibrate::fit_host).empty());
   CHECK(refused(gpu, nullptr, calibrate::fit_gpu).empty());
 }
+
+}  // namespace kvcast::tests

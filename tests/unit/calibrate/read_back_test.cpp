@@ -9,8 +9,8 @@
 #include "support/error_of.hpp"
 #include "unit/calibrate/synthetic.hpp"
 
-using namespace kvcast;
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Matchers::Contains;
 
 namespace {
@@ -48,3 +48,5 @@ TEST_CASE("a number out of a profile's range is reported by its name, without a 
   CHECK_THAT(error_of([] { calibrate::check_host("title: T\n"); }), Contains("nothing is written"));
   CHECK_THAT(error_of([&] { calibrate::check_part(part + "gpu:\n", machine_of("h100-sxm")); }), Contains("\"gpu\""));
 }
+
+}  // namespace kvcast::tests

@@ -7,7 +7,7 @@
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 
-using namespace kvcast;
+namespace kvcast::tests {
 
 namespace {
 
@@ -103,3 +103,5 @@ TEST_CASE("a missing axis is reported with the file of its row") {
   CHECK(error_of([&] { both.rows[0].word("op"); }) == first + ": topk n=8 cold: no word \"op\" among the axes");
   CHECK(error_of([&] { both.rows[0].of_work("bytes"); }) == first + ": topk n=8 cold: its work states no bytes");
 }
+
+}  // namespace kvcast::tests

@@ -7,7 +7,8 @@
 
 #include "base/random.hpp"
 
-using namespace kvcast;
+namespace kvcast::tests {
+
 using calibrate::Sample;
 
 namespace {
@@ -58,3 +59,5 @@ TEST_CASE("noise that neighbours do not share does not improve predictions") {
       calibrate::choose_smoothness(lattice([](double, double, std::size_t i) { return noise(i); }));
   CHECK(found.loss > 0.9 * found.loss_before);
 }
+
+}  // namespace kvcast::tests

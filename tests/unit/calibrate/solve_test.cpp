@@ -3,7 +3,8 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-using namespace kvcast;
+namespace kvcast::tests {
+
 using calibrate::Parameter;
 
 namespace {
@@ -73,3 +74,5 @@ TEST_CASE("the loss is quadratic for small errors and linear for large ones") {
   CHECK(calibrate::loss(std::vector<double>{0.0, 1.0}, std::vector<double>{3, 1}) ==
         Approx(0.005 * (std::sqrt(401.0) - 1) / 4));
 }
+
+}  // namespace kvcast::tests

@@ -9,8 +9,9 @@
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 
-using namespace kvcast;
-using namespace kvcast::calibrate;
+namespace kvcast::tests {
+
+using namespace calibrate;
 
 namespace {
 
@@ -160,3 +161,5 @@ TEST_CASE("mutated measured steps are read or rejected", "[steps][mutation]") {
   CHECK(read > 100);
   CHECK(refused > 100);
 }
+
+}  // namespace kvcast::tests

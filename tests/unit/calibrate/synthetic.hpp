@@ -13,7 +13,7 @@
 #include "calibrate/machine.hpp"
 #include "config/hardware.hpp"
 
-namespace kvcast::test {
+namespace kvcast::tests {
 
 inline config::Hardware machine_of(const std::string& name) {
   return config::read_hardware(KVCAST_SOURCE_DIR "/configs/hardware/" + name + ".yaml");
@@ -141,4 +141,4 @@ inline void time_rows(nlohmann::json& document, const std::string& path, const c
   write(document, path);
 }
 
-}  // namespace kvcast::test
+}  // namespace kvcast::tests

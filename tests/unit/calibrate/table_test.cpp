@@ -10,8 +10,8 @@
 #include "support/temporary_directory.hpp"
 #include "unit/calibrate/synthetic.hpp"
 
-using namespace kvcast;
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using Catch::Matchers::Contains;
 
 namespace {
@@ -273,3 +273,5 @@ TEST_CASE("quotation marks and backslashes of a source are read back") {
   CHECK_THAT(read.gpu.floor_gemm.source, Catch::Matchers::StartsWith(r.source));
   CHECK_THAT(read.calibrations[0].source, Catch::Matchers::StartsWith(r.source));
 }
+
+}  // namespace kvcast::tests

@@ -5,8 +5,8 @@
 #include "support/temporary_directory.hpp"
 #include "unit/calibrate/synthetic.hpp"
 
-using namespace kvcast;
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using nlohmann::json;
 
 namespace {
@@ -102,3 +102,5 @@ TEST_CASE("the uncertainty of a number from a single noisy row is not below the 
   CHECK(result.hardware.host.item_sync.uncertainty >= 0.164);
   CHECK(result.hardware.host.launch.uncertainty < 0.06);
 }
+
+}  // namespace kvcast::tests

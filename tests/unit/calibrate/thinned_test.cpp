@@ -9,8 +9,8 @@
 #include "support/temporary_directory.hpp"
 #include "unit/calibrate/synthetic.hpp"
 
-using namespace kvcast;
-using namespace kvcast::test;
+namespace kvcast::tests {
+
 using nlohmann::json;
 
 namespace {
@@ -102,3 +102,5 @@ TEST_CASE("gathers of a few bytes are latency and leave the bandwidth curve unch
   CHECK(after.x == before.x);
   CHECK(after.y == before.y);
 }
+
+}  // namespace kvcast::tests

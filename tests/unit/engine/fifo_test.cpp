@@ -9,8 +9,9 @@
 #include "base/random.hpp"
 #include "runs.hpp"
 
-using namespace kvcast;
-using namespace kvcast::engine;
+namespace kvcast::tests {
+
+using namespace engine;
 
 namespace {
 
@@ -185,3 +186,5 @@ TEST_CASE("ops that need one fifo overtake a long queue of ops that need two") {
   for (std::size_t i = 501; i <= 600; ++i)
     REQUIRE(run.records[i].finish == static_cast<Picoseconds>(i - 500) * 500'000);
 }
+
+}  // namespace kvcast::tests

@@ -4,8 +4,9 @@
 #include "engine/pools.hpp"
 #include "runs.hpp"
 
-using namespace kvcast;
-using namespace kvcast::engine;
+namespace kvcast::tests {
+
+using namespace engine;
 
 namespace {
 
@@ -122,3 +123,5 @@ TEST_CASE("the use of a pool is the sum over its owners, and its peak the larges
   CHECK(peak.peak_bytes == largest);
   for (const OwnerBytes& owner : peak.owners) CHECK(owner.bytes == at_peak[owner.owner]);
 }
+
+}  // namespace kvcast::tests

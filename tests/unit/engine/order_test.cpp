@@ -3,8 +3,9 @@
 
 #include "runs.hpp"
 
-using namespace kvcast;
-using namespace kvcast::engine;
+namespace kvcast::tests {
+
+using namespace engine;
 
 TEST_CASE("a lane runs its ops in order of arrival") {
   // Only the lane prevents the second from starting at once: 3 + 2 = 5.
@@ -145,3 +146,5 @@ TEST_CASE("simultaneous finishes free their lanes together") {
   CHECK(run.records[5].start == 3'000'000);
   CHECK(run.order == std::vector<OpId>{3, 0, 1, 2, 4, 5});
 }
+
+}  // namespace kvcast::tests

@@ -6,8 +6,9 @@
 #include "base/random.hpp"
 #include "runs.hpp"
 
-using namespace kvcast;
-using namespace kvcast::engine;
+namespace kvcast::tests {
+
+using namespace engine;
 
 namespace {
 
@@ -141,3 +142,5 @@ TEST_CASE("independent systems do not affect each other") {
     }
   }
 }
+
+}  // namespace kvcast::tests

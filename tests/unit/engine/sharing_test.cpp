@@ -5,8 +5,9 @@
 #include "base/error.hpp"
 #include "runs.hpp"
 
-using namespace kvcast;
-using namespace kvcast::engine;
+namespace kvcast::tests {
+
+using namespace engine;
 
 TEST_CASE("an op takes its latency and then the longest of its demands") {
   // 2 + max(5, 3) = 7.
@@ -166,3 +167,5 @@ TEST_CASE("exceeding the range of the clock is a user error") {
                   UserError);
   CHECK_THROWS_AS(run_all(make_system(1, {fair()}), {make_op(0, 0, {{0, 1e290}})}), UserError);
 }
+
+}  // namespace kvcast::tests

@@ -10,7 +10,8 @@
 #include "base/error.hpp"
 #include "base/random.hpp"
 
-using namespace kvcast;
+namespace kvcast::tests {
+
 using kvcast::engine::simulate_json;
 using nlohmann::json;
 
@@ -275,3 +276,5 @@ TEST_CASE("mutated graphs are run or rejected with a location") {
   CHECK(refused > 2000);
   CHECK(ran > 100);
 }
+
+}  // namespace kvcast::tests

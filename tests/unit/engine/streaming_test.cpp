@@ -7,8 +7,9 @@
 #include "engine/window.hpp"
 #include "runs.hpp"
 
-using namespace kvcast;
-using namespace kvcast::engine;
+namespace kvcast::tests {
+
+using namespace engine;
 
 namespace {
 
@@ -205,3 +206,5 @@ TEST_CASE("invalid ops break an invariant") {
   pools.owners = {"kv"};
   CHECK(breaks_invariant(pools, {returns}, {}));  // never taken
 }
+
+}  // namespace kvcast::tests

@@ -9,10 +9,9 @@
 #include "runs.hpp"
 #include "support/perfetto.hpp"
 
-using namespace kvcast;
-using namespace kvcast::engine;
-using kvcast::tests::PerfettoSlice;
-using kvcast::tests::PerfettoTrace;
+namespace kvcast::tests {
+
+using namespace engine;
 using nlohmann::json;
 
 namespace {
@@ -63,7 +62,7 @@ std::string path_of(const PerfettoTrace& trace, const PerfettoSlice& slice) {
 }  // namespace
 
 TEST_CASE("an op is a slice nested in the slices of its groups, in the row of its lane") {
-  const PerfettoTrace trace = tests::read_as_perfetto(draw());
+  const PerfettoTrace trace = read_as_perfetto(draw());
   CHECK(trace.refused == 0);
   std::vector<std::string> read;
   for (const PerfettoSlice& s : trace.slices)
@@ -79,7 +78,7 @@ TEST_CASE("an op is a slice nested in the slices of its groups, in the row of it
 }
 
 TEST_CASE("a wait is an arrow between two ops") {
-  const PerfettoTrace trace = tests::read_as_perfetto(draw());
+  const PerfettoTrace trace = read_as_perfetto(draw());
   REQUIRE(trace.arrows.size() == 1);
   CHECK(trace.slices[static_cast<std::size_t>(trace.arrows[0].first)].name == "op\nb");
   CHECK(trace.slices[static_cast<std::size_t>(trace.arrows[0].second)].name == "op\nc");
@@ -95,7 +94,7 @@ TEST_CASE("rows have the order of the lanes, and lanes without ops are omitted")
 }
 
 TEST_CASE("memory is shown as a counter") {
-  const PerfettoTrace trace = tests::read_as_perfetto(draw());
+  const PerfettoTrace trace = read_as_perfetto(draw());
   using Steps = std::vector<std::pair<std::int64_t, double>>;
   CHECK(trace.counters == std::map<std::string, Steps>{{"hbm", {{0, 64.0}, {5000, 0.0}}}});
 }
@@ -105,3 +104,5 @@ TEST_CASE("a timeline without ops is valid JSON") {
   write_timeline(out, system_with_pool(), TimelineLog(), [](const Record&) { return TimelineLabel{}; });
   CHECK(json::parse(out.str()).at("traceEvents").size() == 1);
 }
+
+}  // namespace kvcast::tests

@@ -3,8 +3,9 @@
 
 #include "runs.hpp"
 
-using namespace kvcast;
-using namespace kvcast::engine;
+namespace kvcast::tests {
+
+using namespace engine;
 
 namespace {
 
@@ -124,3 +125,5 @@ TEST_CASE("a range beyond its array aborts the program") {
   CHECK(fails(memory));
   CHECK(fails(reversed));
 }
+
+}  // namespace kvcast::tests

@@ -5,7 +5,7 @@
 #include "config/run.hpp"
 #include "graph/op.hpp"
 
-namespace kvcast::test {
+namespace kvcast::tests {
 
 inline Value known(double value, double uncertainty = 0.1) {
   return {value, Origin::kLiterature, uncertainty, "made up"};
@@ -94,4 +94,4 @@ inline graph::Op op_of(graph::Work work, graph::Lane lane = graph::Lane::kComput
   return op;
 }
 
-}  // namespace kvcast::test
+}  // namespace kvcast::tests

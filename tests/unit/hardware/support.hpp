@@ -6,7 +6,7 @@
 #include "hardware/cost_model.hpp"
 #include "unit/hardware/round_machine.hpp"
 
-namespace kvcast::test {
+namespace kvcast::tests {
 
 inline hardware::CostModel round_model(config::Framework::Launch launch = config::Framework::Launch::kCudaGraph) {
   return {round_machine(), framework(launch)};
@@ -23,4 +23,4 @@ inline double amount(const hardware::Cost& cost, hardware::Resource resource) {
 inline Approx us(double microseconds) { return Approx(microseconds * 1e-6).epsilon(1e-6); }
 inline double latency_s(const hardware::Cost& cost) { return to_seconds(cost.latency); }
 
-}  // namespace kvcast::test
+}  // namespace kvcast::tests

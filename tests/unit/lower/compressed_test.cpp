@@ -10,7 +10,10 @@
 #include "policies/all.hpp"
 #include "support/select.hpp"
 
-namespace kvcast::lower {
+namespace kvcast::tests {
+
+using namespace lower;
+
 namespace {
 
 using graph::Owner;
@@ -42,7 +45,7 @@ struct PassOps {
 PassOps lowered(const config::Model& model, const std::vector<PassSequence>& sequences) {
   config::Framework framework;
   framework.scan_chunk.value = 3e-6;
-  const auto policy = tests::make("full", "", {100, 20});
+  const auto policy = make("full", "", {100, 20});
   const PassSetting setting{.framework = &framework, .policy = policy.get(), .rank = model};
   Pass pass = pass_of(sequences, *policy, setting.rank);
   PassOps out;
@@ -132,10 +135,10 @@ TEST_CASE("streams are mixed before each block") {
 }
 
 TEST_CASE("the memory of entries, their index and windows has owners of its own") {
-  tests::LoweredStep f;
+  LoweredStep f;
   f.run.model = entries_model();
   f.setting.rank = f.run.model;
-  const auto policy = tests::make("full", "", {100, 8});
+  const auto policy = make("full", "", {100, 8});
   f.setting.policy = policy.get();
   const auto items = decode_memory(f.setting, 100);
   const auto bytes = [&](Owner owner) {
@@ -204,4 +207,4 @@ TEST_CASE("Mamba projects keys, queries and steps from its values") {
 }
 
 }  // namespace
-}  // namespace kvcast::lower
+}  // namespace kvcast::tests

@@ -7,14 +7,15 @@
 #include "lower/operators.hpp"
 #include "support/ops.hpp"
 
-using namespace kvcast;
-using namespace kvcast::lower;
+namespace kvcast::tests {
+
+using namespace lower;
 using graph::Kind;
 using graph::Lane;
 
 namespace {
 
-config::Model tiny_model() {
+config::Model dense_model() {
   config::Model m;
   m.layers = 2, m.hidden = 64, m.n_q_heads = 4, m.n_kv_heads = 2, m.head_dim = 16, m.ffn = 128, m.vocab = 1000;
   return m;
@@ -32,7 +33,7 @@ std::vector<graph::Op> made(const Add& add) {
 
 void check_product(const std::vector<graph::Op>& ops, const std::string& label, double n, double k) {
   INFO(label);
-  const auto& gemm = std::get<graph::Gemm>(tests::only(ops, label).work);
+  const auto& gemm = std::get<graph::Gemm>(only(ops, label).work);
   CHECK(gemm.m == 3);
   CHECK(gemm.n == n);
   CHECK(gemm.k == k);
@@ -47,20 +48,20 @@ void check_pass(const graph::Op& op, double read, double written) {
 }  // namespace
 
 TEST_CASE("a layer consists of its matrix products and the kernels between them") {
-  const config::Model model = tiny_model();
+  const config::Model model = dense_model();
   const auto before = made([&](Block& block) { before_attention(block, model, 0, 3, -1); });
   // Branch and residual in, residual and normed rows out.
-  check_pass(tests::only(before, "norm"), 2 * 3 * 64 * 2, 2 * 3 * 64 * 2);
+  check_pass(only(before, "norm"), 2 * 3 * 64 * 2, 2 * 3 * 64 * 2);
   check_product(before, "qkv projection", 4 * 16 + 2 * 2 * 16, 64);
-  check_pass(tests::only(before, "rope and append"), 3 * 128 * 2, 3 * 128 * 2);
+  check_pass(only(before, "rope and append"), 3 * 128 * 2, 3 * 128 * 2);
   const auto after = made([&](Block& block) { after_attention(block, model, 0, 3, -1); });
   check_product(after, "output projection", 64, 4 * 16);
   check_product(after, "gate and up", 2 * 128, 64);
-  check_pass(tests::only(after, "activation"), 2 * 3 * 128 * 2, 3 * 128 * 2);
+  check_pass(only(after, "activation"), 2 * 3 * 128 * 2, 3 * 128 * 2);
   check_product(after, "down projection", 64, 128);
   const auto head = made([&](Block& block) { head_and_sample(block, model, 3, -1); });
   check_product(head, "head", 1000, 64);
-  check_pass(tests::only(head, "sample"), 3 * 1000 * 2, 3 * 2);
+  check_pass(only(head, "sample"), 3 * 1000 * 2, 3 * 2);
 }
 
 TEST_CASE("rotary embedding by operators moves ten times the rotated data") {
@@ -81,10 +82,12 @@ TEST_CASE("a CUDA graph ends where the host waits for the device") {
     const graph::OpId known = block.host(Lane::kHost, Kind::kSync, "flag", graph::HostCall::kItemSync, 1, {two});
     block.kernel(Lane::kCompute, Kind::kSmall, "three", work, {known});
   });
-  const auto launches = tests::labelled(ops, "graph launch");
+  const auto launches = labelled(ops, "graph launch");
   REQUIRE(launches.size() == 2);
   CHECK(std::get<graph::Host>(ops[static_cast<std::size_t>(launches[0])].work).count == 2);
   CHECK(std::get<graph::Host>(ops[static_cast<std::size_t>(launches[1])].work).count == 1);
-  CHECK(tests::waits_for(ops, launches[1], tests::labelled(ops, "flag")[0]));
-  CHECK(tests::waits_for(ops, tests::labelled(ops, "three")[0], launches[1]));
+  CHECK(waits_for(ops, launches[1], labelled(ops, "flag")[0]));
+  CHECK(waits_for(ops, labelled(ops, "three")[0], launches[1]));
 }
+
+}  // namespace kvcast::tests

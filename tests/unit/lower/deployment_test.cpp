@@ -11,8 +11,9 @@
 #include "policies/all.hpp"
 #include "policy/policy.hpp"
 
-using namespace kvcast;
-using namespace kvcast::lower;
+namespace kvcast::tests {
+
+using namespace lower;
 using graph::Kind;
 
 namespace {
@@ -330,3 +331,5 @@ TEST_CASE("latent attention caches one vector and computes in its space") {
   // 2 · 3 sequences · 4 heads · (16 + 8 + 12) · 100 · 101 / 2 pairs.
   CHECK(first<graph::PrefillAttention>(block, "prefill attention").flops == 2.0 * 3 * 4 * 36 * 5050);
 }
+
+}  // namespace kvcast::tests

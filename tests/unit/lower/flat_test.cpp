@@ -3,7 +3,8 @@
 
 #include <catch2/catch.hpp>
 
-using namespace kvcast;
+namespace kvcast::tests {
+
 using graph::Kind;
 using graph::Lane;
 
@@ -78,3 +79,5 @@ TEST_CASE("a flat stream has the blocks, predecessors, memory and traffic of its
   CHECK(flat.blocks[0].traffic.h2d == 20);
   CHECK(flat.blocks[1].traffic.h2d == 22);
 }
+
+}  // namespace kvcast::tests

@@ -10,8 +10,9 @@
 #include "lower/prefill.hpp"
 #include "policies/all.hpp"
 
-using namespace kvcast;
-using namespace kvcast::lower;
+namespace kvcast::tests {
+
+using namespace lower;
 using graph::Kind;
 
 namespace {
@@ -284,3 +285,5 @@ TEST_CASE("norms of queries and keys are operators in eager mode") {
   f.run.framework.unfused = true;
   CHECK(more() == 2 * 2 * 8);  // each of 8 operators
 }
+
+}  // namespace kvcast::tests

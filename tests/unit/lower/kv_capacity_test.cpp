@@ -6,7 +6,10 @@
 #include "config/framework.hpp"
 #include "lower/kv_capacity.hpp"
 
-namespace kvcast::lower {
+namespace kvcast::tests {
+
+using namespace lower;
+
 namespace {
 
 config::Model shipped(const char* name) { return config::read_model(config::find_config("models", name, {})); }
@@ -46,4 +49,4 @@ TEST_CASE("Llama-3.1-8B under vLLM 0.19 has the blocks of its log on an RTX 4090
 }
 
 }  // namespace
-}  // namespace kvcast::lower
+}  // namespace kvcast::tests

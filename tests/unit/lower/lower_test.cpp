@@ -11,9 +11,9 @@
 #include "lower/prefill.hpp"
 #include "unit/lower/lowered_step.hpp"
 
-using namespace kvcast;
-using namespace kvcast::lower;
-using namespace kvcast::tests;
+namespace kvcast::tests {
+
+using namespace lower;
 using graph::Kind;
 using graph::Lane;
 
@@ -316,3 +316,5 @@ TEST_CASE("activations of a one-shot 96K prefill of Llama-3.1-8B take 11.7 GB") 
   CHECK(activation_bytes(llama, 98304, 0) == 98304.0 * 59392 * 2);
   CHECK(activation_bytes(llama, 98304, 0) == Approx(11.68e9).epsilon(1e-3));
 }
+
+}  // namespace kvcast::tests

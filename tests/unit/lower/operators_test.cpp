@@ -6,8 +6,9 @@
 #include "graph/traffic.hpp"
 #include "lower/dense.hpp"
 
-using namespace kvcast;
-using namespace kvcast::lower;
+namespace kvcast::tests {
+
+using namespace lower;
 using graph::Kind;
 using graph::Lane;
 
@@ -210,3 +211,5 @@ TEST_CASE("softmax reads rows three times if one exceeds shared memory and all e
   CHECK(read(80, 32768) == Approx(once));    // 5.2 MB in all
   CHECK(read(80, 65536) == Approx(once + 2));
 }
+
+}  // namespace kvcast::tests

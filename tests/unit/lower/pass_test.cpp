@@ -6,7 +6,10 @@
 #include "support/ops.hpp"
 #include "support/select.hpp"
 
-namespace kvcast::lower {
+namespace kvcast::tests {
+
+using namespace lower;
+
 namespace {
 
 using policy::HeadCounts;
@@ -14,7 +17,7 @@ using policy::Lengths;
 using policy::Sequence;
 
 // 4 query heads on 2 KV heads of 16 dimensions: a key of one head has 32 bytes, a pair of all heads in a layer 128.
-config::Model tiny_model() {
+config::Model pass_model() {
   config::Model m;
   m.layers = 2, m.hidden = 64, m.ffn = 128, m.vocab = 1000;
   m.n_q_heads = 4, m.n_kv_heads = 2, m.head_dim = 16;
@@ -44,7 +47,7 @@ struct Work {
 
 Work lower_pass(const policy::Policy& policy, std::span<const PassSequence> sequences, std::vector<HeadCounts> counts) {
   const config::Framework framework;
-  const PassSetting setting{.framework = &framework, .policy = &policy, .rank = tiny_model()};
+  const PassSetting setting{.framework = &framework, .policy = &policy, .rank = pass_model()};
   Pass pass = pass_of(sequences, policy, setting.rank);
   pass.counts = [&](int) { return std::span<const HeadCounts>(counts); };
   Work work;
@@ -63,7 +66,7 @@ std::vector<HeadCounts> twice(std::initializer_list<HeadCounts> sequences) {
 }
 
 TEST_CASE("products see the sum of rows and attention each sequence's own context") {
-  const auto full = tests::make("full", "", {100, 20});
+  const auto full = make("full", "", {100, 20});
   const Work work = lower_pass(*full, kThree, twice({{.attended = 101}, {.attended = 410}, {.attended = 150}}));
   // 2 KV heads · (101 + 410 + 150) tokens; the longest row has 410.
   CHECK(work.attention().rows == 6);
@@ -76,7 +79,7 @@ TEST_CASE("products see the sum of rows and attention each sequence's own contex
 }
 
 TEST_CASE("heads of unequal lengths are unequal rows as sequences are") {
-  const auto adakv = tests::make("adakv", "budget: 60, window: 8", {100, 20});
+  const auto adakv = make("adakv", "budget: 60, window: 8", {100, 20});
   const auto of_heads = [&](std::int64_t one, std::int64_t other) {
     return lower_pass(*adakv, {kThree.data(), 1}, {{.attended = one}, {.attended = other}}).attention();
   };
@@ -88,9 +91,9 @@ TEST_CASE("heads of unequal lengths are unequal rows as sequences are") {
 }
 
 TEST_CASE("unequal requests hold each its own cache while decoding") {
-  const auto full = tests::make("full", "", {100, 20});
+  const auto full = make("full", "", {100, 20});
   config::Run run;
-  run.model = tiny_model();
+  run.model = pass_model();
   run.workload = {400, 20, 3, 0};
   run.framework.page = 16;
   DecodeSetting setting;
@@ -109,7 +112,7 @@ TEST_CASE("unequal requests hold each its own cache while decoding") {
 }
 
 TEST_CASE("quest scores the pages of each sequence") {
-  const auto quest = tests::make("quest", "budget: 40, page: 4", {100, 20});
+  const auto quest = make("quest", "budget: 40, page: 4", {100, 20});
   // 101, 410 and 150 tokens are 26, 103 and 38 pages: 334 of both KV heads, [min | max] of 16 numbers of 2 bytes each.
   const Work work = lower_pass(
       *quest, kThree,
@@ -123,7 +126,7 @@ TEST_CASE("quest scores the pages of each sequence") {
 }
 
 TEST_CASE("snapkv attends to what is left of each prompt and to the tokens generated since") {
-  const auto snapkv = tests::make("snapkv", "budget: 60, window: 8", {100, 20});
+  const auto snapkv = make("snapkv", "budget: 60, window: 8", {100, 20});
   const Lengths lengths[] = {{100, 20}, {400, 20}, {100, 60}};
   const std::int64_t contexts[] = {101, 410, 150};
   // Counts of a replay at 101 tokens: 60 of the prompt and the new one. Each token generated since adds one.
@@ -141,7 +144,7 @@ TEST_CASE("snapkv attends to what is left of each prompt and to the tokens gener
 }
 
 TEST_CASE("rocketkv reads the pages and dimensions of each sequence's own ratio") {
-  const auto rocket = tests::make("rocketkv", "budget: 30, window: 8, max_new_tokens: 0, split_factor: 0", {100, 20});
+  const auto rocket = make("rocketkv", "budget: 30, window: 8, max_new_tokens: 0, split_factor: 0", {100, 20});
   // Nothing is evicted, N = S_max: 120, 420 and 160 tokens. c2 = 4, 14 and 5.33: pages of 2, 4 and 3 tokens and
   // ⌊16·p / c2⌋ = 8, 4 and 9 dimensions. Scored: 51, 103 and 50 pages of both KV heads.
   const Work work = lower_pass(
@@ -156,7 +159,7 @@ TEST_CASE("rocketkv reads the pages and dimensions of each sequence's own ratio"
 }
 
 TEST_CASE("freekv recalls the pages that each sequence misses") {
-  const auto freekv = tests::make("freekv", "budget: 40, page: 4, speculation: false", {100, 20});
+  const auto freekv = make("freekv", "budget: 40, page: 4, speculation: false", {100, 20});
   const Work work = lower_pass(*freekv, kThree,
                                twice({{.attended = 40, .scored = 26, .fetched = 8, .fetched_runs = 2},
                                       {.attended = 40, .scored = 103, .fetched = 0, .fetched_runs = 0},
@@ -169,7 +172,7 @@ TEST_CASE("freekv recalls the pages that each sequence misses") {
 }
 
 TEST_CASE("a mixed pass has the rows of its decodes and of its chunk, and samples where a prompt ends") {
-  const auto full = tests::make("full", "", {100, 20});
+  const auto full = make("full", "", {100, 20});
   std::vector<PassSequence> mixed = {kThree[0], {0, 60, {100, 20}}, kThree[1]};
   const std::vector<HeadCounts> counts = twice({{.attended = 101}, {.attended = 410}});
   const Work work = lower_pass(*full, mixed, counts);
@@ -188,4 +191,4 @@ TEST_CASE("a mixed pass has the rows of its decodes and of its chunk, and sample
 }
 
 }  // namespace
-}  // namespace kvcast::lower
+}  // namespace kvcast::tests

@@ -9,9 +9,9 @@
 #include "lower/prefill.hpp"
 #include "unit/lower/lowered_step.hpp"
 
-using namespace kvcast;
-using namespace kvcast::lower;
-using namespace kvcast::tests;
+namespace kvcast::tests {
+
+using namespace lower;
 using graph::Kind;
 
 TEST_CASE("prefill in groups does the same work with the activations of the largest group") {
@@ -81,3 +81,5 @@ TEST_CASE("a third group that is the last, smaller one stands for no other") {
   CHECK(kv == Approx(1000));
   CHECK(prefill.repetition() == Repetition{1, 0, 0});
 }
+
+}  // namespace kvcast::tests

@@ -6,7 +6,10 @@
 #include "lower/prefill.hpp"
 #include "policies/all.hpp"
 
-namespace kvcast::lower {
+namespace kvcast::tests {
+
+using namespace lower;
+
 namespace {
 
 using graph::Kind;
@@ -134,4 +137,4 @@ TEST_CASE("a prompt that is pruned before the model is read in part") {
 }
 
 }  // namespace
-}  // namespace kvcast::lower
+}  // namespace kvcast::tests

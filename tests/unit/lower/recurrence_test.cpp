@@ -5,7 +5,10 @@
 #include "policies/all.hpp"
 #include "support/select.hpp"
 
-namespace kvcast::lower {
+namespace kvcast::tests {
+
+using namespace lower;
+
 namespace {
 
 // Layers 0, 1, 3, 4 have a gated delta net with 4 heads of 8 × 16 over 2 heads of keys, layers 2 and 5 attend.
@@ -35,7 +38,7 @@ LoweredPass lower_hybrid(const config::Model& model, bool separate_kernels = fal
   config::Framework framework;
   framework.scan_chunk.value = 3e-6;
   if (separate_kernels) framework.scan_share.value = 0.5;
-  const auto policy = tests::make("full", "", {100, 20});
+  const auto policy = make("full", "", {100, 20});
   const PassSetting setting{.framework = &framework, .policy = policy.get(), .rank = model};
   const std::vector<PassSequence> sequences = {
       {100, 1, {100, 20}}, {200, 1, {200, 20}}, {0, 200, {200, 20}}, {0, 200, {200, 20}}};
@@ -121,4 +124,4 @@ TEST_CASE("a layer of one block has no other") {
 }
 
 }  // namespace
-}  // namespace kvcast::lower
+}  // namespace kvcast::tests

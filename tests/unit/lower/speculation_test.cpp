@@ -6,7 +6,10 @@
 #include "policies/all.hpp"
 #include "support/select.hpp"
 
-namespace kvcast::lower {
+namespace kvcast::tests {
+
+using namespace lower;
+
 namespace {
 
 using config::Speculation;
@@ -74,7 +77,7 @@ std::vector<HeadCounts> both_heads(const HeadCounts& a, const HeadCounts& b) { r
 TEST_CASE("queries of a sequence are further heads over one read of what is kept") {
   const Speculation s = drafting(Speculation::Kind::kNgram, {});
   const std::vector<HeadCounts> counts = both_heads({.attended = 101}, {.attended = 401});
-  const auto full = tests::make("full", "", {100, 20});
+  const auto full = make("full", "", {100, 20});
   const Drafted pass = lower_drafted(*full, s, counts);
   const auto& attention = pass.only<graph::DecodeAttention>("attention");
   CHECK(attention.rows == 4);
@@ -95,7 +98,7 @@ TEST_CASE("queries of a sequence are further heads over one read of what is kept
 }
 
 TEST_CASE("each query selects for itself from one read of the index") {
-  const auto quest = tests::make("quest", "budget: 40, page: 4", {100, 20});
+  const auto quest = make("quest", "budget: 40, page: 4", {100, 20});
   Speculation s = drafting(Speculation::Kind::kNgram, {});
   const std::vector<HeadCounts> counts = both_heads({.attended = 40, .scored = 26}, {.attended = 40, .scored = 101});
   const Drafted pass = lower_drafted(*quest, s, counts);
@@ -109,7 +112,7 @@ TEST_CASE("each query selects for itself from one read of the index") {
   s.packed = false;
   CHECK(lower_drafted(*quest, s, counts).only<graph::Kernel>("estimate").read_bytes == 4 * 2 * 127 * 64);
   // Eviction after the prompt leaves one cache, which all queries read.
-  const auto snapkv = tests::make("snapkv", "budget: 60, window: 8", {100, 20});
+  const auto snapkv = make("snapkv", "budget: 60, window: 8", {100, 20});
   const Drafted kept = lower_drafted(*snapkv, s, both_heads({.attended = 61}, {.attended = 61}));
   CHECK(kept.only<graph::DecodeAttention>("attention").tokens == 4 * 4 * 61);
 }
@@ -119,7 +122,7 @@ TEST_CASE("a state is read once and written after each token") {
   m.layers = 3;
   config::Recurrence& r = m.recurrence.emplace();
   r.heads = 4, r.key_heads = 2, r.key_dim = 8, r.value_dim = 16, r.taps = 4, r.attention_every = 3;
-  const auto full = tests::make("full", "", {100, 20});
+  const auto full = make("full", "", {100, 20});
   const Drafted pass = lower_drafted(*full, drafting(Speculation::Kind::kNgram, {}),
                                      both_heads({.attended = 101}, {.attended = 401}), m);
   const double state = 4 * 8 * 16 * 4, rows = 2 * 4;
@@ -129,7 +132,7 @@ TEST_CASE("a state is read once and written after each token") {
 }
 
 TEST_CASE("a draft model runs once for each token, first over all rows of the last verification") {
-  const auto full = tests::make("full", "", {100, 20});
+  const auto full = make("full", "", {100, 20});
   const std::vector<HeadCounts> counts = both_heads({.attended = 101}, {.attended = 401});
   config::Model small = drafted_model();
   small.layers = 1;
@@ -149,7 +152,7 @@ TEST_CASE("a draft model runs once for each token, first over all rows of the la
 }
 
 TEST_CASE("a layer for next tokens is served by the policy, a layer of EAGLE attends to everything") {
-  const auto quest = tests::make("quest", "budget: 40, page: 4", {100, 20});
+  const auto quest = make("quest", "budget: 40, page: 4", {100, 20});
   const std::vector<HeadCounts> counts = both_heads({.attended = 40, .scored = 26}, {.attended = 40, .scored = 101});
   const Drafted mtp = lower_drafted(*quest, drafting(Speculation::Kind::kMtp, drafted_model()), counts);
   CHECK(mtp.of("estimate", -1).size() == 3);
@@ -166,7 +169,7 @@ TEST_CASE("a layer for next tokens is served by the policy, a layer of EAGLE att
 }
 
 TEST_CASE("a prompt is read by the draft too") {
-  const auto full = tests::make("full", "", {100, 20});
+  const auto full = make("full", "", {100, 20});
   const Speculation s = drafting(Speculation::Kind::kEagle, drafted_model());
   const config::Framework framework;
   const PassSetting setting{
@@ -192,7 +195,7 @@ TEST_CASE("memory has the draft's weights and cache, and a state for each row") 
   r.heads = 4, r.key_heads = 2, r.key_dim = 8, r.value_dim = 16, r.attention_every = 3;
   run.workload = {100, 8, 3, 0};
   run.speculation = drafting(Speculation::Kind::kEagle, run.model);
-  const auto full = tests::make("full", "", {100, 8});
+  const auto full = make("full", "", {100, 8});
   DecodeSetting setting;
   setting.run = &run, setting.policy = full.get(), setting.rank = run.model, setting.lengths = {100, 8};
   setting.draft = *run.speculation->draft;
@@ -210,4 +213,4 @@ TEST_CASE("memory has the draft's weights and cache, and a state for each row") 
 }
 
 }  // namespace
-}  // namespace kvcast::lower
+}  // namespace kvcast::tests

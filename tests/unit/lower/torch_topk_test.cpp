@@ -6,8 +6,9 @@
 #include "graph/traffic.hpp"
 #include "lower/block.hpp"
 
-using namespace kvcast;
-using namespace kvcast::lower;
+namespace kvcast::tests {
+
+using namespace lower;
 using graph::HostCall;
 using graph::Kind;
 using graph::Lane;
@@ -96,3 +97,5 @@ TEST_CASE("additional kernels of an operator cost a launch each, not an operator
   CHECK(calls(Launched(Launch::kEager, false, shared).ops, HostCall::kEagerOp) == 1);
   CHECK(calls(Launched(Launch::kEager, false, shared).ops, HostCall::kLaunch) == 0);
 }
+
+}  // namespace kvcast::tests

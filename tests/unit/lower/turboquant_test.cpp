@@ -7,7 +7,10 @@
 #include "lower/prefill.hpp"
 #include "policy/costs.hpp"
 
-namespace kvcast::lower {
+namespace kvcast::tests {
+
+using namespace lower;
+
 namespace {
 
 // Attends to all tokens and keeps them.
@@ -109,4 +112,4 @@ TEST_CASE("the cache holds the layers at both ends in 16 bits, and a buffer unpa
   CHECK(buffer == 108 * 2 * 2 * 16 * 2);
 }
 
-}  // namespace kvcast::lower
+}  // namespace kvcast::tests

@@ -4,8 +4,9 @@
 
 #include "base/random.hpp"
 
-using namespace kvcast;
-using namespace kvcast::metrics;
+namespace kvcast::tests {
+
+using namespace metrics;
 using graph::Kind;
 using graph::Lane;
 
@@ -126,3 +127,5 @@ TEST_CASE("the critical path continues across gaps but not beyond the window") {
   CHECK(us(a.bound[static_cast<std::size_t>(Bound::kLink)]) == Approx(3));
   CHECK(us(a.bound[static_cast<std::size_t>(Bound::kHbm)]) == Approx(3));
 }
+
+}  // namespace kvcast::tests

@@ -3,7 +3,9 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-using namespace kvcast::metrics;
+namespace kvcast::tests {
+
+using namespace metrics;
 
 TEST_CASE("errors are summarized by absolute value, the bias with its sign") {
   // sizes 0.1 0.1 0.2 0.4 0.5; the signed median is 0.1; p90 lies 0.6 of the way from 0.4 to 0.5
@@ -16,3 +18,5 @@ TEST_CASE("errors are summarized by absolute value, the bias with its sign") {
   CHECK(s.bias == Approx(0.1));
   CHECK(summarise_errors({}).n == 0);
 }
+
+}  // namespace kvcast::tests

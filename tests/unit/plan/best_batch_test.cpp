@@ -10,7 +10,7 @@
 namespace kvcast::tests {
 namespace {
 
-using namespace kvcast::plan;
+using namespace plan;
 using result::Result;
 
 // A prompt takes 1 s; a step 10 ms and 1 ms a sequence. With 101 tokens a request takes batch + 1 + 0.1 * batch s.

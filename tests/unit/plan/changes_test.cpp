@@ -9,7 +9,7 @@
 namespace kvcast::tests {
 namespace {
 
-using namespace kvcast::plan;
+using namespace plan;
 using result::Result;
 using Strings = std::vector<std::string>;
 

@@ -8,7 +8,7 @@
 namespace kvcast::tests {
 namespace {
 
-using namespace kvcast::plan;
+using namespace plan;
 using nlohmann::json;
 
 const std::string kFleet =

@@ -11,7 +11,7 @@
 namespace kvcast::tests {
 namespace {
 
-using namespace kvcast::plan;
+using namespace plan;
 const result::Metric& tpot() { return *result::find_metric("tpot"); }
 const result::Metric& throughput() { return *result::find_metric("tps"); }
 

@@ -10,7 +10,7 @@
 namespace kvcast::tests {
 namespace {
 
-using namespace kvcast::plan;
+using namespace plan;
 
 // Samples of a ratio given by formula, without results. Cost uncertainty leaves it open within the factor `open`.
 struct Formula {

@@ -11,7 +11,7 @@
 namespace kvcast::tests {
 namespace {
 
-using namespace kvcast::plan;
+using namespace plan;
 using Catch::Contains;
 using result::Result;
 using result::Status;

@@ -6,7 +6,7 @@
 namespace kvcast::tests {
 namespace {
 
-using namespace kvcast::plan;
+using namespace plan;
 using Catch::Contains;
 
 const std::string kService =

@@ -9,7 +9,7 @@
 namespace kvcast::tests {
 namespace {
 
-using namespace kvcast::plan;
+using namespace plan;
 using Catch::Contains;
 
 std::vector<Target> targets(const std::string& text) { return read_targets(config::parse_yaml(text, "plan.yaml")); }

@@ -7,7 +7,7 @@
 namespace kvcast::tests {
 namespace {
 
-using namespace kvcast::plan;
+using namespace plan;
 using Catch::Contains;
 
 Answer why(const std::string& of, const std::string& against) {

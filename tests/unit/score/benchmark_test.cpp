@@ -10,7 +10,10 @@
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 
-namespace kvcast::score {
+namespace kvcast::tests {
+
+using namespace score;
+
 namespace {
 
 using Catch::Contains;
@@ -228,4 +231,4 @@ TEST_CASE("a killed run finds its replays when it is repeated") {
 }
 
 }  // namespace
-}  // namespace kvcast::score
+}  // namespace kvcast::tests

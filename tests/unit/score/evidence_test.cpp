@@ -3,7 +3,10 @@
 
 #include "score/recall_replays.hpp"
 
-namespace kvcast::score {
+namespace kvcast::tests {
+
+using namespace score;
+
 namespace {
 
 const config::PolicyChoice kDropping = config::read_policy(
@@ -56,4 +59,4 @@ TEST_CASE("a prompt's last queries keep no more of the subject of a summary than
 }
 
 }  // namespace
-}  // namespace kvcast::score
+}  // namespace kvcast::tests

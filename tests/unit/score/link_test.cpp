@@ -7,7 +7,10 @@
 
 #include "support/temporary_directory.hpp"
 
-namespace kvcast::score {
+namespace kvcast::tests {
+
+using namespace score;
+
 namespace {
 
 // Steps of full mass 1 that keep these shares; a negative share means a step without targets.
@@ -200,4 +203,4 @@ TEST_CASE("a score model is read back as written, and invalid files are rejected
 }
 
 }  // namespace
-}  // namespace kvcast::score
+}  // namespace kvcast::tests

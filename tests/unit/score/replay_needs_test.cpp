@@ -8,7 +8,10 @@
 #include "score/catalogue.hpp"
 #include "synth/recipe.hpp"
 
-namespace kvcast::score {
+namespace kvcast::tests {
+
+using namespace score;
+
 namespace {
 
 policy::ReplayNeeds needs_of(const std::string& text, std::int64_t prompt = 16384) {
@@ -56,4 +59,4 @@ TEST_CASE("a policy inside another adds its needs") {
 }
 
 }  // namespace
-}  // namespace kvcast::score
+}  // namespace kvcast::tests

@@ -12,7 +12,10 @@
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 
-namespace kvcast::score {
+namespace kvcast::tests {
+
+using namespace score;
+
 namespace {
 
 using Catch::Contains;
@@ -104,4 +107,4 @@ TEST_CASE("committed scores equal those of replays, and need no replay") {
 }
 
 }  // namespace
-}  // namespace kvcast::score
+}  // namespace kvcast::tests

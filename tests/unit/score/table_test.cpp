@@ -6,7 +6,10 @@
 
 #include "support/temporary_directory.hpp"
 
-namespace kvcast::score {
+namespace kvcast::tests {
+
+using namespace score;
+
 namespace {
 
 using Catch::Contains;
@@ -52,4 +55,4 @@ TEST_CASE("a table whose only rows have no score is rejected at the first of the
 }
 
 }  // namespace
-}  // namespace kvcast::score
+}  // namespace kvcast::tests

@@ -4,7 +4,10 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-namespace kvcast::score {
+namespace kvcast::tests {
+
+using namespace score;
+
 namespace {
 
 TEST_CASE("a step finds no more than a sparse prompt kept") {
@@ -40,4 +43,4 @@ TEST_CASE("targets to which no head attends have a reason instead of a score") {
 }
 
 }  // namespace
-}  // namespace kvcast::score
+}  // namespace kvcast::tests

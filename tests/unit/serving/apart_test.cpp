@@ -7,9 +7,9 @@
 #include "serving/fleet.hpp"
 #include "worked.hpp"
 
-using namespace kvcast;
-using namespace kvcast::serving;
-using namespace kvcast::serving::testing;
+namespace kvcast::tests {
+
+using namespace serving;
 using config::Routing;
 using Overlap = config::Transfer::Overlap;
 
@@ -35,8 +35,8 @@ Rules rules_apart(Engine engine) {
 }
 
 struct Served {
-  std::deque<testing::Recorder> seen;  // by replica, those that read prompts last
-  std::vector<Outcome> outcomes;       // by request
+  std::deque<Recorder> seen;      // by replica, those that read prompts last
+  std::vector<Outcome> outcomes;  // by request
 };
 
 Served served_apart(std::vector<traffic::Request> list, const Rules& rules, const TransferRules& transfer,
@@ -51,7 +51,7 @@ Served served_apart(std::vector<traffic::Request> list, const Rules& rules, cons
     return ReplicaParts{&times, footprint_of, &out.seen.emplace_back()};
   });
   out.outcomes.resize(count);
-  for (const testing::Recorder& one : out.seen) {
+  for (const Recorder& one : out.seen) {
     for (const Outcome& o : one.outcomes) out.outcomes[static_cast<std::size_t>(o.request.id)] = o;
   }
   CHECK(source.count_ended() == static_cast<std::int64_t>(count));
@@ -248,12 +248,12 @@ TEST_CASE("random loads, apart: nothing is lost, and skipped passes change nothi
         INFO(config::scheduler_name(engine) << ", seed " << seed << (skip ? ", skipping" : ""));
         Fleet fleet{static_cast<std::int64_t>(1 + seed % 3), static_cast<Routing>(seed % 3)};
         fleet.readers = {static_cast<std::int64_t>(1 + seed % 2), half_a_unit(static_cast<Overlap>(seed / 3 % 3))};
-        std::deque<testing::Recorder> seen;
+        std::deque<Recorder> seen;
         serve_fleet(load.requests, fleet, load.rules, [&](std::int64_t) {
           return ReplicaParts{&load.times, load.footprint_of(), &seen.emplace_back()};
         });
         std::vector<Outcome> all;
-        for (const testing::Recorder& one : seen) all.insert(all.end(), one.outcomes.begin(), one.outcomes.end());
+        for (const Recorder& one : seen) all.insert(all.end(), one.outcomes.begin(), one.outcomes.end());
         std::ranges::sort(all, {}, [](const Outcome& o) { return o.request.id; });
         CHECK(load.requests.empty());
         REQUIRE(static_cast<std::int64_t>(all.size()) == load.requests.taken());
@@ -274,3 +274,5 @@ TEST_CASE("random loads, apart: nothing is lost, and skipped passes change nothi
     }
   }
 }
+
+}  // namespace kvcast::tests

@@ -1,9 +1,9 @@
 // Further schedules of the first set, worked by hand: rules that the worked schedules of the engines do not reach.
 #include "worked.hpp"
 
-using namespace kvcast;
-using namespace kvcast::serving;
-using namespace kvcast::serving::testing;
+namespace kvcast::tests {
+
+using namespace serving;
 
 TEST_CASE("vLLM V0, chunked: a prompt takes all its blocks at once, and a decode needs a free one") {
   Rules rules = rules_of_set_1(Engine::kVllmV0, 8);
@@ -156,3 +156,5 @@ TEST_CASE("a policy that evicts shrinks after its prompt, and reads it again in 
                                              {"A1* B1*", "", "", 5},
                                              {"A1* B1*", "", "", 6}});
 }
+
+}  // namespace kvcast::tests

@@ -6,9 +6,9 @@
 
 #include "support/serving.hpp"
 
-using namespace kvcast;
-using namespace kvcast::serving;
-using namespace kvcast::serving::testing;
+namespace kvcast::tests {
+
+using namespace serving;
 
 namespace {
 
@@ -209,3 +209,5 @@ TEST_CASE("a queue that is to stop, stops") {
   Recorder seen;
   CHECK_THROWS_AS(serve(source, times, Rules{}, full_cache(16), seen, stop.get_token()), Cancelled);
 }
+
+}  // namespace kvcast::tests

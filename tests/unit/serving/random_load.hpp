@@ -6,7 +6,9 @@
 
 #include "support/serving.hpp"
 
-namespace kvcast::serving::testing {
+namespace kvcast::tests {
+
+using namespace serving;
 
 // A policy that keeps a part of the prompt once it has been read, and some memory in the host.
 class Evicting final : public Footprint {
@@ -182,4 +184,4 @@ inline Load random_load(Engine engine, std::uint64_t seed) {
   return load;
 }
 
-}  // namespace kvcast::serving::testing
+}  // namespace kvcast::tests

@@ -5,9 +5,9 @@
 
 #include "random_load.hpp"
 
-using namespace kvcast;
-using namespace kvcast::serving;
-using namespace kvcast::serving::testing;
+namespace kvcast::tests {
+
+using namespace serving;
 
 namespace {
 
@@ -174,3 +174,5 @@ TEST_CASE("runs in closed form are the passes one by one") {
     CHECK(runs < passes * 3 / 4);
   }
 }
+
+}  // namespace kvcast::tests

@@ -3,9 +3,9 @@
 
 #include "random_load.hpp"
 
-using namespace kvcast;
-using namespace kvcast::serving;
-using namespace kvcast::serving::testing;
+namespace kvcast::tests {
+
+using namespace serving;
 
 namespace {
 
@@ -327,3 +327,5 @@ TEST_CASE("hits fall with memory as a naive list of blocks says") {
   const Rules rules = with_host(small(Engine::kVllmV1, 60), 1e9);
   CHECK(hit_blocks(serve_listed(rules, requests, full)) == ideal);
 }
+
+}  // namespace kvcast::tests

@@ -1,9 +1,9 @@
 // Worked schedules of SGLang. Blocks are tokens; they are in use when the pass is composed, before its ends.
 #include "worked.hpp"
 
-using namespace kvcast;
-using namespace kvcast::serving;
-using namespace kvcast::serving::testing;
+namespace kvcast::tests {
+
+using namespace serving;
 
 namespace {
 
@@ -69,3 +69,5 @@ TEST_CASE("SGLang of 2026 reserves a page more, and retracts nobody") {
                                          "A1* B1*", "A1* B1*, ends A B", "C3* D5", "D1* E3*", "C1* D1* E1*",
                                          "C1* D1* E1*, ends D", "C1* E1*, ends E", "C1*", "C1*", "C1*", "C1*, ends C"});
 }
+
+}  // namespace kvcast::tests

@@ -5,7 +5,10 @@
 
 #include "support/serving.hpp"
 
-namespace kvcast::serving {
+namespace kvcast::tests {
+
+using namespace serving;
+
 namespace {
 
 using Kind = Span::Kind;
@@ -36,7 +39,7 @@ void check_spans(const std::vector<Span>& got, const std::vector<Span>& expected
 // Request 0 arrives at 0 and is read from 1000 on; request 1 arrives at 500 and is read from 5000 on. Request 0 loses
 // its memory during that pass, and is read again after request 1 has ended.
 void serve_two(SpanRecorder& recorder) {
-  traffic::Request first = testing::request(0, 10, 8), second = testing::request(500, 8, 3);
+  traffic::Request first = request(0, 10, 8), second = request(500, 8, 3);
   second.id = 1;
   recorder.ran(passes(1000, 1, {{&first, 10, true, true}}));
   recorder.ran(passes(2000, 3, {{&first, 1, false, true}}));
@@ -71,7 +74,7 @@ TEST_CASE("the first spans are kept and all are counted") {
 
 TEST_CASE("a decode span ends where a pass goes by without the request") {
   SpanRecorder recorder(100);
-  traffic::Request only = testing::request(0, 4, 9), other = testing::request(0, 4, 1);
+  traffic::Request only = request(0, 4, 9), other = request(0, 4, 1);
   other.id = 1;
   recorder.ran(passes(0, 1, {{&only, 4, true, true}}));
   recorder.ran(passes(1000, 1, {{&only, 1, false, true}}));
@@ -88,9 +91,9 @@ TEST_CASE("a decode span ends where a pass goes by without the request") {
 
 TEST_CASE("a rejected request has no span") {
   SpanRecorder recorder(100);
-  recorder.ended({testing::request(0, 4, 1), true});
+  recorder.ended({request(0, 4, 1), true});
   CHECK(recorder.spans().empty());
 }
 
 }  // namespace
-}  // namespace kvcast::serving
+}  // namespace kvcast::tests

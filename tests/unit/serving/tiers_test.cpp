@@ -5,8 +5,9 @@
 #include "serving/link.hpp"
 #include "serving/tiers.hpp"
 
-using namespace kvcast;
-using namespace kvcast::serving;
+namespace kvcast::tests {
+
+using namespace serving;
 
 namespace {
 
@@ -33,7 +34,7 @@ TEST_CASE("recalls go first, then what requests wait for, then copies to the hos
 }
 
 TEST_CASE("both directions together never carry more than the link") {
-  testing::Draws draw(7);
+  Draws draw(7);
   Link link({100, 80, 150});
   double seconds = 0;
   for (int i = 0; i < 5000; ++i) {
@@ -53,7 +54,7 @@ TEST_CASE("a cache drops what was used longest ago, as a list of all says") {
   Link link({1, 1, 1});
   Tiers tiers({{8}}, false, link);
   std::vector<Tiers::Key> naive;  // the one used last first
-  testing::Draws draw(3);
+  Draws draw(3);
   std::int64_t found = 0;
   for (int i = 0; i < 20'000; ++i) {
     const auto key = static_cast<Tiers::Key>(draw.between(1, 20));
@@ -107,3 +108,5 @@ TEST_CASE("a copy can be read once it is written") {
   CHECK(tiers.read(1, 20, 10 * kSecond) == 14 * kSecond + kSecond / 2);
   CHECK(tiers.read(1, 5, 10 * kSecond) == 15 * kSecond + kSecond / 2);
 }
+
+}  // namespace kvcast::tests

@@ -1,9 +1,9 @@
 // Worked schedules of TensorRT-LLM.
 #include "worked.hpp"
 
-using namespace kvcast;
-using namespace kvcast::serving;
-using namespace kvcast::serving::testing;
+namespace kvcast::tests {
+
+using namespace serving;
 
 namespace {
 
@@ -59,3 +59,5 @@ TEST_CASE("TensorRT-LLM finds blocks of answers once they have ended") {
   rules.blocks = 100;
   CHECK(run(rules, turns).of(1).hit_tokens == 12);
 }
+
+}  // namespace kvcast::tests

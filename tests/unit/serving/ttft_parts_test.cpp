@@ -7,9 +7,9 @@
 #include "random_load.hpp"
 #include "serving/summary.hpp"
 
-using namespace kvcast;
-using namespace kvcast::serving;
-using namespace kvcast::serving::testing;
+namespace kvcast::tests {
+
+using namespace serving;
 
 namespace {
 
@@ -61,7 +61,7 @@ TEST_CASE("a time to first token is the queue, the own prefill, what others add 
   Rules rules = Rules::of(Engine::kVllmV1);
   rules.max_num_batched_tokens = 100, rules.in_flight = 1, rules.prefix_caching = false;
   ListedRequests requests({request(0, 150, 3), request(0, 80, 2)});
-  testing::Recorder seen;
+  Recorder seen;
   serve(requests, times, rules, full_cache(16), seen);
   // A100 takes 2000, A50* B50 2000, B30* with a token of A 1305. Alone, chunks take 1000 and 10 a token.
   CHECK(equal(ttft_parts(seen.of(0)), {0, 0, 2000 + 1500, 500, 0}));
@@ -76,7 +76,7 @@ TEST_CASE("passes of others between its own count when prompts take turns") {
   rules.full_prompt_gate = false, rules.blocks = 15, rules.block = 10;
   // Both prompts do not fit: B is read up to 50 tokens, loses them, and waits until A has left.
   ListedRequests requests({request(0, 50, 60), request(0, 120, 2)});
-  testing::Recorder seen;
+  Recorder seen;
   serve(requests, times, rules, full_cache(10), seen);
   const Outcome& b = seen.of(1);
   REQUIRE(b.preemptions == 1);
@@ -134,3 +134,5 @@ TEST_CASE("parts of the mean and of the 99th percentile add up to them") {
 }
 
 }  // namespace
+
+}  // namespace kvcast::tests

@@ -1,9 +1,9 @@
 // Worked schedules of vLLM V0.
 #include "worked.hpp"
 
-using namespace kvcast;
-using namespace kvcast::serving;
-using namespace kvcast::serving::testing;
+namespace kvcast::tests {
+
+using namespace serving;
 
 TEST_CASE("vLLM V0, prompts or decodes: the worked schedule") {
   same_rows(run(rules_of_set_1(Engine::kVllmV0, 32), set_1()).table(), {{"A6* B10*", "", "", 5},
@@ -23,3 +23,5 @@ TEST_CASE("vLLM V0, prompts or decodes: the worked schedule") {
                                                                         {"E1*", "", "", 2},
                                                                         {"E1*", "", "E", 2}});
 }
+
+}  // namespace kvcast::tests

@@ -3,9 +3,9 @@
 
 #include "worked.hpp"
 
-using namespace kvcast;
-using namespace kvcast::serving;
-using namespace kvcast::serving::testing;
+namespace kvcast::tests {
+
+using namespace serving;
 
 namespace {
 
@@ -73,3 +73,5 @@ TEST_CASE("vLLM V1 with two passes in flight: the same rows, for arrivals one pa
   same_rows(run(v1_rules(false, false, 2), set_1(1)).table(), join(kFirst, last));
   same_rows(run(v1_rules(true, false, 2), set_1(1)).table(), join(gated_first(), last));
 }
+
+}  // namespace kvcast::tests

@@ -8,9 +8,9 @@
 #include "serving/router.hpp"
 #include "serving/summary.hpp"  // has a Recorder too: this file comes last in a unity build
 
-using namespace kvcast;
-using namespace kvcast::serving;
-using namespace kvcast::serving::testing;
+namespace kvcast::tests {
+
+using namespace serving;
 using config::Routing;
 
 namespace {
@@ -54,7 +54,7 @@ LinearTimes fleet_times() {
   return times;
 }
 
-using Seen = std::deque<testing::Recorder>;
+using Seen = std::deque<Recorder>;
 
 Seen served(traffic::Source& source, const Fleet& fleet, const Rules& rules, LinearTimes times = fleet_times()) {
   Seen seen;
@@ -70,7 +70,7 @@ void same_results(const Outcome& a, const Outcome& b) {
   CHECK((a.preemptions == b.preemptions && a.hit_tokens == b.hit_tokens && a.rejected == b.rejected));
 }
 
-void same_results(const testing::Recorder& a, const testing::Recorder& b) {
+void same_results(const Recorder& a, const Recorder& b) {
   REQUIRE(a.outcomes.size() == b.outcomes.size());
   for (std::size_t i = 0; i < a.outcomes.size(); ++i) same_results(a.outcomes[i], b.outcomes[i]);
   REQUIRE(a.runs.size() == b.runs.size());
@@ -100,7 +100,7 @@ TEST_CASE("round robin: each replica serves every n-th request as a queue of its
       const Seen fleet = served(all, {kReplicas, Routing::kRoundRobin, 2}, rules);
       for (std::int64_t k = 0; k < kReplicas; ++k) {
         Open own(poisson(24, kRequests), false, kReplicas, k);
-        testing::Recorder alone;
+        Recorder alone;
         LinearTimes times = fleet_times();
         serve(own, times, rules, full_cache(rules.block), alone);
         CHECK(alone.outcomes.size() == kRequests / kReplicas);
@@ -184,7 +184,7 @@ TEST_CASE("least loaded: waits are between those of M/M/n and of n times M/M/1")
     });
     const Seen seen = served(source, {kReplicas, routing}, rules, times);
     double sum = 0, count = 0;
-    for (const testing::Recorder& one : seen) {
+    for (const Recorder& one : seen) {
       for (const Outcome& o : one.outcomes) sum += to_seconds(o.scheduled - o.request.arrival), ++count;
     }
     CHECK(count == 60'000);
@@ -210,7 +210,7 @@ TEST_CASE("no request is lost: random loads, all engines, all routings") {
         return ReplicaParts{&load.times, load.footprint_of(), &seen.emplace_back()};
       });
       std::set<std::int64_t> ids;
-      for (const testing::Recorder& one : seen) {
+      for (const Recorder& one : seen) {
         for (const Outcome& o : one.outcomes) ids.insert(o.request.id);
       }
       CHECK(load.requests.empty());
@@ -271,7 +271,7 @@ TEST_CASE("routing by prefix finds more in caches than dealing sessions out") {
     rules.blocks = 1000;
     const Seen seen = served(requests, {4, routing}, rules);
     double hit = 0, all = 0;
-    for (const testing::Recorder& one : seen) {
+    for (const Recorder& one : seen) {
       for (const Outcome& o : one.outcomes)
         hit += static_cast<double>(o.hit_tokens), all += static_cast<double>(o.request.prompt_tokens);
     }
@@ -279,3 +279,5 @@ TEST_CASE("routing by prefix finds more in caches than dealing sessions out") {
   };
   CHECK(hits(Routing::kPrefix) > hits(Routing::kRoundRobin) + 0.2);
 }
+
+}  // namespace kvcast::tests

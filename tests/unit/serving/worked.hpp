@@ -6,7 +6,9 @@
 
 #include "support/serving.hpp"
 
-namespace kvcast::serving::testing {
+namespace kvcast::tests {
+
+using namespace serving;
 
 inline constexpr Picoseconds kUnit = 1000;
 
@@ -57,4 +59,4 @@ inline void same_rows(const std::vector<Row>& got, const std::vector<Row>& expec
   }
 }
 
-}  // namespace kvcast::serving::testing
+}  // namespace kvcast::tests

@@ -7,14 +7,14 @@
 #include "support/select.hpp"
 #include "unit/hardware/round_machine.hpp"
 
-using namespace kvcast;
+namespace kvcast::tests {
 
 namespace {
 
 // Operators launched one by one, whose calls on the host have an uncertainty of a half.
 config::Run eager_run(double call) {
   config::Run run;
-  run.hardware = test::round_machine();
+  run.hardware = round_machine();
   run.hardware.host.eager_op = {call, Origin::kAssumed, 0.5, "calls"};
   run.framework.launch = config::Framework::Launch::kEager;
   run.model.layers = 4, run.model.hidden = 64, run.model.n_q_heads = 8, run.model.n_kv_heads = 4;
@@ -24,12 +24,12 @@ config::Run eager_run(double call) {
 }
 
 double build_seconds(const config::Run& run) {
-  const auto policy = tests::make("ctkvr", "budget: 10, centroids: 2, sink: 8, recent: 8", {1040, 10});
+  const auto policy = make("ctkvr", "budget: 10, centroids: 2, sink: 8, recent: 8", {1040, 10});
   return simulate::build_index(run, *policy, 4).seconds;
 }
 
 std::vector<result::Effect> effects(const config::Run& run) {
-  const auto policy = tests::make("ctkvr", "budget: 10, centroids: 2, sink: 8, recent: 8", {1040, 10});
+  const auto policy = make("ctkvr", "budget: 10, centroids: 2, sink: 8, recent: 8", {1040, 10});
   return simulate::build_index(run, *policy, 4, true).effects;
 }
 
@@ -64,3 +64,5 @@ TEST_CASE("a source without an effect on the time is omitted") {
   CHECK(effect_of(list, "calls") == nullptr);
   CHECK(effect_of(list, "made up") != nullptr);
 }
+
+}  // namespace kvcast::tests

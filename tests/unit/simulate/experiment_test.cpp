@@ -9,7 +9,8 @@
 #include "support/select.hpp"
 #include "unit/hardware/round_machine.hpp"
 
-using namespace kvcast;
+namespace kvcast::tests {
+
 using simulate::Experiment;
 
 namespace {
@@ -18,7 +19,7 @@ constexpr double kTokenBytes = 1536;
 
 config::Run run_of(std::int64_t prompt, std::int64_t generated, int contexts) {
   config::Run run;
-  run.hardware = test::round_machine();
+  run.hardware = round_machine();
   run.model.layers = 4, run.model.hidden = 64, run.model.n_q_heads = 4, run.model.n_kv_heads = 2;
   run.model.head_dim = 16, run.model.ffn = 128, run.model.vocab = 1000;
   run.workload.prompt_tokens = prompt, run.workload.decode_tokens = generated, run.workload.batch = 3;
@@ -41,7 +42,7 @@ replay::ReplayResult full_replay() {
 
 Experiment decode(const config::Run& run) {
   const replay::ReplayResult replay = full_replay();
-  const auto policy = tests::make("full", "", {run.workload.prompt_tokens, run.workload.decode_tokens});
+  const auto policy = make("full", "", {run.workload.prompt_tokens, run.workload.decode_tokens});
   simulate::ExperimentOptions options;
   options.prefill = false;
   return simulate::run_experiment({&run, policy.get(), &replay}, options);
@@ -89,7 +90,7 @@ TEST_CASE("a prompt of many seconds is read at the rate that the board sustains"
   // work is negligible.
   config::Run run = run_of(1'000'000, 1, 1);
   run.workload.batch = 1;
-  const auto policy = tests::make("full", "", {1'000'000, 1});
+  const auto policy = make("full", "", {1'000'000, 1});
   simulate::ExperimentOptions options;
   options.decode = false;
   const replay::ReplayResult replay = full_replay();
@@ -138,8 +139,8 @@ TEST_CASE("the first token is simulated at its own context, however many steps a
 TEST_CASE("an allocation that fails during decoding is named and leaves no times") {
   config::Run run = run_of(1000, 1, 1);
   const double weights = run.model.weight_bytes();
-  run.hardware.gpu.hbm_reserved = test::known(0);
-  run.hardware.gpu.hbm_capacity = test::known(weights + 1e5);  // 1001 tokens take 1.5 MB
+  run.hardware.gpu.hbm_reserved = known(0);
+  run.hardware.gpu.hbm_capacity = known(weights + 1e5);  // 1001 tokens take 1.5 MB
   const Experiment e = decode(run);
   REQUIRE(e.oom);
   CHECK(e.oom->pool == "hbm");
@@ -149,8 +150,8 @@ TEST_CASE("an allocation that fails during decoding is named and leaves no times
   CHECK(e.oom->owners.front().bytes == weights);
   // The same holds if the first of two contexts fits.
   run = run_of(1000, 4001, 2);
-  run.hardware.gpu.hbm_reserved = test::known(0);
-  run.hardware.gpu.hbm_capacity = test::known(weights + lower::activation_bytes(run.model, 3, 3) + kTokenBytes * 2000);
+  run.hardware.gpu.hbm_reserved = known(0);
+  run.hardware.gpu.hbm_capacity = known(weights + lower::activation_bytes(run.model, 3, 3) + kTokenBytes * 2000);
   const Experiment later = decode(run);
   REQUIRE(later.oom);
   CHECK(later.oom->moment == "decode at 5001 tokens");
@@ -165,7 +166,7 @@ TEST_CASE("an allocation that fails during decoding is named and leaves no times
 TEST_CASE("lowering and timing stop on request") {
   const config::Run run = run_of(990, 10, 3);
   const replay::ReplayResult replay = full_replay();
-  const auto policy = tests::make("full", "", {990, 10});
+  const auto policy = make("full", "", {990, 10});
   const simulate::ExperimentInput input{&run, policy.get(), &replay};
   std::stop_source stop;
   stop.request_stop();
@@ -178,3 +179,5 @@ TEST_CASE("lowering and timing stop on request") {
   options.cancel = stop.get_token();
   CHECK_THROWS_AS(simulate::simulate(lowered, run.hardware, options), Cancelled);
 }
+
+}  // namespace kvcast::tests

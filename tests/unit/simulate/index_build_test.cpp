@@ -6,13 +6,13 @@
 #include "support/select.hpp"
 #include "unit/hardware/round_machine.hpp"
 
-using namespace kvcast;
+namespace kvcast::tests {
 
 namespace {
 
 config::Run indexed_run() {
   config::Run run;
-  run.hardware = test::round_machine();
+  run.hardware = round_machine();
   run.model.layers = 4, run.model.hidden = 64, run.model.n_q_heads = 8, run.model.n_kv_heads = 4;
   run.model.head_dim = 100, run.model.ffn = 128, run.model.vocab = 1000;
   run.workload.prompt_tokens = 1040, run.workload.decode_tokens = 10, run.workload.batch = 1;
@@ -21,7 +21,7 @@ config::Run indexed_run() {
 
 double seconds(const std::string& name, const std::string& setting, int heads) {
   const config::Run run = indexed_run();
-  const auto policy = tests::make(name, setting, {1040, 10});
+  const auto policy = make(name, setting, {1040, 10});
   return simulate::build_index(run, *policy, heads).seconds;
 }
 
@@ -55,9 +55,11 @@ TEST_CASE("an index build does not wait for concurrent copies to host memory") {
 
 TEST_CASE("the build of an index has a time, its parts and their origin") {
   const config::Run run = indexed_run();
-  const auto policy = tests::make("ctkvr", "budget: 10, centroids: 2, sink: 8, recent: 8", {1040, 10});
+  const auto policy = make("ctkvr", "budget: 10, centroids: 2, sink: 8, recent: 8", {1040, 10});
   const result::IndexBuild build = simulate::build_index(run, *policy, 2);
   CHECK(build.seconds > 0);
   CHECK(build.time.total() == Approx(build.seconds));
   CHECK(build.effects.empty());
 }
+
+}  // namespace kvcast::tests

@@ -6,7 +6,8 @@
 #include "support/select.hpp"
 #include "unit/hardware/round_machine.hpp"
 
-using namespace kvcast;
+namespace kvcast::tests {
+
 using simulate::Lowered;
 
 namespace {
@@ -15,7 +16,7 @@ constexpr int kLayers = 4, kReplayed = 12;
 
 config::Run small_run() {
   config::Run run;
-  run.hardware = test::round_machine();
+  run.hardware = round_machine();
   run.model.layers = kLayers, run.model.hidden = 64, run.model.n_q_heads = 4, run.model.n_kv_heads = 2;
   run.model.head_dim = 16, run.model.ffn = 128, run.model.vocab = 1000;
   run.workload.prompt_tokens = 1000, run.workload.decode_tokens = 101, run.workload.batch = 1;
@@ -34,7 +35,7 @@ Lowered lower_small(const config::Run& run, const std::string& policy, int more)
       counts.counts.push_back({.attended = 100 + more * (i / 2), .scored = 10, .fetched = 32, .fetched_runs = 1});
     }
   }
-  const auto made = tests::make(policy, "budget: 128", {1000, 101});
+  const auto made = make(policy, "budget: 128", {1000, 101});
   return simulate::lower_experiment({&run, made.get(), &replay}, {.prefill = false, .parts = false});
 }
 
@@ -96,10 +97,12 @@ TEST_CASE("many measured steps are consecutive") {
     counts.counts.resize(2);
     for (policy::HeadCounts& head : counts.counts) head.attended = 1001;
   }
-  const auto full = tests::make("full", "", {1000, 101});
+  const auto full = make("full", "", {1000, 101});
   const Lowered lowered = simulate::lower_experiment({&run, full.get(), &replay}, {.prefill = false, .parts = false});
   const auto& blocks = lowered.contexts[1].stream.blocks;
   REQUIRE(blocks.size() == 51);
   // Each further token adds 4 layers · 2 KV heads · keys and values of 16 numbers of 2 bytes.
   CHECK(blocks[50].traffic.kv_read - blocks[1].traffic.kv_read == 49 * 4 * 2 * 2 * 16 * 2);
 }
+
+}  // namespace kvcast::tests

@@ -2,7 +2,8 @@
 
 #include <catch2/catch.hpp>
 
-using namespace kvcast;
+namespace kvcast::tests {
+
 using result::LayerMap;
 
 namespace {
@@ -57,3 +58,5 @@ TEST_CASE("maps of the same layers are averaged, those of others are left out") 
   // Three sequences with 1 token and one with 3: (3 · 1 + 3) / 4.
   CHECK(study::mean_maps(weighted)[0].attended == std::vector<double>{1.5, 3});
 }
+
+}  // namespace kvcast::tests

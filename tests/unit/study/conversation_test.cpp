@@ -5,7 +5,8 @@
 #include "synth/synthetic.hpp"
 #include "trace/metadata.hpp"
 
-namespace kvcast {
+namespace kvcast::tests {
+
 namespace {
 
 TEST_CASE("eviction by earlier questions loses what the last one asks for, a selection at each turn does not") {
@@ -17,7 +18,7 @@ TEST_CASE("eviction by earlier questions loses what the last one asks for, a sel
   CHECK(trace::turns_of(trace->info()) == std::vector<std::int64_t>{0, 4096 - 96, 4096 - 64, 4096 - 32});
   const auto recall = [&](const char* name) {
     const auto layers = replay::prepare(*trace, 1);
-    const auto policy = tests::make(name, "budget: 128", {trace->info().prompt_tokens, trace->info().decode_steps});
+    const auto policy = make(name, "budget: 128", {trace->info().prompt_tokens, trace->info().decode_steps});
     const replay::ReplayResult r = replay::replay(layers, *policy);
     double sum = 0;
     for (const replay::StepRecall& step : r.targets.steps)
@@ -30,4 +31,4 @@ TEST_CASE("eviction by earlier questions loses what the last one asks for, a sel
 }
 
 }  // namespace
-}  // namespace kvcast
+}  // namespace kvcast::tests

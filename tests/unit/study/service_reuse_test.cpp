@@ -8,7 +8,10 @@
 #include "study/service.hpp"
 #include "study/study.hpp"
 
-namespace kvcast::study {
+namespace kvcast::tests {
+
+using namespace study;
+
 namespace {
 
 // Two sessions of three turns, far apart in time: every prompt repeats what was said.
@@ -135,4 +138,4 @@ TEST_CASE("caches behind the GPU need the one before them and their rates") {
   CHECK_THAT(refusal("{reuse: some}"), Contains("radix, chain"));
 }
 
-}  // namespace kvcast::study
+}  // namespace kvcast::tests

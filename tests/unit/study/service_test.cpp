@@ -10,7 +10,10 @@
 #include "result/metric.hpp"
 #include "study/study.hpp"
 
-namespace kvcast::study {
+namespace kvcast::tests {
+
+using namespace study;
+
 namespace {
 
 result::Result result_of(const std::string& text) {
@@ -264,4 +267,4 @@ TEST_CASE("a service that can serve no request has no times") {
 }
 
 }  // namespace
-}  // namespace kvcast::study
+}  // namespace kvcast::tests

@@ -6,7 +6,10 @@
 #include "result/metric.hpp"
 #include "study/study.hpp"
 
-namespace kvcast::study {
+namespace kvcast::tests {
+
+using namespace study;
+
 namespace {
 
 const std::string kDraftedRun =
@@ -67,4 +70,4 @@ TEST_CASE("a draft takes memory from the cache of a service") {
 }
 
 }  // namespace
-}  // namespace kvcast::study
+}  // namespace kvcast::tests

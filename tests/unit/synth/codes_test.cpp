@@ -5,8 +5,9 @@
 
 #include "base/matrix.hpp"
 
-using namespace kvcast;
-using namespace kvcast::trace;
+namespace kvcast::tests {
+
+using namespace trace;
 
 namespace {
 
@@ -83,3 +84,5 @@ TEST_CASE("tokens of one kind share the token's code") {
   const CodeBook many(recipe, kChannels, Stream(3));
   CHECK(std::fabs(cosine(many.value(0, 0, true), many.value(1, 4, true))) < 0.04);
 }
+
+}  // namespace kvcast::tests

@@ -8,8 +8,9 @@
 
 #include "base/error.hpp"
 
-using namespace kvcast;
-using namespace kvcast::trace;
+namespace kvcast::tests {
+
+using namespace trace;
 
 TEST_CASE("a document's tokens are ordered and separate, between the sink and the question") {
   Recipe recipe;
@@ -383,3 +384,5 @@ TEST_CASE("questions of earlier turns come before the last, each for a needle of
   CHECK(items == std::set<int>{0, 1, 2});
   CHECK(make_document(Recipe(), 2000, 4, 96, Stream(7)).turns.empty());
 }
+
+}  // namespace kvcast::tests

@@ -9,8 +9,9 @@
 #include "synth/synthetic.hpp"
 #include "trace/statistics.hpp"
 
-using namespace kvcast;
-using namespace kvcast::trace;
+namespace kvcast::tests {
+
+using namespace trace;
 
 namespace {
 
@@ -248,3 +249,5 @@ TEST_CASE("most pages that a step selects were selected by the step before") {
   CHECK(missing > 3);
   CHECK(missing < 9);
 }
+
+}  // namespace kvcast::tests

@@ -5,14 +5,15 @@
 #include "base/error.hpp"
 #include "unit/trace/support.hpp"
 
-using namespace kvcast;
-using namespace kvcast::trace;
+namespace kvcast::tests {
+
+using namespace trace;
 
 namespace {
 
 Recipe read(const std::string& text) {
-  const trace_test::TemporaryFolder folder;
-  trace_test::write_bytes(folder / "r.yaml", text);
+  const TemporaryFolder folder;
+  write_bytes(folder / "r.yaml", text);
   return read_recipe(folder / "r.yaml");
 }
 
@@ -80,7 +81,9 @@ TEST_CASE("recipes are found by name, and unknown names are rejected with the kn
   CHECK_THROWS_WITH(find_recipe("nedle"),
                     Catch::Contains("there is no recipe \"nedle\"") && Catch::Contains("needle, niah"));
   CHECK_THROWS_WITH(find_recipe("r/nope.yaml"), "no such file: r/nope.yaml");
-  const trace_test::TemporaryFolder folder;
-  trace_test::write_bytes(folder / "own.yaml", "description: d\n");
+  const TemporaryFolder folder;
+  write_bytes(folder / "own.yaml", "description: d\n");
   CHECK(read_recipe(find_recipe(folder / "own.yaml")).name == "own");
 }
+
+}  // namespace kvcast::tests

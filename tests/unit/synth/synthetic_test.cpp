@@ -8,8 +8,9 @@
 #include "base/hash.hpp"
 #include "trace/targets.hpp"
 
-using namespace kvcast;
-using namespace kvcast::trace;
+namespace kvcast::tests {
+
+using namespace trace;
 
 namespace {
 
@@ -266,3 +267,5 @@ TEST_CASE("making a layer stops on request, and so do its values, which are made
   CHECK_THROWS_AS(layer->queries(0), kvcast::Cancelled);
   CHECK_THROWS_AS(layer->decode_scores(0), kvcast::Cancelled);
 }
+
+}  // namespace kvcast::tests

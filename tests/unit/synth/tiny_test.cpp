@@ -10,8 +10,9 @@
 #include "trace/trace_file.hpp"
 #include "unit/trace/support.hpp"
 
-using namespace kvcast;
-using namespace kvcast::trace;
+namespace kvcast::tests {
+
+using namespace trace;
 
 namespace {
 
@@ -65,7 +66,7 @@ std::map<std::string, std::string> without_provenance(std::map<std::string, std:
 }  // namespace
 
 TEST_CASE("tiny traces equal the output of their recipe", "[tiny]") {
-  const trace_test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   for (const Tiny& tiny : tiny_traces()) {
     INFO(tiny.file);
     write_trace(folder / tiny.file, *synthesize(tiny_recipe(), tiny.shape), tiny.dtype, 2);
@@ -88,7 +89,7 @@ TEST_CASE("the tiny recipe writes out every parameter", "[tiny]") {
   Recipe recipe = tiny_recipe();
   YamlPrinter printer;
   visit_parameters(recipe, printer);
-  const std::string text = trace_test::read_bytes(kFolder + "recipe.yaml");
+  const std::string text = read_bytes(kFolder + "recipe.yaml");
   std::size_t at = 0;
   std::string line;
   for (const char c : printer.text) {
@@ -117,3 +118,5 @@ TEST_CASE("rewrite the tiny traces", "[.][make-tiny]") {
     write_trace(kFolder + tiny.file, *synthesize(tiny_recipe(), tiny.shape), tiny.dtype, 1);
   }
 }
+
+}  // namespace kvcast::tests

@@ -10,8 +10,9 @@
 #include "synth/synthetic.hpp"
 #include "trace/statistics.hpp"
 
-using namespace kvcast;
-using namespace kvcast::trace;
+namespace kvcast::tests {
+
+using namespace trace;
 
 namespace {
 
@@ -204,3 +205,5 @@ TEST_CASE("the question attends to the key phrase, the first value token and dec
   CHECK(mass["first value"] > 10 * mass["later value"]);
   CHECK(mass["decoy"] > 10 * mass["other"]);
 }
+
+}  // namespace kvcast::tests

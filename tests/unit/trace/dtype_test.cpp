@@ -7,7 +7,9 @@
 #include <limits>
 #include <vector>
 
-using namespace kvcast::trace;
+namespace kvcast::tests {
+
+using namespace trace;
 
 namespace {
 
@@ -143,3 +145,5 @@ TEST_CASE("data at an unaligned address are read correctly") {
     CHECK(odd_read[0] == 0.5f);
   }
 }
+
+}  // namespace kvcast::tests

@@ -9,10 +9,9 @@
 #include "trace/rope.hpp"
 #include "trace/trace_file.hpp"
 
-using namespace kvcast;
-using namespace kvcast::trace;
-using trace_test::RandomTrace;
-using trace_test::small_info;
+namespace kvcast::tests {
+
+using namespace trace;
 
 namespace {
 
@@ -66,7 +65,7 @@ std::size_t key_floats(const Layer& layer) {
 TEST_CASE("a valid trace has no findings, in memory and as a file") {
   const auto trace = needle_trace();
   CHECK(found(check_trace(*trace, 2)) == "nothing found\n");
-  const trace_test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   write_trace(folder / "t", *trace, Dtype::kBF16, 1);
   const auto findings = check_trace_file(folder / "t", 2);
   CHECK(found(findings) == "nothing found\n");
@@ -186,11 +185,11 @@ TEST_CASE("text in a trace cannot send control codes to the terminal, and unknow
 }
 
 TEST_CASE("an unreadable file and unused tensors are reported") {
-  const trace_test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   write_trace(folder / "t", *needle_trace(), Dtype::kF16, 1);
-  std::string bytes = trace_test::read_bytes(folder / "t");
+  std::string bytes = read_bytes(folder / "t");
   bytes.resize(bytes.size() - 1);
-  trace_test::write_bytes(folder / "short", bytes);
+  write_bytes(folder / "short", bytes);
   CHECK(has_errors(check_trace_file(folder / "short", 1)));
   CHECK(findings_json(check_trace_file(folder / "short", 1)).at("ok") == false);
   CHECK(has_errors(check_trace_file(folder / "absent", 1)));
@@ -223,3 +222,5 @@ TEST_CASE("trace info shows the contents of a trace, as JSON and as text") {
     CHECK(text.find(part) != std::string::npos);
   }
 }
+
+}  // namespace kvcast::tests

@@ -5,10 +5,9 @@
 #include "base/error.hpp"
 #include "support.hpp"
 
-using namespace kvcast;
-using namespace kvcast::trace;
-using trace_test::RandomTrace;
-using trace_test::small_info;
+namespace kvcast::tests {
+
+using namespace trace;
 
 TEST_CASE("decode scores equal the dot products, whether computed on use or in advance, on any number of threads") {
   const RandomTrace trace(small_info());
@@ -134,3 +133,5 @@ TEST_CASE("a layer remains valid without its trace") {
   CHECK(layer->info().positions() == 22);
   CHECK(layer->keys(1).rows == 22);
 }
+
+}  // namespace kvcast::tests

@@ -9,9 +9,9 @@
 #include "trace/inspect.hpp"
 #include "trace/trace_file.hpp"
 
-using namespace kvcast;
-using namespace kvcast::trace;
-using trace_test::RandomTrace;
+namespace kvcast::tests {
+
+using namespace trace;
 
 namespace {
 
@@ -20,11 +20,11 @@ struct Parts {
 };
 
 Parts sound_file() {
-  const trace_test::TemporaryFolder folder;
-  TraceInfo info = trace_test::small_info();
+  const TemporaryFolder folder;
+  TraceInfo info = small_info();
   info.hidden = 3;
   write_trace(folder / "t", RandomTrace(info), Dtype::kF16, 1);
-  const std::string bytes = trace_test::read_bytes(folder / "t");
+  const std::string bytes = read_bytes(folder / "t");
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), sizeof length);
   return {bytes.substr(8, length), bytes.substr(8 + length)};
@@ -133,7 +133,7 @@ std::string mutant(const Parts& sound, Dice& dice) {
     for (std::size_t i = 0; i < changes; ++i)
       parts.data[dice.below(parts.data.size())] = static_cast<char>(dice.below(256));
   }
-  std::string bytes = trace_test::safetensors_bytes(parts.header, parts.data);
+  std::string bytes = safetensors_bytes(parts.header, parts.data);
   if (kind == 8) bytes.resize(dice.below(bytes.size()));
   if (kind == 9) bytes[dice.below(8)] = static_cast<char>(dice.below(256));  // the header's length is wrong
   return bytes;
@@ -152,7 +152,7 @@ void use(const Trace& trace) {
 
 TEST_CASE("malformed bytes are rejected or harmless") {
   const Parts sound = sound_file();
-  use(*open_trace(SafetensorsFile::from_bytes(trace_test::safetensors_bytes(sound.header, sound.data), "whole")));
+  use(*open_trace(SafetensorsFile::from_bytes(safetensors_bytes(sound.header, sound.data), "whole")));
   Dice dice(2024);
   int accepted = 0, refused = 0;
   std::set<std::string> reasons;
@@ -175,7 +175,7 @@ TEST_CASE("malformed bytes are rejected or harmless") {
 
 TEST_CASE("malformed files on disk behave like malformed bytes") {
   const Parts sound = sound_file();
-  const trace_test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   Dice dice(7);
   int differing = 0;
   for (int i = 0; i < 300; ++i) {
@@ -190,7 +190,7 @@ TEST_CASE("malformed files on disk behave like malformed bytes") {
       }
     };
     const std::string path = folder / "t";
-    trace_test::write_bytes(path, bytes);
+    write_bytes(path, bytes);
     differing += outcome([&] { return open_trace(path); }) !=
                  outcome([&] { return open_trace(SafetensorsFile::from_bytes(bytes, path)); });
   }
@@ -199,7 +199,7 @@ TEST_CASE("malformed files on disk behave like malformed bytes") {
 
 TEST_CASE("every truncation is rejected") {
   const Parts sound = sound_file();
-  const std::string bytes = trace_test::safetensors_bytes(sound.header, sound.data);
+  const std::string bytes = safetensors_bytes(sound.header, sound.data);
   int accepted = 0;
   for (std::size_t n = 0; n < bytes.size(); n += n < 3000 ? 1 : 97) {
     try {
@@ -210,3 +210,5 @@ TEST_CASE("every truncation is rejected") {
   }
   CHECK(accepted == 0);
 }
+
+}  // namespace kvcast::tests

@@ -8,8 +8,9 @@
 #include "base/matrix.hpp"
 #include "base/random.hpp"
 
-using namespace kvcast;
-using namespace kvcast::trace;
+namespace kvcast::tests {
+
+using namespace trace;
 
 TEST_CASE("frequencies of Llama 3.1 equal those worked out by hand") {
   config::Rope rope;
@@ -76,3 +77,5 @@ TEST_CASE("a table has the same bits whichever range of it is filled, and does n
   CHECK(static_cast<double>(v[0]) == Approx(std::cos(angle) - std::sin(angle)).margin(1e-6));
   CHECK(static_cast<double>(v[8]) == Approx(std::sin(angle) + std::cos(angle)).margin(1e-6));
 }
+
+}  // namespace kvcast::tests

@@ -7,9 +7,9 @@
 #include "support.hpp"
 #include "trace/safetensors_header.hpp"
 
-using namespace kvcast;
-using namespace kvcast::trace;
-using trace_test::safetensors_bytes;
+namespace kvcast::tests {
+
+using namespace trace;
 
 namespace {
 
@@ -135,8 +135,8 @@ TEST_CASE("JSON outside the format is rejected with its location") {
 }
 
 TEST_CASE("a file that cannot be opened is reported") {
-  const trace_test::TemporaryFolder folder;
-  trace_test::write_bytes(folder / "empty", "");
+  const TemporaryFolder folder;
+  write_bytes(folder / "empty", "");
   const auto why = [](const std::string& path) -> std::string {
     try {
       SafetensorsFile::open(path);
@@ -152,7 +152,7 @@ TEST_CASE("a file that cannot be opened is reported") {
 }
 
 TEST_CASE("the writer's file is read back, however it was divided into pieces") {
-  const trace_test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "w.safetensors";
   {
     SafetensorsWriter writer(
@@ -177,14 +177,16 @@ TEST_CASE("the writer's file is read back, however it was divided into pieces") 
 }
 
 TEST_CASE("an abandoned or failed write leaves the old file and nothing else") {
-  const trace_test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "w.safetensors";
-  trace_test::write_bytes(path, "old");
+  write_bytes(path, "old");
   {
     SafetensorsWriter writer(path, {}, {{"x", Dtype::kF16, {2}}});
     CHECK_THROWS_WITH(writer.write(std::vector<float>{1e6f}), Catch::Contains("\"x\": a value is not finite as F16"));
   }
-  CHECK(trace_test::read_bytes(path) == "old");
+  CHECK(read_bytes(path) == "old");
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
   CHECK_THROWS_AS(SafetensorsWriter(folder / "no/such/folder", {}, {}), UserError);
 }
+
+}  // namespace kvcast::tests

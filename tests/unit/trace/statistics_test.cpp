@@ -6,8 +6,9 @@
 #include "base/error.hpp"
 #include "synth/synthetic.hpp"
 
-using namespace kvcast;
-using namespace kvcast::trace;
+namespace kvcast::tests {
+
+using namespace trace;
 
 namespace {
 
@@ -91,3 +92,5 @@ TEST_CASE("targets are read, or rejected with the step") {
   CHECK(refusal("[[0]]").find("a list of 2 lists") != std::string::npos);
   CHECK(refusal("{").find("a list of 2 lists") != std::string::npos);
 }
+
+}  // namespace kvcast::tests

@@ -12,7 +12,7 @@
 #include "base/random.hpp"
 #include "trace/trace.hpp"
 
-namespace trace_test {
+namespace kvcast::tests {
 
 class TemporaryFolder {
  public:
@@ -90,4 +90,4 @@ inline kvcast::trace::TraceInfo small_info() {
   return info;
 }
 
-}  // namespace trace_test
+}  // namespace kvcast::tests

@@ -7,10 +7,9 @@
 #include "base/error.hpp"
 #include "support.hpp"
 
-using namespace kvcast;
-using namespace kvcast::trace;
-using trace_test::RandomTrace;
-using trace_test::small_info;
+namespace kvcast::tests {
+
+using namespace trace;
 
 namespace {
 
@@ -41,7 +40,7 @@ std::string trace_refusal(const std::string& path) {
 
 // The message of open_trace for a trace whose description was changed before writing.
 std::string refusal_after(const std::function<void(TraceInfo&)>& change) {
-  const trace_test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   TraceInfo info = small_info();
   change(info);
   write_trace(folder / "t", RandomTrace(info), Dtype::kF32, 1);
@@ -50,16 +49,16 @@ std::string refusal_after(const std::function<void(TraceInfo&)>& change) {
 
 // The small trace's file with one piece of its header text replaced (offsets stay right: the header is its own length).
 std::string refusal_with(const std::string& from, const std::string& to) {
-  const trace_test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   write_trace(folder / "t", RandomTrace(small_info()), Dtype::kF16, 1);
-  const std::string bytes = trace_test::read_bytes(folder / "t");
+  const std::string bytes = read_bytes(folder / "t");
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), sizeof length);
   std::string header = bytes.substr(8, length);
   const std::size_t at = header.find(from);
   REQUIRE(at != std::string::npos);
   header.replace(at, from.size(), to);
-  trace_test::write_bytes(folder / "t", trace_test::safetensors_bytes(header, bytes.substr(8 + length)));
+  write_bytes(folder / "t", safetensors_bytes(header, bytes.substr(8 + length)));
   return trace_refusal(folder / "t");
 }
 
@@ -68,7 +67,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 }  // namespace
 
 TEST_CASE("a trace is read back from its file in every dtype") {
-  const trace_test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   TraceInfo info = small_info();
   info.hidden = GENERATE(0, 5);
   const RandomTrace original(info);
@@ -95,16 +94,16 @@ TEST_CASE("a trace is read back from its file in every dtype") {
   }
   // Writing a trace that was read gives the same bytes: nothing is lost after the first rounding.
   write_trace(folder / "again", *trace, dtype, 1);
-  CHECK(trace_test::read_bytes(folder / "again") == trace_test::read_bytes(path));
+  CHECK(read_bytes(folder / "again") == read_bytes(path));
   CHECK(open_trace(folder / "again")->identity() == trace->identity());
 }
 
 TEST_CASE("the identity changes with any byte") {
-  const trace_test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   write_trace(folder / "t", RandomTrace(small_info()), Dtype::kF32, 1);
-  std::string bytes = trace_test::read_bytes(folder / "t");
+  std::string bytes = read_bytes(folder / "t");
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
-  trace_test::write_bytes(folder / "u", bytes);
+  write_bytes(folder / "u", bytes);
   CHECK(open_trace(folder / "t")->identity() != open_trace(folder / "u")->identity());
 }
 
@@ -172,30 +171,32 @@ TEST_CASE("query positions are ascending, in range, and include every decode pos
 }
 
 TEST_CASE("numbers that are not finite are rejected at load, with their location") {
-  const trace_test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   write_trace(folder / "t", RandomTrace(small_info()), Dtype::kF16, 1);
-  std::string bytes = trace_test::read_bytes(folder / "t");
+  std::string bytes = read_bytes(folder / "t");
   // The last tensor is layers.2.queries [4, 7, 8] in F16; its last element but 10 is head 3, row 5 (7·8 − 10 = 46 = 5·8
   // + 6).
   bytes[bytes.size() - 20] = 0;
   bytes[bytes.size() - 19] = 0x7C;  // +infinity
-  trace_test::write_bytes(folder / "t", bytes);
+  write_bytes(folder / "t", bytes);
   const auto trace = open_trace(folder / "t");
   CHECK_NOTHROW(trace->load(0, 1));
   CHECK_THROWS_WITH(trace->load(1, 2), Catch::Contains("tensor \"layers.2.queries\": element [3, 5, 6] is inf"));
 }
 
 TEST_CASE("hidden states are in all captured layers or in none") {
-  const trace_test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   TraceInfo info = small_info();
   info.hidden = 6;
   write_trace(folder / "t", RandomTrace(info), Dtype::kF32, 1);
-  std::string bytes = trace_test::read_bytes(folder / "t");
+  std::string bytes = read_bytes(folder / "t");
   for (const char* layer : {"layers.0.hidden", "layers.2.hidden"}) {
     std::string changed = bytes;
     changed[changed.find(layer) + 9] = 'X';
-    trace_test::write_bytes(folder / "u", changed);
+    write_bytes(folder / "u", changed);
     CHECK(contains(trace_refusal(folder / "u"), "\"layers.2.hidden\": "));
   }
   CHECK(open_trace(folder / "t")->load(1, 1)->hidden().cols == 6);
 }
+
+}  // namespace kvcast::tests

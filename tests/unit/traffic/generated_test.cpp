@@ -10,8 +10,9 @@
 #include "traffic/draws.hpp"
 #include "traffic/front_end.hpp"
 
-using namespace kvcast;
-using namespace kvcast::traffic;
+namespace kvcast::tests {
+
+using namespace traffic;
 
 namespace {
 
@@ -255,3 +256,5 @@ TEST_CASE("arrivals end with simulated time") {
   REQUIRE(requests.size() == 20);
   CHECK(requests.back().arrival == kNever / 2);
 }
+
+}  // namespace kvcast::tests

@@ -7,8 +7,9 @@
 #include "support.hpp"
 #include "support/error_of.hpp"
 
-using namespace kvcast;
-using namespace kvcast::traffic;
+namespace kvcast::tests {
+
+using namespace traffic;
 using Catch::Matchers::Contains;
 
 namespace {
@@ -273,3 +274,5 @@ TEST_CASE("mutated traces are read or refused") {
   CHECK(read > 100);
   CHECK(refused > 200);
 }
+
+}  // namespace kvcast::tests

@@ -9,9 +9,9 @@
 #include "support/error_of.hpp"
 #include "unit/validate/kernel_rows.hpp"
 
-using namespace kvcast;
-using namespace kvcast::test;
-using namespace kvcast::validate;
+namespace kvcast::tests {
+
+using namespace validate;
 using nlohmann::json;
 
 namespace {
@@ -151,3 +151,5 @@ TEST_CASE("a row that lacks what its work needs is refused by name") {
   CHECK_THAT(without(pass("x", "fused", 4, 1), "what"), Catch::Contains("what"));
   CHECK_THAT(without(index_row(0), "context"), Catch::Contains("context"));
 }
+
+}  // namespace kvcast::tests

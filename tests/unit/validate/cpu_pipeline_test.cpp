@@ -6,7 +6,9 @@
 #include "base/whole_file.hpp"
 #include "support/temporary_directory.hpp"
 
-using namespace kvcast::validate;
+namespace kvcast::tests {
+
+using namespace validate;
 
 namespace {
 
@@ -87,3 +89,5 @@ TEST_CASE("measured pipelines are judged by steps and by exposed transfers") {
   CHECK(suite.budgets[1].value.value() == Approx(100 * 0.7 / 4.7));
   CHECK(cpu_pipeline("").status.find("cpu_overlap") != std::string::npos);
 }
+
+}  // namespace kvcast::tests

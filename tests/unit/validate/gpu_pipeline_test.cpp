@@ -15,8 +15,9 @@
 #include "support/temporary_directory.hpp"
 #include "validate/gpu_steps.hpp"
 
-using namespace kvcast;
-using namespace kvcast::validate;
+namespace kvcast::tests {
+
+using namespace validate;
 using nlohmann::json;
 
 namespace {
@@ -361,3 +362,5 @@ TEST_CASE("a row without one of its entries is rejected or predicted the same") 
   }
   CHECK(refused > 150);
 }
+
+}  // namespace kvcast::tests

@@ -11,8 +11,9 @@
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 
-using namespace kvcast;
-using namespace kvcast::validate;
+namespace kvcast::tests {
+
+using namespace validate;
 using nlohmann::json;
 
 namespace {
@@ -55,8 +56,7 @@ std::vector<result::Result> by_formula(std::vector<study::Point> points) {
     const double tokens = number("workload.prompt_tokens");
     const double block = number(full ? "workload.prefill_chunk" : "policy.block");
     const bool tova = !full && config::find_below(point.config, "policy.name")->text() == "tova";
-    results.push_back(
-        tests::made_up(0.5, (1e-6 * tokens + 1e-3 * (block > 0 ? tokens / block : 1)) * (tova ? 2 : 1), 100));
+    results.push_back(made_up(0.5, (1e-6 * tokens + 1e-3 * (block > 0 ? tokens / block : 1)) * (tova ? 2 : 1), 100));
   }
   return results;
 }
@@ -206,3 +206,5 @@ TEST_CASE("mutated prompts are either read or rejected") {
     }
   }
 }
+
+}  // namespace kvcast::tests

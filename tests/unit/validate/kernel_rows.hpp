@@ -8,7 +8,7 @@
 #include "support/temporary_directory.hpp"
 #include "validate/policy_kernels.hpp"
 
-namespace kvcast::test {
+namespace kvcast::tests {
 
 // seconds: median of one call.
 inline nlohmann::json kernel_row(const std::string& bench, const nlohmann::json& axes, double seconds,
@@ -27,4 +27,4 @@ inline validate::Suite judged_kernels(const nlohmann::json& rows) {
   return validate::policy_kernels({path, "h100-sxm"});
 }
 
-}  // namespace kvcast::test
+}  // namespace kvcast::tests

@@ -7,10 +7,10 @@
 
 #include "made_up.hpp"
 
-using namespace kvcast;
-using namespace kvcast::validate;
+namespace kvcast::tests {
+
+using namespace validate;
 using result::Result;
-using tests::effect, tests::gemm_for, tests::made_up, tests::misfit;
 
 namespace {
 
@@ -118,3 +118,5 @@ TEST_CASE("results on other traces widen the interval, each paired with its coun
   CHECK(interval("a.tpot / c.tpot").high == 5);
   CHECK(interval("c.tpot").high == 2);
 }
+
+}  // namespace kvcast::tests

@@ -12,11 +12,11 @@
 #include "support/temporary_directory.hpp"
 #include "validate/paper_records.hpp"
 
-using namespace kvcast;
-using namespace kvcast::validate;
+namespace kvcast::tests {
+
+using namespace validate;
 using result::number_named;
 using result::Result;
-using tests::effect, tests::made_up, tests::misfit;
 
 namespace {
 
@@ -281,3 +281,5 @@ TEST_CASE("the committed claims are well formed and no id appears twice") {
   CHECK(all.size() >= 3);
   CHECK(claims >= 100);
 }
+
+}  // namespace kvcast::tests

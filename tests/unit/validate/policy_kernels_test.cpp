@@ -13,9 +13,9 @@
 #include "support/temporary_directory.hpp"
 #include "unit/validate/kernel_rows.hpp"
 
-using namespace kvcast;
-using namespace kvcast::test;
-using namespace kvcast::validate;
+namespace kvcast::tests {
+
+using namespace validate;
 using nlohmann::json;
 
 namespace {
@@ -216,3 +216,5 @@ TEST_CASE("invalid results are rejected") {
           judged_kernels(json::array({kernel_row("copy_turns", turns, 1e-4)}));
         }).find("no number \"kernel\"") != std::string::npos);
 }
+
+}  // namespace kvcast::tests

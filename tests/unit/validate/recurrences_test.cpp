@@ -7,7 +7,10 @@
 #include "support/temporary_directory.hpp"
 #include "validate/recurrences.hpp"
 
-namespace kvcast::validate {
+namespace kvcast::tests {
+
+using namespace validate;
+
 namespace {
 
 const std::string kColumns =
@@ -66,4 +69,4 @@ TEST_CASE("rows of recurrences that cannot be read are refused where they stand"
 }
 
 }  // namespace
-}  // namespace kvcast::validate
+}  // namespace kvcast::tests

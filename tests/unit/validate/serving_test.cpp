@@ -8,8 +8,9 @@
 #include "validate/load_points.hpp"
 #include "validate/serving.hpp"
 
-using namespace kvcast;
-using namespace kvcast::validate;
+namespace kvcast::tests {
+
+using namespace validate;
 using Catch::Contains;
 
 namespace {
@@ -230,3 +231,5 @@ TEST_CASE("a pair is right if the prediction differs in the same direction") {
   CHECK_FALSE(suite.budgets[0].passed());
   CHECK_THAT(serving_text(suite), Contains("X0-X1 2.00 0.50") && Contains("X1-X2 - 2.10"));
 }
+
+}  // namespace kvcast::tests

@@ -3,7 +3,9 @@
 
 #include <catch2/catch.hpp>
 
-using namespace kvcast::validate;
+namespace kvcast::tests {
+
+using namespace validate;
 
 namespace {
 
@@ -168,3 +170,5 @@ TEST_CASE("the document keeps absent numbers absent, and names expected values b
   CHECK(text.find("published") != std::string::npos);
   CHECK(text.find("+10.0 %") != std::string::npos);
 }
+
+}  // namespace kvcast::tests

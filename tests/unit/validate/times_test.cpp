@@ -8,8 +8,9 @@
 #include "validate/times.hpp"
 #include "validate/transfer.hpp"
 
-using namespace kvcast;
-using namespace kvcast::validate;
+namespace kvcast::tests {
+
+using namespace validate;
 
 namespace {
 
@@ -165,3 +166,5 @@ TEST_CASE("the headline counts each time once, and omits those known beforehand"
   CHECK(blind.intervals.n == 1);
   CHECK(blind.intervals.covered == 0);
 }
+
+}  // namespace kvcast::tests
