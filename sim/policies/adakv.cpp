@@ -12,7 +12,7 @@
 // Storage: that of SnapKV in total.
 #include "policy_parts/prompt_eviction.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::adakv {
 namespace {
 
 Fields<PromptEviction> adakv_fields() {
@@ -39,7 +39,7 @@ Fields<PromptEviction> adakv_fields() {
 
 }  // namespace
 
-Descriptor describe_adakv() {
+Descriptor describe() {
   Descriptor d;
   d.name = "adakv";
   d.sentence = "SnapKV with budgets that are moved, within a layer, to the heads with the most spread attention.";
@@ -56,4 +56,4 @@ Descriptor describe_adakv() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::adakv

@@ -12,7 +12,7 @@
 
 namespace kvcast::policy {
 
-// Each policy's file defines describe_NAME(). A new policy is one file and one line here.
+// Each policy's file defines NAME::describe(). A new policy is one file and one line here.
 #define KVCAST_POLICIES(X) \
   X(full)                  \
   X(exact_topk)            \
@@ -72,10 +72,15 @@ namespace kvcast::policy {
   X(xattention)            \
   X(flexprefill)
 
-#define KVCAST_DECLARE(name) Descriptor describe_##name();
+#define KVCAST_DECLARE(name) \
+  namespace name {           \
+  Descriptor describe();     \
+  }
 KVCAST_POLICIES(KVCAST_DECLARE)
 #undef KVCAST_DECLARE
-Descriptor describe_replayed();
+namespace replayed {
+Descriptor describe();
+}
 
 namespace {
 
@@ -154,14 +159,14 @@ Descriptor finished(Descriptor d) {
 }  // namespace
 
 const std::vector<Descriptor>& all_policies() {
-#define KVCAST_FINISHED(name) finished(describe_##name()),
+#define KVCAST_FINISHED(name) finished(name::describe()),
   static const std::vector<Descriptor> list = {KVCAST_POLICIES(KVCAST_FINISHED)};
 #undef KVCAST_FINISHED
   return list;
 }
 
 const Descriptor& replayed_policy() {
-  static const Descriptor replayed = finished(describe_replayed());
+  static const Descriptor replayed = finished(replayed::describe());
   return replayed;
 }
 

@@ -31,7 +31,7 @@
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::arkvale {
 namespace {
 
 struct ArkvaleSetting {
@@ -326,7 +326,7 @@ std::unique_ptr<Policy> make_arkvale(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_arkvale() {
+Descriptor describe() {
   Descriptor d;
   d.name = "arkvale";
   d.sentence = "Keeps everything in host memory and some pages on the GPU; each step waits for missing pages.";
@@ -351,4 +351,4 @@ Descriptor describe_arkvale() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::arkvale

@@ -20,7 +20,7 @@
 #include "policy_parts/pass_parts.hpp"
 #include "policy_parts/policy_by.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::blasst {
 namespace {
 
 constexpr std::int64_t kSampledTiles = 16;  // tiles of queries of a prompt that are examined, evenly spaced
@@ -165,7 +165,7 @@ Fields<BlasstSetting> blasst_fields() {
 
 }  // namespace
 
-Descriptor describe_blasst() {
+Descriptor describe() {
   Descriptor d;
   d.name = "blasst";
   d.sentence = "Reads all keys and skips the values of tiles whose scores are far below the largest so far.";
@@ -189,4 +189,4 @@ Descriptor describe_blasst() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::blasst

@@ -15,7 +15,7 @@
 #include "policy_parts/prompt_eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::cake {
 namespace {
 
 Fields<PromptEviction> cake_fields() {
@@ -34,7 +34,7 @@ Fields<PromptEviction> cake_fields() {
 
 }  // namespace
 
-Descriptor describe_cake() {
+Descriptor describe() {
   Descriptor d;
   d.name = "cake";
   d.sentence =
@@ -59,4 +59,4 @@ Descriptor describe_cake() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::cake

@@ -17,7 +17,7 @@
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/window_ranking.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::chunkkv {
 namespace {
 
 struct ChunkSetting {
@@ -105,7 +105,7 @@ ChunkSetting read_chunkkv(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_chunkkv() {
+Descriptor describe() {
   Descriptor d;
   d.name = "chunkkv";
   d.sentence =
@@ -135,4 +135,4 @@ Descriptor describe_chunkkv() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::chunkkv

@@ -13,7 +13,7 @@
 #include "policies/kivi.hpp"
 #include "policy_parts/prompt_eviction.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::compresskv {
 namespace {
 
 Fields<PromptEviction> compresskv_fields() {
@@ -30,7 +30,7 @@ Fields<PromptEviction> compresskv_fields() {
 
 }  // namespace
 
-Descriptor describe_compresskv() {
+Descriptor describe() {
   Descriptor d;
   d.name = "compresskv";
   d.sentence =
@@ -59,4 +59,4 @@ Descriptor describe_compresskv() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::compresskv

@@ -18,7 +18,7 @@
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/window_ranking.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::criticalkv {
 namespace {
 
 struct CriticalSetting {
@@ -101,7 +101,7 @@ CriticalSetting read_criticalkv(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_criticalkv() {
+Descriptor describe() {
   Descriptor d;
   d.name = "criticalkv";
   d.sentence =
@@ -127,4 +127,4 @@ Descriptor describe_criticalkv() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::criticalkv

@@ -28,7 +28,7 @@
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::ctkvr {
 namespace {
 
 constexpr const char* kUpdated = "centroids updated";  // the next step's recall waits for it
@@ -335,7 +335,7 @@ std::unique_ptr<Policy> make_ctkvr(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_ctkvr() {
+Descriptor describe() {
   Descriptor d;
   d.name = "ctkvr";
   d.sentence =
@@ -373,4 +373,4 @@ Descriptor describe_ctkvr() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::ctkvr

@@ -31,7 +31,7 @@
 #include "policy_parts/policy_by.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::d2o {
 namespace {
 
 struct D2oSetting {
@@ -297,7 +297,7 @@ Fields<D2oSetting> d2o_fields() {
 
 }  // namespace
 
-Descriptor describe_d2o() {
+Descriptor describe() {
   Descriptor d;
   d.name = "d2o";
   d.sentence = "H2O that merges evicted tokens into the most similar kept ones, with budgets by layer.";
@@ -336,4 +336,4 @@ Descriptor describe_d2o() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::d2o

@@ -22,7 +22,7 @@
 #include "policy_parts/stages.hpp"
 #include "policy_parts/token_top_k.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::double_sparsity {
 namespace {
 
 constexpr int kUnrounded = 16;  // bits with which labels equal the keys
@@ -185,7 +185,7 @@ Fields<DoubleSetting> double_sparsity_fields() {
 
 }  // namespace
 
-Descriptor describe_double_sparsity() {
+Descriptor describe() {
   Descriptor d;
   d.name = "double_sparsity";
   d.sentence = "Keeps everything on the GPU and finds tokens by a few channels of their keys, stored in few bits.";
@@ -215,4 +215,4 @@ Descriptor describe_double_sparsity() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::double_sparsity

@@ -17,7 +17,7 @@
 #include "policy/fields.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::dsa {
 namespace {
 
 const char* const kStandIn =
@@ -117,7 +117,7 @@ Descriptor indexed(const char* name, const char* sentence, const char* paper,
 
 }  // namespace
 
-Descriptor describe_dsa() {
+Descriptor describe() {
   Descriptor d =
       indexed("dsa", "Keeps everything on the GPU; a small indexer selects one set of tokens for all heads of a layer.",
               "DeepSeek-AI, DeepSeek-V3.2-Exp, technical report, 2025", lightning().parameters());
@@ -130,7 +130,13 @@ Descriptor describe_dsa() {
   return d;
 }
 
-Descriptor describe_hisparse() {
+}  // namespace kvcast::policy::dsa
+
+namespace kvcast::policy::hisparse {
+
+using namespace dsa;
+
+Descriptor describe() {
   Descriptor d = indexed(
       "hisparse", "DSA with all pairs in host memory and an LRU buffer of tokens on the GPU; misses are fetched.",
       "SGLang, HiSparse, 2026 (sgl-project/sglang), over DeepSeek-V3.2-Exp", lightning().parameters());
@@ -146,7 +152,13 @@ Descriptor describe_hisparse() {
   return d;
 }
 
-Descriptor describe_msa() {
+}  // namespace kvcast::policy::hisparse
+
+namespace kvcast::policy::msa {
+
+using namespace dsa;
+
+Descriptor describe() {
   Descriptor d = indexed("msa",
                          "Keeps everything on the GPU; an indexer selects blocks of tokens for each KV head, by the "
                          "best token of a block.",
@@ -161,7 +173,13 @@ Descriptor describe_msa() {
   return d;
 }
 
-Descriptor describe_qsa() {
+}  // namespace kvcast::policy::msa
+
+namespace kvcast::policy::qsa {
+
+using namespace dsa;
+
+Descriptor describe() {
   Descriptor d = indexed("qsa",
                          "Keeps everything on the GPU; an indexer selects groups of tokens for all heads of a layer, "
                          "by one pooled key a group.",
@@ -177,4 +195,4 @@ Descriptor describe_qsa() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::qsa

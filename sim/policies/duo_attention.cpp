@@ -17,7 +17,7 @@
 #include "policy_parts/head_split.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::duo_attention {
 namespace {
 
 struct DuoSetting {
@@ -86,7 +86,7 @@ std::unique_ptr<Policy> make_duo_attention(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_duo_attention() {
+Descriptor describe() {
   Descriptor d;
   d.name = "duo_attention";
   d.sentence = "Some heads keep the whole context, the others only the first tokens and a sliding window.";
@@ -112,4 +112,4 @@ Descriptor describe_duo_attention() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::duo_attention

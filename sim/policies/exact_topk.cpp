@@ -17,7 +17,7 @@
 #include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/stages.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::exact_topk {
 namespace {
 
 struct ExactSetting {
@@ -136,7 +136,7 @@ Stages make_exact_topk(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_exact_topk() {
+Descriptor describe() {
   Descriptor d;
   d.name = "exact_topk";
   d.sentence = "Attends to the tokens with the largest true scores: an upper bound for retrieval, not a fast method.";
@@ -151,4 +151,4 @@ Descriptor describe_exact_topk() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::exact_topk

@@ -21,7 +21,7 @@
 #include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/spectrum.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::expected_attention {
 namespace {
 
 struct ExpectedSetting {
@@ -184,7 +184,7 @@ Fields<ExpectedSetting> expected_attention_fields() {
 
 }  // namespace
 
-Descriptor describe_expected_attention() {
+Descriptor describe() {
   Descriptor d;
   d.name = "expected_attention";
   d.sentence = "Keeps the prompt tokens to which future queries are expected to attend, and all generated tokens.";
@@ -212,4 +212,4 @@ Descriptor describe_expected_attention() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::expected_attention

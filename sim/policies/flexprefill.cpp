@@ -24,7 +24,7 @@
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::flexprefill {
 namespace {
 
 constexpr std::int64_t kLineTokens = 128;  // lines of a block in the released code, whatever the block's size
@@ -260,7 +260,7 @@ Fields<FlexSetting> flexprefill_fields() {
 
 }  // namespace
 
-Descriptor describe_flexprefill() {
+Descriptor describe() {
   Descriptor d;
   d.name = "flexprefill";
   d.sentence =
@@ -289,4 +289,4 @@ Descriptor describe_flexprefill() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::flexprefill

@@ -32,7 +32,7 @@
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::freekv {
 namespace {
 
 struct FreekvSetting {
@@ -342,7 +342,7 @@ std::unique_ptr<Policy> make_freekv(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_freekv() {
+Descriptor describe() {
   Descriptor d;
   d.name = "freekv";
   d.sentence =
@@ -379,4 +379,4 @@ Descriptor describe_freekv() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::freekv

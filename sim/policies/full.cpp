@@ -19,7 +19,7 @@
 #include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/stages.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::full {
 namespace {
 
 constexpr double kPart = 512;  // tokens
@@ -96,7 +96,7 @@ bool on_cpu(const ParameterValues& values) { return values.text("attention") == 
 
 }  // namespace
 
-Descriptor describe_full() {
+Descriptor describe() {
   Descriptor d;
   d.name = "full";
   d.sentence = "Keeps all tokens and attends to all of them: the reference for accuracy, memory and time.";
@@ -118,4 +118,4 @@ Descriptor describe_full() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::full

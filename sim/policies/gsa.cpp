@@ -24,7 +24,7 @@
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::gsa {
 namespace {
 
 struct GsaSetting {
@@ -207,7 +207,7 @@ std::unique_ptr<Policy> make_gsa(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_gsa() {
+Descriptor describe() {
   Descriptor d;
   d.name = "gsa";
   d.sentence = "Keeps everything on the GPU and reads the blocks whose keys' hash codes are nearest to the query's.";
@@ -229,4 +229,4 @@ Descriptor describe_gsa() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::gsa

@@ -224,7 +224,9 @@ Parameter column_sums_parameter() {
                 "method of summing the prompt's weights: a second pass over queries and keys, or writing all weights");
 }
 
-Descriptor describe_h2o() {
+namespace h2o {
+
+Descriptor describe() {
   Descriptor d;
   d.name = "h2o";
   d.sentence = "Keeps the last tokens and those that have received the most attention so far.";
@@ -248,5 +250,7 @@ Descriptor describe_h2o() {
   d.make = make_h2o;
   return d;
 }
+
+}  // namespace h2o
 
 }  // namespace kvcast::policy

@@ -11,7 +11,7 @@
 
 #include "policy_parts/prompt_eviction.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::headkv {
 namespace {
 
 Fields<PromptEviction> headkv_fields() {
@@ -34,7 +34,7 @@ Fields<PromptEviction> headkv_fields() {
 
 }  // namespace
 
-Descriptor describe_headkv() {
+Descriptor describe() {
   Descriptor d;
   d.name = "headkv";
   d.sentence = "SnapKV with a budget for each head by its measured retrieval score.";
@@ -52,4 +52,4 @@ Descriptor describe_headkv() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::headkv

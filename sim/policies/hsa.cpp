@@ -350,7 +350,9 @@ Stages make_hsa(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_hsa() {
+namespace hsa {
+
+Descriptor describe() {
   Descriptor d;
   d.name = "hsa";
   d.sentence =
@@ -380,5 +382,7 @@ Descriptor describe_hsa() {
   d.stages = make_hsa;
   return d;
 }
+
+}  // namespace hsa
 
 }  // namespace kvcast::policy

@@ -30,7 +30,7 @@
 #include "policy_parts/spectrum.hpp"
 #include "policy_parts/step_scores.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::infinigen {
 namespace {
 
 struct InfinigenSetting {
@@ -293,7 +293,7 @@ Fields<InfinigenSetting> infinigen_fields() {
 
 }  // namespace
 
-Descriptor describe_infinigen() {
+Descriptor describe() {
   Descriptor d;
   d.name = "infinigen";
   d.sentence =
@@ -327,4 +327,4 @@ Descriptor describe_infinigen() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::infinigen

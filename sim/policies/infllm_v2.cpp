@@ -31,7 +31,7 @@
 #include "policy_parts/stages.hpp"
 #include "policy_parts/step_scores.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::infllm_v2 {
 namespace {
 
 struct InfLlmSetting {
@@ -333,7 +333,7 @@ Stages make_infllm_v2(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_infllm_v2() {
+Descriptor describe() {
   Descriptor d;
   d.name = "infllm_v2";
   d.sentence = "Keeps everything on the GPU and reads the blocks with the best means of short runs of keys.";
@@ -356,7 +356,13 @@ Descriptor describe_infllm_v2() {
   return d;
 }
 
-Descriptor describe_nsa() {
+}  // namespace kvcast::policy::infllm_v2
+
+namespace kvcast::policy::nsa {
+
+using namespace infllm_v2;
+
+Descriptor describe() {
   Descriptor d;
   d.name = "nsa";
   d.sentence =
@@ -383,4 +389,4 @@ Descriptor describe_nsa() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::nsa

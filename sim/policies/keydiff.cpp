@@ -194,7 +194,9 @@ std::unique_ptr<Policy> make_keydiff(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_keydiff() {
+namespace keydiff {
+
+Descriptor describe() {
   Descriptor d;
   d.name = "keydiff";
   d.sentence = "Keeps the keys that are least similar to the mean key, independent of queries.";
@@ -220,5 +222,7 @@ Descriptor describe_keydiff() {
   d.make = make_keydiff;
   return d;
 }
+
+}  // namespace keydiff
 
 }  // namespace kvcast::policy

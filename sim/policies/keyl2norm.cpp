@@ -17,7 +17,7 @@
 #include "policy_parts/eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::keyl2norm {
 namespace {
 
 struct NormSetting {
@@ -160,7 +160,7 @@ std::unique_ptr<Policy> make_keyl2norm(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_keyl2norm() {
+Descriptor describe() {
   Descriptor d;
   d.name = "keyl2norm";
   d.sentence = "Keeps the prompt tokens whose keys have the smallest norm, and all generated tokens.";
@@ -183,4 +183,4 @@ Descriptor describe_keyl2norm() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::keyl2norm

@@ -306,7 +306,9 @@ std::unique_ptr<Retrieval> read_as_stored(const ParameterValues& values) {
   return values.text("quantisation") == "kivi" ? read_quantised(read_kivi(values)) : read_all();
 }
 
-Descriptor describe_kivi() {
+namespace kivi {
+
+Descriptor describe() {
   Descriptor d;
   d.name = "kivi";
   d.sentence = "Keeps and reads all pairs, most of them in few bits: keys by channel, values by token.";
@@ -342,5 +344,7 @@ Descriptor describe_kivi() {
   };
   return d;
 }
+
+}  // namespace kivi
 
 }  // namespace kvcast::policy

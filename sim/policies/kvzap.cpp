@@ -19,7 +19,7 @@
 #include "policy_parts/pass_parts.hpp"
 #include "policy_parts/policy_by.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::kvzap {
 namespace {
 
 struct KvzapSetting {
@@ -143,7 +143,7 @@ Fields<KvzapSetting> kvzap_fields() {
 
 }  // namespace
 
-Descriptor describe_kvzap() {
+Descriptor describe() {
   Descriptor d;
   d.name = "kvzap";
   d.sentence = "Drops tokens whose predicted KVzip score is below a threshold, in the prompt and while decoding.";
@@ -164,4 +164,4 @@ Descriptor describe_kvzap() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::kvzap

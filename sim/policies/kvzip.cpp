@@ -183,7 +183,9 @@ std::vector<float> repeated_weights(const trace::Layer& layer, int kv_head, std:
   return out;
 }
 
-Descriptor describe_kvzip() {
+namespace kvzip {
+
+Descriptor describe() {
   Descriptor d;
   d.name = "kvzip";
   d.sentence =
@@ -217,5 +219,7 @@ Descriptor describe_kvzip() {
   };
   return d;
 }
+
+}  // namespace kvzip
 
 }  // namespace kvcast::policy

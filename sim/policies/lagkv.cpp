@@ -20,7 +20,7 @@
 #include "policy_parts/eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::lagkv {
 namespace {
 
 struct LagSetting {
@@ -133,7 +133,7 @@ LagSetting read_lagkv(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_lagkv() {
+Descriptor describe() {
   Descriptor d;
   d.name = "lagkv";
   d.sentence = "Keeps the prompt tokens whose keys and values vary more than those that follow; needs no queries.";
@@ -155,4 +155,4 @@ Descriptor describe_lagkv() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::lagkv

@@ -25,7 +25,7 @@
 #include "policy_parts/stages.hpp"
 #include "policy_parts/token_top_k.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::loki {
 namespace {
 
 const char* basis_kind(bool before_rope) { return before_rope ? "keys_before_rope" : "keys"; }
@@ -163,7 +163,7 @@ Stages make_loki(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_loki() {
+Descriptor describe() {
   Descriptor d;
   d.name = "loki";
   d.sentence = "Keeps everything on the GPU and finds tokens by the leading principal components of the keys.";
@@ -182,4 +182,4 @@ Descriptor describe_loki() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::loki

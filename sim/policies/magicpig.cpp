@@ -23,7 +23,7 @@
 #include "policy_parts/host_attention.hpp"
 #include "policy_parts/policy_by.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::magicpig {
 namespace {
 
 struct MagicpigSetting {
@@ -321,7 +321,7 @@ std::unique_ptr<Policy> make_magicpig(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_magicpig() {
+Descriptor describe() {
   Descriptor d;
   d.name = "magicpig";
   d.sentence = "Samples keys by hashing, attends to the sample on the CPU and corrects for the sampling probabilities.";
@@ -340,4 +340,4 @@ Descriptor describe_magicpig() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::magicpig

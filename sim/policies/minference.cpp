@@ -20,7 +20,7 @@
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::minference {
 namespace {
 
 constexpr std::int64_t kBlock = 64;     // queries and keys of a block of the sparse kernel
@@ -194,7 +194,7 @@ Fields<MinferenceSetting> minference_fields() {
 
 }  // namespace
 
-Descriptor describe_minference() {
+Descriptor describe() {
   Descriptor d;
   d.name = "minference";
   d.sentence = "Computes the prompt's attention on a few vertical and slash lines; another policy handles decoding.";
@@ -216,4 +216,4 @@ Descriptor describe_minference() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::minference

@@ -28,7 +28,7 @@
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::omnikv {
 namespace {
 
 struct OmniSetting {
@@ -229,7 +229,7 @@ Fields<OmniSetting> omnikv_fields() {
 
 }  // namespace
 
-Descriptor describe_omnikv() {
+Descriptor describe() {
   Descriptor d;
   d.name = "omnikv";
   d.sentence = "A few layers that attend to everything select the tokens that the layers after them fetch and read.";
@@ -265,4 +265,4 @@ Descriptor describe_omnikv() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::omnikv

@@ -8,9 +8,9 @@
 // Cost and storage: SnapKV's, layer by layer.
 #include "policy_parts/prompt_eviction.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::pyramidkv {
 
-Descriptor describe_pyramidkv() {
+Descriptor describe() {
   Descriptor d;
   d.name = "pyramidkv";
   d.sentence = "SnapKV with more tokens in lower layers and fewer in upper ones, by a fixed schedule.";
@@ -38,4 +38,4 @@ Descriptor describe_pyramidkv() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::pyramidkv

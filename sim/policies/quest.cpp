@@ -209,7 +209,9 @@ std::unique_ptr<Retrieval> retrieve_quest_pages(const QuestPages& setting,
   return std::make_unique<Quest>(setting, std::move(at));
 }
 
-Descriptor describe_quest() {
+namespace quest {
+
+Descriptor describe() {
   Descriptor d;
   d.name = "quest";
   d.sentence = "Keeps everything on the GPU and reads the pages whose keys have the highest bounds on scores.";
@@ -230,5 +232,7 @@ Descriptor describe_quest() {
   d.stages = make_quest;
   return d;
 }
+
+}  // namespace quest
 
 }  // namespace kvcast::policy

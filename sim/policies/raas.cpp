@@ -24,7 +24,7 @@
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::raas {
 namespace {
 
 struct RaasSetting {
@@ -250,7 +250,7 @@ Fields<RaasSetting> raas_fields() {
 
 }  // namespace
 
-Descriptor describe_raas() {
+Descriptor describe() {
   Descriptor d;
   d.name = "raas";
   d.sentence = "Keeps pages that recent steps attended to and evicts the least recently used one.";
@@ -282,4 +282,4 @@ Descriptor describe_raas() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::raas

@@ -15,7 +15,7 @@
 #include "policy_parts/head_split.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::razor_attention {
 namespace {
 
 struct RazorSetting {
@@ -70,7 +70,7 @@ std::unique_ptr<Policy> make_razor_attention(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_razor_attention() {
+Descriptor describe() {
   Descriptor d;
   d.name = "razor_attention";
   d.sentence = "Retrieval heads keep everything; in the others one averaged token replaces all dropped ones.";
@@ -89,4 +89,4 @@ Descriptor describe_razor_attention() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::razor_attention

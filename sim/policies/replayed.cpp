@@ -33,7 +33,7 @@
 #include "policy_parts/host_pages.hpp"
 #include "policy_parts/pass_parts.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::replayed {
 namespace {
 
 struct ReplayedSetting {
@@ -194,7 +194,7 @@ Fields<ReplayedSetting> replayed_fields() {
 
 }  // namespace
 
-Descriptor describe_replayed() {
+Descriptor describe() {
   Descriptor d;
   d.name = "replayed";
   d.sentence = "Replays the selections of a file, so that a method can be timed without being written in C++.";
@@ -240,4 +240,4 @@ Descriptor describe_replayed() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::replayed

@@ -28,7 +28,7 @@
 #include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/vector_index.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::retrieval_attention {
 namespace {
 
 constexpr double kListedKey = 8;  // position of a key in Faiss's lists
@@ -250,7 +250,7 @@ std::unique_ptr<Policy> make_retrieval_attention(const ParameterValues& values) 
 
 }  // namespace
 
-Descriptor describe_retrieval_attention() {
+Descriptor describe() {
   Descriptor d;
   d.name = "retrieval_attention";
   d.sentence =
@@ -283,4 +283,4 @@ Descriptor describe_retrieval_attention() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::retrieval_attention

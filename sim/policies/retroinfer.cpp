@@ -29,7 +29,7 @@
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/step_scores.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::retroinfer {
 namespace {
 
 struct RetroSetting {
@@ -308,7 +308,7 @@ Fields<RetroSetting> retroinfer_fields() {
 
 }  // namespace
 
-Descriptor describe_retroinfer() {
+Descriptor describe() {
   Descriptor d;
   d.name = "retroinfer";
   d.sentence =
@@ -331,4 +331,4 @@ Descriptor describe_retroinfer() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::retroinfer

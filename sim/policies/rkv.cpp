@@ -24,7 +24,7 @@
 #include "policy_parts/policy_by.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::rkv {
 namespace {
 
 struct RkvSetting {
@@ -210,7 +210,7 @@ std::unique_ptr<Policy> make_rkv(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_rkv() {
+Descriptor describe() {
   Descriptor d;
   d.name = "rkv";
   d.sentence =
@@ -242,4 +242,4 @@ Descriptor describe_rkv() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::rkv

@@ -254,7 +254,7 @@ BudgetRule rocket_rule(const ParameterValues& values, const Lengths& request) {
   return rule;
 }
 
-Descriptor describe(bool frees) {
+Descriptor describe_rocket(bool frees) {
   Descriptor d;
   d.name = frees ? "rocketkv" : "rocketkv_mt";
   d.sentence =
@@ -298,7 +298,11 @@ Descriptor describe(bool frees) {
 
 }  // namespace
 
-Descriptor describe_rocketkv() { return describe(true); }
-Descriptor describe_rocketkv_mt() { return describe(false); }
+namespace rocketkv {
+Descriptor describe() { return describe_rocket(true); }
+}  // namespace rocketkv
+namespace rocketkv_mt {
+Descriptor describe() { return describe_rocket(false); }
+}  // namespace rocketkv_mt
 
 }  // namespace kvcast::policy

@@ -23,7 +23,7 @@
 #include "policy_parts/shared_parameters.hpp"
 #include "policy_parts/stages.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::seer_attention {
 namespace {
 
 struct SeerSetting {
@@ -149,7 +149,7 @@ Stages make_seer_attention(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_seer_attention() {
+Descriptor describe() {
   Descriptor d;
   d.name = "seer_attention";
   d.sentence =
@@ -178,4 +178,4 @@ Descriptor describe_seer_attention() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::seer_attention

@@ -304,7 +304,9 @@ Fields<Setting> shadowkv_fields() {
 
 }  // namespace
 
-Descriptor describe_shadowkv() {
+namespace shadowkv {
+
+Descriptor describe() {
   Descriptor d;
   d.name = "shadowkv";
   d.sentence =
@@ -347,5 +349,7 @@ Descriptor describe_shadowkv() {
   d.needs = [](const ParameterValues&, const Lengths&) { return ReplayNeeds{.coupled = true}; };
   return d;
 }
+
+}  // namespace shadowkv
 
 }  // namespace kvcast::policy

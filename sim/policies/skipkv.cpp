@@ -23,7 +23,7 @@
 #include "policy_parts/policy_by.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::skipkv {
 namespace {
 
 struct SkipKvSetting {
@@ -229,7 +229,7 @@ Fields<SkipKvSetting> skipkv_fields() {
 
 }  // namespace
 
-Descriptor describe_skipkv() {
+Descriptor describe() {
   Descriptor d;
   d.name = "skipkv";
   d.sentence = "Whenever a buffer is full, keeps tokens that the latest query attends to, except in repeated passages.";
@@ -264,4 +264,4 @@ Descriptor describe_skipkv() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::skipkv

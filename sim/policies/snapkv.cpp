@@ -13,7 +13,7 @@
 #include "policy_parts/prompt_eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::snapkv {
 namespace {
 
 Fields<PromptEviction> snapkv_fields() {
@@ -26,7 +26,7 @@ Fields<PromptEviction> snapkv_fields() {
 
 }  // namespace
 
-Descriptor describe_snapkv() {
+Descriptor describe() {
   Descriptor d;
   d.name = "snapkv";
   d.sentence = "Keeps the prompt tokens to which the last prompt queries attend, and all generated tokens.";
@@ -45,4 +45,4 @@ Descriptor describe_snapkv() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::snapkv

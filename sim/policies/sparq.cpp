@@ -26,7 +26,7 @@
 #include "policy_parts/stages.hpp"
 #include "policy_parts/step_scores.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::sparq {
 namespace {
 
 struct SparqSetting {
@@ -276,7 +276,7 @@ Stages make_sparq(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_sparq() {
+Descriptor describe() {
   Descriptor d;
   d.name = "sparq";
   d.sentence =
@@ -303,4 +303,4 @@ Descriptor describe_sparq() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::sparq

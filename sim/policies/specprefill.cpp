@@ -28,7 +28,7 @@
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::specprefill {
 namespace {
 
 struct SpecSetting {
@@ -192,7 +192,7 @@ SpecSetting read_specprefill(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_specprefill() {
+Descriptor describe() {
   Descriptor d;
   d.name = "specprefill";
   d.sentence = "A small draft model reads the prompt and chooses the chunks of it that the model reads at all.";
@@ -230,4 +230,4 @@ Descriptor describe_specprefill() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::specprefill

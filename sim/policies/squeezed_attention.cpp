@@ -23,7 +23,7 @@
 #include "policy_parts/policy_by.hpp"
 #include "policy_parts/step_scores.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::squeezed_attention {
 namespace {
 
 struct SqueezedAttentionSetting {
@@ -321,7 +321,7 @@ Fields<SqueezedAttentionSetting> squeezed_attention_fields() {
 
 }  // namespace
 
-Descriptor describe_squeezed_attention() {
+Descriptor describe() {
   Descriptor d;
   d.name = "squeezed_attention";
   d.sentence =
@@ -343,4 +343,4 @@ Descriptor describe_squeezed_attention() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::squeezed_attention

@@ -16,7 +16,7 @@
 #include "policy_parts/policy_by.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::streaming_llm {
 namespace {
 
 struct StreamingSetting {
@@ -123,7 +123,7 @@ StreamingSetting read_streaming(const ParameterValues& values) {
 
 }  // namespace
 
-Descriptor describe_streaming_llm() {
+Descriptor describe() {
   Descriptor d;
   d.name = "streaming_llm";
   d.sentence = "Keeps the first tokens and a sliding window, and drops all others for good.";
@@ -145,4 +145,4 @@ Descriptor describe_streaming_llm() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::streaming_llm

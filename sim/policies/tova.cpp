@@ -15,7 +15,7 @@
 #include "policy_parts/eviction.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::tova {
 namespace {
 
 struct TovaSetting {
@@ -119,7 +119,7 @@ Fields<TovaSetting> tova_fields() {
 
 }  // namespace
 
-Descriptor describe_tova() {
+Descriptor describe() {
   Descriptor d;
   d.name = "tova";
   d.sentence = "Drops the tokens to which the latest query attends least, the same ones in all heads of a layer.";
@@ -146,4 +146,4 @@ Descriptor describe_tova() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::tova

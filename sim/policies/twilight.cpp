@@ -23,7 +23,7 @@
 #include "policy/forwarded_ops.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::twilight {
 namespace {
 
 constexpr double kPasses = 16;  // passes of a binary search for a weight in half precision
@@ -179,7 +179,7 @@ Fields<TwilightSetting> twilight_fields() {
 
 }  // namespace
 
-Descriptor describe_twilight() {
+Descriptor describe() {
   Descriptor d;
   d.name = "twilight";
   d.sentence = "Reads the fewest tokens of another policy's selection that make up a share of the attention.";
@@ -207,4 +207,4 @@ Descriptor describe_twilight() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::twilight

@@ -22,7 +22,7 @@
 #include "policy/weights.hpp"
 #include "policy_parts/shared_parameters.hpp"
 
-namespace kvcast::policy {
+namespace kvcast::policy::xattention {
 namespace {
 
 constexpr std::int64_t kSampledBlocks = 64;
@@ -174,7 +174,7 @@ Fields<XattentionSetting> xattention_fields() {
 
 }  // namespace
 
-Descriptor describe_xattention() {
+Descriptor describe() {
   Descriptor d;
   d.name = "xattention";
   d.sentence =
@@ -204,4 +204,4 @@ Descriptor describe_xattention() {
   return d;
 }
 
-}  // namespace kvcast::policy
+}  // namespace kvcast::policy::xattention

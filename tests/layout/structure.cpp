@@ -116,15 +116,17 @@ TEST_CASE("headers do not include each other in a cycle") {
 }
 
 TEST_CASE("every policy's file has its line in the registry") {
-  static const std::regex line(R"(^  X\(([a-z0-9_]+)\))"), describe(R"(^Descriptor describe_([a-z0-9_]+)\(\) \{)");
+  static const std::regex line(R"(^  X\(([a-z0-9_]+)\))"), opens(R"(^namespace (?:kvcast::policy::)?([a-z0-9_]+) \{)");
   std::set<std::string> registered, described;
   std::smatch match;
   for (const std::string& text : lines_of(kRoot / "sim/policies/all.cpp")) {
     if (std::regex_search(text, match, line)) registered.insert(match[1]);
   }
   for (const auto& file : fs::directory_iterator(kRoot / "sim/policies")) {
+    std::string policy;
     for (const std::string& text : lines_of(file.path())) {
-      if (std::regex_search(text, match, describe)) described.insert(match[1]);
+      if (std::regex_search(text, match, opens)) policy = match[1];
+      if (text.starts_with("Descriptor describe() {")) described.insert(policy);
     }
   }
   described.erase("replayed");  // has no settings of its own, and is registered by itself

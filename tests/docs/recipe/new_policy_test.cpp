@@ -6,15 +6,15 @@
 #include "support/memory_trace.hpp"
 #include "support/select.hpp"
 
-namespace kvcast::policy {
-Descriptor describe_strided();
-}  // namespace kvcast::policy
+namespace kvcast::policy::strided {
+Descriptor describe();
+}  // namespace kvcast::policy::strided
 
 namespace kvcast::tests {
 namespace {
 
 TEST_CASE("the policy of the recipe selects the tokens that its page describes") {
-  const policy::Descriptor d = policy::describe_strided();
+  const policy::Descriptor d = policy::strided::describe();
   const auto policy = [&](const std::string& settings) {
     const policy::ParameterValues values(d, config::parse_yaml("{" + settings + "}", "test"));
     policy::Stages stages = d.stages(values);
