@@ -8,7 +8,7 @@ cd "$(dirname "$0")"
 
 ./quickstart.sh --install-only catch2 clang-format chromium chromium-driver python3 python3-numpy \
   python3-jsonschema python3-yaml nodejs codespell librsvg2-bin libharfbuzz-bin fontconfig fonts-dejavu-core poppler-utils \
-  libboost-mpi-dev openmpi-bin pybind11-dev python3-dev python3-pandas python3-nbclient python3-ipykernel python3-venv patchelf binutils
+  libboost-mpi-dev openmpi-bin pybind11-dev python3-dev python3-pandas python3-nbclient python3-ipykernel python3-venv python3-torch patchelf binutils
 
 jobs=$(nproc)
 configure() { cmake -S . -B "$1" -G Ninja -DKVCAST_TESTS=ON "${@:2}" >/dev/null; }

@@ -144,7 +144,7 @@ class Result(Mapping):
         cells = ''.join(
             f'<tr title="{html.escape(self.definition(path))}"><td style="text-align:left"><code>{path}</code></td><td>{value}</td>'
             f'<td>{between}</td><td>{origin}</td></tr>' for path, value, between, origin in self._rows(paths))
-        return f'<table><tr><th>metric</th><th>value</th><th>interval</th><th>rests on</th></tr>{cells}</table>'
+        return f'<table><tr><th>metric</th><th>value</th><th>interval</th><th>origin</th></tr>{cells}</table>'
 
     def _repr_html_(self):
         title = f'<b>{html.escape(self.title)}</b>'

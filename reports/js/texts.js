@@ -116,7 +116,7 @@ function policyColor(label) {
 // The rows of the table of sources for these machines (all where none is named) that have the origin or the key.
 function sourcesOf(machines, { origin, key }) {
   const own = (what) => machines.length === 0 || machines.some((machine) => what.startsWith(machine + ': '));
-  return page.rests_on.filter((row) => own(row.what) && (!origin || row.origin === origin) && (!key || row.what.endsWith(': ' + key)));
+  return page.origins.filter((row) => own(row.what) && (!origin || row.origin === origin) && (!key || row.what.endsWith(': ' + key)));
 }
 
 // A link that opens the table of sources at these rows and marks them; plain text if there are none.
@@ -125,15 +125,15 @@ function sourceLink(text, rows) {
   const show = (event) => {
     event.preventDefault();
     document.querySelector('#foundations details').open = true;
-    const lines = [...document.querySelectorAll('#rests-on tbody tr')];
-    lines.forEach((line, index) => line.classList.toggle('marked', rows.includes(page.rests_on[index])));
+    const lines = [...document.querySelectorAll('#origins tbody tr')];
+    lines.forEach((line, index) => line.classList.toggle('marked', rows.includes(page.origins[index])));
     lines.find((line) => line.classList.contains('marked')).scrollIntoView({ block: 'center' });
   };
   return element('a', { class: 'source-link', href: '#foundations', title: plural(rows.length, 'number') + ' in the table of sources', onclick: show }, text);
 }
 
 function drawFoundations() {
-  const rows = page.rests_on;
+  const rows = page.origins;
   const used = new Set(rows.map((row) => row.origin));
   const uncertainty = (row) => (row.uncertainty === undefined ? 'not stated' : row.uncertainty === 0 ? 'none' : '±' + formatNumber(100 * row.uncertainty, '.3~r') + ' %');
   document.getElementById('foundations').append(
@@ -141,7 +141,7 @@ function drawFoundations() {
     element('p', {}, 'Which tokens a policy keeps, fetches and reads is computed, by replaying the policy over a trace of attention. The time is modelled: every operation has a cost in bytes, floating-point operations and launches, and a hardware profile turns costs into time. The origin of a time is the weakest origin that accounts for at least a twentieth of it. Its 80 % uncertainty interval combines the stated uncertainties of the numbers below as independent factors.'),
     element('dl', { class: 'origins' }, origins.filter(([name]) => used.has(name) || usedAsOrigin(name)).map(([name, meaning]) => [element('dt', {}, name), element('dd', {}, meaning)]).flat()),
     rows.length === 0 ? element('p', { class: 'empty' }, 'This store lists no numbers of its machines.')
-      : element('details', {}, element('summary', {}, plural(rows.length, 'number') + ' of the machines, the weakest origins first'), element('div', { class: 'table-frame' }, element('table', { id: 'rests-on' },
+      : element('details', {}, element('summary', {}, plural(rows.length, 'number') + ' of the machines, the weakest origins first'), element('div', { class: 'table-frame' }, element('table', { id: 'origins' },
         element('thead', {}, element('tr', {}, ['Number', 'Origin', 'Uncertainty', 'Source', 'Experiments'].map((name, i) => element('th', { scope: 'col', class: i === 4 ? 'number' : '' }, name)))),
         element('tbody', {}, rows.map((row) => element('tr', {}, element('td', {}, row.what), element('td', {}, row.origin), element('td', {}, uncertainty(row)),
           element('td', {}, row.source || 'none'), element('td', { class: 'number' }, formatCount(row.experiments)))))))));

@@ -11,7 +11,7 @@ function intervalText(row) {
   return row.low === null || row.low === row.high ? '' : formatNumber(row.low, ',.3~r') + ' to ' + formatNumber(row.high, ',.3~r');
 }
 
-function words(row) { return [row.rests_on, row.note].filter(Boolean); }
+function words(row) { return [row.depends_on, row.note].filter(Boolean); }
 
 function caseRow(row, wordy) {
   return element('tr', { class: 'case', 'data-verdict': row.verdict },

@@ -37,7 +37,7 @@ json entry(const Predicted& p) {
 
 // Predicts an average as the mean over its tasks, scaled to the average's full score: if the table lacks the tasks' own
 // full scores, this is the average's full score times the mean share.
-void settle(Average& average, const Link& link) {
+void settle(Average& average, const RecallMap& link) {
   if (!average.refused.empty()) return;
   average.predicted = average.low = average.high = 0;
   const auto n = static_cast<double>(average.parts.size());
@@ -87,7 +87,7 @@ std::vector<Replays> replay_cells(std::vector<Cell>& cells, const EvaluateOption
   return replays;
 }
 
-void predict_cells(std::vector<Cell>& cells, const std::vector<Replays>& replays, const Link& link) {
+void predict_cells(std::vector<Cell>& cells, const std::vector<Replays>& replays, const RecallMap& link) {
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (replays[i].empty()) continue;
     Cell& cell = cells[i];
@@ -98,13 +98,13 @@ void predict_cells(std::vector<Cell>& cells, const std::vector<Replays>& replays
   }
 }
 
-std::vector<Cell> all_cells(const Plan& plan) {
+std::vector<Cell> all_cells(const Comparison& plan) {
   std::vector<Cell> all = plan.cells;
   for (const Average& average : plan.averages) all.insert(all.end(), average.parts.begin(), average.parts.end());
   return all;
 }
 
-void settle(Plan& plan, std::vector<Cell> all, const Link& link) {
+void settle(Comparison& plan, std::vector<Cell> all, const RecallMap& link) {
   std::size_t next = 0;
   for (Cell& cell : plan.cells) cell = std::move(all[next++]);
   for (Average& average : plan.averages) {
@@ -113,7 +113,7 @@ void settle(Plan& plan, std::vector<Cell> all, const Link& link) {
   }
 }
 
-void evaluate(Plan& plan, const Link& link, const EvaluateOptions& options) {
+void evaluate(Comparison& plan, const RecallMap& link, const EvaluateOptions& options) {
   std::vector<Cell> all = all_cells(plan);
   predict_cells(all, replay_cells(all, options), link);
   settle(plan, std::move(all), link);
@@ -170,7 +170,7 @@ json to_json(const Agreement& a) {
   return j;
 }
 
-json report(const Plan& plan) {
+json report(const Comparison& plan) {
   std::vector<const Cell*> cells;
   std::map<std::string, std::vector<const Cell*>> tables;
   json list = json::array(), averages = json::array();

@@ -12,7 +12,7 @@
 namespace kvcast::accuracy {
 
 struct EvaluateOptions {
-  PlanOptions plan;
+  ComparisonOptions plan;
   std::string cache;  // file of replays to read and append to; empty: none
   int threads = 1;
   score::RecipeChange change;  // applied to the generator
@@ -26,15 +26,15 @@ using Replays = std::vector<Sample>;
 std::vector<Replays> replay_cells(std::vector<Cell>& cells, const EvaluateOptions& options);
 
 // Sets predicted, low and high.
-void predict_cells(std::vector<Cell>& cells, const std::vector<Replays>& replays, const Link& link);
+void predict_cells(std::vector<Cell>& cells, const std::vector<Replays>& replays, const RecallMap& link);
 
 // The cells of a plan and, after them, the parts of its averages.
-std::vector<Cell> all_cells(const Plan& plan);
+std::vector<Cell> all_cells(const Comparison& plan);
 // Puts these cells, once predicted, back into the plan and predicts the averages from them.
-void settle(Plan& plan, std::vector<Cell> all, const Link& link);
+void settle(Comparison& plan, std::vector<Cell> all, const RecallMap& link);
 
 // Replays and predicts both cells and averages.
-void evaluate(Plan& plan, const Link& link, const EvaluateOptions& options);
+void evaluate(Comparison& plan, const RecallMap& link, const EvaluateOptions& options);
 
 // Agreement over the cells that have a prediction.
 struct Agreement {
@@ -56,6 +56,6 @@ nlohmann::json to_json(const Agreement& agreement);
 
 // The same over all cells, with cells: [...], averages: [...], by_table: {...}: what `validate accuracy --published
 // --json` prints.
-nlohmann::json report(const Plan& plan);
+nlohmann::json report(const Comparison& plan);
 
 }  // namespace kvcast::accuracy

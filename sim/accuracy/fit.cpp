@@ -11,11 +11,13 @@ namespace kvcast::accuracy {
 namespace {
 
 struct Range {
-  Parameter Link::*parameter;
+  Parameter RecallMap::*parameter;
   double low, high;
 };
-constexpr Range kRanges[] = {
-    {&Link::kappa, 0.3, 6}, {&Link::places, 0.02, 5}, {&Link::astray, 0, 1}, {&Link::writers, 1, 60}};
+constexpr Range kRanges[] = {{&RecallMap::kappa, 0.3, 6},
+                             {&RecallMap::places, 0.02, 5},
+                             {&RecallMap::astray, 0, 1},
+                             {&RecallMap::writers, 1, 60}};
 static_assert(std::size(kRanges) == kFittedParameters);
 constexpr double kGolden = 0.6180339887498949;
 
@@ -36,8 +38,8 @@ class Fit {
  public:
   Fit(const std::vector<Cell>& cells, const std::vector<Replays>& replays) : cells_(cells), replays_(replays) {}
 
-  Link run() {
-    Link link;
+  RecallMap run() {
+    RecallMap link;
     const std::vector<std::size_t> cells = all();
     for (int round = 0; round < 4; ++round) {
       for (const Range& r : kRanges) {
@@ -67,7 +69,7 @@ class Fit {
   }
 
  private:
-  static double share(const Link& link, const Cell& cell, const Replays& replays) {
+  static double share(const RecallMap& link, const Cell& cell, const Replays& replays) {
     return share_of_full(link, parts_of(cell.task, cell.each_turn), replays);
   }
 
@@ -80,7 +82,7 @@ class Fit {
   }
 
   // The cells that a parameter can move by a tenth of their full score: only these determine it.
-  std::vector<std::size_t> moved_by(Link link, const Range& r) const {
+  std::vector<std::size_t> moved_by(RecallMap link, const Range& r) const {
     std::vector<std::size_t> moved;
     for (const std::size_t i : all()) {
       (link.*r.parameter).value = r.low;
@@ -91,7 +93,8 @@ class Fit {
     return moved;
   }
 
-  double error_with(Link link, Parameter Link::*parameter, double value, const std::vector<std::size_t>& over) const {
+  double error_with(RecallMap link, Parameter RecallMap::*parameter, double value,
+                    const std::vector<std::size_t>& over) const {
     (link.*parameter).value = value;
     double sum = 0;
     for (const std::size_t i : over) {
@@ -100,7 +103,7 @@ class Fit {
     return sum;
   }
 
-  void residuals(Link& link) const {
+  void residuals(RecallMap& link) const {
     std::vector<double> low, middle, high;
     for (std::size_t i = 0; i < cells_.size(); ++i) {
       if (replays_[i].empty()) continue;
@@ -132,6 +135,8 @@ std::optional<double> fit_common(const std::vector<Average>& averages) {
   return quantile(needed, 0.8);
 }
 
-Link fit_link(const std::vector<Cell>& cells, const std::vector<Replays>& replays) { return Fit(cells, replays).run(); }
+RecallMap fit_link(const std::vector<Cell>& cells, const std::vector<Replays>& replays) {
+  return Fit(cells, replays).run();
+}
 
 }  // namespace kvcast::accuracy

@@ -47,7 +47,7 @@ bool is_of_table(const evidence::Record& r, const evidence::Record& own) {
 
 }  // namespace
 
-std::vector<evidence::Record> records_of(const Plan& plan, const Catalogue& catalogue) {
+std::vector<evidence::Record> records_of(const Comparison& plan, const Catalogue& catalogue) {
   std::vector<evidence::Record> records;
   for (const Cell& cell : plan.cells) {
     if (cell.refused.empty() && cell.full > 0) records.push_back(record_of(cell, catalogue));
@@ -55,8 +55,8 @@ std::vector<evidence::Record> records_of(const Plan& plan, const Catalogue& cata
   return records;
 }
 
-void add_lookups(Plan& plan, const std::vector<evidence::Record>& records, const Catalogue& catalogue,
-                 const Link& link) {
+void add_lookups(Comparison& plan, const std::vector<evidence::Record>& records, const Catalogue& catalogue,
+                 const RecallMap& link) {
   std::vector<Cell> all = all_cells(plan);
   for (Cell& cell : all) {
     if (!cell.refused.empty() || cell.full <= 0) continue;
@@ -66,7 +66,8 @@ void add_lookups(Plan& plan, const std::vector<evidence::Record>& records, const
   settle(plan, std::move(all), link);
 }
 
-void estimate(Plan& plan, const evidence::Predictor& predictor, const Catalogue& catalogue, const Link& link) {
+void estimate(Comparison& plan, const evidence::Predictor& predictor, const Catalogue& catalogue,
+              const RecallMap& link) {
   add_lookups(plan, predictor.records(), catalogue, link);
   std::vector<Cell> all = all_cells(plan);
   for (Cell& cell : all) {

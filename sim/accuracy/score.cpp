@@ -192,9 +192,9 @@ bool is_full(const Row& row) {
   return method == "full" || method == "fullkv" || method == "fullattention" || method == "fullcache";
 }
 
-Plan make_plan(const std::vector<Row>& rows, const Catalogue& catalogue) {
+Comparison make_comparison(const std::vector<Row>& rows, const Catalogue& catalogue) {
   Planner planner(rows, catalogue);
-  Plan plan;
+  Comparison plan;
   for (const Row& row : rows) {
     if (is_full(row)) continue;
     if (is_average(row, catalogue)) {

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "score/catalogue.hpp"
-#include "score/link.hpp"
+#include "score/recall_map.hpp"
 #include "score/recall_replays.hpp"
 #include "score/table.hpp"
 #include "score/task_replay.hpp"
 
 namespace kvcast::accuracy {
 
-using score::Catalogue, score::Link, score::MethodSpec, score::Parameter, score::PartTrace, score::Prediction,
+using score::Catalogue, score::RecallMap, score::MethodSpec, score::Parameter, score::PartTrace, score::Prediction,
     score::PromptLength;
 using score::RecallReplays, score::Row, score::Sample, score::TraceRequest, score::bare_name, score::context_tokens,
     score::traces_of;
@@ -44,12 +44,12 @@ struct Average {
   std::optional<double> simulated, lookup;  // as for a cell
 };
 
-struct Plan {
+struct Comparison {
   std::vector<Cell> cells;
   std::vector<Average> averages;
 };
 
-struct PlanOptions {
+struct ComparisonOptions {
   int seeds = 2;
 };
 
@@ -58,7 +58,7 @@ struct PlanOptions {
 bool is_full(const Row& row);
 
 // A row that cannot be predicted becomes a cell with the reason.
-Plan make_plan(const std::vector<Row>& rows, const Catalogue& catalogue);
+Comparison make_comparison(const std::vector<Row>& rows, const Catalogue& catalogue);
 
 // Rank correlations of two lists of the same length: Kendall's tau-b, Spearman's rho with mean ranks of ties. Undefined
 // if all numbers of a list are equal.

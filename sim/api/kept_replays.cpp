@@ -52,7 +52,7 @@ void KeptReplays::put(const std::string& key, const replay::ReplayResult& replay
   }
 }
 
-CountedReplays::CountedReplays(study::ReplayCache& kept, const study::Plan& plan, Advance advance)
+CountedReplays::CountedReplays(study::ReplayCache& kept, const study::Study& plan, Advance advance)
     : kept_(kept), advance_(std::move(advance)) {
   std::set<std::string> keys;
   for (const study::Task& task : plan.tasks()) {

@@ -30,7 +30,7 @@ class KeptReplays final : public study::ReplayCache {
 class CountedReplays final : public study::ReplayCache {
  public:
   using Advance = std::function<void(std::size_t done, std::size_t of)>;
-  CountedReplays(study::ReplayCache& kept, const study::Plan& plan, Advance advance);
+  CountedReplays(study::ReplayCache& kept, const study::Study& plan, Advance advance);
 
   std::optional<replay::ReplayResult> get(const std::string& key) override;
   void put(const std::string& key, const replay::ReplayResult& replayed) override;

@@ -50,7 +50,7 @@ json to_json(const study::Task& task, const result::Result& result) {
   const config::Hardware& machine = task.prepared.run.hardware;
   if (!machine.changes.empty()) out["machine_changes"] = changes_json(machine);
   for (const auto& number : study::machine_numbers(machine)) {
-    out["rests_on"].push_back(result::to_json(machine.name, number));
+    out["origins"].push_back(result::to_json(machine.name, number));
   }
   return out;
 }
@@ -88,7 +88,7 @@ study::StudyOptions Session::study_options(const Call& call) {
   study::StudyOptions options = study_;
   options.cancel = call.cancel;
   if (budget_.bytes > 0 || budget_.seconds > 0) {
-    options.admit = [this, spent = 0.0](const study::Plan& plan) mutable {
+    options.admit = [this, spent = 0.0](const study::Study& plan) mutable {
       const study::Needs needs = study::needs_of(plan, study_.threads);
       study::check_budget(needs, budget_, spent);
       spent += needs.seconds;
@@ -97,12 +97,12 @@ study::StudyOptions Session::study_options(const Call& call) {
   return options;
 }
 
-Outcome Session::run(study::Point point, const Call& call, const std::function<void(const study::Plan&)>& before) {
+Outcome Session::run(study::Point point, const Call& call, const std::function<void(const study::Study&)>& before) {
   const DataFolder folder(data_);
   point.ask.timeline = call.timeline.has_value();
   const config::Node config = point.config;
   study::StudyOptions options = study_options(call);
-  const study::Plan plan({std::move(point)}, options.cancel);
+  const study::Study plan({std::move(point)}, options.cancel);
   if (before) before(plan);
   Outcome out;
   study::run(plan, options, [&](const study::Task& task, result::Result&& result) {
@@ -128,7 +128,7 @@ void Session::sweep(const config::Node& config, const Call& call, const study::F
   const std::size_t count = points.size();
   study::StudyOptions options = study_options(call);
   options.scores = sweep_scores_;
-  const study::Plan plan(std::move(points), options.cancel);
+  const study::Study plan(std::move(points), options.cancel);
   options.score_advance = [&](std::int64_t done, std::int64_t total) {
     call.line({{"progress", {{"what", "replays for scores"}, {"done", done}, {"of", total}}}});
   };

@@ -47,7 +47,7 @@ struct Outcome {
 // result::to_json() with
 //   machine_changes   [{key, value, base, follows, rule}]: numbers of the machine that the run sets, and those that
 //                     follow from them
-//   rests_on          every number of the machine with its origin, uncertainty and source
+//   origins          every number of the machine with its origin, uncertainty and source
 //   oom.nearest       {change, fit}, where there is one
 nlohmann::json to_json(const study::Task& task, const result::Result& result);
 nlohmann::json to_json(const Outcome& outcome);
@@ -65,7 +65,7 @@ class Session {
   const std::string& version() const;
 
   // Runs one experiment.
-  Outcome run(study::Point point, const Call& call, const std::function<void(const study::Plan&)>& before = {});
+  Outcome run(study::Point point, const Call& call, const std::function<void(const study::Study&)>& before = {});
   // Runs the grid of a sweep. Lines: {index, swept, result} in order of completion, the result being that of a run;
   // {index, nearest} for those that do not fit, a sentence on what would; {progress: {what, done, of}}, `what` being
   // `replays`, if some have to be made, or `replays for scores`; {done: experiments}. `finished`, if given, takes the

@@ -160,7 +160,7 @@ void print_ops_heading(const lower::DecodeSetting& setting, const replay::Replay
 
 // Prepares the run, with its budget solved if it has a `match:`.
 study::Prepared prepared_run(config::Node config) {
-  study::Plan plan({study::Point{std::move(config), {}, {}}});
+  study::Study plan({study::Point{std::move(config), {}, {}}});
   study::StudyOptions study;
   study.threads = hardware_threads();
   plan.solve(study);

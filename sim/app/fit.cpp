@@ -50,7 +50,7 @@ int run(const FitOptions& options) {
   refuse_overwritten(out, "-o", inputs);
   // An output that cannot be written is found before the replays, which take minutes.
   WholeFile file(out);
-  accuracy::Plan plan = accuracy::make_plan(rows_of(paths), score::Catalogue());
+  accuracy::Comparison plan = accuracy::make_comparison(rows_of(paths), score::Catalogue());
   accuracy::EvaluateOptions evaluate;
   evaluate.plan.seeds = options.seeds;
   evaluate.cache = options.replays;
@@ -61,7 +61,7 @@ int run(const FitOptions& options) {
   const auto cells = static_cast<std::ptrdiff_t>(plan.cells.size());
   print_left_out(refused_rows({all.data(), plan.cells.size()}, plan.averages));
   const std::vector<accuracy::Replays> of_cells(replays.begin(), replays.begin() + cells);
-  score::Link link = accuracy::fit_link({all.begin(), all.begin() + cells}, of_cells);
+  score::RecallMap link = accuracy::fit_link({all.begin(), all.begin() + cells}, of_cells);
   std::size_t used = 0;
   for (const accuracy::Replays& r : of_cells) used += r.empty() ? 0 : 1;
   if (used == 0)
@@ -80,10 +80,10 @@ int run(const FitOptions& options) {
         "kvcast fit accuracy: 80 % of {} published averages of these tables are within",
         std::ranges::count_if(plan.averages, [](const auto& a) { return a.refused.empty() && a.parts.size() > 1; }));
   }
-  file.stream() << "# Written by `kvcast fit accuracy`; sim/score/link.hpp describes the parameters.\n"
-                << score::write_link(link);
+  file.stream() << "# Written by `kvcast fit accuracy`; sim/score/recall_map.hpp describes the parameters.\n"
+                << score::write_recall_map(link);
   file.commit();
-  fmt::print("{}", score::write_link(link));
+  fmt::print("{}", score::write_recall_map(link));
   return 0;
 }
 

@@ -38,14 +38,14 @@ std::vector<evidence::Record> simulated(const std::string& path, const score::Ca
   for (score::Row& row : rows) {
     if (row.paper.empty()) row.paper = kMeasured;
   }
-  accuracy::Plan plan = accuracy::make_plan(rows, catalogue);
+  accuracy::Comparison plan = accuracy::make_comparison(rows, catalogue);
   accuracy::EvaluateOptions evaluate;
   evaluate.plan.seeds = options.seeds, evaluate.cache = options.replays, evaluate.threads = hardware_threads();
   evaluate.advance = progress_of(path);
   for (const accuracy::Average& average : plan.averages)
     left_out.push_back({average.row.where, "a mean over tasks; only scores of single tasks are evidence"});
   plan.averages.clear();
-  accuracy::evaluate(plan, score::read_link(config::find_config("accuracy", "link", {})), evaluate);
+  accuracy::evaluate(plan, score::read_recall_map(config::find_config("accuracy", "link", {})), evaluate);
   for (accuracy::Cell& cell : plan.cells) {
     if (cell.refused.empty() && cell.full <= 0) cell.refused = "the uncompressed model scores 0";
   }

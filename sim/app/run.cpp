@@ -98,7 +98,7 @@ int run(const RunOptions& options) {
   ask_for_scores(session_options.study, study::Scores::kAtHand);
   session_options.replay_folder = replay_folder(session_options.study);
   std::optional<LongWait> wait;
-  const auto before = [&wait](const study::Plan& plan) {
+  const auto before = [&wait](const study::Study& plan) {
     const study::Prepared& prepared = plan.tasks().front().prepared;
     print_other_models(prepared.run);
     for (const std::string& note : config::card_notes(*prepared.run.source.find("model"))) {

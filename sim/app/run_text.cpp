@@ -105,7 +105,7 @@ void print_benchmark(const Result& r) {
                                  100 * task.interval.low, 100 * task.interval.high));
   }
   fmt::print("The benchmark score is the mean over {} tasks of {}, lowest in {}.\nIt is based on {}.\n",
-             score.tasks.size(), score.benchmark, fmt::join(lowest, ", "), score.rests_on);
+             score.tasks.size(), score.benchmark, fmt::join(lowest, ", "), score.origin);
 }
 
 // Prints the numbers of the machine that differ from its profile, and those that moved with them.

@@ -60,7 +60,7 @@ constexpr std::size_t kTimelines = 24;
 constexpr std::size_t kPart = 2048;
 
 // Solves the budgets of runs with a `match:`, which keys depend on; true if there were any.
-bool solve(study::Plan& plan, const study::StudyOptions& study) {
+bool solve(study::Study& plan, const study::StudyOptions& study) {
   const auto is_open = [](const study::Task& task) { return !task.is_solved(); };
   if (std::ranges::none_of(plan.tasks(), is_open)) return false;
   const auto budgets = std::ranges::count_if(
@@ -87,7 +87,7 @@ std::vector<std::size_t> numbers(std::size_t begin, std::size_t end) {
 int threads_of(const SweepOptions& options) { return options.jobs > 0 ? options.jobs : hardware_threads(); }
 
 // Plans the first experiments. Says how to write a sweep in which some policies lack a parameter that it sets for all.
-study::Plan first_part(SweepPoints& points, const config::Node& config) {
+study::Study first_part(SweepPoints& points, const config::Node& config) {
   try {
     return points.plan(numbers(0, std::min(kPart, points.size())));
   } catch (const policy::UnknownParameter& error) {
@@ -210,7 +210,7 @@ class Sweep {
     }
   }
 
-  void run_part(study::Plan& plan, const RunPlan& run_plan, const study::Finished& finished) const {
+  void run_part(study::Study& plan, const RunPlan& run_plan, const study::Finished& finished) const {
     for (study::Task& task : plan.tasks()) task.point.ask.timeline = timelines_.count(task.index) > 0;
     run_plan(plan, study_, finished);
   }
@@ -258,7 +258,7 @@ class Sweep {
   std::optional<std::string> planned_from_;
   Shard shard_;
   SweepPoints points_;
-  study::Plan part_;  // the current part
+  study::Study part_;  // the current part
   store::Store store_;
   StoredReplays replays_;
   study::StudyOptions study_;
@@ -278,7 +278,7 @@ class Sweep {
 
 }  // namespace
 
-study::Plan SweepPoints::plan(std::span<const std::size_t> indices, study::Preparer& preparer) {
+study::Study SweepPoints::plan(std::span<const std::size_t> indices, study::Preparer& preparer) {
   const config::SteadyFiles steady;
   std::vector<study::Point> points;
   for (const std::size_t i : indices) {
@@ -288,9 +288,9 @@ study::Plan SweepPoints::plan(std::span<const std::size_t> indices, study::Prepa
   return {std::move(points), {indices.begin(), indices.end()}, preparer};
 }
 
-study::Plan SweepPoints::plan(const std::vector<std::size_t>& indices) {
+study::Study SweepPoints::plan(const std::vector<std::size_t>& indices) {
   const std::size_t each = (indices.size() + preparers_.size() - 1) / preparers_.size();
-  std::vector<std::optional<study::Plan>> parts(preparers_.size());
+  std::vector<std::optional<study::Study>> parts(preparers_.size());
   std::vector<std::exception_ptr> failures(parts.size());  // whichever thread is first, the first point's is reported
   parallel_for(parts.size(), static_cast<int>(parts.size()), [&](std::size_t i) {
     const std::size_t begin = std::min(i * each, indices.size());

@@ -21,7 +21,7 @@ struct SweepOptions {
 };
 
 // Runs the tasks of a plan as study::run does. Called for one part of the sweep after the other.
-using RunPlan = std::function<void(const study::Plan&, const study::StudyOptions&, const study::Finished&)>;
+using RunPlan = std::function<void(const study::Study&, const study::StudyOptions&, const study::Finished&)>;
 
 // Runs the whole sweep from its file to its findings. Returns the exit code. Throws UserError if the file is wrong or
 // experiments were rejected.
@@ -39,10 +39,10 @@ class SweepPoints {
   explicit SweepPoints(const config::Node& config, const Cancel& cancel = {}, int threads = 1)
       : grid_(config, cancel), preparers_(static_cast<std::size_t>(threads), study::Preparer(cancel)) {}
   std::size_t size() const { return grid_.size(); }
-  study::Plan plan(const std::vector<std::size_t>& indices);
+  study::Study plan(const std::vector<std::size_t>& indices);
 
  private:
-  study::Plan plan(std::span<const std::size_t> indices, study::Preparer& preparer);
+  study::Study plan(std::span<const std::size_t> indices, study::Preparer& preparer);
   config::SweepGrid grid_;
   std::vector<study::Preparer> preparers_;  // one per thread
 };

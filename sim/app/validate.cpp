@@ -54,7 +54,7 @@ struct ValidateOptions {
 };
 
 // One line per suite. Suites that measure run only when they are named.
-struct Entry {
+struct SuiteEntry {
   const char* name;
   bool measures;
   std::function<Suite(const ValidateOptions&)> run;
@@ -146,7 +146,7 @@ std::vector<result::Result> run_each(std::vector<study::Point> points) {
   study::StudyOptions study;
   study.threads = hardware_threads();
   std::mutex mutex;
-  study::run(study::Plan(std::move(kept), at, preparer), study, [&](const study::Task& task, result::Result&& result) {
+  study::run(study::Study(std::move(kept), at, preparer), study, [&](const study::Task& task, result::Result&& result) {
     const std::lock_guard lock(mutex);
     results[task.index] = std::move(result);
     progress.advance(1, task.prepared.run.model.name);
@@ -166,8 +166,8 @@ Suite serving(const ValidateOptions& options) {
 }
 validate::Measured measured(const ValidateOptions& options) { return {options.from, options.profile}; }
 
-const std::vector<Entry>& entries() {
-  static const std::vector<Entry> all = {
+const std::vector<SuiteEntry>& entries() {
+  static const std::vector<SuiteEntry> all = {
       {"kernels", false, kernels},
       {"papers", false,
        [](auto& o) { return validate::papers(validate::read_papers(claims_of(o, "papers")), run_points); }},
@@ -193,10 +193,10 @@ const std::vector<Entry>& entries() {
   return all;
 }
 
-std::vector<const Entry*> chosen(const std::vector<std::string>& names) {
-  std::vector<const Entry*> out;
+std::vector<const SuiteEntry*> chosen(const std::vector<std::string>& names) {
+  std::vector<const SuiteEntry*> out;
   std::vector<std::string> known;
-  for (const Entry& entry : entries()) {
+  for (const SuiteEntry& entry : entries()) {
     known.emplace_back(entry.name);
     if (names.empty() && !entry.measures) out.push_back(&entry);
   }
@@ -333,11 +333,11 @@ int run(const ValidateOptions& options) {
   if (file_given && !options.suites.empty() && options.suites != of_file) {
     throw UserError("validate: --points is for the suite kernels, --published for accuracy, and for it alone");
   }
-  const std::vector<const Entry*> asked = chosen(file_given ? of_file : options.suites);
-  if (!options.ablation.empty() && std::ranges::find(asked, std::string("accuracy"), &Entry::name) == asked.end())
+  const std::vector<const SuiteEntry*> asked = chosen(file_given ? of_file : options.suites);
+  if (!options.ablation.empty() && std::ranges::find(asked, std::string("accuracy"), &SuiteEntry::name) == asked.end())
     throw UserError("validate: --ablation is for the suite accuracy");
   std::vector<Suite> suites;
-  for (const Entry* entry : asked) suites.push_back(entry->run(options));
+  for (const SuiteEntry* entry : asked) suites.push_back(entry->run(options));
   const bool writes_its_own = std::set<std::string>{"serving", "gpu_pipeline"}.contains(asked.front()->name);
   if (!options.first.empty() && !writes_its_own)
     write_whole_file(options.first, validate::predictions_text(suites.front(), options.profile));
@@ -366,7 +366,7 @@ void add_validate(CLI::App& app, int& result) {
   CLI::App* command = app.add_subcommand("validate", "compare predictions with measured and published values");
   auto options = std::make_shared<ValidateOptions>();
   std::string names;
-  for (const Entry& entry : entries()) names += std::string(names.empty() ? "" : ", ") + entry.name;
+  for (const SuiteEntry& entry : entries()) names += std::string(names.empty() ? "" : ", ") + entry.name;
   command->add_option("SUITE", options->suites, names + "; default: all that take no measurements");
   const std::tuple<const char*, std::string&, const char*> texts[] = {
       {"--points", options->points, "kernels: measured decode-attention or GEMM times (CSV)"},

@@ -73,7 +73,7 @@ void add_chain(const Row& row, std::vector<MeasuredOp>& cases) {
   } else if (is(row, "clock", "issue")) {
     one.bench = graph ? "graph launches" : "launches";
     one.op.lane = graph::Lane::kHost, one.op.kind = graph::Kind::kLaunch;
-    one.op.work = graph::Host{graph ? graph::HostCall::kGraphLaunch : graph::HostCall::kLaunch, one.count};
+    one.op.work = graph::HostWork{graph ? graph::HostCall::kGraphLaunch : graph::HostCall::kLaunch, one.count};
   } else {
     return;
   }
@@ -86,7 +86,7 @@ void add_sync(const Row& row, std::vector<MeasuredOp>& cases) {
   MeasuredOp one = measured(row);
   one.bench = idle ? "stream waits" : "values read back";
   one.op.lane = graph::Lane::kHost, one.op.kind = graph::Kind::kSync;
-  one.op.work = graph::Host{idle ? graph::HostCall::kStreamSync : graph::HostCall::kItemSync, 1};
+  one.op.work = graph::HostWork{idle ? graph::HostCall::kStreamSync : graph::HostCall::kItemSync, 1};
   cases.push_back(std::move(one));
 }
 

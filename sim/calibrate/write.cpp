@@ -16,7 +16,7 @@ double rounded(double value, Dimension dimension) {
   return parse_quantity(format_quantity(value, dimension), dimension).value();
 }
 
-std::string rests_on(Origin origin, double uncertainty, const std::string& source, std::string_view separator) {
+std::string origin_text(Origin origin, double uncertainty, const std::string& source, std::string_view separator) {
   return fmt::format("origin: {}{}uncertainty: {}{}source: {}", origin_name(origin), separator, percent(uncertainty),
                      separator, yaml_text(source));
 }
@@ -81,7 +81,7 @@ std::string yaml_of(config::Hardware& hardware, std::span<const std::string_view
     if (knob.value != nullptr) {
       const Value& v = *knob.value;
       text += fmt::format("{}{}: {{value: {}, {}}}\n", indent, name, format_quantity(v.value, knob.y),
-                          rests_on(v.origin, v.uncertainty, v.source, ", "));
+                          origin_text(v.origin, v.uncertainty, v.source, ", "));
       continue;
     }
     std::string points;
@@ -91,7 +91,7 @@ std::string yaml_of(config::Hardware& hardware, std::span<const std::string_view
     }
     const std::string line = "\n  " + indent;
     text += fmt::format("{}{}:{}points: [{}]{}{}\n", indent, name, line, points, line,
-                        rests_on(knob.curve->origin, knob.curve->uncertainty, knob.curve->source, line));
+                        origin_text(knob.curve->origin, knob.curve->uncertainty, knob.curve->source, line));
   }
   return text;
 }

@@ -19,9 +19,9 @@ namespace kvcast::engine {
 
 namespace {
 
-class Run {
+class Execution {
  public:
-  Run(const System& system, OpSource& source, Observer* observer)
+  Execution(const System& system, OpSource& source, Observer* observer)
       : source_(source),
         observer_(observer),
         works_(system),
@@ -60,14 +60,14 @@ class Run {
   MemoryPools pools_;
   Outcome outcome_;
 
-  Block block_;
+  OpBlock block_;
   OpId gate_ = -1;
   bool gate_passed_ = true, source_ended_ = false;
   std::vector<std::uint16_t> finishing_;  // lanes
   std::vector<FifoArbiter::Grant> granted_;
 };
 
-Outcome Run::operator()() {
+Outcome Execution::operator()() {
   while (true) {
     settle();
     if (outcome_.out_of_memory) break;
@@ -83,7 +83,7 @@ Outcome Run::operator()() {
   return std::move(outcome_);
 }
 
-void Run::settle() {
+void Execution::settle() {
   while (!outcome_.out_of_memory) {
     if (!finishing_.empty()) {
       finish_ops();
@@ -97,7 +97,7 @@ void Run::settle() {
   }
 }
 
-void Run::finish_ops() {
+void Execution::finish_ops() {
   // In order of id, so that observers see the same order however the ops were stored.
   if (finishing_.size() > 1) {
     std::sort(finishing_.begin(), finishing_.end(),
@@ -116,7 +116,7 @@ void Run::finish_ops() {
   finishing_.clear();
 }
 
-void Run::pull_block() {
+void Execution::pull_block() {
   if (!source_.next_block(block_)) {
     source_ended_ = true;
     return;
@@ -130,7 +130,7 @@ void Run::pull_block() {
   outcome_.peak_live_ops = std::max(outcome_.peak_live_ops, window_.live());
 }
 
-void Run::start_lowest() {
+void Execution::start_lowest() {
   const std::uint16_t lane = window_.take_startable();
   LiveOp& op = window_.on_lane(lane);
   op.start = clock_.absolute();
@@ -142,7 +142,7 @@ void Run::start_lowest() {
   }
 }
 
-bool Run::take_memory(const LiveOp& op) {
+bool Execution::take_memory(const LiveOp& op) {
   for (const MemoryDelta& delta : window_.memory_on(op.lane)) {
     if (!(delta.bytes > 0)) continue;
     if (!pools_.take(delta.pool, delta.owner, delta.bytes, op.start)) {
@@ -162,7 +162,7 @@ bool Run::take_memory(const LiveOp& op) {
   return true;
 }
 
-void Run::return_memory(std::uint16_t lane) {
+void Execution::return_memory(std::uint16_t lane) {
   for (const MemoryDelta& delta : window_.memory_on(lane)) {
     if (!(delta.bytes < 0)) continue;
     pools_.give_back(delta.pool, delta.owner, -delta.bytes);
@@ -170,7 +170,7 @@ void Run::return_memory(std::uint16_t lane) {
   }
 }
 
-void Run::end_latency(std::uint16_t lane) {
+void Execution::end_latency(std::uint16_t lane) {
   LiveOp& op = window_.on_lane(lane);
   if (op.cost->alone == 0) {
     op.work_start = clock_.absolute();
@@ -182,25 +182,25 @@ void Run::end_latency(std::uint16_t lane) {
   }
 }
 
-void Run::begin_work(std::uint16_t lane, double since) {
+void Execution::begin_work(std::uint16_t lane, double since) {
   LiveOp& op = window_.on_lane(lane);
   op.work_start = clock_.absolute(since);
   fluid_.add(lane, op.cost->alone, op.cost->shares, since, op.cost->weight);
 }
 
-void Run::hand_out_fifos() {
+void Execution::hand_out_fifos() {
   granted_.clear();
   arbiter_.hand_out(granted_);
   // Within the instant, each op works from the moment at which it could start.
   for (const FifoArbiter::Grant& grant : granted_) begin_work(grant.lane, grant.since);
 }
 
-double Run::next_event() {
+double Execution::next_event() {
   fluid_.solve(clock_.now());
   return std::min(timers_.next(), fluid_.next_finish());
 }
 
-void Run::advance(double to) {
+void Execution::advance(double to) {
   clock_.advance(std::max(to, clock_.now()));
   const double limit = clock_.now() + kRounding;
   while (timers_.next() <= limit) {
@@ -222,7 +222,7 @@ Outcome run(const System& system, OpSource& source, Observer* observer) {
   constexpr std::size_t kMost = 65535;
   KVCAST_CHECK(system.resources.size() <= kMost && system.lanes.size() <= kMost && system.pools.size() <= kMost &&
                system.owners.size() <= kMost);
-  return Run(system, source, observer)();
+  return Execution(system, source, observer)();
 }
 
 }  // namespace kvcast::engine

@@ -67,7 +67,7 @@ struct MemoryDelta {
 // The cost of one op or of many equal ones. A fifo resource occurs at most once.
 struct Work {
   double latency = 0;                                // picoseconds, not necessarily whole
-  std::uint32_t demands_begin = 0, demands_end = 0;  // range of Block::demands
+  std::uint32_t demands_begin = 0, demands_end = 0;  // range of OpBlock::demands
   double weight = 1;                                 // rate at which its speed grows where resources are shared; > 0
 };
 
@@ -78,15 +78,15 @@ struct Op {
   std::uint64_t tag = 0;                           // chosen by the caller; returned in Record
   OpId rank = -1;                                  // breaks ties for a fifo, lower first; negative: the op's id
   WorkId work = 0;                                 // a work of this block or an earlier one
-  std::uint32_t after_begin = 0, after_end = 0;    // range of Block::after: the ops to wait for, earlier ones only
-  std::uint32_t memory_begin = 0, memory_end = 0;  // range of Block::memory
+  std::uint32_t after_begin = 0, after_end = 0;    // range of OpBlock::after: the ops to wait for, earlier ones only
+  std::uint32_t memory_begin = 0, memory_end = 0;  // range of OpBlock::memory
   std::uint16_t lane = 0;
 };
 
 // Ops that arrive together, in order of their ids, and the works that are new with them. Demands, predecessors and
 // memory deltas are flat arrays; works and ops refer to ranges of them. The engine copies these; works stay known until
 // the end of the run.
-struct Block {
+struct OpBlock {
   std::vector<Work> works;
   std::vector<Demand> demands;
   std::vector<Op> ops;
@@ -150,7 +150,7 @@ class OpSource {
   virtual ~OpSource() = default;
   // Replaces the content of `out` by the next block; false at the end. A block without ops is skipped once its works
   // are added.
-  virtual bool next_block(Block& out) = 0;
+  virtual bool next_block(OpBlock& out) = 0;
 };
 
 // A finished op. start ≤ work_start ≤ finish; it worked from work_start on, after its latency and its wait for fifos.
@@ -213,14 +213,14 @@ Outcome run(const System& system, OpSource& source, Observer* observer);
 // Supplies ops that are all known in advance, as one block.
 class OneBlock final : public OpSource {
  public:
-  explicit OneBlock(Block block) : block_(std::move(block)) {}
-  bool next_block(Block& out) override {
+  explicit OneBlock(OpBlock block) : block_(std::move(block)) {}
+  bool next_block(OpBlock& out) override {
     out = std::exchange(block_, {});
     return !out.ops.empty();
   }
 
  private:
-  Block block_;
+  OpBlock block_;
 };
 
 }  // namespace kvcast::engine

@@ -35,7 +35,7 @@ class Builder {
                         const std::vector<NamedRow>& rows) const;
   void index_ids();
   void read_lanes_and_waits();
-  void add_work(std::size_t row, Block& out) const;
+  void add_work(std::size_t row, OpBlock& out) const;
   Demand make_demand(const DemandRow& row) const;
   [[noreturn]] void report_cycle(const std::vector<std::uint32_t>& cycle) const;
 
@@ -111,7 +111,7 @@ Demand Builder::make_demand(const DemandRow& row) const {
   return {resource, row.amount};
 }
 
-void Builder::add_work(std::size_t row, Block& out) const {
+void Builder::add_work(std::size_t row, OpBlock& out) const {
   const OpRow& text = graph_.ops[row];
   if (text.latency_s > kLongestSeconds)
     fail(text.at, fmt::format("\"latency_s\" is more than {:g} s", kLongestSeconds));

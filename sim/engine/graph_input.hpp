@@ -15,7 +15,7 @@ namespace kvcast::engine {
 // the file; its rank is its id there.
 struct GraphInput {
   System system;
-  Block ops;
+  OpBlock ops;
   std::vector<std::int64_t> ids;  // by row
 };
 

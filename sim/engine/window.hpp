@@ -35,7 +35,7 @@ class OpWindow {
   explicit OpWindow(std::size_t lanes);
 
   // Adds the next op, one of the block; its id is the number of ops before it. The cost must outlive the op.
-  void add(const Block& block, const Op& op, const Cost& cost);
+  void add(const OpBlock& block, const Op& op, const Cost& cost);
   // New ops belong to the block after this op from now on; −1: to the first block.
   void set_gate(OpId gate) { gate_ = gate; }
 

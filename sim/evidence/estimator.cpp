@@ -178,7 +178,7 @@ Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;
 Estimator& Estimator::operator=(Estimator&&) noexcept = default;
 
-Estimate Estimator::estimate(const Setting& setting, const IsLeftOut& is_left_out) const {
+Estimate Estimator::estimate(const ScoredTask& setting, const IsLeftOut& is_left_out) const {
   const auto found = benchmarks_.find(setting.benchmark);
   // Groups without records are numbered in a copy of the kernel.
   Kernel kernel = found == benchmarks_.end() ? Kernel(components_, setting.benchmark) : found->second->kernel;

@@ -82,7 +82,7 @@ class Estimator {
 
   const std::vector<Record>& records() const { return records_; }
   // Ignores the rows for which `is_left_out` returns true; an empty function ignores none.
-  Estimate estimate(const Setting& setting, const IsLeftOut& is_left_out = {}) const;
+  Estimate estimate(const ScoredTask& setting, const IsLeftOut& is_left_out = {}) const;
 
  private:
   struct Benchmark;

@@ -10,7 +10,7 @@
 namespace kvcast::evidence {
 
 // Scores that are neither lost nor kept have larger errors, so predictions above a tenth and below nine tenths of the
-// full score have a spread of their own; the limits are those of the score model's residuals (score/link.hpp).
+// full score have a spread of their own; the limits are those of the score model's residuals (score/recall_map.hpp).
 enum class Range { kEnds, kBetween };
 inline constexpr std::size_t kRanges = 2;
 Range range_of(double points, double full);

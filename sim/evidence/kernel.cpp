@@ -18,7 +18,7 @@ constexpr double kFullLength = 40;  // points
 // to 8.2 or 8.3 points of RULER, where one such model has been published, and change nothing for LongBench.
 constexpr double kOtherHeads = .8;
 
-using S = Setting;
+using S = ScoredTask;
 
 struct LevelRow {
   const char* name;
@@ -36,14 +36,14 @@ constexpr LevelRow kRows[kLevels] = {
     {"model_method_task", true, false, false, {&S::model, &S::paper, &S::method, &S::benchmark, &S::task}},
     {"model_method_score", true, true, false, {&S::model, &S::method, &S::benchmark, &S::task}}};
 
-std::string group_of(const Setting& s, const LevelRow& level) {
+std::string group_of(const ScoredTask& s, const LevelRow& level) {
   std::string group;
   for (const auto part : level.of) group += part == nullptr ? "" : s.*part + "\n";
   return group;
 }
 
 // Settings without a paper have none of the levels that involve one.
-bool has_level(const Setting& s, const LevelRow& level) {
+bool has_level(const ScoredTask& s, const LevelRow& level) {
   return !s.paper.empty() || std::ranges::count(level.of, &S::paper) == 0;
 }
 
@@ -53,7 +53,7 @@ constexpr std::size_t kNamed = std::size_t{1} << 40;  // lower numbers are group
 
 }  // namespace
 
-double pooled_angle(const Setting& setting, const Point& at, std::span<const Record* const> records,
+double pooled_angle(const ScoredTask& setting, const Point& at, std::span<const Record* const> records,
                     std::span<const Point> points, const std::function<bool(std::size_t index)>& is_seen) {
   constexpr double kShare = .5, kTokens = 1;  // length scales, in powers of two
   constexpr double kLeast = .3;               // minimum weight of a model's rows: distant budgets do not count
@@ -84,7 +84,7 @@ Kernel::Kernel(const Components& components, const std::string& benchmark)
       scale_(components.scale[static_cast<std::size_t>(family_of(benchmark))]),
       noise_(components.noise[static_cast<std::size_t>(family_of(benchmark))]) {}
 
-Point Kernel::point(const Setting& s) {
+Point Kernel::point(const ScoredTask& s) {
   Point p;
   p.angle = to_angle(s.simulated, s.full), p.full = s.full;
   p.share = s.budget > 0 ? std::log2(s.budget_share()) : 0, p.tokens = s.budget > 0 ? std::log2(s.budget) : 0;
@@ -111,7 +111,7 @@ double Kernel::operator()(const Point& a, const Point& b) const {
   return scale_ * k * a.loss * b.loss * (a.shares_heads == b.shares_heads ? 1 : kOtherHeads);
 }
 
-double Kernel::noise(const Setting& s) const {
+double Kernel::noise(const ScoredTask& s) const {
   constexpr double kSmall = 10;  // points
   const double small = kSmall / std::max(s.full, 1.0);
   return noise_ * (1 + small * small);

@@ -24,7 +24,7 @@ struct Point {
 // models' rows with the same method, paper and task, at similar budgets. Simulated differences between two models are
 // mostly noise; differences between papers are not, because their settings of a method differ. `is_seen` takes indices
 // of the rows.
-double pooled_angle(const Setting& setting, const Point& at, std::span<const Record* const> records,
+double pooled_angle(const ScoredTask& setting, const Point& at, std::span<const Record* const> records,
                     std::span<const Point> points, const std::function<bool(std::size_t index)>& is_seen);
 
 // Kernel of one benchmark; benchmarks share no level.
@@ -33,10 +33,10 @@ class Kernel {
   Kernel(const Components& components, const std::string& benchmark);
 
   // Numbers new groups in the order of their use.
-  Point point(const Setting& setting);
+  Point point(const ScoredTask& setting);
   double operator()(const Point& a, const Point& b) const;
   // Variance of a published score about the model; larger for small full scores, whose shares are less precise.
-  double noise(const Setting& setting) const;
+  double noise(const ScoredTask& setting) const;
 
  private:
   std::size_t number(const std::string& group);

@@ -29,7 +29,7 @@ std::string group_of(const Record& r, Novelty novelty) {
 // Mean share of the full score over the rows nearest in budget.
 class Nearest {
  public:
-  explicit Nearest(const Setting& setting) : setting_(setting) {}
+  explicit Nearest(const ScoredTask& setting) : setting_(setting) {}
 
   void add(const Record& r) {
     if (r.full <= 0) return;
@@ -47,7 +47,7 @@ class Nearest {
 
  private:
   static constexpr double kFar = 100;
-  const Setting& setting_;
+  const ScoredTask& setting_;
   double least_ = std::numeric_limits<double>::infinity(), sum_ = 0;
   int count_ = 0;
 };
@@ -59,7 +59,7 @@ std::string_view novelty_name(Novelty novelty) {
   return kNames[static_cast<std::size_t>(novelty)];
 }
 
-double look_up(const std::vector<Record>& records, const Setting& s, const IsLeftOut& is_left_out) {
+double look_up(const std::vector<Record>& records, const ScoredTask& s, const IsLeftOut& is_left_out) {
   Nearest same_model(s), same_method(s), same_task(s);
   for (const Record& r : records) {
     if (r.benchmark != s.benchmark || r.task != s.task || (is_left_out && is_left_out(r))) continue;

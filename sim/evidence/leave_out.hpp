@@ -24,7 +24,7 @@ std::string_view novelty_name(Novelty novelty);  // "table", "length", "model", 
 // Published share of the full score for the same method and task at the budget nearest in ratio, from the same model if
 // possible, times the setting's full score. Without rows of the method: of all methods on the task at the nearest
 // budget; without these: the full score.
-double look_up(const std::vector<Record>& records, const Setting& setting, const IsLeftOut& is_left_out);
+double look_up(const std::vector<Record>& records, const ScoredTask& setting, const IsLeftOut& is_left_out);
 
 struct LeftOut {
   const Record* record;

@@ -161,7 +161,7 @@ Components fit_components(const std::vector<Record>& records, Components compone
 Predictor::Predictor(std::vector<Record> records, Parameters parameters)
     : estimator_(std::move(records), parameters.components), parameters_(std::move(parameters)) {}
 
-std::optional<Novelty> Predictor::novelty(const Setting& s, const IsLeftOut& is_left_out) const {
+std::optional<Novelty> Predictor::novelty(const ScoredTask& s, const IsLeftOut& is_left_out) const {
   bool benchmark = false, model = false, method = false;
   double longest = 0;
   for (const Record& r : estimator_.records()) {
@@ -174,7 +174,7 @@ std::optional<Novelty> Predictor::novelty(const Setting& s, const IsLeftOut& is_
   return !method ? Novelty::kMethod : !model ? Novelty::kModel : longer ? Novelty::kLength : Novelty::kTable;
 }
 
-Prediction Predictor::predict(const Setting& s, const IsLeftOut& is_left_out) const {
+Prediction Predictor::predict(const ScoredTask& s, const IsLeftOut& is_left_out) const {
   constexpr std::size_t kMost = 4096;
   if (is_left_out) return predicted(s, is_left_out);
   {
@@ -188,7 +188,7 @@ Prediction Predictor::predict(const Setting& s, const IsLeftOut& is_left_out) co
   return made;
 }
 
-Prediction Predictor::predicted(const Setting& s, const IsLeftOut& is_left_out) const {
+Prediction Predictor::predicted(const ScoredTask& s, const IsLeftOut& is_left_out) const {
   const auto family = static_cast<std::size_t>(family_of(s.benchmark));
   // The errors of other methods say as little about a new benchmark as about a new method.
   const auto novel = static_cast<std::size_t>(novelty(s, is_left_out).value_or(Novelty::kMethod));
@@ -203,7 +203,7 @@ Prediction Predictor::predicted(const Setting& s, const IsLeftOut& is_left_out) 
   return p;
 }
 
-std::string Predictor::nearest_paper(const Setting& s, const std::set<std::string>& papers) const {
+std::string Predictor::nearest_paper(const ScoredTask& s, const std::set<std::string>& papers) const {
   constexpr double kFar = 100;  // powers of two between a budget and none
   const auto ratio = [](double a, double b) { return a > 0 && b > 0 ? std::abs(std::log2(a / b)) : a == b ? 0 : kFar; };
   const auto distance = [&](const Record& r) {
@@ -218,8 +218,8 @@ std::string Predictor::nearest_paper(const Setting& s, const std::set<std::strin
   return nearest == nullptr ? s.paper : nearest->paper;
 }
 
-std::string Predictor::rests_on(const Setting& s,
-                                const std::function<bool(const std::string& paper)>& has_settings) const {
+std::string Predictor::origin(const ScoredTask& s,
+                              const std::function<bool(const std::string& paper)>& has_settings) const {
   struct {
     Rows same, other;  // settings
     bool any() const { return same.any() || other.any(); }

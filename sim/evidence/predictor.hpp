@@ -46,28 +46,29 @@ class Predictor {
   // Ignores the rows for which `is_left_out` returns true; an empty function ignores none, and its predictions are
   // kept: a page asks for the same ones again with every number of the machine that changes. May be called from any
   // thread.
-  Prediction predict(const Setting& setting, const IsLeftOut& is_left_out = {}) const;
+  Prediction predict(const ScoredTask& setting, const IsLeftOut& is_left_out = {}) const;
   // Returns the one of these papers whose row of the method is nearest to the setting: of its model and its task if
   // there is one, and then at the nearest budget and prompt length. Of two rows as near, the one of another paper than
   // the setting's is taken, because a user has measured it. The setting's own paper if none of them has rows.
-  std::string nearest_paper(const Setting& setting, const std::set<std::string>& papers) const;
+  std::string nearest_paper(const ScoredTask& setting, const std::set<std::string>& papers) const;
   // Returns the basis of a prediction: "published scores in RocketKV Table 6 (llama-3.1-8b, budgets of 256 to 4096
   // tokens, prompts of 16384 tokens); the difference is simulated". has_settings returns whether a paper's rows of the
   // method are of the policy's own settings; those of other settings are listed as such.
-  std::string rests_on(const Setting& setting, const std::function<bool(const std::string& paper)>& has_settings) const;
+  std::string origin(const ScoredTask& setting,
+                     const std::function<bool(const std::string& paper)>& has_settings) const;
   // Returns the property of the setting that the records of its benchmark lack: its method (also if its model is new),
   // its model, prompts as long with its model, or none of these (a new table). Empty if the benchmark itself is new.
-  std::optional<Novelty> novelty(const Setting& setting, const IsLeftOut& is_left_out = {}) const;
+  std::optional<Novelty> novelty(const ScoredTask& setting, const IsLeftOut& is_left_out = {}) const;
   const std::vector<Record>& records() const { return estimator_.records(); }
 
  private:
-  Prediction predicted(const Setting& setting, const IsLeftOut& is_left_out) const;
+  Prediction predicted(const ScoredTask& setting, const IsLeftOut& is_left_out) const;
 
   Estimator estimator_;
   Parameters parameters_;
   struct Kept {
     std::mutex mutex;
-    std::map<Setting, Prediction> predictions;
+    std::map<ScoredTask, Prediction> predictions;
   };
   std::unique_ptr<Kept> kept_ = std::make_unique<Kept>();
 };

@@ -12,11 +12,11 @@ namespace {
 
 struct TextColumn {
   const char* name;
-  std::string Setting::*member;
+  std::string ScoredTask::*member;
 };
-constexpr TextColumn kTexts[] = {{"paper", &Setting::paper}, {"table", &Setting::table},
-                                 {"model", &Setting::model}, {"benchmark", &Setting::benchmark},
-                                 {"task", &Setting::task},   {"method", &Setting::method}};
+constexpr TextColumn kTexts[] = {{"paper", &ScoredTask::paper}, {"table", &ScoredTask::table},
+                                 {"model", &ScoredTask::model}, {"benchmark", &ScoredTask::benchmark},
+                                 {"task", &ScoredTask::task},   {"method", &ScoredTask::method}};
 struct NumberColumn {
   const char* name;
   double Record::*member;
@@ -42,7 +42,7 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-bool Setting::operator<(const Setting& o) const {
+bool ScoredTask::operator<(const ScoredTask& o) const {
   return std::tie(paper, table, model, benchmark, task, method, context, budget, full, simulated, group) <
          std::tie(o.paper, o.table, o.model, o.benchmark, o.task, o.method, o.context, o.budget, o.full, o.simulated,
                   o.group);

@@ -10,7 +10,7 @@ namespace kvcast::evidence {
 
 // A method on a task: a published row, or a score to be predicted. Names are compared literally; those of tasks,
 // benchmarks and methods consist of lower-case letters and digits.
-struct Setting {
+struct ScoredTask {
   std::string paper;      // empty: no paper
   std::string table;      // of the paper; empty: none
   std::string model;      // a name under configs/models
@@ -24,10 +24,10 @@ struct Setting {
   double group = 0;       // query heads of the model that share a KV head; 0: unknown, taken for several
 
   double budget_share() const { return context > 0 ? budget / context : 0; }
-  bool operator<(const Setting& other) const;
+  bool operator<(const ScoredTask& other) const;
 };
 
-struct Record : Setting {
+struct Record : ScoredTask {
   double published = 0;  // points
   double noise = 0;      // fitted variance of y about the estimator's model; 0: unknown
 };

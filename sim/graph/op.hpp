@@ -185,10 +185,10 @@ enum class HostCall : std::uint8_t {
   kEngineLayer,     // Python time of a framework per layer, in addition to kEagerLayer
   kPlanAttention,   // prepare the attention kernel for a number of tokens that no step before had
 };
-struct Host {
+struct HostWork {
   HostCall call = HostCall::kLaunch;
   double count = 1;
-  bool operator==(const Host&) const = default;
+  bool operator==(const HostWork&) const = default;
 };
 
 // `items` independent pieces of work spread over the CPU workers; each reads bytes from DRAM (in runs of unit_bytes)
@@ -213,7 +213,7 @@ struct Marker {
 };
 
 using Work =
-    std::variant<Marker, Gemm, DecodeAttention, PrefillAttention, Kernel, TopK, Copy, Host, CpuWork, Collective>;
+    std::variant<Marker, Gemm, DecodeAttention, PrefillAttention, Kernel, TopK, Copy, HostWork, CpuWork, Collective>;
 
 // Bytes that an op allocates from a pool when it starts (> 0) or frees when it finishes (< 0).
 enum class Pool : std::uint8_t { kHbm, kDram };

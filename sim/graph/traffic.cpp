@@ -7,7 +7,7 @@ constexpr double kHalf = 2;  // bytes per element of a query or an output, howev
 
 struct Count {
   Traffic operator()(const Marker&) const { return {}; }
-  Traffic operator()(const Host&) const { return {}; }
+  Traffic operator()(const HostWork&) const { return {}; }
   Traffic operator()(const Gemm& w) const {
     const double row = w.groups * w.m * w.element_bytes;
     return {.hbm_read = w.stored_bytes() + row * w.k, .hbm_write = row * w.n};

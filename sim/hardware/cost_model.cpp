@@ -44,7 +44,7 @@ struct AddWork {
     if (work.kind == graph::CopyKind::kZeroCopy && work.runs > 0 && work.run_bytes > 0) gap();
     add_copy(terms, machine, work);
   }
-  void operator()(const graph::Host& work) const {
+  void operator()(const graph::HostWork& work) const {
     add_host_calls(terms, machine.host, framework, work, thread_of(lane));
   }
   void operator()(const graph::CpuWork& work) const { add_cpu_work(terms, machine.host, work); }

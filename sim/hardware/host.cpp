@@ -35,8 +35,8 @@ Resource thread_of(graph::Lane lane) {
   return Resource::kHostThread;
 }
 
-void add_host_calls(Terms& terms, const config::Host& host, const config::Framework& framework, const graph::Host& work,
-                    Resource thread) {
+void add_host_calls(Terms& terms, const config::Host& host, const config::Framework& framework,
+                    const graph::HostWork& work, Resource thread) {
   using graph::HostCall;
   const auto calls = [&](const char* what, const Value& seconds) {
     terms.work(what, thread, number(seconds) * work.count);

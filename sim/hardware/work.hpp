@@ -49,8 +49,8 @@ Number peer_rate(const config::Link& link);
 void add_copy(Terms& terms, const config::Hardware& machine, const graph::Copy& work);
 
 // Work of the host (host.cpp).
-void add_host_calls(Terms& terms, const config::Host& host, const config::Framework& framework, const graph::Host& work,
-                    Resource thread);
+void add_host_calls(Terms& terms, const config::Host& host, const config::Framework& framework,
+                    const graph::HostWork& work, Resource thread);
 void add_cpu_work(Terms& terms, const config::Host& host, const graph::CpuWork& work);
 
 // The fifo resource of a host thread's lane. Aborts if the lane is not a host thread.

@@ -49,10 +49,11 @@ OpId Events::noted(std::string_view event, int layer) const {
   return -1;
 }
 
-Block::Block(const config::Framework& framework, OpId first, OpId gate, Events& events, std::vector<graph::Op>& out)
+LoweredBlock::LoweredBlock(const config::Framework& framework, OpId first, OpId gate, Events& events,
+                           std::vector<graph::Op>& out)
     : framework_(framework), first_(first), next_(first), gate_(gate), events_(events), out_(out) {}
 
-OpId Block::add(Kind kind, Lane lane, const char* label, const graph::Work& work, After after) {
+OpId LoweredBlock::add(Kind kind, Lane lane, const char* label, const graph::Work& work, After after) {
   graph::Op& op = out_.emplace_back();
   op.kind = kind;
   op.lane = lane;
@@ -69,30 +70,30 @@ OpId Block::add(Kind kind, Lane lane, const char* label, const graph::Work& work
   return next_++;
 }
 
-void Block::enter_layer(int layer) {
+void LoweredBlock::enter_layer(int layer) {
   layer_ = layer;
   done_ = -1;
   if (framework_.launch == config::Framework::Launch::kEager && layer >= 0) {
-    add(Kind::kLaunch, Lane::kHost, "layer overhead", graph::Host{HostCall::kEagerLayer, 1}, {});
+    add(Kind::kLaunch, Lane::kHost, "layer overhead", graph::HostWork{HostCall::kEagerLayer, 1}, {});
     if (framework_.engine_layer.value > 0) {
-      add(Kind::kLaunch, Lane::kHost, "layer's Python", graph::Host{HostCall::kEngineLayer, 1}, {});
+      add(Kind::kLaunch, Lane::kHost, "layer's Python", graph::HostWork{HostCall::kEngineLayer, 1}, {});
     }
   }
 }
 
-void Block::plan_attention() {
+void LoweredBlock::plan_attention() {
   if (framework_.attention_plan.value <= 0) return;
-  add(Kind::kLaunch, Lane::kHost, "plan attention", graph::Host{HostCall::kPlanAttention, 1}, {});
+  add(Kind::kLaunch, Lane::kHost, "plan attention", graph::HostWork{HostCall::kPlanAttention, 1}, {});
 }
 
-OpId Block::taken_done() {
+OpId LoweredBlock::taken_done() {
   KVCAST_CHECK(done_ >= 0);
   return std::exchange(done_, -1);
 }
 
-OpId Block::launch(Lane lane, bool inside) {
+OpId LoweredBlock::launch(Lane lane, bool inside) {
   const auto one = [&](Lane thread, HostCall call, const char* label) {
-    return add(Kind::kLaunch, thread, label, graph::Host{call, 1}, {});
+    return add(Kind::kLaunch, thread, label, graph::HostWork{call, 1}, {});
   };
   switch (lane) {
     case Lane::kBackup:
@@ -117,12 +118,12 @@ OpId Block::launch(Lane lane, bool inside) {
     return graph_launch_;
   }
   // The rest of the stretch follows in lane order; the graph launch grows by one node.
-  std::get<graph::Host>(out_[static_cast<std::size_t>(graph_launch_ - first_)].work).count += 1;
+  std::get<graph::HostWork>(out_[static_cast<std::size_t>(graph_launch_ - first_)].work).count += 1;
   return -1;
 }
 
 // One kernel attends to the prompts of all sequences, whatever their lengths.
-bool Block::joins_last(const char* label, const graph::Work& work) {
+bool LoweredBlock::joins_last(const char* label, const graph::Work& work) {
   const auto* const more = std::get_if<graph::PrefillAttention>(&work);
   if (more == nullptr || out_.empty() || next_ == first_) return false;
   graph::Op& last = out_.back();
@@ -134,7 +135,7 @@ bool Block::joins_last(const char* label, const graph::Work& work) {
   return true;
 }
 
-OpId Block::kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) {
+OpId LoweredBlock::kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) {
   if (joins_last(label, work)) return last();
   const auto* const selection = std::get_if<graph::TopK>(&work);
   if (selection == nullptr || lane != Lane::kCompute || framework_.selection_operators == 0)
@@ -147,7 +148,7 @@ OpId Block::kernel(Lane lane, Kind kind, const char* label, const graph::Work& w
   return as_written(lane, kind, label, work, {op});
 }
 
-OpId Block::as_written(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) {
+OpId LoweredBlock::as_written(Lane lane, Kind kind, const char* label, const graph::Work& work, After after) {
   const bool unfused = framework_.unfused && lane == Lane::kCompute;
   const graph::Kernel* const first = std::get_if<graph::Kernel>(&work);
   if (unfused && first != nullptr && label == kGroupSoftmax) {
@@ -167,7 +168,7 @@ OpId Block::as_written(Lane lane, Kind kind, const char* label, const graph::Wor
   return op;
 }
 
-OpId Block::selected_by_torch(Kind kind, const char* label, const graph::TopK& work, OpId after) {
+OpId LoweredBlock::selected_by_torch(Kind kind, const char* label, const graph::TopK& work, OpId after) {
   bool inside = false;
   for (const graph::Work& part : torch_topk(work)) {
     after = one_kernel(Lane::kCompute, kind, label, part, {after}, inside);
@@ -176,26 +177,27 @@ OpId Block::selected_by_torch(Kind kind, const char* label, const graph::TopK& w
   return after;
 }
 
-OpId Block::one_kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after, bool inside) {
+OpId LoweredBlock::one_kernel(Lane lane, Kind kind, const char* label, const graph::Work& work, After after,
+                              bool inside) {
   const OpId launched = launch(lane, inside);
   const OpId op = add(kind, lane, label, work, after);
   if (launched >= 0) out_.back().after.push_back(launched);
   return op;
 }
 
-OpId Block::host(Lane thread, Kind kind, const char* label, HostCall call, double count, After after) {
-  const OpId op = add(kind, thread, label, graph::Host{call, count}, after);
+OpId LoweredBlock::host(Lane thread, Kind kind, const char* label, HostCall call, double count, After after) {
+  const OpId op = add(kind, thread, label, graph::HostWork{call, count}, after);
   // A result read by the host may change the work that follows, so the captured graph ends here.
   if (thread == Lane::kHost && (call == HostCall::kStreamSync || call == HostCall::kItemSync)) graph_launch_ = -1;
   return op;
 }
 
-OpId Block::copy(Lane lane, const char* label, const graph::Copy& copy, After after) {
+OpId LoweredBlock::copy(Lane lane, const char* label, const graph::Copy& copy, After after) {
   const Kind kind = copy.direction == graph::Direction::kHostToDevice ? Kind::kCopyIn : Kind::kCopyOut;
   return add(kind, lane, label, copy, after);
 }
 
-OpId Block::cpu(const char* label, const graph::CpuWork& work, After after) {
+OpId LoweredBlock::cpu(const char* label, const graph::CpuWork& work, After after) {
   if (!framework_.unfused) return add(Kind::kCpuWork, Lane::kCpu, label, work, after);
   const std::vector<graph::CpuWork> operators = cpu_operators(label, work);
   OpId op = add(Kind::kCpuWork, Lane::kCpu, label, operators.front(), after);
@@ -203,9 +205,9 @@ OpId Block::cpu(const char* label, const graph::CpuWork& work, After after) {
   return op;
 }
 
-OpId Block::join(Lane lane, After after) { return add(Kind::kMarker, lane, "join", graph::Marker{}, after); }
+OpId LoweredBlock::join(Lane lane, After after) { return add(Kind::kMarker, lane, "join", graph::Marker{}, after); }
 
-OpId Block::join_all(OpId first, OpId last, OpId also) {
+OpId LoweredBlock::join_all(OpId first, OpId last, OpId also) {
   OpId ends[graph::kLaneCount];
   std::fill(std::begin(ends), std::end(ends), OpId{-1});
   for (OpId id = first; id <= last; ++id) {
@@ -218,7 +220,7 @@ OpId Block::join_all(OpId first, OpId last, OpId also) {
   return op;
 }
 
-OpId Block::between_steps(double sequences, bool of_policy, OpId after) {
+OpId LoweredBlock::between_steps(double sequences, bool of_policy, OpId after) {
   const auto add_host = [&](const Value& seconds, const char* label, HostCall call, double count) {
     if (seconds.value > 0) after = host(Lane::kHost, Kind::kLaunch, label, call, count, {after});
   };
@@ -228,7 +230,7 @@ OpId Block::between_steps(double sequences, bool of_policy, OpId after) {
   return after;
 }
 
-OpId Block::attention(const graph::DecodeAttention& work, After after) {
+OpId LoweredBlock::attention(const graph::DecodeAttention& work, After after) {
   if (framework_.unpack_operators > 0 && work.converted > 0) return attention(in_half(work), {unpack(work, after)});
   // Libraries' kernels do not return the weights that a policy sums.
   const bool by_operators = framework_.eager_attention || (framework_.unfused && work.score_bytes > 0);
@@ -253,7 +255,7 @@ OpId Block::attention(const graph::DecodeAttention& work, After after) {
   return eager_attention(*this, {work.tokens * work.group, pairs, q_bytes, work.group, work.head_dim, true}, op);
 }
 
-OpId Block::unpack(const graph::DecodeAttention& work, After after) {
+OpId LoweredBlock::unpack(const graph::DecodeAttention& work, After after) {
   const double bytes = pair_bytes(in_half(work));
   OpId op = compute(
       Kind::kAttention, "unpack cache",
@@ -265,7 +267,7 @@ OpId Block::unpack(const graph::DecodeAttention& work, After after) {
   return op;
 }
 
-OpId Block::fused_attention(const graph::DecodeAttention& work, After after) {
+OpId LoweredBlock::fused_attention(const graph::DecodeAttention& work, After after) {
   graph::DecodeAttention scaled = work;
   if (framework_.page > 0 && framework_.page < kPageOfFits && work.unit_bytes == 0) {
     scaled.unit_bytes = framework_.page * work.head_dim * work.element_bytes;
@@ -287,11 +289,11 @@ OpId Block::fused_attention(const graph::DecodeAttention& work, After after) {
   return compute(Kind::kAttention, "attention", scaled, {op});
 }
 
-void Block::note(std::string_view event, OpId op) { events_.note(event, layer_, op); }
+void LoweredBlock::note(std::string_view event, OpId op) { events_.note(event, layer_, op); }
 
-OpId Block::noted(std::string_view event) const { return events_.noted(event, layer_); }
+OpId LoweredBlock::noted(std::string_view event) const { return events_.noted(event, layer_); }
 
-void Block::memory(OpId op, graph::Pool pool, graph::Owner owner, double bytes) {
+void LoweredBlock::memory(OpId op, graph::Pool pool, graph::Owner owner, double bytes) {
   KVCAST_CHECK(op >= first_ && op < next_);
   if (bytes != 0) out_[static_cast<std::size_t>(op - first_)].memory.push_back({pool, owner, bytes});
 }

@@ -34,11 +34,11 @@ class Events {
 //   compiled:   one launch per kernel; the host runs ahead of the device;
 //   eager:      one framework operator per kernel, and the overhead of each layer.
 // Kernels of the side streams are launched one by one, by the thread that serves them (recall, backup).
-class Block final : public policy::LayerOps {
+class LoweredBlock final : public policy::LayerOps {
  public:
   // first: id of the block's first op; gate: the op that the whole block waits for, −1 in the first block.
-  Block(const config::Framework& framework, graph::OpId first, graph::OpId gate, Events& events,
-        std::vector<graph::Op>& out);
+  LoweredBlock(const config::Framework& framework, graph::OpId first, graph::OpId gate, Events& events,
+               std::vector<graph::Op>& out);
 
   // Set the layer that ops belong to from now on, and the op that its policy starts from.
   void enter_layer(int layer);

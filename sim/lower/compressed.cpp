@@ -55,7 +55,7 @@ bool chooses(const Compressed& c, Compressed::Kind kind, double tokens) {
 
 }  // namespace
 
-OpId compressed_projections(Block& block, const config::Model& model, int layer, double rows, OpId op) {
+OpId compressed_projections(LoweredBlock& block, const config::Model& model, int layer, double rows, OpId op) {
   constexpr double kSingleValues = kSingleBytes / kHalfBytes;
   const Compressed& c = *model.compressed;
   const Compressed::Kind kind = c.kind(layer);
@@ -79,7 +79,8 @@ OpId compressed_projections(Block& block, const config::Model& model, int layer,
   return small(block, "rope and append", rows * (queries + d), rows * (queries + d), op);
 }
 
-OpId compressed_steps(Block& block, const config::Model& model, int layer, const CompressedSteps& steps, OpId op) {
+OpId compressed_steps(LoweredBlock& block, const config::Model& model, int layer, const CompressedSteps& steps,
+                      OpId op) {
   const Compressed& c = *model.compressed;
   const Compressed::Kind kind = c.kind(layer);
   const double d = model.head_dim, entry = c.entry_bytes(model.head_dim, model.cache);
@@ -111,7 +112,7 @@ OpId compressed_steps(Block& block, const config::Model& model, int layer, const
   return ops.attention(work, {op});
 }
 
-OpId compressed_prompt(Block& block, const config::Model& model, const policy::PrefillChunk& chunk, OpId op) {
+OpId compressed_prompt(LoweredBlock& block, const config::Model& model, const policy::PrefillChunk& chunk, OpId op) {
   const Compressed& c = *model.compressed;
   const Compressed::Kind kind = c.kind(chunk.layer);
   const auto start = static_cast<double>(chunk.start), end = static_cast<double>(chunk.end);
@@ -130,7 +131,7 @@ OpId compressed_prompt(Block& block, const config::Model& model, const policy::P
   return block.compute(Kind::kAttention, "prefill attention", work, {op});
 }
 
-double compressed_output(Block& block, const config::Model& model, double rows, OpId& op) {
+double compressed_output(LoweredBlock& block, const config::Model& model, double rows, OpId& op) {
   const Compressed& c = *model.compressed;
   const double outputs = static_cast<double>(model.n_q_heads) * model.head_dim, groups = c.output_groups;
   op = small(block, "positions out of outputs", rows * outputs, rows * outputs, op);

@@ -159,7 +159,7 @@ DecodeWindow::DecodeWindow(const DecodeSetting& setting, std::int64_t context, i
 DecodeWindow::DecodeWindow(const DecodeSetting& setting, const SampledSteps& sampled)
     : setting_(setting), requests_(setting.by_length(setting.step_batch())), sampled_(sampled) {}
 
-void DecodeWindow::take_memory(Block& block) {
+void DecodeWindow::take_memory(LoweredBlock& block) {
   const OpId held = block.join(Lane::kHost, {});
   for (const policy::MemoryItem& item : decode_memory(setting_, sampled_.held)) {
     block.memory(held, item.pool, item.owner, item.bytes);
@@ -169,7 +169,7 @@ void DecodeWindow::take_memory(Block& block) {
 bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
   out.clear();
   if (step_ == sampled_.steps) return false;
-  Block block(setting_.run->framework, next_id_, step_ends_.empty() ? -1 : step_ends_.back(), events_, out);
+  LoweredBlock block(setting_.run->framework, next_id_, step_ends_.empty() ? -1 : step_ends_.back(), events_, out);
   if (step_ == 0) take_memory(block);
   Pass pass;
   for (const Requests& r : requests_) {

@@ -76,7 +76,7 @@ class DecodeWindow final : public graph::WorkSource {
   const std::vector<graph::OpId>& step_ends() const { return step_ends_; }
 
  private:
-  void take_memory(Block& block);
+  void take_memory(LoweredBlock& block);
   std::int64_t tokens() const { return sampled_.context + (sampled_.consecutive ? step_ : 0); }  // of this step
   // Returns whether attention covers more tokens than in the step before.
   bool attends_to_more() const;

@@ -17,7 +17,7 @@ using graph::OpId;
 // Projections of latent attention: compressed and expanded queries, the latent vector and the shared key, and the keys'
 // part of the expansion. It is applied to the queries if they go into the latent space, and to the keys and values of
 // `expanded` tokens if a prompt is read.
-OpId latent_projections(Block& block, const config::Model& model, double rows, double expanded, OpId op) {
+OpId latent_projections(LoweredBlock& block, const config::Model& model, double rows, double expanded, OpId op) {
   const config::Latent& l = *model.latent;
   const double heads = model.n_q_heads, width = heads * (l.key_dim + l.rope_dim);
   const auto project = [&](const char* label, double count, double n, double k) {
@@ -38,7 +38,7 @@ OpId latent_projections(Block& block, const config::Model& model, double rows, d
 }
 
 // The experts that tokens are routed to, and the sum of their outputs.
-OpId routed_experts(Block& block, const config::Model& model, double rows, OpId op) {
+OpId routed_experts(LoweredBlock& block, const config::Model& model, double rows, OpId op) {
   const config::Experts& e = *model.experts;
   const double touched = e.touched(rows), each = rows * e.active / touched;
   const auto experts = [&](const char* label, double n, double k) {
@@ -64,7 +64,7 @@ constexpr double kIndexBytes = 4;  // of the number of an expert
 
 // The host learns which experts a pass activates, and copies each of them to the GPU before it computes them: the
 // products of a layer wait for all of its copies.
-OpId fetch_experts(Block& block, const config::Model& model, double rows, OpId op) {
+OpId fetch_experts(LoweredBlock& block, const config::Model& model, double rows, OpId op) {
   const config::Experts& e = *model.experts;
   const auto chosen = one_copy(graph::Direction::kDeviceToHost, 1, rows * e.active * kIndexBytes);
   op = block.copy(Lane::kCopyA, "experts chosen", chosen, {op});
@@ -75,7 +75,7 @@ OpId fetch_experts(Block& block, const config::Model& model, double rows, OpId o
 
 // The CPU computes the experts where they lie, as llama.cpp and KTransformers do: rows and choices go to the host, sums
 // come back. Cores take blocks of rows of the activated experts' matrices, and read each weight once.
-OpId experts_on_cpu(Block& block, const config::Model& model, double rows, OpId op) {
+OpId experts_on_cpu(LoweredBlock& block, const config::Model& model, double rows, OpId op) {
   constexpr double kBlock = 64;  // rows of a matrix that a core takes at a time; assumed
   const config::Experts& e = *model.experts;
   const double width = model.routed_width();
@@ -99,7 +99,7 @@ OpId experts_on_cpu(Block& block, const config::Model& model, double rows, OpId 
 
 // Every GPU projects all rows to the width of the experts and their sums back. A norm in between needs the sums of all
 // GPUs that share experts' columns, without one they are added with the shared experts' (vLLM).
-OpId from_expert_width(Block& block, const config::Model& model, double rows, OpId op) {
+OpId from_expert_width(LoweredBlock& block, const config::Model& model, double rows, OpId op) {
   const config::Experts& e = *model.experts;
   if (e.hidden_norm) {
     const double ranks = model.ranks, values = rows * e.hidden;
@@ -111,7 +111,7 @@ OpId from_expert_width(Block& block, const config::Model& model, double rows, Op
 
 // Routing, the experts that tokens are routed to, and the sum of their outputs. GPUs that share experts alone have the
 // rows of all of them there: as an all-gather before and the exchange of as many bytes after.
-OpId mixture(Block& block, const config::Model& model, double own_rows, bool on_host, OpId op) {
+OpId mixture(LoweredBlock& block, const config::Model& model, double own_rows, bool on_host, OpId op) {
   const config::Experts& e = *model.experts;
   const double gpus = model.expert_ranks, count = e.count * gpus, rows = own_rows * gpus;
   op = gemm(block, "router", {own_rows, count, static_cast<double>(model.hidden), kBytes}, op);
@@ -136,7 +136,7 @@ OpId mixture(Block& block, const config::Model& model, double own_rows, bool on_
   return gemm(block, "shared down", product(model.shared_weights, own_rows, model.hidden, width), op);
 }
 
-OpId network(Block& block, const config::Model& model, double rows, OpId op) {
+OpId network(LoweredBlock& block, const config::Model& model, double rows, OpId op) {
   const auto project = [&](const char* label, double n, double k) {
     op = gemm(block, label, product(model.weights, rows, n, k), op);
   };
@@ -158,14 +158,14 @@ OpId network(Block& block, const config::Model& model, double rows, OpId op) {
 
 }  // namespace
 
-OpId enter_layers(Block& block, const config::Model& model, double rows, OpId after) {
+OpId enter_layers(LoweredBlock& block, const config::Model& model, double rows, OpId after) {
   if (!block.unfused() && model.ranks <= 1) return after;
   block.enter_layer(-1);
   if (block.unfused()) after = unfused_inputs(block, rows, model.hidden, after);
   return all_reduce(block, model, rows, after);  // for the embedding, which is split over the vocabulary
 }
 
-OpId rotate(Block& block, const char* label, const config::Model& model, double vectors, OpId after) {
+OpId rotate(LoweredBlock& block, const char* label, const config::Model& model, double vectors, OpId after) {
   constexpr double kSingle = 4;  // bytes
   const double d = model.head_dim;
   return block.compute(Kind::kSmall, label, graph::Gemm{vectors, d, d, kSingle}, {after});
@@ -174,7 +174,7 @@ OpId rotate(Block& block, const char* label, const config::Model& model, double 
 namespace {
 
 // One kernel packs new keys and values.
-OpId pack(Block& block, const config::Model& model, double rows, OpId after) {
+OpId pack(LoweredBlock& block, const config::Model& model, double rows, OpId after) {
   if (model.cache.rotated()) after = rotate(block, "rotate keys", model, rows * model.n_kv_heads, after);
   const graph::Kernel work{graph::KernelClass::kElementwise,
                            rows * config::with_plain_cache(model).kv_bytes_per_token_layer(),
@@ -184,7 +184,8 @@ OpId pack(Block& block, const config::Model& model, double rows, OpId after) {
 
 }  // namespace
 
-OpId before_attention(Block& block, const config::Model& model, int layer, double rows, OpId after, double expanded) {
+OpId before_attention(LoweredBlock& block, const config::Model& model, int layer, double rows, OpId after,
+                      double expanded) {
   OpId op = norm(block, model, rows, after);
   if (model.compressed) return compressed_projections(block, model, layer, rows, op);
   if (model.latent) return latent_projections(block, model, rows, expanded, op);
@@ -219,7 +220,8 @@ OpId before_attention(Block& block, const config::Model& model, int layer, doubl
   return block.compute(Kind::kSmall, "quantise queries", rounding, {op});
 }
 
-OpId after_attention(Block& block, const config::Model& model, int layer, double rows, OpId after, bool latent_output) {
+OpId after_attention(LoweredBlock& block, const config::Model& model, int layer, double rows, OpId after,
+                     bool latent_output) {
   const double dim = model.latent ? model.latent->value_dim : model.head_dim, q = model.n_q_heads * dim;
   OpId op = after;
   if (model.latent && latent_output) {
@@ -240,7 +242,7 @@ OpId after_attention(Block& block, const config::Model& model, int layer, double
   return after_mixer(block, model, layer, rows, op);
 }
 
-OpId after_mixer(Block& block, const config::Model& model, int layer, double rows, OpId after) {
+OpId after_mixer(LoweredBlock& block, const config::Model& model, int layer, double rows, OpId after) {
   OpId op = model.mixer(layer) == config::Mixer::kNone ? after : all_reduce(block, model, rows, after);
   if (!model.has_experts(layer) && !model.has_network(layer)) return op;
   op = norm(block, model, rows, op);
@@ -257,7 +259,7 @@ constexpr double kChunk = 64;  // tokens of a chunk: flash-linear-attention's de
 // Mamba's scan over prompts: one kernel, which passes over each channel's tokens with the state in registers. Steps,
 // values and gates are read and outputs written; keys and queries of a token come from the cache after the first
 // channel.
-OpId scan_channels(Block& block, const Recurrence& r, std::span<const std::int64_t> prompts, OpId op) {
+OpId scan_channels(LoweredBlock& block, const Recurrence& r, std::span<const std::int64_t> prompts, OpId op) {
   // An exponential, the decayed state, the new value and the output, of which a scan over a block does the first half
   // twice.
   constexpr double kFlops = 10;
@@ -271,7 +273,7 @@ OpId scan_channels(Block& block, const Recurrence& r, std::span<const std::int64
 
 // Tokens of prompts, a chunk at a time. In separate kernels the transformed keys and values of a chunk and the state
 // before it pass through memory; one kernel reads and writes inputs and outputs alone.
-OpId scan(Block& block, const Recurrence& r, std::span<const std::int64_t> prompts, OpId op) {
+OpId scan(LoweredBlock& block, const Recurrence& r, std::span<const std::int64_t> prompts, OpId op) {
   double tokens = 0, longest = 0;
   for (const std::int64_t n : prompts) {
     tokens += static_cast<double>(n);
@@ -299,7 +301,7 @@ OpId scan(Block& block, const Recurrence& r, std::span<const std::int64_t> promp
 
 }  // namespace
 
-OpId recurrence(Block& block, const config::Model& model, double steps, std::span<const std::int64_t> prompts,
+OpId recurrence(LoweredBlock& block, const config::Model& model, double steps, std::span<const std::int64_t> prompts,
                 OpId after, int queries) {
   const Recurrence& r = *model.recurrence;
   const double rows_of_steps = steps * queries;
@@ -341,13 +343,13 @@ OpId recurrence(Block& block, const config::Model& model, double steps, std::spa
   return gemm(block, "output projection", product(model.weights, rows, model.hidden, out), op);
 }
 
-OpId hand_over(Block& block, const config::Model& model, double rows, OpId after) {
+OpId hand_over(LoweredBlock& block, const config::Model& model, double rows, OpId after) {
   const double inputs = std::max(1.0, model.residuals.inputs);  // with the outputs of blocks before
   return exchange(block, "to the next stage", {graph::Exchange::kNext, rows * inputs * model.hidden * kBytes, 2},
                   after);
 }
 
-OpId choose_tokens(Block& block, const config::Model& model, double rows, OpId after) {
+OpId choose_tokens(LoweredBlock& block, const config::Model& model, double rows, OpId after) {
   block.enter_layer(-1);
   OpId op = norm(block, model, rows, after);
   op = gemm(block, "head", {rows, static_cast<double>(model.vocab), static_cast<double>(model.hidden), kBytes}, op);
@@ -357,7 +359,7 @@ OpId choose_tokens(Block& block, const config::Model& model, double rows, OpId a
   return block.unfused() ? unfused_choice(block, rows, ranks * logits, op) : op;
 }
 
-OpId head_and_sample(Block& block, const config::Model& model, double rows, OpId after) {
+OpId head_and_sample(LoweredBlock& block, const config::Model& model, double rows, OpId after) {
   const OpId op = choose_tokens(block, model, rows, after);
   return block.host(Lane::kHost, Kind::kSync, "token to host", graph::HostCall::kItemSync, 1, {op});
 }

@@ -9,7 +9,7 @@ using graph::Kind;
 using graph::Lane;
 using graph::OpId;
 
-OpId eager_attention(Block& block, const EagerAttention& work, OpId after) {
+OpId eager_attention(LoweredBlock& block, const EagerAttention& work, OpId after) {
   const auto pass = [&](const char* label, double read, double write, double flops,
                         graph::KernelClass cls = graph::KernelClass::kElementwise) {
     after = block.compute(Kind::kAttention, label, graph::Kernel{cls, read, write, flops}, {after});

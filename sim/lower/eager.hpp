@@ -18,7 +18,7 @@ struct EagerAttention {
 
 // Adds transformers' eager_attention_forward after `after`: repeat_kv, QKᵀ, scaling, mask, softmax in single precision,
 // conversion back, product with V. Returns the last op.
-graph::OpId eager_attention(Block& block, const EagerAttention& work, graph::OpId after);
+graph::OpId eager_attention(LoweredBlock& block, const EagerAttention& work, graph::OpId after);
 
 // Bytes of scores in memory at once: half precision before the softmax, single precision after it, and the result of
 // the conversion.

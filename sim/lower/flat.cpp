@@ -53,7 +53,7 @@ struct HashOfWork {
     return Hash().of(w.direction, w.kind, w.runs, w.run_bytes, w.rows, w.issuer, w.in_turn);
   }
   Result operator()(const graph::Collective& w) const { return Hash().of(w.exchange, w.bytes, w.ranks); }
-  Result operator()(const graph::Host& w) const { return Hash().of(w.call, w.count); }
+  Result operator()(const graph::HostWork& w) const { return Hash().of(w.call, w.count); }
   Result operator()(const graph::CpuWork& w) const {
     return Hash().of(w.items, w.bytes_per_item, w.flops_per_item, w.ranked_per_item, w.looked_up_per_item,
                      w.product_flops_per_item, w.threads, w.kept_per_item, w.places_per_item);

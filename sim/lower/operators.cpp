@@ -15,7 +15,7 @@ using graph::Kind;
 using graph::Lane;
 using graph::OpId;
 
-OpId run(Block& block, std::initializer_list<MemoryPass> passes, OpId after) {
+OpId run(LoweredBlock& block, std::initializer_list<MemoryPass> passes, OpId after) {
   for (const MemoryPass& pass : passes) {
     const graph::Kernel work{graph::KernelClass::kElementwise, pass.read_bytes, pass.write_bytes};
     after = block.compute(Kind::kSmall, pass.label, work, {after});
@@ -23,7 +23,7 @@ OpId run(Block& block, std::initializer_list<MemoryPass> passes, OpId after) {
   return after;
 }
 
-OpId rotate(Block& block, double values, OpId after) {
+OpId rotate(LoweredBlock& block, double values, OpId after) {
   const double bytes = values * kHalfBytes;
   return run(block,
              {{"x cos", bytes, bytes},
@@ -54,7 +54,7 @@ constexpr std::array kAfter = {
 };
 
 template <std::size_t n>
-OpId run_all(Block& block, const std::array<Around, n>& parts, double rows, OpId after) {
+OpId run_all(LoweredBlock& block, const std::array<Around, n>& parts, double rows, OpId after) {
   for (const Around& part : parts) {
     for (int i = 0; i < part.operators; ++i)
       after = run(block, {{part.label, rows * kSingleBytes, rows * kSingleBytes}}, after);
@@ -104,7 +104,7 @@ double threads_for(double numbers) { return std::max(1.0, std::ceil(numbers / kG
 
 }  // namespace
 
-OpId unfused_norm(Block& block, double values, OpId after, bool residual) {
+OpId unfused_norm(LoweredBlock& block, double values, OpId after, bool residual) {
   const double half = values * kHalfBytes, single = values * kSingleBytes;
   if (residual) after = run(block, {{"add residual", 2 * half, half}}, after);
   return run(block,
@@ -119,7 +119,7 @@ OpId unfused_norm(Block& block, double values, OpId after, bool residual) {
              after);
 }
 
-OpId unfused_rope(Block& block, double queries, double keys, OpId after) {
+OpId unfused_rope(LoweredBlock& block, double queries, double keys, OpId after) {
   after = rotate(block, keys, rotate(block, queries, after));
   return run(
       block,
@@ -127,24 +127,24 @@ OpId unfused_rope(Block& block, double queries, double keys, OpId after) {
       after);
 }
 
-OpId unfused_activation(Block& block, double values, OpId after) {
+OpId unfused_activation(LoweredBlock& block, double values, OpId after) {
   const double bytes = values * kHalfBytes;
   return run(block, {{"silu", bytes, bytes}, {"gate x up", 2 * bytes, bytes}}, after);
 }
 
-OpId unfused_inputs(Block& block, double rows, double hidden, OpId after) {
+OpId unfused_inputs(LoweredBlock& block, double rows, double hidden, OpId after) {
   after = run(block, {{"embedding", rows * hidden * kHalfBytes, rows * hidden * kHalfBytes}}, after);
   after = run_all(block, kBefore, rows, after);
   return block.host(Lane::kHost, Kind::kSync, "mask is full", graph::HostCall::kItemSync, 1, {after});
 }
 
-OpId unfused_choice(Block& block, double rows, double logits, OpId after) {
+OpId unfused_choice(LoweredBlock& block, double rows, double logits, OpId after) {
   after = run(block, {{"logits to single", logits * kHalfBytes, logits * kSingleBytes}}, after);
   return run_all(block, kAfter, rows, after);
 }
 
 // Quotient by √d, softmax, maximum, and a contiguous copy of the candidates alone, which torch.topk requires.
-OpId unfused_group_softmax(Block& block, Kind kind, const graph::Kernel& fused, OpId after) {
+OpId unfused_group_softmax(LoweredBlock& block, Kind kind, const graph::Kernel& fused, OpId after) {
   const double scores = fused.read_bytes, maxima = fused.write_bytes;
   const bool again = fused.blocks > 0 && scores / fused.blocks > kSharedMemory && scores > kSmallestL2;
   for (const MemoryPass& pass :

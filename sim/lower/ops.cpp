@@ -11,7 +11,7 @@ graph::Kernel streaming(double read_values, double write_values) {
   return {graph::KernelClass::kElementwise, read_values * kBytes, write_values * kBytes, 0, 0};
 }
 
-OpId small(Block& block, const char* label, double read_values, double write_values, OpId after) {
+OpId small(LoweredBlock& block, const char* label, double read_values, double write_values, OpId after) {
   return block.compute(Kind::kSmall, label, streaming(read_values, write_values), {after});
 }
 
@@ -19,7 +19,7 @@ namespace {
 
 // Hyper-connections: coefficients from all streams of a row, made doubly stochastic between streams, and the streams'
 // sum before the block; the block's output comes back to all streams with the next mixing.
-OpId mix_streams(Block& block, const config::Model& model, double rows, OpId after) {
+OpId mix_streams(LoweredBlock& block, const config::Model& model, double rows, OpId after) {
   const double streams = model.streams, all = rows * streams * model.hidden;
   const graph::Gemm coefficients{rows, streams * (streams + 2), streams * model.hidden, kBytes};
   OpId op = small(block, "stream update", all + rows * model.hidden, all, after);
@@ -29,7 +29,7 @@ OpId mix_streams(Block& block, const config::Model& model, double rows, OpId aft
 
 }  // namespace
 
-OpId norm(Block& block, const config::Model& model, double rows, OpId after) {
+OpId norm(LoweredBlock& block, const config::Model& model, double rows, OpId after) {
   if (model.streams > 1) after = mix_streams(block, model, rows, after);
   // One kernel scores the outputs of blocks, each with a norm, and sums them by their softmax.
   if (const double inputs = model.residuals.inputs; inputs > 0)
@@ -67,16 +67,16 @@ graph::Gemm product(config::Precision precision, double rows, double n, double k
   return work;
 }
 
-OpId gemm(Block& block, const char* label, const graph::Gemm& work, OpId after) {
+OpId gemm(LoweredBlock& block, const char* label, const graph::Gemm& work, OpId after) {
   return block.compute(Kind::kGemm, label, work, {after});
 }
 
-OpId exchange(Block& block, const char* label, const graph::Collective& work, OpId after) {
+OpId exchange(LoweredBlock& block, const char* label, const graph::Collective& work, OpId after) {
   if (work.ranks <= 1) return after;
   return block.compute(Kind::kCollective, label, work, {after});
 }
 
-OpId all_reduce(Block& block, const config::Model& model, double rows, OpId after) {
+OpId all_reduce(LoweredBlock& block, const config::Model& model, double rows, OpId after) {
   const double ranks = model.ranks;
   return exchange(block, "all-reduce", {graph::Exchange::kAllReduce, rows * model.hidden * kBytes, ranks}, after);
 }

@@ -93,7 +93,7 @@ struct LikeLayer {
 
 class Lowered {
  public:
-  Lowered(Block& block, const PassSetting& setting, const Pass& pass, int queries, PromptMemory& memory)
+  Lowered(LoweredBlock& block, const PassSetting& setting, const Pass& pass, int queries, PromptMemory& memory)
       : block_(block),
         s_(setting),
         whole_(setting.rank),
@@ -279,7 +279,7 @@ class Lowered {
 
   double rows_of_decodes() const { return static_cast<double>(pass_.decodes.size()) * queries_; }
 
-  Block& block_;
+  LoweredBlock& block_;
   const PassSetting& s_;
   const config::Model& whole_;
   const config::Model model_;          // the layers that attend
@@ -306,7 +306,7 @@ int last_full_layer(const config::Model& attending) {
 }
 
 // A layer's input: features of the model, which EAGLE joins once, and the embedding of the token before.
-OpId draft_input(Block& block, const config::Speculation& s, const config::Model& draft, double rows, bool first,
+OpId draft_input(LoweredBlock& block, const config::Speculation& s, const config::Model& draft, double rows, bool first,
                  OpId after) {
   const double hidden = draft.hidden;
   const auto project = [&](const char* label, double n, double k) {
@@ -323,7 +323,7 @@ OpId draft_input(Block& block, const config::Speculation& s, const config::Model
 
 // The draft's passes, each of one token further. The first reads what the last verification left: as many rows as it
 // had, since the number of accepted ones differs between sequences.
-OpId add_drafts(Block& block, const PassSetting& setting, const Pass& pass, OpId after) {
+OpId add_drafts(LoweredBlock& block, const PassSetting& setting, const Pass& pass, OpId after) {
   const config::Speculation& s = *setting.speculation;
   if (!s.draft) return after;
   PassSetting own{.framework = setting.framework, .rank = setting.draft, .speculation = setting.speculation};
@@ -355,7 +355,7 @@ OpId add_drafts(Block& block, const PassSetting& setting, const Pass& pass, OpId
 }
 
 // The host looks for the last tokens in the whole sequence.
-OpId find_ngrams(Block& block, const Pass& pass, OpId after) {
+OpId find_ngrams(LoweredBlock& block, const Pass& pass, OpId after) {
   constexpr double kTokenBytes = 4;
   double tokens = 0;
   for (const policy::Sequence& sequence : pass.decodes) tokens += static_cast<double>(sequence.tokens);
@@ -366,7 +366,7 @@ OpId find_ngrams(Block& block, const Pass& pass, OpId after) {
 
 }  // namespace
 
-OpId add_pass(Block& block, const PassSetting& setting, const Pass& pass, PromptMemory& memory, OpId after) {
+OpId add_pass(LoweredBlock& block, const PassSetting& setting, const Pass& pass, PromptMemory& memory, OpId after) {
   const config::Model& model = setting.rank;
   const int queries = setting.queries();
   const double rows = pass.rows(queries);

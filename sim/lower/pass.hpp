@@ -80,18 +80,18 @@ class PromptMemory {
  public:
   virtual ~PromptMemory() = default;
   // Called before a layer appends keys and values of the part. Layers are those of config::attending().
-  virtual void begins(Block& /*block*/, int /*layer*/, graph::OpId /*at*/, const PromptPart&) {}
+  virtual void begins(LoweredBlock& /*block*/, int /*layer*/, graph::OpId /*at*/, const PromptPart&) {}
   // Called after all layers of a pass that reads `rows` tokens of prompts; the head waits for the result.
-  virtual graph::OpId after_layers(Block& /*block*/, double /*rows*/, graph::OpId op) { return op; }
+  virtual graph::OpId after_layers(LoweredBlock& /*block*/, double /*rows*/, graph::OpId op) { return op; }
   // Called after the policy acted on a layer: its ops are those after `before`, and attention is done at `attention`.
-  virtual void settles(Block& /*block*/, int /*layer*/, graph::OpId /*before*/, graph::OpId /*attention*/,
+  virtual void settles(LoweredBlock& /*block*/, int /*layer*/, graph::OpId /*before*/, graph::OpId /*attention*/,
                        const PromptPart&) {}
 };
 
 // Adds the pass after `after`, up to the host's work before the next one. Products see the sum of rows, the head the
 // sampled rows, attention each sequence's own context. Under speculation the draft's passes come first, and sequences
 // that decode have a row for each drafted token in addition to their own. Returns the last op.
-graph::OpId add_pass(Block& block, const PassSetting& setting, const Pass& pass, PromptMemory& memory,
+graph::OpId add_pass(LoweredBlock& block, const PassSetting& setting, const Pass& pass, PromptMemory& memory,
                      graph::OpId after);
 
 }  // namespace kvcast::lower

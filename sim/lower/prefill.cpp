@@ -38,7 +38,7 @@ Prefill::Prefill(const DecodeSetting& setting, bool all_groups)
 }
 
 // Allocates the weights and the framework's memory for the whole run.
-void Prefill::take_fixed(Block& block) {
+void Prefill::take_fixed(LoweredBlock& block) {
   const OpId held = block.join(Lane::kHost, {});
   const config::Model stage = stage_of(setting_);
   block.memory(held, Pool::kHbm, Owner::kWeights, stage.gpu_weight_bytes());
@@ -81,7 +81,7 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
   const config::Run& run = *setting_.run;
   if (done_lengths_ == prompts_.size()) return false;
   const PromptPart chunk = next_chunk();
-  Block block(run.framework, next_id_, gate_, events_, out);
+  LoweredBlock block(run.framework, next_id_, gate_, events_, out);
   if (gate_ < 0) take_fixed(block);
   if (left_out_sequences_ > 0) take_left_out(block);
 
@@ -117,7 +117,7 @@ void Prefill::leave_out_groups() {
 }
 
 // Allocates what the policy keeps of the prompts that are left out.
-void Prefill::take_left_out(Block& block) {
+void Prefill::take_left_out(LoweredBlock& block) {
   const OpId held = block.join(Lane::kBackupThread, {});
   const double share = static_cast<double>(left_out_sequences_) / now().requests.sequences;
   for (const policy::MemoryItem& item : now().storage) {
@@ -128,7 +128,7 @@ void Prefill::take_left_out(Block& block) {
 
 // Transformers before 4.45: the head over all rows of a chunk. Both copies of its logits are held until the next token
 // is chosen; the layers' activations are gone by then.
-OpId Prefill::after_layers(Block& block, double rows, OpId op) {
+OpId Prefill::after_layers(LoweredBlock& block, double rows, OpId op) {
   if (!setting_.run->framework.prompt_logits) return op;
   constexpr double kHalf = 2, kSingle = 4;  // bytes
   op = block.join(Lane::kCompute, {op});
@@ -151,13 +151,13 @@ double Prefill::token_bytes(int layer) const {
   return (rank.plain(layer) ? config::with_plain_cache(rank) : rank).kv_bytes_per_token_layer();
 }
 
-void Prefill::begins(Block& block, int layer, OpId at, const PromptPart& part) {
+void Prefill::begins(LoweredBlock& block, int layer, OpId at, const PromptPart& part) {
   if (!holds(layer)) return;
   block.memory(at, Pool::kHbm, Owner::kKvCache, part.rows() * token_bytes(layer));
 }
 
 // Replaces the layer's cache of the prompt by the part that the policy keeps.
-void Prefill::settles(Block& block, int layer, OpId before, OpId attention, const PromptPart& part) {
+void Prefill::settles(LoweredBlock& block, int layer, OpId before, OpId attention, const PromptPart& part) {
   const OpId after = block.last();
   const double token = part.sequences * token_bytes(layer);
   const policy::PromptBlocks& blocks = now().blocks[static_cast<std::size_t>(layer)];

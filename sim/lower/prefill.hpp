@@ -52,12 +52,13 @@ class Prefill final : public graph::WorkSource, PromptMemory {
   // Returns whether the layer's cache is on the GPU whose memory is counted, and grows with the prompt.
   bool holds(int layer) const { return layer < stage_attending_layers_ && !setting_.rank.slides(layer); }
   double token_bytes(int layer) const;  // in the layer's cache
-  void begins(Block& block, int layer, graph::OpId at, const PromptPart& part) override;
-  graph::OpId after_layers(Block& block, double rows, graph::OpId op) override;
-  void settles(Block& block, int layer, graph::OpId before, graph::OpId attention, const PromptPart& part) override;
-  void take_fixed(Block& block);
+  void begins(LoweredBlock& block, int layer, graph::OpId at, const PromptPart& part) override;
+  graph::OpId after_layers(LoweredBlock& block, double rows, graph::OpId op) override;
+  void settles(LoweredBlock& block, int layer, graph::OpId before, graph::OpId attention,
+               const PromptPart& part) override;
+  void take_fixed(LoweredBlock& block);
   void leave_out_groups();
-  void take_left_out(Block& block);
+  void take_left_out(LoweredBlock& block);
 
   DecodeSetting setting_;
   Events events_;

@@ -24,7 +24,7 @@ constexpr const char* kBatch = "workload.batch";
 constexpr const char* kLargerBatch = "a larger batch than fits";
 
 // Returns the machine's name as the plan writes it.
-std::string machine_of(const Setting& s) { return config::machine_name(*s.run.find("hardware")).text(); }
+std::string machine_of(const Candidate& s) { return config::machine_name(*s.run.find("hardware")).text(); }
 
 // Returns the same for a machine's name and its aliases; a name that no file has is returned as it is.
 std::string file_of_machine(const std::string& name, const SourceLocation& where) {
@@ -36,7 +36,7 @@ std::string file_of_machine(const std::string& name, const SourceLocation& where
 }
 
 // Sets the price per GPU. The run of the setting states it as well, so that results have a cost.
-void set_price(Setting& s, double price, const SourceLocation& where, const Node& written) {
+void set_price(Candidate& s, double price, const SourceLocation& where, const Node& written) {
   const double per_s = price / kHour * s.gpus;
   if (s.price_per_s && std::abs(*s.price_per_s - per_s) > 1e-9 * per_s) {
     throw UserError(where, fmt::format("price_per_hour: {} is {:.6g} here, but the run states {:.6g} or another name "
@@ -62,19 +62,19 @@ Choose::Choose(const Node& run, const Node& map) {
   targets_ = with_floor(std::move(targets_), run);
   if (prices) read_prices(*prices);
   read_objective(objective ? &*objective : nullptr, prices.has_value(), map.where());
-  for (const Setting& s : grid_) check_run(s.run);
+  for (const Candidate& s : grid_) check_run(s.run);
 }
 
 Answer Choose::answer(Experiments& experiments) const {
-  std::vector<Setting> grid = grid_;
+  std::vector<Candidate> grid = grid_;
   if (lists_batches_) {
     GridSearch(experiments, targets_).run(grid);
   } else {
     grid = at_searched_batches(experiments);
   }
-  std::vector<const Setting*> good, perhaps;
+  std::vector<const Candidate*> good, perhaps;
   std::map<std::string, int> misses;
-  for (const Setting& s : grid) {
+  for (const Candidate& s : grid) {
     if (!s.result) continue;
     const auto miss = missed(*s.result, targets_);
     if (miss) {
@@ -88,7 +88,8 @@ Answer Choose::answer(Experiments& experiments) const {
   }
   if (const auto doubtful = drop_borderline(good)) misses["memory that is borderline"] = static_cast<int>(doubtful);
   for (auto* const settings : {&good, &perhaps}) {
-    std::ranges::stable_sort(*settings, [this](const Setting* a, const Setting* b) { return merit(*a) > merit(*b); });
+    std::ranges::stable_sort(*settings,
+                             [this](const Candidate* a, const Candidate* b) { return merit(*a) > merit(*b); });
   }
   Answer out = conclude(grid, good, misses, experiments);
   add_perhaps(perhaps, out);
@@ -113,7 +114,7 @@ void Choose::read_grid(const Node& run, const Node& map) {
       continue;
     }
     const config::Run read = config::read_run(p.config);
-    Setting& s = grid_.emplace_back();
+    Candidate& s = grid_.emplace_back();
     s.run = p.config, s.values = name_budget(p.values, p.config);
     s.batch = read.workload.batch, s.gpus = read.deployment.gpus();
     if (read.price_per_hour) s.price_per_s = *read.price_per_hour / kHour * s.gpus;
@@ -126,8 +127,8 @@ void Choose::read_grid(const Node& run, const Node& map) {
 }
 
 void Choose::refuse_duplicates() const {
-  std::map<std::string, const Setting*> seen;
-  for (const Setting& s : grid_) {
+  std::map<std::string, const Candidate*> seen;
+  for (const Candidate& s : grid_) {
     const Node& hardware = *s.run.find("hardware");
     const bool named = hardware.kind() == Node::Kind::kScalar;
     const Node same = named ? s.run.with("hardware", Node::scalar(files_.at(machine_of(s)), hardware.where())) : s.run;
@@ -149,7 +150,7 @@ void Choose::read_prices(const Node& prices) {
     const std::string file = file_of_machine(name, prices.key_where(name));
     const double price = config::read_number(value, "price_per_hour", 1e-9, 1e9);
     bool asked = false;
-    for (Setting& s : grid_) {
+    for (Candidate& s : grid_) {
       if (files_.at(machine_of(s)) != file) continue;
       asked = true;
       set_price(s, price, prices.key_where(name), value);
@@ -164,7 +165,7 @@ void Choose::read_prices(const Node& prices) {
 
 void Choose::read_objective(const Node* objective, bool asked, const SourceLocation& where) {
   std::vector<std::string> missing;
-  for (const Setting& s : grid_) {
+  for (const Candidate& s : grid_) {
     if (!s.price_per_s && std::ranges::find(missing, machine_of(s)) == missing.end()) missing.push_back(machine_of(s));
   }
   priced_ = missing.empty();
@@ -190,7 +191,7 @@ void Choose::read_objective(const Node* objective, bool asked, const SourceLocat
     throw UserError(of_cost->where, fmt::format("targets: {} needs price_per_hour of every machine; missing: {}",
                                                 of_cost->metric->path, fmt::join(missing, ", ")));
   }
-  for (Setting& s : grid_) s.price_per_s.reset();
+  for (Candidate& s : grid_) s.price_per_s.reset();
 }
 
 const result::Metric& Choose::cost_metric() { return *result::find_metric("request.cost_per_million_output_tokens"); }
@@ -198,14 +199,14 @@ const result::Metric& Choose::rate_metric() { return *result::find_metric("reque
 
 // ---- batches
 
-std::vector<Setting> Choose::at_searched_batches(Experiments& experiments) const {
+std::vector<Candidate> Choose::at_searched_batches(Experiments& experiments) const {
   std::vector<BatchLine> lines;
-  for (const Setting& s : grid_) lines.push_back(line_of(s));
+  for (const Candidate& s : grid_) lines.push_back(line_of(s));
   search(lines, experiments);
-  std::vector<Setting> settings;
+  std::vector<Candidate> settings;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     for (const auto& [batch, result] : lines[i].results()) {
-      Setting& s = settings.emplace_back(grid_[i]);
+      Candidate& s = settings.emplace_back(grid_[i]);
       s.run = lines[i].with_batch(batch), s.batch = batch, s.result = result;
       s.values.emplace_back(kBatch, std::to_string(batch));
     }
@@ -213,20 +214,20 @@ std::vector<Setting> Choose::at_searched_batches(Experiments& experiments) const
   return settings;
 }
 
-BatchLine Choose::line_of(const Setting& s) const {
+BatchLine Choose::line_of(const Candidate& s) const {
   std::int64_t most = most_sequences(s.run);
   if (lists_batches_) {
     std::int64_t listed = 1;
-    for (const Setting& other : grid_) listed = std::max(listed, other.batch);
+    for (const Candidate& other : grid_) listed = std::max(listed, other.batch);
     most = std::min(most, listed);
   }
   return {s.run, *objective_, targets_, most};
 }
 
-std::size_t Choose::drop_borderline(std::vector<const Setting*>& good) {
-  const std::vector<const Setting*> all = good;
-  return std::erase_if(good, [&all](const Setting* s) {
-    return s->result->borderline && std::ranges::any_of(all, [s](const Setting* other) {
+std::size_t Choose::drop_borderline(std::vector<const Candidate*>& good) {
+  const std::vector<const Candidate*> all = good;
+  return std::erase_if(good, [&all](const Candidate* s) {
+    return s->result->borderline && std::ranges::any_of(all, [s](const Candidate* other) {
              return !other->result->borderline && same_line(*other, *s);
            });
   });
@@ -237,7 +238,7 @@ KeyValues Choose::without_batch(KeyValues values) {
   return values;
 }
 
-bool Choose::same_line(const Setting& a, const Setting& b) {
+bool Choose::same_line(const Candidate& a, const Candidate& b) {
   return without_batch(a.values) == without_batch(b.values);
 }
 

@@ -50,15 +50,15 @@ class Choose final : public Question {
   // ---- Batches
 
   // Returns every batch that was simulated in the search, as a setting of its own.
-  std::vector<Setting> at_searched_batches(Experiments& experiments) const;
+  std::vector<Candidate> at_searched_batches(Experiments& experiments) const;
   // Returns the line of a setting's batches, up to its engine's limit and, if the question lists batches, the largest
   // of those.
-  BatchLine line_of(const Setting& s) const;
+  BatchLine line_of(const Candidate& s) const;
   // Drops settings whose fit is borderline where another batch of the same fits beyond doubt. Returns how many.
-  static std::size_t drop_borderline(std::vector<const Setting*>& good);
+  static std::size_t drop_borderline(std::vector<const Candidate*>& good);
   static KeyValues without_batch(KeyValues values);
   // Returns whether two settings differ in their batch at most.
-  static bool same_line(const Setting& a, const Setting& b);
+  static bool same_line(const Candidate& a, const Candidate& b);
 
   // ---- Conclusion
 
@@ -67,36 +67,37 @@ class Choose final : public Question {
   // Returns whether the objective is one of which lower is better.
   bool cheapest() const { return objective_->better == result::Better::kLower; }
   // Returns the objective as a number of which higher is better.
-  double merit(const Setting& s) const;
-  Comparison lead(const Setting& a, const Setting& b) const { return compare(*a.result, *b.result, *objective_); }
+  double merit(const Candidate& s) const;
+  Comparison lead(const Candidate& a, const Candidate& b) const { return compare(*a.result, *b.result, *objective_); }
 
   // Describes a setting for the data of the answer: its keys, metrics, fit and bottleneck.
-  nlohmann::json entry(const Setting& s) const;
+  nlohmann::json entry(const Candidate& s) const;
   // Describes its numbers as a text, the objective first.
-  std::string numbers_text(const Setting& s) const;
+  std::string numbers_text(const Candidate& s) const;
   std::string cost_unit() const;
   std::string objective_text() const;
 
   // Answers the question, except for add_perhaps and add_nearest. `good`: settings that meet the targets, best first.
   // `misses`: number of settings that each reason excludes.
-  Answer conclude(const std::vector<Setting>& grid, const std::vector<const Setting*>& good,
+  Answer conclude(const std::vector<Candidate>& grid, const std::vector<const Candidate*>& good,
                   const std::map<std::string, int>& misses, Experiments& experiments) const;
   // Names the ties, and the numbers by which they differ more than the objective does.
-  std::string ties_text(const Setting& best, const std::vector<const Setting*>& tied) const;
+  std::string ties_text(const Candidate& best, const std::vector<const Candidate*>& tied) const;
   // Compares two settings, each at its own best batch up to the largest that the question allows, and at one batch.
-  std::string lead_text(const Setting& best, const Setting& next, Experiments& experiments, nlohmann::json& data) const;
+  std::string lead_text(const Candidate& best, const Candidate& next, Experiments& experiments,
+                        nlohmann::json& data) const;
   // Adds the Pareto front of the good settings, equal ones once in the text.
-  void add_front(const std::vector<const Setting*>& good, std::int64_t simulated, Answer& out) const;
+  void add_front(const std::vector<const Candidate*>& good, std::int64_t simulated, Answer& out) const;
   // Adds the number of settings that each reason excludes.
   void add_misses(const std::map<std::string, int>& misses, Answer& out) const;
   // Adds settings whose intervals leave open whether they meet the targets, best first; of settings that differ in
   // their batch alone the first.
-  void add_perhaps(const std::vector<const Setting*>& perhaps, Answer& out) const;
+  void add_perhaps(const std::vector<const Candidate*>& perhaps, Answer& out) const;
   // Says for the line that comes nearest to the targets without meeting them what would admit it.
-  void add_nearest(const std::vector<Setting>& grid, const std::vector<const Setting*>& good, Experiments& experiments,
-                   Answer& out) const;
+  void add_nearest(const std::vector<Candidate>& grid, const std::vector<const Candidate*>& good,
+                   Experiments& experiments, Answer& out) const;
 
-  std::vector<Setting> grid_;
+  std::vector<Candidate> grid_;
   std::map<std::string, std::string> files_;  // of the settings' machines, by their names in the plan
   std::size_t beyond_engine_ = 0;  // settings with more sequences than their engine serves, which are not in the grid
   std::vector<Target> targets_;

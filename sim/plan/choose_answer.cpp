@@ -28,12 +28,12 @@ std::string missed_text(const result::Result& result, const Target& target) {
 
 }  // namespace
 
-double Choose::merit(const Setting& s) const {
+double Choose::merit(const Candidate& s) const {
   const double value = s.number(objective_->path.c_str());
   return cheapest() ? -value : value;
 }
 
-json Choose::entry(const Setting& s) const {
+json Choose::entry(const Candidate& s) const {
   json config = json::object();
   for (const auto& [key, value] : s.values) config[key] = value;
   json metrics = json::object();
@@ -61,7 +61,7 @@ json Choose::entry(const Setting& s) const {
   return out;
 }
 
-std::string Choose::numbers_text(const Setting& s) const {
+std::string Choose::numbers_text(const Candidate& s) const {
   const result::Result& r = *s.result;
   std::string text;
   const auto own = result::value(r, *objective_);
@@ -91,7 +91,7 @@ std::string Choose::objective_text() const {
   return fmt::format("the best by {}", objective_->path);
 }
 
-Answer Choose::conclude(const std::vector<Setting>& grid, const std::vector<const Setting*>& good,
+Answer Choose::conclude(const std::vector<Candidate>& grid, const std::vector<const Candidate*>& good,
                         const std::map<std::string, int>& misses, Experiments& experiments) const {
   Answer out;
   out.kind = store::AnswerKind::kChoose;
@@ -112,23 +112,23 @@ Answer Choose::conclude(const std::vector<Setting>& grid, const std::vector<cons
     out.text = "None of the settings fits and meets the targets.";
     return out;
   }
-  const Setting& best = *good.front();
+  const Candidate& best = *good.front();
   out.data["best"].push_back(entry(best));
-  std::vector<const Setting*> lines;  // the best of every other line
-  for (const Setting* s : good) {
-    const bool known =
-        same_line(*s, best) || std::ranges::any_of(lines, [s](const Setting* other) { return same_line(*s, *other); });
+  std::vector<const Candidate*> lines;  // the best of every other line
+  for (const Candidate* s : good) {
+    const bool known = same_line(*s, best) ||
+                       std::ranges::any_of(lines, [s](const Candidate* other) { return same_line(*s, *other); });
     if (!known) lines.push_back(s);
   }
-  std::vector<const Setting*> tied;
-  std::ranges::copy_if(lines, std::back_inserter(tied), [&](const Setting* s) { return is_tie(lead(best, *s)); });
-  for (const Setting* s : tied) out.data["best"].push_back(entry(*s));
-  add_front(good, std::ranges::count_if(grid, [](const Setting& s) { return s.result != nullptr; }), out);
+  std::vector<const Candidate*> tied;
+  std::ranges::copy_if(lines, std::back_inserter(tied), [&](const Candidate* s) { return is_tie(lead(best, *s)); });
+  for (const Candidate* s : tied) out.data["best"].push_back(entry(*s));
+  add_front(good, std::ranges::count_if(grid, [](const Candidate& s) { return s.result != nullptr; }), out);
   out.text =
       fmt::format("{}: {}.{}", label_of(best.values), numbers_text(best),
                   tied.empty() ? "" : fmt::format(" {} tie{} with it.", tied.size(), tied.size() == 1 ? "s" : ""));
   if (!tied.empty()) out.details.insert(out.details.begin(), ties_text(best, tied));
-  const auto next = std::ranges::find_if(lines, [&](const Setting* s) { return !is_tie(lead(best, *s)); });
+  const auto next = std::ranges::find_if(lines, [&](const Candidate* s) { return !is_tie(lead(best, *s)); });
   if (next != lines.end()) {
     out.details.insert(out.details.begin(), lead_text(best, **next, experiments, out.data["lead"]));
   }
@@ -139,13 +139,13 @@ Answer Choose::conclude(const std::vector<Setting>& grid, const std::vector<cons
   return out;
 }
 
-std::string Choose::ties_text(const Setting& best, const std::vector<const Setting*>& tied) const {
+std::string Choose::ties_text(const Candidate& best, const std::vector<const Candidate*>& tied) const {
   std::vector<std::string> names, apart;
-  for (const Setting* s : tied) names.push_back(label_of(s->values));
+  for (const Candidate* s : tied) names.push_back(label_of(s->values));
   for (const char* path : {"score", "request.ttft_s", "request.latency_s", "memory.hbm_peak_bytes"}) {
     const result::Metric& metric = *result::find_metric(path);
-    const Setting *low = &best, *high = &best;
-    for (const Setting* s : tied) {
+    const Candidate *low = &best, *high = &best;
+    for (const Candidate* s : tied) {
       if (s->number(path) < low->number(path)) low = s;
       if (s->number(path) > high->number(path)) high = s;
     }
@@ -159,7 +159,8 @@ std::string Choose::ties_text(const Setting& best, const std::vector<const Setti
                                    : fmt::format(" What tells them apart: {}.", fmt::join(apart, "; ")));
 }
 
-std::string Choose::lead_text(const Setting& best, const Setting& next, Experiments& experiments, json& data) const {
+std::string Choose::lead_text(const Candidate& best, const Candidate& next, Experiments& experiments,
+                              json& data) const {
   std::vector<BatchLine> lines{line_of(best), line_of(next)};
   search(lines, experiments);
   const ResultPtr own = lines[0].best(), other = lines[1].best();
@@ -179,10 +180,10 @@ std::string Choose::lead_text(const Setting& best, const Setting& next, Experime
       times_text(e), c.beyond_uncertainty() ? "" : "; within uncertainty");
 }
 
-void Choose::add_front(const std::vector<const Setting*>& good, std::int64_t simulated, Answer& out) const {
+void Choose::add_front(const std::vector<const Candidate*>& good, std::int64_t simulated, Answer& out) const {
   constexpr std::size_t kShown = 8;
   std::vector<Goodness> points;
-  for (const Setting* s : good) points.push_back(s->goodness());
+  for (const Candidate* s : good) points.push_back(s->goodness());
   std::vector<std::string> texts;
   std::map<Goodness, int> seen;
   for (const std::size_t i : pareto_front(points)) {
@@ -218,11 +219,11 @@ void Choose::add_misses(const std::map<std::string, int>& misses, Answer& out) c
   out.data["ruled_out"]["framework.max_batch"] = beyond_engine_;
 }
 
-void Choose::add_perhaps(const std::vector<const Setting*>& perhaps, Answer& out) const {
+void Choose::add_perhaps(const std::vector<const Candidate*>& perhaps, Answer& out) const {
   constexpr std::size_t kShown = 4;
   std::vector<std::string> texts, shown;
   out.data["uncertain"] = json::array();
-  for (const Setting* s : perhaps) {
+  for (const Candidate* s : perhaps) {
     out.data["uncertain"].push_back(entry(*s));
     std::string name = label_of(without_batch(s->values));
     if (std::ranges::find(shown, name) != shown.end()) continue;
@@ -238,13 +239,13 @@ void Choose::add_perhaps(const std::vector<const Setting*>& perhaps, Answer& out
                                     more > 0 ? fmt::format("; and {} more", more) : ""));
 }
 
-void Choose::add_nearest(const std::vector<Setting>& grid, const std::vector<const Setting*>& good,
+void Choose::add_nearest(const std::vector<Candidate>& grid, const std::vector<const Candidate*>& good,
                          Experiments& experiments, Answer& out) const {
-  const Setting* nearest = nullptr;
-  const Setting* unfit = nullptr;
+  const Candidate* nearest = nullptr;
+  const Candidate* unfit = nullptr;
   double best_margin = 0;
-  for (const Setting& s : grid) {
-    const bool admitted = std::ranges::any_of(good, [&s](const Setting* g) { return same_line(*g, s); });
+  for (const Candidate& s : grid) {
+    const bool admitted = std::ranges::any_of(good, [&s](const Candidate* g) { return same_line(*g, s); });
     if (!s.result || admitted || is_oracle(*s.result) || s.result->status == result::Status::kFailed) continue;
     if (s.result->experiment.oom && (unfit == nullptr || s.batch < unfit->batch)) unfit = &s;
     const double kept = margin(*s.result, targets_);
@@ -265,7 +266,7 @@ void Choose::add_nearest(const std::vector<Setting>& grid, const std::vector<con
                     label_of(nearest->values), fmt::join(needed, " and ")));
     out.data["nearest"] = entry(*nearest);
   }
-  const bool lacks_memory = unfit != nullptr && std::ranges::none_of(grid, [&](const Setting& s) {
+  const bool lacks_memory = unfit != nullptr && std::ranges::none_of(grid, [&](const Candidate& s) {
                               return same_line(s, *unfit) && s.result && s.result->has_times();
                             });
   if (!lacks_memory) return;

@@ -29,7 +29,7 @@ void Experiments::simulate(const std::vector<config::Node>& runs) {
     point.config = run;
     point.ask.fit_effects = true;
   }
-  const study::Plan plan(std::move(points));
+  const study::Study plan(std::move(points));
   std::mutex mutex;
   study::run(plan, options_, [&](const study::Task& task, result::Result&& result) {
     const std::lock_guard lock(mutex);

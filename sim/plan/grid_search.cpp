@@ -26,7 +26,7 @@ Goodness goodness_of_numbers(double tokens_per_s, std::optional<double> score, d
 
 // Lower bound of a number that grows with the batch: its value at the smaller batch, and a share of the line to the
 // larger one if that fits as well.
-double least(const Setting& below, const Setting* above, const Setting& s, const char* path, double share) {
+double least(const Candidate& below, const Candidate* above, const Candidate& s, const char* path, double share) {
   const double low = below.number(path);
   if (above == nullptr || !above->result->has_times()) return low;
   const double slope = (above->number(path) - low) / static_cast<double>(above->batch - below.batch);
@@ -46,7 +46,7 @@ bool misses_beyond(const result::Result& r, const Target& t) {
   return ((grows && t.at_most) || stays) && !t.holds_for(*value);
 }
 
-std::vector<std::vector<std::size_t>> lines_of(const std::vector<Setting>& grid) {
+std::vector<std::vector<std::size_t>> lines_of(const std::vector<Candidate>& grid) {
   std::map<std::string, std::vector<std::size_t>> by_rest;
   for (std::size_t i = 0; i < grid.size(); ++i) {
     std::string rest;
@@ -65,24 +65,24 @@ std::vector<std::vector<std::size_t>> lines_of(const std::vector<Setting>& grid)
 
 }  // namespace
 
-double Setting::number(const char* path) const {
+double Candidate::number(const char* path) const {
   return result::value(*result, *result::find_metric(path)).value_or(std::nan(""));
 }
 
-std::optional<double> Setting::score() const { return result::value(*result, *result::find_metric("score")); }
+std::optional<double> Candidate::score() const { return result::value(*result, *result::find_metric("score")); }
 
-std::optional<double> Setting::cost(double tokens_per_s) const {
+std::optional<double> Candidate::cost(double tokens_per_s) const {
   if (!price_per_s) return {};
   return *price_per_s / tokens_per_s;
 }
 
-Goodness Setting::goodness() const {
+Goodness Candidate::goodness() const {
   const double rate = number(kRate);
   return goodness_of_numbers(rate, score(), number(kMemory), cost(rate));
 }
 
 // Works in rounds: the smallest batch of every line, then the ends and the middles of gaps that bounds do not rule out.
-void GridSearch::run(std::vector<Setting>& grid) {
+void GridSearch::run(std::vector<Candidate>& grid) {
   const std::vector<Line> lines = lines_of(grid);
   std::vector<std::size_t> wanted;
   for (const Line& line : lines) wanted.push_back(line.front());
@@ -96,11 +96,11 @@ void GridSearch::run(std::vector<Setting>& grid) {
 }
 
 // Lines whose smallest batch is dominated by few settings come first, since their results rule out most of the rest.
-std::vector<std::size_t> GridSearch::next_round(std::vector<Setting>& grid, const std::vector<Line>& lines) const {
+std::vector<std::size_t> GridSearch::next_round(std::vector<Candidate>& grid, const std::vector<Line>& lines) const {
   const std::vector<Goodness> known = goodness_of(grid);
   std::map<std::int64_t, std::vector<std::size_t>> by_rank;
   for (const Line& line : lines) {
-    const Setting& first = grid[line.front()];
+    const Candidate& first = grid[line.front()];
     std::int64_t rank = 0;
     if (first.result->has_times()) {
       const Goodness own = first.goodness();
@@ -114,16 +114,16 @@ std::vector<std::size_t> GridSearch::next_round(std::vector<Setting>& grid, cons
   return {};
 }
 
-void GridSearch::add_next(std::vector<Setting>& grid, const Line& line, const std::vector<Goodness>& known,
+void GridSearch::add_next(std::vector<Candidate>& grid, const Line& line, const std::vector<Goodness>& known,
                           std::vector<std::size_t>& wanted) const {
   std::size_t low = 0;
   while (low + 1 < line.size()) {
     std::size_t high = low + 1;
     while (high < line.size() && !grid[line[high]].result) ++high;
-    const Setting* const above = high < line.size() ? &grid[line[high]] : nullptr;
+    const Candidate* const above = high < line.size() ? &grid[line[high]] : nullptr;
     std::vector<std::size_t> open;
     for (std::size_t i = low + 1; i < high; ++i) {
-      Setting& s = grid[line[i]];
+      Candidate& s = grid[line[i]];
       s.skipped = s.skipped || is_ruled_out(grid[line[low]], above, s, known);
       if (!s.skipped) open.push_back(line[i]);
     }
@@ -135,7 +135,7 @@ void GridSearch::add_next(std::vector<Setting>& grid, const Line& line, const st
 
 // Rules out by simulated batches around it: a line that does not fit at a smaller batch does not fit here; step time
 // and memory grow with the batch, and the score is the same.
-bool GridSearch::is_ruled_out(const Setting& below, const Setting* above, const Setting& s,
+bool GridSearch::is_ruled_out(const Candidate& below, const Candidate* above, const Candidate& s,
                               const std::vector<Goodness>& known) const {
   const result::Result& r = *below.result;
   if (!r.has_times()) return true;
@@ -151,9 +151,9 @@ bool GridSearch::is_ruled_out(const Setting& below, const Setting* above, const 
   return std::ranges::any_of(known, [&](const Goodness& k) { return dominates(k, best); });
 }
 
-std::vector<Goodness> GridSearch::goodness_of(const std::vector<Setting>& grid) const {
+std::vector<Goodness> GridSearch::goodness_of(const std::vector<Candidate>& grid) const {
   std::vector<Goodness> all;
-  for (const Setting& s : grid) {
+  for (const Candidate& s : grid) {
     if (s.result && !is_oracle(*s.result) && !missed(*s.result, targets_)) all.push_back(s.goodness());
   }
   return all;

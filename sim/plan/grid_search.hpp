@@ -17,7 +17,7 @@
 
 namespace kvcast::plan {
 
-struct Setting {
+struct Candidate {
   config::Node run;
   std::vector<std::pair<std::string, std::string>> values;  // that distinguish it: dotted key, value
   std::int64_t batch = 0;
@@ -41,17 +41,17 @@ class GridSearch {
       : experiments_(experiments), targets_(targets) {}
 
   // Fills in the results; settings that were skipped have none.
-  void run(std::vector<Setting>& grid);
+  void run(std::vector<Candidate>& grid);
 
  private:
   using Line = std::vector<std::size_t>;  // settings by ascending batch
 
-  std::vector<std::size_t> next_round(std::vector<Setting>& grid, const std::vector<Line>& lines) const;
-  void add_next(std::vector<Setting>& grid, const Line& line, const std::vector<Goodness>& known,
+  std::vector<std::size_t> next_round(std::vector<Candidate>& grid, const std::vector<Line>& lines) const;
+  void add_next(std::vector<Candidate>& grid, const Line& line, const std::vector<Goodness>& known,
                 std::vector<std::size_t>& wanted) const;
-  bool is_ruled_out(const Setting& below, const Setting* above, const Setting& s,
+  bool is_ruled_out(const Candidate& below, const Candidate* above, const Candidate& s,
                     const std::vector<Goodness>& known) const;
-  std::vector<Goodness> goodness_of(const std::vector<Setting>& grid) const;
+  std::vector<Goodness> goodness_of(const std::vector<Candidate>& grid) const;
 
   Experiments& experiments_;
   const std::vector<Target>& targets_;

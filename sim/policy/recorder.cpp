@@ -23,7 +23,7 @@ OpId Recorder::kernel(Lane lane, Kind kind, const char* label, const graph::Work
 }
 
 OpId Recorder::host(Lane thread, Kind kind, const char* label, HostCall call, double count, After after) {
-  return add(kind, thread, label, graph::Host{call, count}, after);
+  return add(kind, thread, label, graph::HostWork{call, count}, after);
 }
 
 OpId Recorder::copy(Lane lane, const char* label, const Copy& copy, After after) {

@@ -76,7 +76,7 @@ class Collector {
   void add_owners(const result::Experiment& experiment);
   void add_timeline(const Result& result);
   void add_heads(const std::vector<result::LayerMap>& layers);
-  json rests_on(const std::vector<Source>& sources) const;
+  json origins(const std::vector<Source>& sources) const;
   json sweep(const std::vector<Source>& sources) const;
 
   Palette palette_;
@@ -277,7 +277,7 @@ void Collector::add_heads(const std::vector<result::LayerMap>& layers) {
 }
 
 // Numbers of the machines that the experiments ran on, with their origins.
-json Collector::rests_on(const std::vector<Source>& sources) const {
+json Collector::origins(const std::vector<Source>& sources) const {
   std::vector<std::pair<Origin, json>> rows;
   for (const Source& source : sources) {
     for (const auto& [machine, numbers] : source.store->machines()) {
@@ -349,7 +349,7 @@ Content Collector::finish(const std::vector<Source>& sources) {
   content_.series = names_.table(palette_);
   content_.moments = services_.moments, content_.curves = services_.curves;
   content_.capacities = services_.capacities();
-  content_.rests_on = rests_on(sources);
+  content_.origins = origins(sources);
   content_.sweep = sweep(sources);
   content_.findings = sources.size() == 1 ? findings_json(*sources.front().store) : json::array();
   const std::vector<store::Answer> answers = answers_of(sources);

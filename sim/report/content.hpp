@@ -23,7 +23,7 @@ struct Content {
   nlohmann::json findings;  // [{"title", "text", "detail", "places"}], see store/finding.hpp
   nlohmann::json answers;   // answers of a plan, see answers_json()
   // [{what, origin, uncertainty, source, experiments}]: every number of the machines, worst origin first.
-  nlohmann::json rests_on;
+  nlohmann::json origins;
 
   // One row per experiment, `id` counting from 0 in reading order. Texts: key, status, fit, model, hardware, policy,
   // variant, series, replica (the seed, if seeds are swept), store (if there are several), split, bottleneck, oom_pool,

@@ -39,7 +39,7 @@ json page_data(const Assets& assets, const Content& content, const json& answers
   return {{"sweep", content.sweep},
           {"findings", content.findings},
           {"answers", answers},
-          {"rests_on", content.rests_on},
+          {"origins", content.origins},
           {"tables", tables},
           {"charts", charts},
           {"metrics", page_metrics_json()},

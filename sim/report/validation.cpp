@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* kTextColumns[] = {"id", "group", "quantity", "unit", "verdict", "rests_on", "note", "source"};
+constexpr const char* kTextColumns[] = {"id", "group", "quantity", "unit", "verdict", "depends_on", "note", "source"};
 constexpr const char* kNumberColumns[] = {"predicted", "low", "high", "error", "tolerance", "size"};
 
 void check_suite(const json& suite) {

@@ -112,7 +112,8 @@ void add_score(json& out, const Result& r) {
   json& score = out["score"];
   score["benchmark"] = r.benchmark->benchmark;
   score["interval"] = {r.benchmark->interval.low, r.benchmark->interval.high};
-  score["rests_on"] = r.benchmark->rests_on;
+  score["origin"] = r.benchmark->origin;
+  score["rests_on"] = r.benchmark->origin;  // for programs that read schema 1
   score["tasks"] = json::array();
   for (const BenchmarkTask& task : r.benchmark->tasks) {
     score["tasks"].push_back({{"task", task.task},
@@ -213,7 +214,7 @@ json to_json(const std::optional<TaskScore>& task) {
           {"share_of_full", task->share_of_full},
           {"interval", {task->interval.low, task->interval.high}},
           {"origin", origin_name(task->interval.low < task->interval.high ? Origin::kFitted : Origin::kExact)},
-          {"rests_on", task->source}};
+          {"source", task->source}};
 }
 
 json to_json(const std::string& machine, const MachineNumber& n) {
@@ -223,6 +224,7 @@ json to_json(const std::string& machine, const MachineNumber& n) {
 
 json to_json(const Result& r) {
   json out;
+  out["schema"] = "kvcast-result/2";
   add_settings(out["config"], r.subject.settings);
   out["status"] = status_name(r.status);
   if (r.status != Status::kFailed && !r.build) out["fit"] = fit_name(fit_of(r));

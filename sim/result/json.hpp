@@ -8,6 +8,7 @@
 namespace kvcast::result {
 
 // Every number that the result has, at its metric's path; and
+//   schema                  "kvcast-result/2"; the number changes when a key gets another name or meaning
 //   config                  the resolved configuration
 //   status, error, oom      whether it ran and fits; oom is null if it fits
 //   intervals, origin       by metric path
@@ -18,7 +19,8 @@ namespace kvcast::result {
 //   memory.*_owners         [{owner, bytes}]
 //   accuracy.task           the predicted task score; null without a task
 //   score                   {benchmark, context, share_of_full, interval, tasks: [{task, share_of_full, interval}],
-//                           rests_on} of a benchmark, or {benchmark, refused}; missing if none was requested
+//                           origin} of a benchmark, or {benchmark, refused}; missing if none was requested. `rests_on`
+//                           repeats `origin`: its name in schema 1, which had no number
 //   timeline                spans of one decode step, if they were kept
 nlohmann::json to_json(const Result& result);
 
@@ -30,7 +32,7 @@ nlohmann::json to_json(const Metric& metric);
 nlohmann::json to_json(const std::string& machine, const MachineNumber& number);
 
 // The predicted task score: {task, known, share_of_full, interval, steps, recall_mean, recall_min, other_recall,
-// origin, rests_on}; null without one.
+// origin, source}; null without one.
 nlohmann::json to_json(const std::optional<TaskScore>& task);
 
 // [{kind, exposed_s, hidden_s, critical_s, uncertain_s}], kinds without time left out. Exposed seconds add up to the

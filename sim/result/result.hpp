@@ -90,7 +90,7 @@ struct BenchmarkScore {
   double share_of_full = 0;
   Interval interval;
   std::vector<BenchmarkTask> tasks;  // lowest first
-  std::string rests_on;              // in words: replays, seeds, context, score model
+  std::string origin;                // in words: replays, seeds, context, score model
 };
 
 // One replayed layer by KV head, by query head if the policy selects for each in all layers. Means over the steps, and

@@ -206,43 +206,43 @@ bool BenchmarkScores::is_known(const BenchmarkRequest& request) const {
 }
 
 std::string BenchmarkScores::made_with(const Benchmark& benchmark, const config::Model& model) const {
-  Link link = model_.link;
+  RecallMap link = model_.link;
   link.source.clear(), link.common_source.clear();
   link.common = 1;  // affects only means
-  return content_hash(benchmark.identity + write_link(link) + config::canonical(model)).substr(0, 16);
+  return content_hash(benchmark.identity + write_recall_map(link) + config::canonical(model)).substr(0, 16);
 }
 
 // Looks up a score that needs no replay: that of the uncompressed model, or one from the table.
 std::optional<result::BenchmarkScore> BenchmarkScores::known_score(const Requested& r) const {
   if (r.request.cache != config::Precision::kBf16) return {};
   std::vector<result::BenchmarkTask> tasks;
-  std::string rests_on;
+  std::string origin;
   const bool whole = r.whole.size() == r.benchmark.tasks.size();
   if (policy::find_policy(r.request.policy).uncompressed() || whole) {
     for (const auto& [name, task] : r.benchmark.tasks) tasks.push_back({name, 1, {1, 1}, 100});
-    rests_on = whole ? "the budget, which covers all tokens: the score is that of the uncompressed model"
-                     : "the uncompressed model itself, of whose score all others are shares";
+    origin = whole ? "the budget, which covers all tokens: the score is that of the uncompressed model"
+                   : "the uncompressed model itself, of whose score all others are shares";
   } else if (table_ != nullptr) {
     const ScoreRow* const row =
         table_->find(made_with(r.benchmark, r.model), r.model.name, r.context, policy_text(r.request.policy));
     if (row == nullptr) return {};
     tasks = row->tasks;
-    rests_on = "the table under configs/accuracy/scores, made of " + basis_of(r);
+    origin = "the table under configs/accuracy/scores, made of " + basis_of(r);
   } else {
     return {};
   }
-  return simulated_score(r, std::move(tasks), std::move(rests_on));
+  return simulated_score(r, std::move(tasks), std::move(origin));
 }
 
 result::BenchmarkScore BenchmarkScores::simulated_score(const Requested& r, std::vector<result::BenchmarkTask> tasks,
-                                                        std::string rests_on) const {
+                                                        std::string origin) const {
   for (result::BenchmarkTask& task : tasks) {
     if (r.whole.contains(task.task)) task.share_of_full = 1, task.interval = {1, 1};
     task.full = r.benchmark.tasks.at(task.task).full_at(r.stated);
   }
   result::BenchmarkScore score = mean_score(r.benchmark.name, std::move(tasks), model_.link.common);
   score.context = r.context;
-  score.rests_on = std::move(rests_on);
+  score.origin = std::move(origin);
   return score;
 }
 
@@ -313,7 +313,7 @@ result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
                                                       const result::BenchmarkScore& simulated) const {
   if (r.whole.size() == simulated.tasks.size()) return simulated;
   const PublishedMethod method = published_method(model_.catalogue, r.request.policy, r.benchmark.name);
-  evidence::Setting s;
+  evidence::ScoredTask s;
   s.method = method.method, s.benchmark = bare_name(r.benchmark.name);
   s.model = r.model.name, s.group = r.model.group();
   if (const std::optional<std::int64_t> budget = budget_of(r.request.policy)) s.budget = static_cast<double>(*budget);
@@ -339,8 +339,8 @@ result::BenchmarkScore BenchmarkScores::with_evidence(const Requested& r,
   }
   result::BenchmarkScore score = mean_score(simulated.benchmark, std::move(tasks), common);
   score.context = simulated.context;
-  score.rests_on = evidence.rests_on(s, [&papers](const std::string& paper) { return papers.contains(paper); }) +
-                   ". The simulation: " + simulated.rests_on;
+  score.origin = evidence.origin(s, [&papers](const std::string& paper) { return papers.contains(paper); }) +
+                 ". The simulation: " + simulated.origin;
   return score;
 }
 

@@ -109,7 +109,7 @@ class BenchmarkScores {
   result::BenchmarkScore score_of(const Requested& requested) const;
   // The mean of the tasks, those whose prompts the policy keeps whole with the uncompressed model's score.
   result::BenchmarkScore simulated_score(const Requested& requested, std::vector<result::BenchmarkTask> tasks,
-                                         std::string rests_on) const;
+                                         std::string origin) const;
   result::BenchmarkScore with_evidence(const Requested& requested, const result::BenchmarkScore& simulated) const;
 
   const ScoreModel& model_;

@@ -29,7 +29,7 @@ replay::TargetRecall after_sparse_prompt(replay::TargetRecall recall, double mas
 
 }  // namespace
 
-ScoreModel::ScoreModel() : link(read_link(config::find_config("accuracy", "link", {}))) {}
+ScoreModel::ScoreModel() : link(read_recall_map(config::find_config("accuracy", "link", {}))) {}
 
 const evidence::Predictor& ScoreModel::evidence() const {
   std::call_once(read_, [this] {

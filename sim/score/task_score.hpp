@@ -10,7 +10,7 @@
 #include "replay/replay.hpp"
 #include "result/result.hpp"
 #include "score/catalogue.hpp"
-#include "score/link.hpp"
+#include "score/recall_map.hpp"
 
 namespace kvcast::score {
 
@@ -18,7 +18,7 @@ namespace kvcast::score {
 class ScoreModel {
  public:
   Catalogue catalogue;
-  Link link;
+  RecallMap link;
   ScoreModel();
   // configs/accuracy/evidence.csv and evidence.yaml, read on first use, and again only after they have
   // changed; may be called from any thread.

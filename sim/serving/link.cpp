@@ -10,7 +10,7 @@ constexpr double kRounding = 1e-3;  // picoseconds
 
 }  // namespace
 
-void Link::pass(Picoseconds time, double recalled) {
+void LinkQueues::pass(Picoseconds time, double recalled) {
   const double seconds = to_seconds(time);
   const double room = std::max(0.0, seconds * rates_.in - recalled);
   const double in = std::min(sent_in_ - done_in_, room);
@@ -23,13 +23,13 @@ void Link::pass(Picoseconds time, double recalled) {
   carried_out_ += out;
 }
 
-Picoseconds Link::until_in(double position) const {
+Picoseconds LinkQueues::until_in(double position) const {
   return is_in(position)
              ? 0
              : static_cast<Picoseconds>(std::ceil((position - done_in_) / rates_.in * 1e12 - kRounding)) + 1;
 }
 
-Picoseconds Link::time_in(double bytes, double recalled) const {
+Picoseconds LinkQueues::time_in(double bytes, double recalled) const {
   return static_cast<Picoseconds>(std::ceil((sent_in_ - done_in_ + bytes + recalled) / rates_.in * 1e12 - kRounding));
 }
 

@@ -12,9 +12,9 @@ struct LinkRates {
 
 // An account of the link's time. What decoding recalls is part of a pass and goes first; then what requests wait for
 // (in), then copies to the host (out). Both directions are queues; together they never carry more than the link can.
-class Link {
+class LinkQueues {
  public:
-  explicit Link(const LinkRates& rates) : rates_(rates) {}
+  explicit LinkQueues(const LinkRates& rates) : rates_(rates) {}
 
   // Queues bytes. Returns the position in the queue at which they end.
   double send_in(double bytes) { return sent_in_ += bytes; }

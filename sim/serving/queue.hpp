@@ -53,7 +53,7 @@ struct Part {
 };
 
 // `count` passes of the same sequences, one directly after the other.
-struct Run {
+struct Passes {
   Picoseconds start = 0;
   StepTime time;  // of its passes: at(0) … at(count − 1)
   std::int64_t count = 1;
@@ -72,7 +72,7 @@ class Observer {
  public:
   virtual ~Observer() = default;
   virtual void ended(const Outcome& outcome) = 0;
-  virtual void ran(const Run& /*run*/) {}
+  virtual void ran(const Passes& /*run*/) {}
   virtual void preempted(const traffic::Request& /*request*/, Picoseconds /*now*/) {}
   virtual bool wants_parts() const { return false; }
   // At the end: seconds for which the directions of a replica's link to its host carried something.

@@ -59,7 +59,7 @@ void Replica::changes(Picoseconds now) {
 
 void Replica::deliver(std::int64_t id, Picoseconds now) {
   changes(now);
-  const auto at = std::ranges::find(state_.expected, id, [](const Entry* entry) { return entry->request.id; });
+  const auto at = std::ranges::find(state_.expected, id, [](const QueuedRequest* entry) { return entry->request.id; });
   KVCAST_CHECK(at != state_.expected.end());
   (rules_.staging > 0 ? state_.staged : state_.delivered).push_back({*at, now});
   state_.expected.erase(at);
@@ -72,7 +72,7 @@ void Replica::drop(std::int64_t id, Picoseconds now) {
 
 void Replica::sent(std::int64_t id, Picoseconds now) {
   changes(now);
-  const auto at = std::ranges::find_if(gone_, [&](const Entry* e) { return e->kept && e->request.id == id; });
+  const auto at = std::ranges::find_if(gone_, [&](const QueuedRequest* e) { return e->kept && e->request.id == id; });
   KVCAST_CHECK(at != gone_.end());
   scheduler_->sent(**at);
   destroy_gone();
@@ -141,8 +141,8 @@ void Replica::load(Flight& flight) {
 StepTime Replica::time_of(const Pass& pass) {
   decoding_.clear();
   chunks_.clear();
-  for (const std::vector<Entry*>* list : {&pass.decodes, &pass.padding}) {
-    for (const Entry* entry : *list) decoding_.push_back({entry->known, entry->computed});
+  for (const std::vector<QueuedRequest*>* list : {&pass.decodes, &pass.padding}) {
+    for (const QueuedRequest* entry : *list) decoding_.push_back({entry->known, entry->computed});
   }
   for (const Pass::Read& read : pass.reads) chunks_.push_back(read.chunk);
   return times_.time(decoding_, chunks_);
@@ -159,7 +159,7 @@ std::int64_t Replica::repeats(const Flight& flight) {
     if (!flights_.back().pass.same_decodes(pass)) return 0;
   }
   std::int64_t most = flight.time.steps - 1;
-  for (const Entry* entry : pass.decodes) most = std::min(most, entry->outputs() - entry->sampled);
+  for (const QueuedRequest* entry : pass.decodes) most = std::min(most, entry->outputs() - entry->sampled);
   return scheduler_->repeats(pass, most);
 }
 
@@ -190,7 +190,7 @@ void Replica::commit() {
 
 void Replica::report(const Flight& flight) {
   const Pass& pass = flight.pass;
-  Run run;
+  Passes run;
   run.start = flight.start;
   run.time = flight.time;
   run.count = flight.count;
@@ -201,7 +201,7 @@ void Replica::report(const Flight& flight) {
   run.running = scheduler_->running();
   run.blocks = flight.blocks;
   gaps_.clear();
-  for (const Entry* entry : pass.decodes) add_gap(flight.start - entry->last_token);
+  for (const QueuedRequest* entry : pass.decodes) add_gap(flight.start - entry->last_token);
   for (const Pass::Read& read : pass.reads) {
     if (read.chunk.last() && read.entry->sampled > 1) add_gap(flight.start - read.entry->last_token);
   }
@@ -220,8 +220,8 @@ std::span<const Part> Replica::parts_of(const Pass& pass) {
   for (const Pass::Read& read : pass.reads) {
     parts_.push_back({&read.entry->request, read.chunk.added, true, read.chunk.last()});
   }
-  for (const Entry* entry : pass.decodes) parts_.push_back({&entry->request, 1, false, true});
-  for (const Entry* entry : pass.padding) parts_.push_back({&entry->request, 1, false, false});
+  for (const QueuedRequest* entry : pass.decodes) parts_.push_back({&entry->request, 1, false, true});
+  for (const QueuedRequest* entry : pass.padding) parts_.push_back({&entry->request, 1, false, false});
   return parts_;
 }
 
@@ -229,14 +229,14 @@ std::span<const Part> Replica::parts_of(const Pass& pass) {
 void Replica::settle(Flight& flight) {
   const Picoseconds end = flight.end();
   flight.ends = false;
-  for (Entry* entry : flight.pass.decodes) {
+  for (QueuedRequest* entry : flight.pass.decodes) {
     ++entry->in_flight;
     entry->last_token = end;
     flight.ends |= entry->all_sampled();
   }
-  for (Entry* entry : flight.pass.padding) ++entry->in_flight;
+  for (QueuedRequest* entry : flight.pass.padding) ++entry->in_flight;
   for (const Pass::Read& read : flight.pass.reads) {
-    Entry& entry = *read.entry;
+    QueuedRequest& entry = *read.entry;
     ++entry.in_flight;
     Outcome& outcome = entry.outcome;
     if (outcome.scheduled == traffic::kNever) outcome.scheduled = flight.start;
@@ -277,19 +277,19 @@ void Replica::land() {
   for (std::int64_t j = 0; j < n && links(); ++j) state_.pass(flight.time.at(j), std::ssize(flight.pass.decodes));
   state_.now = flight.start + flight.time.sum(n);
   ended_.clear();
-  for (Entry* entry : flight.pass.decodes) count_results(*entry, n);
+  for (QueuedRequest* entry : flight.pass.decodes) count_results(*entry, n);
   for (const Pass::Read& read : flight.pass.reads) {
     if (!read.chunk.last()) continue;
     count_results(*read.entry, 1);
     if (!read.entry->all_done()) scheduler_->has_read(*read.entry);
   }
-  std::ranges::sort(ended_, {}, &Entry::order);  // in which their blocks are given back
-  for (Entry* entry : ended_) {
+  std::ranges::sort(ended_, {}, &QueuedRequest::order);  // in which their blocks are given back
+  for (QueuedRequest* entry : ended_) {
     rules_.role == Role::kPrefill ? scheduler_->hold(*entry) : scheduler_->finish(*entry);
     state_.leave(*entry);
   }
   if (!ended_.empty()) scheduler_->drop_ended();
-  for (Entry* entry : ended_) {
+  for (QueuedRequest* entry : ended_) {
     if (entry->known == 0) state_.withdraw(*entry);  // preempted while its last token was in flight
   }
   gone_.insert(gone_.end(), ended_.begin(), ended_.end());
@@ -302,7 +302,7 @@ void Replica::land() {
   take_down();
 }
 
-void Replica::count_results(Entry& entry, std::int64_t n) {
+void Replica::count_results(QueuedRequest& entry, std::int64_t n) {
   if (entry.done == 0) entry.outcome.first_token = state_.now;
   entry.done += n;
   if (entry.all_done()) ended_.push_back(&entry);
@@ -310,8 +310,8 @@ void Replica::count_results(Entry& entry, std::int64_t n) {
 
 void Replica::take_down() {
   const Pass& pass = flights_.front().pass;
-  for (Entry* entry : pass.decodes) --entry->in_flight;
-  for (Entry* entry : pass.padding) --entry->in_flight;
+  for (QueuedRequest* entry : pass.decodes) --entry->in_flight;
+  for (QueuedRequest* entry : pass.padding) --entry->in_flight;
   for (const Pass::Read& read : pass.reads) --read.entry->in_flight;
   spare_ = std::move(flights_.front());
   flights_.pop_front();
@@ -319,7 +319,7 @@ void Replica::take_down() {
 }
 
 void Replica::destroy_gone() {
-  std::erase_if(gone_, [&](Entry* entry) {
+  std::erase_if(gone_, [&](QueuedRequest* entry) {
     const bool unused = entry->in_flight == 0 && !entry->listed && !entry->kept;
     if (unused) state_.destroy(*entry);
     return unused;

@@ -36,7 +36,7 @@ class Replica {
   Picoseconds now() const { return state_.now; }
   // Requests that were offered and have not left.
   std::int64_t load() const { return state_.in_service; }
-  const Link& link() const { return state_.link; }
+  const LinkQueues& link() const { return state_.link; }
   // Returns whether no request has left anything behind.
   bool empty() const { return scheduler_->used() == 0 && state_.running.empty(); }
 
@@ -68,7 +68,7 @@ class Replica {
   void settle(Flight& flight);
   void add_reading(Outcome& outcome, const Chunk& chunk, const Flight& flight);
   std::int64_t landing(const Flight& flight) const;
-  void count_results(Entry& entry, std::int64_t n);
+  void count_results(QueuedRequest& entry, std::int64_t n);
   void take_down();
 
   StepTimes& times_;
@@ -84,7 +84,7 @@ class Replica {
   std::vector<Chunk> chunks_;
   std::vector<Gap> gaps_;
   std::vector<Part> parts_;
-  std::vector<Entry*> ended_, gone_;  // in this landing; and all to which something may still refer
+  std::vector<QueuedRequest*> ended_, gone_;  // in this landing; and all to which something may still refer
 };
 
 }  // namespace kvcast::serving

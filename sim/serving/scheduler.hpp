@@ -24,16 +24,16 @@ class Scheduler {
   virtual void repeated(std::int64_t /*times*/) {}
 
   // A prompt has been read, at the end of its last pass. Gives back what only its reading needed.
-  virtual void has_read(Entry& entry);
+  virtual void has_read(QueuedRequest& entry);
   // A request has all its tokens, or is rejected. Gives back its memory.
-  virtual void finish(Entry& entry) {
+  virtual void finish(QueuedRequest& entry) {
     state_.keep(entry);
     state_.release(entry);
   }
   // A request has its prompt, and another engine goes on with it. Gives back what only reading needed.
-  void hold(Entry& entry);
+  void hold(QueuedRequest& entry);
   // The cache of that request has been sent.
-  void sent(Entry& entry);
+  void sent(QueuedRequest& entry);
   // Takes out a request whose cache is not to come, if it is still expected.
   void drop(std::int64_t id);
   // Drops running requests that have ended; called after passes in which any has.
@@ -48,20 +48,20 @@ class Scheduler {
 
  protected:
   // Returns whether a request fits into the empty engine.
-  virtual bool possible(const Entry& entry) const { return peak(entry, true) <= pool_.total(); }
+  virtual bool possible(const QueuedRequest& entry) const { return peak(entry, true) <= pool_.total(); }
   // Returns whether a request whose prompt is read elsewhere gets memory now, and takes what need not be sent.
-  virtual bool room_for(Entry& entry, std::int64_t& there);
+  virtual bool room_for(QueuedRequest& entry, std::int64_t& there);
   // Blocks that must stay free in every pass.
   virtual std::int64_t spare() const { return 0; }
 
   // The same by all limits.
-  bool possible_at_all(const Entry& entry) const;
+  bool possible_at_all(const QueuedRequest& entry) const;
   // The head of the queue that can fit at some time; null if there is none.
-  Entry* head();
+  QueuedRequest* head();
   // The most blocks that a request can need, preempted and read again at any time if `again`.
-  std::int64_t peak(const Entry& entry, bool again) const;
+  std::int64_t peak(const QueuedRequest& entry, bool again) const;
   // Tokens with which a request ends; one more where it runs on until its last result is known.
-  virtual std::int64_t last_length(const Entry& entry) const {
+  virtual std::int64_t last_length(const QueuedRequest& entry) const {
     return entry.prompt() + entry.outputs() - 1 + (rules_.in_flight > 1 ? 1 : 0);
   }
   // Takes the head of the queue, whose first `cached` tokens are there, into the running requests.
@@ -71,8 +71,8 @@ class Scheduler {
            (rules_.staging <= 0 || !state_.loading());
   }
   void stage();
-  void reject(std::deque<Entry*>& from);
-  void reject(Entry& entry);
+  void reject(std::deque<QueuedRequest*>& from);
+  void reject(QueuedRequest& entry);
   // Gives back the memory of the last running request, and puts it at the head of the queue.
   void preempt_tail();
   bool alone() const { return rules_.prompts == Prompts::kAlone; }

@@ -31,12 +31,12 @@ class Sglang final : public Scheduler {
   }
   void repeated(std::int64_t times) override { decays_ += times; }
 
-  void has_read(Entry& entry) override {
+  void has_read(QueuedRequest& entry) override {
     if (entry.known == 0) return;
     if (entry.cached) return enter(entry, entry.known);
     Scheduler::has_read(entry);
   }
-  void finish(Entry& entry) override {
+  void finish(QueuedRequest& entry) override {
     state_.keep(entry);
     if (entry.known > 0 && entry.cached) enter(entry, entry.prompt() + entry.outputs() - 1);
     let_go(entry);
@@ -73,12 +73,12 @@ class Sglang final : public Scheduler {
   }
 
   // Memory of a request from which `tokens` have been read and `outputs` follow.
-  std::int64_t memory(const Entry& entry, std::int64_t tokens, std::int64_t outputs) const {
+  std::int64_t memory(const QueuedRequest& entry, std::int64_t tokens, std::int64_t outputs) const {
     if (entry.footprint->keeps_all()) return tokens + outputs;
     const Footprint& footprint = *entry.footprint;
     return std::max(footprint.reading(tokens), footprint.decoding(tokens, tokens + outputs)) * page_;
   }
-  bool possible(const Entry& entry) const override {
+  bool possible(const QueuedRequest& entry) const override {
     const std::int64_t prompt = entry.prompt(), outputs = entry.outputs(), total = pool_.total() * page_;
     if (rules_.role == Role::kDecode && memory(entry, prompt, outputs) + kReserved > total) return false;
     return std::max(memory(entry, prompt, outputs), memory(entry, prompt + outputs - 1, 1)) + margin() < total &&
@@ -87,7 +87,7 @@ class Sglang final : public Scheduler {
 
   // Moves what the last pass has read to those that decode, except for a prompt of which a part is left.
   void merge() {
-    for (Entry* entry : last_) {
+    for (QueuedRequest* entry : last_) {
       if (entry->all_done() || entry == partial_) full_ = false;
       if (entry == partial_) {
         if (entry->cached) enter(*entry, entry->computed);
@@ -101,7 +101,7 @@ class Sglang final : public Scheduler {
   }
 
   // Hands the first tokens of a request to the tree; those that it has already are freed.
-  void enter(Entry& entry, std::int64_t tokens) {
+  void enter(QueuedRequest& entry, std::int64_t tokens) {
     tokens = tokens / page_ * page_;
     const RadixTree::Match there = tree_.insert(pieces(entry.request, tokens));
     pool_.add_free((there.tokens - entry.shared) / page_);
@@ -112,7 +112,7 @@ class Sglang final : public Scheduler {
   }
 
   // Frees what only this request has; what is in the tree stays there.
-  void let_go(Entry& entry) {
+  void let_go(QueuedRequest& entry) {
     if (entry.node >= 0) tree_.unlock(entry.node);
     entry.held.count -= entry.shared / page_;
     entry.node = -1;
@@ -128,7 +128,8 @@ class Sglang final : public Scheduler {
   bool prefill(Pass& pass);
   void read_on(Budget& budget);
   Added add(Budget& budget);
-  void charge(Budget& budget, const Entry& entry, std::int64_t tokens, std::int64_t loads, std::int64_t outputs) const;
+  void charge(Budget& budget, const QueuedRequest& entry, std::int64_t tokens, std::int64_t loads,
+              std::int64_t outputs) const;
   Added judge(const Budget& budget) const;
   void mix(Pass& pass);
   void sort_by_prefix();
@@ -136,18 +137,18 @@ class Sglang final : public Scheduler {
   std::int64_t lacking(std::int64_t steps) const;
   void retract();
   void retract_last();
-  bool room_for(Entry& entry, std::int64_t& there) override;
+  bool room_for(QueuedRequest& entry, std::int64_t& there) override;
 
   const SglangRules& own_;
   std::int64_t page_;
   RadixTree tree_;
-  std::vector<Entry*> last_;  // of the last pass, if it read prompts
-  Entry* partial_ = nullptr;  // a prompt of which a part has been read
-  bool full_ = false;         // no prompt is tried
-  double base_ = 0;           // ratio of new tokens before its decay
+  std::vector<QueuedRequest*> last_;  // of the last pass, if it read prompts
+  QueuedRequest* partial_ = nullptr;  // a prompt of which a part has been read
+  bool full_ = false;                 // no prompt is tried
+  double base_ = 0;                   // ratio of new tokens before its decay
   std::int64_t decays_ = 0;
-  std::vector<std::pair<Entry*, std::int64_t>> added_;  // in this pass, and their tokens
-  double loaded_ = 0;                                   // bytes that are loaded in it
+  std::vector<std::pair<QueuedRequest*, std::int64_t>> added_;  // in this pass, and their tokens
+  double loaded_ = 0;                                           // bytes that are loaded in it
 };
 
 bool Sglang::prefill(Pass& pass) {
@@ -162,7 +163,7 @@ bool Sglang::prefill(Pass& pass) {
   const std::int64_t joining = own_.mixed_chunk && !alone() ? std::ssize(state_.running) : 0;
   Budget budget{static_cast<double>(joining), joining, own_.max_prefill_tokens - joining,
                 (whole() ? std::numeric_limits<std::int64_t>::max() / 4 : rules_.max_num_batched_tokens) - joining};
-  for (const Entry* entry : state_.running) {
+  for (const QueuedRequest* entry : state_.running) {
     const std::int64_t outputs = std::min(entry->outputs() - entry->done, kClip);
     const std::int64_t more = entry->footprint->keeps_all()
                                   ? outputs
@@ -196,7 +197,7 @@ bool Sglang::prefill(Pass& pass) {
 
 // Continues the prompt of which a part has been read, as far as there is memory.
 void Sglang::read_on(Budget& budget) {
-  Entry& entry = *partial_;
+  QueuedRequest& entry = *partial_;
   const std::int64_t left = entry.known - entry.computed;
   const auto room = static_cast<std::int64_t>(rest(budget));
   std::int64_t tokens = std::min({left, budget.chunk, room > 0 ? room : budget.chunk});
@@ -212,7 +213,7 @@ void Sglang::read_on(Budget& budget) {
 }
 
 // Takes tokens that are read or loaded, and outputs that are reserved, out of the budget.
-void Sglang::charge(Budget& budget, const Entry& entry, std::int64_t tokens, std::int64_t loads,
+void Sglang::charge(Budget& budget, const QueuedRequest& entry, std::int64_t tokens, std::int64_t loads,
                     std::int64_t outputs) const {
   const bool all = entry.footprint->keeps_all();
   const std::int64_t to = entry.computed + tokens;
@@ -220,8 +221,7 @@ void Sglang::charge(Budget& budget, const Entry& entry, std::int64_t tokens, std
   const std::int64_t later = all ? outputs : std::max<std::int64_t>(0, memory(entry, to, outputs) - read);
   budget.reserved += static_cast<double>(read + (outputs > 0 ? later : 0) + margin());
   budget.extended += read + margin();
-  budget.input -= whole_pages(tokens);
-  budget.chunk -= whole_pages(tokens);
+  budget.input -= whole_pages(tokens), budget.chunk -= whole_pages(tokens);
 }
 
 Sglang::Added Sglang::judge(const Budget& budget) const {
@@ -231,7 +231,7 @@ Sglang::Added Sglang::judge(const Budget& budget) const {
 
 // Tries the head of the queue.
 Sglang::Added Sglang::add(Budget& budget) {
-  Entry& entry = *state_.waiting.front();
+  QueuedRequest& entry = *state_.waiting.front();
   RadixTree::Match hit;
   if (entry.cached) hit = tree_.match(pieces(entry.request, (entry.target() - 1) / page_ * page_));
   State::Found found = state_.find(entry);
@@ -268,7 +268,7 @@ Sglang::Added Sglang::add(Budget& budget) {
 
 // Lets the decodes join a pass that reads; they count as its sequences then.
 void Sglang::mix(Pass& pass) {
-  for (Entry* entry : state_.running) {
+  for (QueuedRequest* entry : state_.running) {
     if (entry->all_done()) {
       entry->listed = false;
       continue;
@@ -286,8 +286,8 @@ void Sglang::sort_by_prefix() {
   constexpr std::int64_t kShort = 32, kLast = -1;
   if (state_.waiting.size() > kMost) return;
   RadixTree queued(page_);
-  std::vector<std::pair<std::int64_t, Entry*>> order;
-  for (Entry* entry : state_.waiting) {
+  std::vector<std::pair<std::int64_t, QueuedRequest*>> order;
+  for (QueuedRequest* entry : state_.waiting) {
     const std::vector<Piece> content = pieces(entry->request, (entry->target() - 1) / page_ * page_);
     std::int64_t tokens = entry->cached ? tree_.match(content).tokens : 0;
     if (tokens <= kShort && entry->cached) {
@@ -299,8 +299,8 @@ void Sglang::sort_by_prefix() {
     }
     order.emplace_back(tokens, entry);
   }
-  std::ranges::stable_sort(order, std::greater<>(), &std::pair<std::int64_t, Entry*>::first);
-  std::ranges::transform(order, state_.waiting.begin(), &std::pair<std::int64_t, Entry*>::second);
+  std::ranges::stable_sort(order, std::greater<>(), &std::pair<std::int64_t, QueuedRequest*>::first);
+  std::ranges::transform(order, state_.waiting.begin(), &std::pair<std::int64_t, QueuedRequest*>::second);
 }
 
 // Decodes all running requests; true if there is no pass, but another attempt may find one.
@@ -321,11 +321,11 @@ bool Sglang::decode(Pass& pass) {
     ++decays_;
   }
   if (pool_.free() < lacking(1)) {  // a prompt that is being read has the memory of the last one
-    Entry* const victim = state_.running.back();
+    QueuedRequest* const victim = state_.running.back();
     retract_last();
     return victim->in_flight == 0;  // else its result comes first
   }
-  for (Entry* entry : state_.running) {
+  for (QueuedRequest* entry : state_.running) {
     state_.grow(*entry, entry->computed + 1);
     state_.advance(pass, *entry, 1);
   }
@@ -340,41 +340,41 @@ bool Sglang::decode(Pass& pass) {
 std::int64_t Sglang::lacking(std::int64_t steps) const {
   if (steps == kRetractTokens) return whole_pages(steps * std::ssize(state_.running)) / page_;
   std::int64_t blocks = 0;
-  for (const Entry* entry : state_.running) {
+  for (const QueuedRequest* entry : state_.running) {
     blocks += std::max<std::int64_t>(0, State::need(*entry, entry->computed + steps) - entry->held.count);
   }
   return blocks;
 }
 
 void Sglang::retract_last() {
-  Entry& victim = *state_.running.back();
+  QueuedRequest& victim = *state_.running.back();
   state_.running.pop_back();
   let_go(victim);
   state_.preempted(victim);
   if (rules_.role != Role::kDecode) return state_.waiting.push_back(&victim);
   // Its cache waits in host memory, before all that come from elsewhere.
-  const auto behind = std::ranges::find_if(state_.remote, [](const Entry* entry) { return entry->done == 0; });
+  const auto behind = std::ranges::find_if(state_.remote, [](const QueuedRequest* entry) { return entry->done == 0; });
   state_.remote.insert(behind, &victim);
 }
 
 // disaggregation/decode.py, pop_preallocated and _allocatable_tokens.
-bool Sglang::room_for(Entry& entry, std::int64_t&) {
-  const auto cache = [&](const Entry& e, std::int64_t outputs) {
+bool Sglang::room_for(QueuedRequest& entry, std::int64_t&) {
+  const auto cache = [&](const QueuedRequest& e, std::int64_t outputs) {
     const std::int64_t prompt = e.prompt();
     return e.footprint->keeps_all() ? prompt + outputs : e.footprint->decoding(prompt, prompt + outputs) * page_;
   };
-  const auto with_outputs = [&](const Entry& e) { return cache(e, std::min(e.outputs(), kClip)); };
+  const auto with_outputs = [&](const QueuedRequest& e) { return cache(e, std::min(e.outputs(), kClip)); };
   std::int64_t retractable = 0, largest = 0, here = std::ssize(state_.running);
-  for (const Entry* e : state_.running)
+  for (const QueuedRequest* e : state_.running)
     retractable += e->held.count * page_, largest = std::max(largest, with_outputs(*e));
-  state_.for_each_to_run([&](const Entry*) { ++here; });
+  state_.for_each_to_run([&](const QueuedRequest*) { ++here; });
   const std::int64_t rest = available() - std::max(kReserved * here, largest - retractable);
   if (here >= rules_.max_num_seqs || !state_.host_fits(entry)) return false;
   return cache(entry, entry.done) + kReserved <= rest && (entry.done > 0 || with_outputs(entry) - retractable <= rest);
 }
 
 void Sglang::retract() {
-  std::ranges::stable_sort(state_.running, [](const Entry* a, const Entry* b) {
+  std::ranges::stable_sort(state_.running, [](const QueuedRequest* a, const QueuedRequest* b) {
     return a->done != b->done ? a->done > b->done : a->prompt() < b->prompt();
   });
   bool first = true;
@@ -384,7 +384,7 @@ void Sglang::retract() {
     evict_for(whole_pages(kRetractTokens * std::ssize(state_.running)) / page_);
   }
   std::int64_t made = 0, wanted = 0;
-  for (const Entry* entry : state_.running) {
+  for (const QueuedRequest* entry : state_.running) {
     made += entry->done + kRetractTokens;
     wanted += entry->outputs();
   }

@@ -28,7 +28,7 @@ void SpanRecorder::close_decode(Request& request) {
   request.decode = {};
 }
 
-void SpanRecorder::ran(const Run& run) {
+void SpanRecorder::ran(const Passes& run) {
   const Picoseconds end = run.start + run.time.sum(run.count);
   for (const Part& part : run.parts) {
     const std::int64_t id = part.request->id;

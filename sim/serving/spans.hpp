@@ -41,7 +41,7 @@ class SpanRecorder final : public Observer {
   explicit SpanRecorder(std::size_t most) : most_(most) {}
 
   bool wants_parts() const override { return true; }
-  void ran(const Run& run) override;
+  void ran(const Passes& run) override;
   void preempted(const traffic::Request& request, Picoseconds now) override;
   void ended(const Outcome& outcome) override;
 

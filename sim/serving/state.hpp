@@ -21,7 +21,7 @@
 namespace kvcast::serving {
 
 // A request in the engine. Counts of tokens include the passes that are in flight, except for `done`.
-struct Entry {
+struct QueuedRequest {
   traffic::Request request;
   std::shared_ptr<const Footprint> footprint;
   Outcome outcome;
@@ -51,7 +51,7 @@ struct Entry {
   std::int32_t node = -1;      // of a radix tree, where the tokens end that it holds for this request,
   std::int64_t shared = 0;     // and their number
 
-  std::list<Entry>::iterator self;
+  std::list<QueuedRequest>::iterator self;
 
   std::int64_t prompt() const { return request.prompt_tokens - gone; }
   std::int64_t outputs() const { return request.output_tokens; }
@@ -64,11 +64,11 @@ struct Entry {
 // The composition of a pass.
 struct Pass {
   struct Read {
-    Entry* entry = nullptr;
+    QueuedRequest* entry = nullptr;
     Chunk chunk;
   };
-  std::vector<Entry*> decodes;
-  std::vector<Entry*> padding;  // have all their tokens and run along
+  std::vector<QueuedRequest*> decodes;
+  std::vector<QueuedRequest*> padding;  // have all their tokens and run along
   std::vector<Read> reads;
   double loaded = 0;     // bytes that are loaded layer by layer while it runs, or before it
   double stored = 0;     // that are copied behind the GPU after it
@@ -95,18 +95,18 @@ class State {
   const Rules& rules;
   Blocks pool;
   std::deque<traffic::Request> arrivals;  // that no pass has seen, in order
-  std::deque<Entry*> waiting;             // in the order in which they are tried
-  std::vector<Entry*> running;            // in the order of their admission
-  Link link;
+  std::deque<QueuedRequest*> waiting;     // in the order in which they are tried
+  std::vector<QueuedRequest*> running;    // in the order of their admission
+  LinkQueues link;
   Tiers tiers;
   // Requests whose prompts are read elsewhere: those without memory, in order; those with it, to which the cache is on
   // its way; those to which it has come and that do not run yet.
   struct Delivery {
-    Entry* entry = nullptr;
+    QueuedRequest* entry = nullptr;
     Picoseconds at = 0;
   };
-  std::deque<Entry*> remote;
-  std::vector<Entry*> expected;
+  std::deque<QueuedRequest*> remote;
+  std::vector<QueuedRequest*> expected;
   std::deque<Delivery> delivered;
   std::deque<Delivery> staged;  // have come to pinned memory, and wait for the GPU's
   std::int64_t kept = 0;        // requests whose memory is held until the cache has been sent
@@ -123,19 +123,19 @@ class State {
   // When the first of those that are loading is, if nothing runs; kNever if there is none.
   Picoseconds next_loaded() const;
   // Blocks that a request needs once `tokens` are cached; of layers that keep all tokens.
-  static std::int64_t need(const Entry& entry, std::int64_t tokens) {
+  static std::int64_t need(const QueuedRequest& entry, std::int64_t tokens) {
     if (tokens <= entry.known && !entry.received) return entry.footprint->reading(tokens);
     return entry.footprint->decoding(entry.known, std::max(entry.known, tokens));
   }
   // Blocks of the pool that a request lacks for `tokens`; others may use those that leave its window meanwhile.
-  std::int64_t lacking(const Entry& entry, std::int64_t tokens) const;
+  std::int64_t lacking(const QueuedRequest& entry, std::int64_t tokens) const;
   // Gives back what has left the window, and takes the blocks that a request lacks for the next tokens, up to `tokens`;
   // false, and nothing taken, if the pool does not have them.
-  bool grow(Entry& entry, std::int64_t tokens);
+  bool grow(QueuedRequest& entry, std::int64_t tokens);
 
   // Content that is there for a request that waits.
   struct Found {
-    Blocks::Hit hit, window;                 // in the pool, as Entry::held and window
+    Blocks::Hit hit, window;                 // in the pool, as QueuedRequest::held and window
     std::int64_t tokens = 0;                 // that need not be computed
     std::int64_t gone = 0;                   // of the sequence, before them
     std::int64_t loads = 0;                  // of the tokens, those that must be loaded
@@ -144,18 +144,18 @@ class State {
     double all_bytes() const { return std::accumulate(bytes.begin(), bytes.end(), 0.0); }
   };
   // In the pool, or where a chain lies.
-  Found find(Entry& entry);
+  Found find(QueuedRequest& entry);
   // The same, and what the caches behind it have further. `there`: tokens that a scheduler's own cache has.
-  void find_behind(Entry& entry, std::int64_t there, Found& found);
+  void find_behind(QueuedRequest& entry, std::int64_t there, Found& found);
   // Blocks of the pool that a request lacks for `tokens` with what was found; `most`: in layers with a window, at most.
-  std::int64_t lacking_beside(const Entry& entry, const Found& found, std::int64_t tokens,
+  std::int64_t lacking_beside(const QueuedRequest& entry, const Found& found, std::int64_t tokens,
                               std::int64_t most = std::numeric_limits<std::int64_t>::max()) const;
   // Enters full blocks of the first tokens, all of which are known, into the pool's cache.
-  void name(Entry& entry, std::int64_t tokens);
+  void name(QueuedRequest& entry, std::int64_t tokens);
   // Takes the blocks of the pool that were found.
-  void share(Entry& entry, const Found& found);
+  void share(QueuedRequest& entry, const Found& found);
   // Takes other content that was found: before the request starts, or is loaded.
-  void use(Entry& entry, const Found& found);
+  void use(QueuedRequest& entry, const Found& found);
   // Bytes of what was found that must come over the link.
   double link_bytes(const Found& found) const {
     return found.loads > 0 ? found.all_bytes() / rules.stored_bytes * rules.link_bytes : 0;
@@ -169,9 +169,11 @@ class State {
   // Has a request that waits give up blocks that were loaded, the last first; false if there is none.
   bool unload();
   // The request has all its tokens: what is kept of it can be used again.
-  void keep(Entry& entry);
+  void keep(QueuedRequest& entry);
 
-  static double host_need(const Entry& entry) { return entry.footprint->host_bytes(entry.prompt() + entry.outputs()); }
+  static double host_need(const QueuedRequest& entry) {
+    return entry.footprint->host_bytes(entry.prompt() + entry.outputs());
+  }
   bool loading() const { return !loading_.empty(); }
   // Requests that have memory to decode, and do not run yet.
   template <class Visit>
@@ -181,57 +183,57 @@ class State {
     for (const Delivery& d : delivered) visit(d.entry);
   }
   // Returns whether the host memory of a request that waits is free, once `more` is taken.
-  bool host_fits(const Entry& entry, double more = 0) const {
+  bool host_fits(const QueuedRequest& entry, double more = 0) const {
     return host_used_ + more + host_need(entry) <= rules.host_bytes;
   }
 
   // Begins to read a request whose first `cached` tokens are there. The caller moves it to where it belongs.
-  void start(Entry& entry, std::int64_t cached);
+  void start(QueuedRequest& entry, std::int64_t cached);
   // Gives a request whose prompt is read elsewhere its memory; `there`: tokens of it that need not come. What a
   // retracted one had comes back at once.
-  void expect(Entry& entry, std::int64_t there);
+  void expect(QueuedRequest& entry, std::int64_t there);
   // Bytes of pinned memory to which a cache is sent.
-  double staging_need(const Entry& entry) const {
+  double staging_need(const QueuedRequest& entry) const {
     return static_cast<double>(entry.footprint->decoding(entry.prompt(), entry.prompt())) * rules.stored_bytes;
   }
-  bool staging_fits(const Entry& entry) const { return staged_used_ + staging_need(entry) <= rules.staging; }
+  bool staging_fits(const QueuedRequest& entry) const { return staged_used_ + staging_need(entry) <= rules.staging; }
   // Gives a request pinned memory instead, to which its cache is sent; and, once it has come, the GPU's, into which all
   // but the `there` first tokens are copied.
-  void stage(Entry& entry);
-  void load_staged(Entry& entry, std::int64_t there);
+  void stage(QueuedRequest& entry);
+  void load_staged(QueuedRequest& entry, std::int64_t there);
   // Adds the next tokens of a request to the pass; it has the memory.
-  void advance(Pass& pass, Entry& entry, std::int64_t tokens);
+  void advance(Pass& pass, QueuedRequest& entry, std::int64_t tokens);
   // Lets the decodes of a pass run further times; there is memory. `result`: one result has come since it was composed.
   void repeat(const Pass& pass, std::int64_t times, bool result);
   // Marks that a request has to be read again; its memory has been given back. The caller moves it.
-  void preempted(Entry& entry);
+  void preempted(QueuedRequest& entry);
   // Gives back all memory of a request.
-  void release(Entry& entry);
+  void release(QueuedRequest& entry);
   // Reports the end of a request.
-  void leave(Entry& entry);
+  void leave(QueuedRequest& entry);
   // Takes a request out of those that wait.
-  void withdraw(Entry& entry);
+  void withdraw(QueuedRequest& entry);
   // Destroys a request to which nothing refers.
-  void destroy(Entry& entry) { entries_.erase(entry.self); }
+  void destroy(QueuedRequest& entry) { entries_.erase(entry.self); }
 
  private:
   struct Load {
-    Entry* entry = nullptr;
+    QueuedRequest* entry = nullptr;
     double position = 0;         // in the link's queue
     Picoseconds not_before = 0;  // when media have read it
   };
-  void name_blocks(Entry& entry, std::int64_t further);
-  void name_full(Entry& entry, std::int64_t tokens);
-  void store(Entry& entry, std::int64_t tokens);
-  void receive_all(Entry& entry, std::int64_t computed);
-  void find_kept(Entry& entry, Found& found);
-  bool continues(Entry& entry, std::int64_t blocks, Found& found);
-  void keep_chain(Entry& entry, std::int64_t tokens);
+  void name_blocks(QueuedRequest& entry, std::int64_t further);
+  void name_full(QueuedRequest& entry, std::int64_t tokens);
+  void store(QueuedRequest& entry, std::int64_t tokens);
+  void receive_all(QueuedRequest& entry, std::int64_t computed);
+  void find_kept(QueuedRequest& entry, Found& found);
+  bool continues(QueuedRequest& entry, std::int64_t blocks, Found& found);
+  void keep_chain(QueuedRequest& entry, std::int64_t tokens);
   void take_loaded();
-  void prefetch(Entry& entry);
-  void touch(Entry& entry, std::int64_t tokens);
-  void give_host_back(Entry& entry);
-  void give_staging_back(Entry& entry);
+  void prefetch(QueuedRequest& entry);
+  void touch(QueuedRequest& entry, std::int64_t tokens);
+  void give_host_back(QueuedRequest& entry);
+  void give_staging_back(QueuedRequest& entry);
   std::int64_t window_end(std::int64_t tokens) const;
   void take(Holding& holding, std::int64_t blocks);
   double blocks_of_piece() const { return static_cast<double>(piece_) / static_cast<double>(rules.block); }
@@ -239,7 +241,7 @@ class State {
   const FootprintOf& footprint_of_;
   Exit& exit_;
   Observer& observer_;
-  std::list<Entry> entries_;
+  std::list<QueuedRequest> entries_;
   double host_used_ = 0, staged_used_ = 0;
   std::int64_t piece_;  // tokens of a block of the caches behind the GPU
   Chains chains_;

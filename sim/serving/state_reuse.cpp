@@ -12,7 +12,7 @@ void State::idle_until(Picoseconds time) {
   now = time;
 }
 
-State::Found State::find(Entry& entry) {
+State::Found State::find(QueuedRequest& entry) {
   Found found;
   if (entry.loaded > 0) {
     found.tokens = entry.loaded;
@@ -36,7 +36,7 @@ State::Found State::find(Entry& entry) {
   return found;
 }
 
-void State::find_behind(Entry& entry, std::int64_t there, Found& found) {
+void State::find_behind(QueuedRequest& entry, std::int64_t there, Found& found) {
   if (entry.loaded > 0 || !tiers.any() || (!entry.cached && !entry.offloaded)) return;
   const std::int64_t most = entry.target() - 1;
   for (std::int64_t i = there / piece_; (i + 1) * piece_ <= most; ++i) {
@@ -49,7 +49,7 @@ void State::find_behind(Entry& entry, std::int64_t there, Found& found) {
 }
 
 // The longest sequence of which something is kept, and that the request continues.
-void State::find_kept(Entry& entry, Found& found) {
+void State::find_kept(QueuedRequest& entry, Found& found) {
   if (chains_.empty() && !tiers.any()) return;
   // A sequence ended before a part of the prompt begins, or one token before.
   std::int64_t end = 0;
@@ -65,7 +65,7 @@ void State::find_kept(Entry& entry, Found& found) {
 }
 
 // Returns whether something is kept of the sequence that has these leading blocks.
-bool State::continues(Entry& entry, std::int64_t blocks, Found& found) {
+bool State::continues(QueuedRequest& entry, std::int64_t blocks, Found& found) {
   const Chains::Key key = entry.chain.at(blocks - 1, entry.request, rules.block);
   const Kept* const in_pool = chains_.find(key);
   Kept there;
@@ -81,19 +81,19 @@ bool State::continues(Entry& entry, std::int64_t blocks, Found& found) {
   return true;
 }
 
-std::int64_t State::lacking_beside(const Entry& entry, const Found& found, std::int64_t tokens,
+std::int64_t State::lacking_beside(const QueuedRequest& entry, const Found& found, std::int64_t tokens,
                                    std::int64_t most) const {
   const std::int64_t all = entry.footprint->reading(tokens) - entry.held.count - found.hit.blocks;
   const std::int64_t window = std::max<std::int64_t>(0, std::min(window_end(tokens), most) - found.window.blocks);
   return all * entry.held.per + found.hit.unused + window * entry.window.per + found.window.unused;
 }
 
-void State::share(Entry& entry, const Found& found) {
+void State::share(QueuedRequest& entry, const Found& found) {
   if (found.hit.blocks > 0) pool.share(entry.held, entry.chain, entry.request, rules.block, found.hit);
   if (found.window.blocks > 0) pool.share(entry.window, entry.chain, entry.request, rules.block, found.window);
 }
 
-void State::use(Entry& entry, const Found& found) {
+void State::use(QueuedRequest& entry, const Found& found) {
   entry.gone = found.gone + entry.gone;
   if (found.kept) {
     chains_.take(*found.kept);
@@ -114,7 +114,7 @@ Picoseconds State::read_media(const Found& found) {
 }
 
 void State::load_head(const Found& found) {
-  Entry& entry = *waiting.front();
+  QueuedRequest& entry = *waiting.front();
   waiting.pop_front();
   use(entry, found);
   share(entry, found);
@@ -136,7 +136,7 @@ void State::take_loaded() {
     return load.not_before > now || !link.is_in(load.position);
   });
   for (auto load = loading_.end(); load-- != done;) {
-    Entry& entry = *load->entry;
+    QueuedRequest& entry = *load->entry;
     if (entry.received) continue;
     waiting.push_front(&entry);
     name(entry, entry.loaded);
@@ -151,11 +151,11 @@ void State::take_loaded() {
 
 std::int64_t State::promised() const {
   std::int64_t blocks = 0;
-  const auto add = [&](const Entry& entry) {
+  const auto add = [&](const QueuedRequest& entry) {
     blocks += std::max<std::int64_t>(0, entry.footprint->reading(entry.target()) - entry.held.count);
   };
   for (const Load& load : loading_) add(*load.entry);
-  for (const Entry* entry : waiting) {
+  for (const QueuedRequest* entry : waiting) {
     if (entry->loaded == 0) break;  // those that are loaded come first
     add(*entry);
   }
@@ -164,7 +164,7 @@ std::int64_t State::promised() const {
 
 bool State::unload() {
   for (auto at = waiting.rbegin(); at != waiting.rend(); ++at) {
-    Entry& entry = **at;
+    QueuedRequest& entry = **at;
     if (entry.loaded == 0) continue;
     release(entry);
     entry.loaded = entry.gone = 0;
@@ -173,7 +173,7 @@ bool State::unload() {
   return false;
 }
 
-void State::keep(Entry& entry) {
+void State::keep(QueuedRequest& entry) {
   if (entry.known == 0) return;
   const std::int64_t tokens = entry.prompt() + entry.outputs() - 1;  // the last one is never read
   if (entry.cached && !rules.write_back && !rules.blocking_copies) store(entry, tokens);
@@ -188,7 +188,7 @@ void State::keep(Entry& entry) {
 
 // Kept tokens of a sequence whose answer no later prompt can name serve those that begin with its prompt: up to its
 // last part, which may go on in them.
-void State::keep_chain(Entry& entry, std::int64_t tokens) {
+void State::keep_chain(QueuedRequest& entry, std::int64_t tokens) {
   std::int64_t all = tokens + entry.gone;
   if (entry.request.answer_key == 0) {
     all = 0;
@@ -207,7 +207,7 @@ void State::keep_chain(Entry& entry, std::int64_t tokens) {
 
 // Offers full blocks of computed tokens to the caches behind the GPU. A request that has ended never looks for those of
 // its own content again.
-void State::store(Entry& entry, std::int64_t tokens) {
+void State::store(QueuedRequest& entry, std::int64_t tokens) {
   if (!tiers.any()) return;
   const double blocks = blocks_of_piece(), copied = entry.offloaded ? 0 : blocks * rules.link_bytes;
   const std::int64_t full = tokens / piece_;
@@ -222,12 +222,12 @@ void State::store(Entry& entry, std::int64_t tokens) {
 }
 
 // Blocks are needed by those after them: the last of a sequence are dropped first.
-void State::touch(Entry& entry, std::int64_t tokens) {
+void State::touch(QueuedRequest& entry, std::int64_t tokens) {
   for (std::int64_t i = tokens / piece_; i-- > 0;) tiers.touch(entry.chain.at(i, entry.request, piece_));
 }
 
 // Storage is read as soon as a request arrives.
-void State::prefetch(Entry& entry) {
+void State::prefetch(QueuedRequest& entry) {
   const std::int64_t most = (entry.target() - 1) / piece_;
   for (std::int64_t i = 0; i < most; ++i) {
     const Tiers::Key key = entry.chain.at(i, entry.request, piece_);

@@ -143,7 +143,7 @@ void Recorder::ended(const Outcome& outcome) {
   halve(waits_);
 }
 
-void Recorder::ran(const Run& run) {
+void Recorder::ran(const Passes& run) {
   const Picoseconds length = run.time.sum(run.count), end = run.start + length;
   const double seconds = to_seconds(length);
   const double used = static_cast<double>(run.blocks) / static_cast<double>(setting_.blocks);
@@ -166,7 +166,7 @@ void Recorder::ran(const Run& run) {
   reached_ = end;
 }
 
-void Recorder::add_moments(const Run& run, Picoseconds end) {
+void Recorder::add_moments(const Passes& run, Picoseconds end) {
   const double from = moments_.empty() ? 0 : moments_.back().at + between_moments_;
   const double used = static_cast<double>(run.blocks) / static_cast<double>(setting_.blocks);
   double at = std::max(from, to_seconds(run.start));

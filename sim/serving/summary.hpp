@@ -85,7 +85,7 @@ class Recorder final : public Observer {
   explicit Recorder(Setting setting) : setting_(std::move(setting)) {}
 
   void ended(const Outcome& outcome) override;
-  void ran(const Run& run) override;
+  void ran(const Passes& run) override;
   void preempted(const traffic::Request& request, Picoseconds now) override;
   void carried(double in, double out) override;
   // Adds the requests of another replica, or of several: what engines hold is then the mean over replicas, and the
@@ -96,7 +96,7 @@ class Recorder final : public Observer {
   Summary summary() const;
 
  private:
-  void add_moments(const Run& run, Picoseconds end);
+  void add_moments(const Passes& run, Picoseconds end);
   void add_waits(const Recorder& other);
   std::vector<Moment> moments() const;
   Trend state() const;

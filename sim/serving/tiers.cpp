@@ -11,7 +11,7 @@ Picoseconds time_of(double bytes, double rate) { return static_cast<Picoseconds>
 
 }  // namespace
 
-Tiers::Tiers(std::vector<TierRules> rules, bool write_back, Link& link) : write_back_(write_back), link_(link) {
+Tiers::Tiers(std::vector<TierRules> rules, bool write_back, LinkQueues& link) : write_back_(write_back), link_(link) {
   for (TierRules& level : rules) levels_.push_back({std::move(level), 0, {}, {}, 0, 0});
 }
 

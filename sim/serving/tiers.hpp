@@ -29,7 +29,7 @@ class Tiers {
   using Key = std::uint64_t;
   static constexpr int kNone = -1;
 
-  Tiers(std::vector<TierRules> rules, bool write_back, Link& link);
+  Tiers(std::vector<TierRules> rules, bool write_back, LinkQueues& link);
 
   bool any() const { return !levels_.empty(); }
   bool write_back() const { return write_back_; }
@@ -72,7 +72,7 @@ class Tiers {
 
   std::vector<Level> levels_;
   bool write_back_;
-  Link& link_;
+  LinkQueues& link_;
 };
 
 }  // namespace kvcast::serving

@@ -21,7 +21,7 @@ class Trtllm final : public Scheduler {
     paused_ = false;
     head();
     computing_.clear();
-    for (Entry* entry : state_.running) {
+    for (QueuedRequest* entry : state_.running) {
       if (entry->reading()) waits_for_block(*entry);
     }
     rules_.trtllm.max_utilisation ? choose_by_use() : choose_without_eviction();
@@ -34,58 +34,60 @@ class Trtllm final : public Scheduler {
     pass.closed = !state_.waiting.empty() && (!chunked() || contexts_.empty());
   }
 
-  void has_read(Entry& entry) override {
+  void has_read(QueuedRequest& entry) override {
     if (entry.known > 0) state_.name(entry, entry.known - 1);  // not the last, whatever it fills
     Scheduler::has_read(entry);
   }
-  void finish(Entry& entry) override {
+  void finish(QueuedRequest& entry) override {
     if (entry.known > 0) state_.name(entry, entry.prompt() + entry.outputs() - 1);
     Scheduler::finish(entry);
   }
 
  private:
   // Notes the first full block of a prompt that no request has; true if another is computing it.
-  bool waits_for_block(Entry& entry) {
+  bool waits_for_block(QueuedRequest& entry) {
     if (!entry.cached || !pool_.cached()) return false;
     const std::int64_t first = state_.find(entry).hit.blocks;
     if ((first + 1) * rules_.block > entry.target() - 1) return false;
     return !computing_.insert(entry.chain.at(first, entry.request, rules_.block)).second;
   }
   bool chunked() const { return rules_.trtllm.chunked_prefill && !whole(); }
-  bool possible(const Entry& entry) const override {
+  bool possible(const QueuedRequest& entry) const override {
     const bool again = rules_.trtllm.max_utilisation;
     return std::max(peak(entry, again), all_blocks(entry)) <= pool_.total() &&
            (chunked() || entry.prompt() <= rules_.max_num_batched_tokens);
   }
   // Requests that are there, or on their way here, are to end without eviction, as for contexts that are tried.
-  bool room_for(Entry& entry, std::int64_t&) override {
+  bool room_for(QueuedRequest& entry, std::int64_t&) override {
     std::int64_t free = pool_.free(), here = 0;
-    const auto reserve = [&](const Entry& e) {
+    const auto reserve = [&](const QueuedRequest& e) {
       free -= std::max<std::int64_t>(0, all_blocks(e) - e.held.count);
       ++here;
     };
-    for (const Entry* e : state_.running) reserve(*e);
-    state_.for_each_to_run([&](const Entry* e) { reserve(*e); });
+    for (const QueuedRequest* e : state_.running) reserve(*e);
+    state_.for_each_to_run([&](const QueuedRequest* e) { reserve(*e); });
     const std::int64_t blocks = entry.footprint->decoding(entry.prompt(), entry.prompt() + entry.outputs());
     return here < rules_.max_num_seqs && blocks <= free && state_.host_fits(entry);
   }
-  std::int64_t last_length(const Entry& entry) const override { return entry.prompt() + entry.outputs(); }
+  std::int64_t last_length(const QueuedRequest& entry) const override { return entry.prompt() + entry.outputs(); }
 
   // Blocks of a request with all its outputs.
-  static std::int64_t all_blocks(const Entry& entry) {
+  static std::int64_t all_blocks(const QueuedRequest& entry) {
     const std::int64_t known = entry.known > 0 ? entry.known : entry.prompt();
     const std::int64_t decoding = entry.footprint->decoding(known, entry.prompt() + entry.outputs());
     return entry.reading() || entry.known == 0 ? std::max(decoding, entry.footprint->reading(known)) : decoding;
   }
   std::int64_t chosen() const { return std::ssize(generating_) + std::ssize(contexts_); }
   bool none_left() const { return chosen() >= rules_.max_num_seqs; }
-  void choose(Entry* entry) { (entry->known == 0 || entry->reading() ? contexts_ : generating_).push_back(entry); }
+  void choose(QueuedRequest* entry) {
+    (entry->known == 0 || entry->reading() ? contexts_ : generating_).push_back(entry);
+  }
 
   // GUARANTEED_NO_EVICT: reserves for requests that generate, then for contexts in order until one does not fit.
   void choose_without_eviction() {
     std::int64_t free = pool_.free();
     for (const bool contexts : {false, true}) {
-      for (Entry* entry : state_.running) {
+      for (QueuedRequest* entry : state_.running) {
         if (entry->reading() != contexts) continue;
         const std::int64_t rest = std::max<std::int64_t>(0, all_blocks(*entry) - entry->held.count);
         if (none_left() || rest > free) return;
@@ -94,7 +96,7 @@ class Trtllm final : public Scheduler {
       }
     }
     double host = 0;
-    for (Entry* entry : state_.waiting) {
+    for (QueuedRequest* entry : state_.waiting) {
       if (possible_at_all(*entry) && waits_for_block(*entry)) continue;
       const std::int64_t blocks = all_blocks(*entry);
       if (none_left() || blocks > free || !state_.host_fits(*entry, host) || !possible_at_all(*entry)) return;
@@ -107,14 +109,14 @@ class Trtllm final : public Scheduler {
 
   // MAX_UTILIZATION: what the next pass needs, in order of arrival. What is behind a paused request waits.
   void choose_by_use() {
-    std::vector<Entry*> active(state_.running);
+    std::vector<QueuedRequest*> active(state_.running);
     const std::size_t most = static_cast<std::size_t>(rules_.max_num_seqs);
     for (std::size_t i = 0; i < state_.waiting.size() && i <= most; ++i) active.push_back(state_.waiting[i]);
-    std::ranges::sort(active, {}, [](const Entry* entry) { return entry->request.id; });
+    std::ranges::sort(active, {}, [](const QueuedRequest* entry) { return entry->request.id; });
     std::int64_t free = pool_.free();
     double host = 0;
     for (std::size_t i = 0; i < active.size();) {
-      Entry* entry = active[i];
+      QueuedRequest* entry = active[i];
       const bool waits = entry->known == 0;
       if (waits && possible_at_all(*entry) && waits_for_block(*entry)) {
         ++i;
@@ -141,17 +143,17 @@ class Trtllm final : public Scheduler {
     }
   }
 
-  void pause(Entry& entry) {
+  void pause(QueuedRequest& entry) {
     std::erase(state_.running, &entry);
     state_.release(entry);
     state_.preempted(entry);
     const auto place = std::ranges::lower_bound(state_.waiting, entry.request.id, {},
-                                                [](const Entry* other) { return other->request.id; });
+                                                [](const QueuedRequest* other) { return other->request.id; });
     state_.waiting.insert(place, &entry);
     paused_ = true;
   }
 
-  std::int64_t length(Entry& entry) {
+  std::int64_t length(QueuedRequest& entry) {
     const std::int64_t there = entry.known == 0 ? state_.find(entry).tokens : entry.computed;
     const std::int64_t rest = (entry.known == 0 ? entry.target() : entry.known) - there;
     // Outputs of a paused request are read with its prompt, which can exceed what a pass may have.
@@ -198,7 +200,7 @@ class Trtllm final : public Scheduler {
 
   void read_chunks(Pass& pass, std::int64_t budget) {
     const std::int64_t unit = rules_.trtllm.chunk_unit > 0 ? rules_.trtllm.chunk_unit : rules_.block;
-    for (Entry* entry : contexts_) {
+    for (QueuedRequest* entry : contexts_) {
       std::int64_t tokens = length(*entry);
       if (tokens > budget) tokens = budget / unit * unit;
       if (tokens > 0) read(pass, *entry, tokens);
@@ -206,11 +208,11 @@ class Trtllm final : public Scheduler {
     }
   }
 
-  void read(Pass& pass, Entry& entry, std::int64_t tokens) {
+  void read(Pass& pass, QueuedRequest& entry, std::int64_t tokens) {
     if (entry.known == 0) {
       state_.waiting.erase(std::ranges::find(state_.waiting, &entry));
       const auto place = std::ranges::lower_bound(state_.running, entry.request.id, {},
-                                                  [](const Entry* other) { return other->request.id; });
+                                                  [](const QueuedRequest* other) { return other->request.id; });
       state_.running.insert(place, &entry);
       const State::Found found = state_.find(entry);
       state_.start(entry, found.tokens);
@@ -220,8 +222,8 @@ class Trtllm final : public Scheduler {
     state_.advance(pass, entry, std::min(tokens, entry.known - entry.computed));
   }
 
-  std::vector<Entry*> generating_, contexts_;    // that fit, in order
-  std::unordered_set<std::uint64_t> computing_;  // content of the blocks that each prompt computes next
+  std::vector<QueuedRequest*> generating_, contexts_;  // that fit, in order
+  std::unordered_set<std::uint64_t> computing_;        // content of the blocks that each prompt computes next
   bool paused_ = false;
 };
 

@@ -21,7 +21,7 @@ class VllmV0 final : public Scheduler {
   }
 
  private:
-  bool possible(const Entry& entry) const override {
+  bool possible(const QueuedRequest& entry) const override {
     const std::int64_t read_again = entry.footprint->reading(entry.prompt() + entry.outputs() - 1);
     const bool cut = rules_.vllm_v0.chunked || whole();
     return read_again + watermark() <= pool_.total() && peak(entry, true) <= pool_.total() &&
@@ -45,13 +45,13 @@ class VllmV0 final : public Scheduler {
       }
     }
     // They are tried in the next pass first; in chunked mode those behind them have been tried in this one.
-    for (Entry* entry : preempted_) state_.waiting.push_front(entry);
+    for (QueuedRequest* entry : preempted_) state_.waiting.push_front(entry);
   }
 
   void decode(Pass& pass) {
-    std::vector<Entry*>& running = state_.running;
+    std::vector<QueuedRequest*>& running = state_.running;
     for (std::size_t i = 0; i < running.size(); ++i) {
-      Entry& entry = *running[i];
+      QueuedRequest& entry = *running[i];
       if (entry.reading()) continue;
       if (budget_ <= 0) return;
       while (pool_.free() < 1 || !state_.grow(entry, entry.computed + 1)) {
@@ -68,12 +68,12 @@ class VllmV0 final : public Scheduler {
 
   // Continues the prompts of which a part has been read.
   void read_on(Pass& pass) {
-    for (Entry* entry : state_.running) {
+    for (QueuedRequest* entry : state_.running) {
       if (entry->reading() && budget_ > 0) read(pass, *entry);
     }
   }
 
-  void read(Pass& pass, Entry& entry) {
+  void read(Pass& pass, QueuedRequest& entry) {
     const std::int64_t rest = entry.known - entry.computed;
     const bool cut = rules_.vllm_v0.chunked && !whole();
     state_.advance(pass, entry, cut ? std::min(rest, budget_) : rest);
@@ -81,7 +81,7 @@ class VllmV0 final : public Scheduler {
   }
 
   void admit(Pass& pass) {
-    while (Entry* entry = head()) {
+    while (QueuedRequest* entry = head()) {
       if (static_cast<std::int64_t>(state_.running.size()) >= rules_.max_num_seqs || budget_ <= 0) return;
       const bool cut = rules_.vllm_v0.chunked && !whole();
       // A request that was preempted can have grown beyond the budget: it is then read in a pass of its own.
@@ -96,7 +96,7 @@ class VllmV0 final : public Scheduler {
   }
 
   std::int64_t budget_ = 0;
-  std::vector<Entry*> preempted_;  // in this pass, the last admitted first
+  std::vector<QueuedRequest*> preempted_;  // in this pass, the last admitted first
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ class VllmV1 final : public Scheduler {
 
  private:
   // The queue is served in order, so that a preempted request comes first.
-  bool room_for(Entry& entry, std::int64_t& there) override {
+  bool room_for(QueuedRequest& entry, std::int64_t& there) override {
     if (!state_.waiting.empty() || std::ssize(state_.running) >= rules_.max_num_seqs) return false;
     const std::int64_t prompt = entry.prompt();
     Blocks::Hit hit;
@@ -38,13 +38,13 @@ class VllmV1 final : public Scheduler {
     there = hit.blocks * rules_.block;
     return true;
   }
-  std::int64_t last_length(const Entry& entry) const override { return entry.prompt() + entry.outputs() - 1; }
+  std::int64_t last_length(const QueuedRequest& entry) const override { return entry.prompt() + entry.outputs() - 1; }
   // Blocks of layers with a window that a request ever needs at a time: what it attends to, and the largest chunk.
   std::int64_t window_blocks() const {
     const std::int64_t most = whole() ? rules_.max_context : rules_.max_num_batched_tokens;
     return (rules_.windows.tokens - 1 + most + rules_.block - 1) / rules_.block + 1;
   }
-  bool possible(const Entry& entry) const override {
+  bool possible(const QueuedRequest& entry) const override {
     const WindowRules& windows = rules_.windows;
     const std::int64_t all = peak(entry, true), of_windows = std::min(all, window_blocks());
     return all * windows.others + of_windows * windows.groups <= pool_.total();
@@ -59,9 +59,9 @@ class VllmV1 final : public Scheduler {
 
   // Continues the running requests in order; false if the budget ends before they do.
   bool run(Pass& pass) {
-    std::vector<Entry*>& running = state_.running;
+    std::vector<QueuedRequest*>& running = state_.running;
     for (std::size_t i = 0; i < running.size(); ++i) {
-      Entry& entry = *running[i];
+      QueuedRequest& entry = *running[i];
       if (budget_ <= 0) return false;
       if (entry.all_sampled()) continue;  // its last token is in flight
       const std::int64_t tokens = entry.reading() ? chunk(entry.known - entry.computed) : 1;
@@ -81,22 +81,22 @@ class VllmV1 final : public Scheduler {
   // Returns whether the request at the head may find blocks of answers that are not complete yet: a later turn whose
   // time of arrival does not depend on the answer before.
   bool head_follows_a_decode() const {
-    const std::deque<Entry*>& queue = rules_.role == Role::kDecode ? state_.remote : state_.waiting;
+    const std::deque<QueuedRequest*>& queue = rules_.role == Role::kDecode ? state_.remote : state_.waiting;
     if (queue.empty() || !queue.front()->cached) return false;
     for (const traffic::Segment& segment : queue.front()->request.content) {
-      const auto answers = [&](const Entry* entry) { return entry->request.answer_key == segment.key; };
+      const auto answers = [&](const QueuedRequest* entry) { return entry->request.answer_key == segment.key; };
       if (segment.key != 0 && std::ranges::any_of(state_.running, answers)) return true;
     }
     return false;
   }
 
-  void add(Pass& pass, Entry& entry, std::int64_t tokens) {
+  void add(Pass& pass, QueuedRequest& entry, std::int64_t tokens) {
     state_.advance(pass, entry, tokens);
     budget_ -= tokens;
   }
 
   // Returns whether there is memory to admit, or load, a request that waits. `more` blocks are added to the free ones.
-  bool fits(const Entry& entry, const State::Found& found, std::int64_t more = 0) const {
+  bool fits(const QueuedRequest& entry, const State::Found& found, std::int64_t more = 0) const {
     const std::int64_t target = entry.target() - found.gone, cut = found.tokens + chunk(target - found.tokens);
     std::int64_t lacking = state_.lacking_beside(entry, found, cut);
     if (rules_.full_prompt_gate || found.loads > 0)
@@ -109,7 +109,7 @@ class VllmV1 final : public Scheduler {
   std::int64_t leaving() const {
     if (rules_.windows.groups == 0) return 0;
     std::int64_t blocks = 0;
-    for (const Entry* entry : state_.running) {
+    for (const QueuedRequest* entry : state_.running) {
       const std::int64_t held = entry->window.count - entry->window.dropped;
       blocks += std::max<std::int64_t>(0, held - rules_.windows.blocks(rules_.block)) * entry->window.per;
     }
@@ -118,14 +118,14 @@ class VllmV1 final : public Scheduler {
 
   // Returns whether a request that does not fit may do so once running requests have decoded further. What it finds can
   // only get less by then, and takes at least nothing of the free blocks.
-  bool may_fit_soon(const Entry& entry, State::Found found) const {
+  bool may_fit_soon(const QueuedRequest& entry, State::Found found) const {
     if (fits(entry, found)) return false;
     found.hit.unused = found.window.unused = 0;
     return fits(entry, found, leaving());
   }
 
   void admit(Pass& pass) {
-    while (Entry* entry = head()) {
+    while (QueuedRequest* entry = head()) {
       if (static_cast<std::int64_t>(state_.running.size()) >= rules_.max_num_seqs || budget_ <= 0) return;
       State::Found found = state_.find(*entry);
       soon_ = rules_.windows.groups > 0 && may_fit_soon(*entry, found);

@@ -22,7 +22,7 @@ class OneLayer final : public graph::WorkSource {
   bool next_block(std::vector<graph::Op>& out) override {
     out.clear();
     if (std::exchange(done_, true)) return false;
-    lower::Block block(run_.framework, 0, -1, events_, out);
+    lower::LoweredBlock block(run_.framework, 0, -1, events_, out);
     block.set_ready(block.join(Lane::kCompute, {}));
     policy_.prefill_layer({.model = &model_,
                            .batch = run_.workload.batch,

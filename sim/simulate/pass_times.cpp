@@ -128,7 +128,7 @@ class PassTimes::Source final : public graph::WorkSource {
   bool next_block(std::vector<graph::Op>& out) override {
     out.clear();
     if (done_ == passes_) return false;
-    lower::Block block(*setting_.framework, next_id_, gate_, events_, out);
+    lower::LoweredBlock block(*setting_.framework, next_id_, gate_, events_, out);
     lower::PromptMemory none;
     gate_ = lower::add_pass(block, setting_, pass_, none, -1);
     next_id_ = block.next();
@@ -330,14 +330,14 @@ namespace {
 // Work by itself, one block.
 class Alone final : public graph::WorkSource {
  public:
-  Alone(const config::Framework& framework, std::function<void(lower::Block&)> add)
+  Alone(const config::Framework& framework, std::function<void(lower::LoweredBlock&)> add)
       : framework_(framework), add_(std::move(add)) {}
   bool next_block(std::vector<graph::Op>& out) override {
     out.clear();
     if (done_) return false;
     done_ = true;
     lower::Events events;
-    lower::Block block(framework_, 0, -1, events, out);
+    lower::LoweredBlock block(framework_, 0, -1, events, out);
     block.set_ready(block.join(graph::Lane::kCompute, {}));
     add_(block);
     block.join_all(0, block.last(), -1);
@@ -346,7 +346,7 @@ class Alone final : public graph::WorkSource {
 
  private:
   const config::Framework& framework_;
-  std::function<void(lower::Block&)> add_;
+  std::function<void(lower::LoweredBlock&)> add_;
   bool done_ = false;
 };
 
@@ -355,7 +355,7 @@ class Alone final : public graph::WorkSource {
 double PassTimes::bare(int sequences) const {
   const config::Model& model = setting_.rank;
   const int rows = sequences * setting_.queries();
-  Alone source(*setting_.framework, [&](lower::Block& block) {
+  Alone source(*setting_.framework, [&](lower::LoweredBlock& block) {
     OpId op = lower::enter_layers(block, model, rows, block.ready());
     for (int layer = 0; layer < model.layers; ++layer) {
       block.enter_layer(layer);
@@ -375,7 +375,7 @@ double PassTimes::bare(int sequences) const {
 
 double PassTimes::head(int rows) const {
   Alone source(*setting_.framework,
-               [&](lower::Block& block) { lower::head_and_sample(block, setting_.rank, rows, block.ready()); });
+               [&](lower::LoweredBlock& block) { lower::head_and_sample(block, setting_.rank, rows, block.ready()); });
   return time(source, 0).seconds;
 }
 

@@ -34,14 +34,14 @@ OpNote TimedSource::note(std::uint64_t tag) const {
   return {op.kind, op.lane, bound, cost.origin, op.layer, cost.uncertainty, op.label};
 }
 
-engine::WorkId TimedSource::engine_work(lower::WorkId id, const CostTable::Entry& cost, engine::Block& out) {
+engine::WorkId TimedSource::engine_work(lower::WorkId id, const CostTable::Entry& cost, engine::OpBlock& out) {
   if (works_[id] != kNotYet) return works_[id];
   out.add_work(cost.latency, cost.weight);
   for (const engine::Demand& d : costs_.demands_of(cost)) out.add_demand(d.resource, d.amount);
   return works_[id] = next_work_++;
 }
 
-engine::WorkId TimedSource::engine_calls(lower::WorkId id, const CostTable::Entry& cost, engine::Block& out) {
+engine::WorkId TimedSource::engine_calls(lower::WorkId id, const CostTable::Entry& cost, engine::OpBlock& out) {
   if (calls_.empty()) calls_.assign(works_.size(), kNotYet);
   if (calls_[id] != kNotYet) return calls_[id];
   for (const double seconds : {cost.issue.first, std::max(0.0, cost.issue.rest)}) {
@@ -52,25 +52,25 @@ engine::WorkId TimedSource::engine_calls(lower::WorkId id, const CostTable::Entr
   return calls_[id] = next_work_ - 2;
 }
 
-engine::Op& TimedSource::add_op(std::uint16_t lane, engine::WorkId work, OpTag tag, engine::Block& out) {
+engine::Op& TimedSource::add_op(std::uint16_t lane, engine::WorkId work, OpTag tag, engine::OpBlock& out) {
   engine::Op& op = out.add_op(lane, work);
   op.tag = tag.packed();
   ++next_id_;
   return op;
 }
 
-void TimedSource::wait_for_predecessors(const lower::FlatOp& op, engine::Block& out) const {
+void TimedSource::wait_for_predecessors(const lower::FlatOp& op, engine::OpBlock& out) const {
   for (const std::uint32_t earlier : stream_.after_of(op)) out.add_after(ids_[earlier]);
 }
 
-void TimedSource::add_memory(const lower::FlatOp& op, engine::Block& out) const {
+void TimedSource::add_memory(const lower::FlatOp& op, engine::OpBlock& out) const {
   for (const graph::MemoryDelta& m : stream_.memory_of(op)) {
     const double scale = memory_scales_.empty() ? 1 : memory_scales_[static_cast<std::size_t>(m.owner)];
     out.add_memory({static_cast<std::uint16_t>(m.pool), static_cast<std::uint16_t>(m.owner), scale * m.bytes});
   }
 }
 
-void TimedSource::add_split_copy(std::uint32_t index, const CostTable::Entry& cost, engine::Block& out) {
+void TimedSource::add_split_copy(std::uint32_t index, const CostTable::Entry& cost, engine::OpBlock& out) {
   const lower::FlatOp& op = stream_.ops[index];
   const auto thread = static_cast<std::uint16_t>(std::get<graph::Copy>(costs_.works()[op.work].work).issuer);
   const engine::WorkId work = engine_work(op.work, cost, out), calls = engine_calls(op.work, cost, out);
@@ -86,7 +86,7 @@ void TimedSource::add_split_copy(std::uint32_t index, const CostTable::Entry& co
   out.add_after(first_call);
 }
 
-void TimedSource::add(std::uint32_t index, engine::Block& out) {
+void TimedSource::add(std::uint32_t index, engine::OpBlock& out) {
   const lower::FlatOp& op = stream_.ops[index];
   const CostTable::Entry& cost = costs_[op.work];
   if (cost.issued) return add_split_copy(index, cost, out);
@@ -96,7 +96,7 @@ void TimedSource::add(std::uint32_t index, engine::Block& out) {
   add_memory(op, out);
 }
 
-bool TimedSource::next_block(engine::Block& out) {
+bool TimedSource::next_block(engine::OpBlock& out) {
   cancel_.check();
   out.clear();
   if (blocks_.size() == end_) return false;

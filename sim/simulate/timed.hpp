@@ -45,7 +45,7 @@ class TimedSource final : public engine::OpSource {
   TimedSource(const lower::FlatStream& stream, CostTable& costs, std::span<const double> memory_scales = {},
               std::size_t blocks = static_cast<std::size_t>(-1), Cancel cancel = {});
   // Throws Cancelled.
-  bool next_block(engine::Block& out) override;
+  bool next_block(engine::OpBlock& out) override;
 
   // Engine ids of the first and the last op of each block handed over so far.
   struct BlockIds {
@@ -60,13 +60,13 @@ class TimedSource final : public engine::OpSource {
   engine::OpId engine_id(std::uint32_t op) const { return ids_[op]; }
 
  private:
-  void add(std::uint32_t index, engine::Block& out);
-  void add_split_copy(std::uint32_t index, const CostTable::Entry& cost, engine::Block& out);
-  void wait_for_predecessors(const lower::FlatOp& op, engine::Block& out) const;
-  void add_memory(const lower::FlatOp& op, engine::Block& out) const;
-  engine::WorkId engine_work(lower::WorkId id, const CostTable::Entry& cost, engine::Block& out);
-  engine::WorkId engine_calls(lower::WorkId id, const CostTable::Entry& cost, engine::Block& out);
-  engine::Op& add_op(std::uint16_t lane, engine::WorkId work, OpTag tag, engine::Block& out);
+  void add(std::uint32_t index, engine::OpBlock& out);
+  void add_split_copy(std::uint32_t index, const CostTable::Entry& cost, engine::OpBlock& out);
+  void wait_for_predecessors(const lower::FlatOp& op, engine::OpBlock& out) const;
+  void add_memory(const lower::FlatOp& op, engine::OpBlock& out) const;
+  engine::WorkId engine_work(lower::WorkId id, const CostTable::Entry& cost, engine::OpBlock& out);
+  engine::WorkId engine_calls(lower::WorkId id, const CostTable::Entry& cost, engine::OpBlock& out);
+  engine::Op& add_op(std::uint16_t lane, engine::WorkId work, OpTag tag, engine::OpBlock& out);
 
   static constexpr engine::WorkId kNotYet = 0xFFFFFFFFu;
 

@@ -129,7 +129,7 @@ static void members(Io& io, BenchmarkTask& t) {
 template <class Io>
 static void members(Io& io, BenchmarkScore& s) {
   io("benchmark", s.benchmark), io("context", s.context), io("interval", s.interval);
-  io("tasks", s.tasks), io("rests_on", s.rests_on);
+  io("tasks", s.tasks), io("origin", s.origin);
 }
 
 // Another result is written with all cells of its row.

@@ -11,7 +11,7 @@ namespace {
 
 // "kvca" in ASCII: distinguishes kvcast's files from any other SQLite database.
 constexpr std::int64_t kApplicationId = 0x6b766361;
-constexpr std::int64_t kSchemaVersion = 6;
+constexpr std::int64_t kSchemaVersion = 7;
 // A setting that the view `runs` shows, and that the table therefore always has.
 constexpr const char* kBudget = "config.policy.budget";
 

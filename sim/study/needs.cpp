@@ -125,7 +125,7 @@ struct Kind {
 
 }  // namespace
 
-Needs needs_of(const Plan& plan, int threads) {
+Needs needs_of(const Study& plan, int threads) {
   Kind traces, replays, simulations;
   std::set<std::string> seen;
   for (const Task& task : plan.tasks()) {

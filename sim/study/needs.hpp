@@ -16,7 +16,7 @@ struct Needs {
 
 // The needs of all tasks, of which `threads` run at a time. Scores of benchmarks are not included. Throws UserError as
 // Preparer::prepare().
-Needs needs_of(const Plan& plan, int threads);
+Needs needs_of(const Study& plan, int threads);
 
 // Limits on the needs of a study. 0: none.
 struct Budget {

@@ -62,8 +62,8 @@ result::BenchmarkScore score_of_stream(const std::vector<ScoreAt>& lengths) {
   }
   std::ranges::stable_sort(out.tasks, {}, &result::BenchmarkTask::share_of_full);
   out.share_of_full = kept / all, out.interval = {low / all, high / all};
-  out.rests_on = fmt::format("the lengths of the requests ({}); at the longest {}", fmt::join(texts, ", "),
-                             lengths.back().score.rests_on);
+  out.origin = fmt::format("the lengths of the requests ({}); at the longest {}", fmt::join(texts, ", "),
+                           lengths.back().score.origin);
   return out;
 }
 
@@ -79,7 +79,7 @@ bool goes_on(const config::Run& run) {
 
 }  // namespace
 
-Scoring::Scoring(const score::ScoreModel& model, const Plan& plan, const StudyOptions& options) {
+Scoring::Scoring(const score::ScoreModel& model, const Study& plan, const StudyOptions& options) {
   if (options.scores == Scores::kNone) return;
   static MadeOfFiles<score::ScoreTable> tables;
   if (const auto path = score::score_table_file()) {
@@ -124,7 +124,7 @@ void Scoring::fill(const Task& task, result::Result& result) const {
       scores.push_back({request.prompt_tokens, share, scores_->score(request)});
     result.benchmark = score_of_stream(scores);
     if (goes_on(task.prepared.run))
-      result.benchmark->rests_on +=
+      result.benchmark->origin +=
           "; of prompts that are read whole: turns that begin with what was kept lack what it dropped, as the "
           "benchmark "
           "SCBench shows";

@@ -26,7 +26,7 @@ result::BenchmarkScore score_of_stream(const std::vector<ScoreAt>& lengths);
 class Scoring {
  public:
   // Makes the scores that StudyOptions requests. `model` must outlive the object.
-  Scoring(const score::ScoreModel& model, const Plan& plan, const StudyOptions& options);
+  Scoring(const score::ScoreModel& model, const Study& plan, const StudyOptions& options);
 
   // Writes the score of the task, or the reason why it has none, into its result. May be called from several threads.
   void fill(const Task& task, result::Result& result) const;

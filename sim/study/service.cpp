@@ -56,7 +56,7 @@ class Logging final : public serving::Observer {
     if (log_) log_(outcome);
     if (observer_ != nullptr) observer_->ended(outcome);
   }
-  void ran(const serving::Run& run) override {
+  void ran(const serving::Passes& run) override {
     recorder_.ran(run);
     if (observer_ != nullptr) observer_->ran(run);
   }

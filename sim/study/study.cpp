@@ -238,13 +238,13 @@ std::vector<std::size_t> numbers_below(std::size_t n) {
 
 }  // namespace
 
-Plan::Plan(std::vector<Point> points, const Cancel& cancel) {
+Study::Study(std::vector<Point> points, const Cancel& cancel) {
   Preparer preparer(cancel);
   const std::vector<std::size_t> numbers = numbers_below(points.size());
-  *this = Plan(std::move(points), numbers, preparer);
+  *this = Study(std::move(points), numbers, preparer);
 }
 
-Plan::Plan(std::vector<Point> points, const std::vector<std::size_t>& indices, Preparer& preparer) {
+Study::Study(std::vector<Point> points, const std::vector<std::size_t>& indices, Preparer& preparer) {
   KVCAST_CHECK(points.size() == indices.size());
   tasks_.reserve(points.size());
   for (Point& point : points) {
@@ -253,19 +253,19 @@ Plan::Plan(std::vector<Point> points, const std::vector<std::size_t>& indices, P
   }
 }
 
-void Plan::solve(const StudyOptions& options) { study::solve(tasks_, options); }
+void Study::solve(const StudyOptions& options) { study::solve(tasks_, options); }
 
-bool Plan::is_solved() const {
+bool Study::is_solved() const {
   return std::ranges::all_of(tasks_, [](const Task& task) { return task.is_solved(); });
 }
 
-std::size_t Plan::drop(const std::function<bool(const Task&)>& is_finished) {
+std::size_t Study::drop(const std::function<bool(const Task&)>& is_finished) {
   return std::erase_if(tasks_, is_finished);
 }
 
 namespace {
 
-void run_solved(const Plan& plan, StudyOptions options, const Finished& hand_over) {
+void run_solved(const Study& plan, StudyOptions options, const Finished& hand_over) {
   SharedWork own;
   if (options.shared == nullptr) options.shared = &own;
   const score::ScoreModel scores;
@@ -290,10 +290,10 @@ void run_solved(const Plan& plan, StudyOptions options, const Finished& hand_ove
 
 }  // namespace
 
-void run(const Plan& plan, const StudyOptions& options, const Finished& hand_over) {
+void run(const Study& plan, const StudyOptions& options, const Finished& hand_over) {
   options.admit(plan);
   if (plan.is_solved()) return run_solved(plan, options, hand_over);
-  Plan solved = plan;
+  Study solved = plan;
   ReplaysInMemory replays;  // otherwise the replays of the solutions would be made twice
   StudyOptions with_cache = options;
   if (with_cache.replays == nullptr) with_cache.replays = &replays;
@@ -303,7 +303,7 @@ void run(const Plan& plan, const StudyOptions& options, const Finished& hand_ove
 
 std::vector<result::Result> run_all(std::vector<Point> points, const StudyOptions& options,
                                     const std::function<void(const Task&)>& advance) {
-  const Plan plan(std::move(points), options.cancel);
+  const Study plan(std::move(points), options.cancel);
   std::vector<result::Result> results(plan.tasks().size());
   run(plan, options, [&](const Task& task, result::Result&& result) {
     if (result.status == result::Status::kFailed) throw UserError(result.error);

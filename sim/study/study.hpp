@@ -21,7 +21,7 @@
 
 namespace kvcast::study {
 
-// One experiment of a plan.
+// One experiment of a study.
 struct Task {
   std::size_t index = 0;  // of its point
   Point point;
@@ -35,20 +35,20 @@ struct Task {
 class SharedWork;
 struct StudyOptions;
 
-class Plan {
+class Study {
  public:
   // Prepares every point: a mistake anywhere is found before any work is done. Throws UserError and Cancelled as
   // Preparer::prepare().
-  explicit Plan(std::vector<Point> points, const Cancel& cancel = {});
-  // Prepares part of a larger plan: indices[i] is the number of points[i] there. Parts may share a preparer.
-  Plan(std::vector<Point> points, const std::vector<std::size_t>& indices, Preparer& preparer);
+  explicit Study(std::vector<Point> points, const Cancel& cancel = {});
+  // Prepares part of a larger study: indices[i] is the number of points[i] there. Parts may share a preparer.
+  Study(std::vector<Point> points, const std::vector<std::size_t>& indices, Preparer& preparer);
 
   // In the order of the points.
   const std::vector<Task>& tasks() const { return tasks_; }
   std::vector<Task>& tasks() { return tasks_; }
 
   // Solves the runs with a `match:` for their budgets (study/match.hpp), which changes their keys. run() does so for
-  // those that have not been solved, without changing the plan.
+  // those that have not been solved, without changing the study.
   void solve(const StudyOptions& options);
   bool is_solved() const;
 
@@ -82,15 +82,15 @@ struct StudyOptions {
   ReplayCache* replays = nullptr;  // none: replays are made anew
   SharedWork* shared = nullptr;    // between studies; may be null
   Cancel cancel;
-  // Called with each plan before any of its work is done; what it throws ends the study (study/needs.hpp).
-  std::function<void(const Plan&)> admit = [](const Plan&) {};
+  // Called with each study before any of its work is done; what it throws ends the study (study/needs.hpp).
+  std::function<void(const Study&)> admit = [](const Study&) {};
 };
 
 // Called from several threads, in any order. The task is solved.
 using Finished = std::function<void(const Task&, result::Result&&)>;
 
 // Runs all tasks. Throws Cancelled within a second of the request; results that were handed over before are valid.
-void run(const Plan& plan, const StudyOptions& options, const Finished& finished);
+void run(const Study& plan, const StudyOptions& options, const Finished& finished);
 
 // Returns the results in the order of the points. A refused experiment throws UserError here.
 std::vector<result::Result> run_all(std::vector<Point> points, const StudyOptions& options,

@@ -25,9 +25,9 @@ Case case_of(const accuracy::Average& average, bool held_out) {
   c.expected = r.value;
   c.tolerance = kTolerance;
   c.origin = Origin::kFitted;
-  c.rests_on = average.simulated ? "published rows of other tables, synthetic traces and the fitted score model"
-                                 : "synthetic traces and the fitted score model";
-  c.rests_on += "; the uncompressed model's scores are inputs";
+  c.depends_on = average.simulated ? "published rows of other tables, synthetic traces and the fitted score model"
+                                   : "synthetic traces and the fitted score model";
+  c.depends_on += "; the uncompressed model's scores are inputs";
   c.source = fmt::format("{}, {}", r.paper, r.table);
   c.held_out = held_out;
   if (!average.refused.empty()) {
@@ -42,7 +42,8 @@ Case case_of(const accuracy::Average& average, bool held_out) {
   return c;
 }
 
-void add_budgets(Suite& suite, const accuracy::Plan& plan, bool held_out, double least_kendall, double most_error) {
+void add_budgets(Suite& suite, const accuracy::Comparison& plan, bool held_out, double least_kendall,
+                 double most_error) {
   std::vector<const accuracy::Cell*> cells;
   for (const accuracy::Cell& cell : plan.cells) {
     if (cell.row.held_out == held_out) cells.push_back(&cell);
@@ -64,7 +65,7 @@ void add_budgets(Suite& suite, const accuracy::Plan& plan, bool held_out, double
   suite.budgets.push_back({of + ", refused", "%", 10, 100 * refused});
 }
 
-using Judge = std::function<void(accuracy::Plan&, const score::Catalogue&, const score::Link&)>;
+using Judge = std::function<void(accuracy::Comparison&, const score::Catalogue&, const score::RecallMap&)>;
 
 // `judge` adds what else predicts the scores to the simulation, or replaces the simulation with it.
 Suite suite_of(const std::vector<score::Row>& rows, const accuracy::EvaluateOptions& options,
@@ -74,14 +75,14 @@ Suite suite_of(const std::vector<score::Row>& rows, const accuracy::EvaluateOpti
   suite.question = "Do predicted task scores rank and match published ones?";
   suite.expected_is = "published";
   const score::Catalogue catalogue;
-  const accuracy::Plan rows_alone = accuracy::make_plan(rows, catalogue);
-  const score::Link link = score::read_link(config::find_config("accuracy", "link", {}));
-  accuracy::Plan plan = rows_alone;
+  const accuracy::Comparison rows_alone = accuracy::make_comparison(rows, catalogue);
+  const score::RecallMap link = score::read_recall_map(config::find_config("accuracy", "link", {}));
+  accuracy::Comparison plan = rows_alone;
   accuracy::evaluate(plan, link, options);
   if (judge) judge(plan, catalogue, link);
   suite.detail = accuracy::report(plan);
   for (const accuracy::Ablation& ablation : ablations) {
-    accuracy::Plan without{rows_alone.cells, {}};
+    accuracy::Comparison without{rows_alone.cells, {}};
     accuracy::EvaluateOptions again = options;
     again.change = accuracy::change_of(ablation);
     accuracy::evaluate(without, link, again);
@@ -101,7 +102,7 @@ Suite accuracy_of_table(const std::vector<score::Row>& rows, const accuracy::Eva
                         const Ablations& ablations, const evidence::Predictor* predictor) {
   Judge judge;
   if (predictor != nullptr) {
-    judge = [predictor](accuracy::Plan& plan, const score::Catalogue& catalogue, const score::Link& link) {
+    judge = [predictor](accuracy::Comparison& plan, const score::Catalogue& catalogue, const score::RecallMap& link) {
       accuracy::estimate(plan, *predictor, catalogue, link);
     };
   }
@@ -115,10 +116,11 @@ Suite accuracy_of_own_tables(const accuracy::EvaluateOptions& options, const Abl
     const std::vector<score::Row> more = score::read_table(score::own_table(name));
     rows.insert(rows.end(), more.begin(), more.end());
   }
-  return suite_of(rows, options, ablations,
-                  [&predictor](accuracy::Plan& plan, const score::Catalogue& catalogue, const score::Link& link) {
-                    accuracy::add_lookups(plan, predictor.records(), catalogue, link);
-                  });
+  return suite_of(
+      rows, options, ablations,
+      [&predictor](accuracy::Comparison& plan, const score::Catalogue& catalogue, const score::RecallMap& link) {
+        accuracy::add_lookups(plan, predictor.records(), catalogue, link);
+      });
 }
 
 }  // namespace kvcast::validate

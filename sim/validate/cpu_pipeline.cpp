@@ -44,11 +44,11 @@ class Ops {
     workers_.push_back(worker);
     return static_cast<OpId>(workers_.size() - 1);
   }
-  engine::Block take() { return std::move(block_); }
+  engine::OpBlock take() { return std::move(block_); }
 
  private:
   const Workers& w_;
-  engine::Block block_;
+  engine::OpBlock block_;
   std::vector<std::uint16_t> workers_;  // by op
 };
 
@@ -102,7 +102,7 @@ void add_case(Suite& suite, const calibrate::Row& row, const char* what, double 
   c.tolerance = (c.group == "step time" ? kStepBudget : kExposedBudget) / 100;
   if (row.flag("moved")) c.size = row.number("moved");
   c.origin = Origin::kMeasured;
-  c.rests_on = "rates of single operations, measured in the same rounds";
+  c.depends_on = "rates of single operations, measured in the same rounds";
   c.note = fmt::format("steps differ by {:.0f} % (standard deviation)", 100 * row.noise);
   c.source = row.file;
   c.verdict = verdict_of(c, false);

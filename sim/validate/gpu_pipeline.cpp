@@ -53,7 +53,7 @@ Case case_of(const calibrate::Row& row, const config::Hardware& machine, const s
   c.tolerance = kWorstBudget / 100;
   c.size = row.number("context");
   c.source = source;
-  c.rests_on = "the profile of single kernels, copies and host calls of that machine";
+  c.depends_on = "the profile of single kernels, copies and host calls of that machine";
   if (!c.note.empty()) return c;
   if (predicted.out_of_memory.empty()) {
     c.predicted = 1e3 * predicted.seconds;

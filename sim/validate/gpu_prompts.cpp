@@ -18,7 +18,7 @@ constexpr double kPromptMedian = 20, kPromptP90 = 40;  // per cent, as for other
 constexpr double kLongest = 1e6;                       // seconds
 
 // A map of the file, and what to call it in messages.
-struct Entry {
+struct NamedMap {
   const std::string& path;
   std::string name;
   const json& map;
@@ -66,7 +66,7 @@ double median(std::vector<double> times) {
   return (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
 }
 
-MeasuredPrompt read_prompt(const Entry& entry) {
+MeasuredPrompt read_prompt(const NamedMap& entry) {
   constexpr std::int64_t kMost = 100'000'000;
   MeasuredPrompt p;
   p.attention = entry.one_of("attention", {"flash", "sdpa", "eager"});
@@ -150,7 +150,7 @@ class Asked {
     c.id = id, c.group = group, c.quantity = quantity, c.unit = unit, c.expected = measured;
     c.tolerance = kPromptMedian / 100, c.size = static_cast<double>(context);
     c.source = fmt::format("transformers {} on {}", measured_.release, measured_.device);
-    c.rests_on = "the framework's preset and the profile " + profile_;
+    c.depends_on = "the framework's preset and the profile " + profile_;
     added.readings.push_back({"", Formula(predict, {})});
   }
 
@@ -222,7 +222,7 @@ class Asked {
 
 MeasuredPrompts read_prompts(const std::string& path) {
   const json document = calibrate::read_json_file(path, "the prompts");
-  const Entry whole{path, "results", document};
+  const NamedMap whole{path, "results", document};
   MeasuredPrompts all;
   all.device = whole.text("device"), all.model = whole.text("model");
   all.layers = whole.whole("layers", 1, 10000);
@@ -237,7 +237,7 @@ MeasuredPrompts read_prompts(const std::string& path) {
   if (!prompts.is_array()) whole.refuse("prompts: expected a list");
   std::set<std::string> names;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    const Entry entry{path, fmt::format("prompt {}", i), prompts[i]};
+    const NamedMap entry{path, fmt::format("prompt {}", i), prompts[i]};
     MeasuredPrompt p = read_prompt(entry);
     p.planned = std::ranges::any_of(all.prompts, [&](const MeasuredPrompt& earlier) { return plans_for(earlier, p); });
     if (!names.insert(name_of(p)).second) entry.refuse("measured twice");

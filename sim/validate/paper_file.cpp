@@ -92,7 +92,7 @@ Claim read_claim(const Node& node, const std::string& group, const std::string& 
   if (section.has("context")) c.size = static_cast<double>(section.integer("context", 1, 100'000'000));
   c.source = source + ", " + section.text("where");
   c.tolerance = section.number("tolerance", 0, 10, 0.15);
-  c.rests_on = section.text("rests_on", "");
+  c.depends_on = section.text("depends_on", "");
   c.note = section.text("note", "");
   c.held_out = section.flag("held_out", true);
   c.chosen_knowing = section.flag("chosen_knowing", true);
@@ -111,8 +111,8 @@ Claim read_claim(const Node& node, const std::string& group, const std::string& 
   if (mixed) {
     throw UserError(node.where(), fmt::format("{}: give either published (a number) or holds (a trend)", c.id));
   }
-  if (!c.held_out && c.rests_on.empty()) {
-    throw UserError(node.where(), fmt::format("{}: held_out: false needs rests_on, the fitted parameters", c.id));
+  if (!c.held_out && c.depends_on.empty()) {
+    throw UserError(node.where(), fmt::format("{}: held_out: false needs depends_on, the fitted parameters", c.id));
   }
   return claim;
 }

@@ -50,7 +50,7 @@ Case judge(const Claim& claim, const Records& records) {
   }
   c.predicted = values.front().second;
   c.origin = records.origin(claim.readings.front().predict);
-  if (several) append(c.rests_on, "readings: " + readings_text(values));
+  if (several) append(c.depends_on, "readings: " + readings_text(values));
   if (claim.is_trend()) {
     const auto holds = [&](const Reading& r) {
       const auto value = r.holds ? records.value(*r.holds, missing) : std::nullopt;

@@ -46,7 +46,7 @@ Case measured(const Row& row, const std::string& quantity, double seconds) {
 
 Case case_of(const Row& row, const PolicyWork& work, const hardware::CostModel& model, double between_events) {
   Case c = measured(row, "kernel time", std::max(0.1 * row.seconds, row.seconds - between_events));
-  c.rests_on = fmt::format("the class, bytes, operations and blocks of the work that {} states", work.used_by);
+  c.depends_on = fmt::format("the class, bytes, operations and blocks of the work that {} states", work.used_by);
   double seconds = 0, spread = 0;
   for (const graph::Work& part : work.works) {
     const hardware::Cost cost = model.cost(part, graph::Lane::kCompute);
@@ -58,7 +58,7 @@ Case case_of(const Row& row, const PolicyWork& work, const hardware::CostModel& 
   return c;
 }
 
-void add_op(engine::Block& block, const hardware::Cost& cost, graph::Lane lane) {
+void add_op(engine::OpBlock& block, const hardware::Cost& cost, graph::Lane lane) {
   // The program holds the streams until all calls are queued, so that no copy waits for its own.
   block.add_work(static_cast<double>(cost.latency), cost.weight);
   for (const hardware::Demand& demand : cost.demands) {
@@ -68,7 +68,7 @@ void add_op(engine::Block& block, const hardware::Cost& cost, graph::Lane lane) 
 }
 
 // Predicts the row by running the ops of the block together.
-Case run_together(const Row& row, const char* quantity, engine::Block block, const hardware::CostModel& model,
+Case run_together(const Row& row, const char* quantity, engine::OpBlock block, const hardware::CostModel& model,
                   std::initializer_list<const hardware::Cost*> costs) {
   Case c = measured(row, quantity, row.seconds);
   engine::OneBlock source(std::move(block));
@@ -90,11 +90,11 @@ Case copy_beside_stream(const Row& row, const hardware::CostModel& model) {
   if (row.word("direction") == "d2h") copy.direction = graph::Direction::kDeviceToHost;
   const hardware::Cost copied = model.cost(copy, graph::Lane::kCopyA);
   const hardware::Cost read = model.cost(Kernel{KernelClass::kElementwise, row.number("bytes")}, graph::Lane::kCompute);
-  engine::Block block;
+  engine::OpBlock block;
   add_op(block, copied, graph::Lane::kCopyA);
   for (int i = 0; i < static_cast<int>(row.number("kernels")); ++i) add_op(block, read, graph::Lane::kCompute);
   Case c = run_together(row, "time of a copy and kernels together", std::move(block), model, {&copied, &read});
-  c.rests_on = "the link, the memory's streaming rate, and their fair sharing";
+  c.depends_on = "the link, the memory's streaming rate, and their fair sharing";
   c.verdict = verdict_of(c, false);
   return c;
 }
@@ -122,7 +122,7 @@ Case copy_turns(const Row& row, const hardware::CostModel& model) {
   copy.in_turn = follows && streams > 1;
   const std::array<graph::Lane, 2> lanes = {graph::Lane::kCopyA, graph::Lane::kCopyB};
   const hardware::Cost copied = model.cost(copy, lanes[0]), kernel = model.cost(read, lanes[0]);
-  engine::Block block;
+  engine::OpBlock block;
   for (int g = 0; g < static_cast<int>(follows ? groups : streams); ++g) {
     const graph::Lane lane = lanes.at(static_cast<std::size_t>(g) % static_cast<std::size_t>(streams));
     add_op(block, copied, lane);
@@ -132,7 +132,7 @@ Case copy_turns(const Row& row, const hardware::CostModel& model) {
     add_op(block, kernel, graph::Lane::kCompute);
   }
   Case c = run_together(row, "time of groups of copies", std::move(block), model, {&copied, &kernel});
-  c.rests_on = "the copy engine, and the latency of a copy and of a kernel for each group";
+  c.depends_on = "the copy engine, and the latency of a copy and of a kernel for each group";
   c.verdict = verdict_of(c, false);
   return c;
 }
@@ -147,7 +147,7 @@ void add_share(const calibrate::Results& results, const Row& pass, const hardwar
   const Case all = of(pass), one = of(*chunk), other = of(*decodes);
   Case c = measured(pass, "decodes beside a chunk over decodes alone", 0);
   c.id += " share", c.group = "mixed_attention, share", c.unit = "x", c.origin = all.origin;
-  c.rests_on = "gpu.mixed_pass_rereads", c.source = source;
+  c.depends_on = "gpu.mixed_pass_rereads", c.source = source;
   c.expected = (*all.expected - *one.expected) / *other.expected;
   c.predicted = (*all.predicted - *one.predicted) / *other.predicted;
   c.low = c.high = c.predicted, c.size = all.size;
@@ -165,7 +165,7 @@ void add_host(const calibrate::Results& results, const config::Hardware& machine
     c.quantity = "time of all threads", c.unit = "us";
     c.expected = 1e6 * ops[i].seconds, c.predicted = 1e6 * seconds[i];
     c.tolerance = kKernelP90 / 100, c.size = c.expected;
-    c.rests_on = "rates of a core fitted to tables of at most 2 GB";
+    c.depends_on = "rates of a core fitted to tables of at most 2 GB";
     c.source = fmt::format("{} on {}", kHostProgram, calibrate::text_of(results, "host_cpu", "an unnamed processor"));
     c.verdict = verdict_of(c, false);
   }

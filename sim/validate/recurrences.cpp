@@ -54,7 +54,7 @@ hardware::Cost cost_of(const config::Model& model, const config::Framework& fram
                        double steps, const std::vector<std::int64_t>& prompts) {
   std::vector<graph::Op> ops;
   lower::Events events;
-  lower::Block block(framework, 0, -1, events, ops);
+  lower::LoweredBlock block(framework, 0, -1, events, ops);
   lower::recurrence(block, model, steps, prompts, block.join(graph::Lane::kCompute, {}));
   hardware::Cost sum;
   double relative = 0;
@@ -86,7 +86,7 @@ Case case_of(const TableRow& row, const std::string& machine, const config::Hard
   c.expected = row.positive<double>("us"), c.predicted = 1e6 * cost.alone;
   c.low = *c.predicted / (1 + cost.uncertainty), c.high = *c.predicted * (1 + cost.uncertainty);
   c.tolerance = kScanTolerance, c.size = static_cast<double>(sequences * tokens);
-  c.origin = cost.origin, c.rests_on = step ? "gpu.stream_efficiency" : "framework.scan_chunk, framework.scan_share";
+  c.origin = cost.origin, c.depends_on = step ? "gpu.stream_efficiency" : "framework.scan_chunk, framework.scan_share";
   c.source = row.text("kernel");
   judge(c, row.either("fitted", "no", "yes"));
   return c;

@@ -38,7 +38,7 @@ json case_json(const Case& c, const std::string& expected_is) {
               {"size", number(c.size)},
               {"origin", c.origin ? json(origin_name(*c.origin)) : json()},
               {"verdict", verdict_name(c.verdict)},
-              {"rests_on", c.rests_on},
+              {"depends_on", c.depends_on},
               {"note", c.note},
               {"source", c.source},
               {"held_out", c.held_out},

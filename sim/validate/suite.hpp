@@ -41,10 +41,10 @@ struct Case {
   std::optional<double> size;      // x axis of residual plots, in Suite::size_unit
   std::optional<Origin> origin;    // worst origin of the parts that make up a twentieth of the prediction or more
   Verdict verdict = Verdict::kUnmeasured;
-  std::string rests_on;  // parameters and readings that the prediction needs, for the reader
-  std::string note;      // what is not reproduced and why; why it cannot be answered
-  std::string source;    // source of the expected value: paper and location, measurement
-  bool held_out = true;  // no parameter was chosen with this value in view
+  std::string depends_on;  // parameters and readings that the prediction needs, for the reader
+  std::string note;        // what is not reproduced and why; why it cannot be answered
+  std::string source;      // source of the expected value: paper and location, measurement
+  bool held_out = true;    // no parameter was chosen with this value in view
   // A reading, a setting or a parameter of the prediction was chosen by someone who knew the value.
   bool chosen_knowing = false;
   bool repeated = false;  // another case has the same prediction, or it is 1 by construction

@@ -119,7 +119,7 @@ TEST_CASE("the prediction of a measured setting agrees with its measurement, wha
   INFO(run.err);
   REQUIRE(run.code == 0);
   const nlohmann::json score = nlohmann::json::parse(run.out)["score"];
-  CHECK_THAT(score["rests_on"].get<std::string>(), Contains(paper.empty() ? "measured T (" : "Mine T ("));
+  CHECK_THAT(score["origin"].get<std::string>(), Contains(paper.empty() ? "measured T (" : "Mine T ("));
   int found = 0;
   for (const nlohmann::json& task : score["tasks"]) {
     if (rows.find("," + task["task"].get<std::string>() + ",") == std::string::npos) continue;

@@ -56,7 +56,7 @@ class DecodeSteps final : public OpSource {
   DecodeSteps(int steps, int layers, Side side, bool share)
       : steps_(steps), layers_(layers), side_(side), share_(share) {}
 
-  bool next_block(Block& out) override {
+  bool next_block(OpBlock& out) override {
     out.clear();
     if (steps_-- == 0) return false;
     out_ = &out;
@@ -132,7 +132,7 @@ class DecodeSteps final : public OpSource {
   Side side_;
   bool share_;
   Stream sizes_{7};
-  Block* out_ = nullptr;
+  OpBlock* out_ = nullptr;
   std::vector<OpId> copies_;  // of the step
   OpId next_ = 0;
   WorkId works_ = 0;
@@ -204,7 +204,7 @@ void long_queue(benchmark::State& state) {
   System system;
   system.resources = {{"fifo", kPicosPerSecond, Sharing::kFifo}};
   system.lanes.assign(lanes, "lane");
-  Block block;
+  OpBlock block;
   block.add_work(1 * kUs);
   block.add_demand(0, 0.3 * kUs);
   for (std::int64_t i = 0; i < kOps; ++i) block.add_op(static_cast<std::uint16_t>(i % lanes), 0);

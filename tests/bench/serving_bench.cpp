@@ -26,7 +26,7 @@ double cpu_seconds() {
 struct Counter final : Observer {
   std::int64_t passes = 0, runs = 0, preemptions = 0;
   void ended(const Outcome& outcome) override { preemptions += outcome.preemptions; }
-  void ran(const Run& run) override {
+  void ran(const Passes& run) override {
     passes += run.count;
     ++runs;
   }

@@ -60,7 +60,7 @@ class PlannerCase(PlannerPage):
         self.assertTrue(1.5 < factor < 3, factor)
         self.assertEqual(page.evaluate("document.getElementById('machine-gpu-hbm_bandwidth').value"), f'x{factor:g}')
         result = self.printed(page, 'runYaml()', 'run', '--json')
-        self.assertEqual(next(n['value'] for n in result['rests_on'] if n['what'].endswith('gpu.hbm_bandwidth')), 3.35e12 * factor)
+        self.assertEqual(next(n['value'] for n in result['origins'] if n['what'].endswith('gpu.hbm_bandwidth')), 3.35e12 * factor)
         self.assertIn('in the profile 3.35 TB/s', page.evaluate("document.querySelector('[data-key=\"gpu.hbm_bandwidth\"] .setting-note').textContent"))
         self.click(page, '[data-key="gpu.hbm_bandwidth"] button')
         self.settle(page, f"document.querySelectorAll('#results tbody tr')[0].querySelector('[data-path]').firstChild.textContent === {json.dumps(before)}")

@@ -921,9 +921,9 @@ class Page(ReportCase):
         page = self.open('sweep', '#hardware=h100-sxm')
         self.assertFalse(page.evaluate("document.querySelector('#foundations details').open"))
         page.evaluate(click('#figure-throughput_budget .note a', 'assumed'))
-        marked = "[...document.querySelectorAll('#rests-on .marked')].map((r) => r.cells[0].textContent)"
+        marked = "[...document.querySelectorAll('#origins .marked')].map((r) => r.cells[0].textContent)"
         self.assertEqual(page.evaluate(marked), ['h100-sxm: kernel latency floor'])
-        page.wait("((r) => r.top >= 0 && r.bottom <= innerHeight)(document.querySelector('#rests-on .marked').getBoundingClientRect())")
+        page.wait("((r) => r.top >= 0 && r.bottom <= innerHeight)(document.querySelector('#origins .marked').getBoundingClientRect())")
         page.evaluate(choose('filter-hardware', 'all'))
         page.evaluate(click('#figure-throughput_budget .note a', 'assumed'))
         self.assertEqual(len(page.evaluate(marked)), 2)  # one on each machine
@@ -934,9 +934,9 @@ class Page(ReportCase):
     def test_numbers_of_one_source_are_marked_together(self):
         page = self.open('sweep')
         # Two of the three numbers of a machine come from one source, which numbers of the other machine share.
-        page.evaluate("for (const machine of ['h100-sxm', 'a100-40gb-pcie4']) page.rests_on.filter(({ what }) => what.startsWith(machine))"
+        page.evaluate("for (const machine of ['h100-sxm', 'a100-40gb-pcie4']) page.origins.filter(({ what }) => what.startsWith(machine))"
                       ".forEach((row, i) => Object.assign(row, { what: machine + ': gpu.number_' + i, source: i < 2 ? 'one paper' : 'another' }))")
-        marked = "[...document.querySelectorAll('#rests-on tr')].map((line, i) => line.classList.contains('marked') ? page.rests_on[i - 1].what : '').filter(Boolean).sort()"
+        marked = "[...document.querySelectorAll('#origins tr')].map((line, i) => line.classList.contains('marked') ? page.origins[i - 1].what : '').filter(Boolean).sort()"
         for label, expected in (('gpu.number_0 and 1 of the same source', [0, 1]), ('gpu.number_0', [0]), ('gpu.number_2', [2])):
             page.evaluate(f"document.getElementById('lead').replaceChildren(drawBars([{{ label: '{label}', text: '', from: 0, to: 1 }}], 'h100-sxm'))")
             page.evaluate("document.querySelector('#lead a').click()")

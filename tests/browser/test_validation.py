@@ -21,7 +21,7 @@ def case(number, verdict, expected, predicted, size=None, **more):
     return {'id': f'EX-{number:03d}', 'group': f'paper {number % 2}', 'quantity': f'quantity </script>{number}', 'unit': 'x',
             'published': expected, 'predicted': predicted, 'low': predicted, 'high': None if predicted is None else predicted * 1.2,
             'error': error, 'tolerance': 0.15, 'size': size, 'origin': None if predicted is None else 'literature',
-            'verdict': verdict, 'rests_on': 'a profile', 'note': 'why ' + str(number), 'source': 'table 1', 'held_out': verdict != 'fitted', **more}
+            'verdict': verdict, 'depends_on': 'a profile', 'note': 'why ' + str(number), 'source': 'table 1', 'held_out': verdict != 'fitted', **more}
 
 
 def summary(group, n, times=None):

@@ -112,7 +112,7 @@ struct Row {
 class Recorder final : public Observer {
  public:
   std::vector<Outcome> outcomes;  // in the order of their ends
-  std::vector<Run> runs;          // without spans
+  std::vector<Passes> runs;       // without spans
   std::vector<std::vector<Gap>> gaps;
   std::vector<Row> rows;  // of the first pass of each run
 
@@ -123,7 +123,7 @@ class Recorder final : public Observer {
     if (!outcome.rejected) ends_[outcome.last_token].insert(letter(outcome.request));
   }
   void preempted(const traffic::Request& request, Picoseconds) override { preempted_.insert(letter(request)); }
-  void ran(const Run& run) override {
+  void ran(const Passes& run) override {
     runs.push_back(run);
     gaps.emplace_back(run.gaps.begin(), run.gaps.end());
     runs.back().gaps = {};

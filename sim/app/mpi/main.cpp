@@ -55,7 +55,7 @@ class Owner {
   explicit Owner(mpi::communicator& world) : world_(world) {}
 
   // Makes the workers run a plan, as study::run does.
-  void run(const study::Plan& plan, const study::StudyOptions& study, const study::Finished& finished) {
+  void run(const study::Study& plan, const study::StudyOptions& study, const study::Finished& finished) {
     std::vector<std::vector<const study::Task*>> groups;
     std::map<std::string, std::size_t> places;  // indices of groups by their replays
     tasks_.clear();
@@ -158,10 +158,10 @@ class Worker final : public study::ReplayCache {
   }
 
  private:
-  study::Plan plan(const std::vector<std::int64_t>& group) {
+  study::Study plan(const std::vector<std::int64_t>& group) {
     std::vector<std::size_t> indices;
     for (std::size_t i = 0; i < group.size(); i += 2) indices.push_back(static_cast<std::size_t>(group[i]));
-    study::Plan plan = points_.plan(indices);
+    study::Study plan = points_.plan(indices);
     plan.solve(study_);
     for (std::size_t i = 0; i < indices.size(); ++i) plan.tasks()[i].point.ask.timeline = group[2 * i + 1] != 0;
     return plan;

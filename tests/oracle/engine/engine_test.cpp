@@ -28,8 +28,8 @@ engine::System to_system(const oracle::Graph& graph) {
   return system;
 }
 
-engine::Block to_block(const oracle::Graph& graph) {
-  engine::Block block;
+engine::OpBlock to_block(const oracle::Graph& graph) {
+  engine::OpBlock block;
   for (const oracle::Op& from : graph.ops) {
     block.add_op(static_cast<std::uint16_t>(from.lane), static_cast<engine::WorkId>(block.works.size()));
     block.add_work(static_cast<double>(from.latency * 1e12L), static_cast<double>(from.weight));

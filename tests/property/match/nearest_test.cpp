@@ -71,7 +71,7 @@ TEST_CASE("no neighbour of the solved budget is nearer to the request, for every
       CHECK_FALSE(reach.budget);
       CHECK(lowest <= highest);
       if (lowest == highest) continue;  // all pairs stay on the GPU, whatever a step attends to
-      study::Plan plan({{matched(std::round(lowest + 0.37 * (highest - lowest))), {}, {}}});
+      study::Study plan({{matched(std::round(lowest + 0.37 * (highest - lowest))), {}, {}}});
       plan.solve({});
       const study::Task& task = plan.tasks().front();
       INFO(task.refused);

@@ -74,7 +74,7 @@ class OnePass final : public graph::WorkSource {
     if (done_) return false;
     done_ = true;
     lower::Events events;
-    lower::Block block(framework_, 0, -1, events, out);
+    lower::LoweredBlock block(framework_, 0, -1, events, out);
     lower::PromptMemory none;
     lower::add_pass(block, setting_, pass_, none, -1);
     return true;

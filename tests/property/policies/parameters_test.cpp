@@ -28,7 +28,7 @@ std::string text_of(const graph::Work& work) {
       return fmt::format("attention {} {} {} {}", w.rows, w.tokens, w.unit_bytes, w.element_bytes);
     } else if constexpr (std::is_same_v<T, graph::PrefillAttention>) {
       return fmt::format("prefill {} {} {}", w.flops, w.read_bytes, w.write_bytes);
-    } else if constexpr (std::is_same_v<T, graph::Host>) {
+    } else if constexpr (std::is_same_v<T, graph::HostWork>) {
       return fmt::format("host {} {}", static_cast<int>(w.call), w.count);
     } else if constexpr (std::is_same_v<T, graph::CpuWork>) {
       return fmt::format("cpu {} {} {} {} {} {}", w.items, w.bytes_per_item, w.flops_per_item, w.product_flops_per_item,

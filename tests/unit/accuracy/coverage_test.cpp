@@ -63,11 +63,11 @@ TEST_CASE("every method scores on every model shape: in full with all tokens, an
       for (const char* budget : kBudgets) rows.push_back(row(c, paper, method, budget));
     }
   }
-  Plan plan = make_plan(rows, Catalogue());
+  Comparison plan = make_comparison(rows, Catalogue());
   EvaluateOptions options;
   options.plan.seeds = 1;
   options.threads = hardware_threads();
-  const Link link = score::read_link(config::find_config("accuracy", "link", {}));
+  const RecallMap link = score::read_recall_map(config::find_config("accuracy", "link", {}));
   evaluate(plan, link, options);
   REQUIRE(plan.cells.size() == std::size(kCases) * methods().size() * std::size(kBudgets));
   double before = 0;

@@ -25,8 +25,8 @@ std::vector<Row> length_table(const std::string& rows) {
 
 Cell length_cell(const std::string& context, const std::string& budget, const std::string& unit = "tokens") {
   const std::string text = "KeyDiff,T,Llama-3.1-8B-Instruct,LongBench," + context + ",multi_news,";
-  return make_plan(length_table(text + "Full,full,tokens,27\n" + text + "H2O," + budget + "," + unit + ",17\n"),
-                   Catalogue())
+  return make_comparison(length_table(text + "Full,full,tokens,27\n" + text + "H2O," + budget + "," + unit + ",17\n"),
+                         Catalogue())
       .cells.at(0);
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("a score is the mean over prompts, with lengths weighted by their coun
   TaskSpec task;
   task.answer = 1;
   task.score = Score::kOverlap;
-  Link link;
+  RecallMap link;
   link.kappa.value = 1;
   const auto found = [](double share, double weight) {
     Sample sample{1000, {}, 0, weight};

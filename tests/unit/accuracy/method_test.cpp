@@ -20,7 +20,7 @@ Cell method_cell(const std::string& paper, const std::string& method, const std:
   std::ofstream(path) << "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n"
                       << start << full << ",full,tokens,90\n"
                       << start << method << "," << budget << ",50\n";
-  return make_plan(score::read_table(path), Catalogue()).cells.at(0);
+  return make_comparison(score::read_table(path), Catalogue()).cells.at(0);
 }
 
 TEST_CASE("methods in a table of an unknown paper are configured as in their own papers") {

@@ -91,13 +91,14 @@ std::vector<Row> table(const std::string& rows) { return score::read_table(Table
 TEST_CASE("a plan states the inputs of each row, and why a row cannot be predicted") {
   const std::string full = "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Full-KV,full,tokens,80\n";
   const std::string unit = "traffic_equiv_tokens_per_attn_group";
-  const Plan plan = make_plan(table(full + "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,SnapKV,1024," + unit +
-                                    ",50\n" + "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Quest,1024," + unit +
-                                    ",50\n" + "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,vt,Quest,1024," + unit + ",50\n" +
-                                    "RocketKV,T,nobody,RULER,16K,single2,Quest,1024," + unit + ",50\n" +
-                                    "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Magic,1024," + unit + ",50\n" +
-                                    "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Quest,1024,bananas,50\n"),
-                              Catalogue());
+  const Comparison plan =
+      make_comparison(table(full + "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,SnapKV,1024," + unit + ",50\n" +
+                            "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Quest,1024," + unit + ",50\n" +
+                            "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,vt,Quest,1024," + unit + ",50\n" +
+                            "RocketKV,T,nobody,RULER,16K,single2,Quest,1024," + unit + ",50\n" +
+                            "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Magic,1024," + unit + ",50\n" +
+                            "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Quest,1024,bananas,50\n"),
+                      Catalogue());
   REQUIRE(plan.cells.size() == 6);
   CHECK(plan.averages.empty());
   const Cell& snapkv = plan.cells[0];
@@ -117,7 +118,8 @@ TEST_CASE("a plan states the inputs of each row, and why a row cannot be predict
 TEST_CASE("budgets exclude tokens that a policy always keeps, and their number depends on the benchmark") {
   const auto cell = [](const char* benchmark, const char* task) {
     const std::string text = fmt::format("FreeKV,T,Llama-3.1-8B-Instruct,{},max_gen=16K,{},", benchmark, task);
-    return make_plan(table(text + "FullKV,full,tokens,30\n" + text + "RaaS,2048,tokens,28\n"), Catalogue()).cells.at(0);
+    return make_comparison(table(text + "FullKV,full,tokens,30\n" + text + "RaaS,2048,tokens,28\n"), Catalogue())
+        .cells.at(0);
   };
   // A sink and a window of 512 each leave pages of 2048 − 1024 tokens in long generation; both are 128 elsewhere.
   const Cell generation = cell("LongGenBench", "CR"), input = cell("LongBench v2", "overall");
@@ -134,14 +136,14 @@ TEST_CASE("the success rate of one attempt is taken from the table") {
   const std::string row = "FreeKV,T,DeepSeek-R1-Llama-8B,AIME24,,";
   const std::string quest = row + "pass@k,Quest,2048,tokens,7\n";
   const std::string pass = row + "pass@k,FullKV,full,tokens,80\n", avg = row + "avg@k,FullKV,full,tokens,40\n";
-  CHECK(make_plan(table(pass + avg + quest), Catalogue()).cells.at(0).task.attempt == Approx(0.5));
-  CHECK(make_plan(table(pass + quest), Catalogue()).cells.at(0).task.attempt == Approx(0.6));
+  CHECK(make_comparison(table(pass + avg + quest), Catalogue()).cells.at(0).task.attempt == Approx(0.5));
+  CHECK(make_comparison(table(pass + quest), Catalogue()).cells.at(0).task.attempt == Approx(0.6));
 }
 
 TEST_CASE("a policy evicts after the blocks of its row, or after the prompt") {
   const auto block = [](const char* context) {
     const std::string text = fmt::format("KeyDiff,T,Llama-3.1-8B-Instruct,LongBench,{},qasper,", context);
-    return make_plan(table(text + "Full,full,tokens,40\n" + text + "KeyDiff,2048,tokens,38\n"), Catalogue())
+    return make_comparison(table(text + "Full,full,tokens,40\n" + text + "KeyDiff,2048,tokens,38\n"), Catalogue())
         .cells.at(0)
         .policy.parameters.find("block")
         ->text();
@@ -154,9 +156,10 @@ TEST_CASE("a policy evicts after the blocks of its row, or after the prompt") {
 
 TEST_CASE("the full score of a combined method is that of the method it is combined with") {
   const std::string row = "CTkvr,T,Llama-3-8B-262K,RULER,8K,vt,";
-  const Plan plan = make_plan(table(row + "FullKV,full,tokens,90\n" + row + "MInference+FullKV,full,tokens,80\n" + row +
-                                    "MInference+CTkvr,512,tokens,7\n" + row + "CTkvr,512,tokens,7\n"),
-                              Catalogue());
+  const Comparison plan =
+      make_comparison(table(row + "FullKV,full,tokens,90\n" + row + "MInference+FullKV,full,tokens,80\n" + row +
+                            "MInference+CTkvr,512,tokens,7\n" + row + "CTkvr,512,tokens,7\n"),
+                      Catalogue());
   REQUIRE(plan.cells.size() == 2);
   CHECK(plan.cells[0].full == 80);
   CHECK(plan.cells[1].full == 90);
@@ -166,9 +169,9 @@ TEST_CASE("the full score of truncated prompts is scaled by the truncation") {
   const std::string row = "CompressKV,T,Llama-3.1-8B-Instruct,LongBench,";
   const std::string all = row + ",musique,FullKV,full,tokens,30\n" + row + ",qasper,FullKV,full,tokens,40\n";
   const std::string cut = row + "max_ctx=8192,";
-  const Plan plan = make_plan(table(all + cut + "musique,CompressKV,0.875,compression_ratio_removed,7\n" + cut +
-                                    "qasper,CompressKV,0.875,compression_ratio_removed,7\n"),
-                              Catalogue());
+  const Comparison plan = make_comparison(table(all + cut + "musique,CompressKV,0.875,compression_ratio_removed,7\n" +
+                                                cut + "qasper,CompressKV,0.875,compression_ratio_removed,7\n"),
+                                          Catalogue());
   // musique: 16000 tokens, floor 0.65; 8192 - 128 of them are seen.
   const double seen = 8064.0 / 16000, expected = 0.65 + 0.35 * seen;
   REQUIRE(plan.cells.size() == 2);
@@ -180,9 +183,10 @@ TEST_CASE("the full score of truncated prompts is scaled by the truncation") {
   CHECK(plan.cells[1].full == 40);
   CHECK(plan.cells[1].full_low == 1);
   // A length that is not a truncation has its own full score or none.
-  CHECK_FALSE(make_plan(table(all + row + "16K,qasper,CompressKV,0.875,compression_ratio_removed,7\n"), Catalogue())
-                  .cells[0]
-                  .refused.empty());
+  CHECK_FALSE(
+      make_comparison(table(all + row + "16K,qasper,CompressKV,0.875,compression_ratio_removed,7\n"), Catalogue())
+          .cells[0]
+          .refused.empty());
 }
 
 TEST_CASE("names of benchmarks and tasks ignore case and dashes") {
@@ -203,15 +207,15 @@ TEST_CASE("no score is predicted if sparse attention beats full attention") {
                     "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,cwe,Quest,1024,tokens,7\n",
                     full));
   };
-  CHECK_THAT(make_plan(rows("6"), Catalogue()).cells[0].refused, Catch::Contains("beats full attention"));
-  CHECK(make_plan(rows("60.6"), Catalogue()).cells[0].refused.empty());
+  CHECK_THAT(make_comparison(rows("6"), Catalogue()).cells[0].refused, Catch::Contains("beats full attention"));
+  CHECK(make_comparison(rows("60.6"), Catalogue()).cells[0].refused.empty());
 }
 
 TEST_CASE("an average is predicted from its tasks") {
-  const Plan plan = make_plan(table("RocketKV,T,Llama3.1-8B-Ins,RULER,16K,avg,Full-KV,full,tokens,90\n"
-                                    "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,vt,Full-KV,full,tokens,99\n"
-                                    "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,avg,Quest,1024,tokens,7\n"),
-                              Catalogue());
+  const Comparison plan = make_comparison(table("RocketKV,T,Llama3.1-8B-Ins,RULER,16K,avg,Full-KV,full,tokens,90\n"
+                                                "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,vt,Full-KV,full,tokens,99\n"
+                                                "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,avg,Quest,1024,tokens,7\n"),
+                                          Catalogue());
   CHECK(plan.cells.empty());
   REQUIRE(plan.averages.size() == 1);
   CHECK(plan.averages[0].parts.size() == 13);
@@ -220,10 +224,10 @@ TEST_CASE("an average is predicted from its tasks") {
 
 TEST_CASE("a difference of scores is not mistaken for their mean") {
   const std::string row = "CTkvr,T,Yi-9B-200K,RULER,16K,";
-  const Plan plan =
-      make_plan(table(row + "avg,FullKV,full,tokens,90\n" + row + "avg_minus_FullKV,Quest,512,tokens,1\n" + row +
-                      "avg_minus_FullKV,FullKV,full,tokens,0\n"),
-                Catalogue());
+  const Comparison plan =
+      make_comparison(table(row + "avg,FullKV,full,tokens,90\n" + row + "avg_minus_FullKV,Quest,512,tokens,1\n" + row +
+                            "avg_minus_FullKV,FullKV,full,tokens,0\n"),
+                      Catalogue());
   REQUIRE(plan.averages.size() == 1);
   CHECK_THAT(plan.averages[0].refused, Catch::Contains("difference"));
 }
@@ -259,8 +263,8 @@ TEST_CASE("models are found by the names used in papers") {
   for (const auto& [name, model] : names) {
     CAPTURE(name);
     const std::string row = fmt::format("RocketKV,T,{},RULER,8K,vt,", name);
-    const Plan plan =
-        make_plan(table(row + "Full-KV,full,tokens,90\n" + row + "RocketKV,512,tokens,80\n"), Catalogue());
+    const Comparison plan =
+        make_comparison(table(row + "Full-KV,full,tokens,90\n" + row + "RocketKV,512,tokens,80\n"), Catalogue());
     CHECK(plan.cells.at(0).refused.empty());
     CHECK(plan.cells.at(0).model == model);
   }
@@ -300,9 +304,9 @@ TEST_CASE("later turns have a different question from the one a policy saw, unle
   CHECK_FALSE(anew[0].later_turn);
 
   const std::string row = "RocketKV,T,Llama3.1-8B-Ins,SCBench,,retr.kv,";
-  const Plan plan = make_plan(table(row + "Full-KV,full,tokens,76.2\n" + row + "RocketKV,1024,tokens,10.2\n" + row +
-                                    "RocketKV-MT,1024,tokens,64.4\n"),
-                              Catalogue());
+  const Comparison plan = make_comparison(table(row + "Full-KV,full,tokens,76.2\n" + row +
+                                                "RocketKV,1024,tokens,10.2\n" + row + "RocketKV-MT,1024,tokens,64.4\n"),
+                                          Catalogue());
   REQUIRE(plan.cells.size() == 2);
   const std::vector<PartTrace> seen_once = traces_of(plan.cells[0], 1), seen_always = traces_of(plan.cells[1], 1);
   REQUIRE(seen_once.size() == 2);
@@ -317,8 +321,8 @@ TEST_CASE("a policy that evicts by the first question loses the targets of the s
   later.later_turn = true;
   const std::string text = "RocketKV,T,Llama3.1-8B-Ins,NIAH,,avg,";
   const auto policy = [&](const char* method) {
-    const Plan plan =
-        make_plan(table(text + "Full-KV,full,tokens,100\n" + text + method + ",512,tokens,1\n"), Catalogue());
+    const Comparison plan =
+        make_comparison(table(text + "Full-KV,full,tokens,100\n" + text + method + ",512,tokens,1\n"), Catalogue());
     return plan.cells.at(0).policy;
   };
   const config::PolicyChoice rocket = policy("RocketKV"), free = policy("Exact-TopK");

@@ -46,7 +46,7 @@ struct LoneOp {
 };
 
 // Appends the op with a work of its own, whose id is `work`.
-inline void append(Block& block, const LoneOp& op, WorkId work) {
+inline void append(OpBlock& block, const LoneOp& op, WorkId work) {
   block.add_work(op.latency, op.weight);
   for (const Demand& demand : op.demands) block.add_demand(demand.resource, demand.amount);
   Op& added = block.add_op(op.lane, work);
@@ -60,7 +60,7 @@ inline void append(Block& block, const LoneOp& op, WorkId work) {
 class Blocks final : public OpSource {
  public:
   Blocks(std::vector<LoneOp> ops, std::vector<std::size_t> ends) : ops_(std::move(ops)), ends_(std::move(ends)) {}
-  bool next_block(Block& out) override {
+  bool next_block(OpBlock& out) override {
     out.clear();
     if (at_ == ops_.size()) return false;
     const std::size_t end = block_ < ends_.size() ? ends_[block_++] : ops_.size();

@@ -67,7 +67,7 @@ Blocked random_blocks(std::uint64_t seed, int blocks) {
 class Steps final : public OpSource {
  public:
   explicit Steps(std::int64_t steps) : left_(steps) {}
-  bool next_block(Block& out) override {
+  bool next_block(OpBlock& out) override {
     out.clear();
     if (left_-- == 0) return false;
     const OpId first = next_;
@@ -140,7 +140,7 @@ TEST_CASE("a long op is kept while finished ones are released") {
   // Lane 3 is busy for longer than the whole concurrent run.
   class WithStraggler final : public OpSource {
    public:
-    bool next_block(Block& out) override {
+    bool next_block(OpBlock& out) override {
       out.clear();
       if (block_ == 10'000) return false;
       if (block_ == 0) {
@@ -161,7 +161,7 @@ TEST_CASE("a long op is kept while finished ones are released") {
 TEST_CASE("empty blocks are skipped") {
   class Hesitant final : public OpSource {
    public:
-    bool next_block(Block& out) override {
+    bool next_block(OpBlock& out) override {
       out.clear();
       if (++calls_ > 6) return false;
       if (calls_ == 1) out.works = {{1 * kUs}};  // works may come without ops

@@ -13,7 +13,7 @@ namespace {
 class OpsOfWorks final : public OpSource {
  public:
   OpsOfWorks(int works, std::vector<WorkId> ops) : works_(works), ops_(std::move(ops)) {}
-  bool next_block(Block& out) override {
+  bool next_block(OpBlock& out) override {
     out.clear();
     if (next_ == ops_.size()) return false;
     for (; works_ > 0; --works_) out.add_work(1 * kUs);
@@ -32,7 +32,7 @@ class OpsOfWorks final : public OpSource {
 TEST_CASE("ops that share a work run like ops with separate, equal works") {
   // One work: latency 1, 2 of the fair resource. Ops 0 and 1 share it from 1 on, each at half speed, until 5. Op 2
   // follows on lane 0 and is alone: 5 + 1 + 2 = 8.
-  Block block;
+  OpBlock block;
   block.add_work(1 * kUs);
   block.add_demand(0, 2 * kUs);
   for (const std::uint16_t lane : {0, 1, 0}) block.add_op(lane, 0);
@@ -54,7 +54,7 @@ TEST_CASE("ops that share a work run like ops with separate, equal works") {
 
 TEST_CASE("ops that share a work take a fifo in turn") {
   // 3 of the fifo each, all ready at 1: 1 to 4, 4 to 7, 7 to 10.
-  Block block;
+  OpBlock block;
   block.add_work(1 * kUs);
   block.add_demand(0, 3 * kUs);
   for (const std::uint16_t lane : {0, 1, 2}) block.add_op(lane, 0);
@@ -69,7 +69,7 @@ TEST_CASE("works are numbered across blocks and remain available") {
   // Latencies 1 and 2 come with the first block, 4 with the second; the third block uses them all: 1, 4, 2 + 4 + 1.
   class ThreeBlocks final : public OpSource {
    public:
-    bool next_block(Block& out) override {
+    bool next_block(OpBlock& out) override {
       out.clear();
       switch (block_++) {
         case 0:
@@ -106,16 +106,16 @@ TEST_CASE("an op with an unknown work aborts the program") {
 }
 
 TEST_CASE("a range beyond its array aborts the program") {
-  Block block;
+  OpBlock block;
   block.add_work(1 * kUs);
   block.add_op(0, 0);
   const System system = make_system(1, {fair()});
-  const auto fails = [&](const Block& changed) {
+  const auto fails = [&](const OpBlock& changed) {
     OneBlock source(changed);
     return breaks_invariant(system, source);
   };
   CHECK_FALSE(fails(block));
-  Block demands = block, after = block, memory = block, reversed = block;
+  OpBlock demands = block, after = block, memory = block, reversed = block;
   demands.works[0].demands_end = 1;
   after.ops[0].after_end = 1;
   memory.ops[0].memory_end = 1;

@@ -135,7 +135,7 @@ TEST_CASE("a lookup takes the nearest budget, preferably of the same model") {
   const std::vector<Record> rows{row("a", "quest", 256, 0, 40), row("a", "quest", 1024, 0, 80),
                                  row("b", "quest", 512, 0, 60), row("b", "tova", 512, 0, 10)};
   const auto nothing = [](const Record&) { return false; };
-  Setting s = row("a", "quest", 600, 0, 0);
+  ScoredTask s = row("a", "quest", 600, 0, 0);
   CHECK(look_up(rows, s, nothing) == Approx(80));  // 600 is nearer to 1024 than to 256 in ratio
   s.full = 50;
   CHECK(look_up(rows, s, nothing) == Approx(40));  // the share, of another full score
@@ -154,7 +154,7 @@ TEST_CASE("simulations of other models for the same method and task have the wei
   const auto pooled = [](double budget, const char* method, const char* paper = "") {
     Record other = row("a", method, budget, 80, 0);
     if (*paper != '\0') other.paper = paper;
-    const Setting s = row("b", "quest", 1024, 20, 0);
+    const ScoredTask s = row("b", "quest", 1024, 20, 0);
     Kernel kernel(only(Level::kMethod, .04, .008), "ruler");
     const Record* const records[] = {&other};
     const Point points[] = {kernel.point(other)};
@@ -169,7 +169,7 @@ TEST_CASE("simulations of other models for the same method and task have the wei
 TEST_CASE("pooling ignores rows of the setting's own model and counts each other model once") {
   const Record rows[] = {row("a", "quest", 1024, 80, 0), row("a", "quest", 1024, 60, 0), row("b", "quest", 1024, 90, 0),
                          row("c", "quest", 1024, 70, 0)};
-  const Setting s = row("b", "quest", 1024, 20, 0);
+  const ScoredTask s = row("b", "quest", 1024, 20, 0);
   Kernel kernel(only(Level::kMethod, .04, .008), "ruler");
   std::vector<const Record*> records;
   std::vector<Point> points;
@@ -239,13 +239,13 @@ TEST_CASE("a prediction states its basis and its novelty") {
   }
   parameters.common[static_cast<std::size_t>(Novelty::kMethod)].fill(.5);
   const Predictor predictor(rows, parameters);
-  Setting s = row("a", "quest", 512, 50, 0);
+  ScoredTask s = row("a", "quest", 512, 50, 0);
   const auto own = [](const std::string& paper) { return paper == "P"; };
   CHECK(predictor.novelty(s) == Novelty::kTable);
-  CHECK(predictor.rests_on(s, own) ==
+  CHECK(predictor.origin(s, own) ==
         "published scores in P 1 (a, budgets of 256 to 1024 tokens, prompts of 16384 tokens); the difference is "
         "simulated");
-  CHECK(predictor.rests_on(s, [](const std::string&) { return false; }) ==
+  CHECK(predictor.origin(s, [](const std::string&) { return false; }) ==
         "published scores at other settings of the policy, which count less, in P 1 (a, budgets of 256 to 1024 tokens, "
         "prompts "
         "of 16384 tokens); the difference is simulated");
@@ -254,10 +254,10 @@ TEST_CASE("a prediction states its basis and its novelty") {
   CHECK(predictor.novelty(s) == Novelty::kLength);  // a quarter longer
   s.context = 16384, s.model = std::string("c");
   CHECK(predictor.novelty(s) == Novelty::kModel);
-  CHECK(predictor.rests_on(s, own).starts_with("published scores of other models in P 1 (a, "));
+  CHECK(predictor.origin(s, own).starts_with("published scores of other models in P 1 (a, "));
   s.method = std::string("h2o");
   CHECK(predictor.novelty(s) == Novelty::kMethod);
-  CHECK(predictor.rests_on(s, own).starts_with("the simulation alone: "));
+  CHECK(predictor.origin(s, own).starts_with("the simulation alone: "));
   const Prediction p = predictor.predict(s);
   // 1.28 deviations of √(.04 · (1 − 1/32²)² + n) about 50 points.
   const double loss = 1 - 1 / 1024.0, half = 1.28 * std::sqrt(.04 * loss * loss + .008 * 1.01);
@@ -279,7 +279,7 @@ TEST_CASE("a run is treated like the paper whose row is nearest") {
   rows[1].paper = std::string("Mine"), rows[2].paper = std::string("Other"), rows[3].paper = std::string("Settings");
   const Predictor predictor(rows, {});
   const std::set<std::string> all{"P", "Mine", "Other"};
-  Setting s = row("a", "quest", 1024, 50, 0);
+  ScoredTask s = row("a", "quest", 1024, 50, 0);
   CHECK(predictor.nearest_paper(s, all) == "Mine");
   s.budget = 300;
   CHECK(predictor.nearest_paper(s, all) == "P");
@@ -292,7 +292,7 @@ TEST_CASE("a run is treated like the paper whose row is nearest") {
   CHECK(predictor.nearest_paper(s, all) == "P");
   // Rows without a paper are listed by their table only.
   rows[0].paper.clear();
-  CHECK_THAT(Predictor({rows[0]}, {}).rests_on(rows[0], [](const std::string&) { return true; }),
+  CHECK_THAT(Predictor({rows[0]}, {}).origin(rows[0], [](const std::string&) { return true; }),
              Catch::Contains("published scores in 1 (a, "));
 }
 

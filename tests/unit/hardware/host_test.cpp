@@ -10,7 +10,7 @@ using hardware::Resource;
 
 TEST_CASE("host calls occupy their thread") {
   const auto seconds = [](HostCall call, double count) {
-    const Cost cost = round_model().cost(op_of(graph::Host{call, count}, Lane::kHost));
+    const Cost cost = round_model().cost(op_of(graph::HostWork{call, count}, Lane::kHost));
     CHECK(cost.latency == 0);
     CHECK(cost.alone == Approx(amount(cost, Resource::kHostThread)));
     return cost.alone;
@@ -33,18 +33,20 @@ TEST_CASE("an engine's time is taken from the framework, with its source") {
   framework.policy_step = {4e-4, Origin::kAssumed, 0.5, "a count"};
   framework.attention_plan = {5e-3, Origin::kMeasured, 0.3, "a step"};
   const hardware::CostModel model(round_machine(), framework);
-  const auto of = [&](HostCall call, double count) { return model.cost(op_of(graph::Host{call, count}, Lane::kHost)); };
+  const auto of = [&](HostCall call, double count) {
+    return model.cost(op_of(graph::HostWork{call, count}, Lane::kHost));
+  };
   CHECK(of(HostCall::kEngineStep, 1).alone == us(2000));
   CHECK(of(HostCall::kEngineStep, 1).origin == Origin::kLiterature);
   CHECK(of(HostCall::kEngineSequence, 64).alone == us(192));
   CHECK(of(HostCall::kPolicyStep, 1).alone == us(400));
   CHECK(of(HostCall::kPlanAttention, 1).alone == us(5000));
-  CHECK(model.shifted({"a trace", 1}).cost(op_of(graph::Host{HostCall::kEngineStep, 1}, Lane::kHost)).alone ==
+  CHECK(model.shifted({"a trace", 1}).cost(op_of(graph::HostWork{HostCall::kEngineStep, 1}, Lane::kHost)).alone ==
         us(3000));
 }
 
 TEST_CASE("each host thread has a fifo of its own") {
-  const graph::Host launch{HostCall::kLaunch, 1};
+  const graph::HostWork launch{HostCall::kLaunch, 1};
   const auto of = [&](Lane lane) { return round_model().cost(op_of(launch, lane)); };
   CHECK(amount(of(Lane::kHost), Resource::kHostThread) == us(5));
   CHECK(amount(of(Lane::kRecallThread), Resource::kRecallThread) == us(5));

@@ -49,7 +49,7 @@ graph::Op work_of(const Stream& stream, std::uint64_t i, double scale) {
       break;
     }
     case 6:
-      op.work = graph::Host{static_cast<graph::HostCall>(s.below(0, 9)), std::ceil(size(1, 1, 1000) * scale)};
+      op.work = graph::HostWork{static_cast<graph::HostCall>(s.below(0, 9)), std::ceil(size(1, 1, 1000) * scale)};
       op.lane = graph::Lane::kHost;
       break;
     default:

@@ -12,9 +12,7 @@
 
 namespace kvcast::tests {
 
-using Catch::Matchers::Contains;
-using Catch::Matchers::EndsWith;
-using Catch::Matchers::StartsWith;
+using Catch::Matchers::Contains, Catch::Matchers::EndsWith, Catch::Matchers::StartsWith;
 
 namespace {
 

@@ -54,7 +54,7 @@ PassOps lowered(const config::Model& model, const std::vector<PassSequence>& seq
     counts.insert(counts.end(), static_cast<std::size_t>(model.n_kv_heads), {.attended = s.tokens});
   pass.counts = [&](int) { return std::span<const policy::HeadCounts>(counts); };
   Events events;
-  Block block(framework, 0, -1, events, out.ops);
+  LoweredBlock block(framework, 0, -1, events, out.ops);
   PromptMemory none;
   add_pass(block, setting, pass, none, -1);
   return out;

@@ -26,7 +26,7 @@ std::vector<graph::Op> made(const Add& add) {
   static const config::Framework framework;
   Events events;
   std::vector<graph::Op> ops;
-  Block block(framework, 0, -1, events, ops);
+  LoweredBlock block(framework, 0, -1, events, ops);
   add(block);
   return ops;
 }
@@ -49,23 +49,23 @@ void check_pass(const graph::Op& op, double read, double written) {
 
 TEST_CASE("a layer consists of its matrix products and the kernels between them") {
   const config::Model model = dense_model();
-  const auto before = made([&](Block& block) { before_attention(block, model, 0, 3, -1); });
+  const auto before = made([&](LoweredBlock& block) { before_attention(block, model, 0, 3, -1); });
   // Branch and residual in, residual and normed rows out.
   check_pass(only(before, "norm"), 2 * 3 * 64 * 2, 2 * 3 * 64 * 2);
   check_product(before, "qkv projection", 4 * 16 + 2 * 2 * 16, 64);
   check_pass(only(before, "rope and append"), 3 * 128 * 2, 3 * 128 * 2);
-  const auto after = made([&](Block& block) { after_attention(block, model, 0, 3, -1); });
+  const auto after = made([&](LoweredBlock& block) { after_attention(block, model, 0, 3, -1); });
   check_product(after, "output projection", 64, 4 * 16);
   check_product(after, "gate and up", 2 * 128, 64);
   check_pass(only(after, "activation"), 2 * 3 * 128 * 2, 3 * 128 * 2);
   check_product(after, "down projection", 64, 128);
-  const auto head = made([&](Block& block) { head_and_sample(block, model, 3, -1); });
+  const auto head = made([&](LoweredBlock& block) { head_and_sample(block, model, 3, -1); });
   check_product(head, "head", 1000, 64);
   check_pass(only(head, "sample"), 3 * 1000 * 2, 3 * 2);
 }
 
 TEST_CASE("rotary embedding by operators moves ten times the rotated data") {
-  const auto ops = made([](Block& block) { unfused_rope(block, 64, 32, -1); });
+  const auto ops = made([](LoweredBlock& block) { unfused_rope(block, 64, 32, -1); });
   graph::Traffic moved;
   for (const graph::Op& op : ops) moved += graph::traffic_of(op.work);
   // Queries and keys have 96 numbers: products with cosine and sine 1 in and 1 out each, half negated ½ and ½, halves
@@ -75,7 +75,7 @@ TEST_CASE("rotary embedding by operators moves ten times the rotated data") {
 }
 
 TEST_CASE("a CUDA graph ends where the host waits for the device") {
-  const auto ops = made([](Block& block) {
+  const auto ops = made([](LoweredBlock& block) {
     const graph::Kernel work{graph::KernelClass::kElementwise, 8, 8};
     block.kernel(Lane::kCompute, Kind::kSmall, "one", work, {});
     const graph::OpId two = block.kernel(Lane::kCompute, Kind::kSmall, "two", work, {});
@@ -84,8 +84,8 @@ TEST_CASE("a CUDA graph ends where the host waits for the device") {
   });
   const auto launches = labelled(ops, "graph launch");
   REQUIRE(launches.size() == 2);
-  CHECK(std::get<graph::Host>(ops[static_cast<std::size_t>(launches[0])].work).count == 2);
-  CHECK(std::get<graph::Host>(ops[static_cast<std::size_t>(launches[1])].work).count == 1);
+  CHECK(std::get<graph::HostWork>(ops[static_cast<std::size_t>(launches[0])].work).count == 2);
+  CHECK(std::get<graph::HostWork>(ops[static_cast<std::size_t>(launches[1])].work).count == 1);
   CHECK(waits_for(ops, launches[1], labelled(ops, "flag")[0]));
   CHECK(waits_for(ops, labelled(ops, "three")[0], launches[1]));
 }

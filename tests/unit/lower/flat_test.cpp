@@ -44,13 +44,13 @@ TEST_CASE("equal works on one lane are merged, those of different lanes are not"
   CHECK(works.add(gemm, Lane::kSelect) == 2);
   CHECK(works.add(graph::Marker{}, Lane::kCompute) == 3);
   // The two zeros are equal, and a thousand other works are not: the table grows.
-  CHECK(works.add(graph::Host{graph::HostCall::kTask, 0.0}, Lane::kHost) == 4);
-  CHECK(works.add(graph::Host{graph::HostCall::kTask, -0.0}, Lane::kHost) == 4);
+  CHECK(works.add(graph::HostWork{graph::HostCall::kTask, 0.0}, Lane::kHost) == 4);
+  CHECK(works.add(graph::HostWork{graph::HostCall::kTask, -0.0}, Lane::kHost) == 4);
   for (int i = 1; i <= 1000; ++i) {
-    CHECK(works.add(graph::Host{graph::HostCall::kTask, static_cast<double>(i)}, Lane::kHost) ==
+    CHECK(works.add(graph::HostWork{graph::HostCall::kTask, static_cast<double>(i)}, Lane::kHost) ==
           static_cast<lower::WorkId>(4 + i));
   }
-  CHECK(works.add(graph::Host{graph::HostCall::kTask, 500}, Lane::kHost) == 504);
+  CHECK(works.add(graph::HostWork{graph::HostCall::kTask, 500}, Lane::kHost) == 504);
   CHECK(works.size() == 1005);
 }
 

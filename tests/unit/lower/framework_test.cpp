@@ -177,7 +177,7 @@ TEST_CASE("an engine's host work follows the token, once per step and once per s
     DecodeWindow window(f.setting, 101, 1);
     const auto blocks = f.blocks(window);
     for (const graph::Op& op : blocks[0]) {
-      if (const auto* host = std::get_if<graph::Host>(&op.work)) counts[host->call] += host->count;
+      if (const auto* host = std::get_if<graph::HostWork>(&op.work)) counts[host->call] += host->count;
     }
     CHECK(window.step_ends().back() == static_cast<graph::OpId>(blocks[0].size()) - 1);
     return counts;
@@ -209,7 +209,7 @@ TEST_CASE("attention is planned once a step, and only if it covers more tokens t
     std::vector<int> found;
     for (const std::vector<graph::Op>& step : f.blocks(window)) {
       found.push_back(static_cast<int>(std::count_if(step.begin(), step.end(), [](const graph::Op& op) {
-        const auto* host = std::get_if<graph::Host>(&op.work);
+        const auto* host = std::get_if<graph::HostWork>(&op.work);
         return host != nullptr && host->call == graph::HostCall::kPlanAttention;
       })));
     }

@@ -43,7 +43,7 @@ TEST_CASE("a decode step consists of nine kernels per layer and a head") {
   // One graph launch for the model's stream, one task a layer on the recall thread.
   CHECK(kinds.at(Kind::kLaunch) == 1 + 2);
   for (const graph::Op& op : blocks[0]) {
-    const auto* host = std::get_if<graph::Host>(&op.work);
+    const auto* host = std::get_if<graph::HostWork>(&op.work);
     if (host != nullptr && host->call == graph::HostCall::kGraphLaunch) CHECK(host->count == 9 * 2 + 3);
   }
 }
@@ -124,7 +124,7 @@ TEST_CASE("queries and outputs have 16 bits for every cache precision") {
   framework.eager_attention = true;
   Events events;
   std::vector<graph::Op> ops;
-  Block block(framework, 0, -1, events, ops);
+  LoweredBlock block(framework, 0, -1, events, ops);
   block.attention(packed, {});
   std::map<std::string, graph::Work> by_label;
   for (const graph::Op& op : ops) by_label[op.label] = op.work;
@@ -143,7 +143,7 @@ TEST_CASE("attention by operators moves 24 bytes per score and the repeated head
     config::Framework framework;
     Events events;
     std::vector<graph::Op> ops;
-    Block block(framework, 0, -1, events, ops);
+    LoweredBlock block(framework, 0, -1, events, ops);
     eager_attention(block, {scores, kv, 0, group, 16}, -1);
     double sum = 0;
     for (const graph::Op& op : ops) {

@@ -33,7 +33,7 @@ struct Layer {
   std::size_t launches() const {
     std::size_t n = 0;
     for (const graph::Op& op : ops) {
-      const auto* host = std::get_if<graph::Host>(&op.work);
+      const auto* host = std::get_if<graph::HostWork>(&op.work);
       n += host != nullptr && host->call == graph::HostCall::kEagerOp ? 1 : 0;
     }
     return n;
@@ -51,7 +51,7 @@ struct Layer {
 
 TEST_CASE("an unfused layer has forty operators, including attention") {
   Layer unfused;
-  Block block(unfused.framework, 0, -1, unfused.events, unfused.ops);
+  LoweredBlock block(unfused.framework, 0, -1, unfused.events, unfused.ops);
   const graph::OpId ready = before_attention(block, unfused.model, 0, 3, -1);
   // Nine for the norm, three projections, five for each rotation of queries and of keys, two appends.
   CHECK(unfused.kernels() == 9 + 3 + 10 + 2);
@@ -62,7 +62,7 @@ TEST_CASE("an unfused layer has forty operators, including attention") {
 
   Layer fused;
   fused.framework.unfused = false;
-  Block other(fused.framework, 0, -1, fused.events, fused.ops);
+  LoweredBlock other(fused.framework, 0, -1, fused.events, fused.ops);
   after_attention(other, fused.model, 0, 3, before_attention(other, fused.model, 0, 3, -1));
   CHECK(fused.kernels() == 8);
   CHECK(unfused.weights() == fused.weights());
@@ -70,18 +70,18 @@ TEST_CASE("an unfused layer has forty operators, including attention") {
 
 TEST_CASE("generate() runs about forty operators outside its layers") {
   Layer unfused;
-  Block block(unfused.framework, 0, -1, unfused.events, unfused.ops);
+  LoweredBlock block(unfused.framework, 0, -1, unfused.events, unfused.ops);
   enter_layers(block, unfused.model, 3, -1);
   // The embedding; inputs, positions, angles, and whether the mask is full, for which the host waits.
   CHECK(unfused.kernels() == 1 + 4 + 5 + 10 + 2);
-  CHECK(std::get<graph::Host>(unfused.ops.back().work).call == graph::HostCall::kItemSync);
+  CHECK(std::get<graph::HostWork>(unfused.ops.back().work).call == graph::HostCall::kItemSync);
   head_and_sample(block, unfused.model, 3, block.last());
   // Nine for the norm, the head, its maximum; logits to single; 5, 1 and 8 to choose, append and stop.
   CHECK(unfused.kernels() == 22 + 9 + 1 + 1 + 1 + (5 + 1 + 8));
   CHECK(unfused.launches() == unfused.kernels());
   Layer fused;
   fused.framework.unfused = false;
-  Block other(fused.framework, 0, -1, fused.events, fused.ops);
+  LoweredBlock other(fused.framework, 0, -1, fused.events, fused.ops);
   CHECK(enter_layers(other, fused.model, 3, -1) == -1);
   head_and_sample(other, fused.model, 3, -1);
   CHECK(fused.kernels() == 3);
@@ -89,7 +89,7 @@ TEST_CASE("generate() runs about forty operators outside its layers") {
 
 TEST_CASE("an unfused norm passes over its row in single precision") {
   Layer layer;
-  Block block(layer.framework, 0, -1, layer.events, layer.ops);
+  LoweredBlock block(layer.framework, 0, -1, layer.events, layer.ops);
   unfused_norm(block, 100, -1);
   graph::Traffic traffic;
   for (const graph::Op& op : layer.ops) traffic += graph::traffic_of(op.work);
@@ -101,7 +101,7 @@ TEST_CASE("an unfused norm passes over its row in single precision") {
 
 TEST_CASE("a policy's merge of two outputs takes ten operators, its top-k one") {
   Layer layer;
-  Block block(layer.framework, 0, -1, layer.events, layer.ops);
+  LoweredBlock block(layer.framework, 0, -1, layer.events, layer.ops);
   const graph::Kernel merge{graph::KernelClass::kElementwise, 400, 100};
   const graph::OpId merged = block.kernel(Lane::kCompute, Kind::kAttention, "merge", merge, {});
   CHECK(layer.kernels() == 10);
@@ -120,7 +120,7 @@ TEST_CASE("a policy's merge of two outputs takes ten operators, its top-k one") 
 TEST_CASE("an engine's operators around a top-k read and write its scores once each") {
   Layer layer;
   layer.framework.unfused = false, layer.framework.selection_operators = 3;
-  Block block(layer.framework, 0, -1, layer.events, layer.ops);
+  LoweredBlock block(layer.framework, 0, -1, layer.events, layer.ops);
   const graph::OpId chosen = block.kernel(Lane::kCompute, Kind::kTopK, "top-k", graph::TopK{8, 100, 10, 4}, {});
   CHECK(chosen == block.last());
   CHECK(layer.kernels() == 4);
@@ -138,7 +138,7 @@ TEST_CASE("an engine's operators around a top-k read and write its scores once e
 
 TEST_CASE("operators on the CPU wake a thread for each 32768 numbers") {
   Layer layer;
-  Block block(layer.framework, 0, -1, layer.events, layer.ops);
+  LoweredBlock block(layer.framework, 0, -1, layer.events, layer.ops);
   // 8 heads of 2000 keys of 128 numbers: 2 048 000, 62.5 times 32768. Four query heads: 64000 scores, twice.
   const graph::CpuWork work{8, 2000 * 256.0, 2 * 4 * 2000 * 128.0, 256};
   const graph::OpId first = block.cpu("rerank", work, {});
@@ -174,7 +174,7 @@ TEST_CASE("operators on the CPU wake a thread for each 32768 numbers") {
 
 TEST_CASE("lists of positions are shifted and shortened after their selection") {
   Layer layer;
-  Block block(layer.framework, 0, -1, layer.events, layer.ops);
+  LoweredBlock block(layer.framework, 0, -1, layer.events, layer.ops);
   block.kernel(Lane::kCompute, Kind::kIndex, "centroid lists", graph::TopK{8, 100, 10, 2}, {});
   CHECK(layer.kernels() == 3);
   CHECK(std::get<graph::Kernel>(layer.ops.back().work).read_bytes == 8 * 10 * 8);
@@ -182,7 +182,7 @@ TEST_CASE("lists of positions are shifted and shortened after their selection") 
 
 TEST_CASE("softmax and maximum over a group take four operators in PyTorch") {
   Layer layer;
-  Block block(layer.framework, 0, -1, layer.events, layer.ops);
+  LoweredBlock block(layer.framework, 0, -1, layer.events, layer.ops);
   // 4000 bytes of scores, 1000 of maxima over four heads.
   const graph::Kernel fused{graph::KernelClass::kReduce, 4000, 1000};
   const graph::OpId last = block.kernel(Lane::kCompute, Kind::kIndex, kGroupSoftmax.data(), fused, {});
@@ -198,7 +198,7 @@ TEST_CASE("softmax and maximum over a group take four operators in PyTorch") {
 TEST_CASE("softmax reads rows three times if one exceeds shared memory and all exceed the L2") {
   const auto read = [](double rows, double columns) {
     Layer layer;
-    Block block(layer.framework, 0, -1, layer.events, layer.ops);
+    LoweredBlock block(layer.framework, 0, -1, layer.events, layer.ops);
     graph::Kernel fused{graph::KernelClass::kReduce, rows * columns * 2, rows * columns / 2};
     fused.blocks = rows;
     block.kernel(Lane::kCompute, Kind::kIndex, kGroupSoftmax.data(), fused, {});

@@ -52,7 +52,7 @@ Work lower_pass(const policy::Policy& policy, std::span<const PassSequence> sequ
   pass.counts = [&](int) { return std::span<const HeadCounts>(counts); };
   Work work;
   Events events;
-  Block block(framework, 0, -1, events, work.ops);
+  LoweredBlock block(framework, 0, -1, events, work.ops);
   PromptMemory none;
   add_pass(block, setting, pass, none, -1);
   return work;

@@ -51,7 +51,7 @@ LoweredPass lower_hybrid(const config::Model& model, bool separate_kernels = fal
     return std::span<const policy::HeadCounts>(counts);
   };
   Events events;
-  Block block(framework, 0, -1, events, out.ops);
+  LoweredBlock block(framework, 0, -1, events, out.ops);
   PromptMemory none;
   add_pass(block, setting, pass, none, -1);
   return out;

@@ -66,7 +66,7 @@ Drafted lower_drafted(const policy::Policy& policy, const Speculation& s, std::v
   pass.counts = [&](int) { return std::span<const HeadCounts>(counts); };
   Drafted out;
   Events events;
-  Block block(framework, 0, -1, events, out.ops);
+  LoweredBlock block(framework, 0, -1, events, out.ops);
   PromptMemory none;
   add_pass(block, setting, pass, none, -1);
   return out;
@@ -178,7 +178,7 @@ TEST_CASE("a prompt is read by the draft too") {
   const Pass pass = pass_of(one, *full, setting.rank);
   Drafted out;
   Events events;
-  Block block(framework, 0, -1, events, out.ops);
+  LoweredBlock block(framework, 0, -1, events, out.ops);
   PromptMemory none;
   add_pass(block, setting, pass, none, -1);
   const auto attention = out.of("prefill attention", -1);

@@ -19,7 +19,7 @@ namespace {
 std::size_t calls(const std::vector<graph::Op>& ops, HostCall call) {
   std::size_t n = 0;
   for (const graph::Op& op : ops) {
-    const auto* host = std::get_if<graph::Host>(&op.work);
+    const auto* host = std::get_if<graph::HostWork>(&op.work);
     n += host != nullptr && host->call == call ? 1 : 0;
   }
   return n;
@@ -33,7 +33,7 @@ struct Launched {
   Launched(config::Framework::Launch launch, bool torch, const TopK& work) {
     framework.launch = launch;
     framework.torch_topk = torch;
-    Block block(framework, 0, -1, events, ops);
+    LoweredBlock block(framework, 0, -1, events, ops);
     last = block.kernel(Lane::kCompute, Kind::kTopK, "top-k", work, {});
   }
 };

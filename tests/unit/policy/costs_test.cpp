@@ -369,7 +369,7 @@ TEST_CASE("offloading the prompt moves every pair once, and a Python loop has a 
     CHECK(compiled.traffic().d2h == 2 * 2 * 100 * 32);
     CHECK(labelled(compiled.ops(), "page loop").empty());
     const Recorder python = prefill(*make(name, "budget: 40, page: 4, runtime: python", kLengths));
-    CHECK(std::get<graph::Host>(only(python.ops(), "page loop").work).count == 50);  // 2 sequences × 25 pages
+    CHECK(std::get<graph::HostWork>(only(python.ops(), "page loop").work).count == 50);  // 2 sequences × 25 pages
     // It runs concurrently with the device; the copies wait for both.
     const std::vector<graph::Op>& list = python.ops();
     const graph::OpId loop = labelled(list, "page loop")[0];

@@ -236,7 +236,7 @@ TEST_CASE("numbers of the machines are listed with the experiments on them, the 
   sweep.add("full").subject.hardware = "h200";
   sweep.add("quest").subject.hardware = "h200";
   sweep.add("full").subject.hardware = "a100";
-  CHECK(sweep.read().rests_on == json::parse(R"([
+  CHECK(sweep.read().origins == json::parse(R"([
     {"what": "a100: odd", "origin": "extrapolated", "uncertainty": 0.5, "source": "far", "experiments": 1},
     {"what": "h200: floor", "origin": "assumed", "uncertainty": 0.0, "source": "", "experiments": 2},
     {"what": "h200: bandwidth", "origin": "datasheet", "uncertainty": 0.1, "source": "sheet", "experiments": 2}])"));
@@ -330,9 +330,9 @@ TEST_CASE("a comparison of stores has a series for each store, the changes, and 
   CHECK(c.sweep.at("compared") == json({"old", "new"}));
   CHECK(c.sweep.at("counts").at("ok") == 2);
   CHECK(c.findings.empty());
-  REQUIRE(c.rests_on.size() == 2);
-  CHECK(c.rests_on.at(0).at("what") == "old, h100: gpu.sms");
-  CHECK(c.rests_on.at(1).at("what") == "new, h100: gpu.sms");
+  REQUIRE(c.origins.size() == 2);
+  CHECK(c.origins.at(0).at("what") == "old, h100: gpu.sms");
+  CHECK(c.origins.at(1).at("what") == "new, h100: gpu.sms");
   REQUIRE(c.answers.size() == 2);
   CHECK(c.answers.at(1).at("question") == "Decode throughput: what changed from old to new?");
   REQUIRE(c.changes.rows() == 1);

@@ -141,7 +141,7 @@ TEST_CASE("a budget that covers the prompt keeps the full score") {
       make(scores);
       CHECK(scores.score(request).share_of_full == 1);
       CHECK(scores.score(request).interval.low == 1);
-      CHECK_THAT(scores.score(request).rests_on, Contains("covers all tokens"));
+      CHECK_THAT(scores.score(request).origin, Contains("covers all tokens"));
     }
   }
   CHECK_FALSE(scores.is_known(request_of("{name: snapkv, budget: 4096}", "ruler", 4096)));  // not the answer
@@ -151,7 +151,7 @@ TEST_CASE("a budget that covers the prompt keeps the full score") {
   CHECK_FALSE(scores.is_known(rounded));
   scores.request(rounded);
   make(scores);
-  CHECK_THAT(scores.score(rounded).rests_on, Contains("without the loss from reading rounded values"));
+  CHECK_THAT(scores.score(rounded).origin, Contains("without the loss from reading rounded values"));
 }
 
 TEST_CASE("a task whose prompts a budget covers keeps the full score, and others of the benchmark do not") {

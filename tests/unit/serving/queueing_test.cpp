@@ -111,7 +111,7 @@ TEST_CASE("Little's law: the mean number that run is the rate times the mean tim
   serve(source, times, rules, full_cache(16), seen);
   // Without preemption both sides are the same sum, exactly.
   std::int64_t running = 0, served = 0;
-  for (const Run& run : seen.runs) running += run.running * run.time.sum(run.count);
+  for (const Passes& run : seen.runs) running += run.running * run.time.sum(run.count);
   for (const Outcome& one : seen.outcomes) {
     CHECK(one.preemptions == 0);
     served += one.last_token - one.scheduled;

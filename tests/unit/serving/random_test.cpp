@@ -21,7 +21,7 @@ class Counter final : public Observer {
 
   void ended(const Outcome& outcome) override { seen.ended(outcome); }
   void preempted(const traffic::Request& request, Picoseconds now) override { seen.preempted(request, now); }
-  void ran(const Run& run) override {
+  void ran(const Passes& run) override {
     seen.ran(run);
     for (const Part& part : run.parts) sampled[part.request->id] += part.samples ? run.count : 0;
   }
@@ -48,7 +48,7 @@ struct Single {
 
 std::vector<Single> singles(const Recorder& seen) {
   std::vector<Single> all;
-  for (const Run& run : seen.runs) {
+  for (const Passes& run : seen.runs) {
     for (std::int64_t j = 0; j < run.count; ++j) {
       all.push_back({run.start + run.time.sum(j), run.time.at(j), run.decodes, run.read_tokens});
     }
@@ -60,7 +60,7 @@ std::vector<Single> singles(const Recorder& seen) {
 std::map<Picoseconds, std::int64_t> latencies(const Recorder& seen) {
   std::map<Picoseconds, std::int64_t> counts;
   for (std::size_t i = 0; i < seen.runs.size(); ++i) {
-    const Run& run = seen.runs[i];
+    const Passes& run = seen.runs[i];
     std::int64_t sequences = 0;
     for (const Gap& gap : seen.gaps[i]) {
       counts[gap.since + run.time.at(0)] += gap.sequences;
@@ -112,7 +112,7 @@ void complete(const Counter& counter) {
 // Passes follow each other, and there is no pause while a request is there.
 void conserves_work(const Recorder& seen, std::int64_t blocks) {
   Picoseconds end = 0;
-  for (const Run& run : seen.runs) {
+  for (const Passes& run : seen.runs) {
     CHECK(run.start >= end);
     CHECK(run.blocks <= blocks);
     CHECK((run.count == 1 || run.reads == 0));

@@ -14,8 +14,8 @@ namespace {
 using Kind = Span::Kind;
 
 // Passes of 1000 ps.
-Run passes(Picoseconds start, std::int64_t count, const std::vector<Part>& parts) {
-  Run run;
+Passes passes(Picoseconds start, std::int64_t count, const std::vector<Part>& parts) {
+  Passes run;
   run.start = start, run.count = count;
   run.time = {1000, 0, count};
   run.parts = parts;

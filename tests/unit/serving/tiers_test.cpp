@@ -16,7 +16,7 @@ constexpr Picoseconds kSecond = 1'000'000'000'000;
 }  // namespace
 
 TEST_CASE("recalls go first, then what requests wait for, then copies to the host") {
-  Link link({100, 80, 150});
+  LinkQueues link({100, 80, 150});
   const double in = link.send_in(250), out = link.send_out(100);
   // In a second, 40 recalled leave 60 of the direction, and 50 of both to the other.
   link.pass(kSecond, 40);
@@ -35,7 +35,7 @@ TEST_CASE("recalls go first, then what requests wait for, then copies to the hos
 
 TEST_CASE("both directions together never carry more than the link") {
   Draws draw(7);
-  Link link({100, 80, 150});
+  LinkQueues link({100, 80, 150});
   double seconds = 0;
   for (int i = 0; i < 5000; ++i) {
     if (draw.chance(0.5)) link.send_in(static_cast<double>(draw.between(1, 300)));
@@ -51,7 +51,7 @@ TEST_CASE("both directions together never carry more than the link") {
 }
 
 TEST_CASE("a cache drops what was used longest ago, as a list of all says") {
-  Link link({1, 1, 1});
+  LinkQueues link({1, 1, 1});
   Tiers tiers({{8}}, false, link);
   std::vector<Tiers::Key> naive;  // the one used last first
   Draws draw(3);
@@ -78,7 +78,7 @@ TEST_CASE("a cache drops what was used longest ago, as a list of all says") {
 }
 
 TEST_CASE("content is written through, or back") {
-  Link link({100, 10, 110});
+  LinkQueues link({100, 10, 110});
   Tiers through({{2}, {3}}, false, link), back({{2}, {3}}, true, link);
   for (const Tiers::Key key : {1, 2, 3}) through.put(key, 1, 0, 0), back.put(key, 1, 0, 0);
   for (const Tiers* tiers : {&through, &back}) {
@@ -95,7 +95,7 @@ TEST_CASE("content is written through, or back") {
 }
 
 TEST_CASE("a copy can be read once it is written") {
-  Link link({100, 10, 110});
+  LinkQueues link({100, 10, 110});
   Tiers tiers({{100}, {100, 5, 2, 0.5}}, false, link);
   tiers.put(1, 20, 20, 0);  // 2 s over the link, 10 s to write
   CHECK(tiers.find(1, 20 * kSecond) == Tiers::kNone);

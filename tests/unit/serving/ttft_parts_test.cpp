@@ -24,7 +24,7 @@ bool equal(const Parts& a, const Parts& b) {
 class FromPasses final : public Observer {
  public:
   explicit FromPasses(LinearTimes& times) : times_(times) {}
-  void ran(const Run& run) override {
+  void ran(const Passes& run) override {
     const Picoseconds length = run.time.sum(run.count);
     for (const Part& part : run.parts) {
       if (!part.reads) continue;

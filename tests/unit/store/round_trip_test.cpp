@@ -106,7 +106,7 @@ TEST_CASE("members that appear in no metric, JSON or shift are also read back") 
   REQUIRE(out.benchmark->tasks.size() == 2);
   CHECK(out.benchmark->tasks[0].task == "vt");
   CHECK(out.benchmark->tasks[0].share_of_full == 0.5);
-  CHECK(out.benchmark->rests_on == "26 replays");
+  CHECK(out.benchmark->origin == "26 replays");
   REQUIRE(out.alternatives.size() == 1);
   CHECK(out.alternatives[0].longer->subject.batch == 1);
   CHECK(out.alternatives[0].shorter == nullptr);

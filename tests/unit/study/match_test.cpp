@@ -43,7 +43,7 @@ class CountedReplays final : public study::ReplayCache {
 };
 
 study::Prepared solved(const std::string& more, study::ReplayCache* cache = nullptr) {
-  study::Plan plan({matched_point(more)});
+  study::Study plan({matched_point(more)});
   study::StudyOptions options;
   options.replays = cache;
   plan.solve(options);
@@ -122,9 +122,9 @@ TEST_CASE("the uncompressed cache runs unchanged, and a policy without a budget 
   // A step attends to all its tokens: 1025 to 1028 at the four replayed steps.
   CHECK(r.subject.number("match.reached") == 1026.5);
   CHECK(r.subject.find("policy.budget") == nullptr);
-  CHECK_THROWS_WITH(study::Plan({matched_point("policy: magicpig\nmatch: {tokens_attended: 256}\n")}),
+  CHECK_THROWS_WITH(study::Study({matched_point("policy: magicpig\nmatch: {tokens_attended: 256}\n")}),
                     Catch::Contains("run.yaml:7:26: match: magicpig has no budget"));
-  CHECK_THROWS_WITH(study::Plan({matched_point("policy: {name: quest, pag: 8}\nmatch: {tokens_attended: 256}\n")}),
+  CHECK_THROWS_WITH(study::Study({matched_point("policy: {name: quest, pag: 8}\nmatch: {tokens_attended: 256}\n")}),
                     Catch::Contains("pag"));
 }
 
@@ -133,9 +133,9 @@ TEST_CASE("an unreachable cost is rejected with the reachable range, and the oth
   std::map<std::size_t, Result> results;
   study::Point narrow = matched_point("policy: {name: h2o, sink: 0}\nmatch: {tokens_attended: 50}\n");
   narrow.config = narrow.config.with("trace.window", Node::scalar("64", {}));
-  const study::Plan plan({matched_point("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 5000}\n"),
-                          matched_point("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 50}\n"),
-                          narrow});
+  const study::Study plan({matched_point("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 5000}\n"),
+                           matched_point("policy: {name: streaming_llm, sink: 4}\nmatch: {tokens_attended: 50}\n"),
+                           narrow});
   study::run(plan, {}, [&](const study::Task& task, Result&& r) {
     const std::lock_guard lock(mutex);
     results[task.index] = std::move(r);
@@ -164,7 +164,7 @@ TEST_CASE("a stopped study of several policies at equal tokens resumes with equa
   study::StudyOptions options;
   options.replays = &cache, options.cancel = stop.get_token();
   std::map<std::string, double> done;
-  study::Plan first(points());
+  study::Study first(points());
   first.solve(options);
   const study::Finished finished = [&](const study::Task& task, Result&& r) {
     done[task.prepared.key] = r.experiment.tpot_mean_s;
@@ -173,7 +173,7 @@ TEST_CASE("a stopped study of several policies at equal tokens resumes with equa
   CHECK_THROWS_AS(study::run(first, options, finished), Cancelled);
   REQUIRE(done.size() == 1);
   options.cancel = {};
-  study::Plan rest(points());
+  study::Study rest(points());
   rest.solve(options);
   CHECK(rest.drop([&](const study::Task& task) { return done.contains(task.prepared.key); }) == 1);
   study::run(rest, options,

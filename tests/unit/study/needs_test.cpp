@@ -18,7 +18,7 @@ study::Point asked_point(const std::string& more, const std::string& workload = 
   return {config::parse_yaml(run, "run.yaml"), {}, {}};
 }
 
-study::Needs needs(const study::Point& point) { return study::needs_of(study::Plan({point}), 1); }
+study::Needs needs(const study::Point& point) { return study::needs_of(study::Study({point}), 1); }
 
 TEST_CASE("a trace takes its keys, values, queries and scores in single precision") {
   // Two layers of 8 KV heads with 64 numbers at 2054 positions, keys and values; 32 query heads; the scores of 6 steps.
@@ -33,7 +33,7 @@ TEST_CASE("the operations of an experiment are no more than estimated, and not f
   for (const char* workload : {"", ", prefill_chunk: 64", ", batch: 8, prefill_chunk: 256, prefill_batch: 2"}) {
     for (const char* policy : {"full", "quest", "h2o", "freekv", "infinigen"}) {
       const study::Point point = asked_point(fmt::format("policy: {}\n", policy), workload);
-      const study::Plan plan({point});
+      const study::Study plan({point});
       std::int64_t ops = 0;
       study::run(plan, {}, [&](const study::Task&, result::Result&& r) { ops = r.experiment.engine_ops; });
       const double simulated = study::needs_of(plan, 1).seconds * 1e6;  // a million operations a second
@@ -67,7 +67,7 @@ TEST_CASE("what was done before counts, and shared work counts once") {
   const study::Needs n = needs(asked_point("policy: full\n"));
   CHECK_NOTHROW(study::check_budget(n, {0, 2 * n.seconds}, 0.5 * n.seconds));
   CHECK_THROWS_AS(study::check_budget(n, {0, 2 * n.seconds}, 1.5 * n.seconds), study::OverBudget);
-  const study::Plan two({asked_point("policy: full\n"), asked_point("policy: full\n", ", batch: 2")});
+  const study::Study two({asked_point("policy: full\n"), asked_point("policy: full\n", ", batch: 2")});
   CHECK(study::needs_of(two, 1).seconds < 2 * n.seconds);
 }
 

@@ -80,13 +80,15 @@ TEST_CASE("a study computes the requested scores") {
   CHECK(result::value(result, *metric) == result.benchmark->share_of_full);
   CHECK(result::interval(result, *metric)->low == result.benchmark->interval.low);
 
+  CHECK(result::to_json(result)["schema"] == "kvcast-result/2");
   const nlohmann::json json = result::to_json(result)["score"];
+  CHECK(json["rests_on"] == json["origin"]);  // its name in schema 1
   CHECK(json["benchmark"] == "small");
   CHECK(json["share_of_full"] == result.benchmark->share_of_full);
   CHECK(json["interval"] == nlohmann::json{result.benchmark->interval.low, result.benchmark->interval.high});
   REQUIRE(json["tasks"].size() == 2);
   CHECK(json["tasks"][0]["share_of_full"] <= json["tasks"][1]["share_of_full"]);
-  CHECK_THAT(json["rests_on"].get<std::string>(), Contains("2 synthetic traces per task"));
+  CHECK_THAT(json["origin"].get<std::string>(), Contains("2 synthetic traces per task"));
 }
 
 TEST_CASE("a score that cannot be predicted states the reason, and the experiment is unaffected") {
@@ -102,7 +104,7 @@ TEST_CASE("a score that cannot be predicted states the reason, and the experimen
 
 TEST_CASE("the score of a stream is the mean over its requests, in points of the uncompressed model") {
   result::BenchmarkScore near, far;
-  near.benchmark = far.benchmark = "small", near.context = 4096, far.context = 32768, far.rests_on = "replays";
+  near.benchmark = far.benchmark = "small", near.context = 4096, far.context = 32768, far.origin = "replays";
   near.tasks = {{"a", 0.9, {0.8, 1}, 80}, {"b", 1, {1, 1}, 40}};
   near.share_of_full = (72.0 + 40) / 120, near.interval = {0.9, 1};
   far.tasks = {{"b", 0.25, {0.2, 0.3}, 20}, {"a", 0.5, {0.4, 0.6}, 60}};
@@ -119,7 +121,7 @@ TEST_CASE("the score of a stream is the mean over its requests, in points of the
   CHECK((all.tasks[1].task == "b" && all.tasks[1].share_of_full == Approx((30 + 1.25) / 35)));
   CHECK(all.tasks[0].interval.low == Approx((60 * 0.8 + 15 * 0.4) / 75));
   CHECK(all.context == 0);
-  CHECK_THAT(all.rests_on, Contains("75 % of 4000 tokens: 93.3 %") && Contains("replays"));
+  CHECK_THAT(all.origin, Contains("75 % of 4000 tokens: 93.3 %") && Contains("replays"));
 }
 
 TEST_CASE("requests that the budget covers lose nothing, the others what they lose alone") {

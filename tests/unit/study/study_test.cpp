@@ -112,7 +112,7 @@ TEST_CASE("an experiment that its trace rejects is a result, and the others cont
   // h2o sums the weights of all prompt queries.
   study::Point narrow = studied_point("policy: {name: h2o, budget: 128}\n");
   narrow.config = narrow.config.with("trace.window", Node::scalar("64", {}));
-  const study::Plan plan({narrow, studied_point("policy: full\n")});
+  const study::Study plan({narrow, studied_point("policy: full\n")});
   study::run(plan, {}, [&](const study::Task& task, Result&& r) {
     const std::lock_guard lock(mutex);
     results[task.index] = std::move(r);
@@ -125,7 +125,7 @@ TEST_CASE("an experiment that its trace rejects is a result, and the others cont
 }
 
 TEST_CASE("a mistake in any point is found before work begins") {
-  CHECK_THROWS_WITH(study::Plan({studied_point("policy: full\n"), studied_point("policy: {name: quest, budgt: 1}\n")}),
+  CHECK_THROWS_WITH(study::Study({studied_point("policy: full\n"), studied_point("policy: {name: quest, budgt: 1}\n")}),
                     Catch::Contains("budgt"));
 }
 
@@ -136,11 +136,11 @@ TEST_CASE("a part of a plan has the tasks of the whole, with their numbers") {
       all.push_back(studied_point("policy: {name: quest, budget: " + budget + "}\n"));
     return all;
   };
-  study::Plan whole(points({"64", "128", "192", "256"}));
+  study::Study whole(points({"64", "128", "192", "256"}));
   study::Preparer preparer;
   for (const auto& [budgets, numbers] : std::vector<std::pair<std::vector<std::string>, std::vector<std::size_t>>>{
            {{"256", "64"}, {3, 0}}, {{"192"}, {2}}, {{"128"}, {1}}}) {
-    const study::Plan part(points(budgets), numbers, preparer);
+    const study::Study part(points(budgets), numbers, preparer);
     REQUIRE(part.tasks().size() == numbers.size());
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       CHECK(part.tasks()[i].index == numbers[i]);
@@ -157,7 +157,7 @@ TEST_CASE("a request to stop leaves the remaining tasks undone") {
   study::StudyOptions options;
   options.cancel = stop.get_token();
   int done = 0;
-  const study::Plan plan({studied_point("policy: full\n"), studied_point("policy: {name: quest, budget: 64}\n")});
+  const study::Study plan({studied_point("policy: full\n"), studied_point("policy: {name: quest, budget: 64}\n")});
   const study::Finished finished = [&](const study::Task&, Result&&) { ++done, stop.request_stop(); };
   CHECK_THROWS_AS(study::run(plan, options, finished), Cancelled);
   CHECK(done == 1);
@@ -193,10 +193,10 @@ TEST_CASE("preparing, solving and simulating stop on request") {
   std::stop_source stop;
   stop.request_stop();
   const Cancel cancel(stop.get_token());
-  CHECK_THROWS_AS(study::Plan({studied_point("policy: full\n")}, cancel), Cancelled);
+  CHECK_THROWS_AS(study::Study({studied_point("policy: full\n")}, cancel), Cancelled);
   study::StudyOptions options;
   options.cancel = cancel;
-  study::Plan open({studied_point("policy: quest\nmatch: {tokens_attended: 128}\n")});
+  study::Study open({studied_point("policy: quest\nmatch: {tokens_attended: 128}\n")});
   CHECK_THROWS_AS(open.solve(options), Cancelled);
   CHECK_FALSE(open.is_solved());
   // If the replay is at hand, only the simulation remains.
@@ -204,9 +204,9 @@ TEST_CASE("preparing, solving and simulating stop on request") {
   study::StudyOptions with_replay;
   with_replay.replays = &kept;
   const auto ignore = [](const study::Task&, Result&&) {};
-  study::run(study::Plan({studied_point("policy: full\n")}), with_replay, ignore);
+  study::run(study::Study({studied_point("policy: full\n")}), with_replay, ignore);
   with_replay.cancel = cancel;
-  CHECK_THROWS_AS(study::run(study::Plan({studied_point("policy: full\n")}), with_replay, ignore), Cancelled);
+  CHECK_THROWS_AS(study::run(study::Study({studied_point("policy: full\n")}), with_replay, ignore), Cancelled);
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ std::string list_of(std::initializer_list<const char*> traces) {
   return text;
 }
 
-std::map<std::size_t, Result> results_of(const study::Plan& plan, const study::StudyOptions& options,
+std::map<std::size_t, Result> results_of(const study::Study& plan, const study::StudyOptions& options,
                                          std::vector<std::size_t>* order = nullptr) {
   std::mutex mutex;
   std::map<std::size_t, Result> results;
@@ -106,7 +106,7 @@ TEST_CASE("traces that are captured differently have names that state the differ
 }
 
 TEST_CASE("a trace file that does not exist is rejected with the location of its key") {
-  CHECK(error_of([] { study::Plan({point_of("full", "{file: absent.safetensors}")}); }) ==
+  CHECK(error_of([] { study::Study({point_of("full", "{file: absent.safetensors}")}); }) ==
         "run.yaml:5:15: no such file: absent.safetensors");
 }
 
@@ -115,8 +115,8 @@ TEST_CASE("points on the same trace share its replay, and a result comes with th
   study::StudyOptions options;
   options.replays = &cache;
   std::vector<std::size_t> order;
-  const study::Plan plan({point_of(kFreeKv, list_of({kNeedle, kDocument, kKeys})), point_of(kFreeKv, kNeedle),
-                          point_of(kFreeKv, list_of({kDocument, kNeedle})), point_of(kFreeKv, kKeys)});
+  const study::Study plan({point_of(kFreeKv, list_of({kNeedle, kDocument, kKeys})), point_of(kFreeKv, kNeedle),
+                           point_of(kFreeKv, list_of({kDocument, kNeedle})), point_of(kFreeKv, kKeys)});
   const auto first = results_of(plan, options, &order);
   CHECK(cache.puts == 3);
   REQUIRE(order.size() == 4);
@@ -138,13 +138,13 @@ TEST_CASE("a stopped study resumes from the replays that it made") {
   };
   int done = 0;
   const study::Finished finished = [&](const study::Task&, Result&&) { ++done, stop.request_stop(); };
-  CHECK_THROWS_AS(study::run(study::Plan(points()), options, finished), Cancelled);
+  CHECK_THROWS_AS(study::run(study::Study(points()), options, finished), Cancelled);
   CHECK(done == 1);
   CHECK(cache.puts == 1);
   options.cancel = {};
-  const auto resumed = results_of(study::Plan(points()), options);
+  const auto resumed = results_of(study::Study(points()), options);
   CHECK(cache.puts == 2);
-  const auto afresh = results_of(study::Plan(points()), {});
+  const auto afresh = results_of(study::Study(points()), {});
   REQUIRE(resumed.size() == 2);
   for (const auto& [index, r] : afresh) CHECK(tpot(resumed.at(index)) == tpot(r));
 }
@@ -154,8 +154,8 @@ TEST_CASE("a rejection by one of the traces rejects the point once and names the
   const std::string snapkv = "{name: snapkv, budget: 256, window: 200}";
   const char* wide = "{recipe: needle, layers: 2, steps: 6, window: 200}";
   const char* narrow = "{recipe: longbench-single-doc, seed: 2, layers: 2, steps: 6, window: 128}";
-  const study::Plan plan({point_of(snapkv, list_of({wide, narrow, kKeys})), point_of(snapkv, wide),
-                          point_of("full", list_of({wide, kDocument}))});
+  const study::Study plan({point_of(snapkv, list_of({wide, narrow, kKeys})), point_of(snapkv, wide),
+                           point_of("full", list_of({wide, kDocument}))});
   const auto results = results_of(plan, {});
   REQUIRE(results.size() == 3);
   CHECK(results.at(0).status == Status::kFailed);

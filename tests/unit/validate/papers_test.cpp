@@ -44,7 +44,7 @@ const std::string kFile =
     "      - {reading: all, predict: slow.ttft / fast.ttft}\n"
     "  - {id: EX-2, quantity: memory, where: table 2, unanswered: a setting}\n"
     "  - {id: EX-3, quantity: trend, where: fig 1, predict: slow.hbm / fast.hbm, holds: slow.hbm > fast.hbm}\n"
-    "  - {id: EX-4, quantity: cache, where: fig 2, published: 3, held_out: false, rests_on: k, predict: "
+    "  - {id: EX-4, quantity: cache, where: fig 2, published: 3, held_out: false, depends_on: k, predict: "
     "fast.hbm_of.low_rank_keys}\n";
 
 Paper paper_of(const std::string& text) {
@@ -130,7 +130,7 @@ TEST_CASE("claims that state too little or too much are rejected") {
   CHECK(refused("like: slow", "like: slower").find("no run \"slower\"") != std::string::npos);
   CHECK(refused("  slow: {policy: full}\n", "  slow: {policy: full}\n  idle: {policy: full}\n")
             .find("no claim uses idle") != std::string::npos);
-  CHECK(refused("rests_on: k, ", "").find("held_out: false needs rests_on") != std::string::npos);
+  CHECK(refused("depends_on: k, ", "").find("held_out: false needs depends_on") != std::string::npos);
   CHECK(refused("quantity: trend", "quantity: trend, quality: x").find("quality") != std::string::npos);
   const TemporaryDirectory folder;
   std::ofstream(folder.path() + "/a.yaml") << kFile;

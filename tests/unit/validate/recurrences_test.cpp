@@ -38,7 +38,7 @@ TEST_CASE("prompts of a recurrence take a chunk's time for each 64 tokens, and r
   CHECK(us(3) - us(1) == Approx(200 * 3.0 * 0.8));  // each channel decays on its own
   CHECK_FALSE(suite.cases[0].held_out);
   CHECK(suite.cases[1].held_out);
-  CHECK(suite.cases[0].rests_on.find("scan_chunk") != std::string::npos);
+  CHECK(suite.cases[0].depends_on.find("scan_chunk") != std::string::npos);
 }
 
 TEST_CASE("a step of a recurrence takes as long as its states cross the memory") {

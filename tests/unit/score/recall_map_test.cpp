@@ -1,5 +1,5 @@
 // The score model, from recall to task scores, compared with values computed by hand.
-#include "score/link.hpp"
+#include "score/recall_map.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -35,8 +35,8 @@ TaskSpec task_of(Score score, int answer, double floor = 0) {
   return task;
 }
 
-Link link_of(double kappa) {
-  Link link;
+RecallMap link_of(double kappa) {
+  RecallMap link;
   link.kappa = {kappa, kappa, kappa};
   return link;
 }
@@ -67,7 +67,7 @@ TEST_CASE("the floor is reached without finding anything") {
 }
 
 TEST_CASE("a text goes astray if the model sees little of what it wrote") {
-  Link link = link_of(1);
+  RecallMap link = link_of(1);
   link.astray = {0.2, 0.2, 0.2};
   link.writers = {2, 2, 2};
   const auto reading = [](double share, double written, double read) {
@@ -93,7 +93,7 @@ TEST_CASE("a word is recognised by its occurrences") {
   Sample sample = sample_of({1});
   sample.recall.steps[0].targets = 6;
   sample.recall.steps[0].tokens = 3;  // of six occurrences in a prompt of 1000 tokens
-  Link link;
+  RecallMap link;
   link.places = {1.5, 1.5, 1.5};
   // Even the full model, which sees all six, is not certain of the word.
   CHECK(share_of_full(link, task_of(Score::kCount, 1), sample) == Approx((1 - std::exp(-2.0)) / (1 - std::exp(-4.0))));
@@ -116,7 +116,7 @@ TEST_CASE("more recall never lowers the prediction, and full recall predicts the
 }
 
 TEST_CASE("an interval contains its prediction and grows with each uncertainty") {
-  Link link = link_of(1);
+  RecallMap link = link_of(1);
   const TaskSpec task = task_of(Score::kExact, 1);
   const std::vector<Sample> same = {sample_of({0.5}), sample_of({0.5})}, apart = {sample_of({0.2}), sample_of({0.8})};
   const Prediction sharp = predict(link, task, same, 100);
@@ -134,7 +134,7 @@ TEST_CASE("an interval contains its prediction and grows with each uncertainty")
 }
 
 TEST_CASE("a task with parts is their weighted mean, each over its own samples") {
-  const Link link = link_of(1);
+  const RecallMap link = link_of(1);
   const TaskSpec task = task_of(Score::kExact, 1);
   const std::vector<TaskPart> parts = {{task, 0.2, false}, {task, 0.8, true}};
   std::vector<Sample> samples = {sample_of({0.9}), sample_of({0.4}), sample_of({0.2})};
@@ -148,7 +148,7 @@ TEST_CASE("a task with parts is their weighted mean, each over its own samples")
 }
 
 TEST_CASE("a task can be the product of its parts") {
-  const Link link = link_of(1);
+  const RecallMap link = link_of(1);
   const TaskSpec task = task_of(Score::kExact, 1);
   const std::vector<TaskPart> parts = {{task, 1, false, true}, {task, 1, false, true}};
   std::vector<Sample> samples = {sample_of({0.5}), sample_of({0.9}), sample_of({0.7})};
@@ -174,20 +174,20 @@ TEST_CASE("a score model is read back as written, and invalid files are rejected
   const std::string path = folder.path() + "/link.yaml";
   const auto read = [&](const std::string& text) {
     std::ofstream(path) << text;
-    return read_link(path);
+    return read_recall_map(path);
   };
-  Link link;
+  RecallMap link;
   link.kappa = {1.25, 1, 1.5};
   link.writers = {40, 30, 50};
   link.residual_high = 2.5;
   link.source = "a test";
-  const Link again = read(write_link(link));
+  const RecallMap again = read(write_recall_map(link));
   CHECK(again.kappa.value == 1.25);
   CHECK(again.kappa.high == 1.5);
   CHECK(again.writers.low == 30);
   CHECK(again.residual_high == 2.5);
   CHECK(again.source == "a test");
-  const std::string text = write_link(link);
+  const std::string text = write_recall_map(link);
   CHECK_THROWS_AS(read(text + "kapa: 1\n"), UserError);
   CHECK_THROWS_AS(read("source: x\n"), UserError);
   for (std::size_t i = 0; i < text.size(); ++i) {  // a file with one changed byte is read or rejected

@@ -29,7 +29,7 @@ struct Parameter {
   double low = 0, high = 0;  // range in which the error of the rows that it moves is at most 5 % above its minimum
 };
 
-struct Link {
+struct RecallMap {
   Parameter kappa{1.5, 1.5, 1.5};
   Parameter places{0.37, 0.37, 0.37};  // ν
   Parameter astray{0.1, 0.1, 0.1};     // η
@@ -44,8 +44,8 @@ struct Link {
 };
 
 // Reads configs/accuracy/link.yaml. Throws UserError with the location of anything invalid.
-Link read_link(const std::string& path);
-std::string write_link(const Link& link);
+RecallMap read_recall_map(const std::string& path);
+std::string write_recall_map(const RecallMap& link);
 
 // One replayed trace.
 struct Sample {
@@ -56,16 +56,17 @@ struct Sample {
 };
 
 // Share of the score with the full KV cache, in [0, 1].
-double share_of_full(const Link& link, const TaskSpec& task, const Sample& sample);
+double share_of_full(const RecallMap& link, const TaskSpec& task, const Sample& sample);
 // The weighted mean, or the product, of the parts, each the weighted mean of its samples.
-double share_of_full(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples);
+double share_of_full(const RecallMap& link, std::span<const TaskPart> parts, std::span<const Sample> samples);
 
 struct Prediction {
   double share = 0, low = 0, high = 0;  // of the score with the full KV cache
 };
 // The prediction over samples (seeds) of the task's parts; the interval covers the spread of their mean, the ranges of
 // the score model's parameters and its residuals. `full` is in points.
-Prediction predict(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples, double full);
-Prediction predict(const Link& link, const TaskSpec& task, std::span<const Sample> samples, double full);
+Prediction predict(const RecallMap& link, std::span<const TaskPart> parts, std::span<const Sample> samples,
+                   double full);
+Prediction predict(const RecallMap& link, const TaskSpec& task, std::span<const Sample> samples, double full);
 
 }  // namespace kvcast::score

@@ -1,5 +1,5 @@
 // An answer is a run of steps with targets; free steps separate answers.
-#include "score/link.hpp"
+#include "score/recall_map.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace kvcast::score {
 namespace {
 
-double success(const Link& link, const TaskSpec& task, double context, const replay::StepRecall& step) {
+double success(const RecallMap& link, const TaskSpec& task, double context, const replay::StepRecall& step) {
   if (task.score == Score::kCount) {
     const auto known = [&](double places) { return 1 - std::exp(-1000 * places / (context * link.places.value)); };
     return known(step.mean_tokens()) / known(static_cast<double>(step.targets));
@@ -20,7 +20,7 @@ double success(const Link& link, const TaskSpec& task, double context, const rep
 }
 
 // Probability that the model neither sees what it has written nor reads the rest.
-double lost(const Link& link, const replay::TargetRecall& recall) {
+double lost(const RecallMap& link, const replay::TargetRecall& recall) {
   const double unseen = std::clamp(1 - recall.written_recall(), 0.0, 1.0);
   return std::clamp(1 - recall.other_recall(), 0.0, 1.0) * std::pow(unseen, link.writers.value);
 }
@@ -56,9 +56,9 @@ std::string parameter_text(const char* key, const Parameter& p) {
 
 }  // namespace
 
-Link read_link(const std::string& path) {
+RecallMap read_recall_map(const std::string& path) {
   config::Section s(config::load_yaml(path), "accuracy link");
-  Link link;
+  RecallMap link;
   link.kappa = read_parameter(s, "kappa");
   link.places = read_parameter(s, "places");
   link.astray = read_parameter(s, "astray");
@@ -73,7 +73,7 @@ Link read_link(const std::string& path) {
   return link;
 }
 
-std::string write_link(const Link& link) {
+std::string write_recall_map(const RecallMap& link) {
   return fmt::format(
       "source: \"{}\"\n{}{}{}{}residual_low: {:.3g}\nresidual_middle: {:.3g}\nresidual_high: {:.3g}\n"
       "{}common: {:.3g}\n",
@@ -83,7 +83,7 @@ std::string write_link(const Link& link) {
       link.common_source.empty() ? "" : fmt::format("common_source: \"{}\"\n", link.common_source), link.common);
 }
 
-double share_of_full(const Link& link, const TaskSpec& task, const Sample& sample) {
+double share_of_full(const RecallMap& link, const TaskSpec& task, const Sample& sample) {
   std::vector<double> answers, steps;
   const auto close = [&] {
     if (steps.empty()) return;
@@ -117,7 +117,7 @@ struct Weighted {
   double share = 0, weight = 0;  // weights add up to 1
 };
 
-std::vector<Weighted> shares_of(const Link& link, std::span<const TaskPart> parts, std::size_t part,
+std::vector<Weighted> shares_of(const RecallMap& link, std::span<const TaskPart> parts, std::size_t part,
                                 std::span<const Sample> samples) {
   std::vector<Weighted> shares;
   double all = 0;
@@ -148,7 +148,7 @@ double variance_of_mean(const std::vector<Weighted>& values) {
 
 }  // namespace
 
-double share_of_full(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples) {
+double share_of_full(const RecallMap& link, std::span<const TaskPart> parts, std::span<const Sample> samples) {
   double sum = 0, product = 1;
   for (std::size_t p = 0; p < parts.size(); ++p) {
     const double share = mean(shares_of(link, parts, p, samples));
@@ -158,12 +158,14 @@ double share_of_full(const Link& link, std::span<const TaskPart> parts, std::spa
   return parts.front().factor ? product : sum;
 }
 
-Prediction predict(const Link& link, std::span<const TaskPart> parts, std::span<const Sample> samples, double full) {
+Prediction predict(const RecallMap& link, std::span<const TaskPart> parts, std::span<const Sample> samples,
+                   double full) {
   Prediction p;
   p.share = p.low = p.high = share_of_full(link, parts, samples);
-  for (Parameter Link::*const parameter : {&Link::kappa, &Link::places, &Link::astray, &Link::writers}) {
+  for (Parameter RecallMap::*const parameter :
+       {&RecallMap::kappa, &RecallMap::places, &RecallMap::astray, &RecallMap::writers}) {
     for (const double value : {(link.*parameter).low, (link.*parameter).high}) {
-      Link other = link;
+      RecallMap other = link;
       (other.*parameter).value = value;
       const double share = share_of_full(other, parts, samples);
       p.low = std::min(p.low, share);
@@ -186,7 +188,7 @@ Prediction predict(const Link& link, std::span<const TaskPart> parts, std::span<
   return p;
 }
 
-Prediction predict(const Link& link, const TaskSpec& task, std::span<const Sample> samples, double full) {
+Prediction predict(const RecallMap& link, const TaskSpec& task, std::span<const Sample> samples, double full) {
   const TaskPart whole{task};
   return predict(link, std::span(&whole, 1), samples, full);
 }
