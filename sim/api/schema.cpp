@@ -108,7 +108,6 @@ class Writer {
       const json own = question["properties"];
       if (kind == store::AnswerKind::kChoose)
         question["properties"].update(axes(Lists::kAllowed)["properties"]);  // lists of any keys
-      if (kind == store::AnswerKind::kChoose) question["properties"]["search"] = json{{"enum", {"best", "all"}}};
       for (const auto& [key, value] : own.items()) question["properties"][key] = question_key(kind, key, value);
       if (kind == store::AnswerKind::kBreakEven) {
         question["oneOf"] = {json{{"required", {"against", "metric"}}, {"not", {{"required", {"targets"}}}}},

@@ -1,4 +1,4 @@
-// kvcast keys [KEY]: the reference of the keys of a run, recorded from the readers.
+// kvcast keys [KEY]: the reference of the keys of a run, from the tables of their readers.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -141,7 +141,7 @@ void print_markdown(const config::Shapes& shapes) {
       "# Keys\n\n"
       "Every key of a run, as configurations write it and `--set KEY=VALUE` takes it. A policy's own parameters "
       "are keys\nunder `policy` (`kvcast policies NAME`), a machine's numbers are keys under `hardware` "
-      "(`kvcast hardware NAME`).\n`kvcast keys --markdown` writes this page from the readers' own record; "
+      "(`kvcast hardware NAME`).\n`kvcast keys --markdown` writes this page from the readers' own tables; "
       "[configs](../configs/README.md) explains\nhow the keys work together.\n");
   for (const KeyMap& map : kMaps) {
     fmt::print("\n## {}\n\n| key | values | default | meaning |\n|---|---|---|---|\n", map.title);

@@ -82,7 +82,7 @@ class Alteration {
     for (const char* part : {"gpu", "link", "host"}) {
       const Node* map = choice_.find(part);
       if (map == nullptr || (is_scalar(map) && std::string_view(part) == "host")) continue;
-      std::vector<KeyName> extra;
+      std::vector<std::string_view> extra;
       if (std::string_view(part) == "gpu") extra = {"attention_mha", "attention_correction", "range"};
       if (std::string_view(part) == "link") extra = {"pcie"};
       if (std::string_view(part) == "host") extra = {"like"};
@@ -98,7 +98,7 @@ class Alteration {
     refuse_unknown(*mha, "gpu.attention_mha.", {});
   }
 
-  void refuse_unknown(const Node& map, const std::string& prefix, std::vector<KeyName> known) {
+  void refuse_unknown(const Node& map, const std::string& prefix, std::vector<std::string_view> known) {
     for (const Knob& knob : knobs_) {
       if (!knob.key.starts_with(prefix)) continue;
       const std::string_view name = std::string_view(knob.key).substr(prefix.size());

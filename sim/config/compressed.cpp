@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "config/keys.hpp"
+
 namespace kvcast::config {
 
 int Compressed::count(Kind wanted, int of_layers) const {
@@ -43,25 +45,33 @@ double Compressed::fixed_bytes(Kind kind, int head_dim, CacheFormat cache) const
   return window * entry_bytes(head_dim, cache) + open;
 }
 
+namespace {
+
+constexpr const char* kIndexFormats[] = {"fp8", "fp4"};
+constexpr Limits kSize{1, 1'000'000};
+
+constexpr Key<Compressed> kCompressedKeys[] = {
+    {"layers", need<&Compressed::layers>,
+     "one character a layer: C attends to selected entries (CSA), H to all (HCA), W to the window alone"},
+    {"window", within(kSize, need<&Compressed::window>), "last tokens that every layer attends to as they are"},
+    {"csa_tokens", within(1, 65536, into<&Compressed::csa_tokens>), "tokens from one entry of CSA to the next"},
+    {"hca_tokens", within(1, 65536, into<&Compressed::hca_tokens>), "tokens from one entry of HCA to the next"},
+    {"index_heads", within(kSize, need<&Compressed::index_heads>), "query heads of the indexer"},
+    {"index_dim", within(kSize, need<&Compressed::index_dim>), "width of an index key"},
+    {"index_best", within(kSize, need<&Compressed::index_best>), "entries that a query of CSA attends to"},
+    {"index_format", among<kIndexFormats>(into<&Compressed::index_fp4>), "format of index keys"},
+    {"query_rank", within(kSize, need<&Compressed::query_rank>), "width that queries are compressed to"},
+    {"rope_dim", within(0, 1'000'000, need<&Compressed::rope_dim>), "dimensions of a key with positions"},
+    {"output_groups", within(kSize, need<&Compressed::output_groups>),
+     "groups of query heads whose outputs are compressed together"},
+    {"output_rank", within(kSize, need<&Compressed::output_rank>), "width of a group's compressed output"}};
+
+}  // namespace
+
 Compressed read_compressed(Section section, int layers) {
-  const auto size = [&](const KeyName& key, int low = 1) { return section.count(key, low, 1'000'000); };
   Compressed out;
-  out.layers = section.text({"layers",
-                             "one character a layer: C attends to selected entries (CSA), H to all (HCA), W to "
-                             "the window alone"});
-  out.window = size({"window", "last tokens that every layer attends to as they are"});
-  out.csa_tokens = section.count({"csa_tokens", "tokens from one entry of CSA to the next"}, 1, 65536, 4);
-  out.hca_tokens = section.count({"hca_tokens", "tokens from one entry of HCA to the next"}, 1, 65536, 128);
-  out.index_heads = size({"index_heads", "query heads of the indexer"});
-  out.index_dim = size({"index_dim", "width of an index key"});
-  out.index_best = size({"index_best", "entries that a query of CSA attends to"});
-  out.index_fp4 = section.choice({"index_format", "format of index keys"}, {"fp8", "fp4"}, "fp8") == "fp4";
-  out.query_rank = size({"query_rank", "width that queries are compressed to"});
-  out.rope_dim = size({"rope_dim", "dimensions of a key with positions"}, 0);
-  out.output_groups = size({"output_groups", "groups of query heads whose outputs are compressed together"});
-  out.output_rank = size({"output_rank", "width of a group's compressed output"});
+  read_keys(section, kCompressedKeys, out);
   section.finish();
-  if (shape::is_recording()) return out;
   if (const auto bad = out.layers.find_first_not_of("WCH"); bad != std::string::npos) {
     throw UserError(section.where("layers"),
                     fmt::format("layers: '{}' at {} is none of C, H and W", out.layers[bad], bad));
@@ -72,5 +82,7 @@ Compressed read_compressed(Section section, int layers) {
   }
   return out;
 }
+
+Shapes compressed_shapes() { return {{"compressed", shapes_in(kCompressedKeys)}}; }
 
 }  // namespace kvcast::config

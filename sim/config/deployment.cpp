@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "config/section.hpp"
+#include "config/keys.hpp"
 
 namespace kvcast::config {
 namespace {
@@ -17,12 +17,11 @@ constexpr const char* kRoutings[] = {"round_robin", "least_loaded", "prefix"};
 
 void check(const Deployment& deployment, const Model& model, const Section& section) {
   if (deployment.data_parallel_attention && (!model.experts || !deployment.expert_parallel)) {
-    throw UserError(section.where("data_parallel_attention"),
-                    model.experts
-                        ? "data_parallel_attention: needs expert_parallel, since GPUs share nothing but experts"
-                        : fmt::format("data_parallel_attention: {} has no experts that GPUs could share; give "
-                                      "`replicas`",
-                                      model.title));
+    throw UserError(
+        section.where("data_parallel_attention"),
+        model.experts ? "data_parallel_attention: needs expert_parallel, since GPUs share nothing but experts"
+                      : fmt::format("data_parallel_attention: {} has no experts that GPUs could share; give `replicas`",
+                                    model.title));
   }
   try {
     rank_model(deployment, model);
@@ -40,60 +39,81 @@ void check(const Deployment& deployment, const Model& model, const Section& sect
   }
 }
 
-}  // namespace
+constexpr Key<Transfer> kTransferKeys[] = {
+    {"rate", within(Limits{kSlowestLink, kFastestLink, Dimension::kBytesPerSecond}, into<&Transfer::rate>),
+     "of the link from each GPU to its counterpart; of the engine's transfers by default"},
+    {"latency", within(Limits{0, kLongestWait, Dimension::kSeconds}, into<&Transfer::latency>),
+     "time of a transfer beside its bytes; 0 by default"},
+    {"post", within(Limits{0, 1, Dimension::kSeconds}, into<&Transfer::post>),
+     "time to post a descriptor, one for the keys and one for the values of each block and layer; the engine's by "
+     "default"},
+    {"overlap", among<kOverlaps>(into<&Transfer::overlap>),
+     "what is sent while the prompt is read: none, chunks that are done, layers that are done; of a policy that evicts "
+     "at the prompt's end only layers of the last pass. The engine's by default"},
+    {"staging", within(Limits{0, 1e18, Dimension::kBytes}, into<&Transfer::staging>),
+     "pinned host memory of a replica that decodes, to which caches are sent and in which they wait for the GPU's "
+     "memory; 0 B: that memory is asked for before a cache is sent"}};
 
-Transfer read_transfer(Section section) {
-  Transfer transfer;
-  const auto read = [&](const KeyName& key, Dimension dimension, double low, double high, std::optional<double>& to) {
-    if (section.has(key.name)) to = section.quantity(key, dimension, low, high);
-  };
-  read({"rate", "of the link from each GPU to its counterpart; of the engine's transfers by default"},
-       Dimension::kBytesPerSecond, kSlowestLink, kFastestLink, transfer.rate);
-  read({"latency", "time of a transfer beside its bytes; 0 by default"}, Dimension::kSeconds, 0, kLongestWait,
-       transfer.latency);
-  read({"post",
-        "time to post a descriptor, one for the keys and one for the values of each block and layer; the "
-        "engine's by default"},
-       Dimension::kSeconds, 0, 1, transfer.post);
-  const KeyName overlap("overlap",
-                        "what is sent while the prompt is read: none, chunks that are done, layers that are done; of a "
-                        "policy that evicts at the prompt's end only layers of the last pass. The engine's by default");
-  if (section.has("overlap"))
-    transfer.overlap = section.one_of(overlap, kOverlaps, std::optional(Transfer::Overlap::kNone));
-  read({"staging",
-        "pinned host memory of a replica that decodes, to which caches are sent and in which they wait for the GPU's "
-        "memory; 0 B: that memory is asked for before a cache is sent"},
-       Dimension::kBytes, 0, 1e18, transfer.staging);
-  section.finish();
-  return transfer;
+constexpr Key<Experts> kOnHost[] = {
+    {"layers", within(0, 10000, into<&Experts::host_layers>),
+     "first layers of the model whose routed experts lie there (llama.cpp's --n-cpu-moe)"},
+    {"fetch_rows", within(0, 1'000'000'000, into<&Experts::fetch_rows>),
+     "passes of so many tokens or more fetch the experts that they activate over the link and compute them on the GPU; "
+     "1: all passes, 0: the CPU always computes them"}};
+
+void read_transfer(Section& section, const Key<Deployment>& key, Deployment& deployment) {
+  if (section.has(key.name)) read_map(section, key.name, kTransferKeys, deployment.transfer);
 }
 
+constexpr Key<CacheFormat> kBoth[] = {
+    {"keys", among<weight_precisions>(into<&CacheFormat::keys>), "precision of keys"},
+    {"values", among<weight_precisions>(into<&CacheFormat::values>), "precision of values"}};
+
+// Keys without a member are those of the model.
+constexpr Key<Deployment> kDeployment[] = {
+    {"weights", among<weight_precisions>(own<Deployment>(KeyShape::Type::kText)),
+     "precision of projections, networks and experts; embedding, head, norms and routers keep 16 bits. As released by "
+     "default"},
+    {"kv_cache", among<cache_formats>(own<Deployment>(KeyShape::Type::kText, "bf16")),
+     "precision of keys and values, with any policy except KIVI, which packs them itself; {keys: int8, values: int4} "
+     "for one of each. turboquant_*: vLLM's, for heads of a power of two of numbers; the first and the last two layers "
+     "stay at bf16, except in models with recurrences"},
+    {"tensor_parallel", within(1, kMostGpus, into<&Deployment::tensor_parallel>),
+     "GPUs that share each layer: heads, networks and vocabulary are split, KV heads are copied if there are fewer "
+     "than GPUs"},
+    {"pipeline_parallel", within(1, kMostGpus, into<&Deployment::pipeline_parallel>),
+     "stages of consecutive layers; the batch passes them in as many micro-batches"},
+    {"expert_parallel", into<&Deployment::expert_parallel>,
+     "experts are distributed whole over these GPUs rather than split"},
+    {"data_parallel_attention", into<&Deployment::data_parallel_attention>,
+     "each of these GPUs has the attention of all heads, for sequences of its own, and their cache; they share the "
+     "experts alone (with `expert_parallel`)"},
+    {"experts_on_host", {KeyShape::Type::kMap}, "routed experts that lie in host memory, with one GPU a replica"},
+    {"replicas", within(1, kMostReplicas, into<&Deployment::replicas>),
+     "engines that serve `traffic`, each on GPUs of its own; rates and numbers of clients are of all"},
+    {"routing", among<kRoutings>(into<&Deployment::routing>),
+     "the replica that gets a request: the next one, the one with fewest requests, or the one that got most of the "
+     "prompt's start before"},
+    {"prefill_replicas", within(0, kMostReplicas, into<&Deployment::prefill_replicas>),
+     "engines that read prompts alone, in addition to `replicas`, which then only decode; 0: prompts are read where "
+     "they are decoded"},
+    {"transfer", by(read_transfer, into<&Deployment::transfer>),
+     "the link between them, and what is sent over it when"}};
+
 void read_experts_on_host(Section section, const Deployment& deployment, Model& model) {
-  const int layers = section.count(
-      {"layers", "first layers of the model whose routed experts lie there (llama.cpp's --n-cpu-moe)"}, 0, 10000, 0);
-  const int rows = section.count(
-      {"fetch_rows",
-       "passes of so many tokens or more fetch the experts that they activate over the link and compute them on the "
-       "GPU; 1: all passes, 0: the CPU always computes them"},
-      0, 1'000'000'000, 0);
+  Experts experts = model.experts.value_or(Experts());
+  read_keys(section, kOnHost, experts);
   section.finish();
-  if (shape::is_recording()) return;
   if (!model.experts)
     throw UserError(section.where("layers"), fmt::format("experts_on_host: {} has no experts", model.title));
-  if (layers > model.layers)
+  if (experts.host_layers > model.layers)
     throw UserError(section.where("layers"), fmt::format("layers: {} has {} layers", model.title, model.layers));
-  if (layers > 0 && deployment.gpus() > 1)
+  if (experts.host_layers > 0 && deployment.gpus() > 1)
     throw UserError(section.where("layers"),
                     "experts_on_host: of one GPU, since those that share a model would share its CPU; leave out "
                     "tensor_parallel and pipeline_parallel");
-  model.experts->host_layers = layers, model.experts->fetch_rows = rows;
+  model.experts = experts;
 }
-
-const char* overlap_name(Transfer::Overlap overlap) { return kOverlaps[static_cast<std::size_t>(overlap)]; }
-
-const char* routing_name(Routing routing) { return kRoutings[static_cast<std::size_t>(routing)]; }
-
-namespace {
 
 void check_turboquant(const Model& model, const SourceLocation& at) {
   const char* reason = nullptr;
@@ -104,21 +124,15 @@ void check_turboquant(const Model& model, const SourceLocation& at) {
 }
 
 CacheFormat read_cache(Section& section, const Model& model) {
-  const KeyName key("kv_cache",
-                    "precision of keys and values, with any policy except KIVI, which packs them itself; {keys: int8, "
-                    "values: int4} for one of each. turboquant_*: vLLM's, for heads of a power of two of numbers; the "
-                    "first and the last two layers stay at bf16, except in models with recurrences");
-  const auto format = [](Section& from, const KeyName& name) {
-    return *precision_from_name(from.choice(name, weight_precisions(), "bf16"));
-  };
-  const auto node = shape::is_recording() ? std::nullopt : section.optional_node(key);
+  const auto node = section.optional_node("kv_cache");
   if (!node || node->kind() != Node::Kind::kMap) {
-    const CacheFormat one = *cache_from_name(section.choice(key, cache_formats(), "bf16"));
+    const CacheFormat one = *cache_from_name(section.choice("kv_cache", cache_formats(), "bf16"));
     if (one.turboquant) check_turboquant(model, section.where("kv_cache"));
     return one;
   }
   Section both(*node, "kv_cache");
-  const CacheFormat out(format(both, {"keys", "precision of keys"}), format(both, {"values", "precision of values"}));
+  CacheFormat out;
+  read_keys(both, kBoth, out);
   both.finish();
   if ((model.latent || model.compressed) && out.keys != out.values)
     throw UserError(node->where(), "kv_cache: a latent vector or compressed entry is key and value at once");
@@ -127,62 +141,33 @@ CacheFormat read_cache(Section& section, const Model& model) {
 
 }  // namespace
 
+const char* overlap_name(Transfer::Overlap overlap) { return kOverlaps[static_cast<std::size_t>(overlap)]; }
+
+const char* routing_name(Routing routing) { return kRoutings[static_cast<std::size_t>(routing)]; }
+
 Deployment read_deployment(const Node& node, Model& model) {
   Section section(node, "deployment");
-  section.only({"weights", "kv_cache", "tensor_parallel", "pipeline_parallel", "expert_parallel",
-                "data_parallel_attention", "experts_on_host", "replicas", "routing", "prefill_replicas", "transfer"});
+  check_keys(section, kDeployment);
   if (section.has("weights")) {
-    const KeyName key(
-        "weights",
-        "precision of projections, networks and experts; embedding, head, norms and routers keep 16 bits. "
-        "As released by default");
-    model.weights = *precision_from_name(section.choice(key, weight_precisions()));
+    model.weights = *precision_from_name(section.choice("weights", weight_precisions()));
     model.expert_weights = model.shared_weights = model.weights;
   }
   model.cache = read_cache(section, model);
   if (model.cache.turboquant && !model.recurrence) model.plain_ends = std::min(2, model.layers / 2);
   Deployment deployment;
-  deployment.tensor_parallel =
-      section.count({"tensor_parallel",
-                     "GPUs that share each layer: heads, networks and vocabulary are split, KV "
-                     "heads are copied if there are fewer than GPUs"},
-                    1, kMostGpus, 1);
-  deployment.pipeline_parallel = section.count(
-      {"pipeline_parallel", "stages of consecutive layers; the batch passes them in as many micro-batches"}, 1,
-      kMostGpus, 1);
-  deployment.expert_parallel =
-      section.flag({"expert_parallel", "experts are distributed whole over these GPUs rather than split"}, false);
-  deployment.data_parallel_attention = section.flag(
-      {"data_parallel_attention",
-       "each of these GPUs has the attention of all heads, for sequences of its own, and their cache; they "
-       "share the experts alone (with `expert_parallel`)"},
-      false);
+  read_keys(section, kDeployment, deployment);
   if (section.has("experts_on_host"))
-    read_experts_on_host(
-        section.section({"experts_on_host", "routed experts that lie in host memory, with one GPU a replica"},
-                        "experts_on_host"),
-        deployment, model);
-  deployment.replicas = section.count(
-      {"replicas", "engines that serve `traffic`, each on GPUs of its own; rates and numbers of clients are of all"}, 1,
-      kMostReplicas, 1);
-  const KeyName routing("routing",
-                        "the replica that gets a request: the next one, the one with fewest requests, or the one that "
-                        "got most of the prompt's start before");
-  deployment.routing = section.one_of<Routing>(routing, kRoutings, Routing{});
-  deployment.prefill_replicas = section.count(
-      {"prefill_replicas",
-       "engines that read prompts alone, in addition to `replicas`, which then only decode; 0: prompts are read where "
-       "they are decoded"},
-      0, kMostReplicas, 0);
-  if (section.has("transfer")) {
-    deployment.transfer = read_transfer(
-        section.section({"transfer", "the link between them, and what is sent over it when"}, "transfer"));
-    if (deployment.prefill_replicas == 0)
-      throw UserError(section.where("transfer"), "transfer: needs `prefill_replicas`, whose caches are sent");
-  }
-  section.finish();
-  if (model.layers > 0) check(deployment, model, section);  // no model while a schema is recorded
+    read_experts_on_host(section.section("experts_on_host", "experts_on_host"), deployment, model);
+  if (section.has("transfer") && deployment.prefill_replicas == 0)
+    throw UserError(section.where("transfer"), "transfer: needs `prefill_replicas`, whose caches are sent");
+  check(deployment, model, section);
   return deployment;
+}
+
+Shapes deployment_shapes() {
+  return {{"deployment", shapes_in(kDeployment)},
+          {"transfer", shapes_in(kTransferKeys)},
+          {"experts_on_host", shapes_in(kOnHost)}};
 }
 
 Model rank_model(const Deployment& deployment, const Model& model) {

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "config/model.hpp"
-#include "config/section.hpp"
 #include "config/yaml.hpp"
 
 namespace kvcast::config {
@@ -50,12 +49,6 @@ struct Deployment {
 // Reads `deployment:` of a run and writes the precisions that it names into the model. Throws UserError for invalid
 // values, including a split that the model's shape does not allow.
 Deployment read_deployment(const Node& node, Model& model);
-
-// Reads `experts_on_host:` of a deployment and writes into the model where its experts lie.
-void read_experts_on_host(Section section, const Deployment& deployment, Model& model);
-
-// Reads `transfer:` of a deployment.
-Transfer read_transfer(Section section);
 
 // The share of the model that one GPU computes: all layers, because a micro-batch passes through them one after the
 // other. Under pipeline parallelism the GPU holds the weights of `layers / pipeline_parallel` of them, rounded up.

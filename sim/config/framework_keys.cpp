@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "config/framework.hpp"
-#include "config/section.hpp"
+#include "config/keys.hpp"
 
 namespace kvcast::config {
 namespace {
@@ -148,31 +148,20 @@ std::int64_t most(int Framework::*count) {
   return count == &Framework::sampled_contexts ? 1024 : 1'000'000;
 }
 
-double most(Value Framework::*number, Dimension dimension) {
-  if (number == &Framework::graph_pool) return 1e12;
-  return dimension == Dimension::kSeconds ? 1 : 1024;
-}
-
-void read_key(Section& section, const FrameworkKey& key, Framework& f) {
-  const KeyName name(key.name, key.about);
-  const auto read = [&](auto member) {
-    auto& value = f.*member;
-    using T = std::remove_reference_t<decltype(value)>;
-    if constexpr (std::is_same_v<T, bool>) {
-      value = section.flag(name, value);
-    } else if constexpr (std::is_same_v<T, int>) {
-      value = section.count(name, key.low, most(member), value);
-    } else if constexpr (std::is_same_v<T, std::int64_t>) {
-      value = section.integer(name, key.low, kMaxTokens, value);
-    } else if constexpr (std::is_same_v<T, Framework::Launch>) {
-      value = section.one_of<T>(name, kLaunches, value);
-    } else if constexpr (std::is_same_v<T, Framework::AttentionKernels>) {
-      value = section.one_of<T>(name, kAttentionKernels, value);
-    } else if (section.has(key.name)) {
-      value = section.value(name, key.dimension, 0, most(member, key.dimension));
-    }
-  };
-  std::visit(read, key.member);
+// What the table says of a key, for readers of any.
+template <class T>
+Key<Framework> row_of(const FrameworkKey& key, T Framework::*member) {
+  Key<Framework> row{key.name, own<Framework>(type_of<T>()), key.about};
+  if constexpr (std::is_same_v<T, Framework::Launch>) row.slot.names = among<kLaunches>(row.slot).names;
+  if constexpr (std::is_same_v<T, Framework::AttentionKernels>)
+    row.slot.names = among<kAttentionKernels>(row.slot).names;
+  if constexpr (std::is_same_v<T, int>) row.slot.limits = {double(key.low), double(most(member))};
+  if constexpr (std::is_same_v<T, std::int64_t>) row.slot.limits = {double(key.low), kMaxTokens};
+  if constexpr (std::is_same_v<T, Value>) {
+    const double high = member == &Framework::graph_pool ? 1e12 : key.dimension == Dimension::kSeconds ? 1 : 1024;
+    row.slot.limits = {0, high, key.dimension};
+  }
+  return row;
 }
 
 }  // namespace
@@ -187,10 +176,8 @@ FrameworkSetting setting_of(const Framework& framework, const FrameworkKey& key)
       return value;
     } else if constexpr (std::is_integral_v<T>) {
       return std::int64_t{value};
-    } else if constexpr (std::is_same_v<T, Framework::Launch>) {
-      return std::string(kLaunches[static_cast<int>(value)]);
-    } else if constexpr (std::is_same_v<T, Framework::AttentionKernels>) {
-      return std::string(kAttentionKernels[static_cast<int>(value)]);
+    } else if constexpr (std::is_enum_v<T>) {
+      return *text_of(row_of(key, member), value);
     } else {
       return value.value;
     }
@@ -203,7 +190,8 @@ const std::vector<FrameworkNumber>& framework_numbers() {
     std::vector<FrameworkNumber> numbers;
     for (const FrameworkKey& key : framework_keys()) {
       const auto* const member = std::get_if<Value Framework::*>(&key.member);
-      if (member != nullptr) numbers.push_back({key.name, *member, key.dimension, most(*member, key.dimension)});
+      if (member != nullptr)
+        numbers.push_back({key.name, *member, key.dimension, row_of(key, *member).slot.limits.high});
     }
     return numbers;
   }();
@@ -213,18 +201,31 @@ const std::vector<FrameworkNumber>& framework_numbers() {
 Framework read_framework_keys(const Node& keys) {
   Section section(keys, "framework");
   Framework f;
-  for (const FrameworkKey& key : framework_keys()) read_key(section, key, f);
+  for (const FrameworkKey& key : framework_keys()) {
+    std::visit([&](auto member) { read_key(section, row_of(key, member), f.*member); }, key.member);
+  }
   if (f.expand_kv_heads && f.reread_kv_heads) {
     throw UserError(section.where("reread_kv_heads"),
                     "framework: expand_kv_heads and reread_kv_heads are alternatives: give one");
   }
-  if (section.has("scheduler")) {
-    f.scheduler = read_scheduler(section.section(
-        {"scheduler", "the scheduler's rules for runs with `traffic:`, with the keys of the run's `scheduler:`"},
-        "scheduler"));
-  }
+  if (section.has("scheduler")) f.scheduler = read_scheduler(section.section("scheduler", "scheduler"));
   section.finish();
   return f;
+}
+
+Shapes framework_shapes() {
+  std::vector<KeyShape> shapes;
+  const auto add = [&](const FrameworkKey& key, auto member) {
+    const Key<Framework> row = row_of(key, member);
+    shapes.push_back(shape_of(row));
+    shapes.back().fallback = text_of(row, Framework().*member);
+  };
+  for (const FrameworkKey& key : framework_keys()) std::visit([&](auto member) { add(key, member); }, key.member);
+  shapes.push_back(
+      {.key = "scheduler",
+       .type = KeyShape::Type::kMap,
+       .about = "the scheduler's rules for runs with `traffic:`, with the keys of the run's `scheduler:`"});
+  return {{"framework", std::move(shapes)}};
 }
 
 std::string canonical(const Framework& f) {

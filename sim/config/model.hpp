@@ -12,7 +12,6 @@
 
 #include "config/compressed.hpp"
 #include "config/precision.hpp"
-#include "config/shape.hpp"
 #include "config/yaml.hpp"
 
 namespace kvcast::config {
@@ -209,8 +208,5 @@ Model read_model(const Node& choice);
 Model model_named(const std::string& choice);
 // Returns a choice as the text that model_named() reads.
 std::string choice_text(const Node& choice);
-// The keys of such a map ("model") and of its maps ("rope", "experts", "sliding", "latent", "recurrence",
-// "compressed").
-Shapes model_shapes();
 
 }  // namespace kvcast::config

@@ -59,9 +59,7 @@ Model read_model(const Node& choice) {
                     "model: expected a name, or a map with `like` or `config`, found " + describe(choice));
   }
   Section section(choice, "model");
-  const auto like = section.optional_node({"like", "a model, of which the keys beside this one differ"});
-  const auto config = section.optional_node(
-      {"config", "a published config.json or the folder that has it, of which the keys beside this one differ"});
+  const auto like = section.optional_node("like"), config = section.optional_node("config");
   if (like.has_value() == config.has_value()) {
     throw UserError(choice.where(), "model: give either `like` or `config`, and the keys that differ");
   }
@@ -89,18 +87,6 @@ std::vector<std::string> card_notes(const Node& choice) {
 Model model_named(const std::string& choice) {
   const bool is_map = choice.starts_with('{');
   return read_model(is_map ? parse_yaml(choice, "model") : Node::scalar(choice, {}));
-}
-
-Shapes model_shapes() {
-  const Node none = Node::map({}, {});
-  Shapes shapes = shapes_of([&] {
-    read_model(none, "");
-    read_model(none);
-  });
-  for (auto& [title, keys] : shapes) {  // `like` has them all
-    for (KeyShape& key : keys) key.required = false;
-  }
-  return shapes;
 }
 
 std::string choice_text(const Node& choice) {

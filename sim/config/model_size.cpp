@@ -318,4 +318,53 @@ double Model::weight_bytes() const {
   return bytes;
 }
 
+std::string canonical(const Model& m) {
+  const Rope& r = m.rope;
+  std::string text =
+      fmt::format("{}\n{}\n{} {} {} {} {} {} {} {} {} {} {}\n{} {} {} {} {} {}\n{}\n", m.name, m.title, m.layers,
+                  m.hidden, m.n_q_heads, m.n_kv_heads, m.head_dim, m.ffn, m.vocab, m.tie_embeddings, m.qkv_bias,
+                  m.qk_norm, m.max_context, r.theta, static_cast<int>(r.scaling), r.factor, r.low_freq_factor,
+                  r.high_freq_factor, r.original_context, m.source);
+  // Plain models keep the text that is the key of score tables; only what goes beyond them is appended.
+  if (const auto& l = m.latent) {
+    text += fmt::format("latent {} {} {} {} {}\n", l->query_rank, l->rank, l->rope_dim, l->key_dim, l->value_dim);
+  }
+  if (const auto& e = m.experts) {
+    text += fmt::format("experts {} {} {} {} {}\n", e->count, e->active, e->shared, e->ffn, e->dense_layers);
+  }
+  if (m.sliding_window > 0) text += fmt::format("sliding {} {}\n", m.sliding_window, m.full_every);
+  if (m.chunked || m.sliding_kv_heads > 0 || m.sliding_head_dim > 0 || m.values_from_keys) {
+    text += fmt::format("windows {} {} {} {}\n", m.chunked, m.sliding_kv_heads, m.sliding_head_dim, m.values_from_keys);
+  }
+  if (const auto& e = m.experts; e && e->hidden > 0)
+    text += fmt::format("experts' width {} {}\n", e->hidden, e->hidden_norm);
+  if (m.residuals.every > 0) text += fmt::format("residuals {}\n", m.residuals.every);
+  if (const auto& e = m.experts; e && e->every > 1) text += fmt::format("experts every {}\n", e->every);
+  if (const auto& c = m.compressed) {
+    text += fmt::format("compressed {} {} {} {} {} {} {} {} {} {} {} {}\n", c->layers, c->window, c->csa_tokens,
+                        c->hca_tokens, c->index_heads, c->index_dim, c->index_best, c->index_fp4, c->query_rank,
+                        c->rope_dim, c->output_groups, c->output_rank);
+  }
+  if (m.streams > 1) text += fmt::format("streams {}\n", m.streams);
+  if (const auto& e = m.experts; e && e->shared_gate) {
+    text += "shared gate\n";
+  }
+  if (const auto& e = m.experts; e && e->host_layers > 0)
+    text += fmt::format("experts on host {} {}\n", e->host_layers, e->fetch_rows);
+  if (m.output_gate || !m.gated_ffn) text += fmt::format("gates {} {}\n", m.output_gate, m.gated_ffn);
+  if (const auto& mixer = m.recurrence) {
+    text += fmt::format("recurrence {} {} {} {} {} {} {} {} {}\n", recurrence_name(mixer->kind), mixer->heads,
+                        mixer->key_heads, mixer->key_dim, mixer->value_dim, mixer->taps, mixer->element_bytes,
+                        mixer->attention_every, fmt::join(mixer->attention_layers, " "));
+    if (mixer->full_gate) text += "full gate\n";
+    if (mixer->step_rank > 0) text += fmt::format("step {}\n", mixer->step_rank);
+  }
+  if (!m.blocks.empty()) text += fmt::format("blocks {}\n", m.blocks);
+  if (m.weights != Precision::kBf16 || m.expert_weights != Precision::kBf16 || m.cache != Precision::kBf16) {
+    text += fmt::format("{} {} {}\n", precision_name(m.weights), precision_name(m.expert_weights), cache_name(m.cache));
+  }
+  if (m.shared_weights != m.expert_weights) text += fmt::format("shared {}\n", precision_name(m.shared_weights));
+  return text;
+}
+
 }  // namespace kvcast::config

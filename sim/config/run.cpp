@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <limits>
 #include <tuple>
 
-#include "config/price.hpp"
-#include "config/section.hpp"
+#include "config/keys.hpp"
 #include "config/service.hpp"
 
 namespace kvcast::config {
@@ -57,40 +54,42 @@ Node overridden(const Node& parameters, const Node& choice) {
   return Node::map(std::move(entries), choice.where(), std::move(locations));
 }
 
+void read_trace_file(Section& section, const Key<TraceChoice>& key, TraceChoice& trace) {
+  if (!section.has(key.name)) return;
+  read_key(section, key, trace.file);
+  for (const char* of_recipe : {"recipe", "seed", "layers", "steps", "window", "depth"}) {
+    if (!section.has(of_recipe)) continue;
+    throw UserError(section.where(of_recipe),
+                    fmt::format("trace: \"{}\" belongs to a recipe, but `file` is given", of_recipe));
+  }
+}
+
+bool is_recipe(const TraceChoice& trace) { return trace.file.empty(); }
+
+constexpr Key<TraceChoice> kTraceKeys[] = {
+    {"file", by(read_trace_file, own<TraceChoice>(KeyShape::Type::kText)),
+     "a captured trace instead of a recipe, by its path from the working directory; its prompt must have "
+     "`prompt_tokens` tokens"},
+    {"recipe", when(is_recipe, into<&TraceChoice::recipe>),
+     "a recipe of `traces/recipes`, generated with `prompt_tokens` tokens"},
+    {"seed", when(is_recipe, within(0, Limits().high, into<&TraceChoice::seed>)),
+     "seed of the recipe's random numbers"},
+    {"layers", when(is_recipe, within(1, 10'000, into<&TraceChoice::layers>)),
+     "layers that are generated and replayed; they represent all others"},
+    {"steps", when(is_recipe, within(1, 4096, into<&TraceChoice::steps>)),
+     "decode steps that are generated and replayed; they represent all others"},
+    {"window", when(is_recipe, within(0, 1'000'000, into<&TraceChoice::window>)),
+     "last queries of the prompt that the trace contains, for policies that score with them (CTkvr's centroids); 0: as "
+     "many as the policy needs, at least the recipe's number"},
+    {"depth", when(is_recipe, within(0, 1, into<&TraceChoice::depth>)),
+     "share of the text before the needle, 0 to 1; sweep it with `prompt_tokens` for a needle map; left out: drawn"}};
+
 TraceChoice read_trace(Section section) {
   TraceChoice trace;
-  if (section.has("file")) {
-    trace.file = section.text({"file",
-                               "a captured trace instead of a recipe, by its path from the working directory; its "
-                               "prompt must have `prompt_tokens` tokens"});
-    trace.where = section.where("file");
-    for (const char* key : {"recipe", "seed", "layers", "steps", "window", "depth"}) {
-      if (!section.has(key)) continue;
-      throw UserError(section.where(key), fmt::format("trace: \"{}\" belongs to a recipe, but `file` is given", key));
-    }
-    trace.recipe.clear();
-    section.finish();
-    return trace;
-  }
-  trace.recipe =
-      section.text({"recipe", "a recipe of `traces/recipes`, generated with `prompt_tokens` tokens"}, trace.recipe);
-  trace.where = section.where("recipe");
-  trace.seed = static_cast<std::uint64_t>(section.integer({"seed", "seed of the recipe's random numbers"}, 0,
-                                                          std::numeric_limits<std::int64_t>::max(),
-                                                          static_cast<std::int64_t>(trace.seed)));
-  trace.layers = section.count({"layers", "layers that are generated and replayed; they represent all others"}, 1,
-                               10'000, trace.layers);
-  trace.steps = section.count({"steps", "decode steps that are generated and replayed; they represent all others"}, 1,
-                              4096, trace.steps);
-  trace.window =
-      section.count({"window",
-                     "last queries of the prompt that the trace contains, for policies that score with them (CTkvr's "
-                     "centroids); 0: as many as the policy needs, at least the recipe's number"},
-                    0, 1'000'000, trace.window);
-  const auto depth = section.optional_node(
-      {"depth",
-       "share of the text before the needle, 0 to 1; sweep it with `prompt_tokens` for a needle map; left out: drawn"});
-  if (depth) trace.depth = read_number(*depth, "depth", 0, 1);
+  const bool file = section.has("file");
+  trace.where = section.where(file ? "file" : "recipe");
+  read_keys(section, kTraceKeys, trace);
+  if (file) trace.recipe.clear();
   section.finish();
   return trace;
 }
@@ -114,39 +113,37 @@ std::vector<TraceChoice> read_traces(const Node& list) {
   return traces;
 }
 
-// The costs that a budget can be solved for, with their definitions.
-constexpr std::pair<MatchChoice::Quantity, std::string_view> kQuantities[] = {
-    {MatchChoice::Quantity::kBytesRead,
+constexpr Limits kBytes{1, 1e15, Dimension::kBytes};
+
+// The costs that a budget can be solved for, with their definitions; in the order of their numbers.
+constexpr Key<MatchChoice> kMatchKeys[] = {
+    {"bytes_read", within(kBytes, own<MatchChoice>(KeyShape::Type::kQuantity)),
      "bytes per sequence, layer and step that the policy's own work of a decode step reads: keys and values of "
      "attention, inputs of the selection (page summaries, centroids, partial keys, scores), and queries. Kernels' "
-     "reads from HBM (those of `traffic.hbm_read_bytes` that belong to the policy) and CPU workers' reads from "
-     "host memory (`traffic.cpu_dram_bytes`). Mean over all layers of the model, `first_dense_layers` included, at "
-     "the replayed steps"},
-    {MatchChoice::Quantity::kTokensAttended,
+     "reads from HBM (those of `traffic.hbm_read_bytes` that belong to the policy) and CPU workers' reads from host "
+     "memory (`traffic.cpu_dram_bytes`). Mean over all layers of the model, `first_dense_layers` included, at the "
+     "replayed steps"},
+    {"tokens_attended", within(1, kMaxTokens, own<MatchChoice>(KeyShape::Type::kNumber)),
      "KV pairs that a head attends to in a step, on GPU and CPU together: the metric `accuracy.attended_mean`. Mean "
      "over the replayed layers, steps and query heads. Uncompressed first layers count only if they are replayed"},
-    {MatchChoice::Quantity::kBytesResident,
+    {"bytes_resident", within(kBytes, own<MatchChoice>(KeyShape::Type::kQuantity)),
      "bytes per sequence that the policy keeps in HBM at the end of decoding, all layers together: KV cache, "
-     "summaries, indexes, staging buffers (the owners that `run` lists under \"HBM at the peak\" without weights "
-     "and activations), divided by `workload.batch`"}};
+     "summaries, indexes, staging buffers (the owners that `run` lists under \"HBM at the peak\" without weights and "
+     "activations), divided by `workload.batch`"}};
 
 // Requires exactly one quantity and no budget in the run itself: a budget of a policy file is replaced, one written
 // here would be lost.
 MatchChoice read_match(Section section, const Node& policy) {
-  std::vector<KeyName> quantities;
-  for (const auto& [quantity, about] : kQuantities) quantities.emplace_back(quantity_name(quantity), about);
-  section.only(quantities);
+  check_keys(section, kMatchKeys);
   if (const Node* budget = policy.kind() == Node::Kind::kMap ? policy.find("budget") : nullptr) {
     throw UserError(budget->where(), "policy: `match:` solves for the budget; give one of the two");
   }
   std::vector<MatchChoice> given;
-  for (const auto& [quantity, about] : kQuantities) {
-    const char* const name = quantity_name(quantity);
-    if (!section.has(name)) continue;
-    const bool tokens = quantity == MatchChoice::Quantity::kTokensAttended;
-    const double value =
-        tokens ? section.number(name, 1, kMaxTokens) : section.quantity(name, Dimension::kBytes, 1, 1e15);
-    given.push_back({quantity, value, section.where(name)});
+  for (const Key<MatchChoice>& key : kMatchKeys) {
+    if (!section.has(key.name)) continue;
+    const auto& [low, high, dimension] = key.slot.limits;
+    const double value = section.quantity(key.name, dimension, low, high);
+    given.push_back({static_cast<MatchChoice::Quantity>(&key - kMatchKeys), value, section.where(key.name)});
   }
   if (given.empty()) {
     throw UserError(section.where(), "match: give one of the quantities",
@@ -156,8 +153,75 @@ MatchChoice read_match(Section section, const Node& policy) {
     throw UserError(given[1].where, fmt::format("match: {} and {}: a budget is solved for one of them",
                                                 quantity_name(given[0].quantity), quantity_name(given[1].quantity)));
   }
-  section.finish();
   return given.front();
+}
+
+constexpr Key<ScoreChoice> kScoreKeys[] = {
+    {"benchmark", into<&ScoreChoice::benchmark>,
+     "`ruler`, `longbench`, `niah`, `scbench`, `none`, or the path of a YAML file with tasks of your own: one "
+     "benchmark's map as in configs/accuracy/tasks.yaml"},
+    {"floor", within(Limits{0, 1, Dimension::kFraction}, into<&ScoreChoice::floor>),
+     "the minimum share of the uncompressed model's score; it affects conclusions, not results"},
+    {"evidence", into<&ScoreChoice::evidence>, "whether published rows adjust the score; false: the simulation alone"}};
+
+constexpr Key<Run> kRunKeys[] = {
+    {"name", into<&Run::name>, "free text for readers"},
+    {"description", into<&Run::description>, "free text for readers"},
+    {"model",
+     {.required = true},
+     "a name under configs/models, a path, a published config.json, or a map (`model.like`)"},
+    {"hardware",
+     {.required = true},
+     "a machine: a name under configs/hardware or one of its aliases, a path, or a map with `like` and the numbers "
+     "that differ"},
+    {"policy",
+     {.required = true},
+     "a policy or a file under configs/policies by its name, or a map with `name` or `file` and the parameters that "
+     "differ (`kvcast policies NAME`)"},
+    {"match", {}, "a cost; the policy's `budget` is solved for it"},
+    {"workload", {}, "prompts, batch and decode length"},
+    {"traffic", {}, "requests that arrive and leave, in place of `workload`"},
+    {"scheduler", {}, "rules by which the engine serves `traffic`; the framework's by default"},
+    {"trace", {}, "the trace on which the run is replayed"},
+    {"traces",
+     {},
+     "a list of traces, each with the keys of `trace`, on all of which the run is replayed; without `trace` and "
+     "`traces`: three recipes"},
+    {"score", {}, "the benchmark whose score is predicted: its name, or a map"},
+    {"framework",
+     {},
+     "a name under configs/frameworks, with a version where versions differ, or a map of `name` and the keys that "
+     "differ (`kvcast frameworks`)"},
+    {"deployment",
+     {},
+     "precisions, and the split of the model over GPUs; one GPU and the released precisions by default"},
+    {"speculation", {}, "tokens that a draft proposes and a pass verifies"},
+    {"price_per_hour",
+     {},
+     "price of one GPU with its share of the host, in any currency, or a map of machines to prices; gives the cost per "
+     "million tokens"}};
+
+// A number, or a map of machines to numbers, of which this machine's applies, however its name is written and whatever
+// numbers of it the run changes.
+std::optional<double> read_price(Section& run) {
+  const Node node = run.node("price_per_hour"), hardware = run.node("hardware");
+  constexpr double kMost = 1e9;
+  if (node.kind() != Node::Kind::kMap) return read_number(node, "price_per_hour", 0, kMost);
+  const Node& machine = machine_name(hardware);
+  const std::string file = find_config("hardware", machine.text(), machine.where());
+  std::optional<double> price;
+  for (const auto& [name, value] : node.entries()) {
+    const std::string priced = find_config("hardware", name, node.key_where(name));
+    const double number = read_number(value, "price_per_hour", 0, kMost);
+    if (priced != file) continue;
+    if (price && *price != number) {
+      throw UserError(node.key_where(name), fmt::format("price_per_hour: {} has another price under another name: "
+                                                        "give one",
+                                                        name));
+    }
+    price = number;
+  }
+  return price;
 }
 
 // Checks the rules that involve several sections.
@@ -170,8 +234,7 @@ void check_together(const Run& run) {
   if (run.deployment.data_parallel_attention && (run.traffic || run.match || !run.workload.prompts.empty())) {
     throw UserError(
         where_is(run.source, "deployment.data_parallel_attention"),
-        "data_parallel_attention: modelled for batches of equal prompts, not with traffic, match or lists of "
-        "prompts");
+        "data_parallel_attention: modelled for batches of equal prompts, not with traffic, match or lists of prompts");
   }
   const std::int64_t context = run.workload.prompt_tokens + run.workload.decode_tokens;
   if (!run.traffic && context > run.model.max_context) {
@@ -184,10 +247,10 @@ void check_together(const Run& run) {
   if (run.model.recurrence && run.framework.scan_chunk <= 0)
     throw UserError(where_is(run.source, "framework"), run.framework.name + " runs no recurrences: no scan_chunk");
   if (run.framework.max_batch > 0 && run.workload.batch > run.framework.max_batch) {
-    throw UserError(where_is(run.source, "workload.batch"),
-                    fmt::format("workload: batch {}, but the engine runs at most {} sequences at a time "
-                                "(framework.max_batch)",
-                                run.workload.batch, run.framework.max_batch));
+    throw UserError(
+        where_is(run.source, "workload.batch"),
+        fmt::format("workload: batch {}, but the engine runs at most {} sequences at a time (framework.max_batch)",
+                    run.workload.batch, run.framework.max_batch));
   }
   for (std::size_t i = 0; i < run.traces.size(); ++i) {
     const TraceChoice& trace = run.traces[i];
@@ -251,23 +314,14 @@ ScoreChoice read_score(const Node& node) {
     return score;
   }
   Section section(node, "score");
-  score.benchmark = section.text({"benchmark",
-                                  "`ruler`, `longbench`, `niah`, `scbench`, `none`, or the path of a YAML file with "
-                                  "tasks of your own: one benchmark's map as in configs/accuracy/tasks.yaml"},
-                                 score.benchmark);
+  read_keys(section, kScoreKeys, score);
   if (section.has("benchmark")) score.where = section.where("benchmark");
-  score.floor = section.quantity(
-      {"floor", "the minimum share of the uncompressed model's score; it affects conclusions, not results"},
-      Dimension::kFraction, 0, 1, score.floor);
-  score.evidence = section.flag({"evidence", "whether published rows adjust the score; false: the simulation alone"},
-                                score.evidence);
   section.finish();
   return score;
 }
 
 const char* quantity_name(MatchChoice::Quantity quantity) {
-  static constexpr const char* kNames[] = {"bytes_read", "tokens_attended", "bytes_resident"};
-  return kNames[static_cast<int>(quantity)];
+  return kMatchKeys[static_cast<std::size_t>(quantity)].name.data();
 }
 
 Node with_budget(const Node& config, std::int64_t budget) {
@@ -280,37 +334,10 @@ Run read_run(const Node& config) {
                                  {"plan", "a run cannot have `plan:`; `kvcast plan` answers its questions"}}) {
     if (config.find(key) != nullptr) throw UserError(config.key_where(key), why);
   }
-  section.only({{"name", "free text for readers"},
-                {"description", "free text for readers"},
-                {"model", "a name under configs/models, a path, a published config.json, or a map (`model.like`)"},
-                {"hardware",
-                 "a machine: a name under configs/hardware or one of its aliases, a path, or a map with `like` and the "
-                 "numbers that differ"},
-                {"policy",
-                 "a policy or a file under configs/policies by its name, or a map with `name` or `file` and the "
-                 "parameters that differ (`kvcast policies NAME`)"},
-                {"match", "a cost; the policy's `budget` is solved for it"},
-                {"workload", "prompts, batch and decode length"},
-                {"traffic", "requests that arrive and leave, in place of `workload`"},
-                {"scheduler", "rules by which the engine serves `traffic`; the framework's by default"},
-                {"trace", "the trace on which the run is replayed"},
-                {"traces",
-                 "a list of traces, each with the keys of `trace`, on all of which the run is replayed; without "
-                 "`trace` and `traces`: three recipes"},
-                {"score", "the benchmark whose score is predicted: its name, or a map"},
-                {"framework",
-                 "a name under configs/frameworks, with a version where versions differ, or a map of `name` and the "
-                 "keys that differ (`kvcast frameworks`)"},
-                {"deployment",
-                 "precisions, and the split of the model over GPUs; one GPU and the released precisions by default"},
-                {"speculation", "tokens that a draft proposes and a pass verifies"},
-                {"price_per_hour",
-                 "price of one GPU with its share of the host, in any currency, or a map of machines to prices; gives "
-                 "the cost per million tokens"}});
-  section.require({"model", "hardware", "policy"});
+  check_keys(section, kRunKeys);
   Run run;
   run.source = config;
-  run.name = section.text("name", ""), run.description = section.text("description", "");
+  read_keys(section, kRunKeys, run);
   run.model = read_model(section.node("model"));
   if (section.has("deployment")) run.deployment = read_deployment(section.node("deployment"), run.model);
   run.speculation = speculation_of(section, run.model, run.deployment);
@@ -330,28 +357,23 @@ Run read_run(const Node& config) {
   if (section.has("framework")) run.framework = read_framework(section.node("framework"), run.model, run.hardware);
   read_service(section, run);
   complete_prefill(run.framework, config.find("workload"), run.workload);
-  section.finish();
   check_together(run);
   return run;
 }
 
+std::string unpriced_text(const Run& run) {
+  if (run.price_per_hour || run.source.find("price_per_hour") == nullptr) return "";
+  return fmt::format("price_per_hour has no price of {}: its results have no cost", run.hardware.name);
+}
+
 Shapes run_shapes() {
-  const Node none = Node::map({}, {});
-  Model any;
-  const std::function<void()> readers[] = {[&] { read_run(none); },
-                                           [&] { read_workload(Section(none, "workload")); },
-                                           [&] { read_score(none); },
-                                           [&] { read_trace(Section(none, "trace")); },
-                                           [&] { read_framework(none, {}, {}); },
-                                           [&] { read_match(Section(none, "match"), none); },
-                                           [&] { read_deployment(none, any); },
-                                           [&] { read_speculation(Section(none, "speculation"), any, {}); },
-                                           [&] { read_transfer(Section(none, "transfer")); },
-                                           [&] { read_experts_on_host(Section(none, "experts_on_host"), {}, any); }};
-  Shapes all;
-  for (const std::function<void()>& reader : readers) all.merge(shapes_of(reader));
-  all.merge(model_shapes());
-  all.merge(traffic_shapes());
+  Shapes all = {{"run", shapes_in(kRunKeys)},
+                {"trace", shapes_in(kTraceKeys)},
+                {"match", shapes_in(kMatchKeys)},
+                {"score", shapes_in(kScoreKeys)}};
+  for (const auto shapes : {model_shapes, workload_shapes, traffic_shapes, scheduler_shapes, framework_shapes,
+                            deployment_shapes, speculation_shapes})
+    all.merge(shapes());
   return all;
 }
 

@@ -58,6 +58,8 @@ template <typename T, typename Format>
                                             range_text(low, high, format)));
 }
 
+}  // namespace
+
 std::string_view example_of(Dimension dimension) {
   switch (dimension) {
     case Dimension::kNone:
@@ -79,19 +81,6 @@ std::string_view example_of(Dimension dimension) {
   }
   return "";
 }
-
-using Type = KeyShape::Type;
-
-template <typename Number>
-KeyShape shape_of_number(Type type, Number low, Number high, std::optional<Number> fallback) {
-  KeyShape shape{.type = type, .required = !fallback};
-  if (low > std::numeric_limits<Number>::lowest()) shape.low = static_cast<double>(low);
-  if (high < std::numeric_limits<Number>::max()) shape.high = static_cast<double>(high);
-  if (fallback) shape.fallback = fmt::format("{}", *fallback);
-  return shape;
-}
-
-}  // namespace
 
 std::int64_t read_integer(const Node& node, std::string_view what, std::int64_t low, std::int64_t high) {
   const std::string* text = plain_text(node);
@@ -173,28 +162,17 @@ std::string read_text(const Node& node, std::string_view what) {
 }
 
 Section::Section(const Node& map, std::string title) : map_(map), title_(std::move(title)) {
-  if (shape::is_recording()) return;
   if (map.kind() != Node::Kind::kMap) refuse(map, title_, "a map of keys to values");
 }
 
-bool Section::notes(const KeyName& key, KeyShape shape) const {
-  if (!shape::is_recording()) return false;
-  shape.key = key.name, shape.about = key.about;
-  shape::note(title_, std::move(shape));
-  return true;
-}
-
-void Section::only(const std::vector<KeyName>& keys) {
-  for (const KeyName& key : keys) {
-    if (!notes(key, {})) known_.emplace_back(key.name);
-  }
+void Section::only(const std::vector<std::string_view>& keys) {
+  known_.insert(known_.end(), keys.begin(), keys.end());
   finish();
 }
 
 void Section::require(const std::vector<std::string_view>& keys) {
   std::vector<std::string> missing;
   for (const std::string_view key : keys) {
-    if (notes(key, {.required = true})) continue;
     if (take(key, false) == nullptr) missing.emplace_back(key);
   }
   if (!missing.empty()) refuse_missing(missing);
@@ -227,67 +205,52 @@ const Node* Section::take(std::string_view key, bool required) {
   return value;
 }
 
-bool Section::has(std::string_view key) {
-  if (notes(key, {})) return shape::has_all();
-  return take(key, false) != nullptr;
-}
+bool Section::has(std::string_view key) { return take(key, false) != nullptr; }
 
 SourceLocation Section::where(std::string_view key) const {
-  if (shape::is_recording()) return {};
   const Node* value = map_.find(key);
   return value == nullptr ? map_.where() : value->where();
 }
 
-std::string Section::text(const KeyName& key, std::optional<std::string> fallback) {
-  if (notes(key, {.type = Type::kText, .fallback = fallback, .required = !fallback})) return fallback.value_or("");
-  const Node* value = take(key.name, !fallback);
-  return value == nullptr ? *fallback : read_text(*value, key.name);
+std::string Section::text(std::string_view key, std::optional<std::string> fallback) {
+  const Node* value = take(key, !fallback);
+  return value == nullptr ? *fallback : read_text(*value, key);
 }
 
-std::string Section::choice(const KeyName& key, const std::vector<std::string>& names,
+std::string Section::choice(std::string_view key, const std::vector<std::string>& names,
                             std::optional<std::string> fallback) {
-  if (notes(key, {.type = Type::kText, .choices = names, .fallback = fallback, .required = !fallback}))
-    return fallback.value_or(names.front());
-  const Node* const written = take(key.name, !fallback);
+  const Node* const written = take(key, !fallback);
   if (written == nullptr) return *fallback;
   const Node& value = *written;
-  if (value.kind() != Node::Kind::kScalar) refuse(value, key.name, "one of " + list_of(names));
+  if (value.kind() != Node::Kind::kScalar) refuse(value, key, "one of " + list_of(names));
   if (std::ranges::find(names, value.text()) == names.end()) {
     throw UserError(value.where(),
-                    fmt::format("{}: unknown value {}{}", key.name, describe(value), did_you_mean(value.text(), names)),
+                    fmt::format("{}: unknown value {}{}", key, describe(value), did_you_mean(value.text(), names)),
                     names);
   }
   return value.text();
 }
 
-std::int64_t Section::integer(const KeyName& key, std::int64_t low, std::int64_t high,
+std::int64_t Section::integer(std::string_view key, std::int64_t low, std::int64_t high,
                               std::optional<std::int64_t> fallback) {
-  if (notes(key, shape_of_number(Type::kInteger, low, high, fallback))) return fallback.value_or(low);
-  const Node* value = take(key.name, !fallback);
-  return value == nullptr ? *fallback : read_integer(*value, key.name, low, high);
+  const Node* value = take(key, !fallback);
+  return value == nullptr ? *fallback : read_integer(*value, key, low, high);
 }
 
-double Section::number(const KeyName& key, double low, double high, std::optional<double> fallback) {
-  if (notes(key, shape_of_number(Type::kNumber, low, high, fallback))) return fallback.value_or(low);
-  const Node* value = take(key.name, !fallback);
-  return value == nullptr ? *fallback : read_number(*value, key.name, low, high);
+double Section::number(std::string_view key, double low, double high, std::optional<double> fallback) {
+  const Node* value = take(key, !fallback);
+  return value == nullptr ? *fallback : read_number(*value, key, low, high);
 }
 
-double Section::quantity(const KeyName& key, Dimension dimension, double low, double high,
+double Section::quantity(std::string_view key, Dimension dimension, double low, double high,
                          std::optional<double> fallback) {
-  KeyShape shape = shape_of_number(Type::kQuantity, low, high, fallback);
-  shape.dimension = dimension, shape.example = example_of(dimension);
-  if (notes(key, std::move(shape))) return fallback.value_or(low);
-  const Node* value = take(key.name, !fallback);
-  return value == nullptr ? *fallback : read_quantity(*value, key.name, dimension, low, high);
+  const Node* value = take(key, !fallback);
+  return value == nullptr ? *fallback : read_quantity(*value, key, dimension, low, high);
 }
 
-bool Section::flag(const KeyName& key, std::optional<bool> fallback) {
-  KeyShape shape{.type = Type::kFlag, .required = !fallback};
-  if (fallback) shape.fallback = *fallback ? "true" : "false";
-  if (notes(key, std::move(shape))) return fallback.value_or(false);
-  const Node* value = take(key.name, !fallback);
-  return value == nullptr ? *fallback : read_flag(*value, key.name);
+bool Section::flag(std::string_view key, std::optional<bool> fallback) {
+  const Node* value = take(key, !fallback);
+  return value == nullptr ? *fallback : read_flag(*value, key);
 }
 
 double Section::uncertainty(std::optional<double> fallback) {
@@ -301,13 +264,10 @@ double Section::uncertainty(std::optional<double> fallback) {
   return quantity("uncertainty", Dimension::kFraction, 0, 10, fallback);
 }
 
-Value Section::value(const KeyName& key, Dimension dimension, double low, double high) {
-  KeyShape shape = shape_of_number(Type::kValue, low, high, std::optional<double>());
-  shape.dimension = dimension, shape.example = example_of(dimension);
-  if (notes(key, std::move(shape))) return {};
-  const Node* const written = take(key.name, true);
-  if (written->kind() != Node::Kind::kMap) refuse(*written, key.name, "a map {value, origin, uncertainty, source}");
-  Section entry(*written, std::string(key.name));
+Value Section::value(std::string_view key, Dimension dimension, double low, double high) {
+  const Node* const written = take(key, true);
+  if (written->kind() != Node::Kind::kMap) refuse(*written, key, "a map {value, origin, uncertainty, source}");
+  Section entry(*written, std::string(key));
   Value value;
   value.value = entry.quantity("value", dimension, low, high);
   value.origin = origin_from_name(entry.choice("origin", origin_names()));
@@ -318,46 +278,36 @@ Value Section::value(const KeyName& key, Dimension dimension, double low, double
   return value;
 }
 
-Section Section::section(const KeyName& key, std::string title) {
-  if (notes(key, {.type = Type::kMap})) return {Node(), std::move(title)};
-  return {*take(key.name, true), std::move(title)};
-}
+Section Section::section(std::string_view key, std::string title) { return {*take(key, true), std::move(title)}; }
 
-Node Section::node(const KeyName& key) {
-  if (notes(key, {})) return {};
-  return *take(key.name, true);
-}
+Node Section::node(std::string_view key) { return *take(key, true); }
 
-std::optional<Node> Section::optional_node(const KeyName& key) {
-  if (notes(key, {})) return {};
-  const Node* value = take(key.name, false);
+std::optional<Node> Section::optional_node(std::string_view key) {
+  const Node* value = take(key, false);
   return value == nullptr ? std::nullopt : std::optional<Node>(*value);
 }
 
-std::vector<std::string> Section::texts(const KeyName& key) {
-  if (notes(key, {.type = Type::kList, .required = true})) return {};
-  const Node& list = *take(key.name, true);
-  if (list.kind() != Node::Kind::kList) refuse(list, key.name, "a list of texts");
+std::vector<std::string> Section::texts(std::string_view key) {
+  const Node& list = *take(key, true);
+  if (list.kind() != Node::Kind::kList) refuse(list, key, "a list of texts");
   std::vector<std::string> texts;
-  for (const Node& item : list.items()) texts.push_back(read_text(item, key.name));
+  for (const Node& item : list.items()) texts.push_back(read_text(item, key));
   return texts;
 }
 
-std::vector<std::string> Section::texts(const KeyName& key, std::vector<std::string> fallback) {
-  return has(key.name) ? texts(key) : std::move(fallback);
+std::vector<std::string> Section::texts(std::string_view key, std::vector<std::string> fallback) {
+  return has(key) ? texts(key) : std::move(fallback);
 }
 
-std::vector<double> Section::numbers(const KeyName& key, double low, double high) {
-  if (notes(key, {.type = Type::kList, .required = true})) return {};
-  const Node* value = take(key.name, true);
-  if (value->kind() != Node::Kind::kList) refuse(*value, key.name, "a list of numbers");
+std::vector<double> Section::numbers(std::string_view key, double low, double high) {
+  const Node* value = take(key, true);
+  if (value->kind() != Node::Kind::kList) refuse(*value, key, "a list of numbers");
   std::vector<double> numbers;
-  for (const Node& item : value->items()) numbers.push_back(read_number(item, key.name, low, high));
+  for (const Node& item : value->items()) numbers.push_back(read_number(item, key, low, high));
   return numbers;
 }
 
 void Section::finish() const {
-  if (shape::is_recording()) return;
   for (const auto& [key, value] : map_.entries()) {
     if (std::ranges::find(known_, key) != known_.end()) continue;
     throw UserError(map_.key_where(key),

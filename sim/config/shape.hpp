@@ -1,8 +1,6 @@
-// Records the keys that a reader requests: JSON schemas are made from the record, so that they cannot disagree with the
-// reader.
+// Keys as the reference of keys and the JSON schemas list them.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -24,24 +22,9 @@ struct KeyShape {
   std::vector<std::string> choices = {};      // choices of a text; empty: any
   std::optional<std::string> fallback = {};   // default, as it would be written
   bool required = false;
-  std::string about = {};  // meaning, for the reference (`kvcast keys`); empty where the reader states none
+  std::string about = {};  // meaning, for the reference (`kvcast keys`); empty where the table states none
 };
 
-using Shapes = std::map<std::string, std::vector<KeyShape>>;  // title of a map → its keys, in the order of requests
-
-// Runs a reader on maps that have no keys, and on maps that have every key, and returns the keys that it requested.
-// Meanwhile getters of Section return defaults; a UserError ends the reader, and its requests until then count.
-Shapes shapes_of(const std::function<void()>& reader);
-
-namespace shape {
-
-// Returns whether a schema is being recorded on this thread.
-bool is_recording();
-// Returns whether the recorded maps pretend to have every key.
-bool has_all();
-// Adds to the record of the key, whose `key` and `type` are set.
-void note(const std::string& title, KeyShape key);
-
-}  // namespace shape
+using Shapes = std::map<std::string, std::vector<KeyShape>>;  // title of a map → its keys, in their table's order
 
 }  // namespace kvcast::config

@@ -7,22 +7,22 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "config/keys.hpp"
 #include "config/text.hpp"
 
 namespace kvcast::config {
 namespace {
 
-constexpr const char* kKinds[] = {"ngram", "draft", "mtp", "eagle"};
+constexpr const char* kDrafters[] = {"ngram", "draft", "mtp", "eagle"};
 constexpr int kMostDrafted = 64;
 constexpr int kMtpFeatures = 2, kEagleFeatures = 3;
 
-bool records_all() { return shape::is_recording() && shape::has_all(); }
-
 // A number, or a list of them.
-std::vector<double> read_several(Section& section, const KeyName& key, Dimension dimension, double low, double high) {
-  if (shape::is_recording()) return {section.quantity(key, dimension, low, high, low)};
-  const Node node = section.node(key);
-  const auto read = [&](const Node& one) { return read_quantity(one, key.name, dimension, low, high); };
+std::vector<double> read_several(Section& section, const Key<Speculation>& key) {
+  const Node node = section.node(key.name);
+  const auto read = [&](const Node& one) {
+    return read_quantity(one, key.name, key.slot.limits.dimension, key.slot.limits.low, key.slot.limits.high);
+  };
   if (node.kind() != Node::Kind::kList) return {read(node)};
   if (node.items().empty()) throw UserError(node.where(), fmt::format("{}: the list is empty", key.name));
   std::vector<double> out;
@@ -40,34 +40,62 @@ double expected_tokens(const std::vector<double>& acceptance, int tokens) {
   return sum;
 }
 
-double read_tokens_per_pass(Section& section, int tokens) {
-  const KeyName length("length",
-                       "tokens that a pass yields, the model's own included, in place of `acceptance`; a list has them "
-                       "for 1, 2, ... drafted tokens");
-  const KeyName acceptance("acceptance",
-                           "share of drafted tokens that are accepted, given that those before them were; a list has "
-                           "one for each, the last one holds for further tokens");
-  if (section.has("length") && section.has("acceptance") && !shape::is_recording())
+// Either key says how many tokens a pass yields.
+void read_length(Section& section, const Key<Speculation>& key, Speculation& out) {
+  if (!section.has(key.name)) return;
+  if (section.has("acceptance"))
     throw UserError(section.where("length"), "speculation: give either acceptance or length");
-  double per_pass = 1;
-  if (section.has("length")) {
-    const std::vector<double> all = read_several(section, length, Dimension::kNone, 1, kMostDrafted + 1);
-    const std::size_t at = all.size() == 1 ? 0 : static_cast<std::size_t>(tokens) - 1;
-    if (at >= all.size()) {
-      throw UserError(section.where("length"),
-                      fmt::format("length: {} values, but {} tokens are drafted", all.size(), tokens));
-    }
-    per_pass = all[at];
-    if (per_pass > tokens + 1 && !shape::is_recording()) {
-      throw UserError(section.where("length"),
-                      fmt::format("length: {} tokens a pass, but it verifies {}", per_pass, tokens + 1));
-    }
-    if (!records_all()) return per_pass;
+  const std::vector<double> all = read_several(section, key);
+  const std::size_t at = all.size() == 1 ? 0 : static_cast<std::size_t>(out.tokens) - 1;
+  if (at >= all.size()) {
+    throw UserError(section.where("length"),
+                    fmt::format("length: {} values, but {} tokens are drafted", all.size(), out.tokens));
   }
-  if (!section.has("acceptance") && !shape::is_recording())
-    throw UserError(section.where(), "speculation: give acceptance, or length");
-  return expected_tokens(read_several(section, acceptance, Dimension::kFraction, 0, 1), tokens);
+  out.tokens_per_pass = all[at];
+  if (out.tokens_per_pass > out.tokens + 1) {
+    throw UserError(section.where("length"),
+                    fmt::format("length: {} tokens a pass, but it verifies {}", out.tokens_per_pass, out.tokens + 1));
+  }
 }
+
+void read_acceptance(Section& section, const Key<Speculation>& key, Speculation& out) {
+  if (section.has("length")) return;
+  if (!section.has(key.name)) throw UserError(section.where(), "speculation: give acceptance, or length");
+  out.tokens_per_pass = expected_tokens(read_several(section, key), out.tokens);
+}
+
+constexpr const char* kReads[] = {"once", "each"};
+void read_reads(Section& section, const Key<Speculation>& key, Speculation& out) {
+  out.packed = section.choice(key.name, key.slot.names(), kReads[0]) == kReads[0];
+}
+
+void read_draft(Section& section, const Key<Speculation>& key, Speculation& out) {
+  out.draft = read_model(section.node(key.name));
+}
+
+constexpr Key<Speculation> kSpeculationKeys[] = {
+    {"kind", among<kDrafters>(need<&Speculation::kind>),
+     "what drafts: the sequence's own n-grams, a smaller model, the model's layer for next tokens, or a layer of "
+     "EAGLE-3"},
+    {"tokens", within(1, kMostDrafted, need<&Speculation::tokens>), "drafted for each pass"},
+    {"length", within(1, kMostDrafted + 1, by(read_length, own<Speculation>(KeyShape::Type::kNumber))),
+     "tokens that a pass yields, the model's own included, in place of `acceptance`; a list has them for 1, 2, ... "
+     "drafted tokens"},
+    {"acceptance",
+     within(Limits{0, 1, Dimension::kFraction}, by(read_acceptance, own<Speculation>(KeyShape::Type::kQuantity))),
+     "share of drafted tokens that are accepted, given that those before them were; a list has one for each, the last "
+     "one holds for further tokens"},
+    {"kv_reads", among<kReads>(by(read_reads, own<Speculation>(KeyShape::Type::kText, kReads[0]))),
+     "`once`: the queries of a sequence share one read of its cache, and of the index that they select from; `each`: "
+     "kernels read for each query"},
+    {"model",
+     when([](const Speculation& s) { return s.kind == Speculation::Kind::kDraft; },
+          by(read_draft, own<Speculation>(KeyShape::Type::kAny))),
+     "the smaller model, as `model:` of a run names one"},
+    {"vocab",
+     when([](const Speculation& s) { return s.kind == Speculation::Kind::kEagle; },
+          within(0, 100'000'000, into<&Speculation::head>)),
+     "rows of the draft's own head; 0: it has the model's"}};
 
 // The model's own layer for next tokens, or EAGLE's, which has a network in place of experts.
 Model one_layer_of(const Model& model, Speculation::Kind kind) {
@@ -85,30 +113,12 @@ Model one_layer_of(const Model& model, Speculation::Kind kind) {
 
 }  // namespace
 
-std::string_view speculation_name(Speculation::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
+std::string_view speculation_name(Speculation::Kind kind) { return kDrafters[static_cast<std::size_t>(kind)]; }
 
 Speculation read_speculation(Section section, const Model& model, const Deployment& deployment) {
   Speculation out;
-  const KeyName kind_key("kind",
-                         "what drafts: the sequence's own n-grams, a smaller model, the model's layer for next tokens, "
-                         "or a layer of EAGLE-3");
-  out.kind = section.one_of<Speculation::Kind>(kind_key, kKinds);
-  out.tokens = section.count({"tokens", "drafted for each pass"}, 1, kMostDrafted);
-  out.tokens_per_pass = read_tokens_per_pass(section, out.tokens);
-  const KeyName reads("kv_reads",
-                      "`once`: the queries of a sequence share one read of its cache, and of the index that they "
-                      "select from; `each`: kernels read for each query");
-  out.packed = section.choice(reads, {"once", "each"}, "once") == "once";
-  const bool small = out.kind == Speculation::Kind::kDraft;
-  if (small || records_all()) {
-    const KeyName key("model", "the smaller model, as `model:` of a run names one");
-    if (const Node node = section.node(key); !shape::is_recording()) out.draft = read_model(node);
-  }
-  if (out.kind == Speculation::Kind::kEagle || records_all()) {
-    out.head = section.count({"vocab", "rows of the draft's own head; 0: it has the model's"}, 0, 100'000'000, 0);
-  }
+  read_keys(section, kSpeculationKeys, out);
   section.finish();
-  if (shape::is_recording()) return out;
   if (deployment.pipeline_parallel > 1)
     throw UserError(section.where(), "speculation: not with deployment.pipeline_parallel");
   if (out.kind == Speculation::Kind::kMtp) out.features = kMtpFeatures;
@@ -124,6 +134,8 @@ Speculation read_speculation(Section section, const Model& model, const Deployme
   }
   return out;
 }
+
+Shapes speculation_shapes() { return {{"speculation", shapes_in(kSpeculationKeys)}}; }
 
 std::optional<Speculation> speculation_of(Section& run, const Model& model, const Deployment& deployment) {
   if (!run.has("speculation")) return {};

@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <limits>
 #include <vector>
 
 #include "config/find.hpp"
 #include "config/framework.hpp"
+#include "config/keys.hpp"
 
 namespace kvcast::config {
 namespace {
@@ -29,40 +28,44 @@ void refuse_keys(Section& section, const std::vector<std::string_view>& keys, st
   }
 }
 
-std::string read_path(Section& section, const KeyName& key) {
-  std::string path = section.text(key);
-  const SourceLocation where = section.where(key.name);
+// Refuses the path of a file that a request over the network states.
+void check_path(const Section& section) {
+  const SourceLocation where = section.where("file");
   if (where.from_request) refuse_request_for_file(where);
-  return path;
 }
+
+constexpr Limits kLengthLimits{1, kMaxTokens}, kThinking{0, kLongestThinking, Dimension::kSeconds}, kSpread{0, 10},
+    kBound{1e-9, kLongestTime, Dimension::kSeconds};
+
+template <Lengths::Kind Kind>
+bool is(const Lengths& lengths) {
+  return lengths.kind == Kind;
+}
+
+constexpr Key<Lengths> kLengthKeys[] = {
+    {"file", when(is<Lengths::Kind::kFile>, need<&Lengths::file>),
+     "a CSV with the columns `prompt_tokens` and `output_tokens`: requests draw a row each, the same for both lengths "
+     "if both name the file"},
+    {"mean", when(is<Lengths::Kind::kLognormal>, within(kLengthLimits, need<&Lengths::mean>)),
+     "mean of a lognormal distribution, which is rounded to whole tokens, at least 1"},
+    {"cv", when(is<Lengths::Kind::kLognormal>, within(kSpread, need<&Lengths::cv>)),
+     "its standard deviation, divided by the mean"},
+    {"low", when(is<Lengths::Kind::kUniform>, within(kLengthLimits, need<&Lengths::low>)),
+     "smallest number of tokens, all up to `high` being equally likely"},
+    {"high", when(is<Lengths::Kind::kUniform>, within(kLengthLimits, need<&Lengths::high>)),
+     "largest number of tokens"}};
 
 Lengths read_length_map(Section section, std::string_view title) {
   Lengths lengths;
   lengths.where = section.where();
   const bool file = section.has("file"), mean = section.has("mean") || section.has("cv");
   const bool range = section.has("low") || section.has("high");
-  if (file) {
-    lengths.kind = Lengths::Kind::kFile;
-    lengths.file =
-        read_path(section, {"file",
-                            "a CSV with the columns `prompt_tokens` and `output_tokens`: requests draw a row each, the "
-                            "same for both lengths if both name the file"});
-  }
-  if (mean) {
-    lengths.kind = Lengths::Kind::kLognormal;
-    lengths.mean = section.number({"mean",
-                                   "mean of a lognormal distribution, which is rounded to whole tokens, at "
-                                   "least 1"},
-                                  1, kMaxTokens);
-    lengths.cv = section.number({"cv", "its standard deviation, divided by the mean"}, 0, 10);
-  }
-  if (range) {
-    lengths.kind = Lengths::Kind::kUniform;
-    lengths.low =
-        section.integer({"low", "smallest number of tokens, all up to `high` being equally likely"}, 1, kMaxTokens);
-    lengths.high = section.integer({"high", "largest number of tokens"}, 1, kMaxTokens);
-  }
+  if (file) lengths.kind = Lengths::Kind::kFile;
+  if (mean) lengths.kind = Lengths::Kind::kLognormal;
+  if (range) lengths.kind = Lengths::Kind::kUniform;
+  read_keys(section, kLengthKeys, lengths);
   section.finish();
+  if (file) check_path(section);
   if (file + mean + range != 1) {
     throw UserError(section.where(),
                     fmt::format("traffic: {}: give a number, {{mean, cv}}, {{low, high}} or {{file}}", title));
@@ -74,110 +77,144 @@ Lengths read_length_map(Section section, std::string_view title) {
   return lengths;
 }
 
-Lengths read_lengths(Section& section, const KeyName& key, std::int64_t fallback) {
+template <auto Member, int Default>
+void read_lengths(Section& section, const Key<Traffic>& key, Traffic& traffic) {
+  Lengths& lengths = traffic.*Member;
   const std::optional<Node> node = section.optional_node(key.name);
-  if (node && node->kind() == Node::Kind::kMap) return read_length_map({*node, std::string(key.name)}, key.name);
-  Lengths lengths;
-  lengths.mean = static_cast<double>(section.integer(key, 1, kMaxTokens, fallback));
+  if (node && node->kind() == Node::Kind::kMap) {
+    lengths = read_length_map({*node, std::string(key.name)}, key.name);
+    return;
+  }
+  std::int64_t tokens = Default;
+  read_key(section, key, tokens);
+  lengths.mean = static_cast<double>(tokens);
   lengths.where = section.where(key.name);
-  return lengths;
 }
 
-SharedPrefix read_prefix(Section section) {
-  SharedPrefix prefix;
-  prefix.tokens = section.integer({"tokens",
-                                   "tokens at the start of each prompt that a group has in common; of a "
-                                   "shorter prompt all"},
-                                  1, kMaxTokens);
-  prefix.groups = section.integer({"groups", "groups, each with a prefix of its own"}, 1, kMostRequests, prefix.groups);
-  prefix.prompts = section.integer({"prompts",
-                                    "different prompts of a group; those of all groups come in one random order, again "
-                                    "and again. 0: what follows the prefix never comes again"},
-                                   0, kMostPrompts, prefix.prompts);
+constexpr Key<SharedPrefix> kPrefixKeys[] = {
+    {"tokens", within(kLengthLimits, need<&SharedPrefix::tokens>),
+     "tokens at the start of each prompt that a group has in common; of a shorter prompt all"},
+    {"groups", within(1, kMostRequests, into<&SharedPrefix::groups>), "groups, each with a prefix of its own"},
+    {"prompts", within(0, kMostPrompts, into<&SharedPrefix::prompts>),
+     "different prompts of a group; those of all groups come in one random order, again and again. 0: what follows the "
+     "prefix never comes again"}};
+
+void read_prefix(Section& section, const Key<Traffic>& key, Traffic& traffic) {
+  if (!section.has(key.name)) return;
+  SharedPrefix& prefix = traffic.shared_prefix;
+  const Section map = read_map(section, key.name, kPrefixKeys, prefix);
   if (prefix.groups * prefix.prompts > kMostPrompts) {
-    throw UserError(section.where("prompts"),
+    throw UserError(map.where("prompts"),
                     fmt::format("shared_prefix: {} groups of {} prompts are more than {} different prompts",
                                 prefix.groups, prefix.prompts, kMostPrompts));
   }
-  section.finish();
-  return prefix;
 }
 
-Sessions read_sessions(Section section) {
-  Sessions sessions;
-  sessions.turns = section.integer({"turns", "requests of a session, one after the other"}, 1, 100'000);
-  sessions.turn_tokens = section.integer(
-      {"turn_tokens", "tokens that each later turn adds to the prompt and the answer before"}, 1, kMaxTokens);
-  sessions.think_time = section.quantity({"think_time", "time from the end of a turn to the arrival of the next one"},
-                                         Dimension::kSeconds, 0, kLongestThinking, 0.0);
-  section.finish();
-  return sessions;
+constexpr Key<Sessions> kSessionKeys[] = {
+    {"turns", within(1, 100'000, need<&Sessions::turns>), "requests of a session, one after the other"},
+    {"turn_tokens", within(kLengthLimits, need<&Sessions::turn_tokens>),
+     "tokens that each later turn adds to the prompt and the answer before"},
+    {"think_time", within(kThinking, into<&Sessions::think_time>),
+     "time from the end of a turn to the arrival of the next one"}};
+
+void read_sessions(Section& section, const Key<Traffic>& key, Traffic& traffic) {
+  if (section.has(key.name)) read_map(section, key.name, kSessionKeys, traffic.sessions.emplace());
 }
 
-Slo read_slo(Section section) {
-  Slo slo;
-  const auto bound = [&](const KeyName& key, std::optional<double>& value) {
-    if (section.has(key.name)) value = section.quantity(key, Dimension::kSeconds, 1e-9, kLongestTime);
-  };
-  bound({"ttft", "longest time from a request's arrival to its first token"}, slo.ttft);
-  bound({"tpot", "longest mean time of a request's further tokens"}, slo.tpot);
-  bound({"e2e", "longest time from a request's arrival to its last token"}, slo.e2e);
-  section.finish();
-  if (!slo.ttft && !slo.tpot && !slo.e2e) {
-    throw UserError(section.where(), "traffic: slo: give at least one bound", {"ttft", "tpot", "e2e"});
-  }
-  return slo;
+constexpr Key<Slo> kSloKeys[] = {
+    {"ttft", within(kBound, into<&Slo::ttft>), "longest time from a request's arrival to its first token"},
+    {"tpot", within(kBound, into<&Slo::tpot>), "longest mean time of a request's further tokens"},
+    {"e2e", within(kBound, into<&Slo::e2e>), "longest time from a request's arrival to its last token"}};
+
+void read_slo(Section& section, const Key<Traffic>& key, Traffic& traffic) {
+  if (!section.has(key.name)) return;
+  Slo& slo = traffic.slo.emplace();
+  const Section map = read_map(section, key.name, kSloKeys, slo);
+  if (slo.ttft || slo.tpot || slo.e2e) return;
+  throw UserError(map.where(), "traffic: slo: give at least one bound", {"ttft", "tpot", "e2e"});
 }
 
 constexpr const char* kProcesses[] = {"poisson", "constant", "gamma"};
 constexpr const char* kTraceFormats[] = {"azure",      "burstgpt",      "mooncake", "bailian",
                                          "vllm-bench", "llmservingsim", "kvcast"};
 
-void read_rate(Section& section, Traffic& traffic) {
-  const std::optional<Node> rate = section.optional_node("rate");
-  if (rate && rate->kind() == Node::Kind::kScalar && rate->text() == "all") {
+bool is_text(const std::optional<Node>& node, std::string_view text) {
+  return node && node->kind() == Node::Kind::kScalar && node->text() == text;
+}
+
+void read_rate(Section& section, const Key<Traffic>& key, Traffic& traffic) {
+  if (is_text(section.optional_node(key.name), "all")) {
     traffic.arrivals = Traffic::Arrivals::kAll;
-  } else if (section.has("rate")) {
-    traffic.rate = section.number({"rate",
-                                   "requests a second that arrive, whatever the service does; `all`: every request at "
-                                   "time 0. Turns of sessions count, so that first turns arrive at rate / turns"},
-                                  1e-6, 1e9);
+  } else if (section.has(key.name)) {
+    traffic.rate = section.number(key.name, key.slot.limits.low, key.slot.limits.high);
   }
-  traffic.process = section.one_of<Traffic::Process>(
-      {"process", "of the times between arrivals: `poisson`, `constant`, or `gamma` with `cv`"}, kProcesses,
-      Traffic::Process::kPoisson);
+}
+
+void read_cv(Section& section, const Key<Traffic>& key, Traffic& traffic) {
   if (traffic.process == Traffic::Process::kConstant) traffic.cv = 0;
-  if (section.has("cv")) {
-    traffic.cv = section.number(
-        {"cv", "standard deviation of the times between arrivals, divided by their mean; 1: poisson"}, 0.01, 10);
-  }
+  read_key(section, key, traffic.cv);
 }
 
-void read_closed(Section& section, Traffic& traffic) {
-  if (section.has("concurrency")) {
-    traffic.arrivals = Traffic::Arrivals::kConcurrency;
-    traffic.concurrency = section.integer(
-        {"concurrency", "instead of `rate`: requests, or sessions, at a time; the next one follows when one has ended"},
-        1, 10'000'000);
-  }
-  traffic.think_time =
-      section.quantity({"think_time", "time from the end of one of these to the arrival of the next one"},
-                       Dimension::kSeconds, 0, kLongestThinking, 0.0);
+void read_concurrency(Section& section, const Key<Traffic>& key, Traffic& traffic) {
+  if (!section.has(key.name)) return;
+  traffic.arrivals = Traffic::Arrivals::kConcurrency;
+  read_key(section, key, traffic.concurrency);
 }
 
-void read_trace_file(Section& section, Traffic& traffic) {
-  if (section.has("file")) {
-    traffic.arrivals = Traffic::Arrivals::kTrace;
-    traffic.file = read_path(section, {"file",
-                                       "instead of both: a trace of requests, by its path from the working "
-                                       "directory"});
-  }
-  if (section.has("format")) {
-    traffic.format = static_cast<Traffic::Format>(
-        1 + section.one_of<int>({"format", "of the trace; known from its content if not written"}, kTraceFormats));
-  }
-  traffic.speedup = section.number({"speedup", "arrival times of the trace are divided by this"}, 1e-6, 1e6, 1.0);
+void read_file(Section& section, const Key<Traffic>& key, Traffic& traffic) {
+  if (!section.has(key.name)) return;
+  traffic.arrivals = Traffic::Arrivals::kTrace;
+  read_key(section, key, traffic.file);
+  check_path(section);
 }
+
+void read_format(Section& section, const Key<Traffic>& key, Traffic& traffic) {
+  if (section.has(key.name))
+    traffic.format = static_cast<Traffic::Format>(1 + section.one_of<int>(key.name, key.slot.names()));
+}
+
+void read_length_factor(Section& section, const Key<Traffic>& key, Traffic& traffic) {
+  traffic.published_factor = is_text(section.optional_node(key.name), "published");
+  if (!traffic.published_factor) read_key(section, key, traffic.length_factor);
+}
+
+using Type = KeyShape::Type;
+
+constexpr Key<Traffic> kTrafficKeys[] = {
+    {"rate", within(1e-6, 1e9, by(read_rate, own<Traffic>(Type::kNumber))),
+     "requests a second that arrive, whatever the service does; `all`: every request at time 0. Turns of sessions "
+     "count, so that first turns arrive at rate / turns"},
+    {"process", among<kProcesses>(into<&Traffic::process>),
+     "of the times between arrivals: `poisson`, `constant`, or `gamma` with `cv`"},
+    {"cv", within(0.01, 10, by(read_cv, own<Traffic>(Type::kNumber))),
+     "standard deviation of the times between arrivals, divided by their mean; 1: poisson"},
+    {"concurrency", within(1, 10'000'000, by(read_concurrency, own<Traffic>(Type::kInteger))),
+     "instead of `rate`: requests, or sessions, at a time; the next one follows when one has ended"},
+    {"think_time", within(kThinking, into<&Traffic::think_time>),
+     "time from the end of one of these to the arrival of the next one"},
+    {"file", by(read_file, own<Traffic>(Type::kText)),
+     "instead of both: a trace of requests, by its path from the working directory"},
+    {"format", among<kTraceFormats>(by(read_format, own<Traffic>(Type::kText))),
+     "of the trace; known from its content if not written"},
+    {"speedup", within(1e-6, 1e6, into<&Traffic::speedup>), "arrival times of the trace are divided by this"},
+    {"requests", within(1, kMostRequests, into<&Traffic::requests>),
+     "requests that arrive, of a trace its first ones if it has more"},
+    {"prompt_tokens",
+     within(kLengthLimits, by(read_lengths<&Traffic::prompt_tokens, 8192>, own<Traffic>(Type::kInteger, "8192"))),
+     "tokens of a prompt, of a session's first one: a number, {mean, cv}, {low, high} or {file}"},
+    {"output_tokens",
+     within(kLengthLimits, by(read_lengths<&Traffic::output_tokens, 256>, own<Traffic>(Type::kInteger, "256"))),
+     "tokens generated for a request, written like those of a prompt"},
+    {"length_factor", within(0.1, 10, by(read_length_factor, into<&Traffic::length_factor>)),
+     "factor on output lengths, since answers grow under policies that evict; `published`: that of the policy and its "
+     "budget, from configs/accuracy/answer_lengths.yaml"},
+    {"shared_prefix", by(read_prefix, own<Traffic>(Type::kMap)),
+     "tokens at the start of prompts that others start with as well"},
+    {"sessions", by(read_sessions, own<Traffic>(Type::kMap)),
+     "requests are turns of sessions, whose prompts repeat what was said before"},
+    {"seed", within(0, Limits().high, into<&Traffic::seed>),
+     "seed of the random numbers: a request has the same lengths whatever the rate, policy and scheduler"},
+    {"slo", by(read_slo, own<Traffic>(Type::kMap)), "longest times that a request may take; at least one"}};
 
 using Arrivals = Traffic::Arrivals;
 
@@ -222,68 +259,76 @@ void check_prefix(const Section& section, const Traffic& traffic) {
       fmt::format("{} tokens, but prompts, which contain it, may have {}", traffic.shared_prefix.tokens, shortest));
 }
 
+using TextVisit = std::function<void(const std::string&, const std::string&)>;
+
+template <class T>
+void visit_number(const TextVisit& visit, const std::string& key, const T& value) {
+  visit(key, fmt::format("{}", value));
+}
+
+void visit_arrivals(const Traffic& traffic, const TextVisit& visit) {
+  switch (traffic.arrivals) {
+    case Traffic::Arrivals::kAll:
+      return visit("rate", "all");
+    case Traffic::Arrivals::kConcurrency:
+      visit_number(visit, "concurrency", traffic.concurrency);
+      return visit_number(visit, "think_time", traffic.think_time);
+    case Traffic::Arrivals::kTrace:
+      visit("file", traffic.file);
+      if (traffic.format != Traffic::Format::kKnownFromContent) visit("format", format_name(traffic.format));
+      return visit_number(visit, "speedup", traffic.speedup);
+    case Traffic::Arrivals::kRate:
+      break;
+  }
+  visit_number(visit, "rate", traffic.rate);
+  visit("process", process_name(traffic.process));
+  if (traffic.process == Traffic::Process::kGamma) visit_number(visit, "cv", traffic.cv);
+}
+
+// The keys of a map within the section.
+template <class Rows, class Owner>
+void visit_map(const std::string& name, const Rows& keys, const Owner& owner, const TextVisit& visit) {
+  for_each_text(keys, owner, [&](const std::string& key, const std::string& text) { visit(name + "." + key, text); });
+}
+
+void visit_lengths(const Lengths& lengths, const std::string& key, const TextVisit& visit) {
+  if (lengths.kind == Lengths::Kind::kFixed) visit_number(visit, key, lengths.mean);
+  visit_map(key, kLengthKeys, lengths, visit);
+}
+
 }  // namespace
 
 const char* process_name(Traffic::Process process) { return kProcesses[static_cast<int>(process)]; }
 const char* format_name(Traffic::Format format) { return kTraceFormats[static_cast<int>(format) - 1]; }
 
 Traffic read_traffic(Section section) {
-  section.only({"rate", "process", "cv", "concurrency", "think_time", "file", "format", "speedup", "requests",
-                "prompt_tokens", "output_tokens", "length_factor", "shared_prefix", "sessions", "seed", "slo"});
+  check_keys(section, kTrafficKeys);
   Traffic traffic;
   traffic.where = section.where();
-  read_rate(section, traffic);
-  read_closed(section, traffic);
-  read_trace_file(section, traffic);
-  traffic.requests = section.integer({"requests", "requests that arrive, of a trace its first ones if it has more"}, 1,
-                                     kMostRequests, traffic.requests);
-  traffic.prompt_tokens = read_lengths(
-      section,
-      {"prompt_tokens", "tokens of a prompt, of a session's first one: a number, {mean, cv}, {low, high} or {file}"},
-      8192);
-  traffic.output_tokens =
-      read_lengths(section, {"output_tokens", "tokens generated for a request, written like those of a prompt"}, 256);
-  const KeyName factor("length_factor",
-                       "factor on output lengths, since answers grow under policies that evict; `published`: that of "
-                       "the policy and its budget, from configs/accuracy/answer_lengths.yaml");
-  if (const auto written = section.optional_node("length_factor");
-      written && written->kind() == Node::Kind::kScalar && written->text() == "published") {
-    traffic.published_factor = true;
-  } else {
-    traffic.length_factor = section.number(factor, 0.1, 10, 1.0);
-  }
-  if (section.has("shared_prefix")) {
-    traffic.shared_prefix = read_prefix(section.section(
-        {"shared_prefix", "tokens at the start of prompts that others start with as well"}, "shared_prefix"));
-  }
-  if (section.has("sessions")) {
-    traffic.sessions = read_sessions(section.section(
-        {"sessions", "requests are turns of sessions, whose prompts repeat what was said before"}, "sessions"));
-  }
-  traffic.seed = static_cast<std::uint64_t>(section.integer(
-      {"seed", "seed of the random numbers: a request has the same lengths whatever the rate, policy and scheduler"}, 0,
-      std::numeric_limits<std::int64_t>::max(), static_cast<std::int64_t>(traffic.seed)));
-  if (section.has("slo")) {
-    traffic.slo = read_slo(section.section({"slo", "longest times that a request may take; at least one"}, "slo"));
-  }
-  section.finish();
+  read_keys(section, kTrafficKeys, traffic);
   check_arrivals(section, traffic);
   if (section.has("shared_prefix")) check_prefix(section, traffic);
   return traffic;
 }
 
+void for_each_key(const Traffic& traffic, const TextVisit& visit) {
+  visit_arrivals(traffic, visit);
+  visit_number(visit, "requests", traffic.requests);
+  if (traffic.arrivals != Traffic::Arrivals::kTrace) {
+    visit_lengths(traffic.prompt_tokens, "prompt_tokens", visit);
+    visit_lengths(traffic.output_tokens, "output_tokens", visit);
+    visit_number(visit, "seed", traffic.seed);
+  }
+  visit_number(visit, "length_factor", traffic.length_factor);
+  if (traffic.shared_prefix.tokens > 0) visit_map("shared_prefix", kPrefixKeys, traffic.shared_prefix, visit);
+  if (traffic.sessions) visit_map("sessions", kSessionKeys, *traffic.sessions, visit);
+  if (traffic.slo) visit_map("slo", kSloKeys, *traffic.slo, visit);
+}
+
 Shapes traffic_shapes() {
-  const Node none = Node::map({}, {});
-  const std::function<void()> readers[] = {[&] { read_traffic(Section(none, "traffic")); },
-                                           [&] { read_length_map(Section(none, "prompt_tokens"), "prompt_tokens"); },
-                                           [&] { read_length_map(Section(none, "output_tokens"), "output_tokens"); },
-                                           [&] { read_prefix(Section(none, "shared_prefix")); },
-                                           [&] { read_sessions(Section(none, "sessions")); },
-                                           [&] { read_slo(Section(none, "slo")); },
-                                           [&] { read_scheduler(Section(none, "scheduler")); }};
-  Shapes all;
-  for (const std::function<void()>& reader : readers) all.merge(shapes_of(reader));
-  return all;
+  return {{"traffic", shapes_in(kTrafficKeys)},      {"prompt_tokens", shapes_in(kLengthKeys)},
+          {"output_tokens", shapes_in(kLengthKeys)}, {"shared_prefix", shapes_in(kPrefixKeys)},
+          {"sessions", shapes_in(kSessionKeys)},     {"slo", shapes_in(kSloKeys)}};
 }
 
 }  // namespace kvcast::config

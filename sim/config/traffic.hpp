@@ -7,7 +7,6 @@
 #include <string>
 
 #include "config/section.hpp"
-#include "config/shape.hpp"
 #include "config/yaml.hpp"
 
 namespace kvcast::config {
@@ -139,8 +138,5 @@ void for_each_rule(const Scheduler& scheduler,
 // Throws UserError, located in the section, for a rule that this engine does not have: for runs whose framework decides
 // on the kind.
 void refuse_other_rules(Section section, Scheduler::Kind kind);
-
-// The keys of both sections ("traffic", "scheduler") and of the maps in them.
-Shapes traffic_shapes();
 
 }  // namespace kvcast::config

@@ -5,22 +5,16 @@
 #include <algorithm>
 #include <map>
 
-#include "config/section.hpp"
+#include "config/keys.hpp"
 
 namespace kvcast::config {
 namespace {
 
 // A number, or a list of the prompts of the sequences in turn.
-void read_prompts(Section& section, Workload& workload) {
+void read_prompts(Section& section, const Key<Workload>& key, Workload& workload) {
   constexpr std::size_t kMostListed = 1024;
-  const KeyName key{"prompt_tokens",
-                    "tokens of each prompt; a list: of the sequences of the batch in turn, which is as large as the "
-                    "list unless `batch` says otherwise"};
-  const std::optional<Node> list = shape::is_recording() ? std::nullopt : section.optional_node(key.name);
-  if (!list || list->kind() != Node::Kind::kList) {
-    workload.prompt_tokens = section.integer(key, 1, kMaxTokens, workload.prompt_tokens);
-    return;
-  }
+  const std::optional<Node> list = section.optional_node(key.name);
+  if (!list || list->kind() != Node::Kind::kList) return read_key(section, key, workload.prompt_tokens);
   if (list->items().empty() || list->items().size() > kMostListed) {
     throw UserError(list->where(), fmt::format("workload: prompt_tokens: a list of 1 to {} prompts, found {}",
                                                kMostListed, list->items().size()));
@@ -29,6 +23,34 @@ void read_prompts(Section& section, Workload& workload) {
   workload.set_batch(static_cast<int>(workload.prompts.size()));
   if (workload.by_length().size() == 1) workload.prompts.clear();
 }
+
+void read_batch(Section& section, const Key<Workload>& key, Workload& workload) {
+  int batch = workload.batch;
+  read_key(section, key, batch);
+  workload.set_batch(batch);
+}
+
+constexpr const char* kPrefillModes[] = {"chunked", "whole"};
+
+// What `prefill` says is completed with the framework (complete_prefill).
+void read_prefill(Section& section, const Key<Workload>& key, Workload&) {
+  section.choice(key.name, key.slot.names(), "");
+}
+
+constexpr Key<Workload> kWorkloadKeys[] = {
+    {"prompt_tokens", within(1, kMaxTokens, by(read_prompts, into<&Workload::prompt_tokens>)),
+     "tokens of each prompt; a list: of the sequences of the batch in turn, which is as large as the list unless "
+     "`batch` says otherwise"},
+    {"decode_tokens", within(1, kMaxTokens, into<&Workload::decode_tokens>), "tokens generated after it"},
+    {"batch", within(1, 65536, by(read_batch, into<&Workload::batch>)), "sequences of the batch"},
+    {"prefill", among<kPrefillModes>(by(read_prefill, own<Workload>(KeyShape::Type::kText, ""))),
+     "`chunked`: as many tokens in a pass as `framework.prefill_chunk` allows; `whole`: all prompts of the batch at "
+     "once. The framework decides if neither is given"},
+    {"prefill_chunk", within(0, kMaxTokens, into<&Workload::prefill_chunk>),
+     "tokens of a prompt that pass through the model at a time; 0: all. The default is the framework's"},
+    {"prefill_batch", within(0, 65536, into<&Workload::prefill_batch>),
+     "prompts prefilled together, one group after the other; 0: the whole batch. The default is as many as a chunk has "
+     "tokens for, at least one"}};
 
 }  // namespace
 
@@ -54,27 +76,12 @@ void Workload::set_batch(int sequences) {
 
 Workload read_workload(Section section) {
   Workload workload;
-  read_prompts(section, workload);
-  workload.decode_tokens =
-      section.integer({"decode_tokens", "tokens generated after it"}, 1, kMaxTokens, workload.decode_tokens);
-  workload.set_batch(section.count({"batch", "sequences of the batch"}, 1, 65536, workload.batch));
-  section.choice(
-      {"prefill",
-       "`chunked`: as many tokens in a pass as `framework.prefill_chunk` allows; `whole`: all prompts of the "
-       "batch at once. The framework decides if neither is given"},
-      {"chunked", "whole"}, "");
-  workload.prefill_chunk = section.integer(
-      {"prefill_chunk",
-       "tokens of a prompt that pass through the model at a time; 0: all. The default is the framework's"},
-      0, kMaxTokens, workload.prefill_chunk);
-  workload.prefill_batch =
-      section.count({"prefill_batch",
-                     "prompts prefilled together, one group after the other; 0: the whole batch. The default is as "
-                     "many as a chunk has tokens for, at least one"},
-                    0, 65536, workload.prefill_batch);
+  read_keys(section, kWorkloadKeys, workload);
   section.finish();
   return workload;
 }
+
+Shapes workload_shapes() { return {{"workload", shapes_in(kWorkloadKeys)}}; }
 
 void complete_prefill(const Framework& framework, const Node* written, Workload& workload) {
   const auto given = [&](const char* key) { return written == nullptr ? nullptr : written->find(key); };

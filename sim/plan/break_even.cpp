@@ -63,9 +63,7 @@ int state_of_equal(const std::vector<Sample>& samples) {
 class BreakEven final : public Question {
  public:
   BreakEven(const Node& run, const Node& map) {
-    config::Section section(map, "break_even");
-    section.only({"key", "from", "to", "metric", "of", "against", "targets"});
-    section.require({"key", "from", "to"});
+    config::Section section = section_of(store::AnswerKind::kBreakEven, map);
     const std::string path = section.text("key");
     of_ = section.has("of") ? read_variant(run, section.node("of"), {path}) : Variant{"the run", run, {}};
     if (section.has("against") == section.has("targets")) {

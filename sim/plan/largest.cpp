@@ -36,9 +36,7 @@ constexpr double kLeastRate = 1.0 / 64, kHighestRate = 4096, kMostSequences = 40
 class Largest final : public Question {
  public:
   Largest(const Node& run, const Node& map) {
-    config::Section section(map, "largest");
-    section.only({"key", "from", "to", "of", "targets"});
-    section.require({"key"});
+    config::Section section = section_of(store::AnswerKind::kLargest, map);
     const std::string path = section.text("key");
     of_ = section.has("of") ? read_variant(run, section.node("of"), {path}) : Variant{"", run, {}};
     key_ = find_key(of_.run, path, section.where("key"));

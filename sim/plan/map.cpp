@@ -65,9 +65,7 @@ struct Cell {
 class Map final : public Question {
  public:
   Map(const Node& run, const Node& map) {
-    config::Section section(map, "map");
-    section.only({"x", "y", "from", "to", "policies", "metric", "targets"});
-    section.require({"x", "y", "from", "to", "policies"});
+    config::Section section = section_of(store::AnswerKind::kMap, map);
     metric_ =
         section.has("metric") ? &read_metric(section.node("metric")) : result::find_metric("request.requests_per_s");
     metric_where_ = section.has("metric") ? section.where("metric") : map.where();

@@ -4,10 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <span>
 
 #include "base/units.hpp"
+#include "config/keys.hpp"
 #include "config/run.hpp"
-#include "config/section.hpp"
 #include "config/text.hpp"
 #include "plan/findings.hpp"
 #include "plan/target.hpp"
@@ -19,17 +20,38 @@ namespace {
 
 using config::Node;
 
+// Their readers take the values.
+using QuestionKey = config::Key<Node>;
+using config::KeyShape;
+constexpr config::Slot<Node> kNeeded{.required = true}, kNeededText{.type = KeyShape::Type::kText, .required = true};
+constexpr const char* kSearches[] = {"best", "all"};
+constexpr QuestionKey kBreakEvenKeys[] = {{"key", kNeededText}, {"from", kNeeded}, {"to", kNeeded}, {"metric"}, {"of"},
+                                          {"against"},          {"targets"}};
+constexpr QuestionKey kLargestKeys[] = {{"key", kNeededText}, {"from"}, {"to"}, {"of"}, {"targets"}};
+constexpr QuestionKey kWhyKeys[] = {{"metric"},
+                                    {"of", kNeeded},
+                                    {"against", kNeeded},
+                                    {"if_free", {.type = KeyShape::Type::kFlag, .fallback = "true"}}};
+constexpr QuestionKey kSensitivitiesKeys[] = {{"metric", kNeeded}, {"of"}, {"keys"}};
+constexpr QuestionKey kChooseKeys[] = {{"targets"},
+                                       {"price_per_hour"},
+                                       {"objective"},
+                                       {"search", config::among<kSearches>(config::own<Node>(KeyShape::Type::kText))}};
+constexpr QuestionKey kMapKeys[] = {{"x", kNeededText},    {"y", kNeededText}, {"from", kNeeded}, {"to", kNeeded},
+                                    {"policies", kNeeded}, {"metric"},         {"targets"}};
+
 struct Kind {
   store::AnswerKind kind;
   std::unique_ptr<Question> (*make)(const Node& run, const Node& map);
+  std::span<const QuestionKey> keys;
 };
 
-constexpr Kind kKinds[] = {{store::AnswerKind::kBreakEven, make_break_even},
-                           {store::AnswerKind::kLargest, make_largest},
-                           {store::AnswerKind::kWhy, make_why},
-                           {store::AnswerKind::kSensitivities, make_sensitivities},
-                           {store::AnswerKind::kChoose, make_choose},
-                           {store::AnswerKind::kMap, make_map}};
+constexpr Kind kKinds[] = {{store::AnswerKind::kBreakEven, make_break_even, kBreakEvenKeys},
+                           {store::AnswerKind::kLargest, make_largest, kLargestKeys},
+                           {store::AnswerKind::kWhy, make_why, kWhyKeys},
+                           {store::AnswerKind::kSensitivities, make_sensitivities, kSensitivitiesKeys},
+                           {store::AnswerKind::kChoose, make_choose, kChooseKeys},
+                           {store::AnswerKind::kMap, make_map, kMapKeys}};
 
 std::unique_ptr<Question> read_question(const Node& run, const Node& item) {
   if (item.kind() != Node::Kind::kMap || item.entries().size() != 1) {
@@ -54,10 +76,15 @@ std::vector<std::string> question_kinds() {
 }
 
 config::Shapes question_shapes() {
-  const Node none = Node::map({}, {});
   config::Shapes all;
-  for (const Kind& kind : kKinds) all.merge(config::shapes_of([&] { kind.make(none, none); }));
+  for (const Kind& kind : kKinds) all[std::string(store::name_of(kind.kind))] = config::shapes_in(kind.keys);
   return all;
+}
+
+config::Section section_of(store::AnswerKind kind, const Node& map) {
+  config::Section section(map, std::string(store::name_of(kind)));
+  config::check_keys(section, std::ranges::find(kKinds, kind, &Kind::kind)->keys);
+  return section;
 }
 
 std::vector<std::unique_ptr<Question>> read_plan(const Node& config) {

@@ -95,6 +95,9 @@ bool needs_scores(const std::vector<Target>& targets);
 // one.
 std::vector<Target> with_floor(std::vector<Target> targets, const config::Node& run);
 
+// The map under a question's name. Throws UserError for other keys than the question's, and for missing ones.
+config::Section section_of(store::AnswerKind kind, const config::Node& map);
+
 // Makes a question of each kind, from the map under its name. `run` is the plan without `plan:`.
 std::unique_ptr<Question> make_break_even(const config::Node& run, const config::Node& map);
 std::unique_ptr<Question> make_largest(const config::Node& run, const config::Node& map);

@@ -38,9 +38,7 @@ const std::vector<Node>& list_of(const Node& node) {
 class Sensitivities final : public Question {
  public:
   Sensitivities(const Node& run, const Node& map) {
-    config::Section section(map, "sensitivities");
-    section.only({"metric", "of", "keys"});
-    section.require({"metric"});
+    config::Section section = section_of(store::AnswerKind::kSensitivities, map);
     metric_ = &metric_named(section.text("metric"), section.where("metric"));
     of_ = section.has("of") ? read_variant(run, section.node("of")) : Variant{"", run, {}};
     if (section.has("keys")) {

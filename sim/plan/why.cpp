@@ -62,9 +62,7 @@ bool is_negligible(double part, double difference) {
 class Why final : public Question {
  public:
   Why(const Node& run, const Node& map) {
-    config::Section section(map, "why");
-    section.only({"metric", "of", "against", "if_free"});
-    section.require({"of", "against"});
+    config::Section section = section_of(store::AnswerKind::kWhy, map);
     metric_ = result::find_metric("decode.tpot_s.mean");
     if (section.has("metric")) metric_ = &read_metric(section.node("metric"));
     if_free_ = section.flag("if_free", true);

@@ -1,10 +1,8 @@
-// The keys that a reader requests, recorded.
-#include "config/shape.hpp"
-
+// Tables of keys: what they read, and what they list.
 #include <catch2/catch.hpp>
 
+#include "config/keys.hpp"
 #include "config/run.hpp"
-#include "config/section.hpp"
 
 namespace kvcast::tests {
 
@@ -13,24 +11,51 @@ namespace {
 using namespace config;
 using Type = KeyShape::Type;
 
-TEST_CASE("a reader's recorded keys have its types, ranges and defaults") {
-  const Node none = Node::map({}, {});
-  const Shapes shapes = shapes_of([&] {
-    Section section(none, "thing");
-    section.integer("count", 1, 9, 4);
-    section.quantity("size", kvcast::Dimension::kBytes, 0, 10);
-    section.choice("way", {"a", "b"});
-    section.flag("on", true);
-    if (section.has("either")) {
-      section.text("either");
-      throw kvcast::UserError("alternatives");
-    }
-    section.finish();
-  });
-  REQUIRE(shapes.size() == 1);
-  const std::vector<KeyShape>& keys = shapes.at("thing");
-  REQUIRE(keys.size() == 5);
+enum class Way { kA, kB };
+struct Thing {
+  int count = 4;
+  double size = 0;
+  std::optional<double> share;
+  Way way = Way::kA;
+  bool on = true;
+  std::string either;
+  int late = 0;
+};
+
+constexpr const char* kWays[] = {"a", "b"};
+constexpr Key<Thing> kThingKeys[] = {
+    {"count", within(1, 9, into<&Thing::count>), "how many"},
+    {"size", within(Limits{0, 10, kvcast::Dimension::kBytes}, need<&Thing::size>), ""},
+    {"share", within(Limits{0, 1, kvcast::Dimension::kFraction}, into<&Thing::share>), ""},
+    {"way", among<kWays>(need<&Thing::way>)},
+    {"on", into<&Thing::on>},
+    {"either", when([](const Thing& thing) { return !thing.on; }, need<&Thing::either>)},
+    {"late", apart(within(1, 100, need<&Thing::late>))},
+    {"other", own<Thing>(Type::kMap), "read elsewhere"}};
+
+Thing thing_of(const std::string& text, std::optional<double> most = {}) {
+  Section section(parse_yaml(text, "thing.yaml"), "thing");
+  Thing thing;
+  read_keys(section, kThingKeys, thing);
+  if (most) read_apart(section, kThingKeys, "late", thing, most);
+  section.finish();
+  return thing;
+}
+
+std::string error_of_thing(const std::string& text, std::optional<double> most = {}) {
+  try {
+    thing_of(text, most);
+  } catch (const kvcast::UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("a table lists types, ranges and defaults") {
+  const std::vector<KeyShape> keys = shapes_in(kThingKeys);
+  REQUIRE(keys.size() == 8);
   CHECK(keys[0].key == "count");
+  CHECK(keys[0].about == "how many");
   CHECK(keys[0].type == Type::kInteger);
   CHECK(keys[0].low == 1.0);
   CHECK(keys[0].high == 9.0);
@@ -39,11 +64,43 @@ TEST_CASE("a reader's recorded keys have its types, ranges and defaults") {
   CHECK(keys[1].type == Type::kQuantity);
   CHECK(keys[1].example == "40 GB");
   CHECK(keys[1].required);
-  CHECK(keys[2].choices == std::vector<std::string>{"a", "b"});
-  CHECK(keys[3].fallback == "true");
-  // Requested only if it is present: its type is known, and it is not required.
-  CHECK(keys[4].type == Type::kText);
-  CHECK_FALSE(keys[4].required);
+  CHECK_FALSE(keys[1].fallback);
+  CHECK(keys[2].type == Type::kQuantity);
+  CHECK_FALSE(keys[2].required);
+  CHECK_FALSE(keys[2].fallback);
+  CHECK(keys[3].choices == std::vector<std::string>{"a", "b"});
+  CHECK(keys[4].type == Type::kFlag);
+  CHECK(keys[4].fallback == "true");
+  // Only some maps must have these.
+  CHECK_FALSE(keys[5].required);
+  CHECK_FALSE(keys[6].required);
+  CHECK(keys[7].type == Type::kMap);
+}
+
+TEST_CASE("a table reads values, and leaves defaults where a map has none") {
+  const Thing thing = thing_of("{size: 3 B, way: b, share: 50 %, late: 7}", 7);
+  CHECK(thing.count == 4);
+  CHECK(thing.size == 3);
+  CHECK(thing.share == 0.5);
+  CHECK(thing.way == Way::kB);
+  CHECK(thing.on);
+  CHECK(thing.late == 7);
+  CHECK_FALSE(thing_of("{size: 3 B, way: a}").share);
+  CHECK(thing_of("{size: 3 B, way: a, on: false, either: x}").either == "x");
+}
+
+TEST_CASE("a table's limits and conditions are those of its reader") {
+  CHECK(error_of_thing("{size: 3 B, way: a, count: 10}") ==
+        "thing.yaml:1:28: count: 10 is out of range, must be between 1 and 9");
+  CHECK(error_of_thing("{way: a}") == "thing.yaml:1:1: thing: the required key \"size\" is missing");
+  CHECK_THAT(error_of_thing("{size: 3 B, way: c}"), Catch::Contains("thing.yaml:1:18: way: unknown value \"c\""));
+  CHECK_THAT(error_of_thing("{size: 3 B, way: a, either: x}"), Catch::Contains("unknown key \"either\""));
+  CHECK_THAT(error_of_thing("{size: 3 B, way: a, on: false}"), Catch::Contains("\"either\" is missing"));
+  // What is apart is read by its name alone, and a narrower limit holds.
+  CHECK_THAT(error_of_thing("{size: 3 B, way: a, late: 7}"), Catch::Contains("unknown key \"late\""));
+  CHECK(error_of_thing("{size: 3 B, way: a, late: 7}", 6) ==
+        "thing.yaml:1:27: late: 7 is out of range, must be between 1 and 6");
+  CHECK_THAT(error_of_thing("{size: 3 B, way: a, other: {}}"), Catch::Contains("unknown key \"other\""));
 }
 
 TEST_CASE("every key of a run has a meaning") {
@@ -54,29 +111,6 @@ TEST_CASE("every key of a run has a meaning") {
       CHECK_FALSE(key.about.empty());
     }
   }
-}
-
-TEST_CASE("a meaning is kept however often the key is requested") {
-  const Shapes shapes = shapes_of([&] {
-    Section section(Node::map({}, {}), "all");
-    section.only({{"first", "said first"}, {"second", "replaced"}, "third"});
-    section.text("first", "");
-    section.integer({"second", "said last"}, 0, 9, 1);
-    section.flag({"third", "said late"}, false);
-    section.has("third");
-  });
-  const auto& keys = shapes.at("all");
-  REQUIRE(keys.size() == 3);
-  CHECK(keys[0].about == "said first");
-  CHECK(keys[1].about == "said last");
-  CHECK(keys[2].about == "said late");
-}
-
-TEST_CASE("readers work as before after their keys were recorded") {
-  const Shapes shapes = run_shapes();
-  for (const char* title : {"run", "workload", "trace", "match", "score", "framework"}) CHECK(shapes.contains(title));
-  CHECK_FALSE(shape::is_recording());
-  CHECK_THROWS_AS(read_run(Node::map({}, {})), kvcast::UserError);
 }
 
 }  // namespace

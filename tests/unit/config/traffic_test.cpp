@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "config/run.hpp"
 #include "support/error_of.hpp"
 
 namespace kvcast::tests {
@@ -182,7 +183,7 @@ TEST_CASE("rules of other engines are refused") {
 }
 
 TEST_CASE("keys of traffic and scheduler have a meaning and their types") {
-  const Shapes shapes = traffic_shapes();
+  const Shapes shapes = run_shapes();
   for (const char* title :
        {"traffic", "scheduler", "prompt_tokens", "output_tokens", "shared_prefix", "sessions", "slo"}) {
     REQUIRE(shapes.contains(title));
