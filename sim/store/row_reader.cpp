@@ -93,4 +93,14 @@ std::string RowReader::damage(const char* why) const {
                      escape_controls(why));
 }
 
+std::vector<std::pair<std::int64_t, std::string>> damaged_rows(Database& database) {
+  std::vector<std::pair<std::int64_t, std::string>> list;
+  Statement all(database, "SELECT * FROM experiments ORDER BY rowid");
+  Statement numbers(database, "SELECT rowid FROM experiments ORDER BY rowid");
+  for (RowReader reader(database, all); all.step() && numbers.step();) {
+    if (std::string damage = reader.damage(); !damage.empty()) list.emplace_back(numbers.integer(0), std::move(damage));
+  }
+  return list;
+}
+
 }  // namespace kvcast::store

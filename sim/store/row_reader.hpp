@@ -40,4 +40,7 @@ class RowReader {
   std::string text_;                                  // keeps its memory
 };
 
+// The damaged rows of experiments: their numbers, and texts that explain what is wrong.
+std::vector<std::pair<std::int64_t, std::string>> damaged_rows(Database& database);
+
 }  // namespace kvcast::store

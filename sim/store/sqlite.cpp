@@ -5,11 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <stdexcept>
 
 #include "base/error.hpp"
 #include "base/failure.hpp"
+#include "base/hash.hpp"
 
 namespace kvcast::store {
 
@@ -204,6 +206,23 @@ void Database::hold_place() { place_ = place_of(path_); }
 void Database::check_place() const {
   if (!place_ || place_of(path_) == place_) return;
   throw OutputError(path_ + ": was deleted or replaced while results were written to it; they are lost");
+}
+
+std::string Database::file_hash() const {
+  std::error_code absent;
+  const auto logged = std::filesystem::file_size(path_ + "-wal", absent);
+  if (!absent && logged > 0) return "";
+  sqlite3_file* file = nullptr;
+  sqlite3_int64 size = 0;
+  const bool known = sqlite3_file_control(connection_.get(), "main", SQLITE_FCNTL_FILE_POINTER, &file) == SQLITE_OK;
+  if (!known || file->pMethods->xFileSize(file, &size) != SQLITE_OK) return "";
+  std::string block(std::size_t{1} << 20, '\0'), hashes;
+  for (sqlite3_int64 at = 0; at < size; at += static_cast<sqlite3_int64>(block.size())) {
+    const auto length = std::min(size - at, static_cast<sqlite3_int64>(block.size()));
+    if (file->pMethods->xRead(file, block.data(), static_cast<int>(length), at) != SQLITE_OK) return "";
+    hashes += content_hash(std::string_view(block).substr(0, static_cast<std::size_t>(length)));
+  }
+  return content_hash(hashes);
 }
 
 int Database::changes() const { return sqlite3_changes(connection_.get()); }

@@ -58,8 +58,8 @@ void use_write_ahead_log(Database& database) {
 
 }  // namespace
 
-Store::Store(std::unique_ptr<Database> database)
-    : mutex_(std::make_unique<std::mutex>()), database_(std::move(database)) {}
+Store::Store(std::unique_ptr<Database> database, bool sealed)
+    : mutex_(std::make_unique<std::mutex>()), database_(std::move(database)), was_sealed_(sealed) {}
 
 bool Store::exists(const std::string& dir) { return fs::exists(path_in(dir)); }
 
@@ -77,13 +77,14 @@ Store Store::open(const std::string& dir, Open mode) {
   }
   auto database = std::make_unique<Database>(path, mode == Open::kCreate, kBusyMs);
   if (mode == Open::kCreate) create_schema(*database);
-  verify_schema(*database);
+  const bool sealed = is_sealed_file(*database);
+  verify_schema(*database, sealed);
   if (mode == Open::kCreate) {
     use_write_ahead_log(*database);
     database->hold_place();
   }
   database->execute("PRAGMA synchronous = NORMAL");
-  return Store(std::move(database));
+  return Store(std::move(database), sealed);
 }
 
 bool Store::has(const std::string& key) const {
@@ -158,23 +159,22 @@ Statement& Store::insertion(const Row& row) {
 }
 
 std::vector<std::string> Store::drop_damaged() {
+  if (was_sealed_) return {};
   const std::lock_guard lock(*mutex_);
-  std::vector<std::string> damages;
-  std::vector<std::int64_t> damaged;
-  {
-    Statement all(*database_, "SELECT * FROM experiments ORDER BY rowid");
-    Statement rows(*database_, "SELECT rowid FROM experiments ORDER BY rowid");
-    for (RowReader reader(*database_, all); all.step() && rows.step();) {
-      const std::string damage = reader.damage();
-      if (damage.empty()) continue;
-      damages.push_back(format_location({path(), 0, 0}) + damage);
-      damaged.push_back(rows.integer(0));
-    }
-  }
-  for (const std::int64_t row : damaged) {
+  std::vector<std::string> texts;
+  for (const auto& [row, damage] : damaged_rows(*database_)) {
+    texts.push_back(format_location({path(), 0, 0}) + damage);
     Statement(*database_, "DELETE FROM experiments WHERE rowid = ?1").bind(1, row).step();
   }
-  return damages;
+  return texts;
+}
+
+void Store::seal_verified() {
+  const std::lock_guard lock(*mutex_);
+  database_->query_text("PRAGMA wal_checkpoint(TRUNCATE)");
+  const Snapshot snapshot(*database_);
+  if (database_->query_text("PRAGMA integrity_check(1)") == "ok" && damaged_rows(*database_).empty())
+    seal_file(*database_);
 }
 
 std::vector<std::string> Store::texts(const std::string& query) const {
