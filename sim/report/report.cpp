@@ -72,7 +72,8 @@ void write_tables(const fs::path& folder, const Stores& stores, const Content& c
   const std::vector<Source> sources = stores.sources();
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const std::string name = sources.size() == 1 ? "experiments.csv" : fmt::format("experiments_{}.csv", i + 1);
-    write_file(folder / name, [&](std::ostream& out) { store::export_csv(*sources[i].store, out); });
+    write_file(folder / name,
+               [&](std::ostream& out) { store::export_csv(*sources[i].store, out, sources[i].part.settings); });
   }
   if (sources.size() > 1) {
     write_file(folder / "changes.csv", [&](std::ostream& out) { content.changes.write_csv(out); });

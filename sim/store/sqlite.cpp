@@ -108,16 +108,7 @@ std::string Statement::text(int column) const { return std::string(text_view(sta
 std::int64_t Statement::integer(int column) const { return sqlite3_column_int64(statement_.get(), column); }
 double Statement::real(int column) const { return sqlite3_column_double(statement_.get(), column); }
 
-Cell Statement::cell(int column) const {
-  const auto owned = [](const auto& value) -> Cell {
-    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string_view>) {
-      return std::string(value);
-    } else {
-      return value;
-    }
-  };
-  return std::visit(owned, view(column));
-}
+Cell Statement::cell(int column) const { return owned(view(column)); }
 
 CellView Statement::view(int column) const {
   sqlite3_stmt* const row = statement_.get();

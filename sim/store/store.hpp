@@ -26,6 +26,7 @@
 #include "base/origin.hpp"
 #include "result/result.hpp"
 #include "store/finding.hpp"
+#include "store/settings.hpp"
 #include "store/sqlite.hpp"
 
 namespace kvcast::store {
@@ -95,15 +96,8 @@ class Store {
                      const std::function<void(const std::string&)>& visit) const;
   std::int64_t count(result::Status status) const;
 
-  // Keys of the configuration that any shown row sets, in alphabetical order; varied: that not all rows set alike.
-  std::vector<std::string> setting_keys(bool varied = false) const;
-  // The values of these settings in all shown rows in reading order, as texts; empty where a row does not set one.
-  // Other cells are not read.
-  struct Settings {
-    std::string key;  // of the row
-    std::vector<std::string> values;
-  };
-  std::vector<Settings> settings(const std::vector<std::string>& keys) const;
+  // The settings of all shown rows.
+  Settings settings() const;
 
   // Replays are cached separately from results because one replay is re-timed on many devices. A key, once put, never
   // changes; returns whether the bytes were stored. Damaged bytes count as missing.
