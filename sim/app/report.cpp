@@ -23,17 +23,14 @@
 namespace kvcast::app {
 namespace {
 
-void print_findings(const std::string& dir) {
-  if (!store::Store::exists(dir)) return;  // a validation without a store
-  const auto store = store::Store::open(dir, store::Store::Open::kExisting);
+void print_findings(const report::Source& source) {
+  const store::Store& store = *source.store;
   const auto planned = store.metadata(store::kMetaPlanned);
-  const std::int64_t there =
-      store.count(result::Status::kOk) + store.count(result::Status::kOom) + store.count(result::Status::kFailed);
-  if (planned && std::to_string(there) != *planned) {
+  if (planned && std::to_string(source.part.of) != *planned) {
     fmt::print(
         "{} of {} experiments are finished: `kvcast sweep` with the same file and folder resumes the sweep, `kvcast "
         "merge` joins the folders of shards\n",
-        there, *planned);
+        source.part.of, *planned);
   }
   for (const store::Finding& finding : store.findings()) {
     fmt::print("{}\n  {}\n", finding.title, boost::replace_all_copy(finding.text, "\n", "\n  "));
@@ -45,19 +42,17 @@ void print_findings(const std::string& dir) {
 void tell_of_shards(const std::vector<std::string>& dirs, const report::Stores& stores) {
   std::set<std::string> configs;
   for (const report::Source& source : stores.sources()) {
-    const auto shown = static_cast<std::int64_t>(source.store->shown().size());
-    if (static_cast<std::int64_t>(source.store->keys().size()) >= shown) return;
+    if (source.part.of >= source.store->shown().size()) return;
     configs.insert(source.store->metadata(store::kMetaConfig).value_or(""));
   }
   if (configs.size() == 1)
     fmt::print("These are shards of one sweep: kvcast merge {} -o OUT joins them\n", fmt::join(dirs, " "));
 }
 
-void print_changes(const std::vector<std::string>& dirs, const std::vector<std::string>& where) {
-  const report::Stores stores(dirs, where);
-  tell_of_shards(dirs, stores);
-  for (const store::Answer& answer : report::answers_of(stores.sources()))
-    fmt::print("{}\n  {}\n", answer.question, answer.text);
+void print_changes(const std::vector<std::string>& dirs, const report::Written& report) {
+  tell_of_shards(dirs, *report.stores);
+  for (const nlohmann::json& answer : report.answers)
+    fmt::print("{}\n  {}\n", answer.at("question").get<std::string>(), answer.at("text").get<std::string>());
 }
 
 struct ReportOptions {
@@ -88,9 +83,13 @@ int print_figures(const ReportOptions& options) {
 int write_page(const ReportOptions& options) {
   const std::string& last = options.dirs.back();
   const std::string target = options.out.empty() ? last + "/report" : options.out;
-  report::write_report(options.dirs, target, {.where = options.where});
-  options.dirs.size() == 1 ? print_findings(last) : print_changes(options.dirs, options.where);
-  fmt::print("report: {}/index.html\n", target);
+  const report::Written report = report::write_report(options.dirs, target, {.where = options.where});
+  if (options.dirs.size() > 1) {
+    print_changes(options.dirs, report);
+  } else if (report.stores) {  // a validation may have none
+    print_findings(report.stores->sources().front());
+  }
+  fmt::print("report: {}\n", report.page);
   return 0;
 }
 

@@ -138,7 +138,10 @@ class Sweep {
     if (shard_.count > 1) fmt::print("This is shard {} of {}.\n", shard_.index, shard_.count);
     part_.drop([](const study::Task&) { return true; });  // memory
     const int code = conclude(store_, config_, options_.dir, study_, rows_, is_concluded_);
-    if (planned_from_ && !has_notes_ && shard_.count == 1) store_.set_metadata(kMetaPlannedFrom, *planned_from_);
+    if (planned_from_ && !has_notes_ && shard_.count == 1) {
+      store_.set_metadata(kMetaPlannedFrom, *planned_from_);
+      store_.seal_verified();
+    }
     return code;
   }
 

@@ -141,6 +141,7 @@ bool print_finished(const std::string& dir, const std::string& planned_from) {
   }
   if (store->metadata(store::kMetaPlanned) != planned || fmt::format("{}", there) != planned) return false;
   fmt::print(stderr, "{}, {} of them in the store already\n", experiments_text(there), there);
+  if (!store->was_sealed()) store->seal_verified();
   return print_known(*store, dir);
 }
 

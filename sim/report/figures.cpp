@@ -61,15 +61,16 @@ namespace {
 
 // Returns a self-contained specification: it opens in any Vega 5, with the light theme and the page's initial
 // selection.
-json standalone(const Chart& chart, const Content& content, const json& themes) {
+json standalone(const Chart& chart, const Content& content, const json& themes, const RowsOf& rows_of) {
   json spec = chart.spec;
   for (json& signal : spec["signals"]) {
     const auto chosen = content.defaults.find(signal.value("name", ""));
     if (chosen != content.defaults.end()) signal["value"] = *chosen;
   }
   for (json& data : spec["data"]) {
-    const Table* table = table_named(content, data.value("name", ""));
-    if (table != nullptr && !data.contains("source")) data["values"] = table->objects();
+    const std::string name = data.value("name", "");
+    const Table* table = table_named(content, name);
+    if (table != nullptr && !data.contains("source")) data["values"] = rows_of ? rows_of(name) : table->objects();
   }
   spec["config"] = themes.value("light", json::object());
   return spec;
@@ -77,7 +78,8 @@ json standalone(const Chart& chart, const Content& content, const json& themes) 
 
 }  // namespace
 
-std::vector<Chart> standalone_figures(const Assets& assets, const Content& content, const json& answers) {
+std::vector<Chart> standalone_figures(const Assets& assets, const Content& content, const json& answers,
+                                      const RowsOf& rows_of) {
   std::vector<Chart> figures;
   for (const json& answer : answers) {
     if (!answer.contains("spec")) continue;
@@ -87,7 +89,7 @@ std::vector<Chart> standalone_figures(const Assets& assets, const Content& conte
   }
   if (!content.sweep["swept"]) return figures;
   for (const Chart& chart : charts_of(assets, content)) {
-    figures.push_back({chart.name, standalone(chart, content, assets.themes)});
+    figures.push_back({chart.name, standalone(chart, content, assets.themes, rows_of)});
   }
   return figures;
 }

@@ -1,6 +1,7 @@
 // The figures of a report as separate documents.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ nlohmann::json drawn_answers(const Assets& assets, const nlohmann::json& answers
 
 // Returns specifications with their data, the light theme and the page's initial selection: those of the answers, then
 // those of a sweep. They open in any Vega 5.
-std::vector<Chart> standalone_figures(const Assets& assets, const Content& content, const nlohmann::json& answers);
+// rows_of: the rows of the table of this name, as a specification has them; by default Table::objects().
+using RowsOf = std::function<nlohmann::json(const std::string& table)>;
+std::vector<Chart> standalone_figures(const Assets& assets, const Content& content, const nlohmann::json& answers,
+                                      const RowsOf& rows_of = {});
 
 }  // namespace kvcast::report

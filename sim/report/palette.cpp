@@ -13,8 +13,13 @@ std::string nth_of(const json& list, std::size_t nth) {
   return list.is_array() && !list.empty() ? list[nth % list.size()].get<std::string>() : "";
 }
 
-json own_entry(const json& definition, const std::string& group, const std::string& name) {
-  return definition.value(group, json::object()).value(name, json());
+// Null if the definition has none.
+const json& own_entry(const json& definition, const std::string& group, const std::string& name) {
+  static const json none;
+  const auto names = definition.find(group);
+  if (names == definition.end()) return none;
+  const auto entry = names->find(name);
+  return entry == names->end() ? none : *entry;
 }
 
 // Returns "#rrggbb", mixed with white (share > 0) or black.
@@ -37,7 +42,7 @@ std::string Palette::given(const std::string& group, const std::string& name, co
 }
 
 std::string Palette::color(const std::string& group, const std::string& name) {
-  const json own = own_entry(definition_, group, name);
+  const json& own = own_entry(definition_, group, name);
   if (own.is_string()) return own;
   if (own.is_object()) return own.at("color");
   return given(group, name, definition_.value("cycles", json::object()).value(group, json::array()));
@@ -50,7 +55,7 @@ std::string Palette::variant_color(const std::string& policy, std::size_t nth) {
 }
 
 std::string Palette::symbol(const std::string& policy) {
-  const json own = own_entry(definition_, "policies", policy);
+  const json& own = own_entry(definition_, "policies", policy);
   return own.is_object() ? own.at("symbol").get<std::string>()
                          : given("symbols of policies", policy, definition_.value("symbols", json::array()));
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "report/series.hpp"
@@ -10,15 +11,11 @@
 namespace kvcast::report {
 namespace {
 
-using Settings = std::vector<store::Store::Settings>;
+using Column = store::Settings::Column;
+using Rows = std::vector<std::size_t>;  // numbers of rows
 
-std::vector<std::string> distinct(const Settings& rows, std::size_t column) {
-  std::set<std::string> seen;
-  std::vector<std::string> values;
-  for (const store::Store::Settings& row : rows) {
-    if (seen.insert(row.values[column]).second) values.push_back(row.values[column]);
-  }
-  return values;
+bool has_value(const Column& column, std::size_t row, const std::string& value) {
+  return column.values[column.cells[row]] == value;
 }
 
 // For the list of an error.
@@ -35,12 +32,8 @@ int rank_of(const std::string& key) {
   return is_axis(key) ? 1 : 0;
 }
 
-void keep(Settings& rows, std::size_t column, const std::string& value) {
-  std::erase_if(rows, [&](const auto& row) { return row.values[column] != value; });
-}
-
 // The column whose first value leaves few enough rows, with as few values as possible; otherwise that with the most.
-std::size_t next_column(const Settings& rows, const std::vector<std::string>& keys, std::size_t most) {
+const Column* next_column(const Rows& rows, const std::vector<Column>& columns, std::size_t most) {
   struct Candidate {
     int rank;
     bool too_many;
@@ -48,14 +41,17 @@ std::size_t next_column(const Settings& rows, const std::vector<std::string>& ke
     auto operator<=>(const Candidate&) const = default;
   };
   std::vector<Candidate> candidates;
-  for (std::size_t c = 0; c < keys.size(); ++c) {
-    const std::size_t values = distinct(rows, c).size();
-    if (values < 2 || rank_of(keys[c]) == 2) continue;
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    const std::vector<std::uint32_t>& cells = columns[c].cells;
+    std::set<std::uint32_t> values;
+    for (const std::size_t row : rows) values.insert(cells[row]);
+    if (values.size() < 2 || rank_of(columns[c].key) == 2) continue;
     const auto left = static_cast<std::size_t>(
-        std::ranges::count_if(rows, [&](const auto& row) { return row.values[c] == rows.front().values[c]; }));
-    candidates.push_back({rank_of(keys[c]), left > most, left > most ? rows.size() - values : values, c});
+        std::ranges::count_if(rows, [&](std::size_t row) { return cells[row] == cells[rows.front()]; }));
+    candidates.push_back(
+        {rank_of(columns[c].key), left > most, left > most ? rows.size() - values.size() : values.size(), c});
   }
-  return candidates.empty() ? keys.size() : std::ranges::min(candidates).column;
+  return candidates.empty() ? nullptr : &columns[std::ranges::min(candidates).column];
 }
 
 }  // namespace
@@ -74,39 +70,37 @@ std::vector<std::pair<std::string, std::string>> parse_where(const std::vector<s
 Part part_of(const store::Store& store, const std::vector<std::pair<std::string, std::string>>& where,
              std::size_t most) {
   Part part;
-  part.of = store.keys().size();
+  const store::Settings settings = store.settings();
+  part.of = settings.rows.size(), part.settings = settings.keys();
   if (where.empty() && part.of <= most) return part;
-  const std::vector<std::string> keys = store.setting_keys(where.empty());
-  const Settings all = store.settings(keys);
-  Settings rows = all;
-  const auto fix = [&](std::size_t column, const std::string& value) {
-    keep(rows, column, value);
-    part.where.emplace_back(keys[column], value);
-    part.values[keys[column]] = distinct(all, column);
+  Rows rows(part.of);
+  std::iota(rows.begin(), rows.end(), std::size_t{0});
+  const auto fix = [&](const Column& column, const std::string& value) {
+    std::erase_if(rows, [&](std::size_t row) { return !has_value(column, row, value); });
+    part.where.emplace_back(column.key, value);
+    part.values[column.key] = column.values;
   };
   for (const auto& [key, value] : where) {
-    const auto found = std::ranges::find(keys, key);
-    if (found == keys.end()) {
+    const auto column = std::ranges::find(settings.columns, key, &Column::key);
+    if (column == settings.columns.end()) {
       std::vector<std::string> several;
-      for (std::size_t c = 0; c < keys.size(); ++c) {
-        if (distinct(all, c).size() > 1) several.push_back(keys[c]);
+      for (const Column& other : settings.columns) {
+        if (other.values.size() > 1) several.push_back(other.key);
       }
       throw UserError(SourceLocation{}, fmt::format("--where {}={}: no experiment sets this key", key, value), several);
     }
-    const auto column = static_cast<std::size_t>(found - keys.begin());
-    const std::vector<std::string> known = distinct(all, column);
-    if (std::ranges::find(known, value) == known.end())
+    if (std::ranges::find(column->values, value) == column->values.end())
       throw UserError(SourceLocation{}, fmt::format("--where {}={}: no experiment has this value", key, value),
-                      shown(known));
-    fix(column, value);
+                      shown(column->values));
+    fix(*column, value);
   }
   if (rows.empty()) throw UserError(fmt::format("no experiment of {} has all settings of --where", store.path()));
   while (where.empty() && rows.size() > most) {
-    const std::size_t column = next_column(rows, keys, most);
-    if (column == keys.size()) break;
-    fix(column, std::string(rows.front().values[column]));
+    const Column* const column = next_column(rows, settings.columns, most);
+    if (column == nullptr) break;
+    fix(*column, column->values[column->cells[rows.front()]]);
   }
-  for (store::Store::Settings& row : rows) part.keys.insert(std::move(row.key));
+  for (const std::size_t row : rows) part.keys.insert(settings.rows[row]);
   return part;
 }
 

@@ -22,6 +22,7 @@ struct Part {
   std::map<std::string, std::vector<std::string>> values;  // of these keys in the whole store, in reading order
   std::set<std::string> keys;                              // of the shown experiments, unless `where` is empty
   std::size_t of = 0;                                      // experiments in the store
+  std::vector<std::string> settings;                       // keys that any of these sets, in alphabetical order
 
   bool is_all() const { return where.empty(); }
   bool shows(const std::string& key) const { return is_all() || keys.contains(key); }

@@ -3,8 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <boost/algorithm/string/replace.hpp>
 #include <filesystem>
-#include <optional>
+#include <map>
 #include <regex>
 
 #include "base/error.hpp"
@@ -62,9 +63,21 @@ void remove_earlier(const fs::path& folder, const std::vector<Chart>& charts) {
   for (const fs::path& path : earlier) fs::remove(path, error);
 }
 
-void write_figures(const fs::path& folder, const std::vector<Chart>& figures) {
+// Makes the text of each table's rows once for all figures that draw them. Figures have a mark in its place, which no
+// text of theirs can be: quotes inside texts are escaped.
+void write_figures(const fs::path& folder, const Assets& assets, const Content& content, const json& answers) {
+  std::map<std::string, std::string> rows;
+  const auto mark = [](const std::string& table) { return "rows of " + table; };
+  const std::vector<Chart> figures = standalone_figures(assets, content, answers, [&](const std::string& table) {
+    if (const auto [at, is_new] = rows.try_emplace(table); is_new)
+      at->second = "\"values\":" + dump(table_named(content, table)->objects());
+    return mark(table);
+  });
   for (const Chart& figure : figures) {
-    write_file(folder / (figure.name + ".json"), [&](std::ostream& file) { file << dump(figure.spec); });
+    std::string text = dump(figure.spec);
+    for (const auto& [table, values] : rows)
+      boost::replace_all(text, fmt::format("\"values\":\"{}\"", mark(table)), values);
+    write_file(folder / (figure.name + ".json"), [&text](std::ostream& file) { file << text; });
   }
 }
 
@@ -72,7 +85,8 @@ void write_tables(const fs::path& folder, const Stores& stores, const Content& c
   const std::vector<Source> sources = stores.sources();
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const std::string name = sources.size() == 1 ? "experiments.csv" : fmt::format("experiments_{}.csv", i + 1);
-    write_file(folder / name, [&](std::ostream& out) { store::export_csv(*sources[i].store, out); });
+    write_file(folder / name,
+               [&](std::ostream& out) { store::export_csv(*sources[i].store, out, sources[i].part.settings); });
   }
   if (sources.size() > 1) {
     write_file(folder / "changes.csv", [&](std::ostream& out) { content.changes.write_csv(out); });
@@ -88,13 +102,14 @@ void write_tables(const fs::path& folder, const Stores& stores, const Content& c
 
 namespace {
 
-void write_stores(const Stores& stores, const fs::path& folder, const Assets& assets, bool validated) {
+// Returns the answers of the page.
+json write_stores(const Stores& stores, const fs::path& folder, const Assets& assets, bool validated) {
   const Content content = collect(stores.sources(), Palette(assets.palette));
   remove_earlier(folder, assets.charts);
   remove_earlier(folder, assets.service_charts);
   write_tables(folder / "tables", stores, content);
   const json answers = drawn_answers(assets, content.answers);
-  write_figures(folder / "figures", standalone_figures(assets, content, answers));
+  write_figures(folder / "figures", assets, content, answers);
   json data = page_data(assets, content, answers);
   data["validated"] = validated;
   const std::string page = fill(assets.page, {{"{{title}}", escape_html(content.sweep.value("name", "kvcast report"))},
@@ -104,27 +119,29 @@ void write_stores(const Stores& stores, const fs::path& folder, const Assets& as
                                               {"{{script}}", assets.script}});
   write_file(folder / "index.html", [&](std::ostream& file) { file << page; });
   write_methods(folder, assets, policies_of(content.experiments));
+  return content.answers;
 }
 
 }  // namespace
 
-std::string write_report(const std::vector<std::string>& dirs, const std::string& out, const Options& options) {
+Written write_report(const std::vector<std::string>& dirs, const std::string& out, const Options& options) {
   KVCAST_CHECK(!dirs.empty());
   const fs::path validation = fs::path(dirs.front()) / "validation.json";
   const bool validated = dirs.size() == 1 && fs::exists(validation);
   const bool swept = !validated || store::Store::exists(dirs.front());
   // Unreadable stores are rejected before anything is written.
-  std::optional<Stores> stores;
-  if (swept) stores.emplace(dirs, options.where);
+  Written report;
+  if (swept) report.stores.emplace(dirs, options.where);
   const json found = validated ? read_validation(validation.string()) : json();
   const Assets assets = load_assets(options);
 
   const fs::path folder(out);
   make_folder(folder / "figures");
   make_folder(folder / "tables");
-  if (stores) write_stores(*stores, folder, assets, validated);
+  if (report.stores) report.answers = write_stores(*report.stores, folder, assets, validated);
   if (validated) write_validation(found, folder, assets, swept);
-  return (folder / "index.html").string();
+  report.page = (folder / "index.html").string();
+  return report;
 }
 
 }  // namespace kvcast::report

@@ -1,11 +1,11 @@
 // Only one block of rows is in memory.
 #include "store/csv.hpp"
 
+#include <fmt/compile.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -19,9 +19,9 @@ namespace {
 constexpr const char* kMisfit[] = {"pool",         "moment",        "requested_for", "requested_bytes",
                                    "in_use_bytes", "capacity_bytes"};
 
-std::vector<std::string> columns_of(const Store& store) {
+std::vector<std::string> columns_of(const std::vector<std::string>& setting_keys) {
   std::vector<std::string> columns = {"key", "status", "error", "code_version", "created_at", "wall_s"};
-  for (const std::string& key : store.setting_keys()) columns.push_back(std::string(kSettingPrefix) + key);
+  for (const std::string& key : setting_keys) columns.push_back(std::string(kSettingPrefix) + key);
   for (const Column& column : result_columns()) {
     if (column.name.find('.') != std::string::npos) columns.push_back(column.name);
   }
@@ -69,8 +69,11 @@ void append_field(std::string& line, std::string_view field) {
 // Numbers need neither quotes nor an apostrophe.
 void append_cell_text(std::string& line, const CellView& cell) {
   if (const auto* text = std::get_if<std::string_view>(&cell)) append_field(line, *text);
-  if (const auto* number = std::get_if<double>(&cell)) fmt::format_to(std::back_inserter(line), "{}", *number);
-  if (const auto* integer = std::get_if<std::int64_t>(&cell)) fmt::format_to(std::back_inserter(line), "{}", *integer);
+  char digits[32];
+  if (const auto* number = std::get_if<double>(&cell))
+    line.append(digits, fmt::format_to(digits, FMT_COMPILE("{}"), *number));
+  if (const auto* integer = std::get_if<std::int64_t>(&cell))
+    line.append(digits, fmt::format_to(digits, FMT_COMPILE("{}"), *integer));
 }
 
 }  // namespace
@@ -81,8 +84,8 @@ void write_csv_field(std::ostream& out, std::string_view field) {
   out << text;
 }
 
-void export_csv(const Store& store, std::ostream& out) {
-  std::vector<std::string> columns = columns_of(store);
+void export_csv(const Store& store, std::ostream& out, const std::vector<std::string>& setting_keys) {
+  std::vector<std::string> columns = columns_of(setting_keys.empty() ? store.settings().keys() : setting_keys);
   const bool misfits = store.count(result::Status::kOom) > 0;
   for (std::size_t i = 0; i < columns.size(); ++i) {
     out << (i > 0 ? "," : "");

@@ -18,6 +18,7 @@ void write_csv_field(std::ostream& out, std::string_view field);
 // oom.pool, oom.moment, oom.requested_for, oom.requested_bytes, oom.in_use_bytes and oom.capacity_bytes. A cell is
 // empty if the row has no such value. Numbers are the shortest texts that read back equal. Lines end in CRLF as the RFC
 // requires.
-void export_csv(const Store& store, std::ostream& out);
+// setting_keys: of store.settings(), if they are known.
+void export_csv(const Store& store, std::ostream& out, const std::vector<std::string>& setting_keys = {});
 
 }  // namespace kvcast::store

@@ -138,6 +138,13 @@ const std::vector<Column>& result_columns() {
   return columns;
 }
 
+Cell owned(const CellView& cell) {
+  if (const auto* text = std::get_if<std::string_view>(&cell)) return std::string(*text);
+  if (const auto* number = std::get_if<double>(&cell)) return *number;
+  if (const auto* integer = std::get_if<std::int64_t>(&cell)) return *integer;
+  return {};
+}
+
 std::string text_of(const Cell& cell) {
   if (const auto* text = std::get_if<std::string>(&cell)) return *text;
   if (const auto* number = std::get_if<double>(&cell)) return fmt::format("{}", *number);

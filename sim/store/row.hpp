@@ -18,6 +18,7 @@ namespace kvcast::store {
 using Cell = std::variant<std::monostate, std::int64_t, double, std::string>;
 // The same without a copy of the text, in the same order of types.
 using CellView = std::variant<std::monostate, std::int64_t, double, std::string_view>;
+Cell owned(const CellView& cell);
 std::string text_of(const Cell& cell);  // as a user would write it; empty for NULL
 // Cells by column. A missing column is NULL.
 using Row = std::map<std::string, Cell, std::less<>>;

@@ -26,8 +26,8 @@ class RowReader {
   std::string damage();
 
  private:
-  void find_columns();
-  void read_cells(Row& row);
+  void read_cells();
+  Row row() const;
   template <class Made>
   Made checked(const std::function<Made()>& make);
   bool has_checksum();
@@ -36,8 +36,12 @@ class RowReader {
   const Database& database_;
   const Statement& rows_;
   std::vector<std::pair<std::string, int>> columns_;  // in alphabetical order, and their numbers
-  std::vector<int> picked_;                           // numbers of the columns whose cells are wanted
+  std::vector<CellView> cells_;                       // of the present row, in this order
+  std::vector<std::size_t> picked_;                   // places of the columns whose cells are wanted
   std::string text_;                                  // keeps its memory
 };
+
+// The damaged rows of experiments: their numbers, and texts that explain what is wrong.
+std::vector<std::pair<std::int64_t, std::string>> damaged_rows(Database& database);
 
 }  // namespace kvcast::store

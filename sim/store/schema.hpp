@@ -15,7 +15,8 @@ namespace kvcast::store {
 void create_schema(Database& database);
 
 // Throws UserError naming the file unless it is a complete store of this schema version with a column for every metric.
-void verify_schema(Database& database);
+// sealed: its pages have been verified before.
+void verify_schema(Database& database, bool sealed);
 
 // Adds a column for each cell whose column the table of experiments lacks; inside a transaction, so that no other
 // writer adds the same one. Returns all columns. Throws UserError if SQLite's limit is reached.

@@ -1,10 +1,12 @@
 #include "store/seal.hpp"
 
+#include <fstream>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/quote.hpp"
+#include "base/whole_file.hpp"
 #include "store/row.hpp"
 
 namespace kvcast::store {
@@ -57,6 +59,26 @@ void verify_seal(Database& database, const std::string& table, const std::string
       fmt::format("the table {} is damaged: its rows do not have the checksum with which they were written; "
                   "the sweep or plan that wrote it, run again, writes it anew",
                   rows));
+}
+
+namespace {
+
+std::string path_of_seal(const Database& database) { return database.path() + "-seal"; }
+
+}  // namespace
+
+void seal_file(const Database& database) {
+  if (const std::string hash = database.file_hash(); !hash.empty()) write_whole_file(path_of_seal(database), hash);
+}
+
+bool is_sealed_file(Database& database) {
+  const std::string path = path_of_seal(database);
+  std::string sealed;
+  if (is_regular(path)) std::getline(std::ifstream(path), sealed);
+  if (sealed.empty()) return false;
+  const Snapshot snapshot(database);
+  database.query_integer("PRAGMA user_version");  // the snapshot begins when it is read
+  return database.file_hash() == sealed;
 }
 
 }  // namespace kvcast::store

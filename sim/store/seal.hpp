@@ -1,4 +1,5 @@
-// Checksums of the rows that are written together in other tables than `experiments`, kept in the table `metadata`.
+// Checksums of what rows do not check themselves: of the rows that are written together in other tables than
+// `experiments`, kept in the table `metadata`, and of the whole file, kept beside it.
 #pragma once
 
 #include <optional>
@@ -17,5 +18,11 @@ void seal(Database& database, const std::string& table, const std::string& machi
 // Throws UserError naming the file and the table if the rows are not those that were sealed. Rows that have never been
 // sealed, as in older stores, pass.
 void verify_seal(Database& database, const std::string& table, const std::string& machine = "");
+
+// Keeps a hash of the file's bytes in PATH-seal, if all that is stored is in the file. A snapshot in which everything
+// has been verified must live.
+void seal_file(const Database& database);
+// Whether the file has the bytes that were sealed.
+bool is_sealed_file(Database& database);
 
 }  // namespace kvcast::store

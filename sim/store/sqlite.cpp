@@ -5,11 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <stdexcept>
 
 #include "base/error.hpp"
 #include "base/failure.hpp"
+#include "base/hash.hpp"
 
 namespace kvcast::store {
 
@@ -106,16 +108,7 @@ std::string Statement::text(int column) const { return std::string(text_view(sta
 std::int64_t Statement::integer(int column) const { return sqlite3_column_int64(statement_.get(), column); }
 double Statement::real(int column) const { return sqlite3_column_double(statement_.get(), column); }
 
-Cell Statement::cell(int column) const {
-  const auto owned = [](const auto& value) -> Cell {
-    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string_view>) {
-      return std::string(value);
-    } else {
-      return value;
-    }
-  };
-  return std::visit(owned, view(column));
-}
+Cell Statement::cell(int column) const { return owned(view(column)); }
 
 CellView Statement::view(int column) const {
   sqlite3_stmt* const row = statement_.get();
@@ -204,6 +197,23 @@ void Database::hold_place() { place_ = place_of(path_); }
 void Database::check_place() const {
   if (!place_ || place_of(path_) == place_) return;
   throw OutputError(path_ + ": was deleted or replaced while results were written to it; they are lost");
+}
+
+std::string Database::file_hash() const {
+  std::error_code absent;
+  const auto logged = std::filesystem::file_size(path_ + "-wal", absent);
+  if (!absent && logged > 0) return "";
+  sqlite3_file* file = nullptr;
+  sqlite3_int64 size = 0;
+  const bool known = sqlite3_file_control(connection_.get(), "main", SQLITE_FCNTL_FILE_POINTER, &file) == SQLITE_OK;
+  if (!known || file->pMethods->xFileSize(file, &size) != SQLITE_OK) return "";
+  std::string block(std::size_t{1} << 20, '\0'), hashes;
+  for (sqlite3_int64 at = 0; at < size; at += static_cast<sqlite3_int64>(block.size())) {
+    const auto length = std::min(size - at, static_cast<sqlite3_int64>(block.size()));
+    if (file->pMethods->xRead(file, block.data(), static_cast<int>(length), at) != SQLITE_OK) return "";
+    hashes += content_hash(std::string_view(block).substr(0, static_cast<std::size_t>(length)));
+  }
+  return content_hash(hashes);
 }
 
 int Database::changes() const { return sqlite3_changes(connection_.get()); }

@@ -79,6 +79,10 @@ class Database {
 
   const std::string& path() const { return path_; }
 
+  // A hash of all bytes of the file; empty if it cannot be read or if a log has changes that are not in it. Reads by
+  // the connection: closing another descriptor of the file would drop the locks of this process.
+  std::string file_hash() const;
+
   // Returns whether the last statement failed because others hold a lock.
   bool is_locked() const;
 

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/parallel.hpp"
 #include "base/quote.hpp"
 #include "store/row.hpp"
 #include "store/row_reader.hpp"
@@ -26,6 +27,7 @@ namespace fs = std::filesystem;
 // An insert takes well under a millisecond, so only a stuck process makes a writer wait this long.
 constexpr int kBusyMs = 60000;
 constexpr std::size_t kBlockRows = 256;
+constexpr int kMostReaders = 8;  // threads that read rows
 
 fs::path path_in(const std::string& dir) { return fs::path(dir) / "results.sqlite"; }
 
@@ -58,8 +60,8 @@ void use_write_ahead_log(Database& database) {
 
 }  // namespace
 
-Store::Store(std::unique_ptr<Database> database)
-    : mutex_(std::make_unique<std::mutex>()), database_(std::move(database)) {}
+Store::Store(std::unique_ptr<Database> database, bool sealed)
+    : mutex_(std::make_unique<std::mutex>()), database_(std::move(database)), was_sealed_(sealed) {}
 
 bool Store::exists(const std::string& dir) { return fs::exists(path_in(dir)); }
 
@@ -77,13 +79,14 @@ Store Store::open(const std::string& dir, Open mode) {
   }
   auto database = std::make_unique<Database>(path, mode == Open::kCreate, kBusyMs);
   if (mode == Open::kCreate) create_schema(*database);
-  verify_schema(*database);
+  const bool sealed = is_sealed_file(*database);
+  verify_schema(*database, sealed);
   if (mode == Open::kCreate) {
     use_write_ahead_log(*database);
     database->hold_place();
   }
   database->execute("PRAGMA synchronous = NORMAL");
-  return Store(std::move(database));
+  return Store(std::move(database), sealed);
 }
 
 bool Store::has(const std::string& key) const {
@@ -158,23 +161,22 @@ Statement& Store::insertion(const Row& row) {
 }
 
 std::vector<std::string> Store::drop_damaged() {
+  if (was_sealed_) return {};
   const std::lock_guard lock(*mutex_);
-  std::vector<std::string> damages;
-  std::vector<std::int64_t> damaged;
-  {
-    Statement all(*database_, "SELECT * FROM experiments ORDER BY rowid");
-    Statement rows(*database_, "SELECT rowid FROM experiments ORDER BY rowid");
-    for (RowReader reader(*database_, all); all.step() && rows.step();) {
-      const std::string damage = reader.damage();
-      if (damage.empty()) continue;
-      damages.push_back(format_location({path(), 0, 0}) + damage);
-      damaged.push_back(rows.integer(0));
-    }
-  }
-  for (const std::int64_t row : damaged) {
+  std::vector<std::string> texts;
+  for (const auto& [row, damage] : damaged_rows(*database_)) {
+    texts.push_back(format_location({path(), 0, 0}) + damage);
     Statement(*database_, "DELETE FROM experiments WHERE rowid = ?1").bind(1, row).step();
   }
-  return damages;
+  return texts;
+}
+
+void Store::seal_verified() {
+  const std::lock_guard lock(*mutex_);
+  database_->query_text("PRAGMA wal_checkpoint(TRUNCATE)");
+  const Snapshot snapshot(*database_);
+  if (database_->query_text("PRAGMA integrity_check(1)") == "ok" && damaged_rows(*database_).empty())
+    seal_file(*database_);
 }
 
 std::vector<std::string> Store::texts(const std::string& query) const {
@@ -190,26 +192,39 @@ std::vector<std::string> Store::keys() const {
 
 std::vector<std::string> Store::shown() const { return texts("SELECT key FROM shown ORDER BY key"); }
 
-// Reads rows in blocks, so that `visit` may call the store. Of the rows that are not wanted, only the index is read.
+// Reads rows in blocks, several at once by a connection each, so that `visit` may call the store. Of the rows that are
+// not wanted, only the index is read.
 template <class Entry>
 void Store::read_blocks(const std::function<void(const Entry&)>& visit,
                         const std::function<bool(const std::string&)>& wanted,
                         const std::function<Entry(RowReader&)>& read) const {
   std::vector<std::string> keys = this->keys();
   if (wanted) std::erase_if(keys, [&](const std::string& key) { return !wanted(key); });
-  std::vector<Entry> block;
-  for (std::size_t first = 0; first < keys.size(); first += kBlockRows) {
+  const auto blocks_from = [&](std::size_t first) { return (keys.size() - first + kBlockRows - 1) / kBlockRows; };
+  const int threads = std::min(hardware_threads(), kMostReaders);
+  std::vector<std::vector<Entry>> blocks(std::min(blocks_from(0), static_cast<std::size_t>(threads)));
+  std::vector<std::unique_ptr<Database>> others;
+  while (others.size() + 1 < blocks.size()) others.push_back(std::make_unique<Database>(path(), false, kBusyMs));
+  const auto read_block = [&](Database& database, std::size_t first, std::vector<Entry>& block) {
     block.clear();
+    const Snapshot snapshot(database);  // a column that others add would be unknown to the reader
+    Statement next(database, "SELECT * FROM experiments WHERE key = ?1");
+    RowReader row(database, next);
+    for (std::size_t i = first; i < std::min(first + kBlockRows, keys.size()); ++i) {
+      if (next.reset().bind(1, keys[i]).step()) block.push_back(read(row));
+    }
+  };
+  for (std::size_t first = 0; first < keys.size(); first += blocks.size() * kBlockRows) {
+    blocks.resize(std::min(blocks.size(), blocks_from(first)));
     {
       const std::lock_guard lock(*mutex_);
-      const Snapshot snapshot(*database_);  // a column that others add would be unknown to the reader
-      Statement next(*database_, "SELECT * FROM experiments WHERE key = ?1");
-      RowReader row(*database_, next);
-      for (std::size_t i = first; i < std::min(first + kBlockRows, keys.size()); ++i) {
-        if (next.reset().bind(1, keys[i]).step()) block.push_back(read(row));
-      }
+      parallel_for(blocks.size(), threads, [&](std::size_t b) {
+        read_block(b == 0 ? *database_ : *others[b - 1], first + b * kBlockRows, blocks[b]);
+      });
     }
-    for (const Entry& entry : block) visit(entry);
+    for (const std::vector<Entry>& block : blocks) {
+      for (const Entry& entry : block) visit(entry);
+    }
   }
 }
 
@@ -224,41 +239,9 @@ void Store::for_each_text(const std::vector<std::string>& columns,
   read_blocks<std::string>(visit, {}, [&](RowReader& rows) { return rows.text(columns, make); });
 }
 
-std::vector<std::string> Store::setting_keys(bool varied) const {
+Settings Store::settings() const {
   const std::lock_guard lock(*mutex_);
-  std::vector<std::string> names;
-  std::string tests;
-  for (const std::string& column : experiment_columns(*database_)) {
-    if (!column.starts_with(kSettingPrefix)) continue;
-    names.push_back(column.substr(kSettingPrefix.size()));
-    const std::string name = sql_name(column);
-    tests += tests.empty() ? "" : ", ";
-    tests += varied ? fmt::format("count({0}) > 0 AND (count({0}) < count(*) OR min({0}) <> max({0}))", name)
-                    : fmt::format("count({}) > 0", name);
-  }
-  if (names.empty()) return {};
-  Statement test(*database_, fmt::format("SELECT {} FROM experiments WHERE {}", tests, kIsShown));
-  KVCAST_CHECK(test.step());
-  std::vector<std::string> keys;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (test.integer(static_cast<int>(i)) != 0) keys.push_back(names[i]);
-  }
-  std::ranges::sort(keys);
-  return keys;
-}
-
-std::vector<Store::Settings> Store::settings(const std::vector<std::string>& keys) const {
-  const std::lock_guard lock(*mutex_);
-  std::string columns = "key";
-  for (const std::string& key : keys) columns += ", " + sql_name(std::string(kSettingPrefix) + key);
-  std::vector<Settings> list;
-  Statement all(*database_,
-                fmt::format("SELECT {} FROM experiments WHERE {} ORDER BY ordinal, key", columns, kIsShown));
-  while (all.step()) {
-    Settings& row = list.emplace_back(Settings{all.text(0), {}});
-    for (std::size_t i = 0; i < keys.size(); ++i) row.values.push_back(text_of(all.cell(static_cast<int>(i) + 1)));
-  }
-  return list;
+  return read_settings(*database_);
 }
 
 void Store::show(const std::vector<std::string>& keys) {

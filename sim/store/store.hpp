@@ -26,6 +26,7 @@
 #include "base/origin.hpp"
 #include "result/result.hpp"
 #include "store/finding.hpp"
+#include "store/settings.hpp"
 #include "store/sqlite.hpp"
 
 namespace kvcast::store {
@@ -71,6 +72,11 @@ class Store {
   bool put(const Stored& stored);
   // Removes damaged rows, so that the sweep computes them again. Returns a text for each, which names file and row.
   std::vector<std::string> drop_damaged();
+  // Verifies everything, and keeps a hash of the file beside it (DIR/results.sqlite-seal). A store whose file has these
+  // bytes when it is opened again is not verified row by row.
+  void seal_verified();
+  // Returns whether it had them.
+  bool was_sealed() const { return was_sealed_; }
 
   // All keys, in reading order (ordinal, then key).
   std::vector<std::string> keys() const;
@@ -90,15 +96,8 @@ class Store {
                      const std::function<void(const std::string&)>& visit) const;
   std::int64_t count(result::Status status) const;
 
-  // Keys of the configuration that any shown row sets, in alphabetical order; varied: that not all rows set alike.
-  std::vector<std::string> setting_keys(bool varied = false) const;
-  // The values of these settings in all shown rows in reading order, as texts; empty where a row does not set one.
-  // Other cells are not read.
-  struct Settings {
-    std::string key;  // of the row
-    std::vector<std::string> values;
-  };
-  std::vector<Settings> settings(const std::vector<std::string>& keys) const;
+  // The settings of all shown rows.
+  Settings settings() const;
 
   // Replays are cached separately from results because one replay is re-timed on many devices. A key, once put, never
   // changes; returns whether the bytes were stored. Damaged bytes count as missing.
@@ -126,7 +125,7 @@ class Store {
   const std::string& path() const { return database_->path(); }
 
  private:
-  explicit Store(std::unique_ptr<Database> database);
+  Store(std::unique_ptr<Database> database, bool sealed);
   template <class Entry>
   void read_blocks(const std::function<void(const Entry&)>& visit,
                    const std::function<bool(const std::string&)>& wanted,
@@ -138,6 +137,7 @@ class Store {
 
   std::unique_ptr<std::mutex> mutex_;  // a pointer, so that a Store can be returned by value
   std::unique_ptr<Database> database_;
+  bool was_sealed_;
   std::set<std::string, std::less<>> columns_;  // that the table is known to have
   // A statement for each set of columns; few, as rows of a kind have the same.
   std::map<std::string, std::unique_ptr<Statement>> insertions_;

@@ -60,6 +60,13 @@ TEST_CASE("a finished sweep does nothing when it is run again") {
   const Output again = kvcast({"sweep", config, "-o", scratch / "s"});
   CHECK(again.code == 0);
   CHECK_THAT(again.err, Catch::Contains(std::to_string(kPoints) + " of them in the store already"));
+  const auto is_sealed = [&] {
+    return kvcast::store::Store::open(scratch / "s", kvcast::store::Store::Open::kExisting).was_sealed();
+  };
+  CHECK(is_sealed());
+  std::filesystem::remove(scratch / "s/results.sqlite-seal");
+  CHECK(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"}).out == again.out);
+  CHECK(is_sealed());
 }
 
 TEST_CASE("a finished sweep is not planned again, unless something that it was planned from is no longer the same") {

@@ -11,7 +11,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    std::printf("%s\n", kvcast::report::write_report({argv[1]}, argv[2], {.where = {argv + 3, argv + argc}}).c_str());
+    std::printf("%s\n",
+                kvcast::report::write_report({argv[1]}, argv[2], {.where = {argv + 3, argv + argc}}).page.c_str());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 2;

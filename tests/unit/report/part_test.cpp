@@ -51,14 +51,18 @@ std::string grid(const TemporaryDirectory& dir, int batches, int links, int mach
 TEST_CASE("settings of all rows are read in order, and the keys that any row sets") {
   const TemporaryDirectory dir;
   const Store store = Store::open(grid(dir, 2, 2, 1), Store::Open::kExisting);
-  CHECK(store.setting_keys() ==
+  const store::Settings settings = store.settings();
+  CHECK(settings.keys() ==
         std::vector<std::string>{"hardware", "hardware.link.pcie.lanes", "policy.name", "workload.batch"});
-  const auto rows = store.settings({"hardware.link.pcie.lanes", "workload.batch"});
-  REQUIRE(rows.size() == 8);
-  CHECK(rows[0].key == "00000");
-  CHECK(rows[0].values == std::vector<std::string>{"", "1"});
-  CHECK(rows[7].key == "00007");
-  CHECK(rows[7].values == std::vector<std::string>{"2", "2"});
+  CHECK(settings.rows ==
+        std::vector<std::string>{"00000", "00001", "00002", "00003", "00004", "00005", "00006", "00007"});
+  // Two links, the first of which is not set, of two batches of two policies each.
+  const store::Settings::Column &links = settings.columns[1], &batches = settings.columns[3];
+  CHECK(links.values == std::vector<std::string>{"", "2"});
+  CHECK(links.cells == std::vector<std::uint32_t>{0, 0, 0, 0, 1, 1, 1, 1});
+  CHECK(batches.values == std::vector<std::string>{"1", "2"});
+  CHECK(batches.cells == std::vector<std::uint32_t>{0, 0, 1, 1, 0, 0, 1, 1});
+  CHECK(settings.columns[0].values == std::vector<std::string>{"m0"});
 }
 
 TEST_CASE("a page shows a sweep whole up to the limit, then one value of the settings that distinguish series first") {

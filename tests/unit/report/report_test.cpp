@@ -105,7 +105,7 @@ TEST_CASE("every chart states what a figure needs and draws metrics that exist")
 TEST_CASE("the page is complete in itself, and no text of the store becomes markup") {
   const kvcast::TemporaryDirectory dir;
   make_store(dir.path());
-  const std::string path = write_report({dir.path()}, dir.path() + "/out", options());
+  const std::string path = write_report({dir.path()}, dir.path() + "/out", options()).page;
   CHECK(path == dir.path() + "/out/index.html");
   const std::string page = read(path);
   CHECK(page.find("<title>A &amp; B &lt;/title&gt;</title>") != std::string::npos);
