@@ -49,13 +49,16 @@ graph::Work kernel_of(const Row& row) {
   if (row.bench == "hbm_stream") return stream_of(row);
   if (row.bench == "hbm_gather") {
     if (bytes() < kLargeGather) return graph::Marker{};
-    return graph::Kernel{KernelClass::kGather, bytes() / 2, bytes() / 2, 0,
-                         row.number("row_bytes") * row.number("run")};
+    return graph::Kernel{.cls = KernelClass::kGather,
+                         .read_bytes = bytes() / 2,
+                         .write_bytes = bytes() / 2,
+                         .unit_bytes = row.number("row_bytes") * row.number("run")};
   }
-  if (row.bench == "convert") return graph::Kernel{KernelClass::kConvert, bytes() / 2, bytes() / 2, 0, 0};
+  if (row.bench == "convert")
+    return graph::Kernel{.cls = KernelClass::kConvert, .read_bytes = bytes() / 2, .write_bytes = bytes() / 2};
   // Rows with a softmax are of two kernels, and validated.
   if (row.bench == "page_score" && is(row, "reduce", "group_max"))
-    return graph::Kernel{KernelClass::kScore, bytes(), 0, row.of_work("flops"), 0};
+    return graph::Kernel{.cls = KernelClass::kScore, .read_bytes = bytes(), .flops = row.of_work("flops")};
   if (row.bench == "topk") return graph::TopK{row.number("rows"), row.number("n"), row.number("k"), 4};
   if (row.bench == "prefill_attention") return graph::PrefillAttention{row.of_work("flops"), bytes(), 0};
   if (row.bench == "decode_attention") return attention_of(row);

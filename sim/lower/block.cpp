@@ -281,7 +281,10 @@ OpId LoweredBlock::fused_attention(const graph::DecodeAttention& work, After aft
   }
   // repeat_kv copies keys and values to all query heads, and the kernel sees one KV head per query head.
   const double half = work.tokens * work.head_dim * work.element_bytes;
-  const graph::Kernel repeated{graph::KernelClass::kConcatenate, half, half * work.group, 0, work.unit_bytes};
+  const graph::Kernel repeated{.cls = graph::KernelClass::kConcatenate,
+                               .read_bytes = half,
+                               .write_bytes = half * work.group,
+                               .unit_bytes = work.unit_bytes};
   OpId op = compute(Kind::kAttention, "repeat keys", repeated, after);
   op = compute(Kind::kAttention, "repeat values", repeated, {op});
   scaled.rows *= work.group, scaled.tokens *= work.group, scaled.converted *= work.group;

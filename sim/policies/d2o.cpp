@@ -223,7 +223,10 @@ class D2o final : public PolicyBy<D2oSetting> {
     const Kernel similarity{KernelClass::kScore, lists * (evicted + kept) * m.row(), lists * evicted * kScoreBytes,
                             2 * lists * evicted * kept * m.d};
     OpId op = ops.compute(Kind::kScore, "similarity of evicted keys", similarity, {ops.ready()});
-    const Kernel merging{KernelClass::kGather, 2 * lists * evicted * m.row(), 2 * lists * kept * m.row(), 0, m.row()};
+    const Kernel merging{.cls = KernelClass::kGather,
+                         .read_bytes = 2 * lists * evicted * m.row(),
+                         .write_bytes = 2 * lists * kept * m.row(),
+                         .unit_bytes = m.row()};
     op = ops.compute(Kind::kIndex, "merge", merging, {op});
     rank_and_compact(*shape.model, lists, evicted + kept, s_.budget, ops, op);
   }

@@ -156,7 +156,10 @@ class DoubleSparsity final : public RetrievalBy<DoubleHead, DoubleSetting> {
   // Channels are not adjacent in the vectors from which they are taken.
   OpId make_labels(double vectors, const Dims& m, const char* label, LayerOps& ops) const {
     const auto r = std::min(static_cast<double>(s_.channels), m.d);
-    Kernel work{KernelClass::kGather, vectors * r * m.element, vectors * s_.label_bytes(m), 0, m.element};
+    Kernel work{.cls = KernelClass::kGather,
+                .read_bytes = vectors * r * m.element,
+                .write_bytes = vectors * s_.label_bytes(m),
+                .unit_bytes = m.element};
     work.flops = 4 * vectors * r;  // minimum, maximum, scale, rounding
     return ops.compute(Kind::kIndex, label, work, {ops.ready()});
   }

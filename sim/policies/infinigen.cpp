@@ -218,7 +218,9 @@ class InfiniGen final : public SelectsBy<InfiniGenSelector, InfinigenSetting> {
     op = ops.compute(Kind::kIndex, "magnitude of columns", columns, {op});
     op = ops.compute(Kind::kTopK, "choose columns", TopK{shape.batch * m.kv_heads, m.d, dims, kScoreBytes}, {op});
     const double bytes = keys * dims * m.element;
-    ops.compute(Kind::kIndex, "partial keys", Kernel{KernelClass::kGather, bytes, bytes, 0, m.element}, {op});
+    ops.compute(Kind::kIndex, "partial keys",
+                Kernel{.cls = KernelClass::kGather, .read_bytes = bytes, .write_bytes = bytes, .unit_bytes = m.element},
+                {op});
     back_up_prompt(shape, static_cast<int>(shape.prompt_tokens), HostLayout::kNhd, false, ops);
   }
 

@@ -259,13 +259,16 @@ class RetroInfer final : public SelectsBy<RetroSelector, RetroSetting> {
       missing.run_bytes = fetched * 2 * m.row() / missing.runs;
       op = ops.copy(Lane::kCopyA, "missing clusters", missing, {op});
       const double pairs = fetched * 2 * m.row();
-      ops.kernel(Lane::kSelect, Kind::kIndex, "update cache", Kernel{KernelClass::kGather, pairs, pairs, 0, m.row()},
+      ops.kernel(Lane::kSelect, Kind::kIndex, "update cache",
+                 Kernel{.cls = KernelClass::kGather, .read_bytes = pairs, .write_bytes = pairs, .unit_bytes = m.row()},
                  {op});
     }
     const auto generated = static_cast<double>(s_.sink + s_.recent) * lists;
     const double together = std::max(0.0, shape.sum(&HeadCounts::attended) - generated) * 2 * m.row();
-    op = ops.compute(Kind::kIndex, "bring clusters together",
-                     Kernel{KernelClass::kGather, together, together, 0, m.row()}, {op});
+    op = ops.compute(
+        Kind::kIndex, "bring clusters together",
+        Kernel{.cls = KernelClass::kGather, .read_bytes = together, .write_bytes = together, .unit_bytes = m.row()},
+        {op});
     op = ops.attention(attention_over(shape, 0), {op});
     const Kernel estimate{KernelClass::kScore, estimated * 2 * m.row() + shape.batch * m.q_heads * m.row(),
                           shape.batch * m.q_heads * m.row(), 4 * estimated * m.group * m.d};

@@ -43,8 +43,11 @@ void by_library(const Dims& m, double batch, double rows, double share, LayerOps
   const Kernel triangle{KernelClass::kReduce, 2 * matrix, matrix, 6 * share * rows * width * width};
   OpId op = ops.compute(Kind::kIndex, "QR of keys", triangle, {after});
   const double square = share * batch * width * width * kScoreBytes;
-  const Kernel decomposed{KernelClass::kFactorise, square, 2 * square, 20 * share * batch * width * width * width,
-                          width * kScoreBytes};
+  const Kernel decomposed{.cls = KernelClass::kFactorise,
+                          .read_bytes = square,
+                          .write_bytes = 2 * square,
+                          .flops = 20 * share * batch * width * width * width,
+                          .unit_bytes = width * kScoreBytes};
   op = ops.compute(Kind::kIndex, "SVD of the triangle", decomposed, {op});
   ops.host(Lane::kHost, Kind::kSync, "error codes of the SVD", HostCall::kItemSync, share * batch, {op});
 }
@@ -52,7 +55,11 @@ void by_library(const Dims& m, double batch, double rows, double share, LayerOps
 OpId rebuild_keys(const ShadowSetting& s, const Dims& m, double tokens, LayerOps& ops, OpId after) {
   const double rank = s.rank_of(m), rows = tokens * rank * m.element, keys = tokens * m.row();
   OpId op = ops.compute(Kind::kIndex, "gather low-rank rows",
-                        Kernel{KernelClass::kGather, rows, rows, 0, s.page * rank * m.element}, {after});
+                        Kernel{.cls = KernelClass::kGather,
+                               .read_bytes = rows,
+                               .write_bytes = rows,
+                               .unit_bytes = s.page * rank * m.element},
+                        {after});
   op = ops.compute(Kind::kIndex, "rebuild keys", Gemm{tokens, m.d, rank}, {op});
   if (s.operators) {
     return passes(ops, {"keys cos", "negate half", "join halves", "rotated keys sin", "sum of both", "keys to buffer"},
@@ -99,7 +106,10 @@ OpId bring_by_kernels(const ShadowSetting& s, const DecodeLayer& shape, LayerOps
     fetched = ops.copy(Lane::kCopyA, "fetch values", values, {op});
   }
   if (hits > 0) {
-    const Kernel move{KernelClass::kGather, hits * 2 * m.row(), hits * 2 * m.row(), 0, s.page * m.row()};
+    const Kernel move{.cls = KernelClass::kGather,
+                      .read_bytes = hits * 2 * m.row(),
+                      .write_bytes = hits * 2 * m.row(),
+                      .unit_bytes = s.page * m.row()};
     op = ops.compute(Kind::kIndex, "move hits", move, {op});
   }
   if (missing > 0) op = rebuild_keys(s, m, missing, ops, op);

@@ -220,7 +220,10 @@ class Sparq final : public RetrievalByRequest<SparqHead, SparqSetting> {
   OpId estimate(const DecodeLayer& shape, double read, LayerOps& ops, OpId after) const {
     const Dims m(*shape.model);
     if (!s_.second_copy) {
-      const Kernel gather{KernelClass::kGather, read * m.element, read * m.element, 0, m.element};
+      const Kernel gather{.cls = KernelClass::kGather,
+                          .read_bytes = read * m.element,
+                          .write_bytes = read * m.element,
+                          .unit_bytes = m.element};
       after = ops.compute(Kind::kScore, "gather dimensions", gather, {after});
     }
     return score_and_rank(shape, read * m.element, 2 * read * m.group, s_.tokens + 1, ops, after, Lane::kCompute,

@@ -93,8 +93,11 @@ class Kept final : public WrappedPolicy {
     if (shape.sum(&HeadCounts::scored) <= 0) return;
     // One kernel looks up the selected pages in the table of slots and updates their time of use.
     const double entries = shape.sum(&HeadCounts::attended) / static_cast<double>(kept_.page) * 2 * kIndexBytes;
-    ops.compute(Kind::kIndex, "page table", Kernel{KernelClass::kGather, entries, entries, 0, 2 * kIndexBytes},
-                {ops.ready()});
+    ops.compute(
+        Kind::kIndex, "page table",
+        Kernel{
+            .cls = KernelClass::kGather, .read_bytes = entries, .write_bytes = entries, .unit_bytes = 2 * kIndexBytes},
+        {ops.ready()});
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {

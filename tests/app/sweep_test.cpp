@@ -65,7 +65,7 @@ TEST_CASE("a finished sweep does nothing when it is run again") {
   };
   CHECK(is_sealed());
   std::filesystem::remove(scratch / "s/results.sqlite-seal");
-  CHECK(kvcast::test::kvcast({"sweep", config, "-o", scratch / "s"}).out == again.out);
+  CHECK(kvcast({"sweep", config, "-o", scratch / "s"}).out == again.out);
   CHECK(is_sealed());
 }
 

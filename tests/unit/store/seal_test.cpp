@@ -13,7 +13,10 @@
 #include "store/store.hpp"
 #include "support/temporary_directory.hpp"
 
-namespace kvcast::store {
+namespace kvcast::tests {
+
+using namespace store;
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -129,4 +132,4 @@ TEST_CASE("a store that is being read is not sealed half") {
 }
 
 }  // namespace
-}  // namespace kvcast::store
+}  // namespace kvcast::tests

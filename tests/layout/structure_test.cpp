@@ -115,6 +115,23 @@ TEST_CASE("headers do not include each other in a cycle") {
   CHECK(circle_in({{"a", {"b"}}, {"b", {"c", "d"}}, {"d", {"a"}}}) == Lines{"a", "b", "d", "a"});
 }
 
+TEST_CASE("tests are named x_test.cpp and share a namespace") {
+  std::size_t tests = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "tests")) {
+    if (entry.path().extension() != ".cpp") continue;
+    const Lines lines = lines_of(entry.path());
+    const auto has = [&lines](const char* start) {
+      return std::ranges::any_of(lines, [start](const std::string& line) { return line.starts_with(start); });
+    };
+    if (!has("TEST_CASE(")) continue;
+    INFO(entry.path());
+    CHECK(entry.path().stem().string().ends_with("_test"));
+    CHECK(has("namespace kvcast::tests {"));
+    ++tests;
+  }
+  CHECK(tests > 200);
+}
+
 TEST_CASE("every policy's file has its line in the registry") {
   static const std::regex line(R"(^  X\(([a-z0-9_]+)\))"), opens(R"(^namespace (?:kvcast::policy::)?([a-z0-9_]+) \{)");
   std::set<std::string> registered, described;

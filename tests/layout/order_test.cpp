@@ -112,7 +112,7 @@ std::vector<std::string> riddles_in(const fs::path& file) {
 TEST_CASE("comments that open without a main clause or use idioms are listed") {
   for (const char* folder : kEdited) {
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
-      if (entry.path() == kRoot / "tests" / "layout" / "order.cpp") continue;  // the examples of this check
+      if (entry.path() == kRoot / "tests" / "layout" / "order_test.cpp") continue;  // the examples of this check
       for (const std::string& line : riddles_in(entry.path())) {
         WARN(entry.path().string() << ": " << line);
       }
