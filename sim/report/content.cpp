@@ -59,22 +59,24 @@ class Collector {
  public:
   explicit Collector(Palette palette) : palette_(std::move(palette)) {}
 
-  void learn_keys(const Stored& stored) {
-    names_.learn_keys(stored.result.subject);
-    swept_ = swept_ || !stored.result.subject.swept.empty();
-  }
-  void choose_cost() { names_.choose_cost(); }
-  void learn_values(const Stored& stored) { names_.learn_values(stored.result.subject); }
   void add(const Stored& stored);
-  Content finish(const std::vector<Source>& sources);
+  Content finish(const std::vector<Source>& sources, const std::vector<store::Answer>& answers);
 
  private:
+  // What the names of a row are made of once all rows have been read, and what depends on its names.
+  struct Unnamed {
+    result::Subject subject;
+    Status status;
+    std::vector<result::TimelineSpan> timeline;
+    std::optional<ServiceTables::Point> capacity;
+  };
+  void name_rows();
   void add_setting(const Result& result);
   void add_metrics(const Result& result);
   void add_oom(const result::OutOfMemory& oom);
   void add_breakdown(const metrics::Attribution& step);
   void add_owners(const result::Experiment& experiment);
-  void add_timeline(const Result& result);
+  void add_timeline(const Unnamed& row, const std::string& series);
   void add_heads(const std::vector<result::LayerMap>& layers);
   json origins(const std::vector<Source>& sources) const;
   json sweep(const std::vector<Source>& sources) const;
@@ -84,6 +86,7 @@ class Collector {
   SeriesNames names_;
   ServiceTables services_;
   Content content_;
+  std::vector<Unnamed> unnamed_;
   double id_ = -1;
   bool swept_ = false;  // whether any experiment has a swept key
   std::map<Status, std::int64_t> counts_;
@@ -100,7 +103,8 @@ class Collector {
 
 void Collector::add(const Stored& stored) {
   const Result& result = stored.result;
-  id_ += 1;
+  names_.learn_keys(result.subject);
+  swept_ = swept_ || !result.subject.swept.empty(), id_ += 1;
   ++counts_[result.status];
   versions_.insert(stored.code_version);
   if (first_created_.empty() || stored.created_at < first_created_) first_created_ = stored.created_at;
@@ -111,20 +115,33 @@ void Collector::add(const Stored& stored) {
   if (result.experiment.oom) add_oom(*result.experiment.oom);
   if (result.has_times()) add_breakdown(result.experiment.step);
   add_owners(result.experiment);
-  add_timeline(result);
   add_heads(result.accuracy.layers);
-  services_.add(id_,
-                content_.experiments.text(content_.experiments.rows() - 1, "series") +
-                    fmt::format(", {}", names_.budget_of(result).value_or(0)),
-                result);
+  unnamed_.push_back({result.subject, result.status, result.experiment.timeline, services_.add(id_, result)});
+}
+
+void Collector::name_rows() {
+  names_.choose_cost();
+  for (const Unnamed& row : unnamed_) names_.learn_values(row.subject);
+  Table& table = content_.experiments;
+  for (std::size_t r = 0; r < unnamed_.size(); ++r) {
+    const auto& [subject, status, timeline, capacity] = unnamed_[r];
+    id_ = static_cast<double>(r);
+    const std::string variant = names_.variant_of(subject);
+    const std::string series = SeriesNames::join(SeriesNames::policy_of(subject), variant);
+    // Failed rows are listed, but no line of a chart shows them.
+    if (status != Status::kFailed) names_.appear(subject);
+    table.set(r, "variant", variant);
+    table.set(r, "series", series);
+    const std::optional<double> budget = names_.budget_of(subject, status);
+    table.set(r, "budget", budget.value_or(std::nan("")));  // a missing cell
+    if (!names_.cost().empty()) table.set(r, "solved_budget", subject.number("policy.budget").value_or(std::nan("")));
+    add_timeline(unnamed_[r], series);
+    if (capacity) services_.add(*capacity, fmt::format("{}, {}", series, budget.value_or(0)), subject);
+  }
 }
 
 void Collector::add_setting(const Result& result) {
   const result::Subject& subject = result.subject;
-  const std::string policy = SeriesNames::policy_of(subject);
-  const std::string variant = names_.variant_of(subject);
-  // Failed rows are listed, but no line of a chart shows them.
-  if (result.status != Status::kFailed) names_.appear(subject);
   Table& table = content_.experiments;
   const auto set_number = [&](const char* column, std::optional<double> number) {
     if (number) table.set(column, *number);
@@ -139,10 +156,8 @@ void Collector::add_setting(const Result& result) {
   if (result.status != Status::kFailed) table.set("fit", std::string(fit_name(fit_of(result))));
   table.set("model", subject.model);
   table.set("hardware", subject.hardware);
-  table.set("policy", policy);
+  table.set("policy", SeriesNames::policy_of(subject));
   if (subject.category == policy::Category::kOracle) table.set("oracle", 1.0);
-  table.set("variant", variant);
-  table.set("series", SeriesNames::join(policy, variant));
   table.set("replica", SeriesNames::replica_of(subject));
   table.set("store", store_of(subject));
   set_count("context", subject.prompt_tokens);
@@ -150,8 +165,6 @@ void Collector::add_setting(const Result& result) {
   if (!serves(subject)) set_count("batch", subject.batch);  // of a service: the mean number of requests that ran
   set_service(table, result);
   set_number("depth", subject.number("trace.depth"));
-  set_number("budget", names_.budget_of(result));
-  if (!names_.cost().empty()) set_number("solved_budget", subject.number("policy.budget"));
   table.set("split", subject.text("policy.split_factor"));
   set_number("split_value", subject.number("policy.split_factor"));
   table.set("error", result.error);
@@ -227,19 +240,17 @@ void Collector::add_owners(const result::Experiment& experiment) {
   }
 }
 
-void Collector::add_timeline(const Result& result) {
-  const std::vector<result::TimelineSpan>& spans = result.experiment.timeline;
+void Collector::add_timeline(const Unnamed& row, const std::string& series) {
+  const std::vector<result::TimelineSpan>& spans = row.timeline;
   if (spans.empty()) return;
   ++timelines_;
-  const result::Subject& subject = result.subject;
-  const std::tuple<std::string, std::string, std::string> identity(
-      subject.model, subject.hardware, SeriesNames::join(SeriesNames::policy_of(subject), names_.variant_of(subject)));
+  const std::tuple<std::string, std::string, std::string> identity(row.subject.model, row.subject.hardware, series);
   if (with_timeline_.size() >= kMaxTimelines || with_timeline_.count(identity) > 0 ||
       content_.timeline.rows() + spans.size() > kMaxTimelineRows) {
     return;
   }
   with_timeline_.insert(identity);
-  content_.experiments.set("timeline", 1);
+  content_.experiments.set(static_cast<std::size_t>(id_), "timeline", 1);
   ++timelines_embedded_;
   double begin = std::numeric_limits<double>::infinity();
   for (const result::TimelineSpan& span : spans) begin = std::fmin(begin, span.start_s);
@@ -339,20 +350,14 @@ json findings_json(const store::Store& store) {
   return list;
 }
 
-plan::Results results_of(const Source& source) {
-  plan::Results all{source.name, {}, source.store->machines()};
-  source.for_each([&all](const Stored& stored) { all.results.push_back(stored.result); });
-  return all;
-}
-
-Content Collector::finish(const std::vector<Source>& sources) {
+Content Collector::finish(const std::vector<Source>& sources, const std::vector<store::Answer>& answers) {
+  name_rows();
   content_.series = names_.table(palette_);
   content_.moments = services_.moments, content_.curves = services_.curves;
   content_.capacities = services_.capacities();
   content_.origins = origins(sources);
   content_.sweep = sweep(sources);
   content_.findings = sources.size() == 1 ? findings_json(*sources.front().store) : json::array();
-  const std::vector<store::Answer> answers = answers_of(sources);
   content_.changes = sources.size() > 1 ? changes_table(answers) : Table();
   content_.answers = answers_json(answers, machines_of(sources), content_.experiments, palette_);
   content_.sweep["swept"] = swept_ || content_.answers.empty();
@@ -367,33 +372,29 @@ void Source::for_each(const std::function<void(const Stored&)>& visit) const {
   store->for_each(visit, [this](const std::string& key) { return part.shows(key); });
 }
 
-std::vector<store::Answer> answers_of(const std::vector<Source>& sources) {
-  if (sources.size() == 1) return sources.front().store->answers();
-  std::vector<store::Answer> list;
-  const plan::Results first = results_of(sources.front());
-  for (std::size_t i = 1; i < sources.size(); ++i) {
-    for (const plan::Answer& a : plan::changes(first, results_of(sources[i]))) list.push_back(plan::stored(a));
-  }
-  return list;
-}
-
 Content collect(const std::vector<Source>& sources, Palette palette) {
   KVCAST_CHECK(!sources.empty());
-  const auto for_each = [&sources](const auto& visit) {
-    for (const Source& source : sources) {
-      source.for_each([&](const Stored& stored) {
-        Stored labelled = stored;
-        if (!source.name.empty()) labelled.result.subject.swept.emplace_back(kStoreKey, source.name);
-        visit(labelled);
-      });
-    }
-  };
   Collector collector(std::move(palette));
-  for_each([&](const Stored& stored) { collector.learn_keys(stored); });
-  collector.choose_cost();
-  for_each([&](const Stored& stored) { collector.learn_values(stored); });
-  for_each([&](const Stored& stored) { collector.add(stored); });
-  return collector.finish(sources);
+  if (sources.size() == 1) {
+    sources.front().for_each([&](const Stored& stored) { collector.add(stored); });
+    return collector.finish(sources, sources.front().store->answers());
+  }
+  std::vector<store::Answer> answers;
+  plan::Results first;
+  for (const Source& source : sources) {
+    plan::Results all{source.name, {}, source.store->machines()};
+    source.for_each([&](const Stored& stored) {
+      all.results.push_back(stored.result);
+      Stored labelled = stored;
+      labelled.result.subject.swept.emplace_back(kStoreKey, source.name);
+      collector.add(labelled);
+    });
+    if (&source == &sources.front())
+      first = std::move(all);
+    else
+      std::ranges::transform(plan::changes(first, all), std::back_inserter(answers), plan::stored);
+  }
+  return collector.finish(sources, answers);
 }
 
 }  // namespace kvcast::report

@@ -66,7 +66,4 @@ struct Source {
 // Throws UserError if a store cannot be read.
 Content collect(const std::vector<Source>& sources, Palette palette);
 
-// Returns the answers of one store's plan, or the changes from the first of several to each of the others.
-std::vector<store::Answer> answers_of(const std::vector<Source>& sources);
-
 }  // namespace kvcast::report

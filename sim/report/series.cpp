@@ -64,11 +64,11 @@ void SeriesNames::choose_cost() {
   std::erase_if(keys_, [](const std::string& key) { return key == "match" || key.starts_with(kMatch); });
 }
 
-std::optional<double> SeriesNames::budget_of(const result::Result& r) const {
-  const std::optional<double> solved = r.subject.number("policy.budget");
+std::optional<double> SeriesNames::budget_of(const result::Subject& subject, result::Status status) const {
+  const std::optional<double> solved = subject.number("policy.budget");
   // A cost that cannot be reached leaves a failed experiment without a budget.
-  const bool matched = !match_key_.empty() && (solved || r.status == result::Status::kFailed);
-  return matched ? r.subject.number(match_key_) : solved;
+  const bool matched = !match_key_.empty() && (solved || status == result::Status::kFailed);
+  return matched ? subject.number(match_key_) : solved;
 }
 
 std::string SeriesNames::policy_of(const result::Subject& subject) {

@@ -24,8 +24,8 @@ bool is_axis(const std::string& key);
 // throughout a policy's rows says nothing about the policy and is left out. Seeds make replicas of one series.
 class SeriesNames {
  public:
-  // Takes three passes over the store in reading order, because any row may add a key that distinguishes earlier rows:
-  // the keys that the sweep changes; the values that each policy has under them; then naming.
+  // Takes three passes over the subjects in reading order, because any row may add a key that distinguishes earlier
+  // rows: the keys that the sweep changes; the values that each policy has under them; then naming.
   void learn_keys(const result::Subject& subject);
   void learn_values(const result::Subject& subject);
   // Call it between the first two passes. If all budgets are solved by `match:` for the same quantity, the page shows
@@ -35,7 +35,7 @@ class SeriesNames {
   // The quantity that `match:` requested if budgets are shown by it: "bytes read". Otherwise empty.
   const std::string& cost() const { return cost_; }
   // The budget, or the requested cost. Policies without a budget have neither.
-  std::optional<double> budget_of(const result::Result& r) const;
+  std::optional<double> budget_of(const result::Subject& subject, result::Status status) const;
 
   // Returns the policy's name, "unnamed" if the configuration lacks one.
   static std::string policy_of(const result::Subject& subject);

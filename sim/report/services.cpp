@@ -54,8 +54,8 @@ void set_service(Table& experiments, const result::Result& result) {
   }
 }
 
-void ServiceTables::add(double id, const std::string& line, const result::Result& result) {
-  if (result.status == result::Status::kFailed || !serves(result.subject)) return;
+std::optional<ServiceTables::Point> ServiceTables::add(double id, const result::Result& result) {
+  if (result.status == result::Status::kFailed || !serves(result.subject)) return {};
   const result::Subject& subject = result.subject;
   if (result.service && embedded_ < kMostEmbedded) {
     ++embedded_;
@@ -66,32 +66,39 @@ void ServiceTables::add(double id, const std::string& line, const result::Result
   const auto load = load_of(subject);
   const bool bounded =
       std::ranges::any_of(subject.settings, [](const auto& s) { return s.key.starts_with("traffic.slo."); });
-  if (!load || !bounded) return;
-  const Place place{subject.model, subject.hardware, subject.prompt_tokens, line + "|" + load->unit};
-  const auto [at, fresh] = lines_.try_emplace(place);
-  if (fresh) order_.push_back(place);
-  at->second.unit = load->unit;
+  if (!load || !bounded) return {};
   // In a saturated service the queue keeps growing, so the share of requests within the SLO falls with the length of
   // the simulation and says nothing about the load.
   const bool passes = result.service && result.service->summary.state != serving::Trend::kSaturated &&
                       result.service->summary.slo_share.value_or(0) >= kPassingShare;
-  at->second.points.push_back({id, load->value, passes});
+  return Point{id, load->value, passes, load->unit};
+}
+
+void ServiceTables::add(const Point& point, const std::string& line, const result::Subject& subject) {
+  const Place place{subject.model, subject.hardware, subject.prompt_tokens, line + "|" + point.unit};
+  const auto [at, fresh] = lines_.try_emplace(place);
+  if (fresh) order_.push_back(place);
+  at->second.push_back(point);
+}
+
+void ServiceTables::add(double id, const std::string& line, const result::Result& result) {
+  if (const auto point = add(id, result)) add(*point, line, result.subject);
 }
 
 Table ServiceTables::capacities() const {
   Table table;
   for (const Place& place : order_) {
-    const Line& line = lines_.at(place);
+    const std::vector<Point>& line = lines_.at(place);
     std::map<double, bool> passing;  // load → whether all experiments at it pass: seeds are several
-    for (const Point& p : line.points) {
+    for (const Point& p : line) {
       const auto [at, fresh] = passing.try_emplace(p.load, p.passes);
       at->second = at->second && p.passes;
     }
     const auto most = std::find_if(passing.rbegin(), passing.rend(), [](const auto& entry) { return entry.second; });
     table.begin_row();
-    table.set("id", line.points.front().id);
+    table.set("id", line.front().id);
     table.set("least", passing.begin()->first), table.set("top", passing.rbegin()->first);
-    table.set("load_unit", line.unit);
+    table.set("load_unit", line.front().unit);
     if (most != passing.rend()) table.set("most", most->first);
     // All larger loads fail.
     const auto next = most.base();

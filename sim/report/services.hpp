@@ -31,7 +31,16 @@ void set_service(Table& experiments, const result::Result& result);
 
 class ServiceTables {
  public:
+  // What a run says about the capacity of its line.
+  struct Point {
+    double id = 0, load = 0;
+    bool passes = false;
+    std::string unit;
+  };
+  // Adds the run to the tables. Returns its point; none of a batch, or of a run without bounds.
+  std::optional<Point> add(double id, const result::Result& result);
   // `line`: what a capacity is of, other than model, machine and prompt length: series and budget.
+  void add(const Point& point, const std::string& line, const result::Subject& subject);
   void add(double id, const std::string& line, const result::Result& result);
 
   Table moments;  // id, at, running, waiting, used, preemptions: a run over time
@@ -42,17 +51,9 @@ class ServiceTables {
   Table capacities() const;
 
  private:
-  struct Point {
-    double id = 0, load = 0;
-    bool passes = false;
-  };
-  struct Line {
-    std::string unit;
-    std::vector<Point> points;
-  };
   using Place = std::tuple<std::string, std::string, std::int64_t, std::string>;  // model, machine, prompt, line
   std::vector<Place> order_;
-  std::map<Place, Line> lines_;
+  std::map<Place, std::vector<Point>> lines_;
   std::size_t embedded_ = 0;
 };
 

@@ -30,22 +30,22 @@ json rounded_number(double value) {
 
 }  // namespace
 
-void Table::set(const std::string& column, double value) {
-  KVCAST_CHECK(rows_ > 0);
+void Table::set(std::size_t row, const std::string& column, double value) {
+  KVCAST_CHECK(row < rows_);
   if (!std::isfinite(value)) return;
   std::vector<double>& cells = numbers_[column];
-  cells.resize(rows_, kMissing);
-  cells.back() = value;
+  if (cells.size() <= row) cells.resize(row + 1, kMissing);
+  cells[row] = value;
 }
 
-void Table::set(const std::string& column, const std::string& text) {
-  KVCAST_CHECK(rows_ > 0);
+void Table::set(std::size_t row, const std::string& column, const std::string& text) {
+  KVCAST_CHECK(row < rows_);
   if (text.empty()) return;
   Texts& texts = texts_[column];
-  texts.cells.resize(rows_, -1);
+  if (texts.cells.size() <= row) texts.cells.resize(row + 1, -1);
   const auto [entry, added] = texts.index.emplace(text, static_cast<int>(texts.distinct.size()));
   if (added) texts.distinct.push_back(text);
-  texts.cells.back() = entry->second;
+  texts.cells[row] = entry->second;
 }
 
 double Table::number(std::size_t row, const std::string& column) const {

@@ -13,9 +13,11 @@ namespace kvcast::report {
 class Table {
  public:
   void begin_row() { ++rows_; }
-  // Sets a cell of the row begun last. Non-finite numbers and empty texts are missing cells.
-  void set(const std::string& column, double value);
-  void set(const std::string& column, const std::string& text);
+  // Sets a cell of the row begun last, or of an earlier row. Non-finite numbers and empty texts are missing cells.
+  void set(const std::string& column, double value) { set(rows_ - 1, column, value); }
+  void set(const std::string& column, const std::string& text) { set(rows_ - 1, column, text); }
+  void set(std::size_t row, const std::string& column, double value);
+  void set(std::size_t row, const std::string& column, const std::string& text);
 
   std::size_t rows() const { return rows_; }
   // NaN, or an empty text, if the cell is missing.

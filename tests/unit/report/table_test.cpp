@@ -47,6 +47,17 @@ TEST_CASE("missing cells stay missing, before a column's first value and after i
   CHECK(csv.str() == "name,late,n\r\na,,1.0\r\n,0.1,\r\na,,3.5\r\n");
 }
 
+TEST_CASE("cells of earlier rows can be set last, and keep those that are there") {
+  Table table = three_rows();
+  table.set(0, "n", 7), table.set(2, "late", 0.2);
+  table.set(1, "name", "b"), table.set(1, "new", "c");
+  CHECK(table.compact() == json::parse(R"({
+    "rows": 3,
+    "numbers": {"n": [7, null, 3.5], "late": [null, 0.1, 0.2]},
+    "texts": {"name": {"of": ["a", "b"], "at": [0, 1, 0]}, "new": {"of": ["c"], "at": [null, 0, null]}}
+  })"));
+}
+
 TEST_CASE("a value that is not a number, or not a text, is a missing cell") {
   Table table;
   table.begin_row();
