@@ -26,7 +26,7 @@ std::string bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-void write(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+void write_bytes(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
 Store reopened(const std::string& dir) { return Store::open(dir, Store::Open::kExisting); }
 
@@ -57,7 +57,7 @@ TEST_CASE("the seal is a hash of the hashes of the file's megabytes, and a store
   CHECK_FALSE(reopened(other.path()).was_sealed());
   fs::copy_file(path + "-seal", other.path() + "/results.sqlite-seal");
   CHECK(reopened(other.path()).was_sealed());
-  write(other.path() + "/results.sqlite-seal", "");
+  write_bytes(other.path() + "/results.sqlite-seal", "");
   CHECK_FALSE(reopened(other.path()).was_sealed());
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("a sealed file of which any byte is changed is verified again") {
     CAPTURE(at);
     std::string bytes = whole;
     bytes[at] = static_cast<char>(bytes[at] ^ 1);
-    write(path, bytes);
+    write_bytes(path, bytes);
     try {
       const Store store = reopened(dir.path());
       CHECK_FALSE(store.was_sealed());
@@ -78,7 +78,7 @@ TEST_CASE("a sealed file of which any byte is changed is verified again") {
       CHECK(std::string(error.what()).find(path) != std::string::npos);
     }
   }
-  write(path, whole);
+  write_bytes(path, whole);
   CHECK(reopened(dir.path()).was_sealed());
 }
 
