@@ -119,7 +119,7 @@ TEST_CASE("stores that do not belong together are not merged, and nothing is wri
   SECTION("an older schema") {
     std::filesystem::copy(scratch / "a", scratch / "b");
     Database(scratch / "b/results.sqlite", false, 1000).execute("PRAGMA user_version = 5");
-    refused("schema version 5, but this kvcast reads version 6");
+    refused("schema version 5, but this kvcast reads version 7");
   }
   SECTION("a damaged row") {
     std::filesystem::copy(scratch / "a", scratch / "b");
