@@ -10,18 +10,11 @@
 #include "policies/all.hpp"
 #include "property/policies/settings.hpp"
 #include "support/select.hpp"
+#include "support/tiny_model.hpp"
 
 namespace kvcast::tests {
 
 using lower::PassSequence;
-
-// 4 query heads on 2 KV heads of 16 dimensions.
-inline config::Model tiny_model() {
-  config::Model m;
-  m.layers = 2, m.hidden = 64, m.ffn = 128, m.vocab = 1000;
-  m.n_q_heads = 4, m.n_kv_heads = 2, m.head_dim = 16;
-  return m;
-}
 
 // Requests of 100, 400 and 100 prompt tokens with 20, 20 and 60 expected ones, at contexts of 101, 410 and 150 tokens.
 inline std::vector<PassSequence> three_decodes() {

@@ -96,7 +96,7 @@ TEST_CASE("a table's limits and conditions are those of its reader") {
   CHECK_THAT(error_of_thing("{size: 3 B, way: c}"), Catch::Contains("thing.yaml:1:18: way: unknown value \"c\""));
   CHECK_THAT(error_of_thing("{size: 3 B, way: a, either: x}"), Catch::Contains("unknown key \"either\""));
   CHECK_THAT(error_of_thing("{size: 3 B, way: a, on: false}"), Catch::Contains("\"either\" is missing"));
-  // What is apart is read by its name alone, and a narrower limit holds.
+  // A key that is apart is read only by its name, and may be given a narrower limit.
   CHECK_THAT(error_of_thing("{size: 3 B, way: a, late: 7}"), Catch::Contains("unknown key \"late\""));
   CHECK(error_of_thing("{size: 3 B, way: a, late: 7}", 6) ==
         "thing.yaml:1:27: late: 7 is out of range, must be between 1 and 6");

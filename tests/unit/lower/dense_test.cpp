@@ -6,6 +6,7 @@
 #include "lower/dense.hpp"
 #include "lower/operators.hpp"
 #include "support/ops.hpp"
+#include "support/tiny_model.hpp"
 
 namespace kvcast::tests {
 
@@ -14,12 +15,6 @@ using graph::Kind;
 using graph::Lane;
 
 namespace {
-
-config::Model dense_model() {
-  config::Model m;
-  m.layers = 2, m.hidden = 64, m.n_q_heads = 4, m.n_kv_heads = 2, m.head_dim = 16, m.ffn = 128, m.vocab = 1000;
-  return m;
-}
 
 template <typename Add>
 std::vector<graph::Op> made(const Add& add) {
@@ -48,7 +43,7 @@ void check_pass(const graph::Op& op, double read, double written) {
 }  // namespace
 
 TEST_CASE("a layer consists of its matrix products and the kernels between them") {
-  const config::Model model = dense_model();
+  const config::Model model = tiny_model();
   const auto before = made([&](LoweredBlock& block) { before_attention(block, model, 0, 3, -1); });
   // Branch and residual in, residual and normed rows out.
   check_pass(only(before, "norm"), 2 * 3 * 64 * 2, 2 * 3 * 64 * 2);

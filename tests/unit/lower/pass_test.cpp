@@ -5,6 +5,7 @@
 #include "policies/all.hpp"
 #include "support/ops.hpp"
 #include "support/select.hpp"
+#include "support/tiny_model.hpp"
 
 namespace kvcast::tests {
 
@@ -15,14 +16,6 @@ namespace {
 using policy::HeadCounts;
 using policy::Lengths;
 using policy::Sequence;
-
-// 4 query heads on 2 KV heads of 16 dimensions: a key of one head has 32 bytes, a pair of all heads in a layer 128.
-config::Model pass_model() {
-  config::Model m;
-  m.layers = 2, m.hidden = 64, m.ffn = 128, m.vocab = 1000;
-  m.n_q_heads = 4, m.n_kv_heads = 2, m.head_dim = 16;
-  return m;
-}
 
 // Requests of 100, 400 and 100 prompt tokens with 20, 20 and 60 expected ones, at contexts of 101, 410 and 150 tokens.
 const std::vector<PassSequence> kThree = {{100, 1, {100, 20}}, {409, 1, {400, 20}}, {149, 1, {100, 60}}};
@@ -47,7 +40,7 @@ struct Work {
 
 Work lower_pass(const policy::Policy& policy, std::span<const PassSequence> sequences, std::vector<HeadCounts> counts) {
   const config::Framework framework;
-  const PassSetting setting{.framework = &framework, .policy = &policy, .rank = pass_model()};
+  const PassSetting setting{.framework = &framework, .policy = &policy, .rank = tiny_model()};
   Pass pass = pass_of(sequences, policy, setting.rank);
   pass.counts = [&](int) { return std::span<const HeadCounts>(counts); };
   Work work;
@@ -93,7 +86,7 @@ TEST_CASE("heads of unequal lengths are unequal rows as sequences are") {
 TEST_CASE("unequal requests hold each its own cache while decoding") {
   const auto full = make("full", "", {100, 20});
   config::Run run;
-  run.model = pass_model();
+  run.model = tiny_model();
   run.workload = {400, 20, 3, 0};
   run.framework.page = 16;
   DecodeSetting setting;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "result/metric.hpp"
+#include "value_of.hpp"
 
 namespace kvcast::tests {
 namespace {
@@ -38,8 +39,6 @@ Result on_trace(double step, double prefill) {
   r.wall_s = 3;
   return r;
 }
-
-double value_of(const Result& r, const char* path) { return result::value(r, *result::find_metric(path)).value(); }
 
 Interval interval_of(const Result& r, const char* path) {
   return result::interval(r, *result::find_metric(path)).value();

@@ -5,6 +5,7 @@
 
 #include "result/metric.hpp"
 #include "study/study.hpp"
+#include "value_of.hpp"
 
 namespace kvcast::tests {
 
@@ -26,13 +27,6 @@ result::Result fleet_result(const std::string& rest, int threads = 1) {
   return results.front();
 }
 
-double number_of(const result::Result& r, const std::string& path) {
-  const auto value = result::value(r, *result::find_metric(path));
-  INFO(path);
-  REQUIRE(value);
-  return *value;
-}
-
 TEST_CASE("two replicas serve twice the rate of one, at the same cost and in any number of threads") {
   const auto run = [](int replicas, double rate, int requests, int threads) {
     return fleet_result(
@@ -43,16 +37,16 @@ TEST_CASE("two replicas serve twice the rate of one, at the same cost and in any
   };
   // Arrivals at even times are dealt out evenly.
   const result::Result one = run(1, 5, 100, 1), two = run(2, 10, 200, 1), parallel = run(2, 10, 200, 3);
-  CHECK(number_of(two, "serving.ttft_s.mean") == Approx(number_of(one, "serving.ttft_s.mean")).epsilon(1e-9));
-  CHECK(number_of(two, "serving.tpot_s.p99") == Approx(number_of(one, "serving.tpot_s.p99")).epsilon(1e-3));
-  CHECK(number_of(two, "serving.running.max") == number_of(one, "serving.running.max"));
-  CHECK(number_of(two, "serving.kv_capacity_tokens") == number_of(one, "serving.kv_capacity_tokens"));
-  CHECK(number_of(two, "serving.completed") == 200);
+  CHECK(value_of(two, "serving.ttft_s.mean") == Approx(value_of(one, "serving.ttft_s.mean")).epsilon(1e-9));
+  CHECK(value_of(two, "serving.tpot_s.p99") == Approx(value_of(one, "serving.tpot_s.p99")).epsilon(1e-3));
+  CHECK(value_of(two, "serving.running.max") == value_of(one, "serving.running.max"));
+  CHECK(value_of(two, "serving.kv_capacity_tokens") == value_of(one, "serving.kv_capacity_tokens"));
+  CHECK(value_of(two, "serving.completed") == 200);
   // Two GPUs of 2 an hour.
-  CHECK(number_of(two, "serving.cost_per_million_output_tokens") ==
-        Approx(2 * 2 / 3600.0 / number_of(two, "serving.output_tokens_per_s") * 1e6));
+  CHECK(value_of(two, "serving.cost_per_million_output_tokens") ==
+        Approx(2 * 2 / 3600.0 / value_of(two, "serving.output_tokens_per_s") * 1e6));
   for (const char* path : {"serving.ttft_s.mean", "serving.itl_s.p99", "serving.running.mean", "serving.busy_share"})
-    CHECK(number_of(two, path) == number_of(parallel, path));
+    CHECK(value_of(two, path) == value_of(parallel, path));
 }
 
 TEST_CASE("the next replica, the least loaded or the one that knows the prompt: three different services") {
@@ -64,9 +58,9 @@ TEST_CASE("the next replica, the least loaded or the one that knows the prompt: 
                     routing));
   };
   // Loads are equal most of the time, so that the least loaded replica is the next one.
-  const double dealt = number_of(hits("round_robin"), "serving.prefix_hit_share");
-  const double least = number_of(hits("least_loaded"), "serving.prefix_hit_share");
-  const double known = number_of(hits("prefix"), "serving.prefix_hit_share");
+  const double dealt = value_of(hits("round_robin"), "serving.prefix_hit_share");
+  const double least = value_of(hits("least_loaded"), "serving.prefix_hit_share");
+  const double known = value_of(hits("prefix"), "serving.prefix_hit_share");
   CHECK(known > dealt + 0.1);
   CHECK(known > least + 0.1);
 }
@@ -81,18 +75,18 @@ TEST_CASE("prefill and decode apart: a policy sends what it keeps") {
   };
   const result::Result full = apart("full", "rate: 1 GB/s, post: 0 s");
   const result::Result few = apart("{name: snapkv, budget: 1024}", "rate: 1 GB/s, post: 0 s");
-  CHECK(number_of(full, "serving.transfer_bytes") == Approx(8192 * kTokenBytes));
-  CHECK(number_of(few, "serving.transfer_bytes") == Approx(1024 * kTokenBytes).epsilon(0.01));
+  CHECK(value_of(full, "serving.transfer_bytes") == Approx(8192 * kTokenBytes));
+  CHECK(value_of(few, "serving.transfer_bytes") == Approx(1024 * kTokenBytes).epsilon(0.01));
   // Requests that come one at a time wait for their bytes alone.
-  CHECK(number_of(full, "serving.transfer_s.mean") == Approx(8192 * kTokenBytes / 1e9).epsilon(1e-3));
-  CHECK(number_of(few, "serving.transfer_s.mean") == Approx(1024 * kTokenBytes / 1e9).epsilon(0.01));
-  CHECK(number_of(full, "serving.transfer_wait_s.mean") < 1e-3);
+  CHECK(value_of(full, "serving.transfer_s.mean") == Approx(8192 * kTokenBytes / 1e9).epsilon(1e-3));
+  CHECK(value_of(few, "serving.transfer_s.mean") == Approx(1024 * kTokenBytes / 1e9).epsilon(0.01));
+  CHECK(value_of(full, "serving.transfer_wait_s.mean") < 1e-3);
   // Layers that are sent while the next ones are computed leave the last one of 16, or what the link lacks.
   const result::Result layers = apart("full", "rate: 20 GB/s, post: 0 s, overlap: layers");
-  CHECK(number_of(layers, "serving.transfer_s.mean") == Approx(8192 * kTokenBytes / 20e9 / 16 / 4).epsilon(0.05));
+  CHECK(value_of(layers, "serving.transfer_s.mean") == Approx(8192 * kTokenBytes / 20e9 / 16 / 4).epsilon(0.05));
   // Descriptors: 512 blocks of 16 tokens, keys and values of 16 layers.
   const result::Result posted = apart("full", "rate: 1 GB/s, post: 1 us, latency: 2 ms");
-  CHECK(number_of(posted, "serving.transfer_s.mean") - number_of(full, "serving.transfer_s.mean") ==
+  CHECK(value_of(posted, "serving.transfer_s.mean") - value_of(full, "serving.transfer_s.mean") ==
         Approx(512 * 32 * 1e-6 + 2e-3).epsilon(1e-3));
   CHECK_FALSE(result::value(fleet_result("policy: full\ntraffic: {rate: 1, requests: 3}\n"),
                             *result::find_metric("serving.transfer_s.mean")));
@@ -102,7 +96,7 @@ TEST_CASE("answers that grow are asked for") {
   const auto outputs = [](const std::string& more) {
     const result::Result r = fleet_result(
         "policy: full\ntraffic: {rate: 1, requests: 20, prompt_tokens: 500, output_tokens: 100" + more + "}\n");
-    return number_of(r, "serving.output_tokens_per_s") * number_of(r, "serving.duration_s") / 20;
+    return value_of(r, "serving.output_tokens_per_s") * value_of(r, "serving.duration_s") / 20;
   };
   CHECK(outputs("") == Approx(100));
   CHECK(outputs(", length_factor: 1.25") == Approx(125));

@@ -7,6 +7,7 @@
 #include "result/metric.hpp"
 #include "study/service.hpp"
 #include "study/study.hpp"
+#include "value_of.hpp"
 
 namespace kvcast::tests {
 
@@ -28,8 +29,6 @@ result::Result served(const std::string& policy, const std::string& scheduler = 
   return run_all({{config::parse_yaml(text, "test"), {}, {}}}, {}).front();
 }
 
-double of(const result::Result& r, const char* path) { return result::value(r, *result::find_metric(path)).value(); }
-
 }  // namespace
 
 TEST_CASE("a policy's class of reuse says what its later turns find") {
@@ -40,21 +39,21 @@ TEST_CASE("a policy's class of reuse says what its later turns find") {
   const double entered = 2 * (8192.0 + (9209 + 16) / 16 * 16);
   const double kept = 2 * (8192.0 + 16 + 9209 + 16);
   for (const char* policy : {"full", "{name: quest, budget: 1024}"})
-    CHECK(of(served(policy), "serving.prefix_hit_share") == Approx(entered / all));
-  CHECK(of(served("{name: snapkv, budget: 1024}"), "serving.prefix_hit_share") == Approx(kept / all));
-  CHECK(of(served("{name: snapkv, budget: 1024}", "{reuse: none}"), "serving.prefix_hit_share") == 0);
-  CHECK(of(served("{name: rocketkv, budget: 1024}"), "serving.prefix_hit_share") == 0);
+    CHECK(value_of(served(policy), "serving.prefix_hit_share") == Approx(entered / all));
+  CHECK(value_of(served("{name: snapkv, budget: 1024}"), "serving.prefix_hit_share") == Approx(kept / all));
+  CHECK(value_of(served("{name: snapkv, budget: 1024}", "{reuse: none}"), "serving.prefix_hit_share") == 0);
+  CHECK(value_of(served("{name: rocketkv, budget: 1024}"), "serving.prefix_hit_share") == 0);
   // FreeKV's copies in host memory are loaded for the prompt that comes next.
   const result::Result offloads = served("{name: freekv, budget: 1024}");
-  CHECK(of(offloads, "serving.prefix_hit_share") == Approx(blocks / all));
-  CHECK(of(offloads, "serving.loaded_share") == Approx(blocks / all));
+  CHECK(value_of(offloads, "serving.prefix_hit_share") == Approx(blocks / all));
+  CHECK(value_of(offloads, "serving.loaded_share") == Approx(blocks / all));
 }
 
 TEST_CASE("a model with sliding layers finds what other models do where there is memory") {
   const double all = 2 * (8192.0 + 9209 + 10226);
   const std::string model = "model: gpt-oss-20b\nhardware: h100-sxm\n";
   const auto hits = [&](const std::string& framework, const std::string& scheduler) {
-    return of(served("full", scheduler, model + "framework: " + framework + "\n"), "serving.prefix_hit_share");
+    return value_of(served("full", scheduler, model + "framework: " + framework + "\n"), "serving.prefix_hit_share");
   };
   const double entered = 2 * (8192.0 + (9209 + 16) / 16 * 16) / all;
   CHECK(hits("vllm", "{sliding_cache: window}") == Approx(entered));
@@ -64,8 +63,8 @@ TEST_CASE("a model with sliding layers finds what other models do where there is
 
 TEST_CASE("turns that find what was kept have their first token sooner") {
   const std::string snapkv = "{name: snapkv, budget: 1024}";
-  const double alone = of(served(snapkv, "{reuse: none}"), "serving.ttft_s.p50");
-  const double kept = of(served(snapkv), "serving.ttft_s.p50");
+  const double alone = value_of(served(snapkv, "{reuse: none}"), "serving.ttft_s.p50");
+  const double kept = value_of(served(snapkv), "serving.ttft_s.p50");
   // 1000 of some 9000 tokens are read, with attention to 2000 instead of 9000.
   CHECK(kept < 0.3 * alone);
   CHECK(kept > 0.05 * alone);
@@ -82,14 +81,14 @@ TEST_CASE("host memory holds what the GPU has no room for") {
     return run_all({{config::parse_yaml(text, "test"), {}, {}}}, {}).front();
   };
   const result::Result none = interleaved(""), host = interleaved(", host_cache: 10 GB");
-  INFO(of(none, "serving.kv_capacity_tokens"));
-  CHECK(of(none, "serving.kv_capacity_tokens") > 10'243);
-  CHECK(of(none, "serving.kv_capacity_tokens") < 2 * 8192);
-  CHECK(of(host, "serving.prefix_hit_share") > of(none, "serving.prefix_hit_share") + 0.2);
-  CHECK(of(host, "serving.loaded_share") > 0.2);
-  CHECK(of(host, "serving.duration_s") < of(none, "serving.duration_s"));
-  CHECK(of(host, "serving.link_busy_share") > 0);
-  CHECK(of(none, "serving.loaded_share") == 0);
+  INFO(value_of(none, "serving.kv_capacity_tokens"));
+  CHECK(value_of(none, "serving.kv_capacity_tokens") > 10'243);
+  CHECK(value_of(none, "serving.kv_capacity_tokens") < 2 * 8192);
+  CHECK(value_of(host, "serving.prefix_hit_share") > value_of(none, "serving.prefix_hit_share") + 0.2);
+  CHECK(value_of(host, "serving.loaded_share") > 0.2);
+  CHECK(value_of(host, "serving.duration_s") < value_of(none, "serving.duration_s"));
+  CHECK(value_of(host, "serving.link_busy_share") > 0);
+  CHECK(value_of(none, "serving.loaded_share") == 0);
 }
 
 TEST_CASE("prompts that are read apart find earlier prompts in host memory, and no answers") {
@@ -98,9 +97,9 @@ TEST_CASE("prompts that are read apart find earlier prompts in host memory, and 
   const double all = 2 * (8192.0 + 9209 + 10226);
   const std::string apart = kDense + "deployment: {replicas: 1, prefill_replicas: 1}\n";
   const result::Result host = served("full", "{host_cache: 10 GB, prefix_caching: false}", apart);
-  CHECK(of(host, "serving.loaded_share") == Approx(2 * (512 + 575) * 16 / all));
-  CHECK(of(host, "serving.ttft_s.p50") <
-        0.7 * of(served("full", "{prefix_caching: false}", apart), "serving.ttft_s.p50"));
+  CHECK(value_of(host, "serving.loaded_share") == Approx(2 * (512 + 575) * 16 / all));
+  CHECK(value_of(host, "serving.ttft_s.p50") <
+        0.7 * value_of(served("full", "{prefix_caching: false}", apart), "serving.ttft_s.p50"));
 }
 
 TEST_CASE("every policy states what can be used again, and why") {

@@ -9,6 +9,7 @@
 #include "policies/all.hpp"
 #include "result/metric.hpp"
 #include "study/study.hpp"
+#include "value_of.hpp"
 
 namespace kvcast::tests {
 
@@ -20,12 +21,6 @@ result::Result result_of(const std::string& text) {
   StudyOptions options;
   std::vector<result::Result> results = run_all({{config::parse_yaml(text, "test"), {}, {}}}, options);
   return results.front();
-}
-
-double number(const result::Result& r, const char* path) {
-  const auto value = result::value(r, *result::find_metric(path));
-  REQUIRE(value);
-  return *value;
 }
 
 const std::string kSmall = "model: llama-3.2-1b\nhardware: l40s\ntrace: {recipe: needle, layers: 1, steps: 4}\n";
@@ -171,16 +166,16 @@ TEST_CASE("a static batch of requests that are there at once takes the times of 
   const result::Result served =
       result_of(service("full", "rate: all, requests: 4, prompt_tokens: 3000, output_tokens: 64",
                         "scheduler: {kind: static, max_num_seqs: 4}\n"));
-  CHECK(number(served, "serving.ttft_s.p99") == Approx(number(batch, "prefill.ttft_s")).epsilon(0.02));
-  CHECK(number(served, "serving.tpot_s.p50") == Approx(number(batch, "decode.tpot_s.mean")).epsilon(0.005));
-  CHECK(number(served, "serving.e2e_s.mean") == Approx(number(batch, "request.latency_s")).epsilon(0.01));
+  CHECK(value_of(served, "serving.ttft_s.p99") == Approx(value_of(batch, "prefill.ttft_s")).epsilon(0.02));
+  CHECK(value_of(served, "serving.tpot_s.p50") == Approx(value_of(batch, "decode.tpot_s.mean")).epsilon(0.005));
+  CHECK(value_of(served, "serving.e2e_s.mean") == Approx(value_of(batch, "request.latency_s")).epsilon(0.01));
 }
 
 TEST_CASE("prompts too short for a text are served by what a longer one shows") {
   for (const char* policy : {"full", "{name: snapkv, budget: 128}"}) {
     const result::Result r =
         result_of(service(policy, "rate: 5, requests: 30, prompt_tokens: {low: 20, high: 90}, output_tokens: 8"));
-    CHECK(number(r, "serving.completed") == 30);
+    CHECK(value_of(r, "serving.completed") == 30);
   }
 }
 
@@ -188,34 +183,34 @@ TEST_CASE("all policies are reported with the mean prompt of the requests, whate
   for (const char* policy : {"full", "{name: snapkv, budget: 128}"}) {
     const result::Result r =
         result_of(service(policy, "rate: 5, requests: 30, prompt_tokens: {low: 800, high: 1900}, output_tokens: 8"));
-    REQUIRE(number(r, "serving.completed") == 30);
-    const double prompts = number(r, "serving.total_tokens_per_s") - number(r, "serving.output_tokens_per_s");
-    CHECK(r.subject.prompt_tokens == std::llround(prompts / number(r, "serving.requests_per_s")));
+    REQUIRE(value_of(r, "serving.completed") == 30);
+    const double prompts = value_of(r, "serving.total_tokens_per_s") - value_of(r, "serving.output_tokens_per_s");
+    CHECK(r.subject.prompt_tokens == std::llround(prompts / value_of(r, "serving.requests_per_s")));
   }
 }
 
 TEST_CASE("HTTP and tokenising delay a request, and others where they take turns") {
   const std::string calm = "rate: 1, process: constant, requests: 20, prompt_tokens: 1000, output_tokens: 10";
   const result::Result plain = result_of(service("full", calm, "framework: vllm\n"));
-  CHECK(number(plain, "serving.ttft_parts.front_end_s.mean") == 0);
+  CHECK(value_of(plain, "serving.ttft_parts.front_end_s.mean") == 0);
   const result::Result slower =
       result_of(service("full", calm, "framework: {name: vllm, front_end_request: 100 ms, client_time: 50 ms}\n"));
   // Requests come alone, so that nothing else changes.
   for (const char* time : {"serving.ttft_s.mean", "serving.e2e_s.mean"})
-    CHECK(number(slower, time) - number(plain, time) == Approx(0.15).epsilon(1e-6));
-  CHECK(number(slower, "serving.ttft_parts.front_end_s.p99") == Approx(0.15).epsilon(1e-3));
-  CHECK(number(slower, "serving.tpot_s.mean") == Approx(number(plain, "serving.tpot_s.mean")));
-  CHECK(number(slower, "serving.queue_s.mean") == Approx(number(plain, "serving.queue_s.mean")).margin(1e-9));
+    CHECK(value_of(slower, time) - value_of(plain, time) == Approx(0.15).epsilon(1e-6));
+  CHECK(value_of(slower, "serving.ttft_parts.front_end_s.p99") == Approx(0.15).epsilon(1e-3));
+  CHECK(value_of(slower, "serving.tpot_s.mean") == Approx(value_of(plain, "serving.tpot_s.mean")));
+  CHECK(value_of(slower, "serving.queue_s.mean") == Approx(value_of(plain, "serving.queue_s.mean")).margin(1e-9));
   // All at once, the i-th is through after i seconds: 10.5 s in the mean of 20.
   const result::Result all =
       result_of(service("full", "rate: all, requests: 20, prompt_tokens: 1000, output_tokens: 10",
                         "framework: {name: vllm, front_end_request: 1 s}\n"));
-  CHECK(number(all, "serving.ttft_parts.front_end_s.mean") == Approx(10.5));
-  CHECK(number(all, "serving.ttft_s.mean") == Approx(10.5 + number(plain, "serving.ttft_s.mean")).epsilon(1e-6));
+  CHECK(value_of(all, "serving.ttft_parts.front_end_s.mean") == Approx(10.5));
+  CHECK(value_of(all, "serving.ttft_s.mean") == Approx(10.5 + value_of(plain, "serving.ttft_s.mean")).epsilon(1e-6));
   double parts = 0;
   for (const serving::TtftPart& part : serving::kTtftParts)
-    parts += number(all, fmt::format("serving.ttft_parts.{}_s.p99", part.name).c_str());
-  CHECK(parts == Approx(number(all, "serving.ttft_s.p99")));
+    parts += value_of(all, fmt::format("serving.ttft_parts.{}_s.p99", part.name).c_str());
+  CHECK(parts == Approx(value_of(all, "serving.ttft_s.p99")));
 }
 
 TEST_CASE("a service tells whether its queue grows, and how far its numbers can be trusted") {
@@ -223,20 +218,20 @@ TEST_CASE("a service tells whether its queue grows, and how far its numbers can 
   const result::Result calm = result_of(service("full", "rate: 1" + lengths));
   REQUIRE(calm.service);
   CHECK(calm.service->summary.state == serving::Trend::kStable);
-  CHECK(number(calm, "serving.slo_share") == 1);
-  CHECK(number(calm, "serving.completed") == 200);
+  CHECK(value_of(calm, "serving.slo_share") == 1);
+  CHECK(value_of(calm, "serving.completed") == 200);
   // Alone, a request is read in one pass; its tokens wait for the chunks of at most a few others.
   const result::Result alone =
       result_of(kSmall + "policy: full\nworkload: {prompt_tokens: 2000, decode_tokens: 100}\n");
-  CHECK(number(calm, "serving.ttft_s.p50") == Approx(number(alone, "prefill.ttft_s")).epsilon(0.15));
-  CHECK(number(calm, "serving.tpot_s.p50") >= 0.98 * number(alone, "decode.tpot_s.mean"));
+  CHECK(value_of(calm, "serving.ttft_s.p50") == Approx(value_of(alone, "prefill.ttft_s")).epsilon(0.15));
+  CHECK(value_of(calm, "serving.tpot_s.p50") >= 0.98 * value_of(alone, "decode.tpot_s.mean"));
   const result::Result busy = result_of(service("full", "rate: 100" + lengths));
   CHECK(busy.service->summary.state == serving::Trend::kSaturated);
-  CHECK(number(busy, "serving.slo_share") < 0.5);
-  CHECK(number(busy, "serving.requests_per_s") < 100);
+  CHECK(value_of(busy, "serving.slo_share") < 0.5);
+  CHECK(value_of(busy, "serving.requests_per_s") < 100);
   // Little's law: requests in the service are the rate times their time in it.
-  CHECK(number(busy, "serving.running.mean") + number(busy, "serving.waiting.mean") ==
-        Approx(number(busy, "serving.requests_per_s") * number(busy, "serving.e2e_s.mean")).epsilon(0.03));
+  CHECK(value_of(busy, "serving.running.mean") + value_of(busy, "serving.waiting.mean") ==
+        Approx(value_of(busy, "serving.requests_per_s") * value_of(busy, "serving.e2e_s.mean")).epsilon(0.03));
   for (const result::Metric& metric : result::all_metrics()) {
     if (metric.basis != result::Basis::kServing) continue;
     const auto value = result::value(busy, metric);
@@ -254,15 +249,15 @@ TEST_CASE("a policy that evicts serves more requests than its memory allows full
   const std::string tight = "scheduler: {memory_utilization: 30 %}\nframework: vllm\n";
   const result::Result full = result_of(service("full", traffic, tight));
   const result::Result few = result_of(service("{name: snapkv, budget: 512}", traffic, tight));
-  CHECK(number(few, "serving.running.max") > 1.2 * number(full, "serving.running.max"));
-  CHECK(number(few, "serving.duration_s") < number(full, "serving.duration_s"));
+  CHECK(value_of(few, "serving.running.max") > 1.2 * value_of(full, "serving.running.max"));
+  CHECK(value_of(few, "serving.duration_s") < value_of(full, "serving.duration_s"));
 }
 
 TEST_CASE("a service that can serve no request has no times") {
   const result::Result none = result_of(service("full", "rate: 1, requests: 3, prompt_tokens: 120000, output_tokens: 8",
                                                 "scheduler: {memory_utilization: 10 %}\nframework: vllm\n"));
   REQUIRE(none.service);
-  CHECK(number(none, "serving.rejected") == 3);
+  CHECK(value_of(none, "serving.rejected") == 3);
   CHECK_FALSE(result::value(none, *result::find_metric("serving.ttft_s.mean")));
 }
 

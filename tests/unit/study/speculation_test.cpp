@@ -5,6 +5,7 @@
 
 #include "result/metric.hpp"
 #include "study/study.hpp"
+#include "value_of.hpp"
 
 namespace kvcast::tests {
 
@@ -17,10 +18,7 @@ const std::string kDraftedRun =
     "framework: vllm\n";
 
 double drafted_number(const std::string& text, const char* path) {
-  const auto all = run_all({{config::parse_yaml(kDraftedRun + text, "test"), {}, {}}}, {});
-  const auto value = result::value(all.front(), *result::find_metric(path));
-  REQUIRE(value);
-  return *value;
+  return value_of(run_all({{config::parse_yaml(kDraftedRun + text, "test"), {}, {}}}, {}).front(), path);
 }
 
 std::string ngram(double acceptance, int tokens = 3) {
