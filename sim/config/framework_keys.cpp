@@ -148,7 +148,7 @@ std::int64_t most(int Framework::*count) {
   return count == &Framework::sampled_contexts ? 1024 : 1'000'000;
 }
 
-// What the table says of a key, for readers of any.
+// Returns the key in the form in which every table states its keys.
 template <class T>
 Key<Framework> row_of(const FrameworkKey& key, T Framework::*member) {
   Key<Framework> row{key.name, own<Framework>(type_of<T>()), key.about};

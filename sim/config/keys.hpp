@@ -20,7 +20,7 @@ struct Limits {
   Dimension dimension = Dimension::kNone;
 };
 
-// What a key fills. Without `read` the reader of the map takes it itself.
+// The member that a key fills, and the way to read it. A key without `read` is left to the reader of its map.
 template <class Owner>
 struct Slot {
   KeyShape::Type type = KeyShape::Type::kAny;

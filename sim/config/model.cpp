@@ -293,7 +293,8 @@ Model read_model(const Node& map, const std::string& name) {
   Model model;
   model.name = name;
   section.require({"title"});
-  const bool latent = section.choice("attention", {"gqa", "mla"}, "gqa") == "mla";
+  const bool latent =
+      section.choice("attention", {std::begin(kAttentions), std::end(kAttentions)}, kAttentions[0]) == kAttentions[1];
   section.require({"layers", "hidden", "n_q_heads", "vocab", "max_context", "rope", "source"});
   if (!latent && section.has("latent")) {
     throw UserError(section.where("latent"), "latent: belongs to a model with `attention: mla`");

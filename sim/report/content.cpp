@@ -63,7 +63,7 @@ class Collector {
   Content finish(const std::vector<Source>& sources, const std::vector<store::Answer>& answers);
 
  private:
-  // What the names of a row are made of once all rows have been read, and what depends on its names.
+  // The parts of a row that wait for its name, which depends on all rows.
   struct Unnamed {
     result::Subject subject;
     Status status;
@@ -76,7 +76,7 @@ class Collector {
   void add_oom(const result::OutOfMemory& oom);
   void add_breakdown(const metrics::Attribution& step);
   void add_owners(const result::Experiment& experiment);
-  void add_timeline(const Unnamed& row, const std::string& series);
+  void add_timeline(std::size_t r, const std::string& series);
   void add_heads(const std::vector<result::LayerMap>& layers);
   json origins(const std::vector<Source>& sources) const;
   json sweep(const std::vector<Source>& sources) const;
@@ -104,7 +104,8 @@ class Collector {
 void Collector::add(const Stored& stored) {
   const Result& result = stored.result;
   names_.learn_keys(result.subject);
-  swept_ = swept_ || !result.subject.swept.empty(), id_ += 1;
+  swept_ = swept_ || !result.subject.swept.empty();
+  id_ += 1;
   ++counts_[result.status];
   versions_.insert(stored.code_version);
   if (first_created_.empty() || stored.created_at < first_created_) first_created_ = stored.created_at;
@@ -125,7 +126,6 @@ void Collector::name_rows() {
   Table& table = content_.experiments;
   for (std::size_t r = 0; r < unnamed_.size(); ++r) {
     const auto& [subject, status, timeline, capacity] = unnamed_[r];
-    id_ = static_cast<double>(r);
     const std::string variant = names_.variant_of(subject);
     const std::string series = SeriesNames::join(SeriesNames::policy_of(subject), variant);
     // Failed rows are listed, but no line of a chart shows them.
@@ -135,7 +135,7 @@ void Collector::name_rows() {
     const std::optional<double> budget = names_.budget_of(subject, status);
     table.set(r, "budget", budget.value_or(std::nan("")));  // a missing cell
     if (!names_.cost().empty()) table.set(r, "solved_budget", subject.number("policy.budget").value_or(std::nan("")));
-    add_timeline(unnamed_[r], series);
+    add_timeline(r, series);
     if (capacity) services_.add(*capacity, fmt::format("{}, {}", series, budget.value_or(0)), subject);
   }
 }
@@ -240,24 +240,24 @@ void Collector::add_owners(const result::Experiment& experiment) {
   }
 }
 
-void Collector::add_timeline(const Unnamed& row, const std::string& series) {
-  const std::vector<result::TimelineSpan>& spans = row.timeline;
+void Collector::add_timeline(std::size_t r, const std::string& series) {
+  const auto& [subject, status, spans, capacity] = unnamed_[r];
   if (spans.empty()) return;
   ++timelines_;
-  const std::tuple<std::string, std::string, std::string> identity(row.subject.model, row.subject.hardware, series);
+  const std::tuple<std::string, std::string, std::string> identity(subject.model, subject.hardware, series);
   if (with_timeline_.size() >= kMaxTimelines || with_timeline_.count(identity) > 0 ||
       content_.timeline.rows() + spans.size() > kMaxTimelineRows) {
     return;
   }
   with_timeline_.insert(identity);
-  content_.experiments.set(static_cast<std::size_t>(id_), "timeline", 1);
+  content_.experiments.set(r, "timeline", 1);
   ++timelines_embedded_;
   double begin = std::numeric_limits<double>::infinity();
   for (const result::TimelineSpan& span : spans) begin = std::fmin(begin, span.start_s);
   Table& table = content_.timeline;
   for (const result::TimelineSpan& span : spans) {
     table.begin_row();
-    table.set("id", id_);
+    table.set("id", static_cast<double>(r));
     table.set("lane", span.lane);
     table.set("kind", span.kind);
     table.set("label", span.label);

@@ -34,10 +34,10 @@ struct Written {
 //   OUT/methods.html    the assumptions of the model and the definitions of the policies, with their sources
 //   OUT/figures/*.json  each figure as a Vega 5 specification with its data inside
 //   OUT/tables/*.csv    the data of the figures, and every experiment with every number (experiments.csv)
-// Files of an earlier report are replaced, each atomically, so a reader never sees half a
-// page. If DIR contains validation.json (`kvcast validate -o DIR`), it becomes OUT/validation.html and
-// OUT/tables/validation.csv; without a store in the same folder, the page is OUT/index.html as well. Throws UserError
-// if neither can be read, OUT cannot be written, or Vega is not installed (naming the package).
+// Files of an earlier report are replaced, each atomically, so a reader never sees half a page. If DIR contains
+// validation.json (`kvcast validate -o DIR`), it becomes OUT/validation.html and OUT/tables/validation.csv; without a
+// store in the same folder, the page is OUT/index.html as well. Throws UserError if neither can be read, OUT cannot be
+// written, or Vega is not installed (naming the package).
 //
 // Several folders are compared on one page, which begins with the changes from the first to each of the others
 // (OUT/tables/changes.csv); each must contain a store.

@@ -31,7 +31,7 @@ void set_service(Table& experiments, const result::Result& result);
 
 class ServiceTables {
  public:
-  // What a run says about the capacity of its line.
+  // A load of a line, and whether the service copes with it: the capacity of the line follows from its points.
   struct Point {
     double id = 0, load = 0;
     bool passes = false;
