@@ -1,8 +1,6 @@
 // The executable `kvcast`.
-#include <malloc.h>
 #include <unistd.h>
 
-#include <climits>
 #include <cstdlib>
 
 #include "app/command_line.hpp"
@@ -10,17 +8,9 @@
 #include "app/interrupt.hpp"
 #include "base/blas.hpp"
 #include "base/failure.hpp"
+#include "base/system_memory.hpp"
 
 namespace {
-
-// Replays allocate and free megabytes thousands of times. Kept in one heap they are reused at once; returned to the
-// system each page would be cleared again, which takes an eighth of a long context's replay. Threads that share one
-// heap wait for its lock: a sweep of small experiments took half as long again.
-void keep_freed_memory() {
-  ::mallopt(M_ARENA_MAX, 8);
-  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest allowed value
-  ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
-}
 
 // OpenBLAS starts threads with the program and maps memory for each, which kvcast does not use, before any line of main
 // runs. Where memory is limited, the program begins again without them.
@@ -42,7 +32,7 @@ void save_memory(char** argv) {
 int main(int argc, char** argv) {
   save_memory(argv);
   kvcast::app::prepare_standard_streams();
-  keep_freed_memory();
+  kvcast::keep_freed_memory();
   kvcast::app::end_cleanly_on_signals();
   return kvcast::app::exit_code_of([argc, argv] { return kvcast::app::run_command_line(argc, argv); });
 }

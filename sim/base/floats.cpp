@@ -3,7 +3,7 @@
 #include <new>
 
 #include "base/failure.hpp"
-#include "base/large_pages.hpp"
+#include "base/system_memory.hpp"
 
 namespace kvcast {
 

@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/float8.hpp"
-#include "base/large_pages.hpp"
+#include "base/system_memory.hpp"
 #include "policy/selection.hpp"
 
 namespace kvcast::policy {

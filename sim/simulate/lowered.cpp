@@ -22,10 +22,10 @@ constexpr std::uint64_t kDrawSeed = 1;
 constexpr std::int64_t kFirstDraw = 10;
 // Longest window, in steps, that one context represents. In longer ones the growth of the context is noticeable.
 constexpr int kStepsOfContext = 32;
-// Numbers of warm-up steps. In stateless policies no step waits for ops of the step before, and warm-up fills the
-// streams that outlive a step. In others the first step that waits for another must have passed. If recalls take longer
-// than a step, their backlog must have built up as well, which only a run on the machine shows (Experiment::unsettled).
-constexpr int kStatelessWarmup = 1, kStatefulWarmup = 2;
+// Warm-up steps. One fills the streams that outlive a step, and a step that waits for the one before it is measured as
+// after any number of them. If recalls take longer than a step, their backlog must have built up as well, which only a
+// run on the machine shows (Experiment::unsettled).
+constexpr int kWarmup = 1;
 constexpr int kSteadySteps = 2;  // measured if all are the same work
 constexpr int kCommonSteps = 2;  // measured at each context except the middle one
 constexpr int kPartSteps = 1;    // measured for each part of the sample
@@ -159,12 +159,12 @@ class Lowering {
   }
 
   int warmup_steps(bool all) {
+    const int asked = run_.framework.warmup_steps;
+    if (!all) return std::min(asked, kWarmup);
     lower::DecodeWindow window(setting_, run_.workload.prompt_tokens + 1, 1);
     std::vector<graph::Op> step;
     window.next_block(step);
-    const int asked = run_.framework.warmup_steps;
-    if (!window.has_notes()) return std::min(asked, kStatelessWarmup);
-    return all ? asked : std::min(asked, kStatefulWarmup);
+    return window.has_notes() ? asked : std::min(asked, kWarmup);
   }
 
   // The context at this share of the decode length.

@@ -74,7 +74,7 @@ struct Lowered {
 struct LoweringOptions {
   bool prefill = true, decode = true;
   bool parts = true;  // needed for effects on times
-  // Use all warm-up steps that the framework allows, and lower all groups of prompts. Two steps and four groups are
+  // Use all warm-up steps that the framework allows, and lower all groups of prompts. One step and four groups are
   // enough unless work is left over from one to the next.
   bool all_warmup = false;
   Cancel cancel = {};

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/random.hpp"
+#include "base/system_memory.hpp"
 #include "engine/engine.hpp"
 
 namespace {
@@ -233,6 +234,7 @@ void add_benchmarks(const char* name, Side side) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  kvcast::keep_freed_memory();
   add_benchmarks("1.1 active", {3, 1});
   add_benchmarks("1.5 active", {26, 2});
   add_benchmarks("3 active", {160, 16});

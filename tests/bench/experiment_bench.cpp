@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 
+#include "base/system_memory.hpp"
 #include "config/find.hpp"
 #include "config/hardware.hpp"
 #include "policies/all.hpp"
@@ -158,6 +159,7 @@ void warm(benchmark::State& state, const Kind& kind) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  kvcast::keep_freed_memory();
   for (const Kind& kind : kKinds) {
     benchmark::RegisterBenchmark((std::string("cold/") + kind.name).c_str(), [&kind](benchmark::State& s) {
       cold(s, kind);

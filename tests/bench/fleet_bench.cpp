@@ -17,6 +17,7 @@
 #include <deque>
 #include <string_view>
 
+#include "base/system_memory.hpp"
 #include "serving/fleet.hpp"
 #include "serving/summary.hpp"
 #include "support/serving.hpp"
@@ -107,6 +108,7 @@ void run(const char* name, double rate, std::int64_t requests, const Fleet& flee
 }  // namespace
 
 int main(int argc, char** argv) {
+  kvcast::keep_freed_memory();
   const auto argument = [&](int i, long fallback) { return argc > i ? std::atol(argv[i]) : fallback; };
   const std::int64_t requests = argument(1, 10'000'000), replicas = argument(2, 64);
   for (const config::Routing routing :

@@ -17,6 +17,7 @@
 
 #include "base/parallel.hpp"
 #include "base/random.hpp"
+#include "base/system_memory.hpp"
 #include "config/yaml.hpp"
 #include "policies/all.hpp"
 #include "replay/accuracy.hpp"
@@ -154,6 +155,7 @@ std::pair<double, double> time_of(const Case& c, const replay::Oracle& oracle) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  kvcast::keep_freed_memory();
   const std::int64_t prompt = argc > 1 ? std::atoll(argv[1]) : 32768;
   const Machine machine = measure();
   fmt::print("one core: {:.1f} GFLOP/s of matrix products, {:.1f} GB/s of memory, both measured now\n",

@@ -9,6 +9,7 @@
 #include <ctime>
 #include <string>
 
+#include "base/system_memory.hpp"
 #include "support/serving.hpp"
 
 namespace {
@@ -68,6 +69,7 @@ void add(const std::string& name, const Rules& rules, double rate) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  kvcast::keep_freed_memory();
   for (const Engine engine : {Engine::kVllmV1, Engine::kVllmV0, Engine::kSglang, Engine::kTrtllm, Engine::kStatic}) {
     Rules rules = Rules::of(engine);
     rules.max_num_seqs = 256;

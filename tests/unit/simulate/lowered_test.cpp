@@ -25,7 +25,7 @@ config::Run small_run() {
 }
 
 // Quest's counts in which a step attends to `more` pairs more than the one before.
-Lowered lower_small(const config::Run& run, const std::string& policy, int more) {
+Lowered lower_small(const config::Run& run, const std::string& policy, int more, bool all_warmup = false) {
   replay::ReplayResult replay;
   replay.prompt_tokens = 1000, replay.decode_steps = kReplayed;
   for (int layer = 0; layer < kLayers; ++layer) {
@@ -36,7 +36,7 @@ Lowered lower_small(const config::Run& run, const std::string& policy, int more)
     }
   }
   const auto made = make(policy, "budget: 128", {1000, 101});
-  return simulate::lower_experiment({&run, made.get(), &replay}, {.prefill = false, .parts = false});
+  return simulate::lower_experiment({&run, made.get(), &replay}, {.prefill = false, .parts = false, .all_warmup = all_warmup});
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ TEST_CASE("two steps are measured at each context if all steps are the same work
   REQUIRE(lowered.contexts.size() == 3);
   CHECK(lowered.middle == 1);
   for (const simulate::DecodeSteps& steps : lowered.contexts) {
-    CHECK(steps.warmup == 1);  // no step of quest waits for work of the previous one
+    CHECK(steps.warmup == 1);
     CHECK(steps.measured() == 2);
   }
   // No more steps than requested.
@@ -68,8 +68,10 @@ TEST_CASE("if steps differ, all are measured at the middle context and the last 
   CHECK(last[2].traffic.kv_read == middle[10].traffic.kv_read);
 }
 
-TEST_CASE("steps that wait for work of the previous step have all warm-up steps") {
-  CHECK(lower_small(small_run(), "freekv", 1).contexts[1].warmup == 2);
+TEST_CASE("all warm-up steps are used if asked for and if steps wait for work of the previous step") {
+  CHECK(lower_small(small_run(), "freekv", 1).contexts[1].warmup == 1);
+  CHECK(lower_small(small_run(), "freekv", 1, true).contexts[1].warmup == 2);
+  CHECK(lower_small(small_run(), "quest", 1, true).contexts[1].warmup == 1);
 }
 
 TEST_CASE("replays that read and transfer the same amounts are lowered to the same work") {
