@@ -20,8 +20,8 @@ KVCAST_KERNEL KVCAST_BOUNDS(128)
   const int lane = static_cast<int>(lane_index());
   const int v0 = static_cast<int>(block_x() * 4 + warp_index()) * 16, t0 = static_cast<int>(block_y()) * 8;
   if (v0 >= s.vectors) return;
-  // A lane's eight adjacent dimensions of 32 serve two products: which dimension a product counts as which does not
-  // matter as long as both sides agree (multiply_add_pair), and each side is read 16 bytes at a time.
+  // Each lane reads eight adjacent dimensions of 32 at a time, 16 bytes, and uses them in two products. Both sides of a
+  // product have their dimensions in the same order (multiply_add_pair), so that the sums are right.
   Vec16 a[kDim / 32][2];
   KVCAST_UNROLL
   for (int k = 0; k < kDim / 32; ++k) {

@@ -16,7 +16,7 @@
 #include "calibrate/read_back.hpp"
 #include "calibrate/table.hpp"
 #include "config/find.hpp"
-#include "config/host.hpp"
+#include "config/hardware.hpp"
 
 namespace kvcast::app {
 namespace {

@@ -16,7 +16,6 @@
 #include "base/units.hpp"
 #include "config/find.hpp"
 #include "config/hardware.hpp"
-#include "config/host.hpp"
 #include "config/machine_names.hpp"
 #include "config/pcie.hpp"
 #include "config/text.hpp"

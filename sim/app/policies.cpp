@@ -47,8 +47,8 @@ void print_one(const policy::Descriptor& d) {
   fmt::print("\nA service reads its prompts {}{}\n", config::prefill_name(d.prefill),
              d.prefill_source.empty() ? "" : " (" + d.prefill_source + ")");
   if (d.stages) {
-    const char* const rocket = d.budget_convention.empty() ? "" : "RocketKV's first_stage or second_stage and ";
-    fmt::print("\nTwo stages: fits {}kivi's selector\n", rocket);
+    fmt::print("\nTwo stages: fits {}kivi's selector\n",
+               d.budget_convention.empty() ? "" : "a first or second stage (rocketkv) and ");
   }
   print_lines("Per layer and sequence (b: bytes of an element)", d.formulas);
   print_lines("Differs from the paper or its released code", d.differences);

@@ -74,7 +74,7 @@ std::vector<Parameter> parameters(const config::Gpu& gpu, const config::Gpu& pri
     const bool row = i >= std::size(kKnobs);
     const hardware::Number number = row ? hardware::at(prior.attention.row, gpu.attention.row.x[i - std::size(kKnobs)])
                                         : hardware::number(prior.attention.*kKnobs[i].value);
-    believe(all[i], number.value, number.uncertainty);
+    set_prior(all[i], number.value, number.uncertainty);
   }
   return all;
 }

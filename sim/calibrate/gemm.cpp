@@ -57,7 +57,7 @@ struct Form {
     for (std::size_t i = 0; i < memory_values(); ++i) all.push_back({"gemm_memory_efficiency", 0.1, 1, 0.8});
     for (const double tiles : kTiles) all.push_back({"gemm_compute_efficiency", 0.02, 1, tiles < 1 ? 0.4 : 0.8});
     if (prior == nullptr) return all;
-    const auto hold = [&](std::size_t i, const hardware::Number& n) { believe(all[i], n.value, n.uncertainty); };
+    const auto hold = [&](std::size_t i, const hardware::Number& n) { set_prior(all[i], n.value, n.uncertainty); };
     hold(0, hardware::number(prior->floor_gemm)), hold(1, hardware::number(prior->gemm_overlap));
     hold(2, hardware::number(prior->gemm_row_loss));
     for (std::size_t i = 0; i < memory_values(); ++i)

@@ -11,7 +11,7 @@
 #include "base/temporary.hpp"
 #include "base/whole_file.hpp"
 #include "calibrate/write.hpp"
-#include "config/host.hpp"
+#include "config/hardware.hpp"
 
 namespace kvcast::calibrate {
 namespace {

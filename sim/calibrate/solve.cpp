@@ -13,21 +13,22 @@
 namespace kvcast::calibrate {
 namespace {
 
-constexpr double kScale = 0.05;
+constexpr double kScale = 0.05;       // error in logarithms from which the loss grows linearly: a choice
 constexpr double kPointError = 0.03;  // typical error of points and model: the unit in which priors count
 constexpr int kMostEvaluations = 60;  // of the errors, in addition to those for derivatives
 constexpr double kDerivativeStep = 1e-8;
 constexpr double kAtBound = 1e-3;  // share of a parameter's range
 
-double soft_square(double e) { return 2 * kScale * kScale * (std::sqrt(1 + e * e / (kScale * kScale)) - 1); }
+// Pseudo-Huber loss: quadratic for small errors, linear for large ones.
+double pseudo_huber(double e) { return 2 * kScale * kScale * (std::sqrt(1 + e * e / (kScale * kScale)) - 1); }
 
 // Numerical derivatives step by a share of u: kept away from zero, where a step would vanish.
 constexpr double kShift = 4;
 
-double inside(const Parameter& p, double u) { return p.low + (p.high - p.low) * (1 + std::sin(u - kShift)) / 2; }
+double bounded(const Parameter& p, double u) { return p.low + (p.high - p.low) * (1 + std::sin(u - kShift)) / 2; }
 
 // Keeps away from the bound, where the derivative by u is zero and the solver could not leave.
-double outside(const Parameter& p, double value) {
+double unbounded(const Parameter& p, double value) {
   const double share = (value - p.low) / (p.high - p.low);
   return kShift + std::asin(2 * std::clamp(share, 0.01, 0.99) - 1);
 }
@@ -48,7 +49,7 @@ struct Problem {
 
   std::vector<double> from(const Eigen::VectorXd& u) const {
     std::vector<double> v(parameters.size());
-    for (std::size_t i = 0; i < v.size(); ++i) v[i] = inside(parameters[i], u[static_cast<Eigen::Index>(i)]);
+    for (std::size_t i = 0; i < v.size(); ++i) v[i] = bounded(parameters[i], u[static_cast<Eigen::Index>(i)]);
     return v;
   }
 
@@ -58,7 +59,7 @@ struct Problem {
     std::vector<double> e(weights.size());
     errors(v, e);
     for (std::size_t i = 0; i < e.size(); ++i) {
-      residuals[static_cast<Eigen::Index>(i)] = std::copysign(std::sqrt(weights[i] * soft_square(e[i])), e[i]);
+      residuals[static_cast<Eigen::Index>(i)] = std::copysign(std::sqrt(weights[i] * pseudo_huber(e[i])), e[i]);
     }
     for (std::size_t i = 0; i < v.size(); ++i) {
       const Parameter& p = parameters[i];
@@ -70,14 +71,14 @@ struct Problem {
 
 }  // namespace
 
-void believe(Parameter& p, double value, double uncertainty) {
+void set_prior(Parameter& p, double value, double uncertainty) {
   p.centre = value, p.width = value * std::max(uncertainty, kLeastDoubt);
   p.start = std::clamp(value, p.low, p.high);
 }
 
 double loss(std::span<const double> errors, std::span<const double> weights) {
   double sum = 0, weight = 0;
-  for (std::size_t i = 0; i < errors.size(); ++i) sum += weights[i] * soft_square(errors[i]), weight += weights[i];
+  for (std::size_t i = 0; i < errors.size(); ++i) sum += weights[i] * pseudo_huber(errors[i]), weight += weights[i];
   return weight > 0 ? sum / weight : 0;
 }
 
@@ -97,7 +98,7 @@ Solution solve(std::span<const Parameter> parameters, std::span<const double> we
   const Problem problem{parameters, weights, errors};
   Eigen::VectorXd u(problem.inputs());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    u[static_cast<Eigen::Index>(i)] = outside(parameters[i], parameters[i].start);
+    u[static_cast<Eigen::Index>(i)] = unbounded(parameters[i], parameters[i].start);
   }
   Eigen::NumericalDiff<Problem> with_derivatives(problem, kDerivativeStep);
   Eigen::LevenbergMarquardt<Eigen::NumericalDiff<Problem>> solver(with_derivatives);

@@ -22,7 +22,7 @@ struct Parameter {
 
 // Sets a prior on a parameter in its own unit, not in logarithms: `value` with an uncertainty of at least a half, from
 // which the search starts.
-void believe(Parameter& parameter, double value, double uncertainty);
+void set_prior(Parameter& parameter, double value, double uncertainty);
 
 struct Solution {
   std::vector<double> values;          // one per parameter

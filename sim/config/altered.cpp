@@ -10,7 +10,7 @@
 #include "base/hash.hpp"
 #include "config/changed_number.hpp"
 #include "config/find.hpp"
-#include "config/host.hpp"
+#include "config/hardware.hpp"
 #include "config/include.hpp"
 #include "config/pcie.hpp"
 #include "config/physics.hpp"

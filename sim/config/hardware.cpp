@@ -11,7 +11,6 @@
 
 #include "config/fields.hpp"
 #include "config/find.hpp"
-#include "config/host.hpp"
 #include "config/include.hpp"
 #include "config/physics.hpp"
 #include "config/points.hpp"

@@ -215,6 +215,9 @@ Hardware read_hardware(const std::string& path);
 // the number that it replaces. Throws UserError, at the text that sets the number, as for files.
 Hardware read_hardware(const Node& choice);
 
+// Reads the host of a machine by itself, a file like those of configs/hosts. Throws UserError as read_hardware does.
+Host read_host(const std::string& path);
+
 // Returns the name of the machine in such a choice, which read_hardware accepts, before any number of it is changed.
 const Node& machine_name(const Node& choice);
 

@@ -28,8 +28,7 @@ struct Waits {
   std::vector<std::int64_t> lane_before;
 };
 
-// An order of the rows in which each comes after all that it waits for, rows of a lane in their own order; or, if there
-// is none, a cycle: rows each of which waits for the next, the last for the first.
+// A topological order of the rows, those of a lane in their own order; if there is none, one cycle.
 struct Ordering {
   std::vector<std::uint32_t> order;
   std::vector<std::uint32_t> cycle;

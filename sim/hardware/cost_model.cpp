@@ -119,7 +119,7 @@ std::string CostModel::explain(const graph::Op& op) const {
   std::string text = fmt::format(
       "{} alone, {} \u00b1{:.0f} %{}; {}\n", format_seconds(cost.alone), origin_name(cost.origin),
       100.0 * static_cast<double>(cost.uncertainty), cost.extrapolated ? ", outside the range of a curve" : "",
-      cost.bound ? fmt::format("paced by {}", resource_name(*cost.bound)) : "paced by latency");
+      cost.bound ? fmt::format("bound by {}", resource_name(*cost.bound)) : "bound by latency");
   for (const Term& part : parts) text += describe(part, cost) + "\n";
   return text;
 }

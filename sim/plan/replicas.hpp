@@ -15,8 +15,8 @@ bool is_seed(const std::string& key);
 // A text that is equal for experiments which differ only in their swept seeds; empty if no seed is swept.
 std::string replica_text(const result::Result& result);
 
-// Returns one row per setting: of experiments that differ only in their swept seeds the one with the median throughput,
-// the lower of two. Those that do not fit sort before all others. The order is that of the first of each.
+// Of experiments that differ only in their swept seeds, returns the row of median throughput, the lower of two; one
+// that does not fit counts as the slowest. Settings keep their order.
 Rows middle_replicas(const Rows& rows);
 
 }  // namespace kvcast::plan

@@ -9,7 +9,7 @@
 #include "calibrate/machine.hpp"
 #include "calibrate/points.hpp"
 #include "config/find.hpp"
-#include "config/host.hpp"
+#include "config/hardware.hpp"
 #include "config/left_out.hpp"
 #include "graph/traffic.hpp"
 #include "hardware/cost_model.hpp"

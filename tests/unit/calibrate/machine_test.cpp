@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 
-#include "config/host.hpp"
+#include "config/hardware.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
 #include "unit/calibrate/synthetic.hpp"

@@ -176,7 +176,7 @@ TEST_CASE("engines and host threads serve one op at a time, all other resources 
 TEST_CASE("an explanation lists the parts, longest first, and names the bottleneck") {
   const std::string text = round_model().explain(op_of(graph::Gemm{10, 5000, 5000, 2}));
   CAPTURE(text);
-  CHECK(text.starts_with("69.9 \u00b5s alone, literature \u00b110 %; paced by HBM\n"));
+  CHECK(text.starts_with("69.9 \u00b5s alone, literature \u00b110 %; bound by HBM\n"));
   const auto weights =
       text.find("66.9 \u00b5s  weights and activations (HBM), the bottleneck; literature \u00b110 %: made up");
   const auto products = text.find("26.7 \u00b5s  matrix products (tensor cores); literature");
