@@ -242,9 +242,24 @@ bool Choose::same_line(const Candidate& a, const Candidate& b) {
   return without_batch(a.values) == without_batch(b.values);
 }
 
+namespace {
+
+constexpr const char* kSearches[] = {"best", "all"};
+constexpr config::Key<Node> kChooseKeys[] = {
+    {"targets"},
+    {"price_per_hour"},
+    {"objective"},
+    {"search", config::among<kSearches>(config::own<Node>(config::KeyShape::Type::kText))}};
+
 std::unique_ptr<Question> make_choose(const Node& run, const Node& map) {
   if (run.find("traffic") != nullptr && map.kind() == Node::Kind::kMap) return make_choose_service(run, map);
   return std::make_unique<Choose>(run, map);
 }
+
+}  // namespace
+
+Chart draw_choose(const nlohmann::json& data, const Machines& machines);
+
+constinit const Kind kChoose{"choose", draw_choose, make_choose, kChooseKeys};
 
 }  // namespace kvcast::plan
