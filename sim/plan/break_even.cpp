@@ -118,10 +118,6 @@ class BreakEven final : public Question {
     return conclude(crossings, samples);
   }
 
-  bool needs_scores() const override {
-    return plan::needs_scores(targets_) || (metric_ != nullptr && metric_->basis == result::Basis::kBenchmark);
-  }
-
  private:
   // Sets the key only if the run has it: a policy's parameter that the other variant's policy lacks leaves that variant
   // unchanged.
@@ -344,9 +340,7 @@ class BreakEven final : public Question {
 
   Variant of_;
   std::optional<Variant> against_;
-  const result::Metric* metric_ = nullptr;
   SourceLocation metric_where_;
-  std::vector<Target> targets_;
   Key key_;
   double from_ = 0, to_ = 0;
 };

@@ -29,7 +29,7 @@ std::string missed_text(const result::Result& result, const Target& target) {
 }  // namespace
 
 double Choose::merit(const Candidate& s) const {
-  const double value = s.number(objective_->path.c_str());
+  const double value = s.number(metric_->path.c_str());
   return cheapest() ? -value : value;
 }
 
@@ -58,11 +58,11 @@ json Choose::entry(const Candidate& s) const {
 std::string Choose::numbers_text(const Candidate& s) const {
   const result::Result& r = *s.result;
   std::string text;
-  const auto own = result::value(r, *objective_);
+  const auto own = result::value(r, *metric_);
   if (own) {
-    text = objective_->unit == result::Unit::kMoney ? fmt::format("{:.3g} {}", *own, cost_unit())
-                                                    : result::format_value(*objective_, *own);
-    if (const auto range = result::interval(r, *objective_))
+    text = metric_->unit == result::Unit::kMoney ? fmt::format("{:.3g} {}", *own, cost_unit())
+                                                 : result::format_value(*metric_, *own);
+    if (const auto range = result::interval(r, *metric_))
       text += fmt::format(" ({:.3g} to {:.3g})", range->low, range->high);
     text += "; ";
   }
@@ -75,14 +75,14 @@ std::string Choose::numbers_text(const Candidate& s) const {
 }
 
 std::string Choose::cost_unit() const {
-  if (objective_ == &cost_metric()) return "per million output tokens, prompts included";
-  return label_in_sentence(*objective_);
+  if (metric_ == &cost_metric()) return "per million output tokens, prompts included";
+  return label_in_sentence(*metric_);
 }
 
 std::string Choose::objective_text() const {
-  if (objective_ == &cost_metric()) return "the cheapest per output token, prompts included";
-  if (objective_ == &rate_metric()) return "the fastest, prompts included";
-  return fmt::format("the best by {}", objective_->path);
+  if (metric_ == &cost_metric()) return "the cheapest per output token, prompts included";
+  if (metric_ == &rate_metric()) return "the fastest, prompts included";
+  return fmt::format("the best by {}", metric_->path);
 }
 
 Answer Choose::conclude(const std::vector<Candidate>& grid, const std::vector<const Candidate*>& good,
@@ -93,10 +93,10 @@ Answer Choose::conclude(const std::vector<Candidate>& grid, const std::vector<co
                              lists_batches_ ? "" : ", each at its own best batch,",
                              targets_.empty() ? "" : " that meets " + target_text(targets_));
   out.data = {{"grid", total()},
-              {"objective", objective_ == &cost_metric()   ? json(kCheapest)
-                            : objective_ == &rate_metric() ? json(kFastest)
-                                                           : json(objective_->path)},
-              {"metric", objective_->path},
+              {"objective", metric_ == &cost_metric()   ? json(kCheapest)
+                            : metric_ == &rate_metric() ? json(kFastest)
+                                                        : json(metric_->path)},
+              {"metric", metric_->path},
               {"batches", lists_batches_ ? "listed" : "searched"},
               {"best", json::array()},
               {"front", json::array()}};
@@ -126,7 +126,7 @@ Answer Choose::conclude(const std::vector<Candidate>& grid, const std::vector<co
   if (next != lines.end()) {
     out.details.insert(out.details.begin(), lead_text(best, **next, experiments, out.data["lead"]));
   }
-  const std::string moved = most_sensitive(*best.result, *objective_);
+  const std::string moved = most_sensitive(*best.result, *metric_);
   out.details.push_back(fmt::format("Grounds: {}; bottleneck while decoding {}{}.", grounds_of(*best.result),
                                     result::bottleneck(best.result->experiment.step),
                                     moved.empty() ? "" : "; most sensitive to " + moved));
@@ -134,23 +134,14 @@ Answer Choose::conclude(const std::vector<Candidate>& grid, const std::vector<co
 }
 
 std::string Choose::ties_text(const Candidate& best, const std::vector<const Candidate*>& tied) const {
-  std::vector<std::string> names, apart;
-  for (const Candidate* s : tied) names.push_back(label_of(s->values));
-  for (const char* path : {"score", "request.ttft_s", "request.latency_s", "memory.hbm_peak_bytes"}) {
-    const result::Metric& metric = *result::find_metric(path);
-    const Candidate *low = &best, *high = &best;
-    for (const Candidate* s : tied) {
-      if (s->number(path) < low->number(path)) low = s;
-      if (s->number(path) > high->number(path)) high = s;
-    }
-    if (!(high->number(path) > 1.02 * low->number(path))) continue;
-    apart.push_back(fmt::format("{} is {} of {} and {} of {}", label_in_sentence(metric),
-                                result::format_value(metric, low->number(path)), label_of(low->values),
-                                result::format_value(metric, high->number(path)), label_of(high->values)));
-  }
+  std::vector<std::string> names;
+  Apart apart;
+  apart.add(label_of(best.values), *best.result);
+  for (const Candidate* s : tied) names.push_back(label_of(s->values)), apart.add(names.back(), *s->result);
+  const std::vector<std::string> texts = apart.texts();
   return fmt::format("Within its uncertainty or a per cent: {}.{}", fmt::join(names, "; "),
-                     apart.empty() ? " Nothing tells them apart."
-                                   : fmt::format(" What tells them apart: {}.", fmt::join(apart, "; ")));
+                     texts.empty() ? " Nothing tells them apart."
+                                   : fmt::format(" What tells them apart: {}.", fmt::join(texts, "; ")));
 }
 
 std::string Choose::lead_text(const Candidate& best, const Candidate& next, Experiments& experiments,
@@ -159,17 +150,17 @@ std::string Choose::lead_text(const Candidate& best, const Candidate& next, Expe
   search(lines, experiments);
   const ResultPtr own = lines[0].best(), other = lines[1].best();
   if (!own || !other) return "";
-  const Comparison c = compare_best(lines[0], lines[1], *objective_);
+  const Comparison c = compare_best(lines[0], lines[1], *metric_);
   const std::int64_t equal = std::min(own->subject.batch, other->subject.batch);
   const auto at_equal = experiments.run(std::vector{lines[0].with_batch(equal), lines[1].with_batch(equal)});
-  const Comparison e = compare(*at_equal[0], *at_equal[1], *objective_);
+  const Comparison e = compare(*at_equal[0], *at_equal[1], *metric_);
   data = {{"times", c.times},
           {"interval", {c.interval.low, c.interval.high}},
           {"batches", {own->subject.batch, other->subject.batch}},
           {"at_equal_batch", {{"batch", equal}, {"times", e.times}}}};
   return fmt::format(
       "It is {} as {} as the next, {} ({}), each at its own best batch ({} and {}); both at batch {}: {}{}.",
-      times_text(c), cheapest() ? objective_ == &cost_metric() ? "cheap" : "good" : "fast",
+      times_text(c), cheapest() ? metric_ == &cost_metric() ? "cheap" : "good" : "fast",
       label_of(without_batch(next.values)), numbers_text(next), own->subject.batch, other->subject.batch, equal,
       times_text(e), c.beyond_uncertainty() ? "" : "; within uncertainty");
 }

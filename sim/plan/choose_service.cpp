@@ -79,8 +79,6 @@ class ChooseService final : public Question {
     for (Served& s : served_) s.price_per_s.reset();
   }
 
-  bool needs_scores() const override { return plan::needs_scores(targets_); }
-
   Answer answer(Experiments& experiments) const override {
     std::vector<Served> all = capacities(experiments);
     std::vector<Served> out_of_reach;
@@ -199,7 +197,6 @@ class ChooseService final : public Question {
   }
 
   std::vector<Served> served_;
-  std::vector<Target> targets_;
   bool priced_ = false, all_ = false;
 };
 

@@ -96,8 +96,6 @@ class Largest final : public Question {
     return out;
   }
 
-  bool needs_scores() const override { return plan::needs_scores(targets_); }
-
  private:
   // One pass over the key with one reading of the targets.
   class Search {
@@ -324,7 +322,6 @@ class Largest final : public Question {
   }
 
   Variant of_;
-  std::vector<Target> targets_;
   Key key_;
   double from_ = 0, to_ = 0;
 };

@@ -98,10 +98,6 @@ class Map final : public Question {
     return conclude(cells, lacks);
   }
 
-  bool needs_scores() const override {
-    return plan::needs_scores(targets_) || metric_->basis == result::Basis::kBenchmark;
-  }
-
  private:
   using Cells = std::map<Point, Cell>;
   // A number that a policy lacks where it fits, and why; it is then no candidate.
@@ -338,9 +334,7 @@ class Map final : public Question {
 
   std::vector<Variant> policies_;
   std::array<Axis, 2> axes_;
-  const result::Metric* metric_ = nullptr;
   SourceLocation metric_where_;
-  std::vector<Target> targets_;
 };
 
 constexpr config::Key<Node> kMapKeys[] = {{"x", kNeededText},    {"y", kNeededText}, {"from", kNeeded}, {"to", kNeeded},

@@ -136,6 +136,10 @@ std::string label_of(const KeyValues& values) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+bool Question::needs_scores() const {
+  return plan::needs_scores(targets_) || (metric_ != nullptr && metric_->basis == result::Basis::kBenchmark);
+}
+
 Answer answer(const Question& question, Experiments& experiments) {
   experiments.want_scores(question.needs_scores());
   Answer answer = question.answer(experiments);

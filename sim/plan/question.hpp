@@ -27,7 +27,11 @@ class Question {
   virtual ~Question() = default;
   virtual Answer answer(Experiments& experiments) const = 0;
   // Returns whether the answer depends on predicted benchmark scores.
-  virtual bool needs_scores() const { return false; }
+  bool needs_scores() const;
+
+ protected:
+  const result::Metric* metric_ = nullptr;  // of which the question is
+  std::vector<Target> targets_;
 };
 
 // Answers a question with scores if it needs them, and counts its experiments.

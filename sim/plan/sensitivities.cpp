@@ -72,8 +72,6 @@ class Sensitivities final : public Question {
     return out;
   }
 
-  bool needs_scores() const override { return metric_->basis == result::Basis::kBenchmark; }
-
  private:
   struct Moved {
     const Key* key = nullptr;
@@ -189,7 +187,6 @@ class Sensitivities final : public Question {
     out.say("Grounds: {}.", grounds_of(base));
   }
 
-  const result::Metric* metric_ = nullptr;
   Variant of_;
   std::vector<Key> keys_;
 };

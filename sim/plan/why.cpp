@@ -318,7 +318,6 @@ class Why final : public Question {
     return out;
   }
 
-  const result::Metric* metric_ = nullptr;
   bool per_token_ = false;
   // The parts, if the question is about a time to first token of a service.
   serving::TtftParts<double> serving::Summary::*served_ = nullptr;
