@@ -103,13 +103,11 @@ class Writer {
   json plan() const {
     json schema = whole_run(), questions = json::array();
     for (const auto& [name, keys] : plan::question_shapes()) {
-      const store::AnswerKind kind = store::find_answer_kind(name).value();
       json question = map_of(keys);
       const json own = question["properties"];
-      if (kind == store::AnswerKind::kChoose)
-        question["properties"].update(axes(Lists::kAllowed)["properties"]);  // lists of any keys
-      for (const auto& [key, value] : own.items()) question["properties"][key] = question_key(kind, key, value);
-      if (kind == store::AnswerKind::kBreakEven) {
+      if (name == "choose") question["properties"].update(axes(Lists::kAllowed)["properties"]);  // lists of any keys
+      for (const auto& [key, value] : own.items()) question["properties"][key] = question_key(name, key, value);
+      if (name == "break_even") {
         question["oneOf"] = {json{{"required", {"against", "metric"}}, {"not", {{"required", {"targets"}}}}},
                              json{{"required", {"targets"}},
                                   {"not", any_of({{{"required", {"against"}}}, {{"required", {"metric"}}}})}}};
@@ -183,15 +181,11 @@ class Writer {
     return schema;
   }
 
-  json metrics_of(store::AnswerKind kind) const {
-    return kind == store::AnswerKind::kSensitivities ? metric_names(false) : reference("ordered_metric");
-  }
-
-  json question_key(store::AnswerKind kind, const std::string& key, const json& schema) const {
+  json question_key(const std::string& kind, const std::string& key, const json& schema) const {
     if (key == "of" || key == "against") return reference("settings");
     if (key == "targets") return reference("targets");
     if (key == "price_per_hour") return prices();
-    if (key == "metric") return metrics_of(kind);
+    if (key == "metric") return kind == "sensitivities" ? metric_names(false) : reference("ordered_metric");
     return schema;
   }
 

@@ -65,7 +65,7 @@ json to_json(const Outcome& outcome) {
 
 json to_json(const plan::Answer& answer) {
   json out = answer.data;
-  out["kind"] = store::name_of(answer.kind), out["runs"] = answer.runs;
+  out["kind"] = answer.kind, out["runs"] = answer.runs;
   out["question"] = answer.question, out["text"] = answer.text, out["details"] = answer.details;
   return out;
 }
@@ -159,7 +159,7 @@ void Session::plan(const config::Node& config, const Call& call) {
   options.score_advance = [&](std::int64_t done, std::int64_t total) {
     call.line({{"progress", {{"what", "replays for scores"}, {"done", done}, {"of", total}}}});
   };
-  report::Machines machines;
+  plan::Machines machines;
   std::set<std::string> policies;
   const auto finished = [&](const study::Task& task, const result::Result& result) {
     const config::Hardware& machine = task.prepared.run.hardware;
@@ -170,8 +170,7 @@ void Session::plan(const config::Node& config, const Call& call) {
   for (std::size_t i = 0; i < questions.size(); ++i) {
     const plan::Answer answer = plan::answer(*questions[i], experiments);
     report::Palette palette(assets().palette);
-    const store::Answer stored{answer.kind, answer.question, answer.text, "", answer.data.dump(), answer.runs};
-    json spec = report::filled_spec(assets(), report::chart_json(stored, {palette, machines, policies}));
+    json spec = report::filled_spec(assets(), report::chart_json(answer, machines, policies, palette));
     call.line({{"index", i}, {"answer", to_json(answer)}, {"spec", std::move(spec)}});
   }
   call.line({{"done", questions.size()}});

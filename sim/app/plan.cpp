@@ -54,9 +54,7 @@ class PlanStore {
   void finish(const std::vector<plan::Answer>& answers) {
     store_.show(order_);
     store_.set_metadata(store::kMetaPlanned, fmt::format("{}", order_.size()));
-    std::vector<store::Answer> stored;
-    for (const plan::Answer& a : answers) stored.push_back(plan::stored(a));
-    store_.set_answers(stored);
+    store_.set_answers(answers);
   }
 
   const std::string& path() const { return store_.path(); }

@@ -17,6 +17,9 @@
 #include "result/metric.hpp"
 
 namespace kvcast::plan {
+
+extern const Kind kBreakEven;
+
 namespace {
 
 using config::Node;
@@ -63,7 +66,7 @@ int state_of_equal(const std::vector<Sample>& samples) {
 class BreakEven final : public Question {
  public:
   BreakEven(const Node& run, const Node& map) {
-    config::Section section = section_of(store::AnswerKind::kBreakEven, map);
+    config::Section section = section_of(kBreakEven, map);
     const std::string path = section.text("key");
     of_ = section.has("of") ? read_variant(run, section.node("of"), {path}) : Variant{"the run", run, {}};
     if (section.has("against") == section.has("targets")) {
@@ -113,10 +116,6 @@ class BreakEven final : public Question {
       for (Sample* const side : {&crossing.below, &crossing.above}) complete(experiments, *side, samples);
     }
     return conclude(crossings, samples);
-  }
-
-  bool needs_scores() const override {
-    return plan::needs_scores(targets_) || (metric_ != nullptr && metric_->basis == result::Basis::kBenchmark);
   }
 
  private:
@@ -206,11 +205,11 @@ class BreakEven final : public Question {
 
   json side(const Sample& s) const {
     const ResultPtr& better = against_ && s.state < 0 ? s.against : s.of;
-    json out = {{"better", is_equal(s) ? "neither" : name_of_state(s.state)},
-                {"binding_resource", binding_resource(*better, metric_)},
-                {"at", json_of(key_, s.x)}};
-    out["of"] = number(s.of), out["against"] = number(s.against);
-    return out;
+    return {{"better", is_equal(s) ? "neither" : name_of_state(s.state)},
+            {"binding_resource", binding_resource(*better, metric_)},
+            {"at", json_of(key_, s.x)},
+            {"of", number(s.of)},
+            {"against", number(s.against)}};
   }
 
   json number(const ResultPtr& r) const {
@@ -256,7 +255,7 @@ class BreakEven final : public Question {
 
   Answer conclude(const std::vector<Crossing>& crossings, const std::map<double, Sample>& samples) const {
     Answer out;
-    out.kind = store::AnswerKind::kBreakEven;
+    out.kind = kBreakEven.name;
     const std::string range =
         fmt::format("{} from {} to {}", key_.path, short_text(key_, from_), short_text(key_, to_));
     out.question = against_ ? fmt::format("At which {} does {} beat {} in {}?", range, of_.label, against_->label,
@@ -265,6 +264,7 @@ class BreakEven final : public Question {
     out.data = {{"key", key_.path},
                 {"metric", metric_ == nullptr ? json() : json(metric_->path)},
                 {"crossings", json::array()},
+                {"samples", json::array()},
                 {"always", nullptr},
                 {"of", of_.label},
                 {"against", against_ ? json(against_->label) : json()}};
@@ -273,8 +273,7 @@ class BreakEven final : public Question {
     for (const Crossing& c : crossings) {
       out.data["crossings"].push_back(crossing_json(c, samples));
       texts.push_back(crossing_text(c));
-      out.details.push_back(fmt::format("Below {}: {}. From there on: {}.", short_text(key_, c.value),
-                                        side_text(c.below), side_text(c.above)));
+      out.say("Below {}: {}. From there on: {}.", short_text(key_, c.value), side_text(c.below), side_text(c.above));
     }
     const Sample &first = samples.begin()->second, &last = samples.rbegin()->second;
     if (crossings.empty()) {
@@ -282,13 +281,18 @@ class BreakEven final : public Question {
       const bool equal = std::ranges::all_of(samples, [](const auto& s) { return is_equal(s.second); });
       out.data["always"] = equal ? "neither" : name_of_state(state);
       out.text = always_text(state, range, samples, unfit);
-      out.details.push_back(fmt::format("At {}: {}. At {}: {}.", short_text(key_, first.x), side_text(first),
-                                        short_text(key_, last.x), side_text(last)));
+      out.say("At {}: {}. At {}: {}.", short_text(key_, first.x), side_text(first), short_text(key_, last.x),
+              side_text(last));
     } else {
       texts.insert(texts.end(), unfit.begin(), unfit.end());
       out.text = fmt::format("{}: {}.", against_ ? metric_->label : of_.label, fmt::join(texts, "; "));
     }
-    out.details.push_back(grounds(samples));
+    // The nearest comparison shows on which costs the answer depends.
+    const auto closest = std::ranges::min_element(samples, [](const auto& a, const auto& b) {
+      return std::abs(a.second.log_times()) < std::abs(b.second.log_times());
+    });
+    const result::Metric& metric = metric_ != nullptr ? *metric_ : *targets_.front().metric;
+    out.say("{}", grounds_of(*closest->second.of, metric, "most"));
     for (const auto& [x, s] : samples)
       out.data["samples"].push_back({{"x", json_of(key_, x)},
                                      {"of", s.of_simulated ? number(s.of) : json()},
@@ -334,30 +338,20 @@ class BreakEven final : public Question {
                        settled ? "" : ", though uncertain costs or memory leave this open in part");
   }
 
-  // Describes the costs that the nearest comparison depends on most.
-  std::string grounds(const std::map<double, Sample>& samples) const {
-    const auto closest = std::ranges::min_element(samples, [](const auto& a, const auto& b) {
-      return std::abs(a.second.log_times()) < std::abs(b.second.log_times());
-    });
-    const result::Metric& metric = metric_ != nullptr ? *metric_ : *targets_.front().metric;
-    const std::string moved = most_sensitive(*closest->second.of, metric);
-    return fmt::format("Grounds: {}{}.", grounds_of(*closest->second.of),
-                       moved.empty() ? "" : fmt::format("; most sensitive to {}", moved));
-  }
-
   Variant of_;
   std::optional<Variant> against_;
-  const result::Metric* metric_ = nullptr;
   SourceLocation metric_where_;
-  std::vector<Target> targets_;
   Key key_;
   double from_ = 0, to_ = 0;
 };
 
+constexpr config::Key<Node> kBreakEvenKeys[] = {
+    {"key", kNeededText}, {"from", kNeeded}, {"to", kNeeded}, {"metric"}, {"of"}, {"against"}, {"targets"}};
+
 }  // namespace
 
-std::unique_ptr<Question> make_break_even(const Node& run, const Node& map) {
-  return std::make_unique<BreakEven>(run, map);
-}
+Chart draw_break_even(const json& data, const Machines& machines);
+
+constinit const Kind kBreakEven{"break_even", draw_break_even, make<BreakEven>, kBreakEvenKeys};
 
 }  // namespace kvcast::plan

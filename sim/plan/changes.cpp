@@ -12,6 +12,9 @@
 #include "base/units.hpp"
 
 namespace kvcast::plan {
+
+extern const Kind kChanges;
+
 namespace {
 
 using nlohmann::json;
@@ -34,9 +37,9 @@ KeyOf key_of(const Subject& subject, const std::string& key) {
 std::string base_of(const std::string& machine) { return machine.substr(0, machine.find(" (")); }
 
 // Names of machines by base name, if every base occurs under a single name; otherwise empty.
-using Machines = std::map<std::string, std::string>;
-Machines machines_by_base(const std::vector<Result>& results) {
-  Machines machines;
+using MachineNames = std::map<std::string, std::string>;
+MachineNames machines_by_base(const std::vector<Result>& results) {
+  MachineNames machines;
   for (const Result& r : results) {
     const std::string& name = r.subject.hardware;
     if (machines.emplace(base_of(name), name).first->second != name) return {};
@@ -153,7 +156,7 @@ std::vector<std::string> disjoint(const Values& a, const Values& b) {
 }
 
 // Machines that have other names in the two sets.
-std::vector<std::string> altered(const Machines& a, const Machines& b) {
+std::vector<std::string> altered(const MachineNames& a, const MachineNames& b) {
   std::vector<std::string> list;
   for (const auto& [base, name] : b) {
     const auto of_a = a.find(base);
@@ -217,9 +220,14 @@ double in_own_unit(const Metric& metric, double times) {
   return metric.better == result::Better::kHigher ? times : 1 / times;
 }
 
-std::string line_of(const Metric& metric, const Reversal& c) {
+Interval interval_of(const Metric& metric, const Reversal& c) {
   const double low = in_own_unit(metric, c.comparison.interval.low),
                high = in_own_unit(metric, c.comparison.interval.high);
+  return {std::min(low, high), std::max(low, high)};
+}
+
+std::string line_of(const Metric& metric, const Reversal& c) {
+  const auto [low, high] = interval_of(metric, c);
   const double times = in_own_unit(metric, c.comparison.times);
   std::string ratio;
   if (metric.unit == result::Unit::kShare) {
@@ -230,47 +238,39 @@ std::string line_of(const Metric& metric, const Reversal& c) {
       return small ? fmt::format("{:+.2g}", 100 * (t - 1)) : fmt::format("{:.3g}", t);
     };
     ratio = text(times) + (small ? " %" : " times");
-    if (low != high)
-      ratio +=
-          fmt::format(" (80 %: {} to {}{})", text(std::min(low, high)), text(std::max(low, high)), small ? " %" : "");
+    if (low != high) ratio += fmt::format(" (80 %: {} to {}{})", text(low), text(high), small ? " %" : "");
   }
   return fmt::format("{}: {} before, {} after, {}{}", c.pair->setting, format_value(metric, c.before),
                      format_value(metric, c.after), ratio, c.beyond() ? "" : ", within its interval");
 }
 
-json row_of(const Metric& metric, const Reversal& c) {
-  const double low = in_own_unit(metric, c.comparison.interval.low),
-               high = in_own_unit(metric, c.comparison.interval.high);
-  return {{"setting", c.pair->setting},
-          {"before", c.before},
-          {"after", c.after},
-          {"times", in_own_unit(metric, c.comparison.times)},
-          {"interval", {std::min(low, high), std::max(low, high)}},
-          {"beyond", c.beyond()},
-          {"better", c.comparison.first_better()}};
-}
-
 Answer answer_of(const Metric& metric, const std::vector<Reversal>& list, const Results& before, const Results& after) {
   Answer answer;
-  answer.kind = store::AnswerKind::kChanges;
+  answer.kind = kChanges.name;
   answer.question = fmt::format("{}: what changed from {} to {}?", metric.label, before.name, after.name);
   std::size_t same = 0, within = 0, better = 0, worse = 0;
-  json rows = json::array();
+  answer.data = {{"metric", metric.path}, {"before", before.name}, {"after", after.name}, {"changes", json::array()}};
   for (const Reversal& c : list) {
     if (c.none()) {
       ++same;
       continue;
     }
     ++(!c.beyond() ? within : c.comparison.first_better() ? better : worse);
-    rows.push_back(row_of(metric, c));
-    answer.details.push_back(line_of(metric, c));
+    const auto [low, high] = interval_of(metric, c);
+    answer.data["changes"].push_back({{"setting", c.pair->setting},
+                                      {"before", c.before},
+                                      {"after", c.after},
+                                      {"times", in_own_unit(metric, c.comparison.times)},
+                                      {"interval", {low, high}},
+                                      {"beyond", c.beyond()},
+                                      {"better", c.comparison.first_better()}});
+    answer.say("{}", line_of(metric, c));
   }
   const Reversal& largest = list.front();
   answer.text = fmt::format(
       "Of {}, {} improved and {} got worse by more than their uncertainty, {} changed by less, and {} stayed the same. "
       "Largest change: {}.",
       pairs_text(list.size()), better, worse, within, same, line_of(metric, largest));
-  answer.data = {{"metric", metric.path}, {"before", before.name}, {"after", after.name}, {"changes", rows}};
   answer.runs = static_cast<int>(2 * list.size());
   return answer;
 }
@@ -287,10 +287,46 @@ std::vector<std::string> changed_status(const Matched& matched, const Results& b
   return list;
 }
 
+// Ratios of the metric after to before, the largest changes.
+Chart draw_changes(const json& data, const Machines&) {
+  constexpr std::size_t kMostChanges = 15;
+  json rows = json::array();
+  double least = 1, most = 1;
+  for (const json& change : data.at("changes")) {  // the largest come first
+    if (rows.size() == kMostChanges) break;
+    if (change.at("times").is_null() || change.at("times") <= 0) continue;  // change from or to nothing
+    const double times = change.at("times"), low = change.at("interval").at(0), high = change.at("interval").at(1);
+    const bool better = change.at("better"), beyond = change.at("beyond");
+    least = std::min({least, low, times}), most = std::max({most, high, times});
+    rows.push_back(
+        {{"row", rows.size()},
+         {"setting", change.at("setting")},
+         {"times", times},
+         {"low", low},
+         {"high", high},
+         {"beyond", beyond},
+         {"color", better ? "signs/less" : "signs/more"},
+         {"text", std::abs(times - 1) < 0.05 ? fmt::format("{:+.2g} %", 100 * (times - 1)) : number_text(times)},
+         {"change", std::string(better ? "better" : "worse") + (beyond ? "" : ", within its interval")}});
+  }
+  if (rows.empty()) return {};
+  constexpr double kWide = 4;  // a logarithmic axis over a smaller ratio has few ticks
+  return {
+      .spec = "plan_changes",
+      .data = {{"changes", rows}},
+      .signals = {{"least", least},
+                  {"most", most},
+                  {"x_title", fmt::format("{}, {} / {}", axis_title(metric_of(data)),
+                                          data.at("after").get<std::string>(), data.at("before").get<std::string>())}},
+      .scales = {{"x", {{"type", most > kWide * least ? "log" : "linear"}, {"zero", false}, {"nice", false}}}}};
+}
+
 }  // namespace
 
+constinit const Kind kChanges{"changes", draw_changes};
+
 Matched match_settings(const Results& before, const Results& after) {
-  const Machines machines_a = machines_by_base(before.results), machines_b = machines_by_base(after.results);
+  const MachineNames machines_a = machines_by_base(before.results), machines_b = machines_by_base(after.results);
   // A single machine on each side may differ throughout, whatever its name.
   const bool by_base = machines_a.size() > 1 && machines_b.size() > 1;
   const Values a(before.results, by_base), b(after.results, by_base);
@@ -315,7 +351,7 @@ Matched match_settings(const Results& before, const Results& after) {
 std::vector<Answer> changes(const Results& before, const Results& after) {
   const Matched matched = match_settings(before, after);
   Answer compared;
-  compared.kind = store::AnswerKind::kCompared;
+  compared.kind = "compared";
   compared.question = fmt::format("How does {} differ from {}?", after.name, before.name);
   std::vector<Answer> answers;
   std::vector<std::string> unchanged;

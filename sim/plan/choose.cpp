@@ -97,8 +97,6 @@ Answer Choose::answer(Experiments& experiments) const {
   return out;
 }
 
-bool Choose::needs_scores() const { return plan::needs_scores(targets_); }
-
 void Choose::read_grid(const Node& run, const Node& map) {
   const Node lists = map.without({"targets", "price_per_hour", "objective"});
   if (lists.entries().empty())
@@ -172,8 +170,8 @@ void Choose::read_objective(const Node* objective, bool asked, const SourceLocat
   const std::string name = objective != nullptr ? config::read_text(*objective, "objective")
                            : asked || priced_   ? kCheapest
                                                 : kFastest;
-  objective_ = name == kCheapest ? &cost_metric() : name == kFastest ? &rate_metric() : result::find_metric(name);
-  if (objective_ == nullptr || objective_->better == result::Better::kNeither) {
+  metric_ = name == kCheapest ? &cost_metric() : name == kFastest ? &rate_metric() : result::find_metric(name);
+  if (metric_ == nullptr || metric_->better == result::Better::kNeither) {
     throw UserError(objective->where(),
                     fmt::format("choose: objective \"{}\" is neither cheapest, fastest nor a metric of which higher or "
                                 "lower is better",
@@ -181,7 +179,7 @@ void Choose::read_objective(const Node* objective, bool asked, const SourceLocat
                     {kCheapest, kFastest});
   }
   if (priced_) return;
-  if (objective_->unit == result::Unit::kMoney) {
+  if (metric_->unit == result::Unit::kMoney) {
     throw UserError(where, fmt::format("choose: the objective `{}` needs price_per_hour of every machine; missing: {}",
                                        name, fmt::join(missing, ", ")));
   }
@@ -221,7 +219,7 @@ BatchLine Choose::line_of(const Candidate& s) const {
     for (const Candidate& other : grid_) listed = std::max(listed, other.batch);
     most = std::min(most, listed);
   }
-  return {s.run, *objective_, targets_, most};
+  return {s.run, *metric_, targets_, most};
 }
 
 std::size_t Choose::drop_borderline(std::vector<const Candidate*>& good) {
@@ -242,9 +240,24 @@ bool Choose::same_line(const Candidate& a, const Candidate& b) {
   return without_batch(a.values) == without_batch(b.values);
 }
 
+namespace {
+
+constexpr const char* kSearches[] = {"best", "all"};
+constexpr config::Key<Node> kChooseKeys[] = {
+    {"targets"},
+    {"price_per_hour"},
+    {"objective"},
+    {"search", config::among<kSearches>(config::own<Node>(config::KeyShape::Type::kText))}};
+
 std::unique_ptr<Question> make_choose(const Node& run, const Node& map) {
   if (run.find("traffic") != nullptr && map.kind() == Node::Kind::kMap) return make_choose_service(run, map);
   return std::make_unique<Choose>(run, map);
 }
+
+}  // namespace
+
+Chart draw_choose(const nlohmann::json& data, const Machines& machines);
+
+constinit const Kind kChoose{"choose", draw_choose, make_choose, kChooseKeys};
 
 }  // namespace kvcast::plan

@@ -25,7 +25,6 @@ class Choose final : public Question {
   Choose(const config::Node& run, const config::Node& map);
 
   Answer answer(Experiments& experiments) const override;
-  bool needs_scores() const override;
 
  private:
   static constexpr const char* kCheapest = "cheapest";
@@ -65,10 +64,10 @@ class Choose final : public Question {
   // Returns the number of settings of the question, simulated or not.
   std::size_t total() const { return grid_.size() + beyond_engine_; }
   // Returns whether the objective is one of which lower is better.
-  bool cheapest() const { return objective_->better == result::Better::kLower; }
+  bool cheapest() const { return metric_->better == result::Better::kLower; }
   // Returns the objective as a number of which higher is better.
   double merit(const Candidate& s) const;
-  Comparison lead(const Candidate& a, const Candidate& b) const { return compare(*a.result, *b.result, *objective_); }
+  Comparison lead(const Candidate& a, const Candidate& b) const { return compare(*a.result, *b.result, *metric_); }
 
   // Describes a setting for the data of the answer: its keys, metrics, fit and bottleneck.
   nlohmann::json entry(const Candidate& s) const;
@@ -100,8 +99,6 @@ class Choose final : public Question {
   std::vector<Candidate> grid_;
   std::map<std::string, std::string> files_;  // of the settings' machines, by their names in the plan
   std::size_t beyond_engine_ = 0;  // settings with more sequences than their engine serves, which are not in the grid
-  std::vector<Target> targets_;
-  const result::Metric* objective_ = nullptr;
   bool lists_batches_ = false, priced_ = false;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <map>
 
@@ -29,28 +30,22 @@ std::string missed_text(const result::Result& result, const Target& target) {
 }  // namespace
 
 double Choose::merit(const Candidate& s) const {
-  const double value = s.number(objective_->path.c_str());
+  const double value = s.number(metric_->path.c_str());
   return cheapest() ? -value : value;
 }
 
 json Choose::entry(const Candidate& s) const {
-  json config = json::object();
-  for (const auto& [key, value] : s.values) config[key] = value;
-  json metrics = json::object();
-  for (const char* path :
-       {"request.requests_per_s", "request.output_tokens_per_s", "request.latency_s", "request.ttft_s",
-        "request.tpot_s", "request.cost", "request.cost_per_million_output_tokens", "request.cost_per_million_tokens",
-        "decode.tokens_per_s", "decode.tpot_s.mean", "decode.tpot_s.p99", "decode.cost_per_million_tokens",
-        "prefill.ttft_s", "memory.hbm_peak_bytes"}) {
-    if (const auto v = result::value(*s.result, *result::find_metric(path))) metrics[path] = *v;
-  }
-  for (const Target& t : targets_) {
-    if (const auto v = result::value(*s.result, *t.metric)) metrics[t.metric->path] = *v;
-  }
+  json metrics =
+      metrics_of(*s.result,
+                 {"request.requests_per_s", "request.output_tokens_per_s", "request.latency_s", "request.ttft_s",
+                  "request.tpot_s", "request.cost", "request.cost_per_million_output_tokens",
+                  "request.cost_per_million_tokens", "decode.tokens_per_s", "decode.tpot_s.mean", "decode.tpot_s.p99",
+                  "decode.cost_per_million_tokens", "prefill.ttft_s", "memory.hbm_peak_bytes"},
+                 targets_);
   if (const auto score = s.score()) metrics["score"] = *score;
   // A short name that readers of earlier answers know.
   if (const auto cost = result::value(*s.result, cost_metric())) metrics["cost_per_million_tokens"] = *cost;
-  json out = {{"config", config},
+  json out = {{"config", json_of(s.values)},
               {"metrics", metrics},
               {"fit", result::fit_name(result::fit_of(*s.result))},
               {"binding_resource", result::bottleneck(s.result->experiment.step)}};
@@ -64,11 +59,11 @@ json Choose::entry(const Candidate& s) const {
 std::string Choose::numbers_text(const Candidate& s) const {
   const result::Result& r = *s.result;
   std::string text;
-  const auto own = result::value(r, *objective_);
+  const auto own = result::value(r, *metric_);
   if (own) {
-    text = objective_->unit == result::Unit::kMoney ? fmt::format("{:.3g} {}", *own, cost_unit())
-                                                    : result::format_value(*objective_, *own);
-    if (const auto range = result::interval(r, *objective_))
+    text = metric_->unit == result::Unit::kMoney ? fmt::format("{:.3g} {}", *own, cost_unit())
+                                                 : result::format_value(*metric_, *own);
+    if (const auto range = result::interval(r, *metric_))
       text += fmt::format(" ({:.3g} to {:.3g})", range->low, range->high);
     text += "; ";
   }
@@ -81,33 +76,33 @@ std::string Choose::numbers_text(const Candidate& s) const {
 }
 
 std::string Choose::cost_unit() const {
-  if (objective_ == &cost_metric()) return "per million output tokens, prompts included";
-  return label_in_sentence(*objective_);
+  if (metric_ == &cost_metric()) return "per million output tokens, prompts included";
+  return label_in_sentence(*metric_);
 }
 
 std::string Choose::objective_text() const {
-  if (objective_ == &cost_metric()) return "the cheapest per output token, prompts included";
-  if (objective_ == &rate_metric()) return "the fastest, prompts included";
-  return fmt::format("the best by {}", objective_->path);
+  if (metric_ == &cost_metric()) return "the cheapest per output token, prompts included";
+  if (metric_ == &rate_metric()) return "the fastest, prompts included";
+  return fmt::format("the best by {}", metric_->path);
 }
 
 Answer Choose::conclude(const std::vector<Candidate>& grid, const std::vector<const Candidate*>& good,
                         const std::map<std::string, int>& misses, Experiments& experiments) const {
   Answer out;
-  out.kind = store::AnswerKind::kChoose;
+  out.kind = "choose";
   out.question = fmt::format("Which of {} settings is {}{}{}?", total(), objective_text(),
                              lists_batches_ ? "" : ", each at its own best batch,",
                              targets_.empty() ? "" : " that meets " + target_text(targets_));
   out.data = {{"grid", total()},
-              {"objective", objective_ == &cost_metric()   ? json(kCheapest)
-                            : objective_ == &rate_metric() ? json(kFastest)
-                                                           : json(objective_->path)},
-              {"metric", objective_->path},
+              {"objective", metric_ == &cost_metric()   ? json(kCheapest)
+                            : metric_ == &rate_metric() ? json(kFastest)
+                                                        : json(metric_->path)},
+              {"metric", metric_->path},
               {"batches", lists_batches_ ? "listed" : "searched"},
               {"best", json::array()},
               {"front", json::array()}};
   add_misses(misses, out);
-  if (!needs_scores()) out.details.push_back("No score was requested, so there is no floor.");
+  if (!needs_scores()) out.say("No score was requested, so there is no floor.");
   if (good.empty()) {
     out.text = "None of the settings fits and meets the targets.";
     return out;
@@ -132,7 +127,7 @@ Answer Choose::conclude(const std::vector<Candidate>& grid, const std::vector<co
   if (next != lines.end()) {
     out.details.insert(out.details.begin(), lead_text(best, **next, experiments, out.data["lead"]));
   }
-  const std::string moved = most_sensitive(*best.result, *objective_);
+  const std::string moved = most_sensitive(*best.result, *metric_);
   out.details.push_back(fmt::format("Grounds: {}; bottleneck while decoding {}{}.", grounds_of(*best.result),
                                     result::bottleneck(best.result->experiment.step),
                                     moved.empty() ? "" : "; most sensitive to " + moved));
@@ -140,23 +135,14 @@ Answer Choose::conclude(const std::vector<Candidate>& grid, const std::vector<co
 }
 
 std::string Choose::ties_text(const Candidate& best, const std::vector<const Candidate*>& tied) const {
-  std::vector<std::string> names, apart;
-  for (const Candidate* s : tied) names.push_back(label_of(s->values));
-  for (const char* path : {"score", "request.ttft_s", "request.latency_s", "memory.hbm_peak_bytes"}) {
-    const result::Metric& metric = *result::find_metric(path);
-    const Candidate *low = &best, *high = &best;
-    for (const Candidate* s : tied) {
-      if (s->number(path) < low->number(path)) low = s;
-      if (s->number(path) > high->number(path)) high = s;
-    }
-    if (!(high->number(path) > 1.02 * low->number(path))) continue;
-    apart.push_back(fmt::format("{} is {} of {} and {} of {}", label_in_sentence(metric),
-                                result::format_value(metric, low->number(path)), label_of(low->values),
-                                result::format_value(metric, high->number(path)), label_of(high->values)));
-  }
+  std::vector<std::string> names;
+  Apart apart;
+  apart.add(label_of(best.values), *best.result);
+  for (const Candidate* s : tied) names.push_back(label_of(s->values)), apart.add(names.back(), *s->result);
+  const std::vector<std::string> texts = apart.texts();
   return fmt::format("Within its uncertainty or a per cent: {}.{}", fmt::join(names, "; "),
-                     apart.empty() ? " Nothing tells them apart."
-                                   : fmt::format(" What tells them apart: {}.", fmt::join(apart, "; ")));
+                     texts.empty() ? " Nothing tells them apart."
+                                   : fmt::format(" What tells them apart: {}.", fmt::join(texts, "; ")));
 }
 
 std::string Choose::lead_text(const Candidate& best, const Candidate& next, Experiments& experiments,
@@ -165,17 +151,17 @@ std::string Choose::lead_text(const Candidate& best, const Candidate& next, Expe
   search(lines, experiments);
   const ResultPtr own = lines[0].best(), other = lines[1].best();
   if (!own || !other) return "";
-  const Comparison c = compare_best(lines[0], lines[1], *objective_);
+  const Comparison c = compare_best(lines[0], lines[1], *metric_);
   const std::int64_t equal = std::min(own->subject.batch, other->subject.batch);
   const auto at_equal = experiments.run(std::vector{lines[0].with_batch(equal), lines[1].with_batch(equal)});
-  const Comparison e = compare(*at_equal[0], *at_equal[1], *objective_);
+  const Comparison e = compare(*at_equal[0], *at_equal[1], *metric_);
   data = {{"times", c.times},
           {"interval", {c.interval.low, c.interval.high}},
           {"batches", {own->subject.batch, other->subject.batch}},
           {"at_equal_batch", {{"batch", equal}, {"times", e.times}}}};
   return fmt::format(
       "It is {} as {} as the next, {} ({}), each at its own best batch ({} and {}); both at batch {}: {}{}.",
-      times_text(c), cheapest() ? objective_ == &cost_metric() ? "cheap" : "good" : "fast",
+      times_text(c), cheapest() ? metric_ == &cost_metric() ? "cheap" : "good" : "fast",
       label_of(without_batch(next.values)), numbers_text(next), own->subject.batch, other->subject.batch, equal,
       times_text(e), c.beyond_uncertainty() ? "" : "; within uncertainty");
 }
@@ -193,12 +179,11 @@ void Choose::add_front(const std::vector<const Candidate*>& good, std::int64_t s
   }
   const std::size_t more = texts.size() - std::min(kShown, texts.size());
   texts.resize(texts.size() - more);
-  out.details.push_back(
-      fmt::format("Pareto front over output tokens per second{}{} ({} experiments for {} settings; equal ones are "
-                  "listed once{}):",
-                  needs_scores() ? ", score" : "", priced_ ? ", memory and cost" : " and memory", simulated, total(),
-                  more > 0 ? fmt::format(", the {} best of {}", kShown, kShown + more) : ""));
-  for (std::string& text : texts) out.details.push_back("  " + std::move(text));
+  out.say(
+      "Pareto front over output tokens per second{}{} ({} experiments for {} settings; equal ones are listed once{}):",
+      needs_scores() ? ", score" : "", priced_ ? ", memory and cost" : " and memory", simulated, total(),
+      more > 0 ? fmt::format(", the {} best of {}", kShown, kShown + more) : "");
+  for (const std::string& text : texts) out.say("  {}", text);
 }
 
 void Choose::add_misses(const std::map<std::string, int>& misses, Answer& out) const {
@@ -208,14 +193,13 @@ void Choose::add_misses(const std::map<std::string, int>& misses, Answer& out) c
     texts.push_back(fmt::format("{} by {}", count, what));
   }
   if (!texts.empty()) {
-    out.details.push_back(fmt::format("Excluded among the {} that were simulated: {}.",
-                                      lists_batches_ ? "settings" : "batches", fmt::join(texts, "; ")));
+    out.say("Excluded among the {} that were simulated: {}.", lists_batches_ ? "settings" : "batches",
+            fmt::join(texts, "; "));
   }
   out.data["ruled_out"] = misses;
   if (beyond_engine_ == 0) return;
-  out.details.push_back(fmt::format(
-      "Excluded without a simulation: {} by framework.max_batch, the most sequences that the engine serves.",
-      beyond_engine_));
+  out.say("Excluded without a simulation: {} by framework.max_batch, the most sequences that the engine serves.",
+          beyond_engine_);
   out.data["ruled_out"]["framework.max_batch"] = beyond_engine_;
 }
 
@@ -235,8 +219,8 @@ void Choose::add_perhaps(const std::vector<const Candidate*>& perhaps, Answer& o
   if (texts.empty()) return;
   const std::size_t more = texts.size() - std::min(kShown, texts.size());
   texts.resize(texts.size() - more);
-  out.details.push_back(fmt::format("Excluded, though their intervals reach the limit: {}{}.", fmt::join(texts, "; "),
-                                    more > 0 ? fmt::format("; and {} more", more) : ""));
+  out.say("Excluded, though their intervals reach the limit: {}{}.", fmt::join(texts, "; "),
+          more > 0 ? fmt::format("; and {} more", more) : "");
 }
 
 void Choose::add_nearest(const std::vector<Candidate>& grid, const std::vector<const Candidate*>& good,
@@ -260,18 +244,101 @@ void Choose::add_nearest(const std::vector<Candidate>& grid, const std::vector<c
             fmt::format("{} {} {}", t.metric->path, t.at_most ? "<=" : ">=", result::format_value(*t.metric, *value)));
       }
     }
-    out.details.push_back(
-        fmt::format("Of the settings without a batch that meets the targets, {} comes nearest; {} "
-                    "would admit it.",
-                    label_of(nearest->values), fmt::join(needed, " and ")));
+    out.say("Of the settings without a batch that meets the targets, {} comes nearest; {} would admit it.",
+            label_of(nearest->values), fmt::join(needed, " and "));
     out.data["nearest"] = entry(*nearest);
   }
   const bool lacks_memory = unfit != nullptr && std::ranges::none_of(grid, [&](const Candidate& s) {
                               return same_line(s, *unfit) && s.result && s.result->has_times();
                             });
   if (!lacks_memory) return;
-  out.details.push_back(fmt::format("{} does not fit; {}.", label_of(unfit->values),
-                                    admission_text(nearest_that_fits(unfit->run, experiments))));
+  out.say("{} does not fit; {}.", label_of(unfit->values), admission_text(nearest_that_fits(unfit->run, experiments)));
+}
+
+namespace {
+
+constexpr const char* kOutputRate = "request.output_tokens_per_s";
+constexpr const char* kOutputCost = "cost_per_million_tokens";
+
+// A setting as a point of a chart, by cost or memory.
+json point_of(const json& entry, const std::string& best, bool by_cost) {
+  const json &config = entry.at("config"), &metrics = entry.at("metrics");
+  KeyValues values;
+  for (const auto& [key, value] : config.items()) values.emplace_back(key, value);
+  const std::string policy = config.value("policy.name", config.value("policy", "all settings"));
+  const std::string machine = config.value("hardware", config.value("hardware.like", ""));
+  const auto shown = [&metrics](const char* path) {
+    return result::format_value(*result::find_metric(path), metrics.at(path));
+  };
+  const double memory = metrics.at("memory.hbm_peak_bytes").get<double>() / 1e9;
+  json point = {{"label", label_of(values)},
+                {"policy", policy},
+                {"color", "variants/" + policy},
+                {"machine", machine},
+                {"machine_color", "machines/" + machine},
+                {"tps", metrics.at(kOutputRate)},
+                {"hbm", memory},
+                {"x", by_cost ? metrics.at(kOutputCost) : json(memory)},
+                {"ttft", shown("request.ttft_s")},
+                {"latency", shown("request.latency_s")},
+                {"best", best},
+                {"tpot", shown("decode.tpot_s.mean")},
+                {"bottleneck", entry.at("binding_resource")}};
+  if (metrics.contains("score")) point["score"] = 100 * metrics.at("score").get<double>();
+  if (metrics.contains(kOutputCost)) point["cost"] = number_text(metrics.at(kOutputCost));
+  if (entry.contains("intervals")) {
+    const json& range = entry.at("intervals").at(kOutputRate);
+    point["tps_low"] = range.at(0), point["tps_high"] = range.at(1);
+  }
+  return point;
+}
+
+}  // namespace
+
+// The best settings and the front, each once, by memory, or cost if all have one, and throughput.
+Chart draw_choose(const json& data, const Machines&) {
+  std::vector<std::pair<json, std::string>> entries;
+  for (const std::string list : {"best", "front"}) {
+    for (const json& e : data.at(list)) {
+      const auto is_same = [&e](const auto& other) { return other.first.at("config") == e.at("config"); };
+      if (!e.at("metrics").contains(kOutputRate) || std::ranges::any_of(entries, is_same)) continue;  // of a service
+      entries.emplace_back(e, entries.empty() ? "best" : list == "best" ? "open" : "");
+    }
+  }
+  if (entries.empty()) return {};
+  const bool priced =
+      std::ranges::all_of(entries, [](const auto& e) { return e.first.at("metrics").contains(kOutputCost); });
+  Chart chart{.spec = "plan_choose"};
+  double least = INFINITY, most = 0;
+  bool scored = false;
+  std::map<std::string, json> policies, machines;
+  std::map<std::pair<double, double>, json> by_x;  // faster ones first
+  for (const auto& [entry, best] : entries) {
+    const json point = point_of(entry, best, priced);
+    const std::string policy = point["policy"], machine = point["machine"];
+    policies[policy] = {{"policy", policy}, {"color", point["color"]}, {"symbol", policy}};
+    machines[machine] = {{"machine", machine}, {"color", point["machine_color"]}};
+    const double rate = point["tps"];
+    by_x[{point["x"], -rate}] = {{"x", point["x"]}, {"tps", rate}};
+    least = std::min(least, rate), most = std::max(most, rate);
+    scored = scored || point.contains("score");
+    chart.data["points"].push_back(point);
+  }
+  for (const auto& [policy, row] : policies) chart.variants.push_back(policy), chart.data["policies"].push_back(row);
+  for (const auto& [machine, row] : machines) chart.data["machines"].push_back(row);
+  // Points that no other one beats on both axes; the whole front has more dimensions than a chart.
+  double fastest = 0;
+  for (const auto& [x, row] : by_x) {
+    if (row.at("tps") <= fastest) continue;
+    fastest = row.at("tps");
+    chart.data["edge"].push_back(row);
+  }
+  const bool several = machines.size() > 1;
+  chart.signals = {{"priced", priced}, {"several_machines", several}, {"scored", scored}};
+  chart.unused = {several || scored ? "color" : "machine", several || !scored ? "score" : "machine"};
+  if (!several && !scored) chart.unused.emplace_back("symbol");
+  chart.set_measure_axis(least, most);
+  return chart;
 }
 
 }  // namespace kvcast::plan

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/or_null.hpp"
 #include "config/section.hpp"
 #include "plan/capacity.hpp"
 #include "plan/findings.hpp"
@@ -78,8 +79,6 @@ class ChooseService final : public Question {
     for (Served& s : served_) s.price_per_s.reset();
   }
 
-  bool needs_scores() const override { return plan::needs_scores(targets_); }
-
   Answer answer(Experiments& experiments) const override {
     std::vector<Served> all = capacities(experiments);
     std::vector<Served> out_of_reach;
@@ -87,7 +86,7 @@ class ChooseService final : public Question {
     std::erase_if(all, [](const Served& s) { return s.out.has_value(); });
     std::ranges::stable_sort(all, {}, [](const Served& s) { return s.value(); });
     Answer out;
-    out.kind = store::AnswerKind::kChoose;
+    out.kind = "choose";
     out.question =
         fmt::format("Which of {} settings {} of what it serves with {}, each at its own capacity?", served_.size(),
                     priced_ ? "costs least per output token" : "serves most requests a GPU", target_text(targets_));
@@ -99,12 +98,12 @@ class ChooseService final : public Question {
                 {"settings", json::array()},
                 {"out_of_reach", json::array()}};
     for (const Served& s : out_of_reach)
-      out.data["out_of_reach"].push_back({{"config", values_of(s)}, {"capacity_below_per_s", *s.out}});
+      out.data["out_of_reach"].push_back({{"config", json_of(s.values)}, {"capacity_below_per_s", *s.out}});
     for (const Served& s : all) out.data["settings"].push_back(entry(s));
     const Served& best = all.front();
     if (best.capacity.rate <= 0) {
       out.text = "None of the settings meets the targets at any rate that was tried.";
-      for (const Served& s : all) out.details.push_back(line(s));
+      for (const Served& s : all) out.say("{}", line(s));
       return out;
     }
     std::vector<std::string> tied;
@@ -115,12 +114,10 @@ class ChooseService final : public Question {
     }
     out.text =
         fmt::format("{}{}.", line(best), tied.empty() ? "" : fmt::format("; ties with it: {}", fmt::join(tied, "; ")));
-    for (std::size_t i = 1; i < all.size(); ++i) {
-      out.details.push_back(line(all[i]) + compared(best, all[i]) + ".");
-    }
+    for (std::size_t i = 1; i < all.size(); ++i) out.say("{}{}.", line(all[i]), compared(best, all[i]));
     for (const Served& s : out_of_reach)
-      out.details.push_back(fmt::format("{}: out of reach, less than {:.3g} requests/s.", label_of(s.values), *s.out));
-    out.details.push_back(fmt::format("Grounds: {}.", grounds_of(*best.capacity.result)));
+      out.say("{}: out of reach, less than {:.3g} requests/s.", label_of(s.values), *s.out);
+    out.say("Grounds: {}.", grounds_of(*best.capacity.result));
     return out;
   }
 
@@ -144,12 +141,6 @@ class ChooseService final : public Question {
       best = std::min(best, s.value());
     }
     return all;
-  }
-
-  static json values_of(const Served& s) {
-    json config = json::object();
-    for (const auto& [key, value] : s.values) config[key] = value;
-    return config;
   }
 
   std::string price_text(const Served& s, double rate) const {
@@ -188,18 +179,17 @@ class ChooseService final : public Question {
 
   json entry(const Served& s) const {
     const Capacity& c = s.capacity;
-    json config = values_of(s), metrics = json::object();
-    for (const char* path : {"serving.requests_per_s", "serving.output_tokens_per_s", "serving.ttft_s.p99",
-                             "serving.tpot_s.p99", "serving.slo_share", "serving.cost_per_million_output_tokens",
-                             "serving.running.mean", "memory.hbm_peak_bytes", "score"}) {
-      if (const auto v = result::value(*c.result, *result::find_metric(path))) metrics[path] = *v;
-    }
-    json out = {{"config", config},
-                {"metrics", metrics},
-                {"capacity_per_s", c.rate},
-                {"interval", {c.low, c.high}},
-                {"fit", result::fit_name(result::fit_of(*c.result))},
-                {"binding_resource", c.miss ? json(*c.miss) : json()}};
+    json out = {
+        {"config", json_of(s.values)},
+        {"metrics", metrics_of(*c.result,
+                               {"serving.requests_per_s", "serving.output_tokens_per_s", "serving.ttft_s.p99",
+                                "serving.tpot_s.p99", "serving.slo_share", "serving.cost_per_million_output_tokens",
+                                "serving.running.mean", "memory.hbm_peak_bytes", "score"},
+                               {})},
+        {"capacity_per_s", c.rate},
+        {"interval", {c.low, c.high}},
+        {"fit", result::fit_name(result::fit_of(*c.result))},
+        {"binding_resource", or_null(c.miss)}};
     if (c.clients > 0) out["clients"] = c.clients;
     if (priced_ && c.rate > 0) out["cost_per_million_output_tokens"] = s.value();
     if (c.max_num_seqs > 0) out["config"]["scheduler.max_num_seqs"] = std::to_string(c.max_num_seqs);
@@ -207,7 +197,6 @@ class ChooseService final : public Question {
   }
 
   std::vector<Served> served_;
-  std::vector<Target> targets_;
   bool priced_ = false, all_ = false;
 };
 

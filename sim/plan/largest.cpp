@@ -21,6 +21,9 @@
 #include "result/metric.hpp"
 
 namespace kvcast::plan {
+
+extern const Kind kLargest;
+
 namespace {
 
 using config::Node;
@@ -36,7 +39,7 @@ constexpr double kLeastRate = 1.0 / 64, kHighestRate = 4096, kMostSequences = 40
 class Largest final : public Question {
  public:
   Largest(const Node& run, const Node& map) {
-    config::Section section = section_of(store::AnswerKind::kLargest, map);
+    config::Section section = section_of(kLargest, map);
     const std::string path = section.text("key");
     of_ = section.has("of") ? read_variant(run, section.node("of"), {path}) : Variant{"", run, {}};
     key_ = find_key(of_.run, path, section.where("key"));
@@ -56,7 +59,7 @@ class Largest final : public Question {
     Search nominal(*this, experiments, Reading::kNominal);
     const std::optional<double> value = nominal.largest();
     Answer out;
-    out.kind = store::AnswerKind::kLargest;
+    out.kind = kLargest.name;
     out.question =
         fmt::format("What is the largest {}{} that fits{}?", key_.path, of_.label.empty() ? "" : " of " + of_.label,
                     targets_.empty() ? "" : " and meets " + target_text(targets_));
@@ -69,9 +72,8 @@ class Largest final : public Question {
       out.text = none_text(nominal.last_missed(), limit);
       const Node at = with_value(of_.run, key_, nominal.last_missed());
       if (limit && !memory_name(*limit).empty()) {
-        const auto admission = nearest_that_fits(at, experiments);
-        out.details.push_back(
-            fmt::format("At {} {}.", short_text(key_, nominal.last_missed()), admission_text(admission)));
+        out.say("At {} {}.", short_text(key_, nominal.last_missed()),
+                admission_text(nearest_that_fits(at, experiments)));
       }
       out.data["binding_resource"] = nullptr;
       return out;
@@ -79,17 +81,20 @@ class Largest final : public Question {
     add_interval(experiments, *value, out);
     const ResultPtr at = experiments.run(with_value(of_.run, key_, *value));
     out.data["binding_resource"] = binding_resource(*at, prefill_target());
-    out.data["metrics"] = metrics_of(*at);
+    out.data["metrics"] =
+        metrics_of(*at,
+                   {"serving.requests_per_s", "serving.output_tokens_per_s", "serving.ttft_s.p99", "serving.tpot_s.p99",
+                    "serving.cost_per_million_output_tokens", "request.requests_per_s", "request.output_tokens_per_s",
+                    "request.latency_s", "request.ttft_s", "request.cost", "request.cost_per_million_output_tokens",
+                    "decode.tokens_per_s", "decode.tpot_s.mean", "prefill.ttft_s", "memory.hbm_peak_bytes"},
+                   targets_);
     out.data["fit"] = result::fit_name(result::fit_of(*at));
     out.text = fmt::format("{} {}: {}.", key_.path, short_text(key_, *value), limit_text(limit));
-    out.details.push_back(fmt::format("There: {}; bottleneck{} {}.", numbers_text(*at),
-                                      prefill_target() == nullptr ? "" : " of the prefill",
-                                      binding_resource(*at, prefill_target())));
-    add_grounds(*at, out);
+    out.say("There: {}; bottleneck{} {}.", numbers_text(*at), prefill_target() == nullptr ? "" : " of the prefill",
+            binding_resource(*at, prefill_target()));
+    out.say("{}", grounds_of(*at, *result::find_metric("decode.tpot_s.mean"), "a step is most"));
     return out;
   }
-
-  bool needs_scores() const override { return plan::needs_scores(targets_); }
 
  private:
   // One pass over the key with one reading of the targets.
@@ -291,21 +296,6 @@ class Largest final : public Question {
                        short_text(key_, missed_at), unfit.empty() ? "misses " + limit.value_or("the targets") : unfit);
   }
 
-  json metrics_of(const result::Result& r) const {
-    json out = json::object();
-    for (const char* path :
-         {"serving.requests_per_s", "serving.output_tokens_per_s", "serving.ttft_s.p99", "serving.tpot_s.p99",
-          "serving.cost_per_million_output_tokens", "request.requests_per_s", "request.output_tokens_per_s",
-          "request.latency_s", "request.ttft_s", "request.cost", "request.cost_per_million_output_tokens",
-          "decode.tokens_per_s", "decode.tpot_s.mean", "prefill.ttft_s", "memory.hbm_peak_bytes"}) {
-      if (const auto v = result::value(r, *result::find_metric(path))) out[path] = *v;
-    }
-    for (const Target& t : targets_) {
-      if (const auto v = result::value(r, *t.metric)) out[t.metric->path] = *v;
-    }
-    return out;
-  }
-
   std::string numbers_text(const result::Result& r) const {
     std::vector<std::string> parts;
     const auto add = [&](const result::Metric& m) {
@@ -327,26 +317,34 @@ class Largest final : public Question {
     Search certain(*this, experiments, Reading::kCertain), possible(*this, experiments, Reading::kPossible);
     const std::optional<double> low = certain.largest(), high = possible.largest();
     out.data["interval"] = {low ? json_of(key_, *low) : json(), json_of(key_, std::max(value, high.value_or(value)))};
-    out.details.push_back(
-        fmt::format("With all numbers at the worse ends of their 80 % intervals {}, at the better ends {}.",
-                    low ? short_text(key_, *low) : "none", short_text(key_, std::max(value, high.value_or(value)))));
-  }
-
-  void add_grounds(const result::Result& r, Answer& out) const {
-    const result::Metric& metric = *result::find_metric("decode.tpot_s.mean");
-    const std::string moved = most_sensitive(r, metric);
-    out.details.push_back(fmt::format("Grounds: {}{}.", grounds_of(r),
-                                      moved.empty() ? "" : fmt::format("; a step is most sensitive to {}", moved)));
+    out.say("With all numbers at the worse ends of their 80 % intervals {}, at the better ends {}.",
+            low ? short_text(key_, *low) : "none", short_text(key_, std::max(value, high.value_or(value))));
   }
 
   Variant of_;
-  std::vector<Target> targets_;
   Key key_;
   double from_ = 0, to_ = 0;
 };
 
+constexpr config::Key<Node> kLargestKeys[] = {{"key", kNeededText}, {"from"}, {"to"}, {"of"}, {"targets"}};
+
+// The value on the range that was searched.
+Chart draw_largest(const json& data, const Machines& machines) {
+  if (!data.at("value").is_number()) return {};
+  const json &range = data.at("range"), &interval = data.at("interval"), &limit = data.at("limited_by");
+  const double low = interval.at(0).is_null() ? range.at(0) : interval.at(0);  // null: it reaches below the range
+  const KeyAxis axis = axis_of(data.at("key"), range.at(1), machines);
+  Chart chart = axis.chart("plan_largest", range.at(0), range.at(1));
+  json row = axis.mark(data.at("value"), low, interval.at(1));
+  row["interval"] = axis.text(low) + " to " + axis.text(interval.at(1));
+  const std::string memory = memory_name(limit.is_null() ? "" : limit);
+  row["limit"] = limit.is_null() ? "the end of the range" : memory.empty() ? limit : json(memory);
+  chart.data["values"] = json::array({row});
+  return chart;
+}
+
 }  // namespace
 
-std::unique_ptr<Question> make_largest(const Node& run, const Node& map) { return std::make_unique<Largest>(run, map); }
+constinit const Kind kLargest{"largest", draw_largest, make<Largest>, kLargestKeys};
 
 }  // namespace kvcast::plan

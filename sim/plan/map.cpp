@@ -19,6 +19,9 @@
 #include "result/metric.hpp"
 
 namespace kvcast::plan {
+
+extern const Kind kMap;
+
 namespace {
 
 using config::Node;
@@ -65,7 +68,7 @@ struct Cell {
 class Map final : public Question {
  public:
   Map(const Node& run, const Node& map) {
-    config::Section section = section_of(store::AnswerKind::kMap, map);
+    config::Section section = section_of(kMap, map);
     metric_ =
         section.has("metric") ? &read_metric(section.node("metric")) : result::find_metric("request.requests_per_s");
     metric_where_ = section.has("metric") ? section.where("metric") : map.where();
@@ -93,10 +96,6 @@ class Map final : public Question {
     for (; stride > 1; stride /= 2) evaluate(experiments, disputed(cells, stride), cells, lacks);
     infer(cells);
     return conclude(cells, lacks);
-  }
-
-  bool needs_scores() const override {
-    return plan::needs_scores(targets_) || metric_->basis == result::Basis::kBenchmark;
   }
 
  private:
@@ -272,42 +271,33 @@ class Map final : public Question {
     return cell.best < 0 ? kNone : policies_[static_cast<std::size_t>(cell.best)].label;
   }
 
-  // Edges between neighbouring points with different winners.
-  json borders(const Cells& cells) const {
-    json list = json::array();
+  Answer conclude(const Cells& cells, const Lacks& lacks) const {
+    Answer out;
+    out.kind = kMap.name;
+    const Key &x = axes_[0].key(), &y = axes_[1].key();
+    out.question =
+        fmt::format("Which policy is best in {} over {} and {}?", result::label_in_sentence(*metric_), x.path, y.path);
+    out.data = {{"x", x.path}, {"y", y.path}, {"metric", metric_->path}, {"borders", json::array()}};
+    std::map<std::string, int> counts;
     for (const auto& [point, cell] : cells) {
-      for (std::size_t axis = 0; axis < 2; ++axis) {
+      ++counts[name_of_cell(cell)];
+      out.data["cells"].push_back({{"x", axes_[0].at(point[0])},
+                                   {"y", axes_[1].at(point[1])},
+                                   {"best", name_of_cell(cell)},
+                                   {"simulated", cell.simulated},
+                                   {"told_apart", or_null(cell.distinguished)},
+                                   {"times", or_null(cell.times)},
+                                   {"binding_resource", cell.binding}});
+      for (std::size_t axis = 0; axis < 2; ++axis) {  // edges towards neighbours with another winner
         Point next = point;
         ++next[axis];
         const auto found = cells.find(next);
         if (found == cells.end() || found->second.best == cell.best) continue;
-        list.push_back({{"x", {axes_[0].at(point[0]), axes_[0].at(next[0])}},
-                        {"y", {axes_[1].at(point[1]), axes_[1].at(next[1])}},
-                        {"between", {name_of_cell(cell), name_of_cell(found->second)}}});
+        out.data["borders"].push_back({{"x", {axes_[0].at(point[0]), axes_[0].at(next[0])}},
+                                       {"y", {axes_[1].at(point[1]), axes_[1].at(next[1])}},
+                                       {"between", {name_of_cell(cell), name_of_cell(found->second)}}});
       }
     }
-    return list;
-  }
-
-  Answer conclude(const Cells& cells, const Lacks& lacks) const {
-    Answer out;
-    out.kind = store::AnswerKind::kMap;
-    const Key &x = axes_[0].key(), &y = axes_[1].key();
-    out.question =
-        fmt::format("Which policy is best in {} over {} and {}?", result::label_in_sentence(*metric_), x.path, y.path);
-    json list = json::array();
-    std::map<std::string, int> counts;
-    for (const auto& [point, cell] : cells) {
-      ++counts[name_of_cell(cell)];
-      list.push_back({{"x", axes_[0].at(point[0])},
-                      {"y", axes_[1].at(point[1])},
-                      {"best", name_of_cell(cell)},
-                      {"simulated", cell.simulated},
-                      {"told_apart", or_null(cell.distinguished)},
-                      {"times", or_null(cell.times)},
-                      {"binding_resource", cell.binding}});
-    }
-    out.data = {{"x", x.path}, {"y", y.path}, {"metric", metric_->path}, {"cells", list}, {"borders", borders(cells)}};
     std::vector<std::string> shares;
     for (const auto& [name, count] : counts)
       shares.push_back(fmt::format("{} in {} of {} cells", name, count, cells.size()));
@@ -316,8 +306,7 @@ class Map final : public Question {
                            fmt::join(shares, ", "));
     draw(cells, out);
     for (const auto& [policy, lack] : lacks) {
-      out.details.push_back(fmt::format("{} is no candidate where it has no {}: {}.", policies_[policy].label,
-                                        lack.metric->path, lack.why));
+      out.say("{} is no candidate where it has no {}: {}.", policies_[policy].label, lack.metric->path, lack.why);
     }
     return out;
   }
@@ -329,29 +318,76 @@ class Map final : public Question {
     for (std::size_t i = 0; i < policies_.size(); ++i) {
       legend += fmt::format("{}{} {}", i == 0 ? "" : ", ", static_cast<char>('A' + i), policies_[i].label);
     }
-    out.details.push_back(fmt::format("{}, . none; lower case: the second best is within uncertainty.", legend));
+    out.say("{}, . none; lower case: the second best is within uncertainty.", legend);
     for (int j = axes_[1].size() - 1; j >= 0; --j) {
       std::string row;
       for (int i = 0; i < axes_[0].size(); ++i) {
         const Cell& cell = cells.at({i, j});
         row += cell.best < 0 ? '.' : static_cast<char>((cell.distinguished.value_or(true) ? 'A' : 'a') + cell.best);
       }
-      out.details.push_back(fmt::format("  {:>12} {}", short_text(axes_[1].key(), axes_[1][j]), row));
+      out.say("  {:>12} {}", short_text(axes_[1].key(), axes_[1][j]), row);
     }
-    out.details.push_back(fmt::format("  {} from {} to {} from left to right.", axes_[0].key().path,
-                                      short_text(axes_[0].key(), axes_[0][0]),
-                                      short_text(axes_[0].key(), axes_[0][axes_[0].size() - 1])));
+    const Axis& x = axes_[0];
+    out.say("  {} from {} to {} from left to right.", x.key().path, short_text(x.key(), x[0]),
+            short_text(x.key(), x[x.size() - 1]));
   }
 
   std::vector<Variant> policies_;
   std::array<Axis, 2> axes_;
-  const result::Metric* metric_ = nullptr;
   SourceLocation metric_where_;
-  std::vector<Target> targets_;
 };
+
+constexpr config::Key<Node> kMapKeys[] = {{"x", kNeededText},    {"y", kNeededText}, {"from", kNeeded}, {"to", kNeeded},
+                                          {"policies", kNeeded}, {"metric"},         {"targets"}};
+
+// Cells of the best policy.
+Chart draw_map(const json& data, const Machines& machines) {
+  Chart chart{.spec = "plan_map"};
+  std::map<std::string, KeyAxis> axes;
+  for (const char* const name : {"x", "y"}) {
+    std::set<double> values;
+    for (const json& cell : data.at("cells")) values.insert(cell.at(name).get<double>());
+    const KeyAxis& axis = axes[name] = axis_of(data.at(name), *values.rbegin(), machines);
+    const std::string prefix = name;
+    chart.signals[prefix + "_title"] = axis.title, chart.signals[prefix + "_tokens"] = axis.tokens;
+    for (const double value : values) chart.signals[prefix + "s"].push_back(axis.shown(value));
+  }
+  const KeyAxis &x = axes["x"], &y = axes["y"];
+  std::map<std::string, std::string> colors;
+  for (const json& cell : data.at("cells")) {
+    const std::string best = cell.at("best");
+    const std::string& color = colors[best] = (best == kNone ? "signs/" : "variants/") + best;
+    const json& distinguished = cell.at("told_apart");  // null without a second best
+    const bool has_second = best != kNone && distinguished.is_boolean();
+    json row = {{"x", x.shown(cell.at("x"))},
+                {"y", y.shown(cell.at("y"))},
+                {"where", fmt::format("{} {}, {} {}", data.at("x").get<std::string>(), x.text(cell.at("x")),
+                                      data.at("y").get<std::string>(), y.text(cell.at("y")))},
+                {"best", best},
+                {"color", color},
+                {"open", has_second && !distinguished.get<bool>()},
+                {"simulated", cell.at("simulated")},
+                {"bottleneck", cell.at("binding_resource")}};
+    if (has_second) row["distinguished"] = distinguished.get<bool>() ? "yes" : "no";
+    if (cell.at("times").is_number() && best != kNone) row["times"] = number_text(cell.at("times"));
+    chart.data["places"].push_back(std::move(row));
+  }
+  const auto none = colors.extract(kNone);
+  for (const auto& [best, color] : colors) {
+    chart.variants.push_back(best);
+    chart.data["series"].push_back({{"series", best}, {"color", color}});
+  }
+  if (!none.empty()) chart.data["series"].push_back({{"series", kNone}, {"color", none.mapped()}});
+  json& edges = chart.data["edges"] = json::array();
+  for (const json& b : data.at("borders")) {
+    const bool across = b.at("x").at(0) != b.at("x").at(1);  // the edge between two columns
+    edges.push_back({{"across", across}, {"x", x.shown(b.at("x").at(1))}, {"y", y.shown(b.at("y").at(0))}});
+  }
+  return chart;
+}
 
 }  // namespace
 
-std::unique_ptr<Question> make_map(const Node& run, const Node& map) { return std::make_unique<Map>(run, map); }
+constinit const Kind kMap{"map", draw_map, make<Map>, kMapKeys};
 
 }  // namespace kvcast::plan

@@ -16,42 +16,15 @@
 #include "study/prepare.hpp"
 
 namespace kvcast::plan {
+
+// Each in its own file.
+extern const Kind kBreakEven, kLargest, kWhy, kSensitivities, kChoose, kMap, kChanges;
+
 namespace {
 
 using config::Node;
 
-// Their readers take the values.
-using QuestionKey = config::Key<Node>;
-using config::KeyShape;
-constexpr config::Slot<Node> kNeeded{.required = true}, kNeededText{.type = KeyShape::Type::kText, .required = true};
-constexpr const char* kSearches[] = {"best", "all"};
-constexpr QuestionKey kBreakEvenKeys[] = {{"key", kNeededText}, {"from", kNeeded}, {"to", kNeeded}, {"metric"}, {"of"},
-                                          {"against"},          {"targets"}};
-constexpr QuestionKey kLargestKeys[] = {{"key", kNeededText}, {"from"}, {"to"}, {"of"}, {"targets"}};
-constexpr QuestionKey kWhyKeys[] = {{"metric"},
-                                    {"of", kNeeded},
-                                    {"against", kNeeded},
-                                    {"if_free", {.type = KeyShape::Type::kFlag, .fallback = "true"}}};
-constexpr QuestionKey kSensitivitiesKeys[] = {{"metric", kNeeded}, {"of"}, {"keys"}};
-constexpr QuestionKey kChooseKeys[] = {{"targets"},
-                                       {"price_per_hour"},
-                                       {"objective"},
-                                       {"search", config::among<kSearches>(config::own<Node>(KeyShape::Type::kText))}};
-constexpr QuestionKey kMapKeys[] = {{"x", kNeededText},    {"y", kNeededText}, {"from", kNeeded}, {"to", kNeeded},
-                                    {"policies", kNeeded}, {"metric"},         {"targets"}};
-
-struct Kind {
-  store::AnswerKind kind;
-  std::unique_ptr<Question> (*make)(const Node& run, const Node& map);
-  std::span<const QuestionKey> keys;
-};
-
-constexpr Kind kKinds[] = {{store::AnswerKind::kBreakEven, make_break_even, kBreakEvenKeys},
-                           {store::AnswerKind::kLargest, make_largest, kLargestKeys},
-                           {store::AnswerKind::kWhy, make_why, kWhyKeys},
-                           {store::AnswerKind::kSensitivities, make_sensitivities, kSensitivitiesKeys},
-                           {store::AnswerKind::kChoose, make_choose, kChooseKeys},
-                           {store::AnswerKind::kMap, make_map, kMapKeys}};
+constexpr const Kind* kKinds[] = {&kBreakEven, &kLargest, &kWhy, &kSensitivities, &kChoose, &kMap, &kChanges};
 
 std::unique_ptr<Question> read_question(const Node& run, const Node& item) {
   if (item.kind() != Node::Kind::kMap || item.entries().size() != 1) {
@@ -59,8 +32,8 @@ std::unique_ptr<Question> read_question(const Node& run, const Node& item) {
                     question_kinds());
   }
   const auto& [name, map] = item.entries().front();
-  for (const Kind& kind : kKinds) {
-    if (name == store::name_of(kind.kind)) return kind.make(run, map);
+  for (const Kind* kind : kKinds) {
+    if (name == kind->name && kind->make != nullptr) return kind->make(run, map);
   }
   throw UserError(item.key_where(name),
                   fmt::format("plan: unknown question \"{}\"{}", name, config::did_you_mean(name, question_kinds())),
@@ -69,21 +42,32 @@ std::unique_ptr<Question> read_question(const Node& run, const Node& item) {
 
 }  // namespace
 
+Chart chart_of(const Answer& answer, const Machines& machines) {
+  for (const Kind* kind : kKinds) {
+    if (answer.kind == kind->name) return kind->draw(answer.data, machines);
+  }
+  return {};
+}
+
 std::vector<std::string> question_kinds() {
   std::vector<std::string> names;
-  for (const Kind& kind : kKinds) names.emplace_back(store::name_of(kind.kind));
+  for (const Kind* kind : kKinds) {
+    if (kind->make != nullptr) names.emplace_back(kind->name);
+  }
   return names;
 }
 
 config::Shapes question_shapes() {
   config::Shapes all;
-  for (const Kind& kind : kKinds) all[std::string(store::name_of(kind.kind))] = config::shapes_in(kind.keys);
+  for (const Kind* kind : kKinds) {
+    if (kind->make != nullptr) all[std::string(kind->name)] = config::shapes_in(kind->keys);
+  }
   return all;
 }
 
-config::Section section_of(store::AnswerKind kind, const Node& map) {
-  config::Section section(map, std::string(store::name_of(kind)));
-  config::check_keys(section, std::ranges::find(kKinds, kind, &Kind::kind)->keys);
+config::Section section_of(const Kind& kind, const Node& map) {
+  config::Section section(map, std::string(kind.name));
+  config::check_keys(section, kind.keys);
   return section;
 }
 
@@ -102,10 +86,6 @@ std::vector<std::unique_ptr<Question>> read_plan(const Node& config) {
   std::vector<std::unique_ptr<Question>> questions;
   for (const Node& item : list->items()) questions.push_back(read_question(run, item));
   return questions;
-}
-
-store::Answer stored(const Answer& a) {
-  return {a.kind, a.question, a.text, fmt::format("{}", fmt::join(a.details, "\n")), a.data.dump(), a.runs};
 }
 
 void check_run(const Node& run) { study::prepare(run); }
@@ -156,6 +136,10 @@ std::string label_of(const KeyValues& values) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+bool Question::needs_scores() const {
+  return plan::needs_scores(targets_) || (metric_ != nullptr && metric_->basis == result::Basis::kBenchmark);
+}
+
 Answer answer(const Question& question, Experiments& experiments) {
   experiments.want_scores(question.needs_scores());
   Answer answer = question.answer(experiments);
@@ -165,8 +149,7 @@ Answer answer(const Question& question, Experiments& experiments) {
     return r->benchmark && r->subject.text("deployment.kv_cache") != config::precision_name(config::Precision::kBf16);
   });
   if (question.needs_scores() && rounded) {
-    answer.details.push_back(
-        "Scores with a rounded cache (deployment.kv_cache) leave out the loss from reading rounded values.");
+    answer.say("Scores with a rounded cache (deployment.kv_cache) leave out the loss from reading rounded values.");
   }
   return answer;
 }
@@ -271,6 +254,29 @@ std::string binding_resource(const result::Result& result, const result::Metric*
 std::string grounds_of(const result::Result& result) {
   return fmt::format("{} costs, {} attention ({})", origin_name(result::origin_of(result.experiment.step)),
                      result.accuracy.origin == Origin::kExact ? "captured" : "synthetic", result.subject.trace);
+}
+
+std::string grounds_of(const result::Result& result, const result::Metric& metric, std::string_view sensitive) {
+  const std::string moved = most_sensitive(result, metric);
+  return fmt::format("Grounds: {}{}.", grounds_of(result),
+                     moved.empty() ? "" : fmt::format("; {} sensitive to {}", sensitive, moved));
+}
+
+nlohmann::json metrics_of(const result::Result& result, std::initializer_list<const char*> paths,
+                          const std::vector<Target>& targets) {
+  nlohmann::json out = nlohmann::json::object();
+  const auto add = [&](const result::Metric& metric) {
+    if (const auto value = result::value(result, metric)) out[metric.path] = *value;
+  };
+  for (const char* path : paths) add(*result::find_metric(path));
+  for (const Target& target : targets) add(*target.metric);
+  return out;
+}
+
+nlohmann::json json_of(const KeyValues& values) {
+  nlohmann::json out = nlohmann::json::object();
+  for (const auto& [key, value] : values) out[key] = value;
+  return out;
 }
 
 }  // namespace kvcast::plan

@@ -1,13 +1,18 @@
-// Questions of a plan and their answers. Each kind of question is one file: its input, its search, its conclusion.
+// Questions of a plan and their answers. Each kind of question is one file: its keys, its search, its conclusion, and
+// the chart of that.
 #pragma once
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "config/keys.hpp"
 #include "config/run.hpp"
 #include "config/yaml.hpp"
+#include "plan/chart.hpp"
 #include "plan/experiments.hpp"
 #include "plan/target.hpp"
 #include "result/metric.hpp"
@@ -15,24 +20,18 @@
 
 namespace kvcast::plan {
 
-struct Answer {
-  store::AnswerKind kind = store::AnswerKind::kBreakEven;
-  std::string question;              // as a sentence
-  std::string text;                  // the conclusion, one sentence
-  std::vector<std::string> details;  // one line each: grounds, intervals, what would change the conclusion
-  nlohmann::json data;               // output of `plan --json` except kind and runs
-  int runs = 0;                      // experiments that it needed
-};
-
-// Converts the answer to the form in which a store keeps it.
-store::Answer stored(const Answer& answer);
+using store::Answer;
 
 class Question {
  public:
   virtual ~Question() = default;
   virtual Answer answer(Experiments& experiments) const = 0;
   // Returns whether the answer depends on predicted benchmark scores.
-  virtual bool needs_scores() const { return false; }
+  bool needs_scores() const;
+
+ protected:
+  const result::Metric* metric_ = nullptr;  // of which the question is
+  std::vector<Target> targets_;
 };
 
 // Answers a question with scores if it needs them, and counts its experiments.
@@ -41,12 +40,32 @@ Answer answer(const Question& question, Experiments& experiments);
 // Reads the questions of a plan's `plan:` list about the run around it. Everything is checked before anything runs:
 // throws UserError with the location for unknown kinds, keys, metrics and policies.
 std::vector<std::unique_ptr<Question>> read_plan(const config::Node& config);
+// What a page draws for an answer of any kind.
+Chart chart_of(const Answer& answer, const Machines& machines);
 // Kinds of questions, as they are written.
 std::vector<std::string> question_kinds();
 // The keys of each kind of question.
 config::Shapes question_shapes();
 
 // ---- Shared by the files of questions
+
+// A kind of answer.
+struct Kind {
+  std::string_view name;  // as a plan writes the question
+  Chart (*draw)(const nlohmann::json& data, const Machines& machines) = nullptr;
+  // `run` is the plan without `plan:`, `map` what is under the question's name. Null for what is no question.
+  std::unique_ptr<Question> (*make)(const config::Node& run, const config::Node& map) = nullptr;
+  std::span<const config::Key<config::Node>> keys = {};  // the question reads their values
+};
+
+template <typename Q>
+std::unique_ptr<Question> make(const config::Node& run, const config::Node& map) {
+  return std::make_unique<Q>(run, map);
+}
+
+// Keys of questions.
+inline constexpr config::Slot<config::Node> kNeeded{.required = true};
+inline constexpr config::Slot<config::Node> kNeededText{.type = config::KeyShape::Type::kText, .required = true};
 
 using KeyValues = std::vector<std::pair<std::string, std::string>>;  // dotted key, value
 
@@ -88,6 +107,13 @@ const metrics::Attribution& time_of(const result::Result& result, const result::
 std::string binding_resource(const result::Result& result, const result::Metric* metric = nullptr);
 // Describes the origin of the times, and the trace: "fitted costs; recipe needle, seed 1".
 std::string grounds_of(const result::Result& result);
+// The same as a sentence that ends with the costs on which the metric depends most, after `sensitive`.
+std::string grounds_of(const result::Result& result, const result::Metric& metric, std::string_view sensitive);
+
+// Data of an answer: the metrics of these paths, and those of the targets, that the result has.
+nlohmann::json metrics_of(const result::Result& result, std::initializer_list<const char*> paths,
+                          const std::vector<Target>& targets);
+nlohmann::json json_of(const KeyValues& values);
 
 // Returns whether any of the targets is a benchmark score.
 bool needs_scores(const std::vector<Target>& targets);
@@ -95,17 +121,10 @@ bool needs_scores(const std::vector<Target>& targets);
 // one.
 std::vector<Target> with_floor(std::vector<Target> targets, const config::Node& run);
 
-// The map under a question's name. Throws UserError for other keys than the question's, and for missing ones.
-config::Section section_of(store::AnswerKind kind, const config::Node& map);
-
-// Makes a question of each kind, from the map under its name. `run` is the plan without `plan:`.
-std::unique_ptr<Question> make_break_even(const config::Node& run, const config::Node& map);
-std::unique_ptr<Question> make_largest(const config::Node& run, const config::Node& map);
-std::unique_ptr<Question> make_why(const config::Node& run, const config::Node& map);
-std::unique_ptr<Question> make_sensitivities(const config::Node& run, const config::Node& map);
-std::unique_ptr<Question> make_choose(const config::Node& run, const config::Node& map);
 // `choose` for a run with traffic.
 std::unique_ptr<Question> make_choose_service(const config::Node& run, const config::Node& map);
-std::unique_ptr<Question> make_map(const config::Node& run, const config::Node& map);
+
+// The map under a question's name. Throws UserError for other keys than the question's, and for missing ones.
+config::Section section_of(const Kind& kind, const config::Node& map);
 
 }  // namespace kvcast::plan

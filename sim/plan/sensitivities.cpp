@@ -19,6 +19,9 @@
 #include "result/metric.hpp"
 
 namespace kvcast::plan {
+
+extern const Kind kSensitivities;
+
 namespace {
 
 using config::Node;
@@ -38,7 +41,7 @@ const std::vector<Node>& list_of(const Node& node) {
 class Sensitivities final : public Question {
  public:
   Sensitivities(const Node& run, const Node& map) {
-    config::Section section = section_of(store::AnswerKind::kSensitivities, map);
+    config::Section section = section_of(kSensitivities, map);
     metric_ = &metric_named(section.text("metric"), section.where("metric"));
     of_ = section.has("of") ? read_variant(run, section.node("of")) : Variant{"", run, {}};
     if (section.has("keys")) {
@@ -53,15 +56,14 @@ class Sensitivities final : public Question {
     const ResultPtr base = experiments.run(of_.run);
     if (base->status == result::Status::kFailed) throw UserError(base->error);
     Answer out;
-    out.kind = store::AnswerKind::kSensitivities;
+    out.kind = kSensitivities.name;
     out.question = fmt::format("What does {} depend on{}?", result::label_in_sentence(*metric_),
                                of_.label.empty() ? "" : " for " + of_.label);
-    out.data = {{"metric", metric_->path}};
+    out.data = {{"metric", metric_->path}, {"sensitivities", json::array()}};
     const auto value = result::value(*base, *metric_);
     if (!value || *value == 0) {
       out.text = base->experiment.oom ? "The run does not fit in memory, so that it has no times."
                                       : fmt::format("The run has no {}.", metric_->path);
-      out.data["sensitivities"] = json::array();
       return out;
     }
     std::vector<Moved> moved = differences(experiments);
@@ -69,8 +71,6 @@ class Sensitivities final : public Question {
     tell(*base, *value, moved, out);
     return out;
   }
-
-  bool needs_scores() const override { return metric_->basis == result::Basis::kBenchmark; }
 
  private:
   struct Moved {
@@ -163,45 +163,53 @@ class Sensitivities final : public Question {
   }
 
   void tell(const result::Result& base, double value, const std::vector<Moved>& moved, Answer& out) const {
-    json list = json::array();
-    for (const Moved& m : moved) {
-      list.push_back({{"key", m.key->path},
-                      {"elasticity", m.elasticity},
-                      {"value", json_of(*m.key, m.key->now)},
-                      {"grows", m.grows}});
-    }
     out.data["value"] = value;
     out.data["binding_resource"] = binding_resource(base, metric_);
-    out.data["sensitivities"] = std::move(list);
     constexpr std::size_t kInText = 3, kInDetails = 12;
     std::vector<std::string> most;
-    for (std::size_t i = 0; i < moved.size() && std::abs(moved[i].elasticity) >= kMatters; ++i) {
-      const Moved& m = moved[i];
-      if (i < kInText) most.push_back(fmt::format("{} ({})", m.key->path, format_change(m.elasticity, 2)));
-      if (i >= kInDetails) break;
-      out.details.push_back(fmt::format(
-          "{}, now {}: elasticity {}{}", m.key->path, short_text(*m.key, m.key->now), format_change(m.elasticity, 3),
-          m.becomes.empty() ? "; the bottleneck stays as it grows" : "; the bottleneck becomes " + m.becomes));
+    for (const Moved& m : moved) {
+      const std::string& key = m.key->path;
+      out.data["sensitivities"].push_back(
+          {{"key", key}, {"elasticity", m.elasticity}, {"value", json_of(*m.key, m.key->now)}, {"grows", m.grows}});
+      if (std::abs(m.elasticity) < kMatters) continue;  // the largest come first
+      if (most.size() < kInText) most.push_back(fmt::format("{} ({})", key, format_change(m.elasticity, 2)));
+      if (out.details.size() == kInDetails) continue;
+      out.say("{}, now {}: elasticity {}; the bottleneck {}", key, short_text(*m.key, m.key->now),
+              format_change(m.elasticity, 3), m.becomes.empty() ? "stays as it grows" : "becomes " + m.becomes);
     }
     out.text = fmt::format("{} is {} (bottleneck {}) and depends most on {}.", metric_->label,
                            result::format_value(*metric_, value), binding_resource(base, metric_),
                            most.empty() ? "nothing by a hundredth" : fmt::format("{}", fmt::join(most, ", ")));
-    out.details.push_back(
+    out.say(
         "An elasticity of -0.5: twice the key multiplies the metric by 2^-0.5. Numbers that are tied to a changed one "
         "move with it.");
-    out.details.push_back(fmt::format("A request of it: {}.", request_text(base)));
-    out.details.push_back(fmt::format("Grounds: {}.", grounds_of(base)));
+    out.say("A request of it: {}.", request_text(base));
+    out.say("Grounds: {}.", grounds_of(base));
   }
 
-  const result::Metric* metric_ = nullptr;
   Variant of_;
   std::vector<Key> keys_;
 };
 
+constexpr config::Key<Node> kSensitivitiesKeys[] = {{"metric", kNeeded}, {"of"}, {"keys"}};
+
+// Bars of elasticities.
+Chart draw_sensitivities(const json& data, const Machines&) {
+  constexpr std::size_t kMostElasticities = 15;
+  json bars = json::array();
+  for (const json& s : data.at("sensitivities")) {
+    const double elasticity = s.at("elasticity");
+    if (bars.size() == kMostElasticities || elasticity == 0) break;  // the largest come first
+    bars.push_back(
+        {{"row", bars.size()}, {"key", s.at("key")}, {"elasticity", elasticity}, {"text", signed_text(elasticity)}});
+  }
+  if (bars.empty()) return {};
+  const std::string title = fmt::format("elasticity of {}, % per %", axis_title(metric_of(data)));
+  return {.spec = "plan_sensitivities", .data = {{"elasticities", bars}}, .signals = {{"x_title", title}}};
+}
+
 }  // namespace
 
-std::unique_ptr<Question> make_sensitivities(const Node& run, const Node& map) {
-  return std::make_unique<Sensitivities>(run, map);
-}
+constinit const Kind kSensitivities{"sensitivities", draw_sensitivities, make<Sensitivities>, kSensitivitiesKeys};
 
 }  // namespace kvcast::plan

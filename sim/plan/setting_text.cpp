@@ -17,6 +17,9 @@ using result::Result;
 
 namespace {
 
+constexpr const char* kDistinguishing[] = {"score.share_of_full", "request.ttft_s", "request.latency_s",
+                                           "memory.hbm_peak_bytes"};
+
 // Returns whether a comparison holds the key fixed or names it separately.
 bool is_named_apart(const std::string& key) {
   static const std::set<std::string> named = {"hardware", "model", "workload.prompt_tokens", "workload.batch",
@@ -67,6 +70,32 @@ std::string request_text(const Result& r) {
 std::string tokens_text(std::int64_t tokens) {
   const bool whole = tokens >= 10240 && tokens % 1024 == 0;  // "13K" would be read as 13312
   return whole ? fmt::format("{}K", tokens / 1024) : fmt::format("{}", tokens);
+}
+
+void Apart::add(const std::string& setting, const Result& result) {
+  for (const char* const path : kDistinguishing) {
+    const auto value = result::value(result, *result::find_metric(path));
+    if (!value) continue;
+    const std::pair here(*value, setting);
+    auto& [low, high] = ends_.try_emplace(path, here, here).first->second;
+    if (*value < low.first) low = here;
+    if (*value > high.first) high = here;
+  }
+}
+
+std::vector<std::string> Apart::texts() const {
+  std::vector<std::string> all;
+  for (const char* const path : kDistinguishing) {
+    const auto found = ends_.find(path);
+    if (found == ends_.end()) continue;
+    const auto& [low, high] = found->second;
+    const result::Metric& metric = *result::find_metric(path);
+    if (high.first <= 1.02 * low.first) continue;
+    all.push_back(fmt::format("{} from {} ({}) to {} ({})", label_in_sentence(metric),
+                              result::format_value(metric, low.first), low.second,
+                              result::format_value(metric, high.first), high.second));
+  }
+  return all;
 }
 
 }  // namespace kvcast::plan

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "result/result.hpp"
+#include "result/metric.hpp"
 
 namespace kvcast::plan {
 
@@ -19,5 +22,17 @@ std::string request_text(const result::Result& r);
 
 // "9000", "13000", and from 10240 tokens multiples of 1024 in that unit: "32K".
 std::string tokens_text(std::int64_t tokens);
+
+// What tells settings apart that tie.
+class Apart {
+ public:
+  void add(const std::string& setting, const result::Result& result);
+  // "time to first token from 2 s (A) to 3 s (B)", for each number that differs by more than two per cent.
+  std::vector<std::string> texts() const;
+
+ private:
+  using Ends = std::pair<std::pair<double, std::string>, std::pair<double, std::string>>;  // with their settings
+  std::map<const char*, Ends> ends_;                                                       // by metric
+};
 
 }  // namespace kvcast::plan

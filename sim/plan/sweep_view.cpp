@@ -184,50 +184,20 @@ Rows ties_of(const SweepView& view) {
   return tied;
 }
 
-namespace {
-
-// The least and the largest value of a metric, and the settings that have them.
-struct Range {
-  double least = 0, most = 0;
-  int least_setting = -1, most_setting = -1;
-
-  void add(double value, int setting) {
-    if (least_setting < 0 || value < least) least = value, least_setting = setting;
-    if (most_setting < 0 || value >= most) most = value, most_setting = setting;
-  }
-};
-
-}  // namespace
-
-std::string ties_text(const SweepView& view, Rows tied) {
+std::string ties_text(const SweepView& view, const Rows& tied) {
   constexpr std::size_t kNamed = 6;
-  const std::size_t count = tied.size();
   std::vector<std::string> names;
-  for (std::size_t i = 0; i < std::min(kNamed, count); ++i) names.push_back(view.setting(tied[i]));
-  std::string text = fmt::format("{} tie{} with it: {}{}", count, count == 1 ? "s" : "", fmt::join(names, "; "),
-                                 count > kNamed ? fmt::format("; and {} more", count - kNamed) : "");
-  tied.push_back(view.ranking.front());
-  static constexpr std::array kPaths = {"score.share_of_full", "request.ttft_s", "request.latency_s",
-                                        "memory.hbm_peak_bytes"};
-  std::array<Range, kPaths.size()> ranges;
+  Apart apart;
+  apart.add(view.setting(view.ranking.front()), *view.best);
   for (const Row& row : tied) {
-    const ResultPtr result = view.result(row);
-    for (std::size_t i = 0; i < kPaths.size(); ++i) {
-      if (const auto value = result::value(*result, *result::find_metric(kPaths[i])))
-        ranges[i].add(*value, row.setting);
-    }
+    if (names.size() < kNamed) names.push_back(view.setting(row));
+    apart.add(view.setting(row), *view.result(row));
   }
-  std::vector<std::string> apart;
-  for (std::size_t i = 0; i < kPaths.size(); ++i) {
-    const Range& range = ranges[i];
-    const result::Metric& metric = *result::find_metric(kPaths[i]);
-    if (range.least_setting < 0 || range.most <= 1.02 * range.least) continue;
-    apart.push_back(fmt::format("{} from {} ({}) to {} ({})", label_in_sentence(metric),
-                                result::format_value(metric, range.least), view.texts[range.least_setting],
-                                result::format_value(metric, range.most), view.texts[range.most_setting]));
-  }
-  return text +
-         (apart.empty() ? "; nothing tells them apart" : fmt::format("; they differ in {}", fmt::join(apart, ", ")));
+  const std::vector<std::string> texts = apart.texts();
+  return fmt::format(
+      "{} tie{} with it: {}{}; {}", tied.size(), tied.size() == 1 ? "s" : "", fmt::join(names, "; "),
+      tied.size() > kNamed ? fmt::format("; and {} more", tied.size() - kNamed) : "",
+      texts.empty() ? "nothing tells them apart" : fmt::format("they differ in {}", fmt::join(texts, ", ")));
 }
 
 }  // namespace kvcast::plan

@@ -66,6 +66,6 @@ std::string lead_text(const Row& best, const Row& other, const Lead& lead, const
 
 // The settings that tie with the best, and a text that names them and what tells them apart.
 Rows ties_of(const SweepView& view);
-std::string ties_text(const SweepView& view, Rows tied);
+std::string ties_text(const SweepView& view, const Rows& tied);
 
 }  // namespace kvcast::plan

@@ -2,10 +2,12 @@
 // bottleneck, add up to their times, so that the differences add up to the difference. The gain from a free resource is
 // found by simulating it. The time to first token of a service has the parts that its requests pass through.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <ranges>
 
 #include "config/hardware.hpp"
 #include "config/section.hpp"
@@ -15,6 +17,9 @@
 #include "result/metric.hpp"
 
 namespace kvcast::plan {
+
+extern const Kind kWhy;
+
 namespace {
 
 using config::Node;
@@ -62,7 +67,7 @@ bool is_negligible(double part, double difference) {
 class Why final : public Question {
  public:
   Why(const Node& run, const Node& map) {
-    config::Section section = section_of(store::AnswerKind::kWhy, map);
+    config::Section section = section_of(kWhy, map);
     metric_ = result::find_metric("decode.tpot_s.mean");
     if (section.has("metric")) metric_ = &read_metric(section.node("metric"));
     if_free_ = section.flag("if_free", true);
@@ -90,13 +95,15 @@ class Why final : public Question {
       if (r->status == result::Status::kFailed) throw UserError(r->error);
     }
     Answer out;
-    out.kind = store::AnswerKind::kWhy;
+    out.kind = kWhy.name;
     out.question = fmt::format("Why does {} differ from {} in {}?", of_.label, against_.label,
                                result::label_in_sentence(*metric_));
     if (!has_time(*pair[0]) || !has_time(*pair[1])) return misfit(*pair[0], *pair[1], std::move(out));
     explain(*pair[0], *pair[1], out);
     if (if_free_) add_free_resources(experiments, out);
-    add_grounds(*pair[0], *pair[1], out);
+    const std::string moved = most_sensitive(*pair[0], *metric_);
+    out.say("Grounds: {}; {} for {}{}.", grounds_of(*pair[0]), origin_name(result::origin_of(time_of(*pair[1]))),
+            against_.label, moved.empty() ? "" : fmt::format("; {} is most sensitive to {}", of_.label, moved));
     return out;
   }
 
@@ -168,30 +175,20 @@ class Why final : public Question {
     return parts;
   }
 
-  static std::string signed_text(double s) { return (s < 0 ? "-" : "+") + format_seconds(std::abs(s)); }
+  static std::string signed_seconds(double s) { return (s < 0 ? "-" : "+") + format_seconds(std::abs(s)); }
 
   void explain(const Result& a, const Result& b, Answer& out) const {
     const double of = seconds(a), against = seconds(b), difference = of - against;
     const Comparison c = compare(a, b, *metric_);
     const std::vector<Part> parts = merged(a, b);
-    json list = json::array();
-    for (const Part& p : parts) {
-      list.push_back({{"kind", p.kind},
-                      {"resource", p.resource},
-                      {"seconds", p.difference()},
-                      {"of", p.of},
-                      {"against", p.against}});
-    }
     out.data = {{"of", of_.label},
                 {"against", against_.label},
                 {"seconds", {{"of", of}, {"against", against}}},
                 {"difference", difference},
-                {"parts", list},
+                {"parts", json::array()},
                 {"times", c.times},
                 {"interval", {c.interval.low, c.interval.high}},
-                {"binding_resource", {{"of", bottleneck_of(a)}, {"against", bottleneck_of(b)}}},
-                {"hidden", hidden(a, b)},
-                {"bytes", bytes(a, b)}};
+                {"binding_resource", {{"of", bottleneck_of(a)}, {"against", bottleneck_of(b)}}}};
     const std::string what = served_ != nullptr ? label_in_sentence(*metric_)
                              : of_prefill()     ? "the time to first token"
                              : per_token_       ? "a generated token"
@@ -203,21 +200,23 @@ class Why final : public Question {
                                                  : fmt::format("{} is slower: {} as fast", of_.label, times_text(c));
     out.text = fmt::format("{}: {} takes {} with {} and {} with {}{}.", verdict, what, format_seconds(of), of_.label,
                            format_seconds(against), against_.label, equal ? "" : largest_parts(parts, difference));
-    out.details.push_back(
-        fmt::format("{} is bound by {}, {} by {}.", of_.label, bottleneck_of(a), against_.label, bottleneck_of(b)));
-    out.details.push_back(
-        fmt::format("A request of {}: {}; of {}: {}.", of_.label, request_text(a), against_.label, request_text(b)));
+    out.say("{} is bound by {}, {} by {}.", of_.label, bottleneck_of(a), against_.label, bottleneck_of(b));
+    out.say("A request of {}: {}; of {}: {}.", of_.label, request_text(a), against_.label, request_text(b));
     double left_out = 0;
     for (const Part& p : parts) {
+      out.data["parts"].push_back({{"kind", p.kind},
+                                   {"resource", p.resource},
+                                   {"seconds", p.difference()},
+                                   {"of", p.of},
+                                   {"against", p.against}});
       if (std::abs(p.difference()) < 0.01 * std::max(of, against)) {
         left_out += p.difference();
         continue;
       }
-      out.details.push_back(fmt::format("{} ({}): {} ({} against {})", p.kind, p.resource, signed_text(p.difference()),
-                                        format_seconds(p.of), format_seconds(p.against)));
+      out.say("{} ({}): {} ({} against {})", p.kind, p.resource, signed_seconds(p.difference()), format_seconds(p.of),
+              format_seconds(p.against));
     }
-    if (!is_negligible(left_out, difference))
-      out.details.push_back(fmt::format("smaller parts together: {}", signed_text(left_out)));
+    if (!is_negligible(left_out, difference)) out.say("smaller parts together: {}", signed_seconds(left_out));
     add_hidden(a, b, out);
     add_bytes(a, b, out);
   }
@@ -228,7 +227,8 @@ class Why final : public Question {
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < std::min(kNamed, parts.size()); ++i) {
       if (is_negligible(parts[i].difference(), difference)) break;  // parts are in order of size
-      texts.push_back(fmt::format("{} ({}) {}", parts[i].kind, parts[i].resource, signed_text(parts[i].difference())));
+      texts.push_back(
+          fmt::format("{} ({}) {}", parts[i].kind, parts[i].resource, signed_seconds(parts[i].difference())));
     }
     return texts.empty() ? ""
                          : fmt::format("; the largest difference{}{} {} {}", texts.size() == 1 ? "" : "s",
@@ -236,50 +236,36 @@ class Why final : public Question {
                                        texts.size() == 1 ? "is" : "are", fmt::join(texts, ", "));
   }
 
-  json hidden(const Result& a, const Result& b) const {
-    json list = json::array();
-    if (served_ != nullptr) return list;
+  // Work behind other work, by kind of operation.
+  void add_hidden(const Result& a, const Result& b, Answer& out) const {
+    json& list = out.data["hidden"] = json::array();
+    if (served_ != nullptr) return;
+    std::vector<std::string> texts;
     for (std::size_t k = 0; k < time_of(a).hidden.size(); ++k) {
       const double of = time_of(a).hidden[k], against = time_of(b).hidden[k];
       if (of == 0 && against == 0) continue;
-      list.push_back({{"kind", graph::kind_name(static_cast<graph::Kind>(k))}, {"of", of}, {"against", against}});
+      const auto kind = graph::kind_name(static_cast<graph::Kind>(k));
+      list.push_back({{"kind", kind}, {"of", of}, {"against", against}});
+      texts.push_back(fmt::format("{} {} and {}", kind, format_seconds(of), format_seconds(against)));
     }
-    return list;
-  }
-
-  static constexpr std::pair<const char*, double graph::Traffic::*> kTraffic[] = {
-      {"hbm_read", &graph::Traffic::hbm_read}, {"hbm_write", &graph::Traffic::hbm_write},
-      {"kv_read", &graph::Traffic::kv_read},   {"h2d", &graph::Traffic::h2d},
-      {"d2h", &graph::Traffic::d2h},           {"cpu_dram", &graph::Traffic::cpu_dram}};
-
-  static json bytes(const Result& a, const Result& b) {
-    json out = json::object();
-    for (const auto& [name, member] : kTraffic) {
-      out[name] = {{"of", a.experiment.traffic.*member}, {"against", b.experiment.traffic.*member}};
-    }
-    return out;
-  }
-
-  void add_hidden(const Result& a, const Result& b, Answer& out) const {
-    std::vector<std::string> texts;
-    for (const json& h : hidden(a, b)) {
-      texts.push_back(fmt::format("{} {} and {}", h["kind"].get<std::string>(), format_seconds(h["of"]),
-                                  format_seconds(h["against"])));
-    }
-    if (!texts.empty()) out.details.push_back(fmt::format("Hidden behind other work: {}.", fmt::join(texts, "; ")));
+    if (!texts.empty()) out.say("Hidden behind other work: {}.", fmt::join(texts, "; "));
   }
 
   void add_bytes(const Result& a, const Result& b, Answer& out) const {
-    if (of_prefill() || served_ != nullptr) return;
+    static constexpr std::pair<const char*, double graph::Traffic::*> kTraffic[] = {
+        {"hbm_read", &graph::Traffic::hbm_read}, {"hbm_write", &graph::Traffic::hbm_write},
+        {"kv_read", &graph::Traffic::kv_read},   {"h2d", &graph::Traffic::h2d},
+        {"d2h", &graph::Traffic::d2h},           {"cpu_dram", &graph::Traffic::cpu_dram}};
     std::vector<std::string> texts;
     for (const auto& [name, member] : kTraffic) {
       const double of = a.experiment.traffic.*member, against = b.experiment.traffic.*member;
+      out.data["bytes"][name] = {{"of", of}, {"against", against}};
       if (of == 0 && against == 0) continue;
       texts.push_back(fmt::format("{} {} and {}", name, format_quantity(of, Dimension::kBytes),
                                   format_quantity(against, Dimension::kBytes)));
     }
-    out.details.push_back(
-        fmt::format("Bytes of a step, {} and {}: {}.", of_.label, against_.label, fmt::join(texts, "; ")));
+    if (of_prefill() || served_ != nullptr) return;
+    out.say("Bytes of a step, {} and {}: {}.", of_.label, against_.label, fmt::join(texts, "; "));
   }
 
   Node without_cost(const Node& run, const Resource& resource) const {
@@ -301,7 +287,7 @@ class Why final : public Question {
     }
     const std::vector<ResultPtr> results = experiments.run(runs);
     const double of = out.data["seconds"]["of"], against = out.data["seconds"]["against"];
-    json list = json::array();
+    json& list = out.data["free"] = json::array();
     std::vector<std::pair<double, std::string>> gains;
     for (std::size_t i = 0; i < resources().size(); ++i) {
       const Result &a = *results[2 * i], &b = *results[2 * i + 1];
@@ -310,21 +296,11 @@ class Why final : public Question {
       list.push_back({{"resource", resources()[i].name}, {"of", gain}, {"against", other}});
       if (gain > 0.01 * of) gains.emplace_back(-gain, fmt::format("{} {}", resources()[i].name, format_seconds(gain)));
     }
-    out.data["free"] = std::move(list);
     std::ranges::sort(gains);
-    std::vector<std::string> texts;
-    for (const auto& [gain, text] : gains) texts.push_back(text);
-    out.details.push_back(
-        texts.empty()
-            ? fmt::format("No single resource, if it cost nothing, would make {} faster by a per cent.", of_.label)
-            : fmt::format("{} would gain, if a resource cost nothing: {}.", of_.label, fmt::join(texts, "; ")));
-  }
-
-  void add_grounds(const Result& a, const Result& b, Answer& out) const {
-    const std::string moved = most_sensitive(a, *metric_);
-    out.details.push_back(fmt::format(
-        "Grounds: {}; {} for {}{}.", grounds_of(a), origin_name(result::origin_of(time_of(b))), against_.label,
-        moved.empty() ? "" : fmt::format("; {} is most sensitive to {}", of_.label, moved)));
+    if (gains.empty())
+      out.say("No single resource, if it cost nothing, would make {} faster by a per cent.", of_.label);
+    else
+      out.say("{} would gain, if a resource cost nothing: {}.", of_.label, fmt::join(std::views::values(gains), "; "));
   }
 
   Answer misfit(const Result& a, const Result& b, Answer out) const {
@@ -342,7 +318,6 @@ class Why final : public Question {
     return out;
   }
 
-  const result::Metric* metric_ = nullptr;
   bool per_token_ = false;
   // The parts, if the question is about a time to first token of a service.
   serving::TtftParts<double> serving::Summary::*served_ = nullptr;
@@ -350,8 +325,69 @@ class Why final : public Question {
   Variant of_, against_;
 };
 
+constexpr config::Key<Node> kWhyKeys[] = {{"metric"},
+                                          {"of", kNeeded},
+                                          {"against", kNeeded},
+                                          {"if_free", {.type = config::KeyShape::Type::kFlag, .fallback = "true"}}};
+
+// A waterfall from one variant's time to the other's.
+Chart draw_why(const json& data, const Machines&) {
+  constexpr std::size_t kMostBars = 8;  // of single parts
+  constexpr double kSmallBar = 0.01;    // share of the difference: smaller parts are combined
+  constexpr double kSmallSpread = .1;   // share of the longer time: bars from 0 would hide smaller differences
+  constexpr double kNoSpread = 1e-3;    // share of the longer time: nothing to enlarge
+  const json& parts = data.at("parts");
+  if (parts.empty()) return {};
+  const double of = data.at("seconds").at("of"), against = data.at("seconds").at("against");
+  const double longer = std::max(of, against);
+  // One to three digits before the point.
+  const double scale = longer >= 1 ? 1 : longer >= 1e-3 ? 1e3 : 1e6;
+  const char* const unit = longer >= 1 ? "s" : longer >= 1e-3 ? "ms" : "µs";
+  Chart chart{.spec = "plan_why", .variants = {data.at("against"), data.at("of")}};
+  json& steps = chart.data["steps"];
+  double least = std::min(of, against), most = longer;
+  const auto add = [&](const std::string& label, const std::string& under, double from, double to,
+                       const std::string& variant = "") {
+    const double length = scale * (to - from);
+    least = std::min(least, to), most = std::max(most, to);
+    steps.push_back({{"row", steps.size()},
+                     {"label", label},
+                     {"under", under},
+                     {"kind", variant.empty() ? "part" : "total"},
+                     {"from", scale * from},
+                     {"to", scale * to},
+                     {"color", !variant.empty() ? "variants/" + variant
+                               : length > 0     ? "signs/more"
+                                                : "signs/less"},
+                     {"text", (variant.empty() ? signed_text(length) : number_text(length)) + " " + unit}});
+  };
+  // Shows a variant's name, and under it the rest of its label.
+  const auto add_total = [&](const char* side, double seconds) {
+    const std::string label = data.at(side), bound = data.at("binding_resource").at(side);
+    const std::size_t comma = label.find(", ");
+    add(label.substr(0, comma), comma < label.size() ? label.substr(comma + 2) : "bottleneck " + bound, 0, seconds,
+        label);
+  };
+  add_total("against", against);
+  double at = against;
+  std::size_t shown = 0;
+  for (const json& part : parts) {
+    const double s = part.at("seconds");
+    if (shown == kMostBars || std::abs(s) < kSmallBar * std::max(std::abs(of - against), kSmallBar * longer)) break;
+    add(part.at("kind"), part.at("resource"), at, at + s);
+    at += s, ++shown;
+  }
+  if (shown < parts.size()) add("all others", fmt::format("{} parts", parts.size() - shown), at, of);
+  add_total("of", of);
+  const bool cut = most - least < kSmallSpread * longer && most - least > kNoSpread * longer;
+  chart.signals = {{"x_min", cut ? scale * std::max(0.0, least - (most - least)) : 0},
+                   {"x_max", scale * most},
+                   {"x_title", fmt::format("time, {}{}", unit, cut ? " (the axis does not start at 0)" : "")}};
+  return chart;
+}
+
 }  // namespace
 
-std::unique_ptr<Question> make_why(const Node& run, const Node& map) { return std::make_unique<Why>(run, map); }
+constinit const Kind kWhy{"why", draw_why, make<Why>, kWhyKeys};
 
 }  // namespace kvcast::plan

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
-#include <sstream>
+#include <map>
 
 #include "base/error.hpp"
-#include "report/answer_charts.hpp"
+#include "plan/question.hpp"
 
 namespace kvcast::report {
 
@@ -15,20 +14,26 @@ namespace {
 
 using nlohmann::json;
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
-json to_json(const AnswerChart& chart) {
-  if (chart.name.empty()) return nullptr;
-  return {{"name", chart.name},
-          {"data", chart.data},
-          {"signals", chart.signals},
-          {"scales", chart.scales},
-          {"unused", chart.unused}};
+// Replaces the names of colours and symbols by those of the palette.
+void paint(plan::Chart& chart, const std::set<std::string>& policies, Palette& palette) {
+  std::map<std::string, std::string> variants;
+  std::map<std::string, std::size_t> shades;  // of each policy so far
+  for (const std::string& label : chart.variants) {
+    const std::string first = label.substr(0, label.find(','));
+    const std::string& name = policies.contains(first) ? first : label;
+    variants[label] = palette.variant_color(name, shades[name]++);
+  }
+  for (json& rows : chart.data) {
+    for (json& row : rows) {
+      for (const char* field : {"color", "machine_color"}) {
+        if (!row.contains(field)) continue;
+        const std::string named = row[field], group = named.substr(0, named.find('/'));
+        const std::string name = named.substr(group.size() + 1);
+        row[field] = group == "variants" ? variants.at(name) : palette.color(group, name);
+      }
+      if (row.contains("symbol")) row["symbol"] = palette.symbol(row["symbol"]);
+    }
+  }
 }
 
 }  // namespace
@@ -39,21 +44,20 @@ std::set<std::string> policies_of(const Table& experiments) {
   return policies;
 }
 
-json answers_json(const std::vector<store::Answer>& answers, const Machines& machines, const Table& experiments,
+json answers_json(const std::vector<store::Answer>& answers, const plan::Machines& machines, const Table& experiments,
                   Palette& palette) {
   const std::set<std::string> policies = policies_of(experiments);
-  const ChartContext context{palette, machines, policies};
   json list = json::array();
   for (const store::Answer& a : answers) {
-    const std::string name = fmt::format("plan_{}_{}", list.size() + 1, store::name_of(a.kind));
+    const std::string name = fmt::format("plan_{}_{}", list.size() + 1, a.kind);
     try {
       list.push_back({{"name", name},
-                      {"kind", store::name_of(a.kind)},
+                      {"kind", a.kind},
                       {"question", a.question},
                       {"text", a.text},
-                      {"details", lines_of(a.details)},
+                      {"details", a.details},
                       {"runs", a.runs},
-                      {"chart", chart_json(a, context)}});
+                      {"chart", chart_json(a, machines, policies, palette)}});
     } catch (const json::exception& error) {
       throw UserError(fmt::format("answer {} of the store cannot be read: {}", name, error.what()));
     }
@@ -61,8 +65,16 @@ json answers_json(const std::vector<store::Answer>& answers, const Machines& mac
   return list;
 }
 
-json chart_json(const store::Answer& answer, const ChartContext& context) {
-  return to_json(chart_of(answer, json::parse(answer.data), context));
+json chart_json(const store::Answer& answer, const plan::Machines& machines, const std::set<std::string>& policies,
+                Palette& palette) {
+  plan::Chart chart = plan::chart_of(answer, machines);
+  if (chart.spec.empty()) return nullptr;
+  paint(chart, policies, palette);
+  return {{"name", chart.spec},
+          {"data", chart.data},
+          {"signals", chart.signals},
+          {"scales", chart.scales},
+          {"unused", chart.unused}};
 }
 
 json filled_spec(const Assets& assets, const json& chart) {
@@ -108,8 +120,8 @@ double number_of(const json& value) { return value.is_null() ? std::nan("") : va
 Table changes_table(const std::vector<store::Answer>& answers) {
   Table table;
   for (const store::Answer& answer : answers) {
-    if (answer.kind != store::AnswerKind::kChanges) continue;
-    const json data = json::parse(answer.data);
+    if (answer.kind != "changes") continue;
+    const json& data = answer.data;
     for (const json& change : data.at("changes")) {
       table.begin_row();
       table.set("from", data.at("before").get<std::string>());

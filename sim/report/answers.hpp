@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "report/answer_charts.hpp"
+#include "plan/chart.hpp"
 #include "report/assets.hpp"
 #include "report/palette.hpp"
 #include "report/table.hpp"
@@ -15,15 +15,17 @@
 namespace kvcast::report {
 
 // [{name, kind, question, text, details, runs, chart}]: `name` is unique ("plan_1_why"), `details` a list of lines,
-// `chart` an AnswerChart as JSON or null. Throws UserError if an answer cannot be read.
-nlohmann::json answers_json(const std::vector<store::Answer>& answers, const Machines& machines,
+// `chart` as chart_json() returns it. Throws UserError if an answer cannot be read.
+nlohmann::json answers_json(const std::vector<store::Answer>& answers, const plan::Machines& machines,
                             const Table& experiments, Palette& palette);
 
 // Policies in a content's table of experiments.
 std::set<std::string> policies_of(const Table& experiments);
 
-// Returns the chart of one answer, as in answers_json(); null if it has none.
-nlohmann::json chart_json(const store::Answer& answer, const ChartContext& context);
+// Returns the chart of one answer, with colours and symbols of the palette; null if it has none. `policies`: those in
+// the store's experiments; variants of one have shades of its colour.
+nlohmann::json chart_json(const store::Answer& answer, const plan::Machines& machines,
+                          const std::set<std::string>& policies, Palette& palette);
 
 // Returns the specification with an answer's rows, signals and scales; `chart` as in answers_json().
 nlohmann::json filled_spec(const nlohmann::json& spec, const nlohmann::json& chart);

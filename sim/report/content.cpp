@@ -49,8 +49,8 @@ std::vector<std::string> compared_names(const std::vector<Source>& sources) {
   return names;
 }
 
-Machines machines_of(const std::vector<Source>& sources) {
-  Machines machines;
+plan::Machines machines_of(const std::vector<Source>& sources) {
+  plan::Machines machines;
   for (const Source& source : sources) machines.merge(source.store->machines());
   return machines;
 }
@@ -392,7 +392,7 @@ Content collect(const std::vector<Source>& sources, Palette palette) {
     if (&source == &sources.front())
       first = std::move(all);
     else
-      std::ranges::transform(plan::changes(first, all), std::back_inserter(answers), plan::stored);
+      std::ranges::move(plan::changes(first, all), std::back_inserter(answers));
   }
   return collector.finish(sources, answers);
 }

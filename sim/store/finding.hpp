@@ -1,9 +1,12 @@
 // Conclusions: the findings of a sweep and the answers to a plan's questions.
 #pragma once
 
-#include <optional>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace kvcast::store {
 
@@ -16,20 +19,20 @@ struct Finding {
   std::string places = "[]";
 };
 
-// Kinds of answers: one for each question of a plan, and two that compare stores.
-enum class AnswerKind { kBreakEven, kLargest, kWhy, kSensitivities, kChoose, kMap, kChanges, kCompared };
-// "break_even": as a plan writes the question.
-std::string_view name_of(AnswerKind kind);
-std::optional<AnswerKind> find_answer_kind(std::string_view name);
-
-// An answer to a question of a plan.
+// An answer to a question of a plan, or a comparison of stores.
 struct Answer {
-  AnswerKind kind = AnswerKind::kBreakEven;
-  std::string question;  // as a sentence
-  std::string text;      // the conclusion
-  std::string details;   // lines
-  std::string data;      // JSON, as `kvcast plan --json` prints it
-  int runs = 0;          // experiments that it needed
+  std::string kind = {};                  // "break_even": as a plan writes the question
+  std::string question = {};              // as a sentence
+  std::string text = {};                  // the conclusion, one sentence
+  std::vector<std::string> details = {};  // one line each: grounds, intervals, what would change the conclusion
+  nlohmann::json data = {};               // output of `plan --json` except for the other members
+  int runs = 0;                           // experiments that it needed
+
+  // Adds a line of details.
+  template <typename... T>
+  void say(fmt::format_string<T...> line, T&&... values) {
+    details.push_back(fmt::format(line, std::forward<T>(values)...));
+  }
 };
 
 }  // namespace kvcast::store

@@ -3,10 +3,13 @@
 // not at all.
 #include "store/store.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <filesystem>
+#include <sstream>
 #include <thread>
 
 #include "base/error.hpp"
@@ -358,8 +361,8 @@ void Store::set_answers(const std::vector<Answer>& answers) {
   database_->execute("DELETE FROM answers");
   for (const Answer& a : answers) {
     Statement row(*database_, "INSERT INTO answers (kind, question, text, details, data, runs) VALUES (?,?,?,?,?,?)");
-    row.bind(1, name_of(a.kind)).bind(2, a.question).bind(3, a.text).bind(4, a.details).bind(5, a.data);
-    row.bind(6, static_cast<std::int64_t>(a.runs)).step();
+    row.bind(1, a.kind).bind(2, a.question).bind(3, a.text).bind(4, fmt::format("{}", fmt::join(a.details, "\n")));
+    row.bind(5, a.data.dump()).bind(6, static_cast<std::int64_t>(a.runs)).step();
   }
   seal(*database_, "answers");
   transaction.commit();
@@ -371,9 +374,10 @@ std::vector<Answer> Store::answers() const {
   Statement all(*database_, "SELECT kind, question, text, details, data, runs FROM answers ORDER BY position");
   std::vector<Answer> answers;
   while (all.step()) {
-    const auto kind = find_answer_kind(all.text(0));
-    if (!kind) throw UserError({path(), 0, 0}, fmt::format("unknown kind of answer \"{}\"", all.text(0)));
-    answers.push_back({*kind, all.text(1), all.text(2), all.text(3), all.text(4), static_cast<int>(all.integer(5))});
+    Answer& a = answers.emplace_back(Answer{all.text(0), all.text(1), all.text(2)});
+    std::istringstream details(all.text(3));
+    for (std::string line; std::getline(details, line);) a.details.push_back(line);
+    a.data = nlohmann::json::parse(all.text(4)), a.runs = static_cast<int>(all.integer(5));
   }
   return answers;
 }

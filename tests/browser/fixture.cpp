@@ -369,8 +369,7 @@ void write_plan(Store& store) {
 void write_answers(Store& store, const char* path) {
   std::vector<kvcast::store::Answer> answers;
   for (const auto& a : nlohmann::json::parse(std::ifstream(path))) {
-    answers.push_back({kvcast::store::find_answer_kind(a.at("kind").get<std::string>()).value(), a.at("question"),
-                       a.at("text"), a.at("details"), a.at("data").dump(), a.at("runs")});
+    answers.push_back({a.at("kind"), a.at("question"), a.at("text"), a.at("details"), a.at("data"), a.at("runs")});
   }
   store.set_answers(answers);
 }

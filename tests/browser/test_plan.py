@@ -111,7 +111,7 @@ class PlanCase(unittest.TestCase):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix='kvcast-plan-'))
         answers = cls.folder / 'answers.json'
         answers.write_text(json.dumps([
-            {'kind': kind, 'question': question, 'text': f'Conclusion {i}.', 'details': f'Ground {i}.\n  row', 'data': data, 'runs': 3 + i}
+            {'kind': kind, 'question': question, 'text': f'Conclusion {i}.', 'details': [f'Ground {i}.', '  row'], 'data': data, 'runs': 3 + i}
             for i, (kind, data, question) in enumerate(ANSWERS)]))
         for kind, store in (('plan', 'plan'), ('both', 'sweep')):
             subprocess.run([cls.fixture, cls.folder / kind, store, answers], check=True)

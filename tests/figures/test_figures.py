@@ -36,7 +36,7 @@ class Figures(unittest.TestCase):
         answers = cls.folder / 'answers.json'
         # Two variants with 60 to 900 tokens/s over three batches give six points.
         side = lambda value: {'fits': True, 'value': value, 'binding_resource': 'hbm bandwidth'}
-        answers.write_text(json.dumps([{'kind': 'break_even', 'question': 'Q', 'text': 'T', 'details': '', 'runs': 6, 'data': {
+        answers.write_text(json.dumps([{'kind': 'break_even', 'question': 'Q', 'text': 'T', 'details': [], 'runs': 6, 'data': {
             'metric': 'decode.tokens_per_s', 'key': 'workload.batch', 'of': 'quest', 'against': 'full', 'always': None,
             'crossings': [{'value': 4, 'interval': [2, 8], 'open': [False, False], 'below': {'better': 'full'}, 'above': {'better': 'quest'}}],
             'samples': [{'x': x, 'of': side(of), 'against': side(against)} for x, of, against in ((1, 60, 80), (4, 250, 250), (16, 900, 600))]}}]))

@@ -31,7 +31,7 @@ Results results(const std::string& name, std::vector<Result> list) { return {nam
 
 const Answer& answer_on(const std::vector<Answer>& answers, const std::string& metric) {
   const auto found = std::find_if(answers.begin(), answers.end(), [&](const Answer& a) {
-    return a.kind == store::AnswerKind::kChanges && a.data.at("metric") == metric;
+    return a.kind == "changes" && a.data.at("metric") == metric;
   });
   REQUIRE(found != answers.end());
   return *found;
@@ -158,7 +158,7 @@ TEST_CASE("a change counts if it exceeds the uncertainty of the costs") {
   CHECK(rows[2].at("interval")[1].get<double>() == Approx(1.05 * 1.1));
   // Nothing else changed, as the first answer states.
   CHECK(answers.size() == 2);
-  CHECK(answers[0].kind == store::AnswerKind::kCompared);
+  CHECK(answers[0].kind == "compared");
   CHECK(std::find(answers[0].details.begin(), answers[0].details.end(), "  HBM peak (4 pairs)") !=
         answers[0].details.end());
 }

@@ -199,7 +199,10 @@ TEST_CASE("changed numbers of machines, findings and answers are rejected, and w
   };
   write_machine("a100"), write_machine("h200");
   store.set_findings({{"first", "text", "detail"}});
-  store.set_answers({{kvcast::store::AnswerKind::kChoose, "which?", "none", "[]", "{}", 3}});
+  store.set_answers({{"choose", "which?", "none", {"a", "  b"}, {{"best", {1}}}, 3}});
+  REQUIRE(store.answers().size() == 1);
+  CHECK(store.answers().front().details == std::vector<std::string>{"a", "  b"});
+  CHECK(store.answers().front().data.at("best").at(0) == 1);
   const auto change = [&](const char* sql) { Database(store.path(), false, 100).execute(sql); };
 
   change("UPDATE machine_numbers SET value = 2.5e12 WHERE machine = 'h200' AND value = 2e12");

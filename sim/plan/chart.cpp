@@ -1,13 +1,18 @@
-#include "report/key_axis.hpp"
+#include "plan/chart.hpp"
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <cmath>
 #include <utility>
 
-namespace kvcast::report {
+#include "plan/target.hpp"
+
+namespace kvcast::plan {
 
 namespace {
+
+using nlohmann::json;
 
 constexpr double kFarApart = 4;  // ratio of high to low from which an axis is logarithmic, as in the search of a plan
 
@@ -81,19 +86,43 @@ KeyAxis axis_of(const std::string& key, double largest, const Machines& machines
   return {key, "", 1, false};
 }
 
-nlohmann::json log_ticks(double low, double high) {
-  nlohmann::json ticks = nlohmann::json::array();
-  for (double power = std::pow(10, std::floor(std::log10(low))); power <= high; power *= 10) {
+Chart KeyAxis::chart(const char* spec, double from, double to) const {
+  const bool far_apart = from > 0 && to / from >= kFarApart;
+  return {.spec = spec,
+          .signals = {{"from", shown(from)}, {"to", shown(to)}, {"x_title", title}, {"x_tokens", tokens}},
+          .scales = {{"x", far_apart ? json{{"type", "log"}, {"base", 2}} : json{{"type", "linear"}}}}};
+}
+
+json KeyAxis::mark(double value, double low, double high) const {
+  return {{"value", shown(value)}, {"low", shown(low)}, {"high", shown(high)}, {"text", text(value)}};
+}
+
+void Chart::set_measure_axis(double least, double most) {
+  constexpr double kManyTimes = 8;
+  if (most <= kManyTimes * least) {
+    scales["y"] = {{"type", "linear"}, {"zero", true}, {"nice", true}};
+    return;
+  }
+  scales["y"] = {{"type", "log"}, {"base", 10}, {"padding", 8}};
+  json& ticks = signals["y_values"] = json::array();
+  for (double power = std::pow(10, std::floor(std::log10(least))); power <= most; power *= 10) {
     for (const double step : {1, 2, 5}) {
-      if (step * power >= low && step * power <= high) ticks.push_back(step * power);
+      if (step * power >= least && step * power <= most) ticks.push_back(step * power);
     }
   }
-  return ticks;
 }
 
-nlohmann::json scale_between(double low, double high, int base) {
-  if (low > 0 && high / low >= kFarApart) return {{"type", "log"}, {"base", base}};
-  return {{"type", "linear"}};
+std::string signed_text(double value) {
+  return fmt::format("{}{}", value < 0 ? "−" : "+", number_text(std::abs(value)));
 }
 
-}  // namespace kvcast::report
+const result::Metric& metric_of(const json& data) { return metric_named(data.at("metric").get<std::string>(), {}); }
+
+std::string axis_title(const result::Metric& metric, const std::string& unit) {
+  std::string title = metric.label;
+  const bool word = title.size() > 1 && std::islower(static_cast<unsigned char>(title[1])) != 0;
+  if (word) title[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(title[0])));
+  return unit.empty() ? title : title + ", " + unit;
+}
+
+}  // namespace kvcast::plan
