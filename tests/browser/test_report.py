@@ -19,6 +19,7 @@ import chromium
 import seen
 
 FIGURES = ('throughput_budget', 'accuracy_throughput', 'step_breakdown', 'memory_owners', 'split_factor', 'step_timeline', 'context')
+HEIGHTS = {1440: 900, 768: 1024, 420: 900}  # of windows by their width
 LEGEND = "[...document.querySelectorAll('#plot-%s .role-legend-label text')].map((t) => t.textContent)"
 
 
@@ -56,7 +57,7 @@ def contrast(a, b):
 
 class ReportCase(unittest.TestCase):
     fixture = writer = folder = None
-    shared = None  # the page of the sweep that tests have in common
+    shared = {}  # pages of the sweep that tests have in common, by width and darkness
     tabs = []  # tabs that no test uses
 
     @classmethod
@@ -86,13 +87,14 @@ class ReportCase(unittest.TestCase):
         self.addCleanup(lambda: (self.tabs.append(page), self.assertEqual(page.complaints(), [])))
         return page
 
-    def sweep(self, fragment='#context=32768'):
-        """Returns the sweep's page as that address shows it. A test may change only what the address holds: filters, and
-        controls of figures."""
-        page = ReportCase.shared
-        if page is None:
+    def sweep(self, fragment='#context=32768', width=1400, dark=False):
+        """Returns the sweep's page as that address shows it, loaded once for each window. A test may change only what the
+        address holds: filters, and controls of figures."""
+        if (width, dark) not in self.shared:
             url = (self.folder / 'sweep' / 'out' / 'index.html').as_uri()
-            page = ReportCase.shared = self.browser.open(url + fragment)
+            self.shared[width, dark] = self.browser.open(url + fragment, width, HEIGHTS.get(width, 1000), dark)
+        page = self.shared[width, dark]
+        page.show()
         page.evaluate(f"new Promise((done) => {{ const wanted = new URL('{fragment}', location).hash; if (location.hash === wanted) return done();"
                       " addEventListener('hashchange', () => done(), { once: true }); location.hash = wanted; })")
         self.addCleanup(lambda: self.assertEqual(page.complaints(), []))
@@ -192,7 +194,7 @@ class Figures(ReportCase):
                 self.assertEqual(bool(p['front']), not beaten, p)
 
     def test_figures_can_be_saved_as_svg(self):
-        page = self.open('sweep', dark=True)
+        page = self.sweep(dark=True)
         for index, name in enumerate(FIGURES):
             with self.subTest(name):
                 svg = page.evaluate(f'figureSvg(figures[{index}])')
@@ -205,6 +207,7 @@ class Figures(ReportCase):
         page.wait('saved.length === 1')
         self.assertEqual(page.evaluate('saved[0][0]'), 'split_factor.svg')
         self.assertTrue(page.evaluate('saved[0][1]').startswith('blob:'))
+        page.evaluate('delete HTMLAnchorElement.prototype.click')
 
     def test_the_chart_specifications_next_to_the_page_draw_the_same(self):
         page = self.sweep('')
@@ -218,7 +221,7 @@ class Figures(ReportCase):
                 self.assertGreater(len(alone), 0)
 
     def test_pointing_at_a_mark_shows_its_numbers(self):
-        page = self.open('sweep')
+        page = self.sweep()
         page.evaluate("document.querySelector('#plot-throughput_budget').scrollIntoView({block: 'center'})")
         x, y = page.evaluate("(() => { const r = document.querySelector('#plot-throughput_budget g.dots > path').getBoundingClientRect();"
                              " return [r.x + r.width / 2, r.y + r.height / 2]; })()")
@@ -227,6 +230,8 @@ class Figures(ReportCase):
         text = page.evaluate("document.getElementById('tooltip').textContent")
         for part in ('tokens/s', 'HBM peak', 'budget', 'assumed'):
             self.assertIn(part, text)
+        page.call('Input.dispatchMouseEvent', type='mouseMoved', x=1, y=1)
+        page.wait("document.getElementById('tooltip').hidden")
 
     def test_tooltips_show_the_chosen_measure_with_its_interval(self):
         page = self.sweep()
@@ -399,7 +404,7 @@ class Front(ReportCase):
 
     def test_variants_have_labels_that_differ_and_are_not_cut(self):
         for width in (1440, 768):
-            page = self.open('sweep', width=width)
+            page = self.sweep(width=width)
             page.evaluate(click('.shortcuts button', 'all variants'))
             page.evaluate(choose('filter-hardware', 'h100-sxm'))
             labels = self.labels(page, 'throughput_budget')
@@ -675,9 +680,11 @@ class Filters(ReportCase):
         self.assertIn('h100-sxm', page.evaluate("figures[5].view.data('shown')[0].hardware"))
 
     def test_a_narrow_screen_scrolls_in_only_one_direction(self):
-        for kind, fragment in (('seeds', ''), ('bare', ''), ('sweep', '#hidden=&context=all')):
-            self.assertLessEqual(self.open(kind, fragment, width=420).evaluate('document.documentElement.scrollWidth'), 420, kind)
-        page = self.open('sweep', width=420)
+        wide = 'document.documentElement.scrollWidth'
+        for kind in ('seeds', 'bare'):
+            self.assertLessEqual(self.open(kind, width=420).evaluate(wide), 420, kind)
+        self.assertLessEqual(self.sweep('#hidden=&context=all', width=420).evaluate(wide), 420)
+        page = self.sweep(width=420)
         # The longest of controls names a policy, a model, a device and all settings.
         self.assertGreater(page.evaluate("Math.max(...[...document.getElementById('control-step_timeline-asked_id').options].map((o) => o.label.length))"), 60)
         self.assertLessEqual(page.evaluate('document.documentElement.scrollWidth'), 420)
@@ -811,7 +818,7 @@ class Table(ReportCase):
 
 class Page(ReportCase):
     def test_the_table_is_not_cut_on_a_wide_screen(self):
-        page = self.open('sweep', width=1440)
+        page = self.sweep(width=1440)
         frame, table, status = page.evaluate("['.table-frame', '#table', '#table .row:first-child td:last-child'].map((s) => document.querySelector(s).getBoundingClientRect().right)")
         self.assertLessEqual(table, frame + 1)
         self.assertLessEqual(status, frame + 1)
@@ -867,8 +874,8 @@ class Page(ReportCase):
             self.assertAlmostEqual(width, expected[1], places=2)
 
     def test_the_first_screen_is_the_decision(self):
-        for width, height in ((1440, 900), (768, 1024), (420, 900)):
-            page = self.open('sweep', width=width, height=height)
+        for width, height in HEIGHTS.items():
+            page = self.sweep(width=width)
             # The verdict, its costs and its certainty are seen without scrolling, on a desk with the whole chart.
             ends = page.evaluate("['.decision .finding-number', '.decision dl', '.best-lines'].map((s) => document.querySelector(s).getBoundingClientRect().bottom)")
             self.assertLess(ends[2 if width == 1440 else 1], height)
@@ -994,7 +1001,7 @@ class Page(ReportCase):
         for kind in ('sweep', 'seeds', 'match'):
             for width, dark in ((1440, False), (1024, True), (768, False), (420, True)):
                 with self.subTest(kind=kind, width=width):
-                    page = self.open(kind, width=width, dark=dark)
+                    page = self.sweep(width=width, dark=dark) if kind == 'sweep' and not dark else self.open(kind, width=width, dark=dark)
                     self.assertEqual(page.evaluate('document.documentElement.scrollWidth'), width)
                     self.assertEqual(page.evaluate(seen.CUT), [])
                     self.assertEqual(seen.overlapping(page), [])
@@ -1048,7 +1055,7 @@ class Page(ReportCase):
             self.assertEqual(page.evaluate(f"getComputedStyle(document.querySelector('{name}')).printColorAdjust"), 'exact', name)
 
     def test_dark_charts_turn_light_for_print(self):
-        page = self.open('sweep', dark=True)
+        page = self.sweep(dark=True)
         label = "document.querySelector('#plot-throughput_budget .role-axis-label text').getAttribute('fill')"
         dark = page.evaluate(label)
         page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
