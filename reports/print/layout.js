@@ -1,6 +1,6 @@
 'use strict';
 // A chart's specification at a width on paper: margins, columns, legends and titles follow from measured text.
-const { readBy } = require('../js/columns.js');
+const { columnTest } = require('../js/columns.js');
 
 const smallest = 9.4;  // px of 1/96 inch: 7 pt
 const titleLine = 14;
@@ -9,7 +9,7 @@ const copy = (value) => JSON.parse(JSON.stringify(value));
 
 // Returns the specification with no more of the experiments' columns than it reads.
 function trimmed(spec) {
-  const reads = readBy(spec);
+  const reads = columnTest(spec);
   const kept = (row) => Object.fromEntries(Object.entries(row).filter(([column]) => reads(column)));
   return { ...spec, data: spec.data.map((set) => (set.name === 'experiments' && set.values ? { ...set, values: set.values.map(kept) } : set)) };
 }
