@@ -27,11 +27,31 @@ struct Copy {
   unsigned char bytes[16];
 };
 
+// A stack, from those of earlier launches where there is one: in new memory, each page costs a fault.
+class Stack {
+ public:
+  Stack() {
+    if (spare().empty()) spare().emplace_back(new unsigned char[kStack]);
+    bytes_ = std::move(spare().back());
+    spare().pop_back();
+  }
+  ~Stack() { spare().push_back(std::move(bytes_)); }
+  unsigned char* get() const { return bytes_.get(); }
+
+ private:
+  using Bytes = std::unique_ptr<unsigned char[]>;
+  static std::vector<Bytes>& spare() {
+    static thread_local std::vector<Bytes> stacks;
+    return stacks;
+  }
+  Bytes bytes_;
+};
+
 struct Thread {
   ucontext_t start;
   jmp_buf context;
   bool started = false;
-  std::unique_ptr<unsigned char[]> stack{new unsigned char[kStack]};
+  Stack stack;
   unsigned index = 0;
   Wait wait = Wait::kNone;
   unsigned collectives = 0;

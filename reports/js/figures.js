@@ -4,7 +4,8 @@ const figures = [];
 // The specification with the store's rows in the data sets that wait for them, and with logarithmic scales where asked:
 // no signal can change the type of a scale.
 function filledSpec({ spec, axis }) {
-  const data = spec.data.map((set) => (set.name in page.tables && !set.source ? { ...set, values: tableRows(set.name) } : set));
+  const rows = (name) => tableRows(name, name === 'experiments' ? columnTest(spec) : () => true);
+  const data = spec.data.map((set) => (set.name in page.tables && !set.source ? { ...set, values: rows(set.name) } : set));
   const scales = spec.scales.map((scale) => (axis === 'log' ? { ...scale, ...spec.usermeta.log[scale.name] } : scale));
   return { ...spec, data, scales };
 }

@@ -3,21 +3,21 @@ const page = JSON.parse(document.getElementById('data').textContent);
 const unpacked = new Map();
 
 // Fresh row objects each time: Vega marks the objects it is given, so no two views may share them.
-function tableRows(name) {
+function tableRows(name, wanted) {
   const table = page.tables[name];
   const rows = Array.from({ length: table.rows }, () => ({}));
   for (const [column, cells] of Object.entries(table.numbers)) {
-    cells.forEach((cell, row) => { if (cell !== null) rows[row][column] = cell; });
+    if (wanted(column)) cells.forEach((cell, row) => { if (cell !== null) rows[row][column] = cell; });
   }
   for (const [column, texts] of Object.entries(table.texts)) {
-    texts.at.forEach((cell, row) => { if (cell !== null) rows[row][column] = texts.of[cell]; });
+    if (wanted(column)) texts.at.forEach((cell, row) => { if (cell !== null) rows[row][column] = texts.of[cell]; });
   }
   return rows;
 }
 
 // Returns the same rows for read-only use.
 function sharedRows(name) {
-  if (!unpacked.has(name)) unpacked.set(name, tableRows(name));
+  if (!unpacked.has(name)) unpacked.set(name, tableRows(name, () => true));
   return unpacked.get(name);
 }
 

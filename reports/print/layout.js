@@ -1,14 +1,27 @@
 'use strict';
 // A chart's specification at a width on paper: margins, columns, legends and titles follow from measured text.
+const { columnTest } = require('../js/columns.js');
 
 const smallest = 9.4;  // px of 1/96 inch: 7 pt
 const titleLine = 14;
 
 const copy = (value) => JSON.parse(JSON.stringify(value));
 
+// Returns the specification with no more of the experiments' columns than it reads.
+function trimmed(spec) {
+  const reads = columnTest(spec);
+  const kept = (row) => Object.fromEntries(Object.entries(row).filter(([column]) => reads(column)));
+  return { ...spec, data: spec.data.map((set) => (set.name === 'experiments' && set.values ? { ...set, values: set.values.map(kept) } : set)) };
+}
+
 function setSignal(spec, name, value) {
   const signal = spec.signals.find((one) => one.name === name);
   if (signal) delete signal.update, signal.value = value;
+}
+
+function changeSignal(view, spec, name) {
+  const signal = spec.signals.find((one) => one.name === name);
+  if (signal) view.signal(name, signal.value);
 }
 
 // Raises every font size to at least `smallest`.
@@ -135,18 +148,26 @@ class Layout {
     if (spec.layout && spec.layout.padding) spec.layout.padding.row = this.rows + titleLine * (Math.max(...lines.map((all) => all.length)) - 1);
   }
 
-  // Returns the view at the requested width. A step changes one thing: the columns of legends, then the width of plots.
-  fit(source) {
-    const spec = copy(source), { panels, titles } = this.look(source);
+  // Returns the view at the requested width. A step changes one thing: the columns of legends, then the width of plots. The
+  // view is made anew only where no signal can change it.
+  // titles: those of the panels that are drawn.
+  fit(source, titles) {
+    const spec = copy(source), panels = panelsOf(source);
     this.prepare(spec, { panels, titles });
     this.rows = spec.layout && spec.layout.padding ? spec.layout.padding.row : 0;
     let columns = 1, legend = 8, plot = Math.floor(this.target * 0.6), view = null;
     setSignal(spec, 'columns', columns);
-    const legends = (spec.legends || []).filter((one) => one.direction === 'horizontal' && one.type !== 'gradient');
-    for (let step = 0; step < 24; ++step) {
-      setSignal(spec, 'plot_width', plot);
-      for (const one of legends) one.columns = legend;
-      view = this.run(spec);
+    for (const one of spec.legends || []) {
+      if (one.direction === 'horizontal' && one.type !== 'gradient') one.columns = { signal: 'print_legend' };
+    }
+    spec.signals.push({ name: 'print_legend', value: legend });
+    for (let step = 0, layout = ''; step < 24; ++step) {
+      setSignal(spec, 'plot_width', plot), setSignal(spec, 'print_legend', legend);
+      const anew = step < 2 || layout !== JSON.stringify(spec.layout);
+      layout = JSON.stringify(spec.layout);
+      if (anew) view = this.run(spec);
+      else for (const name of ['plot_width', 'print_legend', 'print_titles']) changeSignal(view, spec, name);
+      view.run();
       const root = view.scenegraph().root;
       if (step === 0 && panels) {
         const { left, right } = overhang(root, panels);
@@ -170,4 +191,4 @@ class Layout {
   }
 }
 
-module.exports = { Layout, onePanel };
+module.exports = { Layout, onePanel, trimmed };

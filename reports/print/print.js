@@ -5,7 +5,7 @@ const fs = require('fs');
 const path = require('path');
 const { makeDocument } = require('./canvas.js');
 const { Font } = require('./fonts.js');
-const { Layout, onePanel } = require('./layout.js');
+const { Layout, onePanel, trimmed } = require('./layout.js');
 
 const perInch = 96, mmPerInch = 25.4;
 const mm = (px) => (px * mmPerInch / perInch).toFixed(2) + 'mm';
@@ -49,8 +49,8 @@ async function main() {
   const target = job.width_mm / mmPerInch * perInch;
   const font = new Font(job.font, JSON.stringify(job.figures), path.dirname(process.argv[2]));
   const layout = new Layout(loadVega(job.vega, font), font, job.theme, target);
-  const write = async (name, spec) => {
-    const view = layout.fit(spec), file = path.join(job.out, name);
+  const write = async (name, spec, titles) => {
+    const view = layout.fit(spec, titles), file = path.join(job.out, name);
     const svg = onPaper(await view.toSVG(), target, font);
     written(file + '.svg', () => fs.writeFileSync(file + '.svg', svg));
     written(file + '.pdf', () => execFileSync('rsvg-convert', ['--format=pdf', '--output=' + file + '.pdf', file + '.svg'], { stdio: 'pipe' }));
@@ -58,12 +58,12 @@ async function main() {
     process.stdout.write(file + '.pdf\n');
   };
   for (const { name, spec: given } of job.figures) {
-    const spec = layout.chooseAxis(given);
+    const spec = layout.chooseAxis(trimmed(given));
     const { panels, titles, empty } = layout.look(spec);
     if (empty) continue;
-    await write(name, spec);
+    await write(name, spec, titles);
     if (!panels || !panels.faceted || titles.length < 2) continue;
-    for (const [i, title] of titles.entries()) await write(name + '_panel_' + (i + 1), onePanel(spec, panels, title));
+    for (const [i, title] of titles.entries()) await write(name + '_panel_' + (i + 1), onePanel(spec, panels, title), [title]);
   }
 }
 

@@ -19,6 +19,7 @@ import chromium
 import seen
 
 FIGURES = ('throughput_budget', 'accuracy_throughput', 'step_breakdown', 'memory_owners', 'split_factor', 'step_timeline', 'context')
+HEIGHTS = {1440: 900, 768: 1024, 420: 900}  # of windows by their width
 LEGEND = "[...document.querySelectorAll('#plot-%s .role-legend-label text')].map((t) => t.textContent)"
 
 
@@ -56,26 +57,47 @@ def contrast(a, b):
 
 class ReportCase(unittest.TestCase):
     fixture = writer = folder = None
+    shared = {}  # pages of the sweep that tests have in common, by width and darkness
+    tabs = []  # tabs that no test uses
 
     @classmethod
     def setUpClass(cls):
-        if ReportCase.folder is None:  # once for all classes
-            ReportCase.folder = pathlib.Path(tempfile.mkdtemp(prefix='kvcast-report-'))
-            unittest.addModuleCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-            for kind in ('sweep', 'large', 'seeds', 'match', 'maps', 'bare', 'empty'):
-                subprocess.run([cls.fixture, cls.folder / kind, kind], check=True)
-                subprocess.run([cls.writer, cls.folder / kind, cls.folder / kind / 'out'], check=True, stdout=subprocess.DEVNULL)
-        cls.browser = chromium.Browser()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.__exit__()
+        if ReportCase.folder is not None:
+            return
+        ReportCase.folder = pathlib.Path(tempfile.mkdtemp(prefix='kvcast-report-'))
+        unittest.addModuleCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        for kind in ('sweep', 'large', 'seeds', 'match', 'maps', 'bare', 'empty'):
+            subprocess.run([cls.fixture, cls.folder / kind, kind], check=True)
+            subprocess.run([cls.writer, cls.folder / kind, cls.folder / kind / 'out'], check=True, stdout=subprocess.DEVNULL)
+        ReportCase.browser = chromium.Browser()
+        unittest.addModuleCleanup(cls.browser.__exit__)
 
     def open(self, kind, fragment=None, **options):
+        """Loads a page for this test alone."""
         # The context is 32K by default, because the fixture has its timelines there.
         fragment = fragment if fragment is not None else '#context=32768' if kind == 'sweep' else ''
-        page = self.browser.open((self.folder / kind / 'out' / 'index.html').as_uri() + fragment, **options)
-        self.addCleanup(lambda: (self.assertEqual(page.complaints(), []), page.close()))
+        return self.load((self.folder / kind / 'out' / 'index.html').as_uri() + fragment, **options)
+
+    def load(self, url, **options):
+        if self.tabs:
+            page = self.tabs.pop()
+            page.load(url, **options)
+        else:
+            page = self.browser.open(url, **options)
+        self.addCleanup(lambda: (self.tabs.append(page), self.assertEqual(page.complaints(), [])))
+        return page
+
+    def sweep(self, fragment='#context=32768', width=1400, dark=False):
+        """Returns the sweep's page as that address shows it, loaded once for each window. A test may change only what the
+        address holds: filters, and controls of figures."""
+        if (width, dark) not in self.shared:
+            url = (self.folder / 'sweep' / 'out' / 'index.html').as_uri()
+            self.shared[width, dark] = self.browser.open(url + fragment, width, HEIGHTS.get(width, 1000), dark)
+        page = self.shared[width, dark]
+        page.show()
+        page.evaluate(f"new Promise((done) => {{ const wanted = new URL('{fragment}', location).hash; if (location.hash === wanted) return done();"
+                      " addEventListener('hashchange', () => done(), { once: true }); location.hash = wanted; })")
+        self.addCleanup(lambda: self.assertEqual(page.complaints(), []))
         return page
 
     def counted(self, page):
@@ -84,7 +106,7 @@ class ReportCase(unittest.TestCase):
 
 class Figures(ReportCase):
     def test_every_figure_draws_the_results_of_the_store(self):
-        page = self.open('sweep')
+        page = self.sweep()
         # The figure shows 32K, both devices, the fastest batch and one variant of each of the 10 policies, of which 9 have
         # 3 budgets: 2 * 9 * 3 points and 2 lines for full.
         self.assertEqual(page.evaluate(marks('throughput_budget', 'dots')), 54)
@@ -114,10 +136,10 @@ class Figures(ReportCase):
         self.assertEqual(sorted(page.evaluate(texts % 'head_map')), ['50'] * 8 + ['75'] * 8)
         for name in ('needle_map', 'head_map'):
             self.assertGreater(len(page.evaluate(f"document.querySelector('#figure-{name} figcaption p').textContent")), 80)
-        self.assertFalse(self.open('sweep').evaluate("Boolean(document.querySelector('#figure-needle_map, #figure-head_map'))"))
+        self.assertFalse(self.sweep().evaluate("Boolean(document.querySelector('#figure-needle_map, #figure-head_map'))"))
 
     def test_every_figure_has_a_title_a_caption_and_the_origins_of_its_numbers(self):
-        page = self.open('sweep')
+        page = self.sweep()
         for name in FIGURES:
             with self.subTest(name):
                 self.assertGreater(len(page.evaluate(f"document.querySelector('#figure-{name} h2').textContent")), 20)
@@ -128,7 +150,7 @@ class Figures(ReportCase):
         self.assertIn('20 exact', page.evaluate("document.querySelector('#figure-memory_owners .note').textContent"))
 
     def test_intervals_are_drawn_to_scale(self):
-        page = self.open('sweep', '#context=32768&throughput_budget.axis=linear')
+        page = self.sweep('#context=32768&throughput_budget.axis=linear')
         # All points have intervals from 0.85 to 1.2 of their value; a rule of that length is what is left of it on the axis.
         lengths = page.evaluate("[...document.querySelectorAll('#plot-throughput_budget g.intervals > line')].map((l) => Math.abs(l.getAttribute('y2')))")
         expected = page.evaluate("figures[0].view.data('drawn').filter((r) => r.budget).map((r) => 0.35 * r.tps)"
@@ -138,7 +160,7 @@ class Figures(ReportCase):
             self.assertAlmostEqual(a, b, delta=0.02)
 
     def test_a_step_that_dwarfs_the_others_is_cut_and_marked(self):
-        page = self.open('sweep')
+        page = self.sweep()
         cut = "[...document.querySelectorAll('#plot-step_breakdown text')].filter((t) => t.textContent.startsWith('»')).map((t) => t.textContent)"
         self.assertEqual(page.evaluate(cut), [])
         page.evaluate(choose('filter-budget', '4,096 tokens'))
@@ -153,7 +175,7 @@ class Figures(ReportCase):
     def test_points_that_do_not_fit_are_marked(self):
         # 128K with batch 8 needs 137 GB of KV: full, exact_topk, quest, hsa and rocketkv_mt keep it all and fit nowhere; 4 of
         # them have 3 budgets, full has none: 13 crosses per device.
-        page = self.open('sweep', '#context=131072&batch=8')
+        page = self.sweep('#context=131072&batch=8')
         self.assertEqual(page.evaluate(marks('throughput_budget', 'misfit_dots')), 26)
         # An experiment that does not fit has no time and no part in the origins of times.
         self.assertIn('Decode step time by origin of its costs: 75\u00a0% literature and 25\u00a0% assumed.', page.evaluate("document.querySelector('#figure-throughput_budget .note').textContent"))
@@ -162,7 +184,7 @@ class Figures(ReportCase):
         self.assertEqual(page.evaluate("figures[3].view.data('parts').filter((p) => p.misfit).length"), 10)
 
     def test_no_point_beats_the_pareto_front(self):
-        page = self.open('sweep')
+        page = self.sweep()
         points = page.evaluate("figures[1].view.data('drawn').map(({ panel, tps, accuracy, front }) => ({ panel, tps, accuracy, front }))")
         for p in points:
             beaten = any(q['panel'] == p['panel'] and q['tps'] >= p['tps'] and q['accuracy'] >= p['accuracy'] and
@@ -172,7 +194,7 @@ class Figures(ReportCase):
                 self.assertEqual(bool(p['front']), not beaten, p)
 
     def test_figures_can_be_saved_as_svg(self):
-        page = self.open('sweep', dark=True)
+        page = self.sweep(dark=True)
         for index, name in enumerate(FIGURES):
             with self.subTest(name):
                 svg = page.evaluate(f'figureSvg(figures[{index}])')
@@ -185,9 +207,10 @@ class Figures(ReportCase):
         page.wait('saved.length === 1')
         self.assertEqual(page.evaluate('saved[0][0]'), 'split_factor.svg')
         self.assertTrue(page.evaluate('saved[0][1]').startswith('blob:'))
+        page.evaluate('delete HTMLAnchorElement.prototype.click')
 
     def test_the_chart_specifications_next_to_the_page_draw_the_same(self):
-        page = self.open('sweep', '')
+        page = self.sweep('')
         for index, name in enumerate(FIGURES):
             with self.subTest(name):
                 spec = (self.folder / 'sweep' / 'out' / 'figures' / f'{name}.json').read_text()
@@ -198,7 +221,7 @@ class Figures(ReportCase):
                 self.assertGreater(len(alone), 0)
 
     def test_pointing_at_a_mark_shows_its_numbers(self):
-        page = self.open('sweep')
+        page = self.sweep()
         page.evaluate("document.querySelector('#plot-throughput_budget').scrollIntoView({block: 'center'})")
         x, y = page.evaluate("(() => { const r = document.querySelector('#plot-throughput_budget g.dots > path').getBoundingClientRect();"
                              " return [r.x + r.width / 2, r.y + r.height / 2]; })()")
@@ -207,9 +230,11 @@ class Figures(ReportCase):
         text = page.evaluate("document.getElementById('tooltip').textContent")
         for part in ('tokens/s', 'HBM peak', 'budget', 'assumed'):
             self.assertIn(part, text)
+        page.call('Input.dispatchMouseEvent', type='mouseMoved', x=1, y=1)
+        page.wait("document.getElementById('tooltip').hidden")
 
     def test_tooltips_show_the_chosen_measure_with_its_interval(self):
-        page = self.open('sweep')
+        page = self.sweep()
         tips = lambda figure, mark: page.evaluate(f"[...document.querySelectorAll('#plot-{figure} g.{mark} > path')].map((e) => e.__data__.tooltip)")
         percent = r'\d+\.\d %'
         for figure, mark in (('accuracy_throughput', 'dots'), ('split_factor', 'split_dots')):
@@ -238,7 +263,7 @@ class Figures(ReportCase):
         self.assertEqual(page.evaluate(shown), [])
 
     def test_a_step_that_does_not_fit_is_labelled(self):
-        page = self.open('sweep', '#context=all&batch=8')
+        page = self.sweep('#context=all&batch=8')
         labels = "[...document.querySelectorAll('#plot-step_breakdown g.misfit_labels > text')].map((t) => t.textContent)"
         # The five policies that keep all tokens: at 128K on both machines, at 32K on the smaller one (50 of 40 GB).
         self.assertEqual(page.evaluate(labels), 15 * ['✕ does not fit'])
@@ -278,7 +303,7 @@ class Figures(ReportCase):
                 self.assertAlmostEqual(found, low + share * (high - low), delta=1e-6 * high, msg=key)
 
     def test_percent_signs_follow_a_space(self):
-        page = self.open('sweep')
+        page = self.sweep()
         page.evaluate(choose('control-step_breakdown-unit', 'share of the step'))
         for name in ('accuracy_throughput', 'step_breakdown', 'split_factor'):
             labels = [text for text in page.evaluate(f"[...document.querySelectorAll('#plot-{name} .role-axis-label text')].map((t) => t.textContent)") if '%' in text]
@@ -295,7 +320,7 @@ class Figures(ReportCase):
                 self.assertGreater(left - right, 8)
 
     def test_the_timeline_shows_layers_waits_and_bytes(self):
-        page = self.open('sweep')
+        page = self.sweep()
         texts = lambda name: page.evaluate(f"[...document.querySelectorAll('#plot-step_timeline g.{name} > text')].map((t) => t.textContent).filter(Boolean)")
         self.assertRegex(texts('step_label')[0], r'^decode step, [\d.,]+ ms$')
         self.assertEqual(texts('layer_labels'), [f'layer {layer}' for layer in range(8)])
@@ -317,7 +342,7 @@ class Figures(ReportCase):
         self.assertIn('topk of layer 3 on compute stream', {cause for _, cause in tips})
 
     def test_the_timeline_of_another_policy_shows_all_of_its_lanes(self):
-        page = self.open('sweep')
+        page = self.sweep()
         options = page.evaluate("[...document.getElementById('control-step_timeline-asked_id').options].map((o) => o.label)")
         for policy, lanes in (('full', {'host thread', 'compute stream'}), ('freekv', {'host thread', 'compute stream', 'copy stream B'}),
                               ('arkvale', {'host thread', 'compute stream', 'copy stream A', 'copy stream B'})):
@@ -335,7 +360,7 @@ class Figures(ReportCase):
     def test_costs_over_the_context_end_where_memory_ends(self):
         # At batch 8 the policies that keep all tokens fit at 16K on both machines (33.5 GB with the weights), at 32K only on the
         # larger one, and at 128K on none: 5 crosses per machine in each of 4 panels.
-        page = self.open('sweep', '#batch=8')
+        page = self.sweep('#batch=8')
         ends = page.evaluate("figures[6].view.data('points').filter((r) => r.ends).map((r) => [r.hardware, r.policy, r.context, r.end, r.shows.field])")
         self.assertEqual(len(ends), 2 * 5 * 4)
         for machine, policy, context, end, _ in ends:
@@ -351,7 +376,7 @@ class Figures(ReportCase):
 
     def test_points_over_the_context_are_hollow_where_the_batch_shrinks(self):
         # Each at its fastest batch that fits: 8, but for policies that keep all tokens beyond 16K on the smaller machine and 32K on the larger.
-        page = self.open('sweep')
+        page = self.sweep()
         dots = page.evaluate("[...document.querySelectorAll('#plot-context g.dots > path')].map((p) => { const d = p.__data__.datum; return [d.hardware, d.policy, d.context, d.batch, p.getAttribute('fill') === figures[6].view.signal('paper')]; })")
         for machine, policy, context, batch, hollow in dots:
             self.assertEqual(hollow, batch < 8, (machine, policy, context, batch))
@@ -359,10 +384,10 @@ class Figures(ReportCase):
                          {(machine, policy, context) for policy in ('full', 'exact_topk', 'quest', 'hsa', 'rocketkv_mt')
                           for machine, context in (('a100', 32768), ('a100', 131072), ('h100', 131072))})
         self.assertEqual(set(page.evaluate("[...document.querySelectorAll('#plot-context g.batch_note > text')].map((t) => t.textContent)")), {'○ hollow: at a smaller batch'})
-        self.assertEqual(set(self.open('sweep', '#batch=1').evaluate("[...document.querySelectorAll('#plot-context g.batch_note > text')].map((t) => t.textContent)")), {''})
+        self.assertEqual(set(self.sweep('#batch=1').evaluate("[...document.querySelectorAll('#plot-context g.batch_note > text')].map((t) => t.textContent)")), {''})
 
     def test_the_filter_of_the_context_leaves_the_costs_over_contexts(self):
-        page = self.open('sweep')
+        page = self.sweep()
         # 10 policies at 3 contexts on 2 machines, in 4 panels each: every policy fits at batch 1.
         self.assertEqual(page.evaluate(marks('context', 'dots')), 240)
         page.evaluate(choose('filter-hardware', 'h100-sxm'))
@@ -379,7 +404,7 @@ class Front(ReportCase):
 
     def test_variants_have_labels_that_differ_and_are_not_cut(self):
         for width in (1440, 768):
-            page = self.open('sweep', width=width)
+            page = self.sweep(width=width)
             page.evaluate(click('.shortcuts button', 'all variants'))
             page.evaluate(choose('filter-hardware', 'h100-sxm'))
             labels = self.labels(page, 'throughput_budget')
@@ -421,7 +446,7 @@ class Front(ReportCase):
         self.assertIn('mean of 3 seeds', page.evaluate("figures[0].view.data('drawn').find((r) => r.series === 'snapkv').tip.where"))
 
     def test_the_front_stays_in_order_after_any_change_of_the_measure(self):
-        page = self.open('sweep')
+        page = self.sweep()
         page.evaluate(click('.shortcuts button', 'all variants'))
         for measure in ('Attention mass kept, mean', 'Predicted task score, share of full KV'):
             page.evaluate(choose('control-accuracy_throughput-accuracy_measure', measure))
@@ -439,7 +464,7 @@ class Front(ReportCase):
                              ".map((r) => [r.tps, v.signal('floor_y') - v.scale('y')(r.shown)]); })()")
 
     def test_a_logarithmic_axis_spaces_equal_factors_equally(self):
-        page = self.open('sweep')
+        page = self.sweep()
         page.evaluate(choose('control-throughput_budget-axis', 'logarithmic'))
         (a, ya), (b, yb), (c, yc) = sorted(self.heights(page))
         self.assertAlmostEqual((yb - ya) / math.log(b / a), (yc - yb) / math.log(c / b), places=3)
@@ -452,7 +477,7 @@ class Front(ReportCase):
 
     def test_an_automatic_axis_is_logarithmic_where_values_span_more_than_a_decade(self):
         # ArkVale's host loop makes a step of 4,096 tokens half a second long: more than ten times any other.
-        page = self.open('sweep')
+        page = self.sweep()
         scales = lambda: page.evaluate("[figures[0].view.scale('y').type, figures[1].view.scale('x').type]")
         self.assertEqual(scales(), ['log', 'log'])
         page.evaluate(click('.chip', 'arkvale'))
@@ -472,14 +497,14 @@ class Front(ReportCase):
             self.assertTrue(all(right < left for (_, _, right), (_, left, _) in zip(axis, axis[1:])), axis)
 
     def test_machines_are_not_joined_by_lines(self):
-        page = self.open('sweep')
+        page = self.sweep()
         seen = "[...document.querySelectorAll('#plot-throughput_budget g.mark-line > path')].filter((e) => Number(e.getAttribute('opacity') ?? 1) > 0).length"
         self.assertEqual(page.evaluate(seen), 18)
         page.evaluate(choose('control-throughput_budget-x_axis', 'machine'))
         self.assertEqual(page.evaluate(seen), 0)
 
     def test_ratios_are_relative_to_full_kv_on_the_same_machine(self):
-        page = self.open('sweep', '#context=32768&batch=4')
+        page = self.sweep('#context=32768&batch=4')
         page.evaluate(choose('control-throughput_budget-relative', 'ratio to full KV'))
         rows = page.evaluate("figures[0].view.data('drawn').map(({ hardware, policy, tps, shown }) => ({ hardware, policy, tps, shown }))")
         full = {row['hardware']: row['tps'] for row in rows if row['policy'] == 'full'}
@@ -497,7 +522,7 @@ class Front(ReportCase):
         # Full KV takes 16 GB of weights and 4.3 GB for each sequence of 32K: at batch 8 more than 40 GB, but less than 80 GB.
         for fragment, expected in (('context=32768', 'No ratio on a100-40gb-pcie4 at 32K tokens: full KV does not fit at batch 8.'),
                                    ('context=131072', 'No ratio: full KV does not fit at batch 8.')):
-            page = self.open('sweep', f'#{fragment}&batch=8&throughput_budget.relative=ratio&accuracy_throughput.relative=ratio')
+            page = self.sweep(f'#{fragment}&batch=8&throughput_budget.relative=ratio&accuracy_throughput.relative=ratio')
             self.assertIn(expected, page.evaluate("document.querySelector('#figure-throughput_budget .note').textContent"))
             self.assertIn(expected, page.evaluate("document.querySelector('#figure-accuracy_throughput').textContent"))
         self.assertIn('divided by those of full KV', page.evaluate("document.querySelector('#figure-throughput_budget figcaption').textContent"))
@@ -518,7 +543,7 @@ class Front(ReportCase):
         self.assertIn('Solved budget', page.evaluate("document.querySelector('#table thead').textContent"))
 
     def test_the_axis_can_list_machines(self):
-        page = self.open('sweep', '#context=32768&hardware=h100-sxm&budget=1024')
+        page = self.sweep('#context=32768&hardware=h100-sxm&budget=1024')
         page.evaluate(choose('control-throughput_budget-x_axis', 'machine'))
         # Both machines are drawn although a filter names one: ten policies twice, with full KV as a point.
         self.assertEqual(page.evaluate(marks('throughput_budget', 'dots')), 20)
@@ -528,14 +553,14 @@ class Front(ReportCase):
         self.assertEqual(page.evaluate(marks('accuracy_throughput', 'dots')), 28)  # the other figures keep the filter
 
     def test_bands_can_replace_bars(self):
-        page = self.open('sweep')
+        page = self.sweep()
         seen = "[...document.querySelectorAll('#plot-throughput_budget g.%s > %s')].filter((e) => Number(e.getAttribute('opacity')) > 0).length"
         self.assertEqual((page.evaluate(seen % ('bands', 'path')), page.evaluate(seen % ('intervals', 'line'))), (0, 54))
         page.evaluate(choose('control-throughput_budget-intervals', 'bands'))
         self.assertEqual((page.evaluate(seen % ('bands', 'path')), page.evaluate(seen % ('intervals', 'line'))), (18, 0))
 
     def test_full_kv_has_an_interval_too(self):
-        page = self.open('sweep')
+        page = self.sweep()
         seen = "[...document.querySelectorAll('#plot-throughput_budget g.%s > %s')].filter((e) => Number(e.getAttribute('opacity')) > 0).length"
         marks_of_full = lambda: (page.evaluate(seen % ('flat_intervals', 'line')), page.evaluate(seen % ('flat_bands', 'path')))
         self.assertEqual(marks_of_full(), (2, 0))  # one on each machine
@@ -547,12 +572,12 @@ class Front(ReportCase):
         self.assertEqual(marks_of_full(), (0, 2))
 
     def test_the_note_of_a_single_value_uses_the_singular(self):
-        page = self.open('sweep')
+        page = self.sweep()
         self.assertIn('(1 value), by origin: 1 assumed; with an uncertainty interval.', page.evaluate("document.querySelector('#figure-step_timeline .note').textContent"))
         self.assertIn('The steps are the Pareto front', page.evaluate("document.querySelector('#figure-accuracy_throughput figcaption').textContent"))  # light in dark mode
 
     def test_title_and_caption_follow_the_controls(self):
-        page = self.open('sweep')
+        page = self.sweep()
         texts = lambda: page.evaluate("[...document.querySelectorAll('#figure-throughput_budget h2, #figure-throughput_budget figcaption p')].slice(0, 2).map((e) => e.textContent)")
         before = texts()
         self.assertIn('against the KV budget', before[0])
@@ -571,7 +596,7 @@ class Front(ReportCase):
         self.assertEqual(texts(), before)
 
     def test_an_address_keeps_the_controls_of_figures(self):
-        page = self.open('sweep')
+        page = self.sweep()
         for control, choice in (('throughput_budget-axis', 'logarithmic'), ('throughput_budget-relative', 'ratio to full KV'),
                                 ('accuracy_throughput-accuracy_measure', 'Attention mass kept, mean'), ('memory_owners-pool', 'host DRAM')):
             page.evaluate(choose('control-' + control, choice))
@@ -587,7 +612,7 @@ class Front(ReportCase):
 
 class Filters(ReportCase):
     def test_filters_act_on_figures_and_table(self):
-        page = self.open('sweep')
+        page = self.sweep()
         # The table has all batches: 10 policies, 3 batches, 2 devices at 32K and budget 1024.
         self.assertEqual(self.counted(page), '60 of 828 experiments')
         page.evaluate(choose('filter-hardware', 'h100-sxm'))
@@ -608,7 +633,7 @@ class Filters(ReportCase):
         self.assertEqual(page.evaluate("figures[2].view.data('drawn').every((row) => row.budget === 256 || row.budget === undefined)"), True)
 
     def test_an_address_restores_the_view(self):
-        page = self.open('sweep')
+        page = self.sweep()
         page.evaluate(choose('filter-hardware', 'h100-sxm'))
         page.evaluate(click('.chip', 'quest'))
         again = self.open('sweep', page.evaluate('location.hash'))
@@ -620,15 +645,16 @@ class Filters(ReportCase):
         panels = ("JSON.stringify(figures.slice(0, 5).map((f) => f.view.scenegraph().root.items[0].items.find((m) => m.name === 'panel').items"
                   ".map(({ x, y, datum }) => ({ x, y, name: datum.panel || datum.split_panel })).sort((a, b) => a.y - b.y || a.x - b.x).map(({ name }) => name)))")
         page = self.open('sweep', '#context=131072')
+        expected = self.open('sweep', '#context=all').evaluate(panels)
         for identifier, labels in (('filter-context', ('32K tokens', 'all')), ('filter-hardware', ('h100-sxm', 'all'))):
             for label in labels:
                 page.evaluate(choose(identifier, label))
-            self.assertEqual(page.evaluate(panels), self.open('sweep', '#context=all').evaluate(panels))
+            self.assertEqual(page.evaluate(panels), expected)
         self.assertEqual(json.loads(page.evaluate(panels))[0], [f'{machine}, {context} tokens' for machine in ('a100-40gb-pcie4', 'h100-sxm')
                                                                 for context in ('16K', '32K', '128K')])
 
     def test_keys_missing_from_an_address_have_their_defaults(self):
-        page = self.open('sweep', '#context=all&batch=4&hidden=quest&throughput_budget.axis=log')
+        page = self.sweep('#context=all&batch=4&hidden=quest&throughput_budget.axis=log')
         chosen = "JSON.stringify([selection, figures[0].view.signal('batch'), figures[0].own, document.getElementById('table-count').textContent])"
         for fragment in ('#batch=1', '#'):
             page.evaluate(f"location.hash = '{fragment}'")
@@ -636,7 +662,7 @@ class Filters(ReportCase):
             page.wait(f'{chosen} === {json.dumps(fresh)}', timeout=20)
 
     def test_deselecting_all_shows_notices_without_errors(self):
-        page = self.open('sweep')
+        page = self.sweep()
         page.evaluate(click('.shortcuts button', 'none'))
         self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), len(FIGURES))
         self.assertEqual(self.counted(page), '0 of 828 experiments')
@@ -644,7 +670,7 @@ class Filters(ReportCase):
         self.assertEqual(page.evaluate("[...document.querySelectorAll('figure .empty')].filter((e) => !e.hidden).length"), 0)
 
     def test_a_selection_without_timelines_shows_another_with_a_note(self):
-        page = self.open('sweep', '#context=16384')
+        page = self.sweep('#context=16384')
         self.assertEqual(page.evaluate(marks('step_timeline', 'bars')), 64)
         note = "document.querySelector('#figure-step_timeline .note').textContent"
         self.assertIn('No experiment of this selection carries a timeline', page.evaluate(note))
@@ -654,9 +680,11 @@ class Filters(ReportCase):
         self.assertIn('h100-sxm', page.evaluate("figures[5].view.data('shown')[0].hardware"))
 
     def test_a_narrow_screen_scrolls_in_only_one_direction(self):
-        for kind, fragment in (('seeds', ''), ('bare', ''), ('sweep', '#hidden=&context=all')):
-            self.assertLessEqual(self.open(kind, fragment, width=420).evaluate('document.documentElement.scrollWidth'), 420, kind)
-        page = self.open('sweep', width=420)
+        wide = 'document.documentElement.scrollWidth'
+        for kind in ('seeds', 'bare'):
+            self.assertLessEqual(self.open(kind, width=420).evaluate(wide), 420, kind)
+        self.assertLessEqual(self.sweep('#hidden=&context=all', width=420).evaluate(wide), 420)
+        page = self.sweep(width=420)
         # The longest of controls names a policy, a model, a device and all settings.
         self.assertGreater(page.evaluate("Math.max(...[...document.getElementById('control-step_timeline-asked_id').options].map((o) => o.label.length))"), 60)
         self.assertLessEqual(page.evaluate('document.documentElement.scrollWidth'), 420)
@@ -676,7 +704,7 @@ class Filters(ReportCase):
             self.assertTrue(page.evaluate("document.getElementById('failure').hidden"), width)
 
     def test_figures_have_descriptions_for_screen_readers(self):
-        page = self.open('sweep')
+        page = self.sweep()
         labels = page.evaluate("[...document.querySelectorAll('.plot')].map((p) => p.getAttribute('aria-label'))")
         self.assertEqual(len(set(labels)), len(FIGURES))
         self.assertEqual(labels[1], 'Accuracy against throughput; its numbers are in table 1')
@@ -684,7 +712,7 @@ class Filters(ReportCase):
         self.assertEqual(saves[1], 'Download figure 2 as SVG')
 
     def test_controls_change_their_figure(self):
-        page = self.open('sweep')
+        page = self.sweep()
         page.evaluate(choose('control-memory_owners-pool', 'host DRAM'))
         # Only arkvale and freekv use this pool: one owner on each of two devices.
         self.assertEqual(page.evaluate(marks('memory_owners', 'bars')), 4)
@@ -790,7 +818,7 @@ class Table(ReportCase):
 
 class Page(ReportCase):
     def test_the_table_is_not_cut_on_a_wide_screen(self):
-        page = self.open('sweep', width=1440)
+        page = self.sweep(width=1440)
         frame, table, status = page.evaluate("['.table-frame', '#table', '#table .row:first-child td:last-child'].map((s) => document.querySelector(s).getBoundingClientRect().right)")
         self.assertLessEqual(table, frame + 1)
         self.assertLessEqual(status, frame + 1)
@@ -807,7 +835,7 @@ class Page(ReportCase):
             self.assertAlmostEqual(share, expected, delta=0.01)
 
     def test_contexts_have_one_format_and_their_exact_number_at_hand(self):
-        page = self.open('sweep')
+        page = self.sweep()
         self.assertEqual(page.evaluate('[512, 1024, 32000, 130560, 131072, 1048576].map(formatTokens)'), ['512', '1K', '31.25K', '127.5K', '128K', '1,024K'])
         self.assertEqual(page.evaluate("withSeparators('budget 1024 on at 16K, 130560 tokens')"), 'budget 1,024 on at 16K, 127.5K tokens')
         at = page.evaluate("tableColumns.findIndex(({ name }) => name === 'Context')")
@@ -817,19 +845,19 @@ class Page(ReportCase):
         self.assertTrue(all(' 32K tokens' in title for title in page.evaluate("figures[0].view.data('panels').map(({ panel }) => panel)")))
 
     def test_the_head_states_machines_models_and_workload(self):
-        page = self.open('sweep')
+        page = self.sweep()
         self.assertEqual(page.evaluate("document.getElementById('setting').textContent"),
                          'llama-3.1-8b · on a100-40gb-pcie4 and h100-sxm · contexts of 16K to 128K tokens · batch 1 to 8 · 10 policies')
 
     def test_findings_and_foundations_are_shown(self):
-        page = self.open('sweep')
+        page = self.sweep()
         self.assertEqual(page.evaluate("document.querySelectorAll('.finding').length"), 3)
         text = page.evaluate("document.getElementById('foundations').textContent")
         for part in ('HBM bandwidth', 'NVIDIA data sheet', '±10 %', 'copy issue cost', 'FreeKV, section 4', '414'):
             self.assertIn(part, text)
 
     def test_a_card_has_one_number_one_sentence_and_one_picture(self):
-        page = self.open('sweep')
+        page = self.sweep()
         text = lambda name: page.evaluate(f"[...document.querySelectorAll('.finding')].map((f) => f.querySelectorAll('{name}').length > 1 ? 'several' : (f.querySelector('{name}') || {{}}).textContent || '')")
         self.assertEqual(text('.finding-number'), ['4 × full KV', '-10 % to +30 %', 'HBM bandwidth'])
         # The text describes the machine with the fastest recommendation; a click shows the other one.
@@ -846,8 +874,8 @@ class Page(ReportCase):
             self.assertAlmostEqual(width, expected[1], places=2)
 
     def test_the_first_screen_is_the_decision(self):
-        for width, height in ((1440, 900), (768, 1024), (420, 900)):
-            page = self.open('sweep', width=width, height=height)
+        for width, height in HEIGHTS.items():
+            page = self.sweep(width=width)
             # The verdict, its costs and its certainty are seen without scrolling, on a desk with the whole chart.
             ends = page.evaluate("['.decision .finding-number', '.decision dl', '.best-lines'].map((s) => document.querySelector(s).getBoundingClientRect().bottom)")
             self.assertLess(ends[2 if width == 1440 else 1], height)
@@ -890,7 +918,7 @@ class Page(ReportCase):
             self.assertEqual(page.evaluate(seen.CUT), [])
 
     def test_the_first_screen_compares_machines(self):
-        page = self.open('sweep')
+        page = self.sweep()
         place = lambda name, batch, rate: {'place': name, 'number': '', 'text': f'rocketkv, budget 1024 at 128K tokens, batch {batch}: {rate} requests/s',
                                            'bars': [{'label': 'rocketkv', 'text': f'{rate} requests/s', 'from': 0, 'to': rate}]}
         places = json.dumps([place('a100-40gb-pcie4', 8, 0.5), place('h100-sxm', 16, 2)])
@@ -973,7 +1001,7 @@ class Page(ReportCase):
         for kind in ('sweep', 'seeds', 'match'):
             for width, dark in ((1440, False), (1024, True), (768, False), (420, True)):
                 with self.subTest(kind=kind, width=width):
-                    page = self.open(kind, width=width, dark=dark)
+                    page = self.sweep(width=width, dark=dark) if kind == 'sweep' and not dark else self.open(kind, width=width, dark=dark)
                     self.assertEqual(page.evaluate('document.documentElement.scrollWidth'), width)
                     self.assertEqual(page.evaluate(seen.CUT), [])
                     self.assertEqual(seen.overlapping(page), [])
@@ -983,7 +1011,7 @@ class Page(ReportCase):
     def test_colours_follow_light_and_dark(self):
         background = 'getComputedStyle(document.body).backgroundColor'
         label = "document.querySelector('#plot-throughput_budget .role-axis-label text').getAttribute('fill')"
-        light, dark = self.open('sweep'), self.open('sweep', dark=True)
+        light, dark = self.sweep(), self.open('sweep', dark=True)
         self.assertEqual(light.evaluate(background), 'rgb(246, 247, 249)')
         self.assertEqual(dark.evaluate(background), 'rgb(17, 19, 23)')
         self.assertNotEqual(light.evaluate(label), dark.evaluate(label))
@@ -1022,12 +1050,12 @@ class Page(ReportCase):
         self.assertNotIn('Click a heading', page.evaluate("document.getElementById('table-section').innerText"))
 
     def test_bars_and_their_intervals_are_printed_without_backgrounds(self):
-        page = self.open('sweep')
+        page = self.sweep()
         for name in ('.best-bar', '.best-range'):
             self.assertEqual(page.evaluate(f"getComputedStyle(document.querySelector('{name}')).printColorAdjust"), 'exact', name)
 
     def test_dark_charts_turn_light_for_print(self):
-        page = self.open('sweep', dark=True)
+        page = self.sweep(dark=True)
         label = "document.querySelector('#plot-throughput_budget .role-axis-label text').getAttribute('fill')"
         dark = page.evaluate(label)
         page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
@@ -1049,8 +1077,7 @@ class Page(ReportCase):
         out = self.folder / 'sweep' / 'part'
         subprocess.run([self.writer, self.folder / 'sweep', out, 'hardware=h100-sxm', 'workload.prompt_tokens=32768'], check=True,
                        stdout=subprocess.DEVNULL)
-        page = self.browser.open((out / 'index.html').as_uri())
-        self.addCleanup(lambda: (self.assertEqual(page.complaints(), []), page.close()))
+        page = self.load((out / 'index.html').as_uri())
         shown = int(page.evaluate("document.getElementById('table-count').textContent.split(' of ')[1].split(' ')[0]"))
         self.assertLess(shown, 414)  # those of the machine, at all contexts
         self.assertIn(f'This page shows {shown} of 828 experiments, those with hardware = h100-sxm and workload.prompt_tokens = 32768: ',

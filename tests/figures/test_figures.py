@@ -77,8 +77,8 @@ class Figures(unittest.TestCase):
             found = [''.join(t.itertext()) for t in ET.parse(path).getroot().iter(SVG + 'text') if t.get('text-anchor') == 'end']
             return sorted(float(t.replace(',', '')) for t in found if re.fullmatch(r'[\d,.]+', t))
         linear = self.folder / 'linear'
-        subprocess.run([KVCAST, 'report', self.store, '--figures', linear, '--font', FONT, '--view', '#throughput_budget.axis=linear'], check=True, capture_output=True)
-        self.assertEqual(len(steps(ticks(linear / 'throughput_budget_panel_1.svg'))), 1)
+        subprocess.run([KVCAST, 'report', self.store, '--figures', linear, '--font', FONT, '--view', '#throughput_budget.axis=linear&hardware=h100-sxm'], check=True, capture_output=True)
+        self.assertEqual(len(steps(ticks(linear / 'throughput_budget.svg'))), 1)
         self.assertGreater(len(steps(ticks(folder / 'throughput_budget.svg'))), 1)
 
     def test_a_view_with_unknown_keys_or_values_is_refused(self):
@@ -131,9 +131,9 @@ class Figures(unittest.TestCase):
             magic, size, _, pixels = data.split(b'\n', 3)
             columns, rows = map(int, size.split())
             edge = extra - 1
-            inked = [(x, y) for y in range(rows) for x in range(columns)
-                     if (x < edge or y < edge or x >= columns - edge or y >= rows - edge) and pixels[y * columns + x] < 250]
-            self.assertEqual(inked, [])
+            lines = [pixels[y * columns:(y + 1) * columns] for y in range(rows)]
+            border = b''.join([*lines[:edge], *lines[-edge:], *(line[:edge] + line[-edge:] for line in lines)])
+            self.assertGreaterEqual(min(border), 250, path)
             self.assertTrue(min(pixels) < 200, 'the drawing is not empty')
 
     def test_labels_of_the_front_leave_the_axis_free(self):
