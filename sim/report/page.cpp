@@ -1,6 +1,5 @@
 #include "report/page.hpp"
 
-#include <boost/algorithm/string/replace.hpp>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -23,16 +22,23 @@ void make_folder(const fs::path& folder) {
   if (error) throw UserError({folder.string(), 0, 0}, fmt::format("the folder cannot be made ({})", error.message()));
 }
 
-std::string inside_script(std::string text) {
-  boost::replace_all(text, "<", "\\u003c");
-  return text;
+namespace {
+
+// boost::replace_all moves all that follows, character by character: a page has megabytes.
+std::string replaced(std::string_view text, char from, std::string_view to) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at; (at = text.find(from)) != text.npos; text.remove_prefix(at + 1))
+    out.append(text.substr(0, at)).append(to);
+  return out.append(text);
 }
 
-std::string escape_html(std::string text) {
-  boost::replace_all(text, "&", "&amp;");
-  boost::replace_all(text, "<", "&lt;");
-  boost::replace_all(text, ">", "&gt;");
-  return text;
+}  // namespace
+
+std::string inside_script(std::string_view text) { return replaced(text, '<', "\\u003c"); }
+
+std::string escape_html(std::string_view text) {
+  return replaced(replaced(replaced(text, '&', "&amp;"), '<', "&lt;"), '>', "&gt;");
 }
 
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,8 +19,8 @@ void make_folder(const std::filesystem::path& folder);
 
 // Escapes JSON for a script element. An HTML parser ends a script at "</script" anywhere; JSON contains "<" only inside
 // strings, where it can be written as an equivalent escape.
-std::string inside_script(std::string text);
-std::string escape_html(std::string text);
+std::string inside_script(std::string_view text);
+std::string escape_html(std::string_view text);
 std::string dump(const nlohmann::json& value);
 
 // Each marker occurs once in the template, in this order. The search continues after the inserted text, so no marker

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <boost/algorithm/string/replace.hpp>
 #include <filesystem>
 #include <map>
 #include <regex>
@@ -63,21 +62,32 @@ void remove_earlier(const fs::path& folder, const std::vector<Chart>& charts) {
   for (const fs::path& path : earlier) fs::remove(path, error);
 }
 
+// Writes a figure's text with the rows of a table in the place of each mark.
+void write_filled(std::ostream& out, std::string_view text, std::string_view mark,
+                  const std::map<std::string, std::string, std::less<>>& rows) {
+  for (std::size_t at; (at = text.find(mark)) != text.npos;) {
+    out << text.substr(0, at);
+    text.remove_prefix(at + mark.size());
+    const std::size_t end = text.find('"');
+    out << rows.find(text.substr(0, end))->second;
+    text.remove_prefix(end + 1);
+  }
+  out << text;
+}
+
 // Makes the text of each table's rows once for all figures that draw them. Figures have a mark in its place, which no
 // text of theirs can be: quotes inside texts are escaped.
 void write_figures(const fs::path& folder, const Assets& assets, const Content& content, const json& answers) {
-  std::map<std::string, std::string> rows;
-  const auto mark = [](const std::string& table) { return "rows of " + table; };
+  const std::string mark = "rows of ", value = "\"values\":\"" + mark;
+  std::map<std::string, std::string, std::less<>> rows;
   const std::vector<Chart> figures = standalone_figures(assets, content, answers, [&](const std::string& table) {
     if (const auto [at, is_new] = rows.try_emplace(table); is_new)
       at->second = "\"values\":" + dump(table_named(content, table)->objects());
-    return mark(table);
+    return mark + table;
   });
   for (const Chart& figure : figures) {
-    std::string text = dump(figure.spec);
-    for (const auto& [table, values] : rows)
-      boost::replace_all(text, fmt::format("\"values\":\"{}\"", mark(table)), values);
-    write_file(folder / (figure.name + ".json"), [&text](std::ostream& file) { file << text; });
+    write_file(folder / (figure.name + ".json"),
+               [&](std::ostream& file) { write_filled(file, dump(figure.spec), value, rows); });
   }
 }
 
