@@ -171,7 +171,7 @@ bool moves_somewhere(const policy::Descriptor& d, const policy::Parameter& p, co
   return false;
 }
 
-TEST_CASE("every parameter changes something") {
+TEST_CASE("every parameter changes something", "[minutes]") {
   // Random numbers and multiples of a quarter: the latter let queries of a group cancel exactly, which zero_sign
   // requires.
   const TraceShape shape{

@@ -48,7 +48,7 @@ bool keeps_up(const std::string& run, const json& setting, double rate) {
 
 }  // namespace
 
-TEST_CASE("a choice of replicas and of prefill apart has the capacity of each, per its cost") {
+TEST_CASE("a choice of replicas and of prefill apart has the capacity of each, per its cost", "[minutes]") {
   const Answer answer =
       chosen(kFleet + kPrompts, "search: all, deployment.replicas: [1, 2], deployment.prefill_replicas: [0, 1]");
   CHECK(answer.data.at("grid") == 4);
@@ -66,7 +66,7 @@ TEST_CASE("a choice of replicas and of prefill apart has the capacity of each, p
   }
 }
 
-TEST_CASE("a choice of tiers pays where sessions do not fit the GPU") {
+TEST_CASE("a choice of tiers pays where sessions do not fit the GPU", "[minutes]") {
   // Ten sessions of some 9,000 tokens, 32 KiB each, in the 5 % of the memory that the weights leave.
   const std::string sessions =
       "policy: full\ntraffic: {rate: 1, requests: 60, prompt_tokens: 8000, output_tokens: 32, sessions: {turns: 3, "
