@@ -36,7 +36,8 @@ Lowered lower_small(const config::Run& run, const std::string& policy, int more,
     }
   }
   const auto made = make(policy, "budget: 128", {1000, 101});
-  return simulate::lower_experiment({&run, made.get(), &replay}, {.prefill = false, .parts = false, .all_warmup = all_warmup});
+  return simulate::lower_experiment({&run, made.get(), &replay},
+                                    {.prefill = false, .parts = false, .all_warmup = all_warmup});
 }
 
 }  // namespace
