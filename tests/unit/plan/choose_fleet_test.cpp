@@ -78,7 +78,7 @@ TEST_CASE("a choice of tiers pays where sessions do not fit the GPU", "[minutes]
   CHECK(answer.data.at("best").front().at("config").at("scheduler.host_cache") == "20 GB");
 }
 
-TEST_CASE("a choice leaves out what cannot tie with the best, and has the answer of all") {
+TEST_CASE("a choice leaves out what cannot tie with the best, and has the answer of all", "[minutes]") {
   const std::string lists =
       "policy: [full, {name: snapkv, budget: 1024}, {name: freekv, budget: 1024}], deployment.replicas: [1, 2], "
       "deployment.prefill_replicas: [0, 1]";

@@ -29,7 +29,7 @@ TEST_CASE("a trace takes its keys, values, queries and scores in single precisio
   CHECK(needs(asked_point("policy: full\n", ", batch: 4")).bytes < 2 * n.bytes);  // a replay serves all sequences
 }
 
-TEST_CASE("the operations of an experiment are no more than estimated, and not far fewer") {
+TEST_CASE("the operations of an experiment are no more than estimated, and not far fewer", "[minutes]") {
   for (const char* workload : {"", ", prefill_chunk: 64", ", batch: 8, prefill_chunk: 256, prefill_batch: 2"}) {
     for (const char* policy : {"full", "quest", "h2o", "freekv", "infinigen"}) {
       const study::Point point = asked_point(fmt::format("policy: {}\n", policy), workload);

@@ -210,7 +210,7 @@ TEST_CASE("the largest batch fits on every trace", "[minutes]") {
 }
 
 // Coverage: an 80 % interval contains at least four fifths of the texts from which it is computed.
-TEST_CASE("the interval of a run contains the times of the traces that it is based on") {
+TEST_CASE("the interval of a run contains the times of the traces that it is based on", "[minutes]") {
   int inside = 0, texts = 0;
   for (const char* policy : {kFreeKv, "{name: arkvale, budget: 128}", "{name: quest, budget: 128}",
                              "{name: magicpig, sink: 16, recent: 16}", "{name: infinigen}"}) {
