@@ -2,6 +2,7 @@
 // them on their stacks, and _setjmp switches between them, because each swapcontext is a system call.
 #include "device/emulator.hpp"
 
+#include <sanitizer/asan_interface.h>
 #include <setjmp.h>
 #include <ucontext.h>
 
@@ -35,7 +36,11 @@ class Stack {
     bytes_ = std::move(spare().back());
     spare().pop_back();
   }
-  ~Stack() { spare().push_back(std::move(bytes_)); }
+  // The frames on it never return: the address sanitizer still guards their variables.
+  ~Stack() {
+    ASAN_UNPOISON_MEMORY_REGION(bytes_.get(), kStack);
+    spare().push_back(std::move(bytes_));
+  }
   unsigned char* get() const { return bytes_.get(); }
 
  private:
