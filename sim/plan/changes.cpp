@@ -13,7 +13,7 @@
 
 namespace kvcast::plan {
 
-extern const Kind kChanges;
+extern const Kind kChanges, kCompared;
 
 namespace {
 
@@ -24,7 +24,7 @@ using result::Subject;
 
 constexpr double kNoChange = 1e-3;  // ratios with a smaller |ln(ratio)| count as equal
 // Time per output token is the inverse of the throughput.
-constexpr std::array kCompared{"tps", "ttft", "hbm", "dram", "score", "predicted", "recall"};
+constexpr std::array kComparedMetrics{"tps", "ttft", "hbm", "dram", "score", "predicted", "recall"};
 
 // A policy and one of its parameters.
 using KeyOf = std::pair<std::string, std::string>;
@@ -323,7 +323,7 @@ Chart draw_changes(const json& data, const Machines&) {
 
 }  // namespace
 
-constinit const Kind kChanges{"changes", draw_changes};
+constinit const Kind kChanges{"changes", draw_changes}, kCompared{"compared"};
 
 Matched match_settings(const Results& before, const Results& after) {
   const MachineNames machines_a = machines_by_base(before.results), machines_b = machines_by_base(after.results);
@@ -351,11 +351,11 @@ Matched match_settings(const Results& before, const Results& after) {
 std::vector<Answer> changes(const Results& before, const Results& after) {
   const Matched matched = match_settings(before, after);
   Answer compared;
-  compared.kind = "compared";
+  compared.kind = kCompared.name;
   compared.question = fmt::format("How does {} differ from {}?", after.name, before.name);
   std::vector<Answer> answers;
   std::vector<std::string> unchanged;
-  for (const char* name : kCompared) {
+  for (const char* name : kComparedMetrics) {
     const Metric& metric = *result::find_metric(name);
     const std::vector<Reversal> list = changes_of(matched, before, after, metric);
     if (list.empty()) continue;

@@ -18,13 +18,14 @@
 namespace kvcast::plan {
 
 // Each in its own file.
-extern const Kind kBreakEven, kLargest, kWhy, kSensitivities, kChoose, kMap, kChanges;
+extern const Kind kBreakEven, kLargest, kWhy, kSensitivities, kChoose, kMap, kChanges, kCompared;
 
 namespace {
 
 using config::Node;
 
-constexpr const Kind* kKinds[] = {&kBreakEven, &kLargest, &kWhy, &kSensitivities, &kChoose, &kMap, &kChanges};
+constexpr const Kind* kKinds[] = {&kBreakEven, &kLargest, &kWhy,     &kSensitivities,
+                                  &kChoose,    &kMap,     &kChanges, &kCompared};
 
 std::unique_ptr<Question> read_question(const Node& run, const Node& item) {
   if (item.kind() != Node::Kind::kMap || item.entries().size() != 1) {
@@ -44,9 +45,9 @@ std::unique_ptr<Question> read_question(const Node& run, const Node& item) {
 
 Chart chart_of(const Answer& answer, const Machines& machines) {
   for (const Kind* kind : kKinds) {
-    if (answer.kind == kind->name) return kind->draw(answer.data, machines);
+    if (answer.kind == kind->name) return kind->draw == nullptr ? Chart{} : kind->draw(answer.data, machines);
   }
-  return {};
+  throw UserError(fmt::format("unknown kind of answer \"{}\"", answer.kind));
 }
 
 std::vector<std::string> question_kinds() {

@@ -377,7 +377,12 @@ std::vector<Answer> Store::answers() const {
     Answer& a = answers.emplace_back(Answer{all.text(0), all.text(1), all.text(2)});
     std::istringstream details(all.text(3));
     for (std::string line; std::getline(details, line);) a.details.push_back(line);
-    a.data = nlohmann::json::parse(all.text(4)), a.runs = static_cast<int>(all.integer(5));
+    try {
+      a.data = nlohmann::json::parse(all.text(4));
+    } catch (const nlohmann::json::exception& error) {
+      throw UserError({path(), 0, 0}, fmt::format("answer {} cannot be read: {}", answers.size(), error.what()));
+    }
+    a.runs = static_cast<int>(all.integer(5));
   }
   return answers;
 }

@@ -91,6 +91,8 @@ TEST_CASE("an answer is shown with its details as lines, and a kind without a ch
 TEST_CASE("an unreadable answer is named") {
   CHECK_THROWS_AS(read({{"why", "Why?", "", {}, {{"parts", {1}}}, 2}}), kvcast::UserError);
   CHECK_THROWS_WITH(read({{"why", "Why?", "", {}, {{"parts", {1}}}, 2}}), Catch::Contains("plan_1_why"));
+  CHECK_THROWS_WITH(read({{"poem", "Why?", "", {}, json::object(), 2}}),
+                    Catch::Contains("unknown kind of answer \"poem\""));
 }
 
 TEST_CASE("keys are shown in the units of machines, with a prefix for the largest value") {

@@ -220,6 +220,9 @@ TEST_CASE("changed numbers of machines, findings and answers are rejected, and w
   CHECK(store.findings().empty());
   change("UPDATE answers SET runs = 2");
   require_message([&] { store.answers(); }, store.path(), "the table answers is damaged");
+  // Without a checksum, as in older stores, the text itself is checked.
+  change("UPDATE answers SET data = '{'"), change("DELETE FROM metadata WHERE value <> '' AND name LIKE '%answers%'");
+  require_message([&] { store.answers(); }, store.path(), "answer 1 cannot be read");
   store.set_answers({});
   CHECK(store.answers().empty());
 }
