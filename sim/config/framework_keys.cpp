@@ -72,8 +72,8 @@ constexpr FrameworkKey kFrameworkKeys[] = {
     {"chunks_beyond", &Framework::chunks_beyond, "longest context in tokens that is prefilled without chunks", 0,
      Dimension::kNone, true},
     {"warmup_steps", &Framework::warmup_steps,
-     "maximum number of steps before those that are measured at a context. One is used for policies none of whose "
-     "steps waits for work of the step before, two for others unless work is left over from step to step"},
+     "maximum number of steps before those that are measured at a context. One is used; all of "
+     "them only for policies whose steps wait for work of the step before, if work is left over from step to step"},
     {"measured_steps", &Framework::measured_steps,
      "maximum number of steps measured at the middle context, two if all steps do the same work; at other contexts two "
      "of the same drawn steps are measured. Up to 32 represent one context; more are consecutive steps of a growing "
