@@ -28,7 +28,7 @@ struct Copy {
   unsigned char bytes[16];
 };
 
-// A stack, from those of earlier launches where there is one: in new memory, each page costs a fault.
+// A stack, which an earlier launch may have left: each page of new memory would cost a page fault.
 class Stack {
  public:
   Stack() {
@@ -36,7 +36,7 @@ class Stack {
     bytes_ = std::move(spare().back());
     spare().pop_back();
   }
-  // The frames on it never return: the address sanitizer still guards their variables.
+  // The frames on it never return, so that the address sanitizer still guards their variables.
   ~Stack() {
     ASAN_UNPOISON_MEMORY_REGION(bytes_.get(), kStack);
     spare().push_back(std::move(bytes_));

@@ -1,4 +1,4 @@
-// What a page draws for an answer, and what charts of several questions share.
+// The chart of an answer, and the parts that the charts of several questions share.
 #pragma once
 
 #include <map>

@@ -256,8 +256,6 @@ std::unique_ptr<Question> make_choose(const Node& run, const Node& map) {
 
 }  // namespace
 
-Chart draw_choose(const nlohmann::json& data, const Machines& machines);
-
 constinit const Kind kChoose{"choose", draw_choose, make_choose, kChooseKeys};
 
 }  // namespace kvcast::plan

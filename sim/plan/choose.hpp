@@ -16,8 +16,15 @@
 
 namespace kvcast::plan {
 
-// The question `choose:`. Internal to choose.cpp, which reads it and searches the grid, and choose_answer.cpp, which
-// concludes; others use make_choose.
+extern const Kind kChoose;
+
+// Returns the question for a run with traffic (choose_service.cpp).
+std::unique_ptr<Question> make_choose_service(const config::Node& run, const config::Node& map);
+
+// Draws the answer for a run without traffic; that of a service has no chart.
+Chart draw_choose(const nlohmann::json& data, const Machines& machines);
+
+// The question for a run without traffic: choose.cpp reads it and searches the grid, choose_answer.cpp concludes.
 class Choose final : public Question {
  public:
   // `run`: the plan without `plan:`. `map`: keys to lists, and optionally targets, prices and an objective. Throws

@@ -89,7 +89,7 @@ std::string Choose::objective_text() const {
 Answer Choose::conclude(const std::vector<Candidate>& grid, const std::vector<const Candidate*>& good,
                         const std::map<std::string, int>& misses, Experiments& experiments) const {
   Answer out;
-  out.kind = "choose";
+  out.kind = kChoose.name;
   out.question = fmt::format("Which of {} settings is {}{}{}?", total(), objective_text(),
                              lists_batches_ ? "" : ", each at its own best batch,",
                              targets_.empty() ? "" : " that meets " + target_text(targets_));
@@ -136,10 +136,10 @@ Answer Choose::conclude(const std::vector<Candidate>& grid, const std::vector<co
 
 std::string Choose::ties_text(const Candidate& best, const std::vector<const Candidate*>& tied) const {
   std::vector<std::string> names;
-  Apart apart;
-  apart.add(label_of(best.values), *best.result);
-  for (const Candidate* s : tied) names.push_back(label_of(s->values)), apart.add(names.back(), *s->result);
-  const std::vector<std::string> texts = apart.texts();
+  TieRanges ranges;
+  ranges.add(label_of(best.values), *best.result);
+  for (const Candidate* s : tied) names.push_back(label_of(s->values)), ranges.add(names.back(), *s->result);
+  const std::vector<std::string> texts = ranges.texts();
   return fmt::format("Within its uncertainty or a per cent: {}.{}", fmt::join(names, "; "),
                      texts.empty() ? " Nothing tells them apart."
                                    : fmt::format(" What tells them apart: {}.", fmt::join(texts, "; ")));

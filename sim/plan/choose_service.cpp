@@ -9,6 +9,7 @@
 #include "base/or_null.hpp"
 #include "config/section.hpp"
 #include "plan/capacity.hpp"
+#include "plan/choose.hpp"
 #include "plan/findings.hpp"
 #include "plan/key.hpp"
 #include "plan/question.hpp"
@@ -86,7 +87,7 @@ class ChooseService final : public Question {
     std::erase_if(all, [](const Served& s) { return s.out.has_value(); });
     std::ranges::stable_sort(all, {}, [](const Served& s) { return s.value(); });
     Answer out;
-    out.kind = "choose";
+    out.kind = kChoose.name;
     out.question =
         fmt::format("Which of {} settings {} of what it serves with {}, each at its own capacity?", served_.size(),
                     priced_ ? "costs least per output token" : "serves most requests a GPU", target_text(targets_));

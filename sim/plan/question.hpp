@@ -40,7 +40,7 @@ Answer answer(const Question& question, Experiments& experiments);
 // Reads the questions of a plan's `plan:` list about the run around it. Everything is checked before anything runs:
 // throws UserError with the location for unknown kinds, keys, metrics and policies.
 std::vector<std::unique_ptr<Question>> read_plan(const config::Node& config);
-// What a page draws for an answer of any kind.
+// Returns the chart of an answer. Throws UserError if its kind is unknown.
 Chart chart_of(const Answer& answer, const Machines& machines);
 // Kinds of questions, as they are written.
 std::vector<std::string> question_kinds();
@@ -49,11 +49,12 @@ config::Shapes question_shapes();
 
 // ---- Shared by the files of questions
 
-// A kind of answer.
+// A kind of answer: a question of a plan, or a comparison of stores.
 struct Kind {
   std::string_view name;  // as a plan writes the question
   Chart (*draw)(const nlohmann::json& data, const Machines& machines) = nullptr;
-  // `run` is the plan without `plan:`, `map` what is under the question's name. Null for what is no question.
+  // `run` is the plan without `plan:`, `map` what is under the question's name. Null for
+  // comparisons.
   std::unique_ptr<Question> (*make)(const config::Node& run, const config::Node& map) = nullptr;
   std::span<const config::Key<config::Node>> keys = {};  // the question reads their values
 };
@@ -107,7 +108,8 @@ const metrics::Attribution& time_of(const result::Result& result, const result::
 std::string binding_resource(const result::Result& result, const result::Metric* metric = nullptr);
 // Describes the origin of the times, and the trace: "fitted costs; recipe needle, seed 1".
 std::string grounds_of(const result::Result& result);
-// The same as a sentence that ends with the costs on which the metric depends most, after `sensitive`.
+// Returns the same as a sentence, which goes on with the costs to which the metric is most sensitive. `sensitive`
+// begins that part: "a step is most".
 std::string grounds_of(const result::Result& result, const result::Metric& metric, std::string_view sensitive);
 
 // Data of an answer: the metrics of these paths, and those of the targets, that the result has.
@@ -120,9 +122,6 @@ bool needs_scores(const std::vector<Target>& targets);
 // Returns the targets of a recommendation: those given, and the floor on the run's benchmark score unless they include
 // one.
 std::vector<Target> with_floor(std::vector<Target> targets, const config::Node& run);
-
-// `choose` for a run with traffic.
-std::unique_ptr<Question> make_choose_service(const config::Node& run, const config::Node& map);
 
 // The map under a question's name. Throws UserError for other keys than the question's, and for missing ones.
 config::Section section_of(const Kind& kind, const config::Node& map);

@@ -15,8 +15,9 @@ bool is_seed(const std::string& key);
 // A text that is equal for experiments which differ only in their swept seeds; empty if no seed is swept.
 std::string replica_text(const result::Result& result);
 
-// Of experiments that differ only in their swept seeds, returns the row of median throughput, the lower of two; one
-// that does not fit counts as the slowest. Settings keep their order.
+// Returns one row for each setting. Of several experiments that differ only in their swept seeds, it is the one with
+// the median throughput; of an even number, the slower of the two in the middle. Experiments that do not fit count as
+// the slowest. Settings are in the order in which they first occur.
 Rows middle_replicas(const Rows& rows);
 
 }  // namespace kvcast::plan

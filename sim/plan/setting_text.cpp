@@ -72,22 +72,22 @@ std::string tokens_text(std::int64_t tokens) {
   return whole ? fmt::format("{}K", tokens / 1024) : fmt::format("{}", tokens);
 }
 
-void Apart::add(const std::string& setting, const Result& result) {
+void TieRanges::add(const std::string& setting, const Result& result) {
   for (const char* const path : kDistinguishing) {
     const auto value = result::value(result, *result::find_metric(path));
     if (!value) continue;
     const std::pair here(*value, setting);
-    auto& [low, high] = ends_.try_emplace(path, here, here).first->second;
+    auto& [low, high] = ranges_.try_emplace(path, Range{here, here}).first->second;
     if (*value < low.first) low = here;
     if (*value > high.first) high = here;
   }
 }
 
-std::vector<std::string> Apart::texts() const {
+std::vector<std::string> TieRanges::texts() const {
   std::vector<std::string> all;
   for (const char* const path : kDistinguishing) {
-    const auto found = ends_.find(path);
-    if (found == ends_.end()) continue;
+    const auto found = ranges_.find(path);
+    if (found == ranges_.end()) continue;
     const auto& [low, high] = found->second;
     const result::Metric& metric = *result::find_metric(path);
     if (high.first <= 1.02 * low.first) continue;

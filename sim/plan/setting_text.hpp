@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,16 +24,18 @@ std::string request_text(const result::Result& r);
 // "9000", "13000", and from 10240 tokens multiples of 1024 in that unit: "32K".
 std::string tokens_text(std::int64_t tokens);
 
-// What tells settings apart that tie.
-class Apart {
+// Collects the ranges of the metrics by which a reader can choose between tied settings: score, latencies and memory.
+class TieRanges {
  public:
   void add(const std::string& setting, const result::Result& result);
-  // "time to first token from 2 s (A) to 3 s (B)", for each number that differs by more than two per cent.
+  // "time to first token from 2 s (A) to 3 s (B)", for each metric that differs by more than two per cent.
   std::vector<std::string> texts() const;
 
  private:
-  using Ends = std::pair<std::pair<double, std::string>, std::pair<double, std::string>>;  // with their settings
-  std::map<const char*, Ends> ends_;                                                       // by metric
+  struct Range {
+    std::pair<double, std::string> low, high;  // a value, and the setting that has it
+  };
+  std::map<std::string_view, Range> ranges_;  // by the path of the metric
 };
 
 }  // namespace kvcast::plan

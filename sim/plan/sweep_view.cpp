@@ -187,13 +187,13 @@ Rows ties_of(const SweepView& view) {
 std::string ties_text(const SweepView& view, const Rows& tied) {
   constexpr std::size_t kNamed = 6;
   std::vector<std::string> names;
-  Apart apart;
-  apart.add(view.setting(view.ranking.front()), *view.best);
+  TieRanges ranges;
+  ranges.add(view.setting(view.ranking.front()), *view.best);
   for (const Row& row : tied) {
     if (names.size() < kNamed) names.push_back(view.setting(row));
-    apart.add(view.setting(row), *view.result(row));
+    ranges.add(view.setting(row), *view.result(row));
   }
-  const std::vector<std::string> texts = apart.texts();
+  const std::vector<std::string> texts = ranges.texts();
   return fmt::format(
       "{} tie{} with it: {}{}; {}", tied.size(), tied.size() == 1 ? "s" : "", fmt::join(names, "; "),
       tied.size() > kNamed ? fmt::format("; and {} more", tied.size() - kNamed) : "",

@@ -24,7 +24,7 @@ void make_folder(const fs::path& folder) {
 
 namespace {
 
-// boost::replace_all moves all that follows, character by character: a page has megabytes.
+// boost::replace_all would move all the text that follows, character by character, and a page has megabytes.
 std::string replaced(std::string_view text, char from, std::string_view to) {
   std::string out;
   out.reserve(text.size());

@@ -22,9 +22,9 @@ constexpr std::uint64_t kDrawSeed = 1;
 constexpr std::int64_t kFirstDraw = 10;
 // Longest window, in steps, that one context represents. In longer ones the growth of the context is noticeable.
 constexpr int kStepsOfContext = 32;
-// Warm-up steps. One fills the streams that outlive a step, and a step that waits for the one before it is measured as
-// after any number of them. If recalls take longer than a step, their backlog must have built up as well, which only a
-// run on the machine shows (Experiment::unsettled).
+// Warm-up steps. One fills the streams that outlive a step, and a step that waits for the one before it takes as
+// long after one as after many. If recalls take longer than a step, their backlog must have built up as well, which
+// only a run on the machine shows (Experiment::unsettled).
 constexpr int kWarmup = 1;
 constexpr int kSteadySteps = 2;  // measured if all are the same work
 constexpr int kCommonSteps = 2;  // measured at each context except the middle one
