@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
+#include "base/causal_sums.hpp"
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "base/parallel.hpp"
@@ -109,16 +109,13 @@ WindowMoments measure_window(const trace::Layer& layer, int q_head, std::int64_t
 
 std::vector<std::vector<double>> sum_prompt_weights(const trace::Layer& layer, int threads) {
   const trace::TraceInfo& info = layer.info();
-  Held all(index(info.prompt_tokens));
-  std::iota(all.begin(), all.end(), 0);
+  require_prompt_queries(info, 0, "sums over the queries of a prompt");
   std::vector<std::vector<double>> sums(index(info.n_q_heads));
   parallel_for(sums.size(), threads, [&](std::size_t q) {
-    std::vector<double>& sum = sums[q];
-    sum.assign(all.size(), 0.0);
-    visit_prompt_rows(layer, static_cast<int>(q), 0, info.prompt_tokens, all,
-                      [&](std::int64_t, std::span<const float> weights) {
-                        for (std::size_t i = 0; i < weights.size(); ++i) sum[i] += static_cast<double>(weights[i]);
-                      });
+    sums[q].assign(index(info.prompt_tokens), 0.0);
+    MatrixView keys = layer.keys(static_cast<int>(q) / info.group()), queries = layer.queries(static_cast<int>(q));
+    keys.rows = queries.rows = sums[q].size();
+    add_causal_sums(queries, keys, scale_of(info), sums[q], layer.cancel());
   });
   return sums;
 }

@@ -1,0 +1,25 @@
+// Attention that every prompt token receives, the most expensive sum of a replay: n²·d products for n tokens of d
+// dimensions.
+#pragma once
+
+#include <span>
+
+#include "base/cancel.hpp"
+#include "base/causal_tile.hpp"
+#include "base/matrix.hpp"
+
+namespace kvcast {
+
+// sums[j] += Σ_{i ≥ j} softmax_j(scale · q_i·k_j over j ≤ i): sums over the queries of causal attention. queries and
+// keys are n × d; query i sees the keys 0 … i. Weights below 10⁻¹² of their row's largest may be left out. Takes
+// 4·n·(48
+// + d) bytes and a little. Throws Cancelled, and NoMemory.
+void add_causal_sums(const MatrixView& queries, const MatrixView& keys, float scale, std::span<double> sums,
+                     const Cancel& cancel = {});
+void add_causal_sums(const CausalTile& tile, const MatrixView& queries, const MatrixView& keys, float scale,
+                     std::span<double> sums, const Cancel& cancel = {});
+
+// The loops for each kind of vector instructions that this CPU has, the widest last.
+std::span<const CausalTile> causal_tiles();
+
+}  // namespace kvcast
