@@ -8,7 +8,7 @@ cd "$(dirname "$0")"
 BUILD=${KVCAST_BUILD:-build}
 OUT=${KVCAST_OUT:-reports/out/quickstart}
 PACKAGES=(g++ cmake ninja-build libyaml-cpp-dev libfmt-dev nlohmann-json3-dev libcli11-dev libsqlite3-dev
-          libboost-dev libboost-iostreams-dev libopenblas-dev libeigen3-dev libmuparser-dev libxxhash-dev
+          libboost-dev libboost-iostreams-dev libeigen3-dev libmuparser-dev libxxhash-dev
           libjs-vega)
 
 say() { printf '\n== %s\n' "$*"; }

@@ -12,33 +12,19 @@
 #include "base/error.hpp"
 #include "base/floats.hpp"
 
-// clang-format off
-#ifdef __AVX2__
-#define KVCAST_LANES 8
-#else
-#define KVCAST_LANES 4
-#endif
-#define KVCAST_ROWS 6
-#include "base/causal_kernel.hpp"
-// clang-format on
-
 namespace kvcast {
-
-#ifdef KVCAST_AVX512
-CausalTile causal_tile_avx512();
-#endif
-
 namespace {
 
-constexpr std::size_t kTileRows = CausalTile::kRows, kTileKeys = CausalTile::kKeys;
-constexpr std::size_t kTile = kTileRows * CausalTile::kStride;
+constexpr std::size_t kTileRows = SimdLoops::kRows, kTileKeys = 1024;
+constexpr std::size_t kStride = kTileKeys + 16;  // a power of two would put all rows into one set of the cache
+constexpr std::size_t kTile = kTileRows * kStride;
 constexpr double kLeast = 1e-12;
 constexpr float kUnseen = -std::numeric_limits<float>::max();
 
 class CausalRows {
  public:
-  CausalRows(const CausalTile& tile, const MatrixView& queries, const MatrixView& keys, float scale)
-      : tile_(tile),
+  CausalRows(const SimdLoops& loops, const MatrixView& queries, const MatrixView& keys, float scale)
+      : loops_(loops),
         all_(queries),
         d_(keys.cols),
         scale_(scale),
@@ -49,29 +35,29 @@ class CausalRows {
         tops_(tiles_) {
     for (std::size_t t = 0; t < tiles_; ++t) {
       const std::size_t first = t * kTileKeys;
-      tile_.pack(keys.row(first), keys.stride, std::min(kTileKeys, keys.rows - first), d_, &packed_[first * d_]);
+      const std::size_t n = std::min(kTileKeys, keys.rows - first);
+      if (n < kTileKeys) std::fill_n(&packed_[first * d_], kTileKeys * d_, 0.0f);
+      loops_.pack_columns(keys.row(first), keys.stride, n, d_, &packed_[first * d_]);
     }
   }
 
   // Adds the weights of the queries from `first` on to sums, which has room for whole tiles.
   void add(std::size_t first, double* sums) {
     const std::size_t n = std::min(kTileRows, all_.rows - first), tiles = (first + n - 1) / kTileKeys + 1;
-    for (std::size_t r = 0; r < n; ++r) {
-      for (std::size_t c = 0; c < d_; ++c) queries_[c * kTileRows + r] = all_.row(first + r)[c];
-    }
+    loops_.pack_rows(all_.row(first), all_.stride, n, d_, queries_.data());
     std::array<float, kTileRows> top, weights;
     std::array<double, kTileRows> total = {};
     top.fill(kUnseen);
     for (std::size_t t = 0; t < tiles; ++t) {
       float* const scores = &rows_[t * kTile];
-      tile_.score(queries_.data(), &packed_[t * kTileKeys * d_], d_, scores);
+      loops_.multiply(queries_.data(), kTileRows, &packed_[t * kTileKeys * d_], kTileKeys, d_, scores, kStride, false);
       for (std::size_t r = 0; r < n; ++r) {
-        float* const row = scores + r * CausalTile::kStride;
+        float* const row = scores + r * kStride;
         const std::size_t seen = first + r + 1 - std::min(first + r + 1, t * kTileKeys);
         if (seen < kTileKeys) std::fill(row + seen, row + kTileKeys, kUnseen / std::max(1.0f, scale_));
-        const float larger = std::max(top[r], scale_ * tile_.largest(row));
+        const float larger = std::max(top[r], scale_ * loops_.largest(row, kTileKeys));
         total[r] *= std::exp(static_cast<double>(top[r]) - static_cast<double>(larger));
-        total[r] += tile_.exponentials(row, scale_, larger);
+        total[r] += loops_.exponentials(row, kTileKeys, scale_, larger);
         tops_[t][r] = top[r] = larger;
       }
     }
@@ -81,12 +67,12 @@ class CausalRows {
         const double share = std::exp(static_cast<double>(tops_[t][r]) - static_cast<double>(top[r]));
         if (share > kLeast) weights[r] = static_cast<float>(share / total[r]);
       }
-      tile_.add(weights.data(), &rows_[t * kTile], sums + t * kTileKeys);
+      loops_.add(weights.data(), &rows_[t * kTile], kStride, sums + t * kTileKeys, kTileKeys);
     }
   }
 
  private:
-  const CausalTile& tile_;
+  const SimdLoops& loops_;
   const MatrixView& all_;
   std::size_t d_;
   float scale_;
@@ -96,36 +82,18 @@ class CausalRows {
   std::vector<std::array<float, kTileRows>> tops_;
 };
 
-std::vector<CausalTile> tiles_of_cpu() {
-  std::vector<CausalTile> tiles = {{pack, score, largest, exponentials, add}};
-#ifdef KVCAST_AVX512
-  if (__builtin_cpu_supports("x86-64-v4")) tiles.push_back(causal_tile_avx512());
-#endif
-  return tiles;
-}
-
 }  // namespace
 
-std::span<const CausalTile> causal_tiles() {
-  static const std::vector<CausalTile> tiles = tiles_of_cpu();
-  return tiles;
-}
-
-void add_causal_sums(const CausalTile& tile, const MatrixView& queries, const MatrixView& keys, float scale,
-                     std::span<double> sums, const Cancel& cancel) {
+void add_causal_sums(const MatrixView& queries, const MatrixView& keys, float scale, std::span<double> sums,
+                     const Cancel& cancel, const SimdLoops& loops) {
   KVCAST_CHECK(queries.rows == keys.rows && queries.cols == keys.cols && sums.size() == keys.rows && scale > 0);
-  CausalRows rows(tile, queries, keys, scale);
+  CausalRows rows(loops, queries, keys, scale);
   std::vector<double> whole_tiles((keys.rows + kTileKeys - 1) / kTileKeys * kTileKeys);
   for (std::size_t first = 0; first < queries.rows; first += kTileRows) {
     cancel.check();
     rows.add(first, whole_tiles.data());
   }
   for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += whole_tiles[i];
-}
-
-void add_causal_sums(const MatrixView& queries, const MatrixView& keys, float scale, std::span<double> sums,
-                     const Cancel& cancel) {
-  add_causal_sums(causal_tiles().back(), queries, keys, scale, sums, cancel);
 }
 
 }  // namespace kvcast

@@ -5,8 +5,8 @@
 #include <span>
 
 #include "base/cancel.hpp"
-#include "base/causal_tile.hpp"
 #include "base/matrix.hpp"
+#include "base/simd.hpp"
 
 namespace kvcast {
 
@@ -15,11 +15,6 @@ namespace kvcast {
 // 4·n·(48
 // + d) bytes and a little. Throws Cancelled, and NoMemory.
 void add_causal_sums(const MatrixView& queries, const MatrixView& keys, float scale, std::span<double> sums,
-                     const Cancel& cancel = {});
-void add_causal_sums(const CausalTile& tile, const MatrixView& queries, const MatrixView& keys, float scale,
-                     std::span<double> sums, const Cancel& cancel = {});
-
-// The loops for each kind of vector instructions that this CPU has, the widest last.
-std::span<const CausalTile> causal_tiles();
+                     const Cancel& cancel = {}, const SimdLoops& loops = simd_loops().back());
 
 }  // namespace kvcast

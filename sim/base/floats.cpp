@@ -7,14 +7,9 @@
 
 namespace kvcast {
 
-Floats sparse_floats(std::size_t n, const char* wanted_for) {
+Floats uninitialised_floats(std::size_t n, const char* wanted_for) {
   Floats floats(new (std::nothrow) float[n]);
   if (floats == nullptr) throw NoMemory(n * sizeof(float), wanted_for);
-  return floats;
-}
-
-Floats uninitialised_floats(std::size_t n, const char* wanted_for) {
-  Floats floats = sparse_floats(n, wanted_for);
   advise_large_pages(floats.get(), n * sizeof(float));
   return floats;
 }

@@ -13,8 +13,6 @@ namespace kvcast {
 using Floats = std::unique_ptr<float[]>;
 // Throws NoMemory, which says what it was wanted for.
 Floats uninitialised_floats(std::size_t n, const char* wanted_for = "the layers of a trace");
-// The same for an array of which few pages are touched: these alone take memory, so that they must be small.
-Floats sparse_floats(std::size_t n, const char* wanted_for = "the layers of a trace");
 
 // An array as above that is kept from one use to the next: the system clears its pages once.
 class ReusedFloats {
@@ -32,12 +30,6 @@ class ReusedFloats {
       floats_.reset(), size_ = 0;  // before the new one, so that both never count
       floats_ = uninitialised_floats(n), size_ = n;
     }
-    return floats_.get();
-  }
-  // Returns room of sparse_floats, always new.
-  float* reserve_sparse(std::size_t n) {
-    reset();
-    floats_ = sparse_floats(n), size_ = n;
     return floats_.get();
   }
   float* get() const { return floats_.get(); }

@@ -2,31 +2,55 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
-#include "base/blas.hpp"
 #include "base/error.hpp"
 #include "base/floats.hpp"
 #include "base/log_sum_exp.hpp"
-
-extern "C" {
-void cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float* a, int lda,
-                 const float* b, int ldb, float beta, float* c, int ldc);
-}
+#include "base/simd.hpp"
 
 namespace kvcast {
 namespace {
 
-constexpr int kRowMajor = 101;
-constexpr int kNoTrans = 111;
-constexpr int kTrans = 112;
+// A part of the right matrix: it stays in a core's second cache while all rows of the left one pass.
+constexpr std::size_t kDepth = 512, kPart = std::size_t{1} << 17;
+// With fewer rows, laying the right matrix out would take longer than the product.
+constexpr std::size_t kFewRows = 4;
 
-// Multiply-adds between two looks at a request to stop: about a third of a second on one slow core.
-constexpr std::size_t kMostProducts = std::size_t{1} << 32;
-constexpr std::size_t kLeastRows = 64;  // of a part: fewer would read the other matrix too often
+constexpr std::size_t kColumns = SimdLoops::kColumns;
+using Pack = void (*)(const float* from, std::size_t stride, std::size_t n, std::size_t dims, float* packed);
 
-// Size of the parts into which n rows are cut, a multiple of kLeastRows unless it is all of them.
-std::size_t part_of(std::size_t n, std::size_t most) {
-  return n <= most ? n : std::min(n, std::max(kLeastRows, most / kLeastRows * kLeastRows));
+// Rows of `a` times n columns, those from `column` on at right(column, component), which `pack` lays out.
+template <class Right>
+void multiply_parts(const MatrixView& a, std::size_t n, const Right& right, std::size_t right_stride, Pack pack,
+                    float* out, std::size_t out_stride, const Cancel& cancel, const SimdLoops& loops) {
+  const std::size_t deep = std::min(a.cols, kDepth);
+  const std::size_t wide =
+      std::min((n + kColumns - 1) / kColumns, std::max<std::size_t>(1, kPart / deep / kColumns)) * kColumns;
+  const Floats packed = uninitialised_floats(wide * deep), rows = uninitialised_floats(SimdLoops::kRows * deep);
+  float edge[SimdLoops::kRows * kColumns];
+  for (std::size_t c = 0; c < a.cols; c += deep) {
+    const std::size_t dims = std::min(deep, a.cols - c);
+    for (std::size_t j = 0; j < n; j += wide) {
+      const std::size_t columns = std::min(wide, n - j), whole = columns / kColumns * kColumns;
+      pack(right(j, c), right_stride, columns, dims, packed.get());
+      for (std::size_t i = 0; i < a.rows; i += SimdLoops::kRows) {
+        cancel.check();
+        const std::size_t count = std::min(SimdLoops::kRows, a.rows - i);
+        loops.pack_rows(a.row(i) + c, a.stride, count, dims, rows.get());
+        float* const to = out + i * out_stride + j;
+        loops.multiply(rows.get(), count, packed.get(), whole, dims, to, out_stride, c > 0);
+        if (whole == columns) continue;
+        loops.multiply(rows.get(), count, packed.get() + whole * dims, kColumns, dims, edge, kColumns, false);
+        for (std::size_t r = 0; r < count; ++r) {
+          for (std::size_t k = whole; k < columns; ++k) {
+            float& sum = to[r * out_stride + k];
+            sum = (c > 0 ? sum : 0.0f) + edge[r * kColumns + k - whole];
+          }
+        }
+      }
+    }
+  }
 }
 
 // exp(x) for x ≤ 0 by 2^i · p(f): relative error below 3e-7, and simple enough that the compiler vectorises the loop.
@@ -113,39 +137,34 @@ float largest_of(std::span<const float> x, float scale) {
 }
 
 void multiply_transposed(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride,
-                         const Cancel& cancel) {
-  KVCAST_CHECK(a.cols == b.cols && out_stride >= b.rows);
-  if (a.rows == 0 || b.rows == 0) return;
-  const BlasTurn turn;
-  // Parts depend on the shapes alone, so that results do not depend on who may stop the work.
-  const std::size_t columns =
-      part_of(b.rows, kMostProducts / std::min(a.rows, kLeastRows) / std::max<std::size_t>(1, a.cols));
-  const std::size_t rows = part_of(a.rows, kMostProducts / columns / std::max<std::size_t>(1, a.cols));
-  for (std::size_t i = 0; i < a.rows; i += rows) {
-    for (std::size_t j = 0; j < b.rows; j += columns) {
-      cancel.check();
-      cblas_sgemm(kRowMajor, kNoTrans, kTrans, static_cast<int>(std::min(rows, a.rows - i)),
-                  static_cast<int>(std::min(columns, b.rows - j)), static_cast<int>(a.cols), 1.0f, a.row(i),
-                  static_cast<int>(a.stride), b.row(j), static_cast<int>(b.stride), 0.0f, out + i * out_stride + j,
-                  static_cast<int>(out_stride));
-    }
+                         const Cancel& cancel, const SimdLoops& loops) {
+  KVCAST_CHECK(a.cols == b.cols && a.cols > 0 && out_stride >= b.rows);
+  if (a.rows >= kFewRows) {
+    const auto right = [&](std::size_t row, std::size_t component) { return b.row(row) + component; };
+    return multiply_parts(a, b.rows, right, b.stride, loops.pack_columns, out, out_stride, cancel, loops);
+  }
+  cancel.check();
+  for (std::size_t i = 0; i < a.rows; ++i) {
+    for (std::size_t j = 0; j < b.rows; ++j) out[i * out_stride + j] = dot(a.row(i), b.row(j), a.cols);
   }
 }
 
-void multiply(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride) {
-  KVCAST_CHECK(a.cols == b.rows && out_stride >= b.cols);
-  if (a.rows == 0 || b.cols == 0) return;
-  const BlasTurn turn;
-  cblas_sgemm(kRowMajor, kNoTrans, kNoTrans, static_cast<int>(a.rows), static_cast<int>(b.cols),
-              static_cast<int>(a.cols), 1.0f, a.data, static_cast<int>(a.stride), b.data, static_cast<int>(b.stride),
-              0.0f, out, static_cast<int>(out_stride));
+void multiply(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride, const SimdLoops& loops) {
+  KVCAST_CHECK(a.cols == b.rows && a.cols > 0 && out_stride >= b.cols);
+  if (a.rows >= kFewRows) {
+    const auto right = [&](std::size_t column, std::size_t component) { return b.row(component) + column; };
+    return multiply_parts(a, b.cols, right, b.stride, loops.copy_columns, out, out_stride, {}, loops);
+  }
+  std::vector<const float*> rows(b.rows);
+  for (std::size_t r = 0; r < b.rows; ++r) rows[r] = b.row(r);
+  multiply_rows(a, rows, b.cols, out, out_stride);
 }
 
-void multiply_rows(const MatrixView& a, std::span<const std::int32_t> rows, const MatrixView& b, float* out,
+void multiply_rows(const MatrixView& a, std::span<const float* const> rows, std::size_t cols, float* out,
                    std::size_t out_stride) {
-  KVCAST_CHECK(a.cols == rows.size() && out_stride >= b.cols);
-  for (std::size_t i = 0; i < a.rows; ++i) std::fill_n(out + i * out_stride, b.cols, 0.0f);
-  const auto row = [&](std::size_t r) { return b.row(static_cast<std::size_t>(rows[std::min(r, rows.size() - 1)])); };
+  KVCAST_CHECK(a.cols == rows.size() && out_stride >= cols);
+  for (std::size_t i = 0; i < a.rows; ++i) std::fill_n(out + i * out_stride, cols, 0.0f);
+  const auto row = [&](std::size_t r) { return rows[std::min(r, rows.size() - 1)]; };
   for (std::size_t begin = 0; begin < rows.size(); begin += kRowsAtOnce) {
     RowBlock block;
     block.size = std::min(kRowsAtOnce, rows.size() - begin);
@@ -155,10 +174,10 @@ void multiply_rows(const MatrixView& a, std::span<const std::int32_t> rows, cons
     const float* const weights = a.data + begin;
     std::size_t i = 0;
     for (; i + 4 <= a.rows; i += 4) {
-      add_rows<4>(weights + i * a.stride, a.stride, block, b.cols, out + i * out_stride, out_stride);
+      add_rows<4>(weights + i * a.stride, a.stride, block, cols, out + i * out_stride, out_stride);
     }
     for (; i < a.rows; ++i)
-      add_rows<1>(weights + i * a.stride, a.stride, block, b.cols, out + i * out_stride, out_stride);
+      add_rows<1>(weights + i * a.stride, a.stride, block, cols, out + i * out_stride, out_stride);
   }
 }
 

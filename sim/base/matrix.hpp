@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/cancel.hpp"
+#include "base/simd.hpp"
 
 namespace kvcast {
 
@@ -20,18 +21,19 @@ struct MatrixView {
 };
 
 // out[i][j] = Σ_c a[i][c] · b[j][c]: scores of a's rows (queries) against b's rows (keys). out is a.rows × b.rows with
-// row stride out_stride ≥ b.rows. Single-threaded and without hidden state; OpenBLAS does the work. Throws Cancelled,
-// and NoMemory if there is none for OpenBLAS (base/blas.hpp).
+// row stride out_stride ≥ b.rows; a.cols ≥ 1. Single-threaded; each sum's order depends on the shapes alone, so that
+// results are the same on every CPU with fused multiply-adds. Throws Cancelled, and NoMemory.
 void multiply_transposed(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride,
-                         const Cancel& cancel = {});
+                         const Cancel& cancel = {}, const SimdLoops& loops = simd_loops().back());
 
 // out[i][j] = Σ_c a[i][c] · b[c][j]: sums of b's rows (values) weighted by a's. out is a.rows × b.cols with row stride
 // out_stride ≥ b.cols.
-void multiply(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride);
+void multiply(const MatrixView& a, const MatrixView& b, float* out, std::size_t out_stride,
+              const SimdLoops& loops = simd_loops().back());
 
-// out[i][j] = Σ_r a[i][r] · b[rows[r]][j]: multiply over some of b's rows, read where they are. a.cols = rows.size();
-// rows may repeat.
-void multiply_rows(const MatrixView& a, std::span<const std::int32_t> rows, const MatrixView& b, float* out,
+// out[i][j] = Σ_r a[i][r] · rows[r][j], j < cols: multiply by rows that lie anywhere. a.cols = rows.size(); rows may
+// repeat.
+void multiply_rows(const MatrixView& a, std::span<const float* const> rows, std::size_t cols, float* out,
                    std::size_t out_stride);
 
 float dot(const float* a, const float* b, std::size_t n);

@@ -13,6 +13,6 @@ std::vector<float> second_moments(const MatrixView& x, bool centred);
 
 // Eigenvectors of a symmetric n × n matrix for the `count` largest eigenvalues, 1 ≤ count ≤ n, in descending order:
 // orthonormal rows [count × n]. The sign of a row is arbitrary.
-std::vector<float> leading_directions(std::vector<float> symmetric, std::size_t n, std::size_t count);
+std::vector<float> leading_directions(const std::vector<float>& symmetric, std::size_t n, std::size_t count);
 
 }  // namespace kvcast::policy

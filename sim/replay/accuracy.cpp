@@ -52,9 +52,9 @@ void AccuracyMeter::measure_group(int t, int first, int n, const std::vector<std
     const std::span row(weights_.data() + static_cast<std::size_t>(i) * count, count);
     out.push_back(measure_head(t, first + i, attended, row));
   }
-  const MatrixView values = oracle_.input().layer().values_at(first / oracle_.info().group(), attended);
+  oracle_.input().layer().value_rows(first / oracle_.info().group(), attended, values_);
   outputs_.resize(static_cast<std::size_t>(n) * d);
-  multiply_rows({weights_.data(), static_cast<std::size_t>(n), count, count}, attended, values, outputs_.data(), d);
+  multiply_rows({weights_.data(), static_cast<std::size_t>(n), count, count}, values_, d, outputs_.data(), d);
   for (int i = 0; i < n; ++i) {
     out[begin + static_cast<std::size_t>(i)].output_error =
         error_of(t, first + i, outputs_.data() + static_cast<std::size_t>(i) * d);

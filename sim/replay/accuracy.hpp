@@ -34,6 +34,7 @@ class AccuracyMeter {
   const Oracle& oracle_;
   policy::Ranking ranking_;
   std::vector<float> weights_, outputs_;
+  std::vector<const float*> values_;
 };
 
 }  // namespace kvcast::replay

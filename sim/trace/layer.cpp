@@ -43,7 +43,7 @@ float* Layer::mutable_keys(int kv_head) {
 
 float* Layer::mutable_values(int kv_head) {
   values(kv_head);  // the maker must not overwrite later what is written here
-  return value_row(kv_head, 0);
+  return head_values(kv_head);
 }
 
 float* Layer::mutable_queries(int q_head) {
@@ -57,29 +57,36 @@ void Layer::make_values_by(ValueMaker make) {
   const std::size_t cached = index(info_->n_kv_heads * info_->positions() * info_->head_dim);
   value_maker_ = std::move(make);
   values_made_ = std::make_unique<std::once_flag[]>(index(info_->n_kv_heads));
-  blocks_made_ = std::make_unique<std::once_flag[]>(index(info_->n_kv_heads * value_blocks()));
-  passing_values_ = cached > kKeptValues;
-  if (passing_values_) storage_.values.reserve_sparse(cached);
+  values_whole_ = std::make_unique<std::atomic<bool>[]>(index(info_->n_kv_heads));
+  if (cached <= kKeptValues) return;
+  const std::size_t n = index(info_->n_kv_heads * value_blocks());
+  blocks_ = std::make_unique<Blocks>();
+  blocks_->made = std::make_unique<std::once_flag[]>(n);
+  blocks_->at.resize(n);
+  storage_.blocks.reserve(n * index(kValueBlock * info_->head_dim));
 }
 
 void Layer::make_values(int threads) const {
   parallel_for(index(info_->n_kv_heads), threads, [&](std::size_t head) { values(static_cast<int>(head)); });
 }
 
-float* Layer::value_row(int kv_head, std::int64_t position) const {
-  return storage_.values.get() + index((kv_head * info_->positions() + position) * info_->head_dim);
+float* Layer::head_values(int kv_head) const {
+  return storage_.values.get() + index(kv_head * info_->positions() * info_->head_dim);
 }
 
-void Layer::make_block(int kv_head, std::int64_t block) const {
-  std::call_once(blocks_made_[index(kv_head * value_blocks() + block)], [&] {
+const float* Layer::value_block(int kv_head, std::int64_t block) const {
+  const std::size_t i = index(kv_head * value_blocks() + block);
+  std::call_once(blocks_->made[i], [&] {
     const std::int64_t first = block * kValueBlock, n = std::min(kValueBlock, info_->positions() - first);
-    value_maker_(kv_head, first, n, value_row(kv_head, first));
+    blocks_->at[i] = storage_.blocks.get() + blocks_->used++ * index(kValueBlock * info_->head_dim);
+    value_maker_(kv_head, first, n, blocks_->at[i]);
   });
+  return blocks_->at[i];
 }
 
 void Layer::visit_values(int threads, const std::function<void(int q_head, MatrixView values)>& visit) {
   const int group = info_->group();
-  if (!passing_values_) {
+  if (blocks_ == nullptr) {
     make_values(threads);
     return parallel_for(index(info_->n_q_heads), threads, [&](std::size_t head) {
       visit(static_cast<int>(head), values(static_cast<int>(head) / group));
@@ -114,25 +121,35 @@ MatrixView Layer::values(int kv_head) const {
   KVCAST_CHECK(kv_head >= 0 && kv_head < info_->n_kv_heads);
   if (value_maker_) {
     std::call_once(values_made_[index(kv_head)], [&] {
-      for (std::int64_t block = 0; block < value_blocks(); ++block) make_block(kv_head, block);
+      constexpr std::int64_t kRows = kPassingRows;  // between two looks at a request to stop
+      for (std::int64_t at = 0; at < info_->positions(); at += kRows) {
+        value_maker_(kv_head, at, std::min(kRows, info_->positions() - at),
+                     head_values(kv_head) + index(at * info_->head_dim));
+      }
+      values_whole_[index(kv_head)] = true;
     });
   }
   const std::size_t d = index(info_->head_dim);
-  return {value_row(kv_head, 0), index(info_->positions()), d, d};
+  return {head_values(kv_head), index(info_->positions()), d, d};
 }
 
-MatrixView Layer::values_at(int kv_head, std::span<const std::int32_t> positions) const {
-  if (!passing_values_) return values(kv_head);
+void Layer::value_rows(int kv_head, std::span<const std::int32_t> positions, std::vector<const float*>& rows) const {
   cancel_.check();
   KVCAST_CHECK(kv_head >= 0 && kv_head < info_->n_kv_heads);
-  std::int64_t last = -1;
-  for (const std::int32_t position : positions) {
-    const std::int64_t block = position / kValueBlock;
-    if (block != last) make_block(kv_head, block);
-    last = block;
-  }
   const std::size_t d = index(info_->head_dim);
-  return {value_row(kv_head, 0), index(info_->positions()), d, d};
+  rows.resize(positions.size());
+  if (blocks_ == nullptr || values_whole_[index(kv_head)]) {
+    const MatrixView all = values(kv_head);
+    std::ranges::transform(positions, rows.begin(), [&](std::int32_t position) { return all.row(index(position)); });
+    return;
+  }
+  std::int64_t last = -1;
+  const float* block = nullptr;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::int64_t wanted = positions[i] / kValueBlock;
+    if (wanted != last) block = value_block(kv_head, wanted), last = wanted;
+    rows[i] = block + index(positions[i] % kValueBlock) * d;
+  }
 }
 
 MatrixView Layer::queries(int q_head) const {

@@ -4,6 +4,7 @@
 // time.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -44,7 +45,7 @@ struct TraceInfo {
 
 // The memory of a layer: what one that is freed leaves to the next.
 struct LayerStorage {
-  ReusedFloats keys, values, queries, hidden, scores, passing;
+  ReusedFloats keys, values, queries, hidden, scores, passing, blocks;
 };
 
 // One captured layer in single precision. Immutable after construction, except scores made on first use by one thread
@@ -67,8 +68,8 @@ class Layer {
   MatrixView values(int kv_head) const;
   // Makes all values in parallel, for callers that need all of them.
   void make_values(int threads) const;
-  // The same view, of which only the rows at these ascending positions must be read.
-  MatrixView values_at(int kv_head, std::span<const std::int32_t> positions) const;
+  // Sets `rows` to the values at these ascending positions, head_dim floats each.
+  void value_rows(int kv_head, std::span<const std::int32_t> positions, std::vector<const float*>& rows) const;
   // Calls visit(q_head, the values of its KV head) for all query heads on several threads. Values of a long context are
   // made for the visit alone, a few heads at once: later most policies read a small part of them.
   void visit_values(int threads, const std::function<void(int q_head, MatrixView values)>& visit);
@@ -101,8 +102,8 @@ class Layer {
 
  private:
   std::int64_t value_blocks() const { return (info_->positions() + kValueBlock - 1) / kValueBlock; }  // of a head
-  float* value_row(int kv_head, std::int64_t position) const;
-  void make_block(int kv_head, std::int64_t block) const;
+  float* head_values(int kv_head) const;
+  const float* value_block(int kv_head, std::int64_t block) const;
   std::size_t head_scores() const;  // floats
   void compute_head_scores(int kv_head) const;
   std::shared_ptr<const TraceInfo> info_;
@@ -110,10 +111,17 @@ class Layer {
   Cancel cancel_;
   mutable LayerStorage storage_;  // scores by KV head: [group · decode_steps × positions]
   ValueMaker value_maker_;
-  bool passing_values_ = false;                    // too many values to be kept before they are asked for
-  std::unique_ptr<std::once_flag[]> values_made_;  // by KV head, if there is a maker
-  std::unique_ptr<std::once_flag[]> blocks_made_;  // [KV head × block], likewise
-  mutable std::vector<char> scores_made_;          // by KV head
+  std::unique_ptr<std::once_flag[]> values_made_;      // by KV head, if there is a maker
+  std::unique_ptr<std::atomic<bool>[]> values_whole_;  // likewise, set when they are
+  struct Blocks {
+    std::unique_ptr<std::once_flag[]> made;  // [KV head × block]
+    std::vector<float*> at;                  // likewise
+    std::atomic<std::size_t> used{0};
+  };
+  // Of a layer with too many values to keep them before they are asked for: blocks in the order of asking, so that a
+  // few of them take few pages.
+  std::unique_ptr<Blocks> blocks_;
+  mutable std::vector<char> scores_made_;  // by KV head
 };
 
 class Trace {

@@ -1,14 +1,16 @@
 """Measures `kvcast run` without any cache, on three synthetic texts of a long context: its time and its memory.
 
-usage: cold.py KVCAST [TOKENS]
+usage: cold.py KVCAST [TOKENS] [POLICY ...]
 Prints wall and CPU seconds and the largest resident memory for some policies: Quest selects layer by layer, OmniKV needs all
-captured layers at once. The yardstick of the same run is the clearing of 1 GB by the system: `times` is the CPU time as a
-multiple of it.
+captured layers at once. `all` stands for every policy, each with its default parameters. The yardstick of the same run is
+the clearing of 1 GB by the system: `times` is the CPU time as a multiple of it.
 """
 
+import json
 import os
 import pathlib
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,10 +19,10 @@ POLICIES = {'full': 'full', 'quest': '{name: quest, budget: 2048}', 'omnikv': '{
 
 
 def yardstick():
-    begun = resource.getrusage(resource.RUSAGE_SELF)
-    bytearray(1 << 30)
-    ended = resource.getrusage(resource.RUSAGE_SELF)
-    return ended.ru_utime + ended.ru_stime - begun.ru_utime - begun.ru_stime
+    # In a process of its own: Linux counts the memory of the one that starts a program as the program's.
+    child = os.posix_spawn(sys.executable, (sys.executable, '-c', 'bytearray(1 << 30)'), os.environ)
+    _, _, usage = os.wait4(child, 0)
+    return usage.ru_utime + usage.ru_stime
 
 
 def measure(tool, policy, tokens, folder):
@@ -37,14 +39,22 @@ def measure(tool, policy, tokens, folder):
     return time.perf_counter() - begun, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
+def chosen(tool, names):
+    if not names:
+        return POLICIES
+    if names == ['all']:
+        names = [policy['name'] for policy in json.loads(subprocess.check_output([tool, 'policies', '--json']))]
+    return {name: name for name in names}
+
+
 def main():
     tool, tokens = os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 131008
     unit = yardstick()
     print(f'three texts of {tokens} tokens; yardstick {unit:.2f} s of CPU')
-    for name, policy in POLICIES.items():
+    for name, policy in chosen(tool, sys.argv[3:]).items():
         with tempfile.TemporaryDirectory() as folder:
             wall, cpu, memory = measure(tool, policy, tokens, folder)
-        print(f'{name:<8} {wall:8.1f} s {cpu:8.1f} s of CPU {memory:8.0f} MB {cpu / unit:8.1f} times')
+        print(f'{name:<20} {wall:8.1f} s {cpu:8.1f} s of CPU {memory:8.0f} MB {cpu / unit:8.1f} times', flush=True)
 
 
 if __name__ == '__main__':

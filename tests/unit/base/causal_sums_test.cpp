@@ -10,6 +10,8 @@
 namespace kvcast::tests {
 namespace {
 
+constexpr std::size_t kTile = 1024;  // keys that are taken together
+
 std::vector<double> naive_sums(const MatrixView& queries, const MatrixView& keys, double scale) {
   std::vector<double> sums(keys.rows);
   for (std::size_t i = 0; i < queries.rows; ++i) {
@@ -39,24 +41,24 @@ TEST_CASE("sums of causal attention by hand", "[causal_sums]") {
   // 3/4.
   const float three = std::log(3.0f);
   const std::vector<float> queries = {7.0f, three}, keys = {0.0f, 1.0f};
-  for (const CausalTile& tile : causal_tiles()) {
+  for (const SimdLoops& loops : simd_loops()) {
     std::vector<double> sums = {10.0, 20.0};
-    add_causal_sums(tile, {queries.data(), 2, 1, 1}, {keys.data(), 2, 1, 1}, 1.0f, sums);
+    add_causal_sums({queries.data(), 2, 1, 1}, {keys.data(), 2, 1, 1}, 1.0f, sums, {}, loops);
     CHECK(sums[0] == Approx(11.25).epsilon(1e-6));
     CHECK(sums[1] == Approx(20.75).epsilon(1e-6));
   }
 }
 
 TEST_CASE("sums of causal attention are those of a loop, at each edge of a tile", "[causal_sums]") {
-  constexpr std::size_t kDims = 8, kPad = 3, kMost = 2 * CausalTile::kKeys + 5;
+  constexpr std::size_t kDims = 8, kPad = 3, kMost = 2 * kTile + 5;
   const std::vector<float> keys = normals(1, kMost * (kDims + kPad), 1.0), queries = normals(2, kMost * kDims, 3.0);
-  for (const std::size_t n : {std::size_t{1}, CausalTile::kRows - 1, CausalTile::kRows, CausalTile::kRows + 1,
-                              CausalTile::kKeys, CausalTile::kKeys + 1, kMost}) {
+  for (const std::size_t n :
+       {std::size_t{1}, SimdLoops::kRows - 1, SimdLoops::kRows, SimdLoops::kRows + 1, kTile, kTile + 1, kMost}) {
     const MatrixView q{queries.data(), n, kDims, kDims}, k{keys.data(), n, kDims, kDims + kPad};
     const std::vector<double> expected = naive_sums(q, k, 0.5);
-    for (const CausalTile& tile : causal_tiles()) {
+    for (const SimdLoops& loops : simd_loops()) {
       std::vector<double> sums(n);
-      add_causal_sums(tile, q, k, 0.5f, sums);
+      add_causal_sums(q, k, 0.5f, sums, {}, loops);
       double all = 0;
       for (std::size_t j = 0; j < n; ++j) {
         CAPTURE(n, j);
@@ -70,15 +72,15 @@ TEST_CASE("sums of causal attention are those of a loop, at each edge of a tile"
 
 TEST_CASE("scores far below and above those of other keys neither overflow nor vanish", "[causal_sums]") {
   // All of a query's weight lies on the first key, whose score is 1000 above the others, or on its own key.
-  constexpr std::size_t kTokens = CausalTile::kKeys + 100;
+  constexpr std::size_t kTokens = kTile + 100;
   for (const bool first : {true, false}) {
     std::vector<float> keys(kTokens);
     for (std::size_t j = 0; j < kTokens; ++j)
       keys[j] = first ? (j == 0 ? 1000.0f : 0.0f) : 1000.0f * static_cast<float>(j);
     const std::vector<float> queries(kTokens, 1.0f);
-    for (const CausalTile& tile : causal_tiles()) {
+    for (const SimdLoops& loops : simd_loops()) {
       std::vector<double> sums(kTokens);
-      add_causal_sums(tile, {queries.data(), kTokens, 1, 1}, {keys.data(), kTokens, 1, 1}, 1.0f, sums);
+      add_causal_sums({queries.data(), kTokens, 1, 1}, {keys.data(), kTokens, 1, 1}, 1.0f, sums, {}, loops);
       for (std::size_t j = 0; j < kTokens; ++j) {
         CAPTURE(first, j);
         REQUIRE(sums[j] == Approx(first ? (j == 0 ? kTokens : 0.0) : 1.0).margin(1e-9));

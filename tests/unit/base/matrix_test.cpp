@@ -33,8 +33,9 @@ TEST_CASE("multiply_transposed computes all dot products of rows, with strides",
   struct Shape {
     std::size_t rows_a, rows_b, cols, pad_a, pad_b, pad_out;
   };
-  for (const Shape& s : {Shape{1, 1, 1, 0, 0, 0}, Shape{3, 5, 7, 0, 0, 0}, Shape{4, 100, 64, 3, 5, 2},
-                         Shape{17, 33, 128, 0, 9, 1}, Shape{1, 300, 128, 64, 0, 0}}) {
+  for (const Shape& s :
+       {Shape{1, 1, 1, 0, 0, 0}, Shape{3, 5, 7, 0, 0, 0}, Shape{4, 100, 64, 3, 5, 2}, Shape{17, 33, 128, 0, 9, 1},
+        Shape{1, 300, 128, 64, 0, 0}, Shape{53, 70, 1100, 1, 2, 3}, Shape{49, 1030, 128, 0, 0, 0}}) {
     CAPTURE(s.rows_a, s.rows_b, s.cols);
     const std::vector<float> a = random_floats(Stream(1), s.rows_a * (s.cols + s.pad_a));
     const std::vector<float> b = random_floats(Stream(2), s.rows_b * (s.cols + s.pad_b));
@@ -49,6 +50,37 @@ TEST_CASE("multiply_transposed computes all dot products of rows, with strides",
         REQUIRE(std::abs(static_cast<double>(out[i * stride + j]) - expected) < allowed_error(s.cols));
       }
       for (std::size_t j = s.rows_b; j < stride; ++j) REQUIRE(out[i * stride + j] == -77.0f);
+    }
+    for (const SimdLoops& loops : simd_loops()) {
+      std::vector<float> other(out.size(), -77.0f);
+      multiply_transposed(va, vb, other.data(), stride, {}, loops);
+      CHECK(other == out);  // bit by bit
+    }
+  }
+}
+
+TEST_CASE("multiply sums rows by weights, with strides, for few and many rows and depths", "[matrix]") {
+  struct Shape {
+    std::size_t rows, depth, cols;
+  };
+  for (const Shape& s : {Shape{1, 40, 128}, Shape{4, 1, 1}, Shape{7, 5, 33}, Shape{50, 1100, 70}, Shape{96, 512, 64}}) {
+    CAPTURE(s.rows, s.depth, s.cols);
+    const std::size_t a_stride = s.depth + 3, b_stride = s.cols + 5, stride = s.cols + 2;
+    const std::vector<float> a = random_floats(Stream(5), s.rows * a_stride);
+    const std::vector<float> b = random_floats(Stream(6), s.depth * b_stride);
+    for (const SimdLoops& loops : simd_loops()) {
+      std::vector<float> out(s.rows * stride, -77.0f);
+      multiply({a.data(), s.rows, s.depth, a_stride}, {b.data(), s.depth, s.cols, b_stride}, out.data(), stride, loops);
+      for (std::size_t i = 0; i < s.rows; ++i) {
+        for (std::size_t j = 0; j < s.cols; ++j) {
+          double expected = 0;
+          for (std::size_t c = 0; c < s.depth; ++c) {
+            expected += static_cast<double>(a[i * a_stride + c]) * static_cast<double>(b[c * b_stride + j]);
+          }
+          REQUIRE(std::abs(static_cast<double>(out[i * stride + j]) - expected) < allowed_error(s.depth));
+        }
+        for (std::size_t j = s.cols; j < stride; ++j) REQUIRE(out[i * stride + j] == -77.0f);
+      }
     }
   }
 }
@@ -72,18 +104,16 @@ TEST_CASE("multiply_rows sums chosen rows, in any order and repeated", "[matrix]
     constexpr std::size_t kRows = 50;
     const std::vector<float> a = random_floats(Stream(3), s.rows_a * (s.chosen + s.pad_a));
     const std::vector<float> b = random_floats(Stream(4), kRows * (s.cols + s.pad_b));
-    std::vector<std::int32_t> rows(s.chosen);
-    for (std::size_t r = 0; r < rows.size(); ++r) rows[r] = static_cast<std::int32_t>((7 * r + 3) % kRows);
+    std::vector<const float*> rows(s.chosen);
+    for (std::size_t r = 0; r < rows.size(); ++r) rows[r] = b.data() + (7 * r + 3) % kRows * (s.cols + s.pad_b);
     const std::size_t stride = s.cols + s.pad_out;
     std::vector<float> out(s.rows_a * stride, -77.0f);
-    multiply_rows({a.data(), s.rows_a, s.chosen, s.chosen + s.pad_a}, rows, {b.data(), kRows, s.cols, s.cols + s.pad_b},
-                  out.data(), stride);
+    multiply_rows({a.data(), s.rows_a, s.chosen, s.chosen + s.pad_a}, rows, s.cols, out.data(), stride);
     for (std::size_t i = 0; i < s.rows_a; ++i) {
       for (std::size_t j = 0; j < s.cols; ++j) {
         double expected = 0;
         for (std::size_t r = 0; r < rows.size(); ++r) {
-          expected += static_cast<double>(a[i * (s.chosen + s.pad_a) + r]) *
-                      static_cast<double>(b[static_cast<std::size_t>(rows[r]) * (s.cols + s.pad_b) + j]);
+          expected += static_cast<double>(a[i * (s.chosen + s.pad_a) + r]) * static_cast<double>(rows[r][j]);
         }
         REQUIRE(std::abs(static_cast<double>(out[i * stride + j]) - expected) < allowed_error(s.chosen));
       }

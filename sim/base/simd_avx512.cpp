@@ -2,12 +2,12 @@
 #ifdef __AVX512F__
 #define KVCAST_LANES 16
 #define KVCAST_ROWS 12
-#include "base/causal_kernel.hpp"
+#include "base/simd_kernels.hpp"
 
 namespace kvcast {
 
-CausalTile causal_tile_avx512();
-CausalTile causal_tile_avx512() { return {pack, score, largest, exponentials, add}; }
+SimdLoops avx512_loops();
+SimdLoops avx512_loops() { return {pack_columns, copy_columns, pack_rows, multiply, largest, exponentials, add}; }
 
 }  // namespace kvcast
 #endif
