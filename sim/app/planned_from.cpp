@@ -6,6 +6,8 @@
 #include <cctype>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
+#include <set>
 #include <vector>
 
 #include "base/build.hpp"
@@ -35,8 +37,28 @@ bool may_name_file(const config::Node& node) {
          std::ranges::any_of(node.entries(), [](const auto& entry) { return may_name_file(entry.second); });
 }
 
-// Appends path and state of each file below a folder; false if that does not identify their content.
-bool append_states(const fs::path& folder, std::string& text) {
+// The texts of a YAML file that may be paths: what stands between commas, brackets and quotes, without a key.
+std::vector<std::string> possible_paths(const std::string& file) {
+  std::vector<std::string> paths;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    line.resize(std::min(line.find("# "), line.size()));
+    for (std::size_t begin = 0, end = 0; begin < line.size(); begin = end + 1) {
+      end = std::min(line.find_first_of(",[]{}\"'", begin), line.size());
+      std::string part = line.substr(begin, end - begin);
+      for (const char* before : {": ", "- "}) {
+        if (const std::size_t at = part.rfind(before); at != std::string::npos) part.erase(0, at + 2);
+      }
+      part.erase(0, std::min(part.find_first_not_of(' '), part.size()));
+      part.erase(part.find_last_not_of(' ') + 1);
+      if (part.find_first_of("/.") != std::string::npos) paths.push_back(std::move(part));
+    }
+  }
+  return paths;
+}
+
+// The files below a folder, and those elsewhere that its YAML files name, which whoever adds files may have, and so on.
+bool list_files(const fs::path& folder, std::set<std::string>& files) {
   std::vector<std::string> paths;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
     if (entry.is_directory()) {
@@ -45,9 +67,24 @@ bool append_states(const fs::path& folder, std::string& text) {
       paths.push_back(entry.path().string());
     }
   }
-  std::ranges::sort(paths);
+  while (!paths.empty()) {
+    const std::string path = std::move(paths.back());
+    paths.pop_back();
+    if (!files.insert(path).second || !path.ends_with(".yaml")) continue;
+    for (const std::string& named : possible_paths(path)) {
+      for (const fs::path& root : {fs::path("."), fs::path(data_dir())}) {
+        const std::string found = (root / named).lexically_normal().string();
+        if (state_of(found)) paths.push_back(found);
+      }
+    }
+  }
+  return true;
+}
+
+// Appends path and state of each file; false if that does not identify their content.
+bool append_states(const std::set<std::string>& files, std::string& text) {
   const std::time_t now = std::time(nullptr);
-  for (const std::string& path : paths) {
+  for (const std::string& path : files) {
     const auto state = state_of(path);
     if (!state || !state->settled(now)) return false;
     text += fmt::format("{}\n{} {} {} {} {}\n", path, state->device, state->inode, state->size, state->changed.tv_sec,
@@ -62,11 +99,13 @@ std::optional<std::string> planned_from(const config::Node& sweep) {
   if (may_name_file(sweep.without({"name", "description"}))) return {};
   std::string text = fmt::format("{}\n{}\n", study::code_version(), sweep.canonical());
   try {
+    std::set<std::string> files;
     for (const char* name : {"configs", "traces"}) {
       const fs::path folder = fs::path(data_dir()) / name;
       if (fs::exists(name) && !fs::equivalent(name, folder)) return {};
-      if (!append_states(folder, text)) return {};
+      if (!list_files(folder, files)) return {};
     }
+    if (!append_states(files, text)) return {};
   } catch (const fs::filesystem_error&) {
     return {};
   }

@@ -131,7 +131,6 @@ bool print_finished(const std::string& dir, const std::string& planned_from) {
   } catch (const UserError&) {
     return false;  // planning comes first, and reports the mistakes that it finds
   }
-  if (drop_damaged(*store)) return false;
   const std::string planned = fmt::format("{}", store->shown().size());
   const std::int64_t there = store->count(Status::kOk) + store->count(Status::kOom);
   try {
@@ -140,8 +139,8 @@ bool print_finished(const std::string& dir, const std::string& planned_from) {
     return false;  // planning writes them again
   }
   if (store->metadata(store::kMetaPlanned) != planned || fmt::format("{}", there) != planned) return false;
+  if (!store->was_sealed() && !store->seal_verified()) return false;  // planning drops what is damaged
   fmt::print(stderr, "{}, {} of them in the store already\n", experiments_text(there), there);
-  if (!store->was_sealed()) store->seal_verified();
   return print_known(*store, dir);
 }
 

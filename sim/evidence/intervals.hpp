@@ -1,13 +1,28 @@
 // Half-widths of intervals, chosen so that 80 % of the published scores left out are within them.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
-#include "evidence/comparison.hpp"
 #include "evidence/leave_out.hpp"
+#include "evidence/record.hpp"
 
 namespace kvcast::evidence {
+
+// The rows of a table that its reader compares.
+class Comparisons {
+ public:
+  explicit Comparisons(const std::vector<Record>& records);
+
+  // Names the comparison of a row: the table, its model and benchmark, the prompt length if the benchmark states one,
+  // and the budget as the table states it. A budget that is a share of the prompt is another number of tokens for each
+  // task.
+  std::string of(const Record& record) const;
+
+ private:
+  std::set<std::string> in_shares_;  // tables whose budgets are shares of the prompt
+};
 
 // Scores that are neither lost nor kept have larger errors, so predictions above a tenth and below nine tenths of the
 // full score have a spread of their own; the limits are those of the score model's residuals (score/recall_map.hpp).

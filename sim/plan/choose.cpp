@@ -254,8 +254,12 @@ std::unique_ptr<Question> make_choose(const Node& run, const Node& map) {
   return std::make_unique<Choose>(run, map);
 }
 
+Chart draw(const nlohmann::json& data, const Machines&) {
+  return data.contains("settings") ? draw_choose_service(data) : draw_choose(data);
+}
+
 }  // namespace
 
-constinit const Kind kChoose{"choose", draw_choose, make_choose, kChooseKeys};
+constinit const Kind kChoose{"choose", draw, make_choose, kChooseKeys};
 
 }  // namespace kvcast::plan

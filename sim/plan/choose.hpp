@@ -21,8 +21,9 @@ extern const Kind kChoose;
 // Returns the question for a run with traffic (choose_service.cpp).
 std::unique_ptr<Question> make_choose_service(const config::Node& run, const config::Node& map);
 
-// Draws the answer for a run without traffic; that of a service has no chart.
-Chart draw_choose(const nlohmann::json& data, const Machines& machines);
+// Draw the answers for a run without traffic (choose_answer.cpp) and with it (choose_service.cpp).
+Chart draw_choose(const nlohmann::json& data);
+Chart draw_choose_service(const nlohmann::json& data);
 
 // The question for a run without traffic: choose.cpp reads it and searches the grid, choose_answer.cpp concludes.
 class Choose final : public Question {

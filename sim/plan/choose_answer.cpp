@@ -296,12 +296,12 @@ json point_of(const json& entry, const std::string& best, bool by_cost) {
 }  // namespace
 
 // The best settings and the front, each once, by memory, or cost if all have one, and throughput.
-Chart draw_choose(const json& data, const Machines&) {
+Chart draw_choose(const json& data) {
   std::vector<std::pair<json, std::string>> entries;
   for (const std::string list : {"best", "front"}) {
     for (const json& e : data.at(list)) {
       const auto is_same = [&e](const auto& other) { return other.first.at("config") == e.at("config"); };
-      if (!e.at("metrics").contains(kOutputRate) || std::ranges::any_of(entries, is_same)) continue;  // of a service
+      if (std::ranges::any_of(entries, is_same)) continue;
       entries.emplace_back(e, entries.empty() ? "best" : list == "best" ? "open" : "");
     }
   }

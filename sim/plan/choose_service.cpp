@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
+#include <iterator>
+#include <limits>
+#include <set>
 
 #include "base/or_null.hpp"
 #include "config/section.hpp"
@@ -22,8 +24,9 @@ using config::Node;
 using nlohmann::json;
 
 constexpr double kHourSeconds = 3600, kMillion = 1e6;
-constexpr double kTied = 1.01;   // times the best
-constexpr double kMargin = 0.9;  // of the rate that a setting needs, at which it is tried
+constexpr double kTied = 1.01;        // times the best
+constexpr double kCostsFarApart = 8;  // ratio of costs from which their axis is logarithmic
+constexpr double kMargin = 0.9;       // of the rate that a setting needs, at which it is tried
 
 struct Served {
   Node run;
@@ -43,6 +46,8 @@ struct Served {
   // Requests a second at which it has a value.
   double rate_at(double value) const { return merit(1) / value; }
 };
+
+const char* merit_name(bool priced) { return priced ? "cost_per_million_output_tokens" : "gpus_per_request_per_s"; }
 
 // Ranges of what is compared overlap, or the values differ by a per cent at most.
 bool ties(const Served& best, const Served& other) {
@@ -99,7 +104,8 @@ class ChooseService final : public Question {
                 {"settings", json::array()},
                 {"out_of_reach", json::array()}};
     for (const Served& s : out_of_reach)
-      out.data["out_of_reach"].push_back({{"config", json_of(s.values)}, {"capacity_below_per_s", *s.out}});
+      out.data["out_of_reach"].push_back(
+          {{"config", json_of(s.values)}, {"capacity_below_per_s", *s.out}, {merit_name(priced_), s.merit(*s.out)}});
     for (const Served& s : all) out.data["settings"].push_back(entry(s));
     const Served& best = all.front();
     if (best.capacity.rate <= 0) {
@@ -192,7 +198,7 @@ class ChooseService final : public Question {
         {"fit", result::fit_name(result::fit_of(*c.result))},
         {"binding_resource", or_null(c.miss)}};
     if (c.clients > 0) out["clients"] = c.clients;
-    if (priced_ && c.rate > 0) out["cost_per_million_output_tokens"] = s.value();
+    if (c.rate > 0) out[merit_name(priced_)] = s.value();
     if (c.max_num_seqs > 0) out["config"]["scheduler.max_num_seqs"] = std::to_string(c.max_num_seqs);
     return out;
   }
@@ -201,7 +207,98 @@ class ChooseService final : public Question {
   bool priced_ = false, all_ = false;
 };
 
+// A setting as a row of the chart. Its cost is inverse to its capacity, and so are the ends of their intervals.
+json row_of(const json& setting, const char* merit) {
+  const json& config = setting.at("config");
+  KeyValues values;
+  std::string at_a_time;
+  for (const auto& [key, value] : config.items()) {
+    if (key == "scheduler.max_num_seqs") {
+      at_a_time = fmt::format(", {} at a time", value.get<std::string>());
+    } else {
+      values.emplace_back(key, value);
+    }
+  }
+  const std::string policy = config.value("policy.name", config.value("policy", "all settings"));
+  json row = {
+      {"label", label_of(values) + at_a_time}, {"policy", policy}, {"color", "variants/" + policy}, {"sign", "none"}};
+  if (!setting.contains("metrics")) {  // out of reach
+    row["sign"] = "above", row["value"] = setting.at(merit);
+    row["text"] = "more than " + number_text(row["value"]);
+    row["served"] = fmt::format("less than {} requests/s", number_text(setting.at("capacity_below_per_s")));
+    return row;
+  }
+  row["text"] = setting.at("binding_resource").is_null()
+                    ? "never meets the targets"
+                    : "misses " + setting.at("binding_resource").get<std::string>();
+  if (!setting.contains(merit)) return row;
+  const double value = setting.at(merit), rate = setting.at("capacity_per_s");
+  const double slowest = setting.at("interval").at(0), fastest = setting.at("interval").at(1);
+  row["sign"] = "", row["value"] = value, row["low"] = value * rate / fastest;
+  if (slowest > 0) row["high"] = value * rate / slowest;
+  const std::string text = number_text(value), low = number_text(row["low"]);
+  row["text"] = slowest <= 0 ? fmt::format("{} ({} or more)", text, low)
+                : low == text && number_text(row["high"]) == text
+                    ? text
+                    : fmt::format("{} ({} to {})", text, low, number_text(row["high"]));
+  row["served"] =
+      fmt::format("{} requests/s ({} to {})", number_text(rate), number_text(slowest), number_text(fastest));
+  for (const auto& [name, path] : {std::pair("ttft", "serving.ttft_s.p99"), std::pair("tpot", "serving.tpot_s.p99"),
+                                   std::pair("score", "score")}) {
+    const auto found = setting.at("metrics").find(path);
+    if (found != setting.at("metrics").end())
+      row[name] = result::format_value(*result::find_metric(path), found->get<double>());
+  }
+  return row;
+}
+
 }  // namespace
+
+Chart draw_choose_service(const json& data) {
+  constexpr std::size_t kShown = 24;
+  const bool priced = data.at("objective") == "cheapest";
+  std::vector<json> rows;
+  for (const char* const list : {"settings", "out_of_reach"}) {
+    for (const json& setting : data.at(list)) {
+      json& row = rows.emplace_back(row_of(setting, merit_name(priced)));
+      const auto is_it = [&](const json& best) { return best.at("config") == setting.at("config"); };
+      if (std::ranges::any_of(data.at("best"), is_it)) row["sign"] = rows.size() == 1 ? "best" : "tie";
+    }
+  }
+  const auto has_value = [](const json& row) { return row.contains("value"); };
+  std::ranges::stable_partition(rows, has_value);
+  if (!has_value(rows.front())) return {};
+  Chart chart{.spec = "plan_capacities"};
+  chart.signals["x_title"] = priced ? "cost per million output tokens" : "GPUs for each request a second";
+  const auto full =
+      std::ranges::find_if(rows, [&](const json& row) { return row["policy"] == "full" && has_value(row); });
+  if (full != rows.end()) {
+    const double value = (*full)["value"];
+    chart.signals["full_kv"] = value, chart.signals["full_kv_is_more"] = (*full)["sign"] == "above";
+    for (json& row : rows)
+      if (has_value(row)) row["of_full"] = fmt::format("{:.2f}", row["value"].get<double>() / value);
+  }
+  if (rows.size() > kShown) {
+    chart.signals["more"] = rows.size() - kShown;
+    if (full - rows.begin() >= static_cast<std::ptrdiff_t>(kShown)) std::iter_swap(full, rows.begin() + kShown - 1);
+    rows.resize(kShown);
+  }
+  double least = std::numeric_limits<double>::infinity(), most = 0;
+  std::set<std::string> policies;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    json& row = rows[i];
+    row["row"] = i;
+    policies.insert(row["policy"]);
+    if (!has_value(row)) continue;
+    least = std::min(least, row.value("low", row["value"].get<double>()));
+    most = std::max(most, row.value("high", row["value"].get<double>()));
+  }
+  chart.variants.assign(policies.begin(), policies.end());
+  chart.signals["from"] = least, chart.signals["to"] = most;
+  chart.scales["x"] = {{"type", most > kCostsFarApart * least ? "log" : "linear"}};
+  chart.data["rows"] = std::move(rows);
+  return chart;
+}
 
 std::unique_ptr<Question> make_choose_service(const Node& run, const Node& map) {
   return std::make_unique<ChooseService>(run, map);

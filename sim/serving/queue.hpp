@@ -27,7 +27,7 @@ struct Outcome {
   std::int64_t loaded_tokens = 0;      // of them, those that came from behind the GPU
   std::int64_t recomputed_tokens = 0;  // read or decoded before, and computed again after a preemption
   std::int64_t replica = 0;            // that served it, or decoded it, from 0
-  // The time to the first token (ttft_parts.hpp): in passes that read the request, and what these would take with its
+  // The time to the first token (summary.hpp): in passes that read the request, and what these would take with its
   // chunks alone.
   Picoseconds reading = 0, reading_alone = 0;
   // Passes that read its prompt: the end of the first, the start of the last and the tokens of that.

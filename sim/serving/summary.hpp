@@ -1,17 +1,85 @@
 // A service in numbers: times of requests, rates, queue and memory over time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "config/traffic.hpp"
-#include "serving/buckets.hpp"
 #include "serving/queue.hpp"
-#include "serving/ttft_parts.hpp"
 
 namespace kvcast::serving {
+
+// Values by the number of their bucket, in pages: those in use lie together, and far fewer than there are numbers.
+template <class T>
+class Buckets {
+ public:
+  static constexpr int kZero = std::numeric_limits<int>::min();  // the bucket of zero, before all others
+
+  T& operator[](int bucket) {
+    if (bucket == kZero) return zero_;
+    const int page = bucket >> kBits;
+    if (pages_.empty()) first_ = page;
+    if (page < first_) {
+      pages_.insert(pages_.begin(), static_cast<std::size_t>(first_ - page), {});
+      first_ = page;
+    }
+    const auto at = static_cast<std::size_t>(page - first_);
+    if (at >= pages_.size()) pages_.resize(at + 1);
+    if (pages_[at].empty()) pages_[at].resize(kSize);
+    return pages_[at][static_cast<std::size_t>(bucket & (kSize - 1))];
+  }
+  // Calls visit(bucket, value) in order of the buckets, until it returns true. Some of them were never used.
+  template <class Visit>
+  void until(const Visit& visit) const {
+    if (visit(kZero, zero_)) return;
+    for (std::size_t p = 0; p < pages_.size(); ++p) {
+      for (std::size_t i = 0; i < pages_[p].size(); ++i) {
+        if (visit((first_ + static_cast<int>(p)) * kSize + static_cast<int>(i), pages_[p][i])) return;
+      }
+    }
+  }
+
+ private:
+  static constexpr int kBits = 6, kSize = 1 << kBits;
+  T zero_{};
+  int first_ = 0;  // page
+  std::vector<std::vector<T>> pages_;
+};
+
+// Picoseconds of a request, or seconds of several.
+template <class Number>
+struct TtftParts {
+  Number front_end = 0;  // HTTP and tokenising
+  Number queue = 0;      // until the first pass that reads the request
+  Number prefill = 0;    // in passes that read it, were it alone in them
+  Number beside = 0;     // what decodes and chunks of others add to these passes
+  Number between = 0;    // passes of others between its own, and the wait after a preemption
+  Number sum() const { return front_end + queue + prefill + beside + between; }
+};
+
+// A part as both have it, what it is called, and what it is due to.
+struct TtftPart {
+  const char *name, *label, *cause;
+  double TtftParts<double>::*seconds;
+  Picoseconds TtftParts<Picoseconds>::*picoseconds;
+};
+#define KVCAST_TTFT_PART(name, label, cause) \
+  { #name, label, cause, &TtftParts < double> ::name, &TtftParts < Picoseconds> ::name }
+inline constexpr TtftPart kTtftParts[] = {KVCAST_TTFT_PART(front_end, "front end", "HTTP and tokenising"),
+                                          KVCAST_TTFT_PART(queue, "queue", "waiting"),
+                                          KVCAST_TTFT_PART(prefill, "own prefill", "prefill"),
+                                          KVCAST_TTFT_PART(beside, "others in its passes", "interference"),
+                                          KVCAST_TTFT_PART(between, "passes of others", "interference")};
+#undef KVCAST_TTFT_PART
+
+inline TtftParts<Picoseconds> ttft_parts(const Outcome& o) {
+  return {o.request.front_end, o.scheduled - o.request.arrival - o.request.front_end, o.reading_alone,
+          o.reading - o.reading_alone, o.first_token - o.scheduled - o.reading};
+}
 
 // Counts of positive numbers in buckets that are 0.05 % wide: memory does not grow with their number.
 class Distribution {

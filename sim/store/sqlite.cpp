@@ -216,6 +216,11 @@ std::string Database::file_hash() const {
   return content_hash(hashes);
 }
 
+// By other connections, and by this one.
+Database::Version Database::version() {
+  return {query_integer("PRAGMA data_version"), sqlite3_total_changes(connection_.get())};
+}
+
 int Database::changes() const { return sqlite3_changes(connection_.get()); }
 
 int Database::column_limit() const { return sqlite3_limit(connection_.get(), SQLITE_LIMIT_COLUMN, -1); }

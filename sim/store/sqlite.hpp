@@ -65,6 +65,9 @@ class Database {
   std::int64_t query_integer(const std::string& sql);
   // Returns the first column of the first row as text; empty if there is no row.
   std::string query_text(const std::string& sql);
+  // Equal versions: nobody has changed the database in between.
+  using Version = std::pair<std::int64_t, std::int64_t>;
+  Version version();
   // Returns the number of rows that the last INSERT, UPDATE or DELETE changed.
   int changes() const;
   // Returns the largest number of columns of a table.

@@ -63,8 +63,11 @@ void use_write_ahead_log(Database& database) {
 
 }  // namespace
 
-Store::Store(std::unique_ptr<Database> database, bool sealed)
-    : mutex_(std::make_unique<std::mutex>()), database_(std::move(database)), was_sealed_(sealed) {}
+Store::Store(std::unique_ptr<Database> database, Database::Version version, bool sealed)
+    : mutex_(std::make_unique<std::mutex>()),
+      database_(std::move(database)),
+      opened_version_(std::move(version)),
+      was_sealed_(sealed) {}
 
 bool Store::exists(const std::string& dir) { return fs::exists(path_in(dir)); }
 
@@ -83,13 +86,14 @@ Store Store::open(const std::string& dir, Open mode) {
   auto database = std::make_unique<Database>(path, mode == Open::kCreate, kBusyMs);
   if (mode == Open::kCreate) create_schema(*database);
   const bool sealed = is_sealed_file(*database);
+  const Database::Version version = database->version();
   verify_schema(*database, sealed);
   if (mode == Open::kCreate) {
     use_write_ahead_log(*database);
     database->hold_place();
   }
   database->execute("PRAGMA synchronous = NORMAL");
-  return Store(std::move(database), sealed);
+  return Store(std::move(database), version, sealed);
 }
 
 bool Store::has(const std::string& key) const {
@@ -174,12 +178,15 @@ std::vector<std::string> Store::drop_damaged() {
   return texts;
 }
 
-void Store::seal_verified() {
+bool Store::seal_verified() {
   const std::lock_guard lock(*mutex_);
   database_->query_text("PRAGMA wal_checkpoint(TRUNCATE)");
   const Snapshot snapshot(*database_);
-  if (database_->query_text("PRAGMA integrity_check(1)") == "ok" && damaged_rows(*database_).empty())
-    seal_file(*database_);
+  const bool same = database_->version() == opened_version_;  // whose pages have been checked
+  if (!same && database_->query_text("PRAGMA integrity_check(1)") != "ok") return false;
+  if (!damaged_rows(*database_).empty()) return false;
+  seal_file(*database_);
+  return true;
 }
 
 std::vector<std::string> Store::texts(const std::string& query) const {

@@ -72,9 +72,10 @@ class Store {
   bool put(const Stored& stored);
   // Removes damaged rows, so that the sweep computes them again. Returns a text for each, which names file and row.
   std::vector<std::string> drop_damaged();
-  // Verifies everything, and keeps a hash of the file beside it (DIR/results.sqlite-seal). A store whose file has these
-  // bytes when it is opened again is not verified row by row.
-  void seal_verified();
+  // Verifies everything that has not been since it was opened, and keeps a hash of the file beside it
+  // (DIR/results.sqlite-seal); false if something is damaged. A store whose file has these bytes when it is opened
+  // again is not verified row by row.
+  bool seal_verified();
   // Returns whether it had them.
   bool was_sealed() const { return was_sealed_; }
 
@@ -125,7 +126,7 @@ class Store {
   const std::string& path() const { return database_->path(); }
 
  private:
-  Store(std::unique_ptr<Database> database, bool sealed);
+  Store(std::unique_ptr<Database> database, Database::Version version, bool sealed);
   template <class Entry>
   void read_blocks(const std::function<void(const Entry&)>& visit,
                    const std::function<bool(const std::string&)>& wanted,
@@ -137,6 +138,7 @@ class Store {
 
   std::unique_ptr<std::mutex> mutex_;  // a pointer, so that a Store can be returned by value
   std::unique_ptr<Database> database_;
+  Database::Version opened_version_;
   bool was_sealed_;
   std::set<std::string, std::less<>> columns_;  // that the table is known to have
   // A statement for each set of columns; few, as rows of a kind have the same.

@@ -5,7 +5,6 @@
 #include "traffic/draws.hpp"
 #include "traffic/lines.hpp"
 #include "traffic/numbers.hpp"
-#include "traffic/recent.hpp"
 #include "traffic/trace.hpp"
 
 namespace kvcast::traffic {

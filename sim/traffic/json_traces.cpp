@@ -6,7 +6,6 @@
 #include "traffic/draws.hpp"
 #include "traffic/json_object.hpp"
 #include "traffic/lines.hpp"
-#include "traffic/recent.hpp"
 #include "traffic/trace.hpp"
 
 namespace kvcast::traffic {

@@ -1,13 +1,41 @@
-// Lines of a file that may be too large to hold.
+// What readers of traces share: lines of a file that may be too large to hold, and a memory of its sessions.
 #pragma once
 
+#include <cstdint>
+#include <deque>
 #include <fstream>
 #include <string>
+#include <unordered_map>
+#include <utility>
 
 #include "base/error.hpp"
 
 namespace kvcast::traffic {
 
+// A map that forgets the keys inserted first: the sessions of a trace.
+template <typename Value>
+class Recent {
+ public:
+  static constexpr std::size_t kMost = 65536;
+
+  Value* find(std::int64_t key) {
+    const auto at = values_.find(key);
+    return at == values_.end() ? nullptr : &at->second;
+  }
+  void put(std::int64_t key, Value value) {
+    if (!values_.insert_or_assign(key, std::move(value)).second) return;
+    order_.push_back(key);
+    if (order_.size() <= kMost) return;
+    values_.erase(order_.front());
+    order_.pop_front();
+  }
+
+ private:
+  std::unordered_map<std::int64_t, Value> values_;
+  std::deque<std::int64_t> order_;
+};
+
+// Lines of a file that may be too large to hold.
 class Lines {
  public:
   static constexpr std::size_t kLongest = 16u << 20;  // bytes

@@ -1,5 +1,5 @@
-// Throughput of the engine on graphs like a decode step's, on one core. The reference is a bare event loop: a
-// std::priority_queue that pops and pushes the same number of events and does nothing else.
+// Throughput of the engine on graphs like a decode step's, on one core, beside that of a bare event loop
+// (yardstick.hpp).
 //
 //   engine_bench [--benchmark_min_time=2]
 //
@@ -10,12 +10,11 @@
 // waiting for one fifo" has 200,000 ops with the same demand on the given number of lanes.
 #include <benchmark/benchmark.h>
 
-#include <ctime>
-#include <queue>
 #include <string>
 
 #include "base/random.hpp"
 #include "base/system_memory.hpp"
+#include "bench/yardstick.hpp"
 #include "engine/engine.hpp"
 
 namespace {
@@ -149,28 +148,6 @@ struct BusyTime final : Observer {
   double active = 0, working = 0;
 };
 
-// CPU time of this thread, which other programs on the machine do not add to.
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-// The same number of events through a bare queue of the same depth.
-double queue_seconds(std::int64_t events) {
-  const double begin = cpu_seconds();
-  std::priority_queue<std::pair<double, int>, std::vector<std::pair<double, int>>, std::greater<>> queue;
-  const Stream stream(3);
-  for (int lane = 0; lane < kLanes; ++lane) queue.emplace(stream.uniform(static_cast<std::uint64_t>(lane)), lane);
-  for (std::int64_t i = 0; i < events; ++i) {
-    const auto [time, lane] = queue.top();
-    queue.pop();
-    queue.emplace(time + stream.uniform(static_cast<std::uint64_t>(i)), lane);
-  }
-  benchmark::DoNotOptimize(queue.top().first);
-  return cpu_seconds() - begin;
-}
-
 void decode_steps(benchmark::State& state, Side side, bool share) {
   constexpr int kSteps = 500, kLayers = 32;
   const System system = gpu();
@@ -189,7 +166,7 @@ void decode_steps(benchmark::State& state, Side side, bool share) {
     seconds += taken;
     ops += outcome.ops;
     events += outcome.events;
-    queue += queue_seconds(outcome.events);
+    queue += queue_seconds(outcome.events, kLanes);
   }
   state.counters["ops_per_s"] = static_cast<double>(ops) / seconds;
   state.counters["active"] = busy.active / makespan;

@@ -65,6 +65,16 @@ CHOOSE = {'grid': 12, 'objective': 'fastest', 'best': [setting('quest', 16, 900,
 CHOOSE_ALONE = {'grid': 6, 'objective': 'fastest', 'best': [setting('full', 4, 429, 25.6, 1)], 'front': [setting('full', 4, 429, 25.6, 1)]}
 
 
+def served(policy, rate, low, high, cost):
+    return {'config': {'policy.name': policy}, 'metrics': {'serving.ttft_s.p99': 0.25}, 'capacity_per_s': rate, 'interval': [low, high],
+            'cost_per_million_output_tokens': cost, 'binding_resource': None}
+
+
+CHOOSE_SERVICE = {'grid': 4, 'objective': 'cheapest', 'settings': [served('quest', 8, 5, 10, 0.5), served('snapkv', 7.5, 5, 9, 0.52), served('full', 4, 4, 4, 1)],
+                  'best': [served('quest', 8, 5, 10, 0.5), served('snapkv', 7.5, 5, 9, 0.52)],
+                  'out_of_reach': [{'config': {'policy.name': 'tova'}, 'capacity_below_per_s': 5, 'cost_per_million_output_tokens': 0.8}]}
+
+
 def cell(x, y, best, told_apart=True):
     return {'x': x, 'y': y, 'best': best, 'simulated': True, 'told_apart': told_apart, 'times': 1.2, 'binding_resource': 'hbm bandwidth'}
 
@@ -84,9 +94,10 @@ ANSWERS = [('break_even', BREAK_EVEN, 'At which workload.batch from 1 to 64 does
            ('map', MAP, 'Which policy is best in Decode throughput over workload.batch and workload.prompt_tokens?'),
            ('largest', LARGEST, 'What is the largest workload.batch that fits?'),
            ('choose', CHOOSE_ALONE, 'Which of 6 settings is the fastest?'),
+           ('choose', CHOOSE_SERVICE, 'Which of 4 settings costs least per output token?'),
            ('largest', {'key': 'workload.batch', 'value': None, 'limited_by': 'hbm'}, 'What is the largest batch of nothing?')]
 NAMES = [f'plan_{i + 1}_{kind}' for i, (kind, _, _) in enumerate(ANSWERS)]
-DRAWN = NAMES[:8]
+DRAWN = NAMES[:9]
 
 
 def boxes(name, mark, shape='path'):
@@ -297,6 +308,22 @@ class Charts(PlanCase):
         self.assertLess(low, 25.6)
         self.assertGreater(high, 25.6)
         self.assertAlmostEqual(low + ((dot[0] + dot[2]) / 2 - left) / (right - left) * (high - low), 25.6, delta=0.1)
+
+    def test_services_stand_at_their_costs_beside_full_kv(self):
+        page, name = self.open(), NAMES[8]
+        dots, bars, rings, rules = (page.evaluate(boxes(name, *mark)) for mark in (('dots',), ('intervals',), ('best_rings',), ('full_kv_rule', 'line')))
+        self.assertEqual([len(marks) for marks in (dots, bars, rings, rules)], [4, 3, 2, 4])
+        middle = lambda box: (box[0] + box[2]) / 2
+        # quest at 0.5 and full KV at 1 give the axis: its interval is from 8 / 10 to 8 / 5 of its cost.
+        at = lambda cost: middle(dots[0]) + (cost - 0.5) / 0.5 * (middle(dots[2]) - middle(dots[0]))
+        self.assertAlmostEqual(bars[0][0], at(0.4), delta=1)
+        self.assertAlmostEqual(bars[0][2], at(0.8), delta=1)
+        self.assertAlmostEqual(middle(dots[3]), at(0.8), delta=2)  # out of reach
+        for rule in rules:
+            self.assertAlmostEqual(middle(rule), at(1), delta=1)
+        self.assertGreater(rings[0][2] - rings[0][0], rings[1][2] - rings[1][0])
+        self.assertEqual(page.evaluate(texts(name, 'values')), ['0.5 (0.4 to 0.8), 0.50 times full KV', '0.52 (0.433 to 0.78), ties with the best, 0.52 times full KV', '1', 'more than 0.8'])
+        self.assertEqual(page.evaluate(texts(name, 'full_kv_label')), ['full KV'])
 
     def test_the_line_at_zero_does_not_cross_the_names_on_narrow_screens(self):
         page, name = self.open(width=400), NAMES[3]

@@ -6,7 +6,7 @@
 
 #include "base/random.hpp"
 #include "result/metric.hpp"
-#include "serving/ttft_parts.hpp"
+#include "serving/summary.hpp"
 #include "study/study.hpp"
 
 namespace kvcast::tests {

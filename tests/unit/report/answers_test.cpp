@@ -279,9 +279,6 @@ TEST_CASE("a choice draws the front and the best settings once each") {
   CHECK(c["data"]["points"][0]["machine_color"] == machines[0]["color"]);
   CHECK(c["data"]["points"][1]["machine_color"] == machines[1]["color"]);
   CHECK(chart("choose", {{"best", json::array()}, {"front", json::array()}}).is_null());
-  // Services are compared at their capacities, which have no throughput of a batch.
-  data["best"] = {{{"config", json::object()}, {"metrics", {{"serving.requests_per_s", 2}}}, {"capacity_per_s", 2}}};
-  CHECK(chart("choose", {{"best", data["best"]}, {"front", json::array()}}).is_null());
 }
 
 TEST_CASE("a map has a colour for each policy, and its borders between the cells") {

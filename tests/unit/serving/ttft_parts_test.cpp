@@ -1,5 +1,4 @@
 // The parts of times to first tokens: by hand, and against the passes that an observer sees.
-#include "serving/ttft_parts.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>

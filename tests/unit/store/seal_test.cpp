@@ -91,7 +91,7 @@ TEST_CASE("a row that is changed after the seal is dropped, and the store can be
   CHECK_FALSE(store.was_sealed());
   CHECK_THROWS_AS(store.for_each([](const Stored&) {}), UserError);
   const std::string before = bytes_of(store.path() + "-seal");
-  store.seal_verified();  // not with a damaged row
+  CHECK_FALSE(store.seal_verified());  // with a damaged row
   CHECK(bytes_of(store.path() + "-seal") == before);
   CHECK_FALSE(reopened(dir.path()).was_sealed());
   CHECK(store.drop_damaged().size() == 1);
@@ -99,6 +99,33 @@ TEST_CASE("a row that is changed after the seal is dropped, and the store can be
   store.seal_verified();
   CHECK(bytes_of(store.path() + "-seal") != before);
   CHECK(reopened(dir.path()).was_sealed());
+}
+
+TEST_CASE("a row that others damage between opening and sealing keeps a store from being sealed") {
+  const TemporaryDirectory dir;
+  seal_rows(dir.path(), 5);
+  fs::remove(dir.path() + "/results.sqlite-seal");
+  Store store = reopened(dir.path());
+  Database(store.path(), false, 1000).execute("UPDATE experiments SET batch = batch + 1 WHERE ordinal = 3");
+  CHECK_FALSE(store.seal_verified());
+  Database(store.path(), false, 1000).execute("UPDATE experiments SET batch = batch - 1 WHERE ordinal = 3");
+  CHECK(store.seal_verified());
+  CHECK(reopened(dir.path()).was_sealed());
+}
+
+TEST_CASE("a version of a database changes with what is written by it and by others, and with nothing else") {
+  const TemporaryDirectory dir;
+  seal_rows(dir.path(), 1);
+  const std::string path = dir.path() + "/results.sqlite", change = "UPDATE experiments SET batch = batch + 1";
+  Database database(path, false, 1000);
+  const Database::Version first = database.version();
+  database.query_integer("SELECT count(*) FROM experiments");
+  CHECK(database.version() == first);
+  Database(path, false, 1000).execute(change);
+  const Database::Version second = database.version();
+  CHECK(second != first);
+  database.execute(change);
+  CHECK(database.version() != second);
 }
 
 TEST_CASE("rows that are still in the log are verified, and are in no seal") {

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "api/catalogue.hpp"
-#include "api/recent_replays.hpp"
+#include "api/kept_replays.hpp"
 #include "base/build.hpp"
 #include "support/temporary_directory.hpp"
 #include "web/client_text.hpp"

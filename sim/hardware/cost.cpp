@@ -1,4 +1,4 @@
-#include "hardware/resource.hpp"
+#include "hardware/cost.hpp"
 
 #include <array>
 #include <cstddef>
