@@ -21,7 +21,7 @@ Vector load(const float* from) { return *reinterpret_cast<const Vector*>(from); 
 void store(float* to, const Vector& v) { *reinterpret_cast<Vector*>(to) = v; }
 
 // to[c · to_stride + j] = from[j · stride + c] for eight j and c.
-void transpose_eight(const float* from, Size stride, float* to, Size to_stride) {
+[[gnu::always_inline]] inline void transpose_eight(const float* from, Size stride, float* to, Size to_stride) {
   Eight r[8], pairs[8], fours[8];
   for (Size i = 0; i < 8; ++i) r[i] = *reinterpret_cast<const Eight*>(from + i * stride);
   for (Size i = 0; i < 8; i += 2) {
@@ -70,9 +70,17 @@ void pack_columns(const float* from, Size stride, Size n, Size dims, float* pack
 
 void copy_columns(const float* from, Size stride, Size n, Size dims, float* packed) {
   const Size all = (n + SimdLoops::kColumns - 1) / SimdLoops::kColumns * SimdLoops::kColumns;
-  for (Size first = 0; first < all; first += kPanel) {
-    for (Size c = 0; c < dims; ++c) {
-      for (Size j = first; j < first + kPanel; ++j) *packed++ = j < n ? from[c * stride + j] : 0.0f;
+  for (Size first = 0; first < all; first += kPanel, packed += kPanel * dims) {
+    if (first + kPanel <= n) {
+      for (Size c = 0; c < dims; ++c) {
+        const float* const row = from + c * stride + first;
+        store(packed + c * kPanel, load(row)), store(packed + c * kPanel + kLanes, load(row + kLanes));
+      }
+      continue;
+    }
+    for (Size i = 0; i < kPanel * dims; ++i) {
+      const Size c = i / kPanel, j = first + i % kPanel;
+      packed[i] = j < n ? from[c * stride + j] : 0.0f;
     }
   }
 }

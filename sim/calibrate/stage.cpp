@@ -126,8 +126,10 @@ std::vector<double> predict(const config::Hardware& hardware, std::span<const Me
   for (const MeasuredOp& one : cases) {
     auto at = models.find(one.threads);
     if (at == models.end()) {
-      const config::Hardware machine = one.threads > 0 ? with_threads(hardware, one.threads) : hardware;
-      at = models.emplace(one.threads, stream_model(machine)).first;
+      at = models
+               .emplace(one.threads,
+                        one.threads > 0 ? stream_model(with_threads(hardware, one.threads)) : stream_model(hardware))
+               .first;
     }
     seconds.push_back(seconds_of(one, at->second));
   }

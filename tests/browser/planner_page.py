@@ -25,6 +25,7 @@ class PlannerPage(unittest.TestCase):
     def setUpClass(cls):
         cls.server = Server(cls.tool)
         cls.browser = chromium.Browser()
+        cls.tabs = []  # that no test uses
 
     @classmethod
     def tearDownClass(cls):
@@ -32,8 +33,12 @@ class PlannerPage(unittest.TestCase):
         cls.server.__exit__()
 
     def open(self, width=1400, height=1000, dark=False, **state):
-        page = self.browser.open(address(self.server, **state), width, height, dark)
-        self.addCleanup(page.close)
+        if self.tabs:
+            page = self.tabs.pop()
+            page.load(address(self.server, **state), width, height, dark)
+        else:
+            page = self.browser.open(address(self.server, **state), width, height, dark)
+        self.addCleanup(self.tabs.append, page)
         return page
 
     def box(self, page, selector):

@@ -64,7 +64,7 @@ TEST_CASE("a link that is faster than its stated generation gets the oldest gene
   CHECK_THAT(link.theory_bandwidth.source, Contains("PCIe 5: copies were faster"));
 }
 
-TEST_CASE("the rate of a link in both directions is not rounded above the sum of the two") {
+TEST_CASE("the rate of a link in both directions is not rounded above the sum of the two", "[minutes]") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   config::Hardware truth = machine_of("h100-sxm"), base = truth;

@@ -113,7 +113,8 @@ TEST_CASE("calibrate cpu recovers the host that produced the results") {
   CHECK(read.host.launch.origin != Origin::kFitted);  // a CPU program does not report it
 }
 
-TEST_CASE("products on one core determine the product rate of a core, and results without them leave it unchanged") {
+TEST_CASE("products on one core determine the product rate of a core, and results without them leave it unchanged",
+          "[minutes]") {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/results.json";
   json doc = host_document();
@@ -256,7 +257,10 @@ TEST_CASE("damaged results are read or rejected, and have no other effect") {
   for (json& row : skipped["rows"]) row["skip_reason"] = "too fast";
   CHECK_THAT(error_with(skipped.dump()), Contains("no usable case"));
 
-  const std::string whole = doc.dump();
+  json some = doc;
+  some["rows"] = json::array();
+  for (std::size_t i = 0; i < doc["rows"].size(); i += 5) some["rows"].push_back(doc["rows"][i]);
+  const std::string whole = some.dump();
   int refused = 0;
   for (std::uint64_t i = 0; i < 200; ++i) {
     const Stream s = Stream(31).child({i});

@@ -112,7 +112,7 @@ TEST_CASE("a choice leaves out what cannot tie with the best, and has the answer
 
 TEST_CASE("the capacity of a closed loop is the most clients within the targets") {
   const std::string run =
-      kFleet + "policy: full\ntraffic: {concurrency: 8, requests: 200, prompt_tokens: 4000, output_tokens: 32}\n";
+      kFleet + "policy: full\ntraffic: {concurrency: 8, requests: 100, prompt_tokens: 4000, output_tokens: 32}\n";
   const Answer answer = chosen(run, "targets: {serving.ttft_s.p90: <= 1 s}, deployment.replicas: [1, 2]");
   for (const json& one : answer.data.at("settings")) {
     const auto late = [&](std::int64_t clients) {

@@ -25,7 +25,7 @@ Answer over_rates(const std::string& of, const std::string& against, const std::
 
 double share(const nlohmann::json& sample, const char* side) { return sample.at(side).at("value"); }
 
-TEST_CASE("two settings serve the same share up to a rate, whichever is named first") {
+TEST_CASE("two settings serve the same share up to a rate, whichever is named first", "[minutes]") {
   const Answer few = over_rates("2", "64", "from: 0.5, to: 60"), many = over_rates("64", "2", "from: 0.5, to: 60");
   REQUIRE(!few.data["crossings"].empty());
   const auto& first = few.data["crossings"][0];

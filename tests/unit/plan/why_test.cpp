@@ -46,12 +46,12 @@ TEST_CASE("a time to first token differs by waiting, prefill and interference") 
   const std::string service =
       "model: llama-3.2-1b\nhardware: l40s\nscore: none\ntrace: {recipe: needle, layers: 1, steps: 4}\n"
       "traffic: {rate: 15, requests: 60, prompt_tokens: 4000, output_tokens: 64}\n";
+  Experiments experiments({});
   for (const std::string which : {"mean", "p99"}) {
     const config::Node plan = config::parse_yaml(
         service + "policy: full\nplan:\n  - why: {metric: serving.ttft_s." + which +
             ", if_free: false, of: {scheduler.max_num_seqs: 2}, against: {scheduler.max_num_seqs: 64}}\n",
         "plan.yaml");
-    Experiments experiments({});
     const Answer answer = read_plan(plan).front()->answer(experiments);
     double difference = 0, of = 0;
     for (const auto& part : answer.data["parts"]) {

@@ -29,15 +29,14 @@ SynthShape small_shape() {
   return shape;
 }
 
-std::string bits(const MatrixView& m) {
-  return {reinterpret_cast<const char*>(m.data), m.rows * m.cols * sizeof(float)};
-}
-
 std::string fingerprint(const Layer& layer) {
   std::string all;
-  for (int h = 0; h < layer.info().n_kv_heads; ++h) all += bits(layer.keys(h)) + bits(layer.values(h));
-  for (int h = 0; h < layer.info().n_q_heads; ++h) all += bits(layer.queries(h));
-  return content_hash(all);
+  const auto add = [&](const MatrixView& m) {
+    all += content_hash({reinterpret_cast<const char*>(m.data), m.rows * m.cols * sizeof(float)});
+  };
+  for (int h = 0; h < layer.info().n_kv_heads; ++h) add(layer.keys(h)), add(layer.values(h));
+  for (int h = 0; h < layer.info().n_q_heads; ++h) add(layer.queries(h));
+  return all;
 }
 
 // Changes the n-th number of a recipe and returns its name.
