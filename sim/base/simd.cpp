@@ -2,12 +2,6 @@
 
 #include <vector>
 
-#ifdef __AVX2__
-#define KVCAST_LANES 8
-#else
-#define KVCAST_LANES 4
-#endif
-#define KVCAST_ROWS 6
 #include "base/simd_kernels.hpp"
 
 namespace kvcast {

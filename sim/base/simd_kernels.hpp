@@ -1,10 +1,19 @@
 // The loops of simd_loops.hpp. Each source that includes this header is compiled for other vector instructions, and
-// sets KVCAST_LANES, the floats of a vector register, and KVCAST_ROWS, the rows whose products with two registers of
+// may set KVCAST_LANES, the floats of a vector register, and KVCAST_ROWS, the rows whose products with two registers of
 // columns stay in registers. Nothing else is included and all is local to the source: the linker could choose an inline
 // function of a library that was compiled for instructions which the CPU lacks.
 #pragma once
 
 #include "base/simd_loops.hpp"
+
+#ifndef KVCAST_LANES
+#ifdef __AVX2__
+#define KVCAST_LANES 8
+#else
+#define KVCAST_LANES 4
+#endif
+#define KVCAST_ROWS 6
+#endif
 
 namespace kvcast {
 namespace {
