@@ -223,6 +223,8 @@ json row_of(const json& setting, const char* merit) {
   json row = {
       {"label", label_of(values) + at_a_time}, {"policy", policy}, {"color", "variants/" + policy}, {"sign", "none"}};
   if (!setting.contains("metrics")) {  // out of reach
+    row["text"] = "out of reach";
+    if (!setting.contains(merit)) return row;  // answers of earlier versions
     row["sign"] = "above", row["value"] = setting.at(merit);
     row["text"] = "more than " + number_text(row["value"]);
     row["served"] = fmt::format("less than {} requests/s", number_text(setting.at("capacity_below_per_s")));
