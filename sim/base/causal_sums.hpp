@@ -1,5 +1,5 @@
-// Attention that every prompt token receives, the most expensive sum of a replay: n²·d products for n tokens of d
-// dimensions.
+// The attention that every prompt token receives. It is the most expensive sum of a replay: n²·d multiplications for n
+// tokens of d dimensions.
 #pragma once
 
 #include <span>
@@ -11,9 +11,8 @@
 namespace kvcast {
 
 // sums[j] += Σ_{i ≥ j} softmax_j(scale · q_i·k_j over j ≤ i): sums over the queries of causal attention. queries and
-// keys are n × d; query i sees the keys 0 … i. Weights below 10⁻¹² of their row's largest may be left out. Takes
-// 4·n·(48
-// + d) bytes and a little. Throws Cancelled, and NoMemory.
+// keys are n × d; query i sees the keys 0 … i. Weights below 10⁻¹² of the largest weight of their row may be left out.
+// Needs about 4·n·(48 + d) bytes of memory. Throws Cancelled, and NoMemory.
 void add_causal_sums(const MatrixView& queries, const MatrixView& keys, float scale, std::span<double> sums,
                      const Cancel& cancel = {}, const SimdLoops& loops = simd_loops().back());
 

@@ -12,15 +12,16 @@
 namespace kvcast {
 namespace {
 
-// A part of the right matrix: it stays in a core's second cache while all rows of the left one pass.
+// Sizes of the part of the right matrix that stays in the L2 cache while it is multiplied by all rows of the left one.
 constexpr std::size_t kDepth = 512, kPart = std::size_t{1} << 17;
-// With fewer rows, laying the right matrix out would take longer than the product.
+// Products with fewer rows are computed directly: packing the right matrix would take longer than the product itself.
 constexpr std::size_t kFewRows = 4;
 
 constexpr std::size_t kColumns = SimdLoops::kColumns;
 using Pack = void (*)(const float* from, std::size_t stride, std::size_t n, std::size_t dims, float* packed);
 
-// Rows of `a` times n columns, those from `column` on at right(column, component), which `pack` lays out.
+// Multiplies the rows of `a` by n columns. `pack` copies a part of these columns, which begins at right(column,
+// component).
 template <class Right>
 void multiply_parts(const MatrixView& a, std::size_t n, const Right& right, std::size_t right_stride, Pack pack,
                     float* out, std::size_t out_stride, const Cancel& cancel, const SimdLoops& loops) {

@@ -111,7 +111,7 @@ void multiply_panel(const float* rows, const float* panel, Size dims, float* out
   }
 }
 
-// The last rows, at most n.
+// Multiplies the last `rest` ≤ n rows.
 template <Size n>
 void multiply_last(Size rest, const float* rows, const float* panel, Size dims, float* out, Size stride, bool add) {
   if (rest == n) return multiply_panel<n>(rows, panel, dims, out, stride, add);

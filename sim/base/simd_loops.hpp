@@ -4,7 +4,7 @@
 
 namespace kvcast {
 
-// Products have the same bits for every kind; sums of exponentials do not.
+// Matrix products are the same to the last bit for every kind of instructions; sums of exponentials are not.
 struct SimdLoops {
   using Size = decltype(sizeof 0);
   static constexpr Size kRows = 48;     // of a left matrix, at a time
@@ -13,7 +13,7 @@ struct SimdLoops {
   // Lay n columns of the right matrix, and n ≤ kRows rows of the left one, out for `multiply`: the first component of
   // all of them, then the second, and so on; columns in groups whose size divides kColumns, rows as if there were
   // kRows. Component c of the j-th is at from[j · stride + c] (pack_columns, pack_rows) or from[c · stride + j]
-  // (copy_columns). Those that are missing are zero.
+  // (copy_columns). Missing columns and rows are zero.
   void (*pack_columns)(const float* from, Size stride, Size n, Size dims, float* packed);
   void (*copy_columns)(const float* from, Size stride, Size n, Size dims, float* packed);
   void (*pack_rows)(const float* from, Size stride, Size n, Size dims, float* packed);

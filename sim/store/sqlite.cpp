@@ -216,7 +216,7 @@ std::string Database::file_hash() const {
   return content_hash(hashes);
 }
 
-// By other connections, and by this one.
+// The first number counts the changes that other connections committed, the second those of this connection.
 Database::Version Database::version() {
   return {query_integer("PRAGMA data_version"), sqlite3_total_changes(connection_.get())};
 }

@@ -118,8 +118,8 @@ class Layer {
     std::vector<float*> at;                  // likewise
     std::atomic<std::size_t> used{0};
   };
-  // Of a layer with too many values to keep them before they are asked for: blocks in the order of asking, so that a
-  // few of them take few pages.
+  // Only for a layer with too many values to make all of them in advance. Blocks of values are stored in the order in
+  // which they are first requested, so that a few blocks occupy few pages of memory.
   std::unique_ptr<Blocks> blocks_;
   mutable std::vector<char> scores_made_;  // by KV head
 };

@@ -1,4 +1,5 @@
-// What readers of traces share: lines of a file that may be too large to hold, and a memory of its sessions.
+// Two classes that all readers of traces use: one reads the lines of a file that may not fit into memory, the other
+// maps recent sessions to their data.
 #pragma once
 
 #include <cstdint>

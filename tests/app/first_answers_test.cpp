@@ -14,7 +14,7 @@ using nlohmann::json;
 
 TEST_CASE("an out-of-memory result names the failed request and the nearest setting that fits", "[minutes]") {
   const auto text = [](const std::vector<std::string>& settings) {
-    // What a trace holds does not change what fits.
+    // Whether a setting fits does not depend on the trace, so that a small one is enough.
     std::vector<std::string> arguments = {"run",   "configs/runs/quickstart.yaml",
                                           "--set", "policy=full",
                                           "--set", "trace={recipe: needle, layers: 1, steps: 4}",

@@ -19,7 +19,8 @@ POLICIES = {'full': 'full', 'quest': '{name: quest, budget: 2048}', 'omnikv': '{
 
 
 def yardstick():
-    # In a process of its own: Linux counts the memory of the one that starts a program as the program's.
+    # The yardstick runs in a process of its own, because Linux counts the memory of the process that starts a program
+    # as memory of that program.
     child = os.posix_spawn(sys.executable, (sys.executable, '-c', 'bytearray(1 << 30)'), os.environ)
     _, _, usage = os.wait4(child, 0)
     return usage.ru_utime + usage.ru_stime

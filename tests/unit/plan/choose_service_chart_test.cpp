@@ -1,4 +1,4 @@
-// What the chart of a choice among services shows, from the answer's data.
+// Tests of the chart that is drawn from the answer of a choice among services.
 #include <catch2/catch.hpp>
 
 #include "plan/question.hpp"
@@ -47,7 +47,7 @@ TEST_CASE("a choice of services draws what each costs at its capacity, with full
   Chart c = chart(data);
   CHECK(c.spec == "plan_capacities");
   const json& rows = c.data["rows"];
-  // Those without a capacity come last.
+  // Settings without a capacity come last.
   CHECK(column(rows, "label") == json({"quest, 16 at a time", "snapkv", "full", "h2o, on l40s", "tova"}));
   CHECK(column(rows, "row") == json({0, 1, 2, 3, 4}));
   CHECK(column(rows, "sign") == json({"best", "tie", "", "above", "none"}));
@@ -64,16 +64,16 @@ TEST_CASE("a choice of services draws what each costs at its capacity, with full
                            {"full_kv_is_more", false},
                            {"from", 0.4},
                            {"to", 1}}));
-  // Of many settings the first are shown, and the baseline.
+  // If there are more settings than the chart has rows, it shows the first ones, and the baseline in any case.
   for (int i = 0; i < 30; ++i) data["settings"].insert(data["settings"].begin() + 1, served("snapkv", 7, 7, 7, 0.55));
   c = chart(data);
   CHECK(c.data["rows"].size() == 24);
   CHECK(c.data["rows"].back()["label"] == "full");
   CHECK(c.signals["more"] == 11);
-  // Nothing to draw where no setting has a capacity.
+  // If no setting has a capacity, there is no chart.
   data["settings"] = {served("tova", 0, 0, 0, 0)}, data["best"] = data["out_of_reach"] = json::array();
   CHECK(chart(data).spec.empty());
-  // Without prices, the GPUs that a request a second needs; without full KV, no baseline.
+  // Without prices the chart shows the GPUs that one request per second needs; without full KV it has no baseline.
   json fast = served("quest", 8, 4, 10, 0);
   fast["gpus_per_request_per_s"] = 0.125;
   c = chart({{"objective", "fastest"}, {"settings", {fast}}, {"best", {fast}}, {"out_of_reach", json::array()}});
