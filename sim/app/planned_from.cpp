@@ -37,7 +37,7 @@ bool may_name_file(const config::Node& node) {
          std::ranges::any_of(node.entries(), [](const auto& entry) { return may_name_file(entry.second); });
 }
 
-// The texts of a YAML file that may be paths: what stands between commas, brackets and quotes, without a key.
+// Returns the texts of a YAML file that may be paths. Commas, brackets and quotes separate texts; keys are left out.
 std::vector<std::string> possible_paths(const std::string& file) {
   std::vector<std::string> paths;
   std::ifstream in(file);
@@ -57,7 +57,8 @@ std::vector<std::string> possible_paths(const std::string& file) {
   return paths;
 }
 
-// The files below a folder, and those elsewhere that its YAML files name, which whoever adds files may have, and so on.
+// Adds the files below a folder and all files that its YAML files name, directly or through other YAML files. Returns
+// false if a folder below is a symbolic link.
 bool list_files(const fs::path& folder, std::set<std::string>& files) {
   std::vector<std::string> paths;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
@@ -67,11 +68,13 @@ bool list_files(const fs::path& folder, std::set<std::string>& files) {
       paths.push_back(entry.path().string());
     }
   }
+  std::set<std::string> tried;
   while (!paths.empty()) {
     const std::string path = std::move(paths.back());
     paths.pop_back();
     if (!files.insert(path).second || !path.ends_with(".yaml")) continue;
     for (const std::string& named : possible_paths(path)) {
+      if (!tried.insert(named).second) continue;  // most are numbers that many files contain
       for (const fs::path& root : {fs::path("."), fs::path(data_dir())}) {
         const std::string found = (root / named).lexically_normal().string();
         if (state_of(found)) paths.push_back(found);
