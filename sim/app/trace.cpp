@@ -42,7 +42,7 @@ trace::SynthShape read_shape(const SynthOptions& options, std::string& dtype) {
   const auto seed = static_cast<std::uint64_t>(section.integer("seed", 0, std::numeric_limits<std::int64_t>::max(), 1));
   dtype = section.choice("dtype", {"bf16", "f16", "f32"}, "bf16");
   trace::SynthShape shape = trace::synth_shape(model, prompt, steps, layers, seed);
-  if (section.has("window")) shape.window = section.count("window", 1, prompt);
+  if (section.has("window")) shape.window = section.count("window", 1, static_cast<int>(prompt));
   section.finish();
   return shape;
 }

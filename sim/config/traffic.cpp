@@ -250,10 +250,9 @@ void check_arrivals(Section& section, const Traffic& traffic) {
 void check_prefix(const Section& section, const Traffic& traffic) {
   const Lengths& prompt = traffic.prompt_tokens;
   const bool fixed = prompt.kind == Lengths::Kind::kFixed, uniform = prompt.kind == Lengths::Kind::kUniform;
-  const double shortest = fixed     ? prompt.mean
-                          : uniform ? static_cast<double>(prompt.low)
-                                    : traffic.shared_prefix.tokens;
-  if (static_cast<double>(traffic.shared_prefix.tokens) <= shortest) return;
+  const auto prefix = static_cast<double>(traffic.shared_prefix.tokens);
+  const double shortest = fixed ? prompt.mean : uniform ? static_cast<double>(prompt.low) : prefix;
+  if (prefix <= shortest) return;
   refuse_key(
       section, "shared_prefix",
       fmt::format("{} tokens, but prompts, which contain it, may have {}", traffic.shared_prefix.tokens, shortest));

@@ -190,7 +190,7 @@ class InfiniGenSelector final : public Selector {
     const double mean = std::floor(above / static_cast<double>(heads_.size()));
     const double most = std::floor(s_.max_share * static_cast<double>(pool));
     const auto least = static_cast<double>(std::clamp<std::int64_t>(s_.sink + s_.recent - 1, 1, pool));
-    return index(std::max(least, std::min(mean, most)));
+    return static_cast<std::size_t>(std::max(least, std::min(mean, most)));
   }
 
   const trace::TraceInfo& info_;

@@ -65,8 +65,9 @@ class Pattern {
 
   bool keeps(std::int64_t query, std::int64_t key, const std::vector<Stretch>& of_block) const {
     KVCAST_CHECK(key <= query);
-    return is_column_[index(key)] || std::any_of(of_block.begin(), of_block.end(),
-                                                 [key](const Stretch& s) { return s.first <= key && key < s.end; });
+    if (is_column_[index(key)]) return true;
+    const auto after = std::ranges::upper_bound(of_block, key, {}, &Stretch::first);
+    return after != of_block.begin() && key < std::prev(after)->end;
   }
 
   double pairs() const {

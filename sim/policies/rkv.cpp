@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "base/index.hpp"
@@ -88,31 +89,60 @@ class RkvRule final : public EvictionRule {
     }
   }
 
-  // Cosines are computed in blocks of rows.
+  // A key's cosines with all others add up to one product, with the sum of all keys. Only the pairs that rows exclude
+  // are looked for.
   std::vector<float> redundancy(const MatrixView& keys, const Held& held) const {
-    constexpr std::size_t kRows = 256;
     const std::size_t n = held.size(), d = keys.cols;
-    std::vector<float> unit(n * d), out(n), cosines(std::min(n, kRows) * n);
+    std::vector<float> unit(n * d), out(n);
+    std::vector<double> sum(d), total(n);
     for (std::size_t i = 0; i < n; ++i) {
       const float* const key = keys.row(index(held[i]));
       const float norm = std::sqrt(dot(key, key, d)) + 1e-8f;
-      for (std::size_t j = 0; j < d; ++j) unit[i * d + j] = key[j] / norm;
+      for (std::size_t j = 0; j < d; ++j) unit[i * d + j] = key[j] / norm, sum[j] += unit[i * d + j];
     }
-    for (std::size_t first = 0; first < n; first += kRows) {
-      const std::size_t rows = std::min(kRows, n - first);
-      multiply_transposed({&unit[first * d], rows, d, d}, {unit.data(), n, d, d}, cosines.data(), n);
-      for (std::size_t i = 0; i < rows; ++i) {
-        float* const row = &cosines[i * n];
-        row[first + i] = 0;
-        std::size_t last = n - 1;
-        while (last > 0 && (last == first + i || row[last] <= static_cast<float>(s_.similarity))) --last;
-        row[last] = 0;
-        for (std::size_t j = 0; j < n; ++j) out[j] += row[j];
-      }
+    for (std::size_t i = 0; i < n; ++i) {
+      for (std::size_t j = 0; j < d; ++j) total[i] += (sum[j] - unit[i * d + j]) * unit[i * d + j];
     }
-    for (float& x : out) x /= static_cast<float>(n);
+    const auto exclude = [&](std::size_t row, std::size_t key) {
+      if (row != key) total[key] -= static_cast<double>(dot(&unit[row * d], &unit[key * d], d));
+    };
+    exclude_last({unit.data(), n, d, d}, exclude);
+    for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<float>(total[i] / static_cast<double>(n));
     softmax(out);
     return out;
+  }
+
+  // Calls exclude(row, key) with the last other key whose cosine is above `similarity`, or the first key, for each row.
+  // Looks at blocks of keys from the last to the first, each for the rows that have found none.
+  template <class Exclude>
+  void exclude_last(const MatrixView& unit, const Exclude& exclude) const {
+    constexpr std::size_t kKeys = 256, kRows = 256;
+    const std::size_t d = unit.cols;
+    const auto least = static_cast<float>(s_.similarity);
+    std::vector<std::size_t> open(unit.rows);  // rows that have found none
+    std::iota(open.begin(), open.end(), std::size_t{0});
+    std::vector<float> rows(kRows * d), cosines(kRows * kKeys);
+    for (std::size_t end = unit.rows; end > 0 && !open.empty(); end -= std::min(end, kKeys)) {
+      const std::size_t begin = end - std::min(end, kKeys), width = end - begin;
+      std::size_t left = 0;
+      for (std::size_t first = 0; first < open.size(); first += kRows) {
+        const std::size_t n = std::min(kRows, open.size() - first);
+        for (std::size_t i = 0; i < n; ++i) std::copy_n(unit.row(open[first + i]), d, rows.data() + i * d);
+        multiply_transposed({rows.data(), n, d, d}, {unit.row(begin), width, d, d}, cosines.data(), width);
+        for (std::size_t i = 0; i < n; ++i) {
+          const std::size_t row = open[first + i];
+          std::size_t key = end;
+          while (key > begin && (key - 1 == row || !(cosines[i * width + key - 1 - begin] > least))) --key;
+          if (key > begin) {
+            exclude(row, key - 1);
+          } else {
+            open[left++] = row;
+          }
+        }
+      }
+      open.resize(left);
+    }
+    for (const std::size_t row : open) exclude(row, 0);
   }
 
   const trace::Layer& layer_;

@@ -18,6 +18,7 @@
 #include <map>
 
 #include "base/index.hpp"
+#include "base/parallel.hpp"
 #include "policy/costs.hpp"
 #include "policy_parts/kmeans.hpp"
 #include "policy_parts/policy_by.hpp"
@@ -82,15 +83,19 @@ Index build(const LayerInput& input, const SqueezedAttentionSetting& s) {
   const std::int64_t keys = s.clustered(info.prompt_tokens);
   if (keys == 0) return made;
   const Stream stream = Stream(s.seed).child({static_cast<std::uint64_t>(layer.id())});
-  for (int h = 0; h < info.n_kv_heads; ++h) {
-    MatrixView rows = layer.keys(h);
+  made.heads.resize(index(info.n_kv_heads));
+  made.scores.resize(made.heads.size());
+  parallel_for(made.heads.size(), input.threads(), [&](std::size_t h) {
+    MatrixView rows = layer.keys(static_cast<int>(h));
     rows.rows = index(keys);
-    made.heads.push_back(cluster_by_direction(rows, index(s.clusters(info.prompt_tokens)), s.iterations,
-                                              stream.child({static_cast<std::uint64_t>(h)}), layer.cancel()));
+    made.heads[h] = cluster_by_direction(rows, index(s.clusters(info.prompt_tokens)), s.iterations, stream.child({h}),
+                                         layer.cancel());
     std::vector<MatrixView> queries;
-    for (int g = 0; g < info.group(); ++g) queries.push_back(layer.window_queries(h * info.group() + g, s.window));
-    made.scores.push_back(estimate(made.heads.back(), queries));
-  }
+    for (int g = 0; g < info.group(); ++g) {
+      queries.push_back(layer.window_queries(static_cast<int>(h) * info.group() + g, s.window));
+    }
+    made.scores[h] = estimate(made.heads[h], queries);
+  });
   return made;
 }
 

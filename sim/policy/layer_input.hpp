@@ -22,11 +22,12 @@ namespace kvcast::policy {
 // (trace::Layer::compute_scores) before it is shared between threads.
 class LayerInput {
  public:
-  // threads: number of threads that sum the attention weights of a whole prompt, which takes minutes.
+  // threads: number of threads for what takes minutes: the sums of a prompt's attention weights, large clusterings.
   explicit LayerInput(const trace::Layer& layer, int threads = 1) : layer_(layer), threads_(threads) {}
 
   const trace::Layer& layer() const { return layer_; }
   const trace::TraceInfo& info() const { return layer_.info(); }
+  int threads() const { return threads_; }
 
   // Scores and moments of every query head. Throws UserError if the trace contains fewer than `window` of the last
   // prompt queries.

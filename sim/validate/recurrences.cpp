@@ -63,7 +63,7 @@ hardware::Cost cost_of(const config::Model& model, const config::Framework& fram
     const hardware::Cost cost = costs.cost(op);
     sum.alone += cost.alone, relative += cost.alone * cost.uncertainty;
   }
-  sum.uncertainty = relative / sum.alone;
+  sum.uncertainty = static_cast<float>(relative / sum.alone);
   return sum;
 }
 
