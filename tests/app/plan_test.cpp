@@ -281,8 +281,9 @@ TEST_CASE("every ready plan answers all of its questions", "[minutes]") {
                                    {"prompt_tokens: 32768", "prompt_tokens: 4096"},
                                    {"to: 32768", "to: 8192"},
                                    {"prompt_tokens: 126976", "prompt_tokens: 4096"},
-                                   {"requests: 600", "requests: 100"},
-                                   {"requests: 300", "requests: 100"},
+                                   {"prompt_tokens: 16384", "prompt_tokens: 4096"},
+                                   {"requests: 600", "requests: 60"},
+                                   {"requests: 300", "requests: 60"},
                                    {", score: \">= 95 %\"", ""}}) {
       for (auto at = small.find(from); at != std::string::npos; at = small.find(from))
         small.replace(at, std::string(from).size(), to);
