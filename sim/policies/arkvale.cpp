@@ -97,7 +97,7 @@ class ArkValeSet {
     append_page_tokens(fetched_, s_.page, 0, tokens, out.fetched);
     append_page_tokens(evicted_, s_.page, 0, tokens, out.evicted);
     out.counts.scored = tokens / s_.page;
-    out.counts.fetched_runs = static_cast<std::int64_t>(fetched_.size());
+    out.counts.fetched_runs = fetched_.size();
     out.counts.corrected = !fetched_.empty();
   }
 
@@ -222,7 +222,7 @@ class ArkVale final : public SelectsBy<ArkValeSelector, ArkvaleSetting> {
     back_up_prompt(shape, s_.page, HostLayout::kNhd, s_.python, ops);
     const OpId digests = summarise_pages(shape, shape.prompt_tokens, s_.page, ops, ops.ready());
     if (shape.prompt_tokens <= s_.pages * s_.page) return;
-    const double pages = shape.batch * m.kv_heads * static_cast<double>(shape.prompt_tokens / s_.page);
+    const double pages = shape.batch * m.kv_heads * (shape.prompt_tokens / s_.page);
     rank_pages(m, shape.batch, pages, s_.slots(), ops, digests);
   }
 

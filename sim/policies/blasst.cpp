@@ -117,7 +117,7 @@ class Blasst final : public SelectsBy<BlasstSelector, BlasstSetting> {
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
-    return {in_hbm(Owner::kKvCache, kv_bytes(shape, static_cast<double>(shape.tokens)))};
+    return {in_hbm(Owner::kKvCache, kv_bytes(shape, shape.tokens))};
   }
   Growth growth(const Lengths&) const override { return {.scored = 1, .proportional = true}; }
 
@@ -138,15 +138,14 @@ class Blasst final : public SelectsBy<BlasstSelector, BlasstSetting> {
                           {keys.row(0), width, keys.cols, keys.stride}, scores.data(), width);
       for (float& x : scores) x *= scale;
       const auto seen = [first](std::size_t r) { return index(first) + r + 1; };
-      const std::vector<char> taken =
-          taken_tiles({scores.data(), n, width, width}, s_.tile, s_.prefill / static_cast<double>(prompt), seen);
+      const std::vector<char> taken = taken_tiles({scores.data(), n, width, width}, s_.tile, s_.prefill / prompt, seen);
       for (std::size_t r = 0; r < n; ++r) {
         const std::span row(scores.data() + r * width, seen(r));
         softmax(row, 1);
         for (std::size_t j = 0; j < row.size(); ++j) {
-          if (taken[j / index(s_.tile)] != 0) kept += 1, mass += static_cast<double>(row[j]);
+          if (taken[j / index(s_.tile)] != 0) kept += 1, mass += row[j];
         }
-        pairs += static_cast<double>(row.size()), rows += 1;
+        pairs += row.size(), rows += 1;
       }
     }
     out.density += kept / pairs / info.n_q_heads, out.recall_mass += mass / rows / info.n_q_heads;

@@ -23,7 +23,7 @@ namespace {
 class IndexedSelector final : public Selector {
  public:
   IndexedSelector(const LayerInput& layer, const BlockIndexer& setting)
-      : layer_(layer.layer()), s_(setting), heads_(static_cast<std::size_t>(layer.info().n_kv_heads)) {}
+      : layer_(layer.layer()), s_(setting), heads_(layer.info().n_kv_heads) {}
 
   void prefill(LayerSelection& resident) override {
     const std::int64_t prompt = layer_.info().prompt_tokens;
@@ -45,7 +45,7 @@ class IndexedSelector final : public Selector {
     if (s_.buffer > 0) {
       HeadSelection& head = out.heads[0];
       buffer_.use(t, n, s_.buffer, head);
-      head.counts.fetched_runs = static_cast<std::int64_t>(head.fetched.size());
+      head.counts.fetched_runs = head.fetched.size();
       head.counts.corrected = !head.fetched.empty();
     }
     for (std::size_t h = 1; h < heads_ && !s_.by_group; ++h) out.heads[h] = out.heads[0];
@@ -63,17 +63,17 @@ class IndexedSelector final : public Selector {
     // Tokens of an open block beside the others are read in any case.
     const std::int64_t ranked = s_.tail_beside ? whole * s_.block : n;
     rank_pages_first(blocks_, s_.block, ranked, s_.sink, std::max<std::int64_t>(0, s_.recent - (n - ranked)));
-    ranking_.select(blocks_, static_cast<std::size_t>(s_.blocks()), chosen_);
+    ranking_.select(blocks_, s_.blocks(), chosen_);
     for (const std::int32_t b : chosen_) append_range(b * s_.block, std::min(n, (b + 1) * s_.block), head.attended);
     if (s_.tail_beside) append_range(whole * s_.block, n, head.attended);
     head.counts.scored = n / s_.stride;
   }
 
   void score_tokens(int t, std::int64_t n, int first_head, int end_head) {
-    tokens_.assign(static_cast<std::size_t>(n), 0.0f);
+    tokens_.assign(n, 0.0f);
     const float scale = 1.0f / std::sqrt(static_cast<float>(layer_.info().head_dim));
     for (int q = first_head; q < end_head; ++q) {
-      const float* const row = layer_.decode_scores(q).row(static_cast<std::size_t>(t));
+      const float* const row = layer_.decode_scores(q).row(t);
       weights_.assign(row, row + n);
       softmax(weights_, scale);
       for (std::size_t i = 0; i < tokens_.size(); ++i) tokens_[i] += weights_[i];
@@ -84,8 +84,8 @@ class IndexedSelector final : public Selector {
     const auto from = tokens_.begin() + first, to = tokens_.begin() + end;
     if (s_.maximum || end - first == 1) return *std::max_element(from, to);
     double sum = 0;
-    for (auto at = from; at != to; ++at) sum += static_cast<double>(*at);
-    return static_cast<float>(sum / static_cast<double>(end - first));
+    for (auto at = from; at != to; ++at) sum += *at;
+    return static_cast<float>(sum / (end - first));
   }
 
   const trace::Layer& layer_;
@@ -107,9 +107,8 @@ class IndexedBlocks final : public Policy {
 
   OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
     const OpId projected = project(*chunk.model, chunk.layer, chunk.batch * chunk.length(), ops);
-    const double chosen = chunk.length() * static_cast<double>(s_.blocks() * s_.block);
-    if (chunk.length() * static_cast<double>(s_.budget) >= chunk.pairs())
-      return attend(causal_attention(chunk), ops, projected);
+    const double chosen = chunk.length() * (s_.blocks() * s_.block);
+    if (chunk.length() * s_.budget >= chunk.pairs()) return attend(causal_attention(chunk), ops, projected);
     const double seen = chunk.held + chunk.length(), sequences = chunk.batch;
     OpId op = projected;
     if (s_.indexes(chunk.layer)) {
@@ -134,7 +133,7 @@ class IndexedBlocks final : public Policy {
     if (s_.buffer > 0) back_up(shape.batch * model.kv_bytes_per_token_layer(), shape.batch, ops);
     // Counts are the same for all KV heads. Every GPU that shares the layer reads the same entries.
     const double entries = shape.sum(&HeadCounts::scored) / model.n_kv_heads;
-    const double tokens = entries * static_cast<double>(s_.stride);
+    const double tokens = entries * s_.stride;
     const double token = model.kv_bytes_per_token_layer() / model.n_kv_heads;
     if (entries > 0) {
       if (s_.indexes(shape.layer)) {
@@ -152,7 +151,7 @@ class IndexedBlocks final : public Policy {
     const double held = s_.buffer > 0 ? std::min(all, static_cast<double>(s_.buffer)) : all;
     double indexed = 0;
     for (int layer = 0; layer < shape.model->layers; ++layer) indexed += s_.indexes(layer) ? 1 : 0;
-    const double index = shape.batch * indexed * all / static_cast<double>(s_.stride) * s_.entry_bytes;
+    const double index = shape.batch * indexed * all / s_.stride * s_.entry_bytes;
     std::vector<MemoryItem> items = {{graph::Pool::kHbm, graph::Owner::kKvCache, kv_bytes(shape, held)},
                                      {graph::Pool::kHbm, graph::Owner::kIndexKeys, index}};
     if (s_.buffer > 0) items.push_back(host_copy(shape));

@@ -39,15 +39,14 @@ class ChunkRetention final : public Retention {
       const std::int64_t end = std::min(prompt, first + s_.chunk);
       double sum = 0;
       for (const std::vector<float>& head : heads) {
-        for (std::int64_t i = first; i < end; ++i) sum += static_cast<double>(head[static_cast<std::size_t>(i)]);
+        for (std::int64_t i = first; i < end; ++i) sum += head[i];
       }
       const bool stays =
           first >= prompt - s_.scores.window || end > prompt - s_.scores.recent || first < s_.scores.sink;
-      chunks.push_back(stays ? std::numeric_limits<float>::infinity()
-                             : static_cast<float>(sum / static_cast<double>(end - first)));
+      chunks.push_back(stays ? std::numeric_limits<float>::infinity() : static_cast<float>(sum / (end - first)));
     }
     std::vector<std::int32_t> best;
-    Ranking().select(chunks, static_cast<std::size_t>(s_.chosen()), best);
+    Ranking().select(chunks, s_.chosen(), best);
     std::vector<std::int32_t> kept;
     for (const std::int32_t c : best) append_range(c * s_.chunk, std::min(prompt, (c + 1) * s_.chunk), kept);
     return std::vector(heads.size(), kept);
@@ -65,12 +64,12 @@ class ChunkRetention final : public Retention {
     if (n == 0) return;
     const Dims m(*shape.model);
     OpId op = window_scores_cost(s_.scores, shape, n, m.q_heads, m.kv_heads, ops);
-    const double scored = shape.batch * m.kv_heads * n, chunks = std::ceil(n / static_cast<double>(s_.chunk));
+    const double scored = shape.batch * m.kv_heads * n, chunks = std::ceil(n / s_.chunk);
     Kernel sums{KernelClass::kReduce, scored * kScoreBytes, shape.batch * chunks * kScoreBytes};
     sums.flops = scored;
     op = ops.compute(Kind::kScore, "sums of chunks", sums, {op});
-    rank_and_compact(*shape.model, shape.batch, shape.batch * m.kv_heads, chunks, static_cast<double>(s_.chosen()),
-                     static_cast<double>(kept(shape.request())), ops, op);
+    rank_and_compact(*shape.model, shape.batch, shape.batch * m.kv_heads, chunks, s_.chosen(), kept(shape.request()),
+                     ops, op);
   }
 
  private:

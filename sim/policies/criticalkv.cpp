@@ -40,16 +40,16 @@ class CriticalRetention final : public Retention {
     std::vector<std::vector<std::int32_t>> kept(heads.size());
     Ranking ranking;
     for (std::size_t h = 0; h < heads.size(); ++h) {
-      rank_first(heads[h], static_cast<std::size_t>(s_.scores.sink), static_cast<std::size_t>(s_.scores.last()));
+      rank_first(heads[h], s_.scores.sink, s_.scores.last());
       std::vector<std::int32_t> first;
-      ranking.select(heads[h], static_cast<std::size_t>(s_.first()), first);
+      ranking.select(heads[h], s_.first(), first);
       const MatrixView values = layer.layer().values(static_cast<int>(h));
       for (std::size_t i = 0; i < heads[h].size(); ++i) {
         const float* const value = values.row(i);
         heads[h][i] = (heads[h][i] + static_cast<float>(s_.epsilon)) * std::sqrt(dot(value, value, values.cols));
       }
-      for (const std::int32_t i : first) heads[h][static_cast<std::size_t>(i)] = kLargest;
-      ranking.select(heads[h], static_cast<std::size_t>(s_.scores.budget), kept[h]);
+      for (const std::int32_t i : first) heads[h][i] = kLargest;
+      ranking.select(heads[h], s_.scores.budget, kept[h]);
     }
     return kept;
   }
@@ -66,7 +66,7 @@ class CriticalRetention final : public Retention {
     Gemm project{rows, static_cast<double>(shape.model->hidden), m.d};
     project.groups = m.q_heads;
     op = ops.compute(Kind::kGemm, "values through the output projection", project, {op});
-    const double projected = rows * m.q_heads * static_cast<double>(shape.model->hidden);
+    const double projected = rows * m.q_heads * shape.model->hidden;
     Kernel norms{KernelClass::kReduce, projected * config::Model::kElementBytes, lists * n * kScoreBytes};
     norms.flops = 2 * projected;
     op = ops.compute(Kind::kScore, "norms of projected values", norms, {op});

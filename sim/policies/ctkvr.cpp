@@ -71,8 +71,8 @@ class CentroidSearch final : public HostSearch {
   void step(int t, Range host, std::span<HeadSelection> out) override {
     recall(t, host);
     HeadSelection& head = out[0];
-    head.counts.scored = static_cast<std::int64_t>(centroids_);
-    head.counts.candidates = static_cast<std::int64_t>(recalled_.size());
+    head.counts.scored = centroids_;
+    head.counts.candidates = recalled_.size();
     rerank(t);
     best_of_recalled(s_.rerank ? s_.budget : head.counts.candidates, head.attended);
     if (s_.update) best_of_recalled(s_.lists, updates_.emplace_back());
@@ -223,7 +223,7 @@ class Ctkvr final : public PolicyBy<CtkvrSetting> {
   // those before it, entry by entry. One thread block per KV head.
   OpId unite(const DecodeLayer& shape, double recalled, LayerOps& ops, OpId after) const {
     const double heads = shape.heads.size();
-    const double lists = looked(shape), entries = static_cast<double>(s_.lists);
+    const double lists = looked(shape), entries = s_.lists;
     Kernel work{KernelClass::kGather, heads * lists * entries * kIndexBytes, recalled * kIndexBytes};
     work.blocks = heads;
     if (s_.pairwise) {
@@ -281,7 +281,7 @@ class Ctkvr final : public PolicyBy<CtkvrSetting> {
   double listed(const DecodeLayer& shape) const {
     double positions = 0;
     for (const HeadCounts& head : shape.heads) {
-      positions += static_cast<double>(std::min(s_.lists, head.candidates));
+      positions += std::min(s_.lists, head.candidates);
     }
     return positions;
   }

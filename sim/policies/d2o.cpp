@@ -158,7 +158,7 @@ class D2oRule final : public EvictionRule {
     for (const Departures& head : gone) {
       for (std::size_t i = 0; i < slots; ++i) means[i] += head.similarity[i] / static_cast<double>(gone.size());
     }
-    const double mean = std::accumulate(means.begin(), means.end(), 0.0) / static_cast<double>(slots);
+    const double mean = std::accumulate(means.begin(), means.end(), 0.0) / slots;
     tau_ = has_tau_ ? s_.alpha * tau_ + s_.beta * mean : mean;
     has_tau_ = true;
     if (!s_.merge) return;
@@ -216,8 +216,7 @@ class D2o final : public PolicyBy<D2oSetting> {
     const Dims m(*shape.model);
     const double kept = s_.budget;
     // A prompt that is read at once is compressed by the first step.
-    const double evicted =
-        s_.block > 0 ? tokens_to_rank(shape, s_.budget) - kept : static_cast<double>(shape.prompt_tokens + 1) - kept;
+    const double evicted = s_.block > 0 ? tokens_to_rank(shape, s_.budget) - kept : (shape.prompt_tokens + 1) - kept;
     if (evicted <= 0) return;
     const double lists = shape.batch * m.kv_heads;
     const Kernel similarity{KernelClass::kScore, lists * (evicted + kept) * m.row(), lists * evicted * kScoreBytes,
@@ -267,7 +266,7 @@ class D2o final : public PolicyBy<D2oSetting> {
 
  private:
   double budget(const std::map<int, Surveyed>& known, int layer, const trace::TraceInfo& info) const {
-    if (!s_.adaptive) return static_cast<double>(s_.budget);
+    if (!s_.adaptive) return s_.budget;
     Profile shares;  // for its rule of the nearest layer
     shares.n_layers = info.n_layers;
     for (const auto& [id, one] : known) shares.layer_errors[id] = std::exp(-one.spread);

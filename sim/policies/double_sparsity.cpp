@@ -106,7 +106,7 @@ class DoubleHead final : public HeadRetrieval {
 
   void label(const float* x, float* out) const {
     for (std::size_t i = 0; i < r_; ++i) out[i] = x[channels_[i]];
-    if (s_.label_bits < kUnrounded) quantise(out, static_cast<std::int64_t>(r_), 1, s_.label_bits);
+    if (s_.label_bits < kUnrounded) quantise(out, r_, 1, s_.label_bits);
   }
 
   std::vector<float> make_labels(int kv_head) const {
@@ -131,7 +131,7 @@ class DoubleSparsity final : public RetrievalBy<DoubleHead, DoubleSetting> {
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    make_labels(shape.batch * m.kv_heads * static_cast<double>(kept), m, "labels of keys", ops);
+    make_labels(shape.batch * m.kv_heads * kept, m, "labels of keys", ops);
   }
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -147,7 +147,7 @@ class DoubleSparsity final : public RetrievalBy<DoubleHead, DoubleSetting> {
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
     const Dims m(*shape.model);
     const double heads = shape.batch * shape.model->layers * m.kv_heads;
-    return {in_hbm(Owner::kKeyLabels, heads * static_cast<double>(tokens) * s_.label_bytes(m))};
+    return {in_hbm(Owner::kKeyLabels, heads * tokens * s_.label_bytes(m))};
   }
 
   Growth growth(const Lengths&) const override { return {.scored = 1, .fill = s_.budget}; }

@@ -66,7 +66,7 @@ std::unique_ptr<Policy> make_duo_attention(const ParameterValues& values) {
     throw UserError(values.where(s.budget ? "budget" : "threshold"),
                     "set only one of sparsity, threshold and budget: each determines the streaming heads");
   }
-  std::int64_t full = heads - std::llround(s.sparsity * static_cast<double>(heads));
+  std::int64_t full = heads - std::llround(s.sparsity * heads);
   if (s.budget) {
     return split_heads([budget = *s.budget, heads, split, scores](const Lengths& request) {
       HeadSplit fitted = split;

@@ -46,11 +46,11 @@ class ExpectedScores {
     for (const double frequency : trace_frequencies(info)) {
       double cosine = 0, sine = 0;
       for (std::int64_t f = 0; f < s_.future; ++f) {
-        const double angle = frequency * static_cast<double>(info.prompt_tokens + f);
+        const double angle = frequency * (info.prompt_tokens + f);
         cosine += std::cos(angle), sine += std::sin(angle);
       }
-      cos_.push_back(static_cast<float>(cosine / static_cast<double>(s_.future)));
-      sin_.push_back(static_cast<float>(sine / static_cast<double>(s_.future)));
+      cos_.push_back(static_cast<float>(cosine / s_.future));
+      sin_.push_back(static_cast<float>(sine / s_.future));
     }
   }
 

@@ -80,8 +80,8 @@ class FlexPattern {
                       [&](std::int64_t i, std::span<const float> weights) {
                         const std::size_t shift = index(prompt_ - 1 - i);
                         for (std::size_t j = 0; j < weights.size(); ++j) {
-                          columns[j] += share * static_cast<double>(weights[j]);
-                          diagonals[j + shift] += share * static_cast<double>(weights[j]);
+                          columns[j] += share * weights[j];
+                          diagonals[j + shift] += share * weights[j];
                         }
                       });
     const std::vector<std::vector<double>> keys = means(layer.keys(q_head / layer.info().group()), 0);
@@ -185,7 +185,7 @@ class FlexPattern {
     double sum = 0;
     for (const std::size_t pair : descending(weights)) {
       sum += weights[pair];
-      if (sum > s_.gamma * static_cast<double>(blocks_) || weights[pair] == 0) break;
+      if (sum > s_.gamma * blocks_ || weights[pair] == 0) break;
       kept_[pair] = 1;
     }
   }
@@ -222,7 +222,7 @@ class FlexPrefill final : public SparsePrompt {
     const Dims m(*chunk.model);
     const double keys = chunk.held + chunk.length();
     if (s_.dense(static_cast<std::int64_t>(keys))) return sparse_attention(chunk, ops, ops.ready());
-    const double heads = chunk.batch * m.q_heads, rows = heads * static_cast<double>(s_.block);
+    const double heads = chunk.batch * m.q_heads, rows = heads * s_.block;
     const Kernel look{KernelClass::kScore, (heads * keys + rows) * m.row(), rows * keys * kScoreBytes,
                       2 * rows * keys * m.d};
     OpId op = ops.compute(Kind::kIndex, "last queries' scores", look, {ops.ready()});
@@ -230,7 +230,7 @@ class FlexPrefill final : public SparsePrompt {
                       6 * rows * keys};
     op = ops.compute(Kind::kIndex, "softmax, column and diagonal sums", sums, {op});
     op = ops.compute(Kind::kIndex, "sort lines", TopK{2 * heads, keys, keys, kScoreBytes}, {op});
-    const double blocks = std::ceil(keys / static_cast<double>(s_.block)), kv = chunk.batch * m.kv_heads;
+    const double blocks = std::ceil(keys / s_.block), kv = chunk.batch * m.kv_heads;
     const double pooled = (kv + (s_.tau > 0 ? heads : 0)) * m.row();
     op = ops.compute(Kind::kIndex, "means of blocks", Kernel{KernelClass::kReduce, pooled * keys, pooled * blocks},
                      {op});

@@ -112,7 +112,7 @@ class FreeKvHead {
       std::vector<std::int32_t> common;
       std::set_intersection(chosen_.begin(), chosen_.end(), last_chosen_.begin(), last_chosen_.end(),
                             std::back_inserter(common));
-      return static_cast<double>(common.size()) < s_.tau * static_cast<double>(chosen_.size());
+      return common.size() < s_.tau * chosen_.size();
     }
     const int members = layer_.info().group();
     return query_cosine(layer_, kv_head_ * members, members, t) < s_.tau;
@@ -128,7 +128,7 @@ class FreeKvHead {
     std::set_difference(held.begin(), held.end(), chosen_.begin(), chosen_.end(), std::back_inserter(evicted_));
     append_page_tokens(fetched_, s_.page, s_.sink, now.tokens, out.fetched);
     append_page_tokens(evicted_, s_.page, s_.sink, now.tokens, out.evicted);
-    out.counts.fetched_runs = static_cast<std::int64_t>(fetched_.size());
+    out.counts.fetched_runs = fetched_.size();
   }
 
   // Lists sink, selected pages and window, or all tokens.

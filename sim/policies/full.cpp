@@ -32,7 +32,7 @@ class AllOnHost final : public Selector {
     out.reset(index(info_.n_kv_heads), false);
     for (HeadSelection& head : out.heads) {
       append_range(0, info_.prompt_tokens + t + 1, head.attended);
-      head.counts.cpu_attended = static_cast<std::int64_t>(head.attended.size());
+      head.counts.cpu_attended = head.attended.size();
       head.evicted = {head.attended.back()};  // the new pair moves to the host
     }
   }
@@ -61,8 +61,7 @@ class FullOnCpu final : public Policy {
     const double query = model.latent ? model.latent->cached() : m.d, output = model.latent ? model.latent->rank : m.d;
     const double rows = shape.batch * m.q_heads * config::Model::kElementBytes;
     const double tokens = shape.mean_tokens();
-    const double parts =
-        shape.mean_over([](const Sequence& s) { return std::ceil(static_cast<double>(s.tokens) / kPart); });
+    const double parts = shape.mean_over([](const Sequence& s) { return std::ceil(s.tokens / kPart); });
     const double each = tokens / parts;
     const OpId there =
         send_to_host("queries and new pairs", rows * query + shape.batch * m.kv_heads * pair, ops, ops.ready());

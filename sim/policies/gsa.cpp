@@ -62,7 +62,7 @@ class GsaSelector final : public Selector {
         s_(setting),
         d_(index(input.info().head_dim)),
         words_((d_ + 63) / 64),
-        rotation_(random_rotation(d_, static_cast<std::uint64_t>(setting.seed))) {
+        rotation_(random_rotation(d_, setting.seed)) {
     for (int h = 0; h < input.info().n_kv_heads; ++h) codes_.push_back(codes_of(layer_.keys(h)));
   }
 
@@ -156,12 +156,12 @@ class Gsa final : public SelectsBy<GsaSelector, GsaSetting> {
       const Kernel distance{KernelClass::kScore, scored * m.d / 8, distances * kScoreBytes,
                             kOperations * scored * m.d / kBits};
       op = ops.compute(Kind::kScore, "distances of codes", distance, {op});
-      const double blocks = std::ceil(scored / heads / static_cast<double>(s_.page));
+      const double blocks = std::ceil(scored / heads / s_.page);
       const Kernel least{KernelClass::kReduce, distances * kScoreBytes, lists * blocks * kScoreBytes, distances};
       op = ops.compute(Kind::kScore, "least of blocks", least, {op});
       op = ops.compute(Kind::kTopK, "top-k", TopK{lists, blocks, static_cast<double>(s_.blocks()), kScoreBytes}, {op});
     }
-    const double unit = scored > 0 ? static_cast<double>(s_.page) * m.row() : 0;
+    const double unit = scored > 0 ? s_.page * m.row() : 0;
     ops.done(ops.attention(attention_over(shape, unit), {op}));
   }
 

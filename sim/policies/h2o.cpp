@@ -71,7 +71,7 @@ void HeavyHitters::scores(std::size_t head, const Held& held, std::vector<float>
       const double other = totals_[head * n + g][position];
       score = group_ == Group::kMaxWeights ? std::max(score, other) : score + other;
     }
-    out[i] = static_cast<float>(group_ == Group::kMeanWeights ? score / static_cast<double>(n) : score);
+    out[i] = static_cast<float>(group_ == Group::kMeanWeights ? score / n : score);
   }
 }
 
@@ -174,10 +174,9 @@ class H2o final : public StepEvictionBy<H2oRule, H2oSetting> {
     const std::int64_t prompt = std::min(shape.lengths.prompt_tokens, quota_.budget);
     const std::int64_t held = s_.every_step ? std::min(shape.tokens, budget(shape.tokens, shape.lengths) + 1)
                                             : prompt + shape.tokens - shape.lengths.prompt_tokens;
-    std::vector<MemoryItem> items = {
-        in_hbm(Owner::kKvCache, kv_bytes(shape, static_cast<double>(held), per_query_head_))};
+    std::vector<MemoryItem> items = {in_hbm(Owner::kKvCache, kv_bytes(shape, held, per_query_head_))};
     if (s_.every_step) {
-      const double totals = shape.batch * shape.model->layers * lists(*shape.model) * static_cast<double>(held);
+      const double totals = shape.batch * shape.model->layers * lists(*shape.model) * held;
       items.push_back(in_hbm(Owner::kAttentionTotals, totals * kScoreBytes));
     }
     return items;

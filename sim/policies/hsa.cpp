@@ -204,7 +204,7 @@ class HsaHead final : public HeadRetrievalBy<HsaSetting> {
     const double page = s_.page();
     const double last = tokens_in(row.size() - 1);
     const double sum = page - (page - last) * static_cast<double>(row.back());
-    for (float& x : row) x = static_cast<float>(static_cast<double>(x) / sum);
+    for (float& x : row) x = static_cast<float>(x / sum);
   }
 
   static Group without_softmax(Group group) {
@@ -217,8 +217,7 @@ class HsaHead final : public HeadRetrievalBy<HsaSetting> {
     const std::int64_t page = s_.page();
     std::int64_t left = std::min(s_.tokens(), n);
     // One page more than necessary, because the last one may be partial and rank among the best.
-    const std::int64_t enough =
-        std::min<std::int64_t>((left + page - 1) / page + 1, static_cast<std::int64_t>(pages()));
+    const std::int64_t enough = std::min<std::int64_t>((left + page - 1) / page + 1, pages());
     ranking_.rank(reduced_, index(enough), chosen_pages_);
     takes_.clear();
     for (const std::int32_t number : chosen_pages_) {

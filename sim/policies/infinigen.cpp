@@ -174,7 +174,7 @@ class InfiniGenSelector final : public Selector {
       head.attended.push_back(static_cast<std::int32_t>(pool));
       head.evicted = head.attended;
       head.counts.scored = pool;
-      head.counts.fetched_runs = static_cast<std::int64_t>(head.fetched.size());
+      head.counts.fetched_runs = head.fetched.size();
     }
   }
 
@@ -185,7 +185,7 @@ class InfiniGenSelector final : public Selector {
     for (const auto& head : heads_) {
       const std::span<const float> scores = head->scores(t, pool);
       const float bar = *std::max_element(scores.begin(), scores.end()) - static_cast<float>(s_.alpha);
-      above += static_cast<double>(std::count_if(scores.begin(), scores.end(), [&](float x) { return x > bar; }));
+      above += std::count_if(scores.begin(), scores.end(), [&](float x) { return x > bar; });
     }
     const double mean = std::floor(above / static_cast<double>(heads_.size()));
     const double most = std::floor(s_.max_share * static_cast<double>(pool));
@@ -206,8 +206,8 @@ class InfiniGen final : public SelectsBy<InfiniGenSelector, InfinigenSetting> {
 
   void prefill_layer(const PrefillLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    const double keys = shape.batch * m.kv_heads * static_cast<double>(shape.prompt_tokens);
-    const double queries = shape.batch * m.q_heads * static_cast<double>(shape.prompt_tokens);
+    const double keys = shape.batch * m.kv_heads * shape.prompt_tokens;
+    const double queries = shape.batch * m.q_heads * shape.prompt_tokens;
     const double dims = s_.dims_of(shape.model->head_dim);
     OpId op = ops.ready();
     if (s_.skew) {
@@ -243,8 +243,7 @@ class InfiniGen final : public SelectsBy<InfiniGenSelector, InfinigenSetting> {
     const double dims = s_.dims_of(shape.model->head_dim), layers = shape.model->layers;
     const double pairs = 2 * shape.batch * m.kv_heads * m.row();
     return {in_hbm(Owner::kFetchedPairs, 2 * pairs * shape.attended),  // of this layer and the next
-            in_hbm(Owner::kPartialKeys,
-                   shape.batch * layers * m.kv_heads * static_cast<double>(shape.tokens) * dims * m.element),
+            in_hbm(Owner::kPartialKeys, shape.batch * layers * m.kv_heads * shape.tokens * dims * m.element),
             in_hbm(Owner::kPartialQueryWeights, layers * m.q_heads * dims * shape.model->hidden * m.element, true),
             host_copy(shape)};
   }
@@ -261,11 +260,11 @@ class InfiniGen final : public SelectsBy<InfiniGenSelector, InfinigenSetting> {
     op = ops.kernel(Lane::kSelect, Kind::kScore, "speculated query",
                     Gemm{static_cast<double>(shape.batch), m.q_heads * dims, static_cast<double>(shape.model->hidden)},
                     {op});
-    op = score_and_rank(shape, scored * dims * m.element, 2 * scored * m.group * dims,
-                        tokens / static_cast<double>(shape.heads.size()), ops, op, Lane::kSelect);
+    op = score_and_rank(shape, scored * dims * m.element, 2 * scored * m.group * dims, tokens / shape.heads.size(), ops,
+                        op, Lane::kSelect);
     op = fetch_ids(tokens, {Lane::kSelect, Lane::kRecallThread}, ops, op);
     if (tokens <= 0) return op;
-    const double of_a_head = tokens / static_cast<double>(shape.heads.size());
+    const double of_a_head = tokens / shape.heads.size();
     return gather_pairs(tokens, 2 * shape.mean_tokens() * m.row() / of_a_head, m, ops, op);
   }
 };

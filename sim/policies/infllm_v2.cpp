@@ -70,11 +70,11 @@ class InfLlmHead final : public HeadRetrieval {
     std::vector<float> scores(means);
     for (std::size_t g = 0; g < rows_.size() && means > 0; ++g) {
       const std::span<const float> all = products_.row(t, g);
-      rows_[g].assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(means));
+      rows_[g].assign(all.begin(), all.begin() + means);
     }
     const std::vector<std::span<float>> rows(rows_.begin(), rows_.end());
     if (means > 0) reduce_group(Group::kSumWeights, rows, scale_, scores);
-    out[0].counts.scored = static_cast<std::int64_t>(means);
+    out[0].counts.scored = means;
     choose(n, scores, out[0].attended);
     add_window(n, out[0].attended);
     for (std::int32_t& i : out[0].attended) i = tokens_.position(i);
@@ -154,15 +154,15 @@ class InfLlm final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    average(shape.batch * m.kv_heads * static_cast<double>(s_.means(kept)), m, ops);
+    average(shape.batch * m.kv_heads * s_.means(kept), m, ops);
   }
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    const OpId averaged = average(shape.batch * m.kv_heads / static_cast<double>(s_.stride), m, ops);
+    const OpId averaged = average(shape.batch * m.kv_heads / s_.stride, m, ops);
     const double means = shape.sum(&HeadCounts::scored);
     const OpId chosen = score_and_rank(shape, means * m.row(), 2 * means * m.group * m.d, s_.chosen(), ops, averaged);
-    ops.done(ops.attention(attention_over(shape, means > 0 ? static_cast<double>(s_.page) * m.row() : 0), {chosen}));
+    ops.done(ops.attention(attention_over(shape, means > 0 ? s_.page * m.row() : 0), {chosen}));
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
@@ -170,7 +170,7 @@ class InfLlm final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
   }
 
   Growth growth(const Lengths&) const override {
-    return {.scored = 1.0 / static_cast<double>(s_.stride), .fill = std::max(s_.budget, s_.dense_below)};
+    return {.scored = 1.0 / s_.stride, .fill = std::max(s_.budget, s_.dense_below)};
   }
 
  private:
@@ -189,7 +189,7 @@ class Native final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
   using RetrievalBy::RetrievalBy;
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
-    compress(*shape.model, static_cast<double>(shape.batch * s_.means(kept)), ops);
+    compress(*shape.model, shape.batch * s_.means(kept), ops);
   }
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -198,7 +198,7 @@ class Native final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
     const OtherCounts runs(shape, [this](const Sequence& s) { return std::max<std::int64_t>(1, s_.means(s.tokens)); });
     op = ops.attention(attention_over(runs.shape(), 0), {op});
     const double lists = shape.batch * m.kv_heads, weights = runs.shape().sum(&HeadCounts::attended);
-    const double blocks = std::ceil(shape.mean_tokens() / static_cast<double>(s_.page));
+    const double blocks = std::ceil(shape.mean_tokens() / s_.page);
     const Kernel sums{KernelClass::kReduce, weights * m.group * kScoreBytes, lists * blocks * kScoreBytes,
                       2 * weights * m.group};
     op = ops.compute(Kind::kScore, "weights of blocks", sums, {op});
@@ -207,7 +207,7 @@ class Native final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
     // The block in progress has half of its tokens on average.
     const std::int64_t read = s_.budget / s_.page * s_.page - s_.page / 2;
     const OtherCounts selected(shape, [read](const Sequence& s) { return std::min(s.tokens, read); });
-    op = ops.attention(attention_over(selected.shape(), static_cast<double>(s_.page) * m.row()), {op});
+    op = ops.attention(attention_over(selected.shape(), s_.page * m.row()), {op});
     const OtherCounts last(shape, [this](const Sequence& s) { return std::min(s.tokens, s_.window); });
     op = ops.attention(attention_over(last.shape(), 0), {op});
     ops.done(gate(*shape.model, shape.batch, ops, op));
@@ -216,14 +216,14 @@ class Native final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
     const Dims m(*shape.model);
     const double layers = shape.model->layers, maps = 2 * static_cast<double>(s_.kernel) * m.d * m.d;
-    return {in_hbm(Owner::kMeanKeys, kv_bytes(shape, static_cast<double>(s_.means(tokens)))),
+    return {in_hbm(Owner::kMeanKeys, kv_bytes(shape, s_.means(tokens))),
             in_hbm(Owner::kGateWeights,
                    layers * (maps + kBranches * m.q_heads * shape.model->hidden) * config::Model::kElementBytes, true)};
   }
 
   // About two blocks of the window are also among the last blocks, which are read anyway.
   Growth growth(const Lengths&) const override {
-    return {.scored = 1.0 / static_cast<double>(s_.stride),
+    return {.scored = 1.0 / s_.stride,
             .fill = s_.budget,
             .when_full = std::max(s_.page, s_.budget + s_.window - 2 * s_.page)};
   }
@@ -233,15 +233,14 @@ class Native final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
     const auto within = [n](double most) {
       return n <= most ? n * (n + 1) / 2 : most * (most + 1) / 2 + (n - most) * most;
     };
-    return within(static_cast<double>(s_.budget)) + within(static_cast<double>(s_.window)) +
-           n * n / 2 / static_cast<double>(s_.stride);
+    return within(s_.budget) + within(s_.window) + n * n / 2 / s_.stride;
   }
 
   // Sums and ranks the blocks of each query of a prompt's chunk.
   OpId select_blocks(const PrefillChunk& chunk, LayerOps& ops) const {
     const Dims m(*chunk.model);
     const double rows = chunk.batch * chunk.length() * m.kv_heads, seen = chunk.pairs() / chunk.length();
-    const double runs = seen / static_cast<double>(s_.stride), blocks = seen / static_cast<double>(s_.page);
+    const double runs = seen / s_.stride, blocks = seen / s_.page;
     const Kernel sums{KernelClass::kReduce, rows * runs * m.group * kScoreBytes, rows * blocks * kScoreBytes,
                       2 * rows * runs * m.group};
     const OpId op = ops.compute(Kind::kScore, "weights of blocks", sums, {ops.ready()});
@@ -265,8 +264,7 @@ class Native final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
   // The learned map of `runs` runs of every KV head, of keys and of values.
   OpId compress(const config::Model& model, double runs, LayerOps& ops) const {
     const Dims m(model);
-    return ops.compute(Kind::kIndex, "compress runs",
-                       Gemm{2 * runs * m.kv_heads, m.d, static_cast<double>(s_.kernel) * m.d}, {ops.ready()});
+    return ops.compute(Kind::kIndex, "compress runs", Gemm{2 * runs * m.kv_heads, m.d, s_.kernel * m.d}, {ops.ready()});
   }
 };
 

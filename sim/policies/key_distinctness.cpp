@@ -19,14 +19,14 @@ std::vector<float> sum_keys(const MatrixView& keys, const Held& held, bool norma
   for (const std::int32_t i : held) {
     const float* const key = keys.row(index(i));
     const double weight = normalised ? 1 / std::max(norm_of(key, keys.cols), kLeastNorm) : 1;
-    for (std::size_t j = 0; j < keys.cols; ++j) sum[j] += weight * static_cast<double>(key[j]);
+    for (std::size_t j = 0; j < keys.cols; ++j) sum[j] += weight * key[j];
   }
   return {sum.begin(), sum.end()};
 }
 
 std::vector<float> median_key(const MatrixView& keys, const Held& held) {
   std::vector<float> median(keys.cols), column(held.size());
-  const auto middle = column.begin() + static_cast<std::ptrdiff_t>(held.size() / 2);
+  const auto middle = column.begin() + (held.size() / 2);
   for (std::size_t j = 0; j < keys.cols; ++j) {
     for (std::size_t i = 0; i < held.size(); ++i) column[i] = keys.row(index(held[i]))[j];
     std::nth_element(column.begin(), middle, column.end());
@@ -44,7 +44,7 @@ double distance(const float* a, const float* b, std::size_t d) {
   }
   for (; j < d; ++j) partial[0] += (a[j] - b[j]) * (a[j] - b[j]);
   double sum = 0;
-  for (const float p : partial) sum += static_cast<double>(p);
+  for (const float p : partial) sum += p;
   return std::sqrt(sum);
 }
 
@@ -68,7 +68,7 @@ void sum_distances(const MatrixView& keys, const Held& held, std::vector<float>&
       for (std::size_t j = 0; j < n; ++j) row[j] = std::sqrt(std::max(0.0f, own + squares[j] - 2 * row[j]));
       row[first + i] = 0;
       double sum = 0;
-      for (std::size_t j = 0; j < n; ++j) sum += static_cast<double>(row[j]);
+      for (std::size_t j = 0; j < n; ++j) sum += row[j];
       out[first + i] = static_cast<float>(sum);
     }
   }

@@ -130,7 +130,7 @@ class KeyDiff final : public StepEvictionBy<KeyDiffRule, KeyDiffSetting> {
   // An eviction of every `interval`-th step, in equal parts in all of them.
   void evict_share(const DecodeLayer& shape, double lists, double held, LayerOps& ops, OpId op) const {
     const auto evicts = [this](const Sequence& s) { return s.request.decode_steps >= s_.interval ? 1 : 0; };
-    lists *= shape.mean_over(evicts) / static_cast<double>(s_.interval);
+    lists *= shape.mean_over(evicts) / s_.interval;
     if (lists == 0) return;
     op = score(*shape.model, lists, held, 2, ops, op);
     const std::int64_t stay = s_.after(static_cast<std::int64_t>(shape.mean_tokens())).budget;

@@ -188,7 +188,7 @@ class Kivi final : public Retrieval {
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     const Dims m(*shape.model);
     inner().build_cost(shape, kept, ops);
-    quantise_pairs(shape.batch * m.kv_heads * static_cast<double>(kept), m, ops);
+    quantise_pairs(shape.batch * m.kv_heads * kept, m, ops);
   }
 
   // The newest of a head's attended tokens are charged in half precision, as if the attended tokens were the whole
@@ -199,8 +199,8 @@ class Kivi final : public Retrieval {
     quantise_pairs(shape.per_query_head ? heads / m.group : heads, m, ops);
     double bytes = 0, elements = 0;
     for (const HeadCounts& head : shape.heads) {
-      bytes += s_.bytes(static_cast<double>(head.attended), shape.model->head_dim);
-      elements += s_.packed(static_cast<double>(head.attended));
+      bytes += s_.bytes(head.attended, shape.model->head_dim);
+      elements += s_.packed(head.attended);
     }
     const double attended = shape.sum(&HeadCounts::attended);
     PackedAttention packed(ops, attended > 0 ? bytes / (2 * attended * m.row()) : 1,

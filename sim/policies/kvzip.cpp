@@ -74,7 +74,7 @@ class RepeatedContext {
     for (std::size_t begin = 0; begin < n; begin += kRows) {
       const std::size_t stop = std::min(n, begin + kRows), width = sink + n + stop;
       const auto of = [&](const MatrixView& all) { return MatrixView{all.row(begin), stop - begin, d_, all.stride}; };
-      if (sink > 0) multiply_transposed(of(turned), part(keys, 0, static_cast<std::int64_t>(sink)), rows.data(), width);
+      if (sink > 0) multiply_transposed(of(turned), part(keys, 0, sink), rows.data(), width);
       multiply_transposed(of(turned), piece, rows.data() + sink, width);
       multiply_transposed(of(queries), {piece.data, stop, d_, piece.stride}, rows.data() + sink + n, width);
       for (std::size_t i = begin; i < stop; ++i) {

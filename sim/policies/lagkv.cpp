@@ -89,17 +89,17 @@ class LagRetention final : public Retention {
   // 1 for tokens that stay in any case, otherwise the share of the partition that scores lower.
   std::vector<float> scores(const trace::Layer& layer, int head) const {
     const std::int64_t prompt = layer.info().prompt_tokens, whole = (prompt - s_.sink) / s_.lag;
-    std::vector<float> out(static_cast<std::size_t>(prompt), 1.0f);
-    std::vector<std::int32_t> order(static_cast<std::size_t>(s_.lag));
+    std::vector<float> out(prompt, 1.0f);
+    std::vector<std::int32_t> order(s_.lag);
     for (std::int64_t p = 0; p + 1 < whole; ++p) {
       const std::int64_t first = s_.sink + p * s_.lag;
       std::vector<float> both = relative_spread(layer.keys(head), first, s_.lag);
       const std::vector<float> values = relative_spread(layer.values(head), first, s_.lag);
       for (std::size_t i = 0; i < both.size(); ++i) both[i] += values[i];
       std::iota(order.begin(), order.end(), 0);
-      std::ranges::stable_sort(order, {}, [&](std::int32_t i) { return both[static_cast<std::size_t>(i)]; });
+      std::ranges::stable_sort(order, {}, [&](std::int32_t i) { return both[i]; });
       for (std::size_t rank = 0; rank < order.size(); ++rank) {
-        out[static_cast<std::size_t>(first + order[rank])] = static_cast<float>(rank) / static_cast<float>(s_.lag);
+        out[first + order[rank]] = static_cast<float>(rank) / static_cast<float>(s_.lag);
       }
     }
     return out;

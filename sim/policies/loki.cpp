@@ -101,7 +101,7 @@ class Loki final : public RetrievalBy<LokiHead, LokiSetting> {
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    const double tokens = shape.batch * m.kv_heads * static_cast<double>(kept);
+    const double tokens = shape.batch * m.kv_heads * kept;
     rotate(tokens, m, ops, "rotate keys");
   }
 

@@ -208,7 +208,7 @@ class LshSearch final : public HostSearch {
     for (const auto& [i, logit] : logits) {
       const double weight = std::exp(logit - top);
       sum += weight;
-      for (std::size_t j = 0; j < out.size(); ++j) total[j] += weight * static_cast<double>(values.row(index(i))[j]);
+      for (std::size_t j = 0; j < out.size(); ++j) total[j] += weight * values.row(index(i))[j];
     }
     for (std::size_t j = 0; j < out.size(); ++j) out[j] = static_cast<float>(total[j] / sum);
   }
@@ -297,7 +297,7 @@ class MagicPig final : public PolicyBy<MagicpigSetting> {
 
  private:
   double planes() const { return static_cast<double>(s_.bits) * s_.tables; }
-  double host_tokens(std::int64_t prompt) const { return static_cast<double>(s_.fixed.host(prompt, prompt).size()); }
+  double host_tokens(std::int64_t prompt) const { return s_.fixed.host(prompt, prompt).size(); }
 };
 
 Fields<MagicpigSetting> magicpig_fields() {

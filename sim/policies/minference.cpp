@@ -76,14 +76,13 @@ class Pattern {
       const std::int64_t end = std::min(prompt_, a + kBlock);
       const std::vector<Stretch> of_block = stretches(a);
       for (const Stretch& s : of_block) {
-        for (std::int64_t i = a; i < end; ++i)
-          sum += static_cast<double>(std::max<std::int64_t>(0, std::min(s.end, i + 1) - s.first));
+        for (std::int64_t i = a; i < end; ++i) sum += std::max<std::int64_t>(0, std::min(s.end, i + 1) - s.first);
       }
       auto next = of_block.begin();
       for (const std::int64_t j : columns_) {
         if (j >= end) break;
         while (next != of_block.end() && next->end <= j) ++next;
-        if (next == of_block.end() || j < next->first) sum += static_cast<double>(end - std::max(a, j));
+        if (next == of_block.end() || j < next->first) sum += end - std::max(a, j);
       }
     }
     return sum;
@@ -138,7 +137,7 @@ class MInference final : public SparsePrompt {
       double pairs = 0, recall = 0;
       if (s_.a_shape) {
         for (std::int64_t i = 0; i < prompt; ++i) {
-          pairs += static_cast<double>(std::min(i + 1, s_.vertical + s_.slash));
+          pairs += std::min(i + 1, s_.vertical + s_.slash);
         }
         recall = prompt_recall(input.layer(), q,
                                [&](std::int64_t i, std::int64_t j) { return j < s_.vertical || i - j < s_.slash; });

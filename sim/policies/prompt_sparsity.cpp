@@ -40,7 +40,7 @@ namespace {
 std::int64_t looked_at(std::int64_t part, std::int64_t rows, std::int64_t there) {
   constexpr double kGolden = 0.6180339887498949;
   const std::int64_t first = part * there / rows, next = (part + 1) * there / rows;
-  const double turn = kGolden * static_cast<double>(part + 1);
+  const double turn = kGolden * (part + 1);
   return first + static_cast<std::int64_t>((turn - std::floor(turn)) * static_cast<double>(next - first));
 }
 
@@ -67,10 +67,10 @@ double prompt_recall(const trace::Layer& layer, int q_head, const Keeps& keeps) 
     const std::span row(scores.data() + r * keys.rows, index(positions[r] + 1));
     softmax(row, 1 / std::sqrt(static_cast<float>(info.head_dim)));
     for (std::size_t j = 0; j < row.size(); ++j) {
-      if (keeps(positions[r], static_cast<std::int64_t>(j))) sum += static_cast<double>(row[j]);
+      if (keeps(positions[r], j)) sum += row[j];
     }
   }
-  return sum / static_cast<double>(rows);
+  return sum / rows;
 }
 
 OpId sparse_attention(const PrefillChunk& chunk, LayerOps& ops, OpId after) {

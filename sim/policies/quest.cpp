@@ -53,7 +53,7 @@ class QuestHead final : public HeadRetrieval {
       } else {
         scorer_.score(t, scorer_.pages(), scale_, scores_);
       }
-      out[g].counts.scored = static_cast<std::int64_t>(scores_.size());
+      out[g].counts.scored = scores_.size();
       choose(out[g]);
       for (std::int32_t& i : out[g].attended) i = tokens_.position(i);
     }

@@ -63,8 +63,7 @@ class RaasSelector final : public Selector {
         std::iota(kept.begin(), kept.end(), 0);
       }
       for (std::size_t i = 0; i < kept.size(); i += index(s_.page)) {
-        std::vector<std::int32_t> tokens(kept.begin() + static_cast<std::ptrdiff_t>(i),
-                                         kept.begin() + static_cast<std::ptrdiff_t>(i) + s_.page);
+        std::vector<std::int32_t> tokens(kept.begin() + i, kept.begin() + i + s_.page);
         for (std::int32_t& token : tokens) token += static_cast<std::int32_t>(s_.sink);
         heads_[h].push_back(make_page(static_cast<int>(h), std::move(tokens), info.prompt_tokens));
       }
@@ -85,7 +84,7 @@ class RaasSelector final : public Selector {
       // The cache cannot be full earlier: until then attention is dense and pages are not scored.
       if (tokens < s_.sink + s_.recent + s_.budget) continue;
       mark_used(static_cast<int>(h), t, tokens, out.heads[h].attended);
-      out.heads[h].counts.scored = static_cast<std::int64_t>(heads_[h].size());
+      out.heads[h].counts.scored = heads_[h].size();
     }
   }
 
@@ -143,7 +142,7 @@ class RaasSelector final : public Selector {
       weigh_pages(kv_head, t, weights);
     }
     for (std::size_t i = 0; i < pages.size(); ++i) {
-      if (static_cast<double>(weights[i]) > s_.alpha) pages[i].used = now;
+      if (weights[i] > s_.alpha) pages[i].used = now;
     }
   }
 

@@ -62,7 +62,7 @@ std::unique_ptr<Policy> make_razor_attention(const ParameterValues& values) {
   }
   return split_heads([s](const Lengths& request) {
     HeadSplit of_prompt = s.split;
-    const double scaled = static_cast<double>(request.prompt_tokens) / s.divisor;
+    const double scaled = request.prompt_tokens / s.divisor;
     of_prompt.recent = std::max(s.least_buffer, static_cast<std::int64_t>(scaled));
     return of_prompt;
   });

@@ -51,7 +51,7 @@ class FollowedHead {
   }
 
   bool holds_the_same(const FollowedHead& other) const { return resident_ == other.resident_; }
-  double held() const { return static_cast<double>(held_); }
+  double held() const { return held_; }
   // Nothing was fetched or evicted, so that later tokens stay as well.
   bool keeps_all() const { return keeps_all_; }
   // Every step attends to the tokens of the step before and one later token, and this is no choice among more tokens:
@@ -91,9 +91,7 @@ class SelectionsReader {
     for (std::size_t from = 0; from < text.size();) {
       const std::size_t end = std::min(text.find('\n', from), text.size());
       ++line_;
-      if (end > from)
-        add(json::parse(text.begin() + static_cast<std::ptrdiff_t>(from),
-                        text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false));
+      if (end > from) add(json::parse(text.begin() + from, text.begin() + end, nullptr, false));
       from = end + 1;
     }
     if (record_.layers.empty()) fail("the file holds no selections");

@@ -115,13 +115,12 @@ class Replayed final : public Policy {
     OpId op = ops.ready();
     if (s_.index_bytes > 0) {
       const double read = s_.index_bytes * shape.mean_tokens() * shape.batch * m.kv_heads;
-      const double chosen = shape.sum(&HeadCounts::attended) / static_cast<double>(shape.heads.size());
-      op = score_and_rank(shape, read, 2 * m.group * read / m.element,
-                          std::ceil(chosen / static_cast<double>(s_.index_tokens)), ops, op);
+      const double chosen = shape.sum(&HeadCounts::attended) / shape.heads.size();
+      op = score_and_rank(shape, read, 2 * m.group * read / m.element, std::ceil(chosen / s_.index_tokens), ops, op);
     }
     const double further = s_.kernel_bytes * shape.mean_tokens() * shape.batch * m.kv_heads;
     for (std::int64_t i = 0; i < s_.kernels; ++i) {
-      const Kernel work{KernelClass::kElementwise, further / static_cast<double>(s_.kernels)};
+      const Kernel work{KernelClass::kElementwise, further / s_.kernels};
       op = ops.compute(Kind::kIndex, "declared kernel", work, {op});
     }
     const double fetched = shape.sum(&HeadCounts::fetched);
@@ -139,15 +138,14 @@ class Replayed final : public Policy {
                kv_bytes(shape, held(shape), record_.partial && record_.per_query_head && !record_.same_tokens))};
     if (record_.fetches) items.push_back(host_copy(shape));
     if (s_.index_bytes > 0) {
-      items.push_back(in_hbm(Owner::kIndex, s_.index_bytes * static_cast<double>(shape.tokens) * shape.batch *
-                                                shape.model->n_kv_heads * shape.model->layers));
+      items.push_back(in_hbm(
+          Owner::kIndex, s_.index_bytes * shape.tokens * shape.batch * shape.model->n_kv_heads * shape.model->layers));
     }
     return items;
   }
 
   Growth growth(const Lengths&) const override {
-    return {.attended = attended_growth(),
-            .scored = s_.index_bytes > 0 ? 1.0 / static_cast<double>(s_.index_tokens) : 0};
+    return {.attended = attended_growth(), .scored = s_.index_bytes > 0 ? 1.0 / s_.index_tokens : 0};
   }
 
  private:
@@ -157,7 +155,7 @@ class Replayed final : public Policy {
   double held(const MemoryShape& shape) const {
     const auto tokens = static_cast<double>(shape.tokens), steps = static_cast<double>(record_.steps());
     if (!record_.partial) return tokens;
-    const double generated = tokens - static_cast<double>(record_.prompt_tokens);
+    const double generated = tokens - record_.prompt_tokens;
     // The recorded steps see 1 to `steps` generated tokens; shape.attended is their mean.
     const double attended = shape.attended + attended_growth() * (generated - (steps + 1) / 2);
     const double kept = record_.after_last + record_.keeping * (generated - steps);

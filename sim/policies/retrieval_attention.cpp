@@ -73,7 +73,7 @@ class VectorSearch final : public HostSearch {
     for (std::size_t g = 0; g < out.size(); ++g) {
       const int q_head = kv_head_ * layer_.info().group() + static_cast<int>(g);
       find(t, q_head, host, out[g].attended);
-      out[g].counts.candidates = s_.candidates(host.size(), static_cast<std::int64_t>(out[g].attended.size()));
+      out[g].counts.candidates = s_.candidates(host.size(), out[g].attended.size());
     }
   }
 
@@ -124,7 +124,7 @@ class RetrievalAttention final : public PolicyBy<RetrievalAttentionSetting> {
     if (s_.index == IndexKind::kGraph) {
       built = build_graph(shape, indexed, ops);
     } else if (s_.index == IndexKind::kHnsw) {
-      const double scored = hnsw_scored(keys, degree, static_cast<double>(s_.build_beam));
+      const double scored = hnsw_scored(keys, degree, s_.build_beam);
       built = insert_all(indexed, scored, 2 * degree, ops, keys_at_host(shape, indexed, ops));
     } else {
       const Lists lists{static_cast<double>(s_.lists_of(static_cast<std::int64_t>(keys))),
@@ -139,15 +139,13 @@ class RetrievalAttention final : public PolicyBy<RetrievalAttentionSetting> {
   OpId build_graph(const PrefillLayer& shape, const IndexedKeys& indexed, LayerOps& ops) const {
     const Dims m(*shape.model);
     const double keys = indexed.keys;
-    const double rows =
-        shape.batch * m.q_heads * std::ceil(s_.build_queries * static_cast<double>(shape.prompt_tokens));
+    const double rows = shape.batch * m.q_heads * std::ceil(s_.build_queries * shape.prompt_tokens);
     const OpId scores = ops.compute(Kind::kIndex, "nearest keys of the prompt's queries",
                                     Gemm{rows, keys, m.d, m.element}, {ops.ready()});
     const double near = std::min(keys, static_cast<double>(s_.degree));
     const OpId ranked = ops.compute(Kind::kIndex, "their top-k", TopK{rows, keys, near, m.element}, {scores});
     const OpId sent = send_to_host("neighbours", rows * near * kIndexBytes, ops, ranked);
-    const double scored = s_.build_scored < 0 ? roargraph_scored(keys, near, static_cast<double>(s_.build_beam))
-                                              : static_cast<double>(s_.build_scored);
+    const double scored = s_.build_scored < 0 ? roargraph_scored(keys, near, s_.build_beam) : s_.build_scored;
     return insert_all(indexed, scored, near, ops, sent);
   }
 
@@ -203,9 +201,7 @@ class RetrievalAttention final : public PolicyBy<RetrievalAttentionSetting> {
   Growth growth(const Lengths&) const override { return {.attended = s_.fixed.generated_stay ? 1.0 : 0.0}; }
 
  private:
-  double host_tokens(std::int64_t prompt, std::int64_t tokens) const {
-    return static_cast<double>(s_.fixed.host(prompt, tokens).size());
-  }
+  double host_tokens(std::int64_t prompt, std::int64_t tokens) const { return s_.fixed.host(prompt, tokens).size(); }
 };
 
 Fields<RetrievalAttentionSetting> retrieval_attention_fields() {

@@ -49,7 +49,7 @@ struct RetroSetting {
 };
 
 std::size_t share_of(double share, std::size_t clusters) {
-  return std::min(clusters, index(std::llround(share * static_cast<double>(clusters))));
+  return std::min(clusters, index(std::llround(share * clusters)));
 }
 
 // The clusters of one KV head.
@@ -59,8 +59,8 @@ struct RetroIndex {
 
   RetroIndex(const trace::Layer& layer, int kv_head, const RetroSetting& s) {
     const Range range = s.indexed(layer.info().prompt_tokens);
-    const Stream stream = Stream(static_cast<std::uint64_t>(s.seed))
-                              .child({static_cast<std::uint64_t>(layer.id()), static_cast<std::uint64_t>(kv_head)});
+    const Stream stream =
+        Stream(s.seed).child({static_cast<std::uint64_t>(layer.id()), static_cast<std::uint64_t>(kv_head)});
     for (std::int64_t first = range.begin; first < range.end; first += s.segment) {
       const std::int64_t n = std::min(s.segment, range.end - first);
       MatrixView keys = layer.keys(kv_head);
@@ -170,7 +170,7 @@ class RetroHead {
     for (const std::int32_t c : went) append(c, out.evicted);
     std::sort(out.fetched.begin(), out.fetched.end());
     std::sort(out.evicted.begin(), out.evicted.end());
-    out.counts.fetched_runs = static_cast<std::int64_t>(came.size());
+    out.counts.fetched_runs = came.size();
   }
 
   // One softmax over tokens and estimated clusters.
@@ -263,7 +263,7 @@ class RetroInfer final : public SelectsBy<RetroSelector, RetroSetting> {
                  Kernel{.cls = KernelClass::kGather, .read_bytes = pairs, .write_bytes = pairs, .unit_bytes = m.row()},
                  {op});
     }
-    const auto generated = static_cast<double>(s_.sink + s_.recent) * lists;
+    const auto generated = (s_.sink + s_.recent) * lists;
     const double together = std::max(0.0, shape.sum(&HeadCounts::attended) - generated) * 2 * m.row();
     op = ops.compute(
         Kind::kIndex, "bring clusters together",

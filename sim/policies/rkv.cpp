@@ -162,8 +162,8 @@ class Rkv final : public PolicyBy<RkvSetting> {
     const std::int64_t n = std::min(shape.start, s_.full()) + shape.length();
     if (n < s_.full()) return;
     const double lists = shape.batch * Dims(*shape.model).kv_heads;
-    const OpId op = score(*shape.model, lists, static_cast<double>(n), ops, ops.ready());
-    rank_and_compact(*shape.model, lists, static_cast<double>(n), s_.budget, ops, op);
+    const OpId op = score(*shape.model, lists, n, ops, ops.ready());
+    rank_and_compact(*shape.model, lists, n, s_.budget, ops, op);
   }
 
   PromptBlocks prompt_blocks(const config::Model&, int, const Lengths&) const override {
@@ -176,17 +176,16 @@ class Rkv final : public PolicyBy<RkvSetting> {
     // Only caches that become full are ever compressed.
     const double full = shape.sum_over([this](const Sequence& s) { return s.request.bound() >= s_.full() ? 1 : 0; });
     if (full == 0) return;
-    const double lists = full * shape.heads_per_sequence() / static_cast<double>(s_.buffer);
-    op = score(*shape.model, lists, static_cast<double>(s_.full()), ops, op);
-    rank_and_compact(*shape.model, lists, static_cast<double>(s_.full()), s_.budget, ops, op);
+    const double lists = full * shape.heads_per_sequence() / s_.buffer;
+    op = score(*shape.model, lists, s_.full(), ops, op);
+    rank_and_compact(*shape.model, lists, s_.full(), s_.budget, ops, op);
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
     const Dims m(*shape.model);
     const std::int64_t held = std::min(shape.tokens, s_.full());
     return {in_hbm(Owner::kKvCache, kv_bytes(shape, held)),
-            in_hbm(Owner::kLastQueries,
-                   shape.batch * shape.model->layers * m.q_heads * static_cast<double>(s_.window) * m.row())};
+            in_hbm(Owner::kLastQueries, shape.batch * shape.model->layers * m.q_heads * s_.window * m.row())};
   }
 
   // A full cache has between budget and budget + buffer tokens.
@@ -204,7 +203,7 @@ class Rkv final : public PolicyBy<RkvSetting> {
     const Kernel reduce{KernelClass::kReduce, 2 * lists * n * n * kScoreBytes, lists * n * kScoreBytes,
                         2 * lists * n * n};
     after = ops.compute(Kind::kScore, "mean cosine", reduce, {after});
-    const double rows = lists * m.group * static_cast<double>(s_.window);
+    const double rows = lists * m.group * s_.window;
     const Kernel window{KernelClass::kScore, (lists * n + rows) * m.row(), lists * n * kScoreBytes, 2 * rows * n * m.d};
     return ops.compute(Kind::kScore, "window scores", window, {after});
   }

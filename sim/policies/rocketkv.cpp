@@ -32,7 +32,7 @@ namespace kvcast::policy {
 RocketSplit split_rocket(std::int64_t bound, std::int64_t budget, std::int64_t reserved, double split_factor) {
   const double s_max = bound;
   RocketSplit split;
-  split.ratio = std::max(1.0, s_max / static_cast<double>(budget));
+  split.ratio = std::max(1.0, s_max / budget);
   split.factor = split_factor >= 0 ? split_factor : std::min(0.2 + 0.06 * std::log2(split.ratio), 0.8);
   split.length = static_cast<std::int64_t>(s_max / std::pow(split.ratio, split.factor));
   split.length = std::max(split.length, std::min(2 * reserved, bound));

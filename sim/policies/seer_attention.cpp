@@ -98,30 +98,29 @@ class Seer final : public RetrievalBy<SeerHead, SeerSetting> {
       const double most = std::min(blocks / heads, static_cast<double>(s_.budget / s_.page));
       op = ops.compute(Kind::kTopK, "top-k", TopK{heads, blocks / heads, most, kScoreBytes}, {op});
     }
-    ops.done(ops.attention(attention_over(shape, blocks > 0 ? static_cast<double>(s_.page) * m.row() : 0), {op}));
+    ops.done(ops.attention(attention_over(shape, blocks > 0 ? s_.page * m.row() : 0), {op}));
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
     const Dims m(*shape.model);
-    const double numbers = shape.model->layers * m.kv_heads * static_cast<double>(s_.gate_dim) * m.element;
+    const double numbers = shape.model->layers * m.kv_heads * s_.gate_dim * m.element;
     const double blocks = (tokens + s_.page - 1) / s_.page;
     return {in_hbm(Owner::kGateKeys, shape.batch * numbers * blocks),
             in_hbm(Owner::kGateWeights, numbers * (m.group + 3) * m.d, true)};
   }
 
   Growth growth(const Lengths&) const override {
-    return {.scored = 1.0 / static_cast<double>(s_.page), .fill = s_.threshold == 0 ? s_.budget : 0};
+    return {.scored = 1.0 / s_.page, .fill = s_.threshold == 0 ? s_.budget : 0};
   }
 
  private:
   // Multiplies the maximum, minimum and mean key of `blocks` blocks of every KV head by a matrix per KV head.
   OpId gate_keys(const config::Model& model, double blocks, LayerOps& ops) const {
     const Dims m(model);
-    const double heads = blocks * m.kv_heads, keys = heads * static_cast<double>(s_.page);
+    const double heads = blocks * m.kv_heads, keys = heads * s_.page;
     const Kernel pooled{KernelClass::kReduce, keys * m.row(), 3 * heads * m.row(), 3 * keys * m.d};
     const OpId op = ops.compute(Kind::kIndex, "pool keys", pooled, {ops.ready()});
-    return ops.compute(Kind::kIndex, "gate keys", Gemm{blocks, m.kv_heads * static_cast<double>(s_.gate_dim), 3 * m.d},
-                       {op});
+    return ops.compute(Kind::kIndex, "gate keys", Gemm{blocks, m.kv_heads * s_.gate_dim, 3 * m.d}, {op});
   }
 };
 

@@ -138,9 +138,9 @@ class ShadowHead {
     }
     append_page_tokens(come, s_.page, 0, tokens, out.fetched);
     append_page_tokens(go, s_.page, 0, tokens, out.evicted);
-    out.counts.scored = static_cast<std::int64_t>(competing_.size());
+    out.counts.scored = competing_.size();
     out.counts.candidates = static_cast<std::int64_t>(chosen.size()) * s_.page;
-    out.counts.fetched_runs = static_cast<std::int64_t>(come.size());
+    out.counts.fetched_runs = come.size();
     held_ = std::move(chosen);
   }
 
@@ -235,16 +235,15 @@ class ShadowKv final : public SelectsBy<ShadowSelector, Setting> {
     }
     const double layers = shape.batch * shape.model->layers, heads = layers * m.kv_heads;
     const double tokens = factorised(prompt, shape.tokens), rank = s_.rank_of(m);
-    const double moved = tokens - static_cast<double>(s_.chunks(prompt) * s_.page);
-    const double held =
-        static_cast<double>(s_.chosen(prompt) * s_.page + s_.exact(prompt) + shape.tokens - prompt) - moved;
+    const double moved = tokens - (s_.chunks(prompt) * s_.page);
+    const double held = (s_.chosen(prompt) * s_.page + s_.exact(prompt) + shape.tokens - prompt) - moved;
     // At the prompt's end the index still waits elsewhere.
     const double there = s_.staged && shape.tokens <= prompt ? 0 : 1;
     const double factors = layers * tokens * rank * m.element + heads * rank * m.row();
-    const double landmarks = heads * static_cast<double>(s_.landmarks(prompt)) * (m.row() + kIndexBytes);
+    const double landmarks = heads * s_.landmarks(prompt) * (m.row() + kIndexBytes);
     return {in_hbm(Owner::kKvCache, kv_bytes(shape, held)), in_hbm(Owner::kLowRankKeys, there * factors),
             in_hbm(Owner::kLandmarks, there * landmarks),
-            in_dram(Owner::kHostValues, heads * (static_cast<double>(prompt) + moved) * m.row())};
+            in_dram(Owner::kHostValues, heads * (prompt + moved) * m.row())};
   }
 
   // Generated tokens are always read, up to those that were factorised; chunks are those of the prompt.
@@ -254,7 +253,7 @@ class ShadowKv final : public SelectsBy<ShadowSelector, Setting> {
   // Tokens with factorised keys at a context of `tokens`: the prompt's chunks, and whole rounds of generated tokens.
   double factorised(std::int64_t prompt, std::int64_t tokens) const {
     const std::int64_t rounds = s_.refactorised > 0 ? (tokens - prompt) / s_.refactorised : 0;
-    return static_cast<double>(s_.chunks(prompt) * s_.page + rounds * s_.refactorised);
+    return s_.chunks(prompt) * s_.page + rounds * s_.refactorised;
   }
 
   // A step's share of periodic work: all keys are factorised again, and the new ones' values are copied to the host.

@@ -80,7 +80,7 @@ OpId bring_by_operators(const ShadowSetting& s, const DecodeLayer& shape, LayerO
   CpuWork gather;
   gather.items = heads;
   gather.bytes_per_item = 2 * bytes / heads;
-  gather.unit_bytes = static_cast<double>(s.page) * m.row();
+  gather.unit_bytes = s.page * m.row();
   gather.places_per_item = bytes / heads / gather.unit_bytes;
   gather.region_bytes = shape.mean_tokens() * m.row();
   const OpId gathered = ops.cpu("gather values", gather, {sent});
@@ -138,13 +138,13 @@ void prompt_to_host(const ShadowSetting& setting, const PrefillLayer& shape, Lay
   values.direction = Direction::kDeviceToHost;
   values.kind = setting.operators ? CopyKind::kPageable : CopyKind::kMemcpyAsync;
   values.runs = shape.batch;
-  values.run_bytes = m.kv_heads * static_cast<double>(shape.prompt_tokens) * m.row();
+  values.run_bytes = m.kv_heads * shape.prompt_tokens * m.row();
   values.issuer = Lane::kBackupThread;
   const OpId there = ops.copy(Lane::kBackup, "values to host", values, {ops.ready()});
   if (!setting.staged) return;
   Copy index = values;
   index.kind = CopyKind::kPageable;
-  const double rank = setting.rank_of(m), prompt = static_cast<double>(shape.prompt_tokens);
+  const double rank = setting.rank_of(m), prompt = shape.prompt_tokens;
   const double landmarks = setting.landmarks(shape.prompt_tokens);
   index.run_bytes = prompt * rank * m.element + m.kv_heads * (rank * m.row() + landmarks * (m.row() + kIndexBytes));
   ops.copy(Lane::kBackup, "factors and landmarks to host", index, {there});
@@ -153,7 +153,7 @@ void prompt_to_host(const ShadowSetting& setting, const PrefillLayer& shape, Lay
 OpId choose_chunks(const ShadowSetting& setting, const DecodeLayer& shape, LayerOps& ops) {
   const Dims m(*shape.model);
   const double scored = shape.sum(&HeadCounts::scored);
-  const double wanted = shape.sum(&HeadCounts::candidates) / setting.page / static_cast<double>(shape.heads.size());
+  const double wanted = shape.sum(&HeadCounts::candidates) / setting.page / shape.heads.size();
   OpId op = ops.ready();
   if (setting.operators) {
     // These precede the maximum over the group; in sequence they cost the same here.

@@ -85,7 +85,7 @@ class SkipKvRule final : public EvictionRule {
     for (std::size_t i = 0; i < count; ++i) {
       for (int h = 0; h < info.n_kv_heads; ++h) {
         const float* const key = layer_.keys(h).row(index(list[first + i]));
-        std::copy(key, key + d, keys.begin() + static_cast<std::ptrdiff_t>(i * width + index(h) * d));
+        std::copy(key, key + d, keys.begin() + (i * width + index(h) * d));
       }
     }
     const std::vector<float> passages = passage_penalty(keys, count, width);
@@ -115,8 +115,8 @@ class SkipKvRule final : public EvictionRule {
       }
       row[last] = 0;
       double sum = 0;
-      for (const float x : row) sum += static_cast<double>(x);
-      out[i] = static_cast<float>(sum / static_cast<double>(count));
+      for (const float x : row) sum += x;
+      out[i] = static_cast<float>(sum / count);
     }
     softmax(out);
     return out;
@@ -159,7 +159,7 @@ class SkipKv final : public PolicyBy<SkipKvSetting> {
     const std::int64_t tokens = std::min(shape.start, s_.full()) + shape.length();
     if (tokens < s_.full()) return;
     const Dims m(*shape.model);
-    const double n = static_cast<double>(tokens), times = shape.batch;
+    const double n = tokens, times = shape.batch;
     const Kernel row{KernelClass::kScore, times * (m.kv_heads * n + m.q_heads) * m.row(),
                      times * m.q_heads * n * kScoreBytes, 2 * times * m.q_heads * n * m.d};
     compress(*shape.model, times, n, ops, ops.compute(Kind::kScore, "last query's weights", row, {ops.ready()}));
@@ -172,7 +172,7 @@ class SkipKv final : public PolicyBy<SkipKvSetting> {
   // Attention writes its weights at the steps that compress.
   void decode_layer(const DecodeLayer& shape, LayerOps& ops) const override {
     const double full = shape.sum_over([this](const Sequence& s) { return s.request.bound() >= s_.full() ? 1 : 0; });
-    const double times = full / static_cast<double>(s_.buffer), n = s_.full();
+    const double times = full / s_.buffer, n = s_.full();
     DecodeAttention work = attention_over(shape, 0);
     work.score_bytes = times * shape.model->n_q_heads * n * kScoreBytes;
     const OpId op = ops.attention(work, {ops.ready()});
@@ -181,7 +181,7 @@ class SkipKv final : public PolicyBy<SkipKvSetting> {
   }
 
   std::vector<MemoryItem> memory(const MemoryShape& shape) const override {
-    return {in_hbm(Owner::kKvCache, kv_bytes(shape, static_cast<double>(std::min(shape.tokens, s_.full()))))};
+    return {in_hbm(Owner::kKvCache, kv_bytes(shape, std::min(shape.tokens, s_.full())))};
   }
 
   // A full cache has between budget and budget + buffer tokens.

@@ -114,7 +114,7 @@ class SparqHead final : public HeadRetrievalBy<SparqSetting> {
       const std::span<const float> all = products_.row(t, g);
       rows_[g].resize(n);
       for (std::size_t i = 0; i < n; ++i) {
-        rows_[g][i] = all[index(tokens_.position(static_cast<std::int64_t>(i)))];
+        rows_[g][i] = all[index(tokens_.position(i))];
       }
     }
     // The group's weights are computed in place on a copy, because α needs the logits.
@@ -139,7 +139,7 @@ class SparqHead final : public HeadRetrievalBy<SparqSetting> {
 
   void add_value(std::int32_t position) {
     const float* const value = layer_.values(kv_head_).row(index(position));
-    for (std::size_t j = 0; j < d_; ++j) value_sum_[j] += static_cast<double>(value[j]);
+    for (std::size_t j = 0; j < d_; ++j) value_sum_[j] += value[j];
     ++values_;
   }
 
@@ -159,7 +159,7 @@ class Sparq final : public RetrievalByRequest<SparqHead, SparqSetting> {
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     const Dims m(*shape.model);
-    const double bytes = shape.batch * m.kv_heads * static_cast<double>(kept) * m.row();
+    const double bytes = shape.batch * m.kv_heads * kept * m.row();
     if (s_.second_copy) {
       ops.compute(Kind::kIndex, "second copy of keys", Kernel{KernelClass::kConvert, bytes, bytes}, {ops.ready()});
     }
@@ -196,7 +196,7 @@ class Sparq final : public RetrievalByRequest<SparqHead, SparqSetting> {
     const double heads = shape.batch * shape.model->layers * m.kv_heads;
     std::vector<MemoryItem> items;
     if (s_.second_copy) {
-      items.push_back(in_hbm(Owner::kSecondKeyCopy, heads * static_cast<double>(tokens) * m.row()));
+      items.push_back(in_hbm(Owner::kSecondKeyCopy, heads * tokens * m.row()));
     }
     if (s_.mean_value) items.push_back(in_hbm(Owner::kMeanValues, heads * m.row()));
     return items;

@@ -79,9 +79,9 @@ class SpecRetention final : public Retention {
       const std::int64_t end = std::min(prompt, first + s_.chunk);
       double sum = 0;
       for (const std::vector<float>& of_token : largest) {
-        for (std::int64_t i = first; i < end; ++i) sum += static_cast<double>(of_token[index(i)]);
+        for (std::int64_t i = first; i < end; ++i) sum += of_token[index(i)];
       }
-      chunks.push_back(static_cast<float>(sum / static_cast<double>(end - first)));
+      chunks.push_back(static_cast<float>(sum / (end - first)));
     }
     std::vector<std::int32_t> best, kept;
     Ranking().select(chunks, index(s_.chosen()), best);
@@ -98,7 +98,7 @@ class SpecRetention final : public Retention {
   // All of the draft's work counts with the model's first layer, which follows it.
   void prefill_cost(const PrefillLayer& shape, LayerOps& ops) const override {
     if (shape.layer > 0 || kept(shape.request()) == shape.prompt_tokens) return;
-    const double tokens = static_cast<double>(shape.prompt_tokens), batch = shape.batch;
+    const double tokens = shape.prompt_tokens, batch = shape.batch;
     OpId op = ops.ready();
     for (int layer = 0; layer < s_.draft.layers; ++layer) {
       const PrefillChunk whole{&s_.draft, layer, shape.batch, 0, shape.prompt_tokens, 0, 1};
@@ -106,7 +106,7 @@ class SpecRetention final : public Retention {
     }
     const Dims m(s_.draft);
     for (std::int64_t t = 0; t < s_.look_ahead; ++t) {
-      const double held = tokens + static_cast<double>(t) + 1;
+      const double held = tokens + t + 1;
       PrefillAttention step;
       step.flops = 4 * batch * m.q_heads * held * m.d;
       step.read_bytes = 2 * batch * m.kv_heads * held * m.row();
@@ -136,7 +136,7 @@ class SpecRetention final : public Retention {
   // Weights of the look-ahead queries on the prompt in all layers of the draft.
   void importance(double batch, double tokens, LayerOps& ops, OpId op) const {
     const Dims m(s_.draft);
-    const double lists = batch * s_.draft.layers, rows = lists * m.q_heads * static_cast<double>(s_.look_ahead);
+    const double lists = batch * s_.draft.layers, rows = lists * m.q_heads * s_.look_ahead;
     const double weights = rows * tokens;
     const Kernel score{KernelClass::kScore, lists * m.kv_heads * tokens * m.row(), weights * kScoreBytes,
                        2 * weights * m.d};
@@ -144,7 +144,7 @@ class SpecRetention final : public Retention {
     // Softmax (maximum, sum), pooling, maximum over layers and heads.
     const Kernel largest{KernelClass::kReduce, 4 * weights * kScoreBytes, batch * tokens * kScoreBytes, 8 * weights};
     op = ops.compute(Kind::kScore, "importance of tokens", largest, {op});
-    const double chunks = std::ceil(tokens / static_cast<double>(s_.chunk));
+    const double chunks = std::ceil(tokens / s_.chunk);
     ops.compute(Kind::kTopK, "best chunks", TopK{batch, chunks, static_cast<double>(s_.chosen()), kScoreBytes}, {op});
   }
 

@@ -37,8 +37,7 @@ struct SqueezedAttentionSetting {
   std::int64_t clustered(std::int64_t prompt) const { return std::max<std::int64_t>(0, prompt - window); }
   std::int64_t clusters(std::int64_t prompt) const {
     const std::int64_t keys = clustered(prompt);
-    return std::clamp<std::int64_t>(std::llround(share * static_cast<double>(keys)), std::min<std::int64_t>(1, keys),
-                                    keys);
+    return std::clamp<std::int64_t>(std::llround(share * keys), std::min<std::int64_t>(1, keys), keys);
   }
 };
 
@@ -51,7 +50,7 @@ void add_estimates(const Clusters& clusters, std::span<float> products, std::siz
     softmax(row, scale);
     double sum = 0;
     for (std::size_t c = 0; c < n; ++c) sum += static_cast<double>(clusters.sizes[c]) * static_cast<double>(row[c]);
-    const auto factor = static_cast<float>(1 / (sum * static_cast<double>(queries)));
+    const auto factor = static_cast<float>(1 / (sum * queries));
     for (std::size_t c = 0; c < n; ++c) mean[c] += row[c] * factor;
   }
 }
@@ -112,7 +111,7 @@ float quantile(std::span<const Index* const> layers, double share) {
   std::sort(scores.begin(), scores.end());
   for (const auto& [score, size] : scores) keys += size;
   if (keys == 0) return 0;
-  const double rank = share * static_cast<double>(keys - 1), below = std::floor(rank);
+  const double rank = share * (keys - 1), below = std::floor(rank);
   const auto at = [&](double wanted) {
     double passed = 0;
     for (const auto& [score, size] : scores) {
@@ -177,8 +176,8 @@ class SqueezedSelector final : public Selector {
         out.attended.push_back(static_cast<std::int32_t>(i));
       }
     }
-    out.counts.scored = static_cast<std::int64_t>(clusters.sizes.size());
-    out.counts.candidates = static_cast<std::int64_t>(clusters.labels.size());
+    out.counts.scored = clusters.sizes.size();
+    out.counts.candidates = clusters.labels.size();
   }
 
   const trace::Layer& layer_;
@@ -258,8 +257,8 @@ class SqueezedAttention final : public PolicyBy<SqueezedAttentionSetting> {
     std::vector<MemoryItem> items = {in_hbm(Owner::kKvCache, kv_bytes(shape, shape.tokens))};
     if (s_.sparsity == 0) return items;
     const std::int64_t prompt = shape.lengths.prompt_tokens;
-    items.push_back(in_hbm(Owner::kCentroids, heads * static_cast<double>(s_.clusters(prompt)) * m.row()));
-    items.push_back(in_hbm(Owner::kKeyLabels, heads * static_cast<double>(s_.clustered(prompt)) * kIndexBytes));
+    items.push_back(in_hbm(Owner::kCentroids, heads * s_.clusters(prompt) * m.row()));
+    items.push_back(in_hbm(Owner::kKeyLabels, heads * s_.clustered(prompt) * kIndexBytes));
     return items;
   }
 

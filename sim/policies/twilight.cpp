@@ -44,7 +44,7 @@ class TwilightHead final : public HeadRetrieval {
     d_ = keys.cols;
     for (std::size_t i = 0; i < keys.rows; ++i) {
       packed_.insert(packed_.end(), keys.row(i), keys.row(i) + d_);
-      quantise(packed_.data() + i * d_, static_cast<std::int64_t>(d_), 1, s_.bits);
+      quantise(packed_.data() + i * d_, d_, 1, s_.bits);
     }
   }
 
@@ -64,7 +64,7 @@ class TwilightHead final : public HeadRetrieval {
       for (std::size_t j = 0; j < chosen.size(); ++j) {
         if (taken[j] != 0) out[i].attended.push_back(chosen[j]);
       }
-      out[i].counts.candidates = static_cast<std::int64_t>(chosen.size());
+      out[i].counts.candidates = chosen.size();
     }
   }
 
@@ -82,7 +82,7 @@ class TwilightHead final : public HeadRetrieval {
     double sum = 0;
     for (std::size_t i = 0; i < order_.size() && (i == 0 || sum < s_.p); ++i) {
       taken[order_[i]] = 1;
-      sum += static_cast<double>(weights_[order_[i]]);
+      sum += weights_[order_[i]];
     }
   }
 
@@ -134,7 +134,7 @@ class Twilight final : public Retrieval {
 
   void build_cost(const PrefillLayer& shape, std::int64_t kept, LayerOps& ops) const override {
     selector_->build_cost(shape, kept, ops);
-    pack(shape.batch * Dims(*shape.model).kv_heads * static_cast<double>(kept), *shape.model, ops);
+    pack(shape.batch * Dims(*shape.model).kv_heads * kept, *shape.model, ops);
   }
 
   void decode_cost(const DecodeLayer& shape, LayerOps& ops) const override {
@@ -146,7 +146,7 @@ class Twilight final : public Retrieval {
   std::vector<MemoryItem> memory(const MemoryShape& shape, std::int64_t tokens) const override {
     const Dims m(*shape.model);
     std::vector<MemoryItem> items = selector_->memory(shape, tokens);
-    const double keys = shape.batch * shape.model->layers * m.kv_heads * static_cast<double>(tokens);
+    const double keys = shape.batch * shape.model->layers * m.kv_heads * tokens;
     items.push_back(in_hbm(Owner::kPackedKeys, keys * s_.key_bytes(m)));
     return items;
   }

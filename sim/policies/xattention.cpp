@@ -151,7 +151,7 @@ class XAttention final : public SparsePrompt {
       const std::vector<char> row = estimate.blocks(b);
       const double before = std::count(row.begin(), row.end() - 1, 1) * s_.block;
       kept += rows * before + causal_pairs(end - first);
-      all += rows * static_cast<double>(first) + causal_pairs(end - first);
+      all += rows * first + causal_pairs(end - first);
     }
     return kept / all;
   }

@@ -83,7 +83,7 @@ void assign(const ParameterValues& values, const Parameter& parameter, std::stri
 
 std::size_t index_of_choice(const ParameterValues& values, const Parameter& parameter) {
   const auto& names = parameter.names;
-  return static_cast<std::size_t>(std::find(names.begin(), names.end(), values.text(parameter.key)) - names.begin());
+  return std::find(names.begin(), names.end(), values.text(parameter.key)) - names.begin();
 }
 
 }  // namespace kvcast::policy

@@ -39,7 +39,7 @@ std::shared_ptr<const WindowScores> LayerInput::window_scores(int window) const 
 std::shared_ptr<const std::vector<WindowMoments>> LayerInput::window_moments(int window) const {
   return moments_.get(window, [&] {
     require_prompt_queries(info(), info().prompt_tokens - window, "the last queries of the prompt rank its tokens");
-    Held all(static_cast<std::size_t>(info().prompt_tokens));
+    Held all(info().prompt_tokens);
     std::iota(all.begin(), all.end(), 0);
     std::vector<WindowMoments> heads;
     for (int q = 0; q < info().n_q_heads; ++q) {
@@ -61,7 +61,7 @@ std::shared_ptr<const LayerInput::Pages> LayerInput::page_bounds(int page, std::
     Pages heads;
     for (int head = 0; head < info().n_kv_heads; ++head) {
       PageBounds& bounds = heads.emplace_back(info().head_dim, page, full, summary, format);
-      if (full > 0) bounds.append_pages(layer_.keys(head).row(static_cast<std::size_t>(first)), full);
+      if (full > 0) bounds.append_pages(layer_.keys(head).row(first), full);
     }
     return heads;
   });

@@ -18,9 +18,9 @@ void round_summary(SummaryFormat format, std::span<float> bounds) {
 }
 
 PageBounds::PageBounds(int head_dim, int page, std::int64_t capacity, Summary summary, SummaryFormat format)
-    : page_(page), summary_(summary), format_(format), d_(static_cast<std::size_t>(head_dim)) {
+    : page_(page), summary_(summary), format_(format), d_(head_dim) {
   KVCAST_CHECK(page >= 1 && capacity >= 0);
-  bounds_.reserve(static_cast<std::size_t>(capacity) * 2 * d_);
+  bounds_.reserve(capacity * 2 * d_);
   advise_large_pages(bounds_.data(), bounds_.capacity() * sizeof(float));
 }
 
@@ -58,7 +58,7 @@ void PageBounds::append_pages(const float* keys, std::int64_t n) {
     }
     if (summary_ == Summary::kCuboidMean) close_page(keys);
     round_last();
-    keys += static_cast<std::size_t>(page_) * d_;
+    keys += page_ * d_;
     tokens_ += page_;
   }
 }

@@ -145,7 +145,7 @@ std::vector<float> basis_moments(const std::string& kind, const trace::Layer& la
   std::vector<float> sum(d * d);
   for (int g = 0; g < info.group(); ++g) {
     MatrixView queries = layer.queries(kv_head * info.group() + g);
-    queries.rows = static_cast<std::size_t>(info.prompt_queries());
+    queries.rows = info.prompt_queries();
     const std::vector<float> one = second_moments(queries, false);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += one[i];
   }

@@ -101,15 +101,15 @@ void append_competing(const Adaptive& setting, std::size_t base, const std::vect
   if (setting.normalise && !setting.forced) {
     ranking.select(head, base, best);
     double top = 0;
-    for (const std::int32_t i : best) top += static_cast<double>(head[static_cast<std::size_t>(i)]);
+    for (const std::int32_t i : best) top += static_cast<double>(head[i]);
     const double sum = std::accumulate(head.begin(), head.end(), 0.0);
     factor = sum > 0 ? top / sum : 0;
   }
   const std::size_t first = all.size();
-  for (const float x : head) all.push_back(static_cast<float>(factor * static_cast<double>(x)));
+  for (const float x : head) all.push_back(static_cast<float>(factor * x));
   if (!setting.forced) return;
   ranking.select(head, static_cast<std::size_t>(static_cast<double>(base) * setting.floor), best);
-  for (const std::int32_t i : best) all[first + static_cast<std::size_t>(i)] = HUGE_VALF;
+  for (const std::int32_t i : best) all[first + i] = HUGE_VALF;
 }
 
 }  // namespace

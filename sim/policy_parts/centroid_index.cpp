@@ -28,7 +28,7 @@ std::vector<float> gather(const MatrixView& all, std::span<const std::size_t> ro
 void normalise_rows(std::vector<float>& rows, std::size_t d) {
   for (std::size_t at = 0; at < rows.size(); at += d) {
     const float norm = std::sqrt(dot(rows.data() + at, rows.data() + at, d));
-    if (norm > 0) std::for_each_n(rows.begin() + static_cast<std::ptrdiff_t>(at), d, [&](float& x) { x /= norm; });
+    if (norm > 0) std::for_each_n(rows.begin() + at, d, [&](float& x) { x /= norm; });
   }
 }
 

@@ -14,7 +14,7 @@
 namespace kvcast::policy {
 namespace {
 
-std::int64_t size_of(const Held& held) { return static_cast<std::int64_t>(held.size()); }
+std::int64_t size_of(const Held& held) { return held.size(); }
 
 class EvictingSelector final : public Selector {
  public:
@@ -73,7 +73,7 @@ std::vector<std::int32_t> keep_best(Held& held, std::span<const float> scores, c
   append_range(0, sinks, stay);
   for (const std::int32_t i : best) stay.push_back(i + static_cast<std::int32_t>(sinks));
   append_range(end, size_of(held), stay);
-  for (std::size_t i = 0; i < stay.size(); ++i) held[i] = held[static_cast<std::size_t>(stay[i])];
+  for (std::size_t i = 0; i < stay.size(); ++i) held[i] = held[stay[i]];
   held.resize(stay.size());
   return stay;
 }
@@ -92,7 +92,7 @@ std::vector<std::int64_t> prompt_ends(const trace::TraceInfo& info, std::int64_t
 }
 
 std::vector<Held> evict_prompt(EvictionRule& rule, std::span<const std::int64_t> ends, int heads) {
-  std::vector<Held> held(static_cast<std::size_t>(heads));
+  std::vector<Held> held(heads);
   std::int64_t first = 0;
   for (const std::int64_t end : ends) {
     for (Held& head : held) append_range(first, end, head);

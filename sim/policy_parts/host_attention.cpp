@@ -25,8 +25,8 @@ class HostSearchSelector final : public Selector {
  public:
   HostSearchSelector(const LayerInput& layer, const StaticTokens& fixed, bool per_query_head, const MakeSearch& make)
       : info_(layer.info()), fixed_(fixed), per_query_head_(per_query_head) {
-    width_ = per_query_head ? static_cast<std::size_t>(info_.group()) : 1;
-    searches_.resize(static_cast<std::size_t>(info_.n_kv_heads));
+    width_ = per_query_head ? info_.group() : 1;
+    searches_.resize(info_.n_kv_heads);
     parallel_for(searches_.size(), hardware_threads(),
                  [&](std::size_t h) { searches_[h] = make(layer, static_cast<int>(h)); });
   }
@@ -44,7 +44,7 @@ class HostSearchSelector final : public Selector {
       const std::span<HeadSelection> heads = std::span(out.heads).subspan(h * width_, width_);
       searches_[h]->step(t, host, heads);
       for (HeadSelection& head : heads) {
-        head.counts.cpu_attended = static_cast<std::int64_t>(head.attended.size());
+        head.counts.cpu_attended = head.attended.size();
         if (host.size() > before.size()) head.evicted.push_back(static_cast<std::int32_t>(host.end - 1));
         add_static(tokens, head);
       }
@@ -52,11 +52,11 @@ class HostSearchSelector final : public Selector {
   }
 
   std::span<const float> output(int q_head) const override {
-    return searches_[static_cast<std::size_t>(q_head / info_.group())]->output(q_head % info_.group());
+    return searches_[q_head / info_.group()]->output(q_head % info_.group());
   }
 
   std::span<const float> log_weights(int q_head) const override {
-    return searches_[static_cast<std::size_t>(q_head / info_.group())]->log_weights(q_head % info_.group());
+    return searches_[q_head / info_.group()]->log_weights(q_head % info_.group());
   }
 
  private:

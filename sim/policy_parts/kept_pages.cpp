@@ -23,7 +23,7 @@ class GivenUp {
     while (held_ > room) {
       const auto [token, since] = oldest_.front();
       oldest_.pop_front();
-      if (since_[static_cast<std::size_t>(token)] != since) continue;  // it has been selected again since
+      if (since_[token] != since) continue;  // it has been selected again since
       take(token);
       evicted.push_back(token);
     }

@@ -55,7 +55,7 @@ bool assign(const MatrixView& unit, const MatrixView& centres, std::vector<std::
 std::vector<float> sum_members(const MatrixView& rows, const std::vector<std::int32_t>& labels, std::size_t clusters) {
   std::vector<float> sums(clusters * rows.cols);
   for (std::size_t i = 0; i < rows.rows; ++i) {
-    float* const sum = sums.data() + static_cast<std::size_t>(labels[i]) * rows.cols;
+    float* const sum = sums.data() + labels[i] * rows.cols;
     for (std::size_t j = 0; j < rows.cols; ++j) sum[j] += rows.row(i)[j];
   }
   return sums;
@@ -65,7 +65,7 @@ std::vector<float> sum_members(const MatrixView& rows, const std::vector<std::in
 Clusters close(const MatrixView& rows, std::vector<std::int32_t> labels, std::size_t clusters) {
   const std::vector<float> sums = sum_members(rows, labels, clusters);
   std::vector<std::int64_t> sizes(clusters);
-  for (const std::int32_t label : labels) ++sizes[static_cast<std::size_t>(label)];
+  for (const std::int32_t label : labels) ++sizes[label];
   Clusters out;
   std::vector<std::int32_t> renumbered(clusters);
   for (std::size_t c = 0; c < clusters; ++c) {
@@ -76,7 +76,7 @@ Clusters close(const MatrixView& rows, std::vector<std::int32_t> labels, std::si
       out.centroids.push_back(sums[c * rows.cols + j] / static_cast<float>(sizes[c]));
     }
   }
-  for (std::int32_t& label : labels) label = renumbered[static_cast<std::size_t>(label)];
+  for (std::int32_t& label : labels) label = renumbered[label];
   out.labels = std::move(labels);
   return out;
 }

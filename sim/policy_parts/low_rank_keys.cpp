@@ -40,8 +40,6 @@ LowRankKeys::LowRankKeys(const trace::Layer& layer, std::int64_t tokens, std::in
   }
 }
 
-MatrixView LowRankKeys::head(int kv_head) const {
-  return {keys_.data() + static_cast<std::size_t>(kv_head) * tokens_ * d_, tokens_, d_, d_};
-}
+MatrixView LowRankKeys::head(int kv_head) const { return {keys_.data() + kv_head * tokens_ * d_, tokens_, d_, d_}; }
 
 }  // namespace kvcast::policy

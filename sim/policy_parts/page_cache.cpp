@@ -14,10 +14,9 @@ void PageCache::update(std::span<const std::int32_t> chosen, std::size_t slots, 
   std::set_difference(chosen.begin(), chosen.end(), held_.begin(), held_.end(), std::back_inserter(fetched));
   std::set_difference(held_.begin(), held_.end(), chosen.begin(), chosen.end(), std::back_inserter(others_));
   const std::size_t stay = std::min(others_.size(), slots - chosen.size());
-  std::stable_sort(others_.begin(), others_.end(), [&](std::int32_t a, std::int32_t b) {
-    return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
-  });
-  const auto victims = others_.begin() + static_cast<std::ptrdiff_t>(stay);
+  std::stable_sort(others_.begin(), others_.end(),
+                   [&](std::int32_t a, std::int32_t b) { return scores[a] > scores[b]; });
+  const auto victims = others_.begin() + stay;
   evicted.assign(victims, others_.end());
   std::sort(evicted.begin(), evicted.end());
   std::sort(others_.begin(), victims);

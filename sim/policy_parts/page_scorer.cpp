@@ -93,14 +93,14 @@ void PageScorer::make_block(int t) {
   const auto d = static_cast<std::size_t>(info.head_dim);
   block_ = t;
   block_steps_ = std::min(kStepsAtOnce, info.decode_steps - t);
-  const std::size_t n = static_cast<std::size_t>(block_steps_) * rows();
+  const std::size_t n = block_steps_ * rows();
   queries_.resize(n * 2 * d);
   scores_.resize(n * full_before_);
-  std::vector<const float*> heads(static_cast<std::size_t>(members_));
+  std::vector<const float*> heads(members_);
   std::vector<float> combined(d);
   for (int step = 0; step < block_steps_; ++step) {
     for (int g = 0; g < members_; ++g) {
-      heads[static_cast<std::size_t>(g)] = layer_.decode_query(kv_head_ * members_ + g, t + step);
+      heads[g] = layer_.decode_query(kv_head_ * members_ + g, t + step);
     }
     if (combines_queries(shape_.group)) {
       combine_queries(shape_.group, heads, d, combined);
@@ -171,7 +171,7 @@ void PageScorer::score_head(int t, int member, std::size_t n, std::vector<float>
   KVCAST_CHECK(n <= pages() && !combines_queries(shape_.group));
   if (block_steps_ == 0 || t < block_ || t >= block_ + block_steps_) make_block(t);
   out.resize(n);
-  fill_row(t, static_cast<std::size_t>(member), n, out);
+  fill_row(t, member, n, out);
 }
 
 }  // namespace kvcast::policy

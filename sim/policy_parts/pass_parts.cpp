@@ -92,7 +92,7 @@ class MadeByRequest final : public ForwardedPolicy {
 OtherCounts::OtherCounts(const DecodeLayer& shape, const std::function<std::int64_t(const Sequence&)>& attended)
     : shape_(shape) {
   for (const Sequence& sequence : shape.sequences) {
-    heads_.resize(heads_.size() + static_cast<std::size_t>(shape.model->n_kv_heads),
+    heads_.resize(heads_.size() + shape.model->n_kv_heads,
                   HeadCounts{.attended = attended(sequence), .attended_runs = 1});
   }
   shape_.heads = heads_, shape_.per_query_head = false;

@@ -42,7 +42,7 @@ std::vector<float> turned_back(const trace::TraceInfo& info, const MatrixView& r
 
 std::vector<float> keys_before_rope(const trace::Layer& layer, int kv_head, std::int64_t tokens) {
   MatrixView keys = layer.keys(kv_head);
-  keys.rows = static_cast<std::size_t>(tokens);
+  keys.rows = tokens;
   return turned_back(layer.info(), keys, 0);
 }
 

@@ -52,11 +52,11 @@ void radix_sort(std::vector<std::uint64_t>& entries, std::vector<std::uint64_t>&
   const auto digit = [](std::uint64_t entry, int pass) { return (entry >> (32 + pass * kBits)) & (kDigits - 1); };
   std::array<std::array<std::uint32_t, kDigits>, kPasses> starts{};
   for (const std::uint64_t entry : entries) {
-    for (int pass = 0; pass < kPasses; ++pass) ++starts[static_cast<std::size_t>(pass)][digit(entry, pass)];
+    for (int pass = 0; pass < kPasses; ++pass) ++starts[pass][digit(entry, pass)];
   }
   spare.resize(entries.size());
   for (int pass = 0; pass < kPasses; ++pass) {
-    auto& next = starts[static_cast<std::size_t>(pass)];
+    auto& next = starts[pass];
     std::exclusive_scan(next.begin(), next.end(), next.begin(), 0u);
     for (const std::uint64_t entry : entries) spare[next[digit(entry, pass)]++] = entry;
     entries.swap(spare);
@@ -124,14 +124,14 @@ void Ranking::select(std::span<const float> scores, std::size_t k, std::vector<s
   const Cut border = cut(scores, k);
   for (std::size_t n = 0; n < candidate_count_; ++n) {
     const std::int32_t i = candidates_[n];
-    if (border.holds(scores[static_cast<std::size_t>(i)], i)) out.push_back(i);
+    if (border.holds(scores[i], i)) out.push_back(i);
   }
 }
 
 void Ranking::rank(std::span<const float> scores, std::size_t k, std::vector<std::int32_t>& out) {
   select(scores, k, out);
   order_.clear();
-  for (const std::int32_t i : out) order_.push_back(order_of(scores[static_cast<std::size_t>(i)], i));
+  for (const std::int32_t i : out) order_.push_back(order_of(scores[i], i));
   constexpr std::size_t kFew = 256;  // below this number the radix sort's tables cost more than comparisons
   if (order_.size() < kFew) {
     std::sort(order_.begin(), order_.end());
@@ -151,7 +151,7 @@ void rank_pages_first(std::span<float> scores, std::int64_t page, std::int64_t t
                       std::int64_t recent) {
   const std::int64_t window =
       recent > 0 ? (tokens - 1) / page - std::max<std::int64_t>(0, tokens - recent) / page + 1 : 0;
-  rank_first(scores, static_cast<std::size_t>((sink + page - 1) / page), static_cast<std::size_t>(window));
+  rank_first(scores, (sink + page - 1) / page, window);
 }
 
 }  // namespace kvcast::policy

@@ -49,12 +49,11 @@ class StageSelector final : public Selector {
     const bool by_query = first.per_query_head();
     KVCAST_CHECK(!(by_query && second.per_query_head()));
     per_query_head_ = by_query || second.per_query_head();
-    width_ = second.per_query_head() ? static_cast<std::size_t>(info_.group()) : 1;
+    width_ = second.per_query_head() ? info_.group() : 1;
     const int lists = by_query ? info_.n_q_heads : info_.n_kv_heads;
     KVCAST_CHECK(kept_.empty() || kept_.size() == static_cast<std::size_t>(lists));
     for (int i = 0; i < lists; ++i) {
-      heads_.push_back(
-          second.begin(layer, by_query ? i / info_.group() : i, tokens(static_cast<std::size_t>(i)), request));
+      heads_.push_back(second.begin(layer, by_query ? i / info_.group() : i, tokens(i), request));
     }
   }
 
@@ -79,7 +78,7 @@ class StageSelector final : public Selector {
 
   std::span<const float> output(int q_head) const override {
     const int lists = static_cast<int>(heads_.size()), each = info_.n_q_heads / lists;
-    return heads_[static_cast<std::size_t>(q_head / each)]->output(q_head % each);
+    return heads_[q_head / each]->output(q_head % each);
   }
 
  private:

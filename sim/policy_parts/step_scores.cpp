@@ -33,7 +33,7 @@ StepScores::StepScores(MatrixView keys, int steps, std::size_t rows, Query query
 std::span<const float> StepScores::row(int t, std::size_t row) {
   KVCAST_CHECK(t >= 0 && t < steps_ && row < rows_);
   if (t < block_ || t >= block_ + block_steps_) make_block(t);
-  const std::size_t i = static_cast<std::size_t>(t - block_) * rows_ + row;
+  const std::size_t i = (t - block_) * rows_ + row;
   return {scores_.get() + i * keys_.rows, keys_.rows};
 }
 
@@ -42,7 +42,7 @@ void StepScores::make_block(int first) {
   const std::size_t steps_that_fit = kScores / std::max<std::size_t>(1, rows_ * keys_.rows);
   const int at_once = steps_that_fit < kMostSteps ? kLeastSteps : kMostSteps;
   block_steps_ = std::min(at_once, steps_ - first);
-  const std::size_t n = static_cast<std::size_t>(block_steps_) * rows_, d = keys_.cols;
+  const std::size_t n = block_steps_ * rows_, d = keys_.cols;
   queries_.assign(n * d, 0.0f);
   if (room_ < n * keys_.rows) {
     room_ = n * keys_.rows;
@@ -76,7 +76,7 @@ void StepScores::make_block(int first) {
 
 std::vector<std::int32_t> largest_dims(const trace::Layer& layer, int kv_head, int t, std::size_t n) {
   const int members = layer.info().group();
-  std::vector<float> magnitude(static_cast<std::size_t>(layer.info().head_dim));
+  std::vector<float> magnitude(layer.info().head_dim);
   for (int g = 0; g < members; ++g) {
     const float* const q = layer.decode_query(kv_head * members + g, t);
     for (std::size_t j = 0; j < magnitude.size(); ++j) magnitude[j] += std::abs(q[j]);
@@ -89,7 +89,7 @@ std::vector<std::int32_t> largest_dims(const trace::Layer& layer, int kv_head, i
 void attend_to(const trace::Layer& layer, int q_head, int t, std::span<const std::int32_t> tokens,
                std::span<float> out) {
   KVCAST_CHECK(!tokens.empty());
-  const float* const scores = layer.decode_scores(q_head).row(static_cast<std::size_t>(t));
+  const float* const scores = layer.decode_scores(q_head).row(t);
   std::vector<float> weights;
   weights.reserve(tokens.size());
   for (const std::int32_t i : tokens) weights.push_back(scores[i]);
@@ -97,7 +97,7 @@ void attend_to(const trace::Layer& layer, int q_head, int t, std::span<const std
   const MatrixView values = layer.values(q_head / layer.info().group());
   std::fill(out.begin(), out.end(), 0.0f);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const float* const value = values.row(static_cast<std::size_t>(tokens[i]));
+    const float* const value = values.row(tokens[i]);
     for (std::size_t j = 0; j < out.size(); ++j) out[j] += weights[i] * value[j];
   }
 }

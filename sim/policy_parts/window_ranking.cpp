@@ -17,7 +17,7 @@ std::vector<std::vector<float>> ranked_by_window(const LayerInput& layer, const 
     pool(s.pool, s.pool_kernel, reduced, all.emplace_back());
     for (const float x : all.back()) largest = std::max(largest, x);
   }
-  for (std::vector<float>& scores : all) scores.resize(static_cast<std::size_t>(layer.info().prompt_tokens), largest);
+  for (std::vector<float>& scores : all) scores.resize(layer.info().prompt_tokens, largest);
   return all;
 }
 
