@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "api/catalogue.hpp"
@@ -48,6 +50,13 @@ std::vector<std::string> benchmark_names() {
   std::vector<std::string> names(std::begin(config::kBenchmarks), std::end(config::kBenchmarks));
   names.emplace_back(config::ScoreChoice::kNone);
   return names;
+}
+
+// A map that has all of the first keys and none of the second.
+json only(std::span<const std::string_view> present, std::span<const std::string_view> absent) {
+  json any = json::array();
+  for (const std::string_view key : absent) any.push_back(json{{"required", {key}}});
+  return {{"required", present}, {"not", {{"anyOf", any}}}};
 }
 
 // States whether values at a place are lists: the axes of a sweep, which must be; its cases; and the settings of a
@@ -102,18 +111,9 @@ class Writer {
 
   json plan() const {
     json schema = whole_run(), questions = json::array();
-    for (const auto& [name, keys] : plan::question_shapes()) {
-      json question = map_of(keys);
-      const json own = question["properties"];
-      if (name == "choose") question["properties"].update(axes(Lists::kAllowed)["properties"]);  // lists of any keys
-      for (const auto& [key, value] : own.items()) question["properties"][key] = question_key(name, key, value);
-      if (name == "break_even") {
-        question["oneOf"] = {json{{"required", {"against", "metric"}}, {"not", {{"required", {"targets"}}}}},
-                             json{{"required", {"targets"}},
-                                  {"not", any_of({{{"required", {"against"}}}, {{"required", {"metric"}}}})}}};
-      }
-      json item = object_of(json{{name, std::move(question)}});
-      item["required"] = {name};
+    for (const plan::Kind* kind : plan::questions()) {
+      json item = object_of(json{{kind->name, question(*kind)}});
+      item["required"] = {kind->name};
       questions.push_back(std::move(item));
     }
     schema["properties"]["plan"] = list_of(any_of(questions));
@@ -181,11 +181,21 @@ class Writer {
     return schema;
   }
 
-  json question_key(const std::string& kind, const std::string& key, const json& schema) const {
+  json question(const plan::Kind& kind) const {
+    json schema = map_of(config::shapes_in(kind.keys));
+    json& properties = schema["properties"];
+    const json own = properties;
+    if (kind.has_axes) properties.update(axes(Lists::kAllowed)["properties"]);
+    for (const auto& [key, value] : own.items()) properties[key] = question_key(kind, key, value);
+    if (!kind.either.empty()) schema["oneOf"] = {only(kind.either, kind.other), only(kind.other, kind.either)};
+    return schema;
+  }
+
+  json question_key(const plan::Kind& kind, const std::string& key, const json& schema) const {
     if (key == "of" || key == "against") return reference("settings");
     if (key == "targets") return reference("targets");
     if (key == "price_per_hour") return prices();
-    if (key == "metric") return kind == "sensitivities" ? metric_names(false) : reference("ordered_metric");
+    if (key == "metric") return kind.any_metric ? metric_names(false) : reference("ordered_metric");
     return schema;
   }
 

@@ -10,7 +10,7 @@ namespace kvcast::api {
 // "run", "sweep", "plan".
 std::vector<std::string> schema_kinds();
 
-// Made from the tables of keys of runs and plans (config::run_shapes, plan::question_shapes), from the declared
+// Made from the tables of keys of runs and plans (config::run_shapes, plan::questions), from the declared
 // parameters of the policies, and from the names under configs/. A schema rejects unknown keys and names, values of a
 // wrong type or unit, and keys that exclude each other; rules that compare the values of several keys are left to the
 // reader. `kind` is one of schema_kinds().

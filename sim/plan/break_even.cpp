@@ -347,11 +347,17 @@ class BreakEven final : public Question {
 
 constexpr config::Key<Node> kBreakEvenKeys[] = {
     {"key", kNeededText}, {"from", kNeeded}, {"to", kNeeded}, {"metric"}, {"of"}, {"against"}, {"targets"}};
+constexpr std::string_view kBetweenVariants[] = {"against", "metric"}, kWithinTargets[] = {"targets"};
 
 }  // namespace
 
 Chart draw_break_even(const json& data, const Machines& machines);
 
-constinit const Kind kBreakEven{"break_even", draw_break_even, make<BreakEven>, kBreakEvenKeys};
+constinit const Kind kBreakEven{.name = "break_even",
+                                .draw = draw_break_even,
+                                .make = make<BreakEven>,
+                                .keys = kBreakEvenKeys,
+                                .either = kBetweenVariants,
+                                .other = kWithinTargets};
 
 }  // namespace kvcast::plan

@@ -260,6 +260,7 @@ Chart draw(const nlohmann::json& data, const Machines&) {
 
 }  // namespace
 
-constinit const Kind kChoose{"choose", draw, make_choose, kChooseKeys};
+constinit const Kind kChoose{
+    .name = "choose", .draw = draw, .make = make_choose, .keys = kChooseKeys, .has_axes = true};
 
 }  // namespace kvcast::plan

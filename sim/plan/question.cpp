@@ -33,8 +33,8 @@ std::unique_ptr<Question> read_question(const Node& run, const Node& item) {
                     question_kinds());
   }
   const auto& [name, map] = item.entries().front();
-  for (const Kind* kind : kKinds) {
-    if (name == kind->name && kind->make != nullptr) return kind->make(run, map);
+  for (const Kind* kind : questions()) {
+    if (name == kind->name) return kind->make(run, map);
   }
   throw UserError(item.key_where(name),
                   fmt::format("plan: unknown question \"{}\"{}", name, config::did_you_mean(name, question_kinds())),
@@ -50,20 +50,16 @@ Chart chart_of(const Answer& answer, const Machines& machines) {
   throw UserError(fmt::format("unknown kind of answer \"{}\"", answer.kind));
 }
 
-std::vector<std::string> question_kinds() {
-  std::vector<std::string> names;
-  for (const Kind* kind : kKinds) {
-    if (kind->make != nullptr) names.emplace_back(kind->name);
-  }
-  return names;
+std::vector<const Kind*> questions() {
+  std::vector<const Kind*> kinds;
+  std::ranges::copy_if(kKinds, std::back_inserter(kinds), [](const Kind* kind) { return kind->make != nullptr; });
+  return kinds;
 }
 
-config::Shapes question_shapes() {
-  config::Shapes all;
-  for (const Kind* kind : kKinds) {
-    if (kind->make != nullptr) all[std::string(kind->name)] = config::shapes_in(kind->keys);
-  }
-  return all;
+std::vector<std::string> question_kinds() {
+  std::vector<std::string> names;
+  for (const Kind* kind : questions()) names.emplace_back(kind->name);
+  return names;
 }
 
 config::Section section_of(const Kind& kind, const Node& map) {

@@ -44,8 +44,9 @@ std::vector<std::unique_ptr<Question>> read_plan(const config::Node& config);
 Chart chart_of(const Answer& answer, const Machines& machines);
 // Kinds of questions, as they are written.
 std::vector<std::string> question_kinds();
-// The keys of each kind of question.
-config::Shapes question_shapes();
+// The kinds of questions, for the schema of plans.
+struct Kind;
+std::vector<const Kind*> questions();
 
 // ---- Shared by the files of questions
 
@@ -57,6 +58,10 @@ struct Kind {
   // comparisons.
   std::unique_ptr<Question> (*make)(const config::Node& run, const config::Node& map) = nullptr;
   std::span<const config::Key<config::Node>> keys = {};  // the question reads their values
+  bool has_axes = false;                                 // also has keys of a run, each with a value or a list of them
+  bool any_metric = false;                               // its metric need not have a better direction
+  // Has either all of the first keys and none of the second, or the reverse. Both are empty without such a choice.
+  std::span<const std::string_view> either = {}, other = {};
 };
 
 template <typename Q>

@@ -210,6 +210,10 @@ Chart draw_sensitivities(const json& data, const Machines&) {
 
 }  // namespace
 
-constinit const Kind kSensitivities{"sensitivities", draw_sensitivities, make<Sensitivities>, kSensitivitiesKeys};
+constinit const Kind kSensitivities{.name = "sensitivities",
+                                    .draw = draw_sensitivities,
+                                    .make = make<Sensitivities>,
+                                    .keys = kSensitivitiesKeys,
+                                    .any_metric = true};
 
 }  // namespace kvcast::plan
