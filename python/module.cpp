@@ -79,7 +79,7 @@ class Work {
     lines_.push_back(std::move(line));
     changed_.notify_all();
   }
-  void keep(api::Outcome outcome) {
+  void keep(api::SimulatedTask outcome) {
     const std::lock_guard lock(mutex_);
     outcomes_.push_back(std::move(outcome));
   }
@@ -112,7 +112,7 @@ class Work {
   }
 
   // The experiments that have ended so far.
-  std::vector<api::Outcome> outcomes() {
+  std::vector<api::SimulatedTask> outcomes() {
     const std::lock_guard lock(mutex_);
     return outcomes_;
   }
@@ -129,7 +129,7 @@ class Work {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::string> lines_;
-  std::vector<api::Outcome> outcomes_;
+  std::vector<api::SimulatedTask> outcomes_;
   std::exception_ptr failure_;
   bool ended_ = false;
   std::stop_source stop_;
@@ -155,7 +155,7 @@ class Session {
   Handle run(Config config, bool timeline) const {
     return begin([config = std::move(config), timeline, session = session_](api::Call call, Work& work) {
       if (timeline) call.timeline = 0;
-      api::Outcome outcome = session->run({config.node(), {}, {}}, call);
+      api::SimulatedTask outcome = session->run({config.node(), {}, {}}, call);
       call.line(to_json(outcome));
       work.keep(std::move(outcome));
     });
@@ -178,7 +178,7 @@ class Session {
   Handle replay(std::string trace, std::string policy, std::vector<std::string> settings,
                 std::string selections) const {
     return begin([=, threads = threads_](const api::Call& call, Work&) {
-      const api::Replayed replayed =
+      const api::ReplayedPolicy replayed =
           api::replay(trace, api::replay_choice(policy, settings), {threads, !selections.empty()}, call.cancel);
       if (!selections.empty()) {
         WholeFile out(selections);
@@ -213,9 +213,9 @@ class Session {
 
   // Line: the charts of the experiments of some calls.
   Handle charts(const std::vector<Work*>& works) const {
-    std::vector<api::Outcome> outcomes;
+    std::vector<api::SimulatedTask> outcomes;
     for (Work* const work : works) {
-      for (api::Outcome& outcome : work->outcomes()) {
+      for (api::SimulatedTask& outcome : work->outcomes()) {
         outcome.task.index = outcomes.size();
         outcomes.push_back(std::move(outcome));
       }

@@ -127,7 +127,7 @@ score::RecipeChange change_of(const Ablation& ablation) {
   return {[ablation](trace::Recipe& recipe) { ablate(ablation, recipe); }, ablation.scales_rope};
 }
 
-json ablation_report(const Ablation& ablation, const Comparison& whole, const Comparison& ablated) {
+json ablation_report(const Ablation& ablation, const ScoreComparison& whole, const ScoreComparison& ablated) {
   KVCAST_CHECK(whole.cells.size() == ablated.cells.size());
   std::vector<const Cell*> cells;
   std::map<std::string, std::map<std::string, Mean, BudgetOrder>> methods;

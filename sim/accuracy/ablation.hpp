@@ -36,6 +36,6 @@ score::RecipeChange change_of(const Ablation& ablation);
 // The remaining agreement and the shift of each method's curve: {name, takes_away, n, kendall, spearman, mae, order,
 // pairs, refused, methods: {NAME: {shift, curve: [{budget, n, published, predicted, ablated}]}}}, means over the cells
 // that both plans predict. The plans must have the same cells in the same order.
-nlohmann::json ablation_report(const Ablation& ablation, const Comparison& whole, const Comparison& ablated);
+nlohmann::json ablation_report(const Ablation& ablation, const ScoreComparison& whole, const ScoreComparison& ablated);
 
 }  // namespace kvcast::accuracy

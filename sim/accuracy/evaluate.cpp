@@ -18,7 +18,7 @@ double rounded(double points) { return std::round(10 * points) / 10; }
 
 template <typename Predicted>
 json entry(const Predicted& p) {
-  const Row& row = p.row;
+  const PublishedRow& row = p.row;
   json j = {{"paper", row.paper},         {"table", row.table},     {"model", row.model},
             {"benchmark", row.benchmark}, {"context", row.context}, {"task", row.task},
             {"method", row.method},       {"budget", row.budget},   {"budget_unit", row.budget_unit},
@@ -65,14 +65,14 @@ void settle(Average& average, const RecallMap& link) {
 
 }  // namespace
 
-std::vector<Replays> replay_cells(std::vector<Cell>& cells, const EvaluateOptions& options) {
+std::vector<CellSamples> replay_cells(std::vector<Cell>& cells, const EvaluateOptions& options) {
   RecallReplays samples(options.cache, options.threads, options.change);
   for (const Cell& cell : cells) {
     if (!cell.refused.empty()) continue;
     for (const PartTrace& t : traces_of(cell, options.plan.seeds)) samples.request(t.trace, cell.policy);
   }
   samples.run(options.advance);
-  std::vector<Replays> replays(cells.size());
+  std::vector<CellSamples> replays(cells.size());
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (!cells[i].refused.empty()) continue;
     try {
@@ -87,24 +87,24 @@ std::vector<Replays> replay_cells(std::vector<Cell>& cells, const EvaluateOption
   return replays;
 }
 
-void predict_cells(std::vector<Cell>& cells, const std::vector<Replays>& replays, const RecallMap& link) {
+void predict_cells(std::vector<Cell>& cells, const std::vector<CellSamples>& replays, const RecallMap& link) {
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (replays[i].empty()) continue;
     Cell& cell = cells[i];
-    const Prediction p = predict(link, parts_of(cell.task, cell.each_turn), replays[i], cell.full);
+    const SharePrediction p = predict(link, parts_of(cell.task, cell.each_turn), replays[i], cell.full);
     cell.predicted = rounded(cell.full * p.share);
     cell.low = rounded(cell.full * cell.full_low * p.low);
     cell.high = rounded(std::min(100.0, cell.full * cell.full_high * p.high));
   }
 }
 
-std::vector<Cell> all_cells(const Comparison& plan) {
+std::vector<Cell> all_cells(const ScoreComparison& plan) {
   std::vector<Cell> all = plan.cells;
   for (const Average& average : plan.averages) all.insert(all.end(), average.parts.begin(), average.parts.end());
   return all;
 }
 
-void settle(Comparison& plan, std::vector<Cell> all, const RecallMap& link) {
+void settle(ScoreComparison& plan, std::vector<Cell> all, const RecallMap& link) {
   std::size_t next = 0;
   for (Cell& cell : plan.cells) cell = std::move(all[next++]);
   for (Average& average : plan.averages) {
@@ -113,7 +113,7 @@ void settle(Comparison& plan, std::vector<Cell> all, const RecallMap& link) {
   }
 }
 
-void evaluate(Comparison& plan, const RecallMap& link, const EvaluateOptions& options) {
+void evaluate(ScoreComparison& plan, const RecallMap& link, const EvaluateOptions& options) {
   std::vector<Cell> all = all_cells(plan);
   predict_cells(all, replay_cells(all, options), link);
   settle(plan, std::move(all), link);
@@ -170,13 +170,13 @@ json to_json(const Agreement& a) {
   return j;
 }
 
-json report(const Comparison& plan) {
+json report(const ScoreComparison& plan) {
   std::vector<const Cell*> cells;
   std::map<std::string, std::vector<const Cell*>> tables;
   json list = json::array(), averages = json::array();
   for (const Cell& cell : plan.cells) {
     cells.push_back(&cell);
-    const Row& r = cell.row;
+    const PublishedRow& r = cell.row;
     tables[fmt::format("{}, {}, {}, {}{}{}", r.paper, r.table, r.model, r.benchmark, r.context.empty() ? "" : " ",
                        r.context)]
         .push_back(&cell);

@@ -20,21 +20,21 @@ struct EvaluateOptions {
 };
 
 // The samples of one cell, per seed; empty if the cell was refused.
-using Replays = std::vector<Sample>;
+using CellSamples = std::vector<Sample>;
 
 // Runs the replays that the cells need; sets `refused` if a policy or a trace refuses. Returns one entry per cell.
-std::vector<Replays> replay_cells(std::vector<Cell>& cells, const EvaluateOptions& options);
+std::vector<CellSamples> replay_cells(std::vector<Cell>& cells, const EvaluateOptions& options);
 
 // Sets predicted, low and high.
-void predict_cells(std::vector<Cell>& cells, const std::vector<Replays>& replays, const RecallMap& link);
+void predict_cells(std::vector<Cell>& cells, const std::vector<CellSamples>& replays, const RecallMap& link);
 
 // The cells of a plan and, after them, the parts of its averages.
-std::vector<Cell> all_cells(const Comparison& plan);
+std::vector<Cell> all_cells(const ScoreComparison& plan);
 // Puts these cells, once predicted, back into the plan and predicts the averages from them.
-void settle(Comparison& plan, std::vector<Cell> all, const RecallMap& link);
+void settle(ScoreComparison& plan, std::vector<Cell> all, const RecallMap& link);
 
 // Replays and predicts both cells and averages.
-void evaluate(Comparison& plan, const RecallMap& link, const EvaluateOptions& options);
+void evaluate(ScoreComparison& plan, const RecallMap& link, const EvaluateOptions& options);
 
 // Agreement over the cells that have a prediction.
 struct Agreement {
@@ -56,6 +56,6 @@ nlohmann::json to_json(const Agreement& agreement);
 
 // The same over all cells, with cells: [...], averages: [...], by_table: {...}: what `validate accuracy --published
 // --json` prints.
-nlohmann::json report(const Comparison& plan);
+nlohmann::json report(const ScoreComparison& plan);
 
 }  // namespace kvcast::accuracy

@@ -11,7 +11,7 @@ namespace kvcast::accuracy {
 namespace {
 
 struct Range {
-  Parameter RecallMap::*parameter;
+  MapParameter RecallMap::*parameter;
   double low, high;
 };
 constexpr Range kRanges[] = {{&RecallMap::kappa, 0.3, 6},
@@ -36,7 +36,7 @@ double golden(const std::function<double(double)>& f, double low, double high) {
 
 class Fit {
  public:
-  Fit(const std::vector<Cell>& cells, const std::vector<Replays>& replays) : cells_(cells), replays_(replays) {}
+  Fit(const std::vector<Cell>& cells, const std::vector<CellSamples>& replays) : cells_(cells), replays_(replays) {}
 
   RecallMap run() {
     RecallMap link;
@@ -48,7 +48,7 @@ class Fit {
       }
     }
     for (const Range& r : kRanges) {
-      Parameter& p = link.*r.parameter;
+      MapParameter& p = link.*r.parameter;
       const std::vector<std::size_t> moved = moved_by(link, r);
       const auto error_at = [&](double value) { return error_with(link, r.parameter, value, moved); };
       const double least = error_at(p.value);
@@ -69,7 +69,7 @@ class Fit {
   }
 
  private:
-  static double share(const RecallMap& link, const Cell& cell, const Replays& replays) {
+  static double share(const RecallMap& link, const Cell& cell, const CellSamples& replays) {
     return share_of_full(link, parts_of(cell.task, cell.each_turn), replays);
   }
 
@@ -93,7 +93,7 @@ class Fit {
     return moved;
   }
 
-  double error_with(RecallMap link, Parameter RecallMap::*parameter, double value,
+  double error_with(RecallMap link, MapParameter RecallMap::*parameter, double value,
                     const std::vector<std::size_t>& over) const {
     (link.*parameter).value = value;
     double sum = 0;
@@ -118,7 +118,7 @@ class Fit {
   }
 
   const std::vector<Cell>& cells_;
-  const std::vector<Replays>& replays_;
+  const std::vector<CellSamples>& replays_;
 };
 
 }  // namespace
@@ -135,7 +135,7 @@ std::optional<double> fit_common(const std::vector<Average>& averages) {
   return quantile(needed, 0.8);
 }
 
-RecallMap fit_link(const std::vector<Cell>& cells, const std::vector<Replays>& replays) {
+RecallMap fit_link(const std::vector<Cell>& cells, const std::vector<CellSamples>& replays) {
   return Fit(cells, replays).run();
 }
 

@@ -13,7 +13,7 @@ inline constexpr std::size_t kFittedParameters = 4;
 
 // Minimises the mean absolute error over the cells that have a prediction; `replays` as for evaluate, one list per
 // cell. Intervals and residuals are defined in link.hpp.
-RecallMap fit_link(const std::vector<Cell>& cells, const std::vector<Replays>& replays);
+RecallMap fit_link(const std::vector<Cell>& cells, const std::vector<CellSamples>& replays);
 
 // The share of the tasks' errors that the tasks of a mean have in common: the smallest share for which 80 % of the
 // published averages lie within their intervals. The averages must be predicted with a score model whose `common` is 1;

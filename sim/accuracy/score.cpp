@@ -13,25 +13,25 @@ namespace {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
-bool is_average(const Row& row, const Catalogue& catalogue) {
+bool is_average(const PublishedRow& row, const Catalogue& catalogue) {
   return catalogue.task(row.benchmark, row.task) == nullptr &&
          (row.task.starts_with("avg") || row.task.starts_with("cat:") || row.task == "overall");
 }
 
 // Returns the key of rows that are compared with one row of the uncompressed model: of a table, or of any table of the
 // paper ("").
-std::string key_of(const Row& row, const std::string& table, const std::string& context, const std::string& task,
-                   const std::string& partner) {
+std::string key_of(const PublishedRow& row, const std::string& table, const std::string& context,
+                   const std::string& task, const std::string& partner) {
   return fmt::format("{}|{}|{}|{}|{}|{}|{}", row.paper, table, row.model, row.benchmark, context, task, partner);
 }
 
 // The method that a method is combined with: "MInference" for MInference+CTkvr.
-std::string partner_of(const Row& row) {
+std::string partner_of(const PublishedRow& row) {
   const std::size_t plus = row.method.find('+');
   return plus == std::string::npos ? "" : row.method.substr(0, plus);
 }
 
-bool is_cut(const Row& row) { return row.context.starts_with("max_ctx="); }
+bool is_cut(const PublishedRow& row) { return row.context.starts_with("max_ctx="); }
 
 // Scales the full score of whole prompts to that of truncated ones: what the cut removes is lost, except for the task's
 // floor.
@@ -47,15 +47,15 @@ void cut_full_score(Cell& cell, std::int64_t whole) {
 
 class Planner {
  public:
-  Planner(const std::vector<Row>& rows, const Catalogue& catalogue) : catalogue_(catalogue) {
-    for (const Row& row : rows) {
+  Planner(const std::vector<PublishedRow>& rows, const Catalogue& catalogue) : catalogue_(catalogue) {
+    for (const PublishedRow& row : rows) {
       if (!is_full(row)) continue;
       for (const std::string& table : {row.table, std::string()})
         full_.emplace(key_of(row, table, row.context, row.task, partner_of(row)), row.value);
     }
   }
 
-  Cell cell(const Row& row) {
+  Cell cell(const PublishedRow& row) {
     Cell cell;
     cell.row = row;
     try {
@@ -71,7 +71,7 @@ class Planner {
     return cell;
   }
 
-  Average average(const Row& row) {
+  Average average(const PublishedRow& row) {
     Average average;
     average.row = row;
     try {
@@ -101,7 +101,7 @@ class Planner {
  private:
   // The uncompressed row combined with the same method if there is one, otherwise the plain one; a row of the same
   // table takes precedence over those of others.
-  std::optional<double> full_in(const Row& row, const std::string& context, const std::string& task) const {
+  std::optional<double> full_in(const PublishedRow& row, const std::string& context, const std::string& task) const {
     for (const std::string& partner : {partner_of(row), std::string()}) {
       for (const std::string& table : {row.table, std::string()}) {
         const auto at = full_.find(key_of(row, table, context, task, partner));
@@ -112,7 +112,7 @@ class Planner {
   }
 
   // The full score of truncated prompts or, if there is none, that of whole ones.
-  std::optional<double> full_score(const Row& row, const std::string& task) const {
+  std::optional<double> full_score(const PublishedRow& row, const std::string& task) const {
     const std::optional<double> own = full_in(row, row.context, task);
     return own || !is_cut(row) ? own : full_in(row, "", task);
   }
@@ -136,14 +136,14 @@ class Planner {
     return true;
   }
 
-  const config::Model& model(const Row& row) {
+  const config::Model& model(const PublishedRow& row) {
     const auto at = models_.find(row.model);
     if (at != models_.end()) return at->second;
     return models_.emplace(row.model, config::read_model(config::find_config("models", row.model, row.where)))
         .first->second;
   }
 
-  const TaskSpec& task_of(const Row& row) const {
+  const TaskSpec& task_of(const PublishedRow& row) const {
     if (const TaskSpec* const task = catalogue_.task(row.benchmark, row.task)) return *task;
     std::vector<std::string> known;
     for (const auto& [name, task] : catalogue_.tasks(row.benchmark)) known.push_back(name);
@@ -153,7 +153,7 @@ class Planner {
   // Fills in everything except the full score. A part of an average keeps its prediction even if a cell would be
   // refused for its low full score.
   void fill(Cell& cell) {
-    const Row& row = cell.row;
+    const PublishedRow& row = cell.row;
     const config::Model& shape = model(row);
     cell.model = shape.name, cell.group = shape.group();
     cell.task = task_of(row);
@@ -186,16 +186,16 @@ class Planner {
 
 }  // namespace
 
-bool is_full(const Row& row) {
+bool is_full(const PublishedRow& row) {
   const std::size_t plus = row.method.rfind('+');
   const std::string method = bare_name(plus == std::string::npos ? row.method : row.method.substr(plus + 1));
   return method == "full" || method == "fullkv" || method == "fullattention" || method == "fullcache";
 }
 
-Comparison make_comparison(const std::vector<Row>& rows, const Catalogue& catalogue) {
+ScoreComparison make_comparison(const std::vector<PublishedRow>& rows, const Catalogue& catalogue) {
   Planner planner(rows, catalogue);
-  Comparison plan;
-  for (const Row& row : rows) {
+  ScoreComparison plan;
+  for (const PublishedRow& row : rows) {
     if (is_full(row)) continue;
     if (is_average(row, catalogue)) {
       plan.averages.push_back(planner.average(row));

@@ -13,15 +13,15 @@
 
 namespace kvcast::accuracy {
 
-using score::Catalogue, score::RecallMap, score::MethodSpec, score::Parameter, score::PartTrace, score::Prediction,
-    score::PromptLength;
-using score::RecallReplays, score::Row, score::Sample, score::TraceRequest, score::bare_name, score::context_tokens,
-    score::traces_of;
+using score::Catalogue, score::RecallMap, score::MethodSpec, score::MapParameter, score::PartTrace,
+    score::SharePrediction, score::PromptLength;
+using score::RecallReplays, score::PublishedRow, score::Sample, score::TraceRequest, score::bare_name,
+    score::context_tokens, score::traces_of;
 using score::Score, score::TaskPart, score::TaskSpec;
 
 // One score to be predicted.
 struct Cell : score::TaskReplay {
-  Row row;
+  PublishedRow row;
   int group = 0;    // query heads of the model that share a KV head
   double full = 0;  // the uncompressed model's published score
   // Uncertainty if prompts were truncated and the score is of whole ones: what the model may lose or keep by that, as
@@ -36,7 +36,7 @@ struct Cell : score::TaskReplay {
 
 // A published mean over tasks, predicted from them.
 struct Average {
-  Row row;
+  PublishedRow row;
   double full = 0;
   std::vector<Cell> parts;  // their `full` is that of the mean if the table does not give their own
   std::string refused;
@@ -44,7 +44,7 @@ struct Average {
   std::optional<double> simulated, lookup;  // as for a cell
 };
 
-struct Comparison {
+struct ScoreComparison {
   std::vector<Cell> cells;
   std::vector<Average> averages;
 };
@@ -55,10 +55,10 @@ struct ComparisonOptions {
 
 // Returns whether a row is of the uncompressed model, an input: Full, Full-KV, Full Attention or Full Cache in any
 // spelling; combined with another method: X+FullKV.
-bool is_full(const Row& row);
+bool is_full(const PublishedRow& row);
 
 // A row that cannot be predicted becomes a cell with the reason.
-Comparison make_comparison(const std::vector<Row>& rows, const Catalogue& catalogue);
+ScoreComparison make_comparison(const std::vector<PublishedRow>& rows, const Catalogue& catalogue);
 
 // Rank correlations of two lists of the same length: Kendall's tau-b, Spearman's rho with mean ranks of ties. Undefined
 // if all numbers of a list are equal.

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "base/recent.hpp"
+#include "base/lru_cache.hpp"
 #include "store/store.hpp"
 #include "study/study.hpp"
 
@@ -36,7 +36,7 @@ class RecentReplays final : public study::ReplayCache {
     return bytes;
   }
 
-  Recent<const replay::ReplayResult> kept_;
+  LruCache<const replay::ReplayResult> kept_;
 };
 
 class KeptReplays final : public study::ReplayCache {

@@ -38,22 +38,22 @@ config::PolicyChoice replay_choice(const std::string& policy, const std::vector<
   return config::read_policy(with_settings(std::move(choice), settings));
 }
 
-Replayed replay(const std::string& trace_file, const config::PolicyChoice& choice, const replay::ReplayOptions& options,
-                const Cancel& cancel) {
+ReplayedPolicy replay(const std::string& trace_file, const config::PolicyChoice& choice,
+                      const replay::ReplayOptions& options, const Cancel& cancel) {
   const policy::Descriptor& descriptor = policy::find_policy(choice);
   const auto trace = trace::open_trace(trace_file);
   const policy::Lengths lengths{trace->info().prompt_tokens, trace->info().decode_steps};
   const bool captured = trace->info().source == "captured";
   const auto policy = policy::make_policy(descriptor, choice.parameters,
                                           captured ? study::profile_of_model(trace->info().model, choice) : nullptr);
-  Replayed out{choice.name, result_on(*trace, choice, *policy, options, cancel), trace->identity(), {}};
+  ReplayedPolicy out{choice.name, result_on(*trace, choice, *policy, options, cancel), trace->identity(), {}};
   if (!policy::replay_needs(descriptor, choice.parameters, lengths).rounds) {
     out.task = score::task_score(score::ScoreModel(), out.result);
   }
   return out;
 }
 
-json to_json(const Replayed& replayed) {
+json to_json(const ReplayedPolicy& replayed) {
   const replay::ReplayResult& r = replayed.result;
   const replay::Proxies& p = r.proxies;
   json out = {{"policy", replayed.policy},

@@ -13,7 +13,7 @@
 
 namespace kvcast::api {
 
-struct Replayed {
+struct ReplayedPolicy {
   std::string policy;
   replay::ReplayResult result;
   std::string trace;  // its identity
@@ -24,12 +24,12 @@ struct Replayed {
 config::PolicyChoice replay_choice(const std::string& policy, const std::vector<std::string>& settings);
 
 // Throws UserError for a trace that is malformed or that the policy cannot be replayed on, and Cancelled.
-Replayed replay(const std::string& trace, const config::PolicyChoice& choice, const replay::ReplayOptions& options,
-                const Cancel& cancel = {});
+ReplayedPolicy replay(const std::string& trace, const config::PolicyChoice& choice,
+                      const replay::ReplayOptions& options, const Cancel& cancel = {});
 
 // {policy, trace_source, prompt_tokens, decode_steps, recall_mass_mean, recall_mass_p10, output_error_mean,
 // topk_overlap_mean, attended_mean, distinct_mean, corrected_share, log_volume_mean, task, bytes: {hbm, link, dram},
 // prompt, task_refused}.
-nlohmann::json to_json(const Replayed& replayed);
+nlohmann::json to_json(const ReplayedPolicy& replayed);
 
 }  // namespace kvcast::api

@@ -55,7 +55,7 @@ json to_json(const study::Task& task, const result::Result& result) {
   return out;
 }
 
-json to_json(const Outcome& outcome) {
+json to_json(const SimulatedTask& outcome) {
   json out = to_json(outcome.task, outcome.result);
   if (const auto& nearest = outcome.nearest) {
     out["oom"]["nearest"] = {{"change", nearest->change}, {"fit", result::fit_name(result::fit_of(*nearest->result))}};
@@ -97,14 +97,15 @@ study::StudyOptions Session::study_options(const Call& call) {
   return options;
 }
 
-Outcome Session::run(study::Point point, const Call& call, const std::function<void(const study::Study&)>& before) {
+SimulatedTask Session::run(study::Point point, const Call& call,
+                           const std::function<void(const study::Study&)>& before) {
   const DataFolder folder(data_);
   point.ask.timeline = call.timeline.has_value();
   const config::Node config = point.config;
   study::StudyOptions options = study_options(call);
   const study::Study plan({std::move(point)}, options.cancel);
   if (before) before(plan);
-  Outcome out;
+  SimulatedTask out;
   study::run(plan, options, [&](const study::Task& task, result::Result&& result) {
     out.task = task, out.result = std::move(result);
   });
@@ -184,19 +185,19 @@ const report::Assets& Session::assets() {
 }
 
 // A report reads its results from a store.
-json Session::charts(const std::vector<Outcome>& outcomes) {
+json Session::charts(const std::vector<SimulatedTask>& outcomes) {
   const DataFolder folder(data_);
   const Temporary files(temporary_folder());
   store::Store store = store::Store::open(files.path(), store::Store::Open::kCreate);
   std::vector<std::string> keys;
-  for (const Outcome& outcome : outcomes) {
+  for (const SimulatedTask& outcome : outcomes) {
     keys.push_back(outcome.task.prepared.key);
     store.put(static_cast<std::int64_t>(outcome.task.index), outcome.result, version());
   }
   store.show(keys);
   const report::Content content = report::collect({{"", &store}}, report::Palette(assets().palette));
   json charts = json::array();
-  for (const report::Chart& figure : report::standalone_figures(assets(), content, json::array())) {
+  for (const report::ChartFile& figure : report::standalone_figures(assets(), content, json::array())) {
     if (figure.name == "step_timeline" && content.timeline.rows() == 0) continue;  // its rows have no columns
     const json& meta = figure.spec.at("usermeta");
     charts.push_back(

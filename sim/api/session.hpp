@@ -25,7 +25,7 @@ struct SessionOptions {
   study::StudyOptions study;
   std::string replay_folder;  // where replays are kept for later sessions of this version; empty: nowhere
   study::Scores sweep_scores = study::Scores::kAtHand;
-  study::Budget budget;  // of each call
+  study::NeedLimits budget;  // of each call
 };
 
 // One request to a session.
@@ -38,7 +38,7 @@ struct Call {
 };
 
 // An experiment that was run.
-struct Outcome {
+struct SimulatedTask {
   study::Task task;  // as simulated, with the budget that a `match:` was solved for
   result::Result result;
   std::optional<plan::Admission> nearest;  // of one that does not fit: a change with which it does
@@ -50,7 +50,7 @@ struct Outcome {
 //   origins          every number of the machine with its origin, uncertainty and source
 //   oom.nearest       {change, fit}, where there is one
 nlohmann::json to_json(const study::Task& task, const result::Result& result);
-nlohmann::json to_json(const Outcome& outcome);
+nlohmann::json to_json(const SimulatedTask& outcome);
 // The answer's data with kind, question, text, details and runs.
 nlohmann::json to_json(const plan::Answer& answer);
 
@@ -65,7 +65,7 @@ class Session {
   const std::string& version() const;
 
   // Runs one experiment.
-  Outcome run(study::Point point, const Call& call, const std::function<void(const study::Study&)>& before = {});
+  SimulatedTask run(study::Point point, const Call& call, const std::function<void(const study::Study&)>& before = {});
   // Runs the grid of a sweep. Lines: {index, swept, result} in order of completion, the result being that of a run;
   // {index, nearest} for those that do not fit, a sentence on what would; {progress: {what, done, of}}, `what` being
   // `replays`, if some have to be made, or `replays for scores`; {done: experiments}. `finished`, if given, takes the
@@ -77,7 +77,7 @@ class Session {
 
   // The charts of results as a report has them: [{name, title, caption, spec}], each a Vega 5 specification with its
   // data.
-  nlohmann::json charts(const std::vector<Outcome>& outcomes);
+  nlohmann::json charts(const std::vector<SimulatedTask>& outcomes);
   const report::Assets& assets();  // without Vega
 
   const std::string& data() const { return data_; }
@@ -88,7 +88,7 @@ class Session {
   std::string data_;
   study::StudyOptions study_;
   study::Scores sweep_scores_;
-  study::Budget budget_;
+  study::NeedLimits budget_;
   KeptReplays replays_;
   study::SharedWork shared_;
   std::mutex assets_mutex_;

@@ -24,8 +24,8 @@
 namespace kvcast::app {
 namespace {
 
+using calibrate::MeasuredTime;
 using calibrate::StepRow;
-using calibrate::StepTime;
 using config::Node;
 
 constexpr double kFaster = 1.05, kLonger = 1e-3;  // by which rates and the host's time are changed for derivatives
@@ -80,7 +80,7 @@ std::string products_text(double rate) { return rate_text(rate, "GFLOP/s"); }
 std::string host_text(double seconds) { return fmt::format("{:.4g} us", seconds * 1e6); }
 
 // Each row four times: as it is, with faster memory, with faster products, and with a longer host.
-std::vector<StepTime> times_of(const Node& base, const std::vector<StepRow>& rows) {
+std::vector<MeasuredTime> times_of(const Node& base, const std::vector<StepRow>& rows) {
   const StepNumbers n = numbers_of(of_row(base, rows.front()));
   std::vector<Node> configs;
   for (const StepRow& row : rows) {
@@ -91,7 +91,7 @@ std::vector<StepTime> times_of(const Node& base, const std::vector<StepRow>& row
   }
   constexpr std::size_t kEach = 4;
   const std::vector<result::Result> results = simulated_rows(configs, rows, kEach);
-  std::vector<StepTime> times;
+  std::vector<MeasuredTime> times;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     for (const bool prefill : {false, true}) {
       const double measured = prefill ? rows[i].ttft_s : rows[i].tpot_s;
@@ -137,7 +137,7 @@ Node calibrated(const Node& base, const StepNumbers& n, const calibrate::StepFit
                   fitted_number(fmt::format("{:.2g} %", 100 * fit.interval), 0.2, "rows left out: " + source));
 }
 
-void print_step_errors(const char* name, const std::vector<StepTime>& times, bool prefill,
+void print_step_errors(const char* name, const std::vector<MeasuredTime>& times, bool prefill,
                        const std::vector<std::pair<const char*, const std::vector<double>*>>& lists) {
   std::string text;
   std::size_t n = 0;
@@ -177,7 +177,7 @@ int calibrate_steps(const StepsOptions& options) {
     rows.insert(rows.end(), more.begin(), more.end());
   }
   const StepNumbers n = numbers_of(of_row(base, rows.front()));
-  const std::vector<StepTime> times = times_of(base, rows);
+  const std::vector<MeasuredTime> times = times_of(base, rows);
   calibrate::StepPriors priors;
   priors.rates = config::left_out().fused;
   priors.host_s = std::max(priors.host_s, n.host / 2);

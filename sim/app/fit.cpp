@@ -24,16 +24,16 @@ struct FitOptions {
 
 // The rows that the fit uses. Scores of the uncompressed model are always inputs; of the others, only those that are
 // not held out.
-std::vector<score::Row> rows_of(const std::vector<std::string>& paths) {
-  std::vector<score::Row> rows;
+std::vector<score::PublishedRow> rows_of(const std::vector<std::string>& paths) {
+  std::vector<score::PublishedRow> rows;
   std::vector<score::LeftOutRow> left_out;
   for (const std::string& path : paths) {
-    const std::vector<score::Row> table = score::read_table(path, &left_out);
+    const std::vector<score::PublishedRow> table = score::read_table(path, &left_out);
     print_contradictions(table);
     rows.insert(rows.end(), table.begin(), table.end());
   }
   print_left_out(left_out);
-  std::erase_if(rows, [](const score::Row& row) { return row.held_out && !accuracy::is_full(row); });
+  std::erase_if(rows, [](const score::PublishedRow& row) { return row.held_out && !accuracy::is_full(row); });
   return rows;
 }
 
@@ -50,20 +50,20 @@ int run(const FitOptions& options) {
   refuse_overwritten(out, "-o", inputs);
   // An output that cannot be written is found before the replays, which take minutes.
   WholeFile file(out);
-  accuracy::Comparison plan = accuracy::make_comparison(rows_of(paths), score::Catalogue());
+  accuracy::ScoreComparison plan = accuracy::make_comparison(rows_of(paths), score::Catalogue());
   accuracy::EvaluateOptions evaluate;
   evaluate.plan.seeds = options.seeds;
   evaluate.cache = options.replays;
   evaluate.threads = hardware_threads();
   evaluate.advance = progress_of("Replaying");
   std::vector<accuracy::Cell> all = accuracy::all_cells(plan);
-  const std::vector<accuracy::Replays> replays = accuracy::replay_cells(all, evaluate);
+  const std::vector<accuracy::CellSamples> replays = accuracy::replay_cells(all, evaluate);
   const auto cells = static_cast<std::ptrdiff_t>(plan.cells.size());
   print_left_out(refused_rows({all.data(), plan.cells.size()}, plan.averages));
-  const std::vector<accuracy::Replays> of_cells(replays.begin(), replays.begin() + cells);
+  const std::vector<accuracy::CellSamples> of_cells(replays.begin(), replays.begin() + cells);
   score::RecallMap link = accuracy::fit_link({all.begin(), all.begin() + cells}, of_cells);
   std::size_t used = 0;
-  for (const accuracy::Replays& r : of_cells) used += r.empty() ? 0 : 1;
+  for (const accuracy::CellSamples& r : of_cells) used += r.empty() ? 0 : 1;
   if (used == 0)
     throw UserError({paths.front(), 0, 0}, "no row to fit: no row outside the held-out ones has a prediction");
   if (used < accuracy::kFittedParameters) {

@@ -30,15 +30,15 @@ struct FitEvidenceOptions {
 constexpr const char* kMeasured = "measured";
 
 // Rows of a table, each with its simulated score. Prints which rows are left out.
-std::vector<evidence::Record> simulated(const std::string& path, const score::Catalogue& catalogue,
-                                        const FitEvidenceOptions& options) {
+std::vector<evidence::ScoreRecord> simulated(const std::string& path, const score::Catalogue& catalogue,
+                                             const FitEvidenceOptions& options) {
   std::vector<score::LeftOutRow> left_out;
-  std::vector<score::Row> rows = score::read_table(path, &left_out);
+  std::vector<score::PublishedRow> rows = score::read_table(path, &left_out);
   print_contradictions(rows);
-  for (score::Row& row : rows) {
+  for (score::PublishedRow& row : rows) {
     if (row.paper.empty()) row.paper = kMeasured;
   }
-  accuracy::Comparison plan = accuracy::make_comparison(rows, catalogue);
+  accuracy::ScoreComparison plan = accuracy::make_comparison(rows, catalogue);
   accuracy::EvaluateOptions evaluate;
   evaluate.plan.seeds = options.seeds, evaluate.cache = options.replays, evaluate.threads = hardware_threads();
   evaluate.advance = progress_of(path);
@@ -51,23 +51,23 @@ std::vector<evidence::Record> simulated(const std::string& path, const score::Ca
   }
   const std::vector<score::LeftOutRow> refused = refused_rows(plan.cells, {});
   left_out.insert(left_out.end(), refused.begin(), refused.end());
-  std::vector<evidence::Record> records = accuracy::records_of(plan, catalogue);
+  std::vector<evidence::ScoreRecord> records = accuracy::records_of(plan, catalogue);
   print_left_out(left_out);
   fmt::print(stderr, "{}: {} rows added, {} left out\n", path, records.size(), left_out.size());
   return records;
 }
 
 // The rows of a file with those of the tables added, or put in place of those of the same paper, table and model.
-std::vector<evidence::Record> records_of(const std::string& base, const FitEvidenceOptions& options) {
-  std::vector<evidence::Record> records = evidence::read_records(base);
+std::vector<evidence::ScoreRecord> records_of(const std::string& base, const FitEvidenceOptions& options) {
+  std::vector<evidence::ScoreRecord> records = evidence::read_records(base);
   const score::Catalogue catalogue;
   std::size_t added = 0;
   for (const std::string& path : options.rows) {
-    const std::vector<evidence::Record> own = simulated(path, catalogue, options);
-    const auto table = [](const evidence::Record& r) { return std::tuple(r.paper, r.table, r.model); };
+    const std::vector<evidence::ScoreRecord> own = simulated(path, catalogue, options);
+    const auto table = [](const evidence::ScoreRecord& r) { return std::tuple(r.paper, r.table, r.model); };
     std::set<std::tuple<std::string, std::string, std::string>> tables;
-    for (const evidence::Record& r : own) tables.insert(table(r));
-    std::erase_if(records, [&](const evidence::Record& r) { return tables.contains(table(r)); });
+    for (const evidence::ScoreRecord& r : own) tables.insert(table(r));
+    std::erase_if(records, [&](const evidence::ScoreRecord& r) { return tables.contains(table(r)); });
     records.insert(records.end(), own.begin(), own.end());
     added += own.size();
   }
@@ -106,7 +106,7 @@ int run(const FitEvidenceOptions& options) {
   evidence::Components components = evidence::read_parameters(parameters.from).components;
   // An output that cannot be written is found before the replays, which take minutes.
   WholeFile records_file(records.to), parameters_file(parameters.to);
-  const std::vector<evidence::Record> all = records_of(records.from, options);
+  const std::vector<evidence::ScoreRecord> all = records_of(records.from, options);
   if (options.components) {
     components = evidence::fit_components(all, components, progress_of("components"));
   }

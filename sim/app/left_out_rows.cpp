@@ -13,7 +13,7 @@ namespace kvcast::app {
 std::vector<score::LeftOutRow> refused_rows(std::span<const accuracy::Cell> cells,
                                             std::span<const accuracy::Average> averages) {
   std::vector<score::LeftOutRow> rows;
-  const auto add = [&rows](const score::Row& row, const std::string& refused) {
+  const auto add = [&rows](const score::PublishedRow& row, const std::string& refused) {
     // The line is printed before the reason, which may begin with it as well.
     const std::string place = format_location(row.where);
     if (!refused.empty())
@@ -42,9 +42,9 @@ void print_left_out(std::span<const score::LeftOutRow> rows) {
   }
 }
 
-void print_contradictions(std::span<const score::Row> rows) {
-  std::map<std::vector<std::string>, const score::Row*> first;  // by setting
-  for (const score::Row& row : rows) {
+void print_contradictions(std::span<const score::PublishedRow> rows) {
+  std::map<std::vector<std::string>, const score::PublishedRow*> first;  // by setting
+  for (const score::PublishedRow& row : rows) {
     const auto [at, is_new] = first.try_emplace(
         {row.where.file, row.paper, row.table, score::bare_name(row.model), score::bare_name(row.benchmark),
          row.context, score::bare_name(row.task), score::bare_name(row.method), row.budget, row.budget_unit},

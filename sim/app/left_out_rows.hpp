@@ -16,6 +16,6 @@ std::vector<score::LeftOutRow> refused_rows(std::span<const accuracy::Cell> cell
 void print_left_out(std::span<const score::LeftOutRow> rows);
 
 // Prints the rows that state another score than an earlier row of the same table for the same setting.
-void print_contradictions(std::span<const score::Row> rows);
+void print_contradictions(std::span<const score::PublishedRow> rows);
 
 }  // namespace kvcast::app

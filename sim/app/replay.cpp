@@ -43,7 +43,7 @@ std::vector<std::pair<int, int>> read_heads(const std::string& text) {
   return heads;
 }
 
-void print_text(const api::Replayed& replayed) {
+void print_text(const api::ReplayedPolicy& replayed) {
   const auto& [policy, r, identity, task] = replayed;
   const replay::Proxies& p = r.proxies;
   const auto count = [](std::int64_t n, const char* what) {
@@ -85,7 +85,7 @@ int run(const ReplayOptions& options) {
   inputs.insert(inputs.end(), {options.trace, options.policy});
   refuse_overwritten(options.selections, "--selections", inputs);
   refuse_overwritten(options.steps, "--steps", inputs);
-  const api::Replayed replayed =
+  const api::ReplayedPolicy replayed =
       api::replay(options.trace, choice,
                   {hardware_threads(), !options.selections.empty(), options.volume, read_heads(options.excluded)});
   if (!options.selections.empty()) {

@@ -23,7 +23,7 @@
 namespace kvcast::app {
 namespace {
 
-void print_findings(const report::Source& source) {
+void print_findings(const report::ReportSource& source) {
   const store::Store& store = *source.store;
   const auto planned = store.metadata(store::kMetaPlanned);
   if (planned && std::to_string(source.part.of) != *planned) {
@@ -41,7 +41,7 @@ void print_findings(const report::Source& source) {
 // Says how to join shards of one sweep, which are rarely meant to be compared.
 void tell_of_shards(const std::vector<std::string>& dirs, const report::Stores& stores) {
   std::set<std::string> configs;
-  for (const report::Source& source : stores.sources()) {
+  for (const report::ReportSource& source : stores.sources()) {
     if (source.part.of >= source.store->shown().size()) return;
     configs.insert(source.store->metadata(store::kMetaConfig).value_or(""));
   }

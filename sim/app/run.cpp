@@ -33,22 +33,22 @@
 namespace kvcast::app {
 namespace {
 
-using serving::Span;
+using serving::RequestSpan;
 
 constexpr std::array<const char*, 2> kGroups = {"slots", "queue"};
 constexpr std::array<const char*, 2> kRows = {"slot", "place"};
 
-std::size_t group_of(const Span& span) {
-  return span.kind == Span::Kind::kQueued || span.kind == Span::Kind::kPreempted ? 1 : 0;
+std::size_t group_of(const RequestSpan& span) {
+  return span.kind == RequestSpan::Kind::kQueued || span.kind == RequestSpan::Kind::kPreempted ? 1 : 0;
 }
 
 constexpr std::size_t kMostSpans = 20'000;  // viewers become slow with many more
 
 // A row a slot, with the passes of the requests that had it, and below them a row for each place in the queue.
-void write_request_timeline(std::ostream& out, const std::vector<Span>& spans) {
+void write_request_timeline(std::ostream& out, const std::vector<RequestSpan>& spans) {
   engine::TraceEvents events(out);
   std::array<std::set<std::int64_t>, 2> used;
-  for (const Span& span : spans) used[group_of(span)].insert(span.row);
+  for (const RequestSpan& span : spans) used[group_of(span)].insert(span.row);
   // Some viewers tell rows by their numbers alone, whatever group they are in.
   const std::array<std::int64_t, 2> first = {1, 1 + (used[0].empty() ? 0 : *used[0].rbegin() + 1)};
   const auto group = [](std::size_t g) { return static_cast<int>(g) + 1; };
@@ -58,7 +58,7 @@ void write_request_timeline(std::ostream& out, const std::vector<Span>& spans) {
     for (const std::int64_t number : used[g])
       events.row(group(g), row(g, number), fmt::format("{} {}", kRows[g], number));
   }
-  for (const Span& span : spans) {
+  for (const RequestSpan& span : spans) {
     const char* const name = serving::span_name(span.kind);
     std::string numbers = fmt::format(R"("request":{})", span.request);
     if (span.tokens > 0) numbers += fmt::format(R"(,"tokens":{})", span.tokens);
@@ -126,7 +126,7 @@ void log_requests(const RunOptions& options, const std::vector<std::string>& inp
   }
   std::ostream& rows = file.emplace(options.requests).stream();
   write_requests_head(rows);
-  point.ask.requests = [&rows](const serving::Outcome& outcome) { write_request(rows, outcome); };
+  point.ask.requests = [&rows](const serving::Departure& outcome) { write_request(rows, outcome); };
 }
 
 int run(const RunOptions& options) {
@@ -156,7 +156,7 @@ int run(const RunOptions& options) {
     const result::Subject asked = study::subject_of(prepared);
     wait.emplace(fmt::format("{} on {}, {}", asked.policy, asked.hardware, asked.trace));
   };
-  const api::Outcome outcome = api::Session(std::move(session_options)).run(point, {}, before);
+  const api::SimulatedTask outcome = api::Session(std::move(session_options)).run(point, {}, before);
   wait.reset();
   const result::Result& result = outcome.result;
   if (timeline && result.experiment.oom) {

@@ -29,9 +29,9 @@ void print_owners(const std::vector<result::OwnedBytes>& owners) {
 void print_oom(const Result& r) {
   const result::OutOfMemory& oom = *r.experiment.oom;
   fmt::print("{}: in {}, {} of {} {} are in use; another {} for {} would exceed the capacity by {}\n",
-             result::fit_of(r) == result::Fit::kBorderline ? "Borderline, does not fit" : "Does not fit", oom.moment,
-             bytes(oom.in_use), bytes(oom.capacity), oom.pool == "hbm" ? "HBM" : "pinned DRAM", bytes(oom.requested),
-             oom.requested_for, bytes(oom.in_use + oom.requested - oom.capacity));
+             result::fit_of(r) == result::MemoryFit::kBorderline ? "Borderline, does not fit" : "Does not fit",
+             oom.moment, bytes(oom.in_use), bytes(oom.capacity), oom.pool == "hbm" ? "HBM" : "pinned DRAM",
+             bytes(oom.requested), oom.requested_for, bytes(oom.in_use + oom.requested - oom.capacity));
   print_owners(oom.owners);
 }
 
@@ -250,7 +250,7 @@ void print_result(const study::Task& task, const Result& r) {
                                                      s.text("workload.prompt_tokens"), s.decode_tokens, s.batch);
   fmt::print("{} on {}, {}: {}{}\n", s.policy, s.hardware, s.model, work, serving_text(run));
   if (task.prepared.matched) fmt::print("{}\n", study::text_of(*task.prepared.matched, s.policy));
-  if (run.hardware.fit != config::Fit::kFitted) {
+  if (run.hardware.fit != config::TimesOrigin::kFitted) {
     fmt::print("{} has {}; the uncertainty of its times is that found for such GPUs (docs/cards.md)\n", s.hardware,
                config::fit_text(run.hardware));
   }

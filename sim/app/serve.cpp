@@ -35,7 +35,7 @@ struct ServeOptions {
 };
 
 // Requests that are answered together may take half of the memory together.
-double memory_of_request(const ServeOptions& options, const web::Limits& limits) {
+double memory_of_request(const ServeOptions& options, const web::HttpLimits& limits) {
   if (!options.memory.empty()) {
     return config::read_quantity(config::Node::scalar(options.memory, {"--memory", 1, 1}), "--memory",
                                  Dimension::kBytes, 1e6, 1e15);
@@ -68,7 +68,7 @@ void replay_ahead(api::Session& session, const std::string& file, const std::sto
 }
 
 int serve_page(const ServeOptions& options) {
-  const web::Limits limits;
+  const web::HttpLimits limits;
   api::SessionOptions session_options;
   study::StudyOptions& study = session_options.study;
   study.threads = options.jobs > 0 ? options.jobs : hardware_threads();
@@ -91,7 +91,7 @@ int serve_page(const ServeOptions& options) {
   web::Server server(options.address, limits,
                      {{"/", {"text/html; charset=utf-8", web::planner_page(assets)}},
                       {"/api/catalogue", {"application/json", catalogue.dump()}}},
-                     [&session](const web::Request& asked, web::Reply& reply) {
+                     [&session](const web::HttpRequest& asked, web::Reply& reply) {
                        web::answer(session, asked, reply);
                        give_memory_back();
                      });

@@ -30,8 +30,8 @@ std::string range_of(const Result& r, const char* path) {
 }
 
 // A length that varies is named by its mean.
-std::string length_text(const config::Lengths& length, double mean, bool of_trace) {
-  const bool fixed = !of_trace && length.kind == config::Lengths::Kind::kFixed;
+std::string length_text(const config::LengthDistribution& length, double mean, bool of_trace) {
+  const bool fixed = !of_trace && length.kind == config::LengthDistribution::Kind::kFixed;
   return fmt::format("{}{:.0f}", fixed ? "" : "about ", mean);
 }
 
@@ -158,7 +158,7 @@ void write_requests_head(std::ostream& out) {
          "replica\n";
 }
 
-void write_request(std::ostream& out, const serving::Outcome& o) {
+void write_request(std::ostream& out, const serving::Departure& o) {
   const traffic::Request& request = o.request;
   fmt::print(out, "{},{:.9f},{},{},{}", request.id, to_seconds(request.arrival), request.prompt_tokens,
              request.output_tokens, o.hit_tokens);

@@ -17,6 +17,6 @@ void print_service_verdict(const result::Result& r);
 
 // Rows of `run --requests`.
 void write_requests_head(std::ostream& out);
-void write_request(std::ostream& out, const serving::Outcome& outcome);
+void write_request(std::ostream& out, const serving::Departure& outcome);
 
 }  // namespace kvcast::app

@@ -67,7 +67,7 @@ class BatchSearch {
 };
 
 // Batches are compared at the best one of each setting; of services, which have none, the capacity is what counts.
-std::vector<store::Finding> conclusions(SweepRows& rows, const plan::Load& load, const config::Node& config,
+std::vector<store::Finding> conclusions(SweepRows& rows, const plan::LoadResult& load, const config::Node& config,
                                         const plan::SearchBatches& search) {
   if (!rows.services().any())
     return plan::findings(rows.rows(), rows.texts(), load, plan::score_choice(config), search);
@@ -154,7 +154,7 @@ int conclude(store::Store& store, const config::Node& config, const std::string&
   StoredReplays replays(store);
   study.replays = &replays, study.scores = study::Scores::kNone;
   const BatchSearch search(config, rows, study);
-  const plan::Load load = [&](std::size_t index) { return rows.load(store, index); };
+  const plan::LoadResult load = [&](std::size_t index) { return rows.load(store, index); };
   const std::vector<store::Finding> findings =
       conclusions(rows, load, config, complete ? plan::SearchBatches(std::ref(search)) : nullptr);
   const std::vector<plan::Unchanged> unchanged = plan::unchanged_by(rows.swept(), rows.texts(), load);

@@ -53,8 +53,8 @@ std::int64_t SweepRows::count(Status status) const {
   return std::ranges::count_if(points_, [status](const Point& p) { return p.swept.status == status; });
 }
 
-plan::Rows SweepRows::rows() const {
-  plan::Rows rows;
+plan::ResultRows SweepRows::rows() const {
+  plan::ResultRows rows;
   rows.reserve(points_.size());
   for (const Point& point : points_) {
     rows.push_back(point.row);

@@ -27,7 +27,7 @@ class SweepRows {
 
   std::size_t size() const { return points_.size(); }
   std::int64_t count(result::Status status) const;
-  plan::Rows rows() const;  // indices are places in reading order
+  plan::ResultRows rows() const;  // indices are places in reading order
   std::vector<const plan::SweptPoint*> swept() const;
   plan::Texts& texts() { return *texts_; }
   const ServiceFinding& services() const { return services_; }
@@ -44,7 +44,7 @@ class SweepRows {
   struct Point {
     std::int64_t ordinal;
     std::string key;
-    plan::Row row;
+    plan::ResultRow row;
     plan::SweptPoint swept;
   };
   void add_misfit(const result::Result& result);

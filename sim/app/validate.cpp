@@ -74,12 +74,12 @@ std::string folder_of(const std::string& name) {
 }
 
 // No fit has seen a user's table, unless its column `held_out` says so of some rows.
-void hold_out(std::vector<score::Row>& rows, const std::string& path) {
+void hold_out(std::vector<score::PublishedRow>& rows, const std::string& path) {
   std::error_code failure;
   const std::filesystem::path folder = std::filesystem::absolute(path, failure).parent_path();
   if (std::filesystem::equivalent(folder, folder_of("accuracy"), failure)) return;
-  if (std::ranges::any_of(rows, [](const score::Row& row) { return row.held_out; })) return;
-  for (score::Row& row : rows) row.held_out = true;
+  if (std::ranges::any_of(rows, [](const score::PublishedRow& row) { return row.held_out; })) return;
+  for (score::PublishedRow& row : rows) row.held_out = true;
 }
 
 // The folder that --claims names, else the project's.
@@ -102,7 +102,7 @@ Suite accuracy_suite(const ValidateOptions& options) {
   if (options.published.empty()) return validate::accuracy_of_own_tables(evaluate, ablations, model.evidence());
   const bool simulated_alone = options.without_evidence || !ablations.empty();
   std::vector<score::LeftOutRow> left_out;
-  std::vector<score::Row> rows = score::read_table(options.published, &left_out);
+  std::vector<score::PublishedRow> rows = score::read_table(options.published, &left_out);
   print_left_out(left_out);
   hold_out(rows, options.published);
   Suite suite = validate::accuracy_of_table(rows, evaluate, ablations, simulated_alone ? nullptr : &model.evidence());

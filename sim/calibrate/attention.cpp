@@ -55,8 +55,8 @@ constexpr Knob kKnobs[] = {
 };
 constexpr double kRowLow = 0.05e-6, kRowHigh = 20e-6, kRowStart = 3e-6;
 
-std::vector<Parameter> parameters(const config::Gpu& gpu) {
-  std::vector<Parameter> all;
+std::vector<FitParameter> parameters(const config::Gpu& gpu) {
+  std::vector<FitParameter> all;
   for (const Knob& knob : kKnobs) all.push_back({knob.key, knob.low, knob.high, knob.start});
   all[4].low = std::max(all[4].low, gpu.hbm_bandwidth.value);  // an L2 is never slower than the memory behind it
   all[4].start = std::max(all[4].start, 1.2 * all[4].low);
@@ -67,8 +67,8 @@ std::vector<Parameter> parameters(const config::Gpu& gpu) {
 }
 
 // The same with a prior on each, from which it starts.
-std::vector<Parameter> parameters(const config::Gpu& gpu, const config::Gpu& prior) {
-  std::vector<Parameter> all = parameters(gpu);
+std::vector<FitParameter> parameters(const config::Gpu& gpu, const config::Gpu& prior) {
+  std::vector<FitParameter> all = parameters(gpu);
   all[3].high = std::max(gpu.stream_efficiency.value, 1.01 * all[3].low);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const bool row = i >= std::size(kKnobs);
@@ -108,10 +108,10 @@ Solution solve_without(std::span<const MeasuredPoint> points, int left_out, cons
   return solution;
 }
 
-LeftOut cross_validate(std::span<const MeasuredPoint> points, const AttentionStructure& structure,
-                       const config::Gpu* prior, config::Gpu gpu) {
+UnseenErrors cross_validate(std::span<const MeasuredPoint> points, const AttentionStructure& structure,
+                            const config::Gpu* prior, config::Gpu gpu) {
   set(gpu.attention, structure);
-  LeftOut left_out;
+  UnseenErrors left_out;
   for (int fold = 0; fold < kFolds; ++fold) {
     solve_without(points, fold, prior, gpu);
     for (const MeasuredPoint& point : points) {
@@ -125,7 +125,7 @@ LeftOut cross_validate(std::span<const MeasuredPoint> points, const AttentionStr
 
 struct KernelFit {
   config::AttentionKernel kernel;
-  LeftOut left_out;  // errors of the chosen structure
+  UnseenErrors left_out;  // errors of the chosen structure
   std::vector<AttentionStructure> contenders;
   std::vector<std::string> at_bounds;
 };
@@ -143,7 +143,7 @@ void start_rows(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
 KernelFit fit_kernel(std::span<const MeasuredPoint> points, const config::Gpu* prior, config::Gpu gpu) {
   start_rows(points, gpu);
   const std::vector<AttentionStructure> all = structures();
-  std::vector<LeftOut> tried(all.size());
+  std::vector<UnseenErrors> tried(all.size());
   parallel_for(all.size(), hardware_threads(),
                [&](std::size_t i) { tried[i] = cross_validate(points, all[i], prior, gpu); });
   std::vector<std::size_t> order(all.size());
@@ -172,7 +172,7 @@ std::vector<MeasuredPoint> not_held_out(std::span<const MeasuredPoint> points) {
 
 void set_range(std::span<const MeasuredPoint> points, config::Gpu& gpu) {
   const auto span_of = [&](auto&& number) {
-    config::Span span{std::numeric_limits<double>::infinity(), 0};
+    config::SizeRange span{std::numeric_limits<double>::infinity(), 0};
     for (const MeasuredPoint& point : points) {
       span.low = std::min(span.low, number(attention_of(point)));
       span.high = std::max(span.high, number(attention_of(point)));
@@ -212,7 +212,7 @@ AttentionFit fit_apart(std::span<const MeasuredPoint> used, const AttentionFit& 
   shared.erase(own, shared.end());
   if (std::min(shared.size(), alone.size()) < kLeastAttentionPoints) return together;
   const KernelFit gqa = fit_kernel(shared, nullptr, gpu), mha = fit_kernel(alone, nullptr, gpu);
-  LeftOut apart = gqa.left_out;
+  UnseenErrors apart = gqa.left_out;
   apart.errors.insert(apart.errors.end(), mha.left_out.errors.begin(), mha.left_out.errors.end());
   apart.weights.insert(apart.weights.end(), mha.left_out.weights.begin(), mha.left_out.weights.end());
   if (apart.loss() > (1 - kGainOfTwo) * together.left_out_loss) return together;

@@ -41,7 +41,7 @@ int attention_fold(const MeasuredPoint& point) {
 
 std::optional<FittedCorrection> fit_correction(std::span<const MeasuredPoint> points, const config::Gpu& gpu) {
   KVCAST_CHECK(!gpu.attention_correction && !points.empty());
-  std::vector<Sample> samples;
+  std::vector<SmoothSample> samples;
   std::set<double> groups;
   double least_rows = 1e9, most_rows = 1, least_tokens = 1e9, most_tokens = 1;
   bool repeated = false;

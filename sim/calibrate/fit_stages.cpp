@@ -295,7 +295,7 @@ void fit_stages(std::span<const Stage> stages, std::span<const MeasuredOp> cases
   }
 }
 
-MeasuredOp measured(const Row& row) {
+MeasuredOp measured(const MeasuredRow& row) {
   MeasuredOp one;
   if (const auto by = row.words.find("by"); by != row.words.end()) one.by = by->second;
   one.id = row.id(), one.bench = row.bench, one.seconds = row.seconds;

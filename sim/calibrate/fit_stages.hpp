@@ -50,7 +50,7 @@ std::vector<Stage> host_stages();
 std::vector<Stage> gpu_stages();
 
 // The parts of a case that do not depend on its benchmark: id, bench, seconds, spread.
-MeasuredOp measured(const Row& row);
+MeasuredOp measured(const MeasuredRow& row);
 
 // The cases that belong to a stage.
 std::vector<MeasuredOp> cases_of(const Stage& stage, std::span<const MeasuredOp> cases);

@@ -51,8 +51,8 @@ struct Form {
 
   std::size_t memory_values() const { return flat ? 1 : sizes.size(); }
 
-  std::vector<Parameter> parameters() const {
-    std::vector<Parameter> all = {
+  std::vector<FitParameter> parameters() const {
+    std::vector<FitParameter> all = {
         {"floor_gemm", 0.05e-6, 20e-6, 3e-6}, {"gemm_overlap", 1, 12, 4}, {"gemm_row_loss", 0.002, 0.4, 0.05}};
     for (std::size_t i = 0; i < memory_values(); ++i) all.push_back({"gemm_memory_efficiency", 0.1, 1, 0.8});
     for (const double tiles : kTiles) all.push_back({"gemm_compute_efficiency", 0.02, 1, tiles < 1 ? 0.4 : 0.8});
@@ -114,7 +114,7 @@ Solution solve_for(const Form& form, std::span<const MeasuredPoint* const> point
 
 // Leaves out one matrix after another, except the smallest and the largest ones where there are others: without these
 // no curve over sizes could know its end.
-LeftOut cross_validate(const Form& form, std::span<const MeasuredPoint> points, config::Gpu gpu) {
+UnseenErrors cross_validate(const Form& form, std::span<const MeasuredPoint> points, config::Gpu gpu) {
   std::set<std::pair<double, double>> matrices, between;
   for (const MeasuredPoint& point : points) {
     const auto& work = product_of(point);
@@ -123,7 +123,7 @@ LeftOut cross_validate(const Form& form, std::span<const MeasuredPoint> points, 
     if (bytes > form.sizes.front() && bytes < form.sizes.back()) between.emplace(work.n, work.k);
   }
   if (!between.empty()) matrices = between;
-  LeftOut left_out;
+  UnseenErrors left_out;
   for (const auto& matrix : matrices) {
     std::vector<const MeasuredPoint*> seen, unseen;
     for (const MeasuredPoint& point : points) {
@@ -152,7 +152,7 @@ GemmFit fit_gemm(std::span<const MeasuredPoint> points, const config::Gpu* prior
   }
   const std::vector<Form> all = forms(used, prior);
   std::size_t best = 0;
-  std::vector<LeftOut> tried;
+  std::vector<UnseenErrors> tried;
   for (const Form& form : all) tried.push_back(cross_validate(form, used, gpu));
   for (std::size_t i = 1; i < all.size(); ++i) best = tried[i].loss() < tried[best].loss() ? i : best;
   std::vector<const MeasuredPoint*> seen;

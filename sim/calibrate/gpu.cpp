@@ -205,7 +205,7 @@ void set_link(const Results& results, config::Link& link) {
 Results of_pipelines(Results results) {
   for (const Stage& stage : kernel_stages()) {
     if (!stage.in_pipelines) continue;
-    std::erase_if(results.rows, [&](const Row& row) {
+    std::erase_if(results.rows, [&](const MeasuredRow& row) {
       return row.words.contains("by") && std::ranges::find(stage.benches, row.bench) != stage.benches.end();
     });
   }

@@ -24,7 +24,7 @@ constexpr double kInCommands = 1024;    // a copy of fewer bytes may need no cop
 constexpr double kLargeGather = 16e6;
 constexpr double kFullGrid = 128;  // blocks of a zero-copy kernel that fill the link
 
-graph::Kernel stream_of(const Row& row) {
+graph::Kernel stream_of(const MeasuredRow& row) {
   const double bytes = row.of_work("bytes");
   const std::string& op = row.word("op");
   if (op == "read") return {KernelClass::kElementwise, bytes, 0, 0, 0};
@@ -32,7 +32,7 @@ graph::Kernel stream_of(const Row& row) {
   return {KernelClass::kElementwise, bytes / 2, bytes / 2, 0, 0};
 }
 
-graph::DecodeAttention attention_of(const Row& row) {
+graph::DecodeAttention attention_of(const MeasuredRow& row) {
   const double context = row.number("context");
   graph::DecodeAttention work;
   work.rows = row.number("batch") * row.number("kv_heads"), work.group = row.number("group");
@@ -41,10 +41,10 @@ graph::DecodeAttention attention_of(const Row& row) {
   return work;
 }
 
-bool is(const Row& row, const char* axis, const char* value) { return row.word(axis) == value; }
+bool is(const MeasuredRow& row, const char* axis, const char* value) { return row.word(axis) == value; }
 
 // The op of a kernel's row; Marker for rows of other kinds.
-graph::Work kernel_of(const Row& row) {
+graph::Work kernel_of(const MeasuredRow& row) {
   const auto bytes = [&] { return row.of_work("bytes"); };
   if (row.bench == "hbm_stream") return stream_of(row);
   if (row.bench == "hbm_gather") {
@@ -66,7 +66,7 @@ graph::Work kernel_of(const Row& row) {
   return graph::Marker{};
 }
 
-void add_chain(const Row& row, std::vector<MeasuredOp>& cases) {
+void add_chain(const MeasuredRow& row, std::vector<MeasuredOp>& cases) {
   MeasuredOp one = measured(row);
   const bool graph = is(row, "how", "graph");
   one.count = row.number("kernels");
@@ -83,7 +83,7 @@ void add_chain(const Row& row, std::vector<MeasuredOp>& cases) {
   cases.push_back(std::move(one));
 }
 
-void add_sync(const Row& row, std::vector<MeasuredOp>& cases) {
+void add_sync(const MeasuredRow& row, std::vector<MeasuredOp>& cases) {
   const bool idle = is(row, "what", "stream_sync_idle");
   if (!idle && !is(row, "what", "value_round_trip")) return;
   MeasuredOp one = measured(row);
@@ -94,7 +94,7 @@ void add_sync(const Row& row, std::vector<MeasuredOp>& cases) {
 }
 
 // The number that a copy's row measures, empty if the model has no such number.
-std::string copy_bench(const Row& row, double bytes, bool both) {
+std::string copy_bench(const MeasuredRow& row, double bytes, bool both) {
   const bool device = is(row, "clock", "device"), issue = is(row, "clock", "issue");
   if (is(row, "memory", "pageable")) {
     const bool read = is(row, "direction", "h2d") && is(row, "how", "calls") && is(row, "clock", "host");
@@ -115,7 +115,7 @@ std::string copy_bench(const Row& row, double bytes, bool both) {
   return "";
 }
 
-void add_host_copy(const Row& row, std::vector<MeasuredOp>& cases) {
+void add_host_copy(const MeasuredRow& row, std::vector<MeasuredOp>& cases) {
   const double bytes = row.number("bytes"), pieces = row.number("pieces");
   const bool both = is(row, "direction", "both");
   MeasuredOp one = measured(row);
@@ -137,7 +137,7 @@ void add_host_copy(const Row& row, std::vector<MeasuredOp>& cases) {
   cases.push_back(std::move(one));
 }
 
-void add_zero_copy(const Row& row, std::vector<MeasuredOp>& cases) {
+void add_zero_copy(const MeasuredRow& row, std::vector<MeasuredOp>& cases) {
   if (row.number("blocks") < kFullGrid) return;
   Copy copy;
   copy.kind = CopyKind::kZeroCopy;
@@ -151,9 +151,9 @@ void add_zero_copy(const Row& row, std::vector<MeasuredOp>& cases) {
 // the increment of each of a chain of them. It is part of the time of every kernel that was measured by itself, and of
 // no kernel of a step.
 double between_events(const Results& results, const char* how) {
-  const Row* one = nullptr;
-  const Row* many = nullptr;
-  for (const Row& row : results.rows) {
+  const MeasuredRow* one = nullptr;
+  const MeasuredRow* many = nullptr;
+  for (const MeasuredRow& row : results.rows) {
     if (row.bench != "launch_chain" || !is(row, "how", how) || !is(row, "clock", "device")) continue;
     if (row.number("kernels") == 1) one = &row;
     if (!many || row.number("kernels") > many->number("kernels")) many = &row;
@@ -176,11 +176,11 @@ void take_off_events(const Results& results, std::vector<MeasuredOp>& cases) {
 }
 
 // The faster one where a case was measured with kvcast's own kernel and with libraries'.
-std::vector<Row> fastest(const std::vector<Row>& rows) {
+std::vector<MeasuredRow> fastest(const std::vector<MeasuredRow>& rows) {
   std::map<std::string, std::size_t> indices;
-  std::vector<Row> out;
-  for (const Row& row : rows) {
-    Row plain = row;
+  std::vector<MeasuredRow> out;
+  for (const MeasuredRow& row : rows) {
+    MeasuredRow plain = row;
     plain.words.erase("by");
     const auto [at, is_new] = indices.try_emplace(plain.id(), out.size());
     if (is_new) {
@@ -198,7 +198,7 @@ double time_between_events(const Results& results) { return between_events(resul
 
 std::vector<MeasuredOp> gpu_cases(const Results& results) {
   std::vector<MeasuredOp> cases;
-  for (const Row& row : fastest(results.rows)) {
+  for (const MeasuredRow& row : fastest(results.rows)) {
     if (row.bench == "host_sync") add_sync(row, cases);  // has no cold mode
     if (row.mode != "cold") continue;
     if (row.bench == "launch_chain") add_chain(row, cases);

@@ -21,7 +21,7 @@ constexpr double kElementBytes = 2;     // bfloat16
 constexpr double kIdBytes = 4;          // per token in a hash table
 constexpr double kLongPiece = 1 << 20;  // pieces of a stream: longer ones are not read faster
 
-graph::CpuWork cpu_work_of(const Row& row) {
+graph::CpuWork cpu_work_of(const MeasuredRow& row) {
   if (row.bench == "cpu_fork_join") return {.items = 0};
   if (row.bench == "cpu_dram") {
     const double threads = row.number("threads"), each = row.of_work("bytes") / threads;
@@ -64,7 +64,7 @@ graph::CpuWork cpu_work_of(const Row& row) {
 
 // Returns whether the case corresponds to something that the simulator does: reads from DRAM, cold gathers, selection
 // over scores just written.
-bool used(const Row& row, double cores) {
+bool used(const MeasuredRow& row, double cores) {
   const bool all = row.numbers.contains("threads") && row.number("threads") == cores;
   if (row.bench == "cpu_dram") return row.word("op") == "read";
   if (row.bench == "cpu_fork_join") return row.word("wait") == "spin" && all;
@@ -142,7 +142,7 @@ std::vector<Stage> host_stages() {
 std::vector<MeasuredOp> host_cases(const Results& results) {
   const double cores = cores_of(results);
   std::vector<MeasuredOp> cases;
-  for (const Row& row : results.rows) {
+  for (const MeasuredRow& row : results.rows) {
     if (!used(row, cores)) continue;
     MeasuredOp one = measured(row);
     one.threads = row.number("threads");

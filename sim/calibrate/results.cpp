@@ -64,7 +64,7 @@ void check_whole(const std::string& path, const json& map, const char* key, cons
 }
 
 // Returns false for a row that must not be used.
-bool read_row(const std::string& path, const json& entry, std::size_t index, Row& row) {
+bool read_row(const std::string& path, const json& entry, std::size_t index, MeasuredRow& row) {
   const std::string where = fmt::format("row {}", index);
   row.file = path;
   row.bench = text_of(path, entry, "bench", where);
@@ -87,7 +87,7 @@ bool read_row(const std::string& path, const json& entry, std::size_t index, Row
 }
 
 // Adds the row, or its time to the passes of an existing row.
-void add(Row row, std::map<std::string, std::size_t>& indices, std::vector<Row>& rows) {
+void add(MeasuredRow row, std::map<std::string, std::size_t>& indices, std::vector<MeasuredRow>& rows) {
   const auto [at, is_new] = indices.try_emplace(row.id(), rows.size());
   if (is_new) {
     rows.push_back(std::move(row));
@@ -110,14 +110,14 @@ std::vector<double> every_other(const std::vector<double>& values, std::size_t f
 }
 
 // Sets the row's time, and the difference that half of the passes would have made.
-void settle(Row& row) {
+void settle(MeasuredRow& row) {
   row.seconds = middle(row.passes);
   if (row.passes.size() < 2) return;
   const double one = middle(every_other(row.passes, 0)), other = middle(every_other(row.passes, 1));
   row.spread = std::max(one, other) / std::min(one, other) - 1;
 }
 
-double number_of(const Row& row, const std::string& axis) {
+double number_of(const MeasuredRow& row, const std::string& axis) {
   const auto at = row.numbers.find(axis);
   if (at == row.numbers.end()) refuse(row.file, fmt::format("{}: no number \"{}\" among the axes", row.id(), axis));
   return at->second;
@@ -125,28 +125,28 @@ double number_of(const Row& row, const std::string& axis) {
 
 }  // namespace
 
-std::string Row::id() const {
+std::string MeasuredRow::id() const {
   std::string text = bench;
   for (const auto& [key, value] : words) text += fmt::format(" {}={}", key, value);
   for (const auto& [key, value] : numbers) text += fmt::format(" {}={}", key, value);
   return text + " " + mode;
 }
 
-double Row::number(const std::string& axis) const {
+double MeasuredRow::number(const std::string& axis) const {
   const double value = number_of(*this, axis);
   if (!(value > 0)) refuse(file, fmt::format("{}: {} is not positive", id(), axis));
   return value;
 }
 
-bool Row::flag(const std::string& axis) const { return number_of(*this, axis) != 0; }
+bool MeasuredRow::flag(const std::string& axis) const { return number_of(*this, axis) != 0; }
 
-const std::string& Row::word(const std::string& axis) const {
+const std::string& MeasuredRow::word(const std::string& axis) const {
   const auto at = words.find(axis);
   if (at == words.end()) refuse(file, fmt::format("{}: no word \"{}\" among the axes", id(), axis));
   return at->second;
 }
 
-double Row::of_work(const std::string& name) const {
+double MeasuredRow::of_work(const std::string& name) const {
   const auto at = work.find(name);
   if (at == work.end() || !(at->second >= 0)) refuse(file, fmt::format("{}: its work states no {}", id(), name));
   return at->second;
@@ -171,7 +171,7 @@ void read_into(Results& results, const std::string& path, std::map<std::string, 
   const json& rows = member(path, document, "rows", "results");
   if (!rows.is_array()) refuse(path, "rows: expected a list");
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    Row row;
+    MeasuredRow row;
     if (read_row(path, rows[i], i, row)) {
       add(std::move(row), indices, results.rows);
     } else {
@@ -221,7 +221,7 @@ std::string unknown_benches(const Results& results) {
                                               "topk",
                                               "zero_copy_gather"};
   std::map<std::string, int> unknown;
-  for (const Row& row : results.rows) {
+  for (const MeasuredRow& row : results.rows) {
     if (!known.contains(row.bench)) ++unknown[row.bench];
   }
   std::string text;
@@ -238,7 +238,7 @@ Results read_results(const std::vector<std::string>& paths) {
   Results results;
   std::map<std::string, std::size_t> indices;
   for (const std::string& path : paths) read_into(results, path, indices);
-  for (Row& row : results.rows) settle(row);
+  for (MeasuredRow& row : results.rows) settle(row);
   return results;
 }
 

@@ -8,7 +8,7 @@
 namespace kvcast::calibrate {
 
 // One measured case.
-struct Row {
+struct MeasuredRow {
   std::string bench, mode;  // mode: cold or batch
   std::map<std::string, double> numbers;
   std::map<std::string, std::string> words;
@@ -32,8 +32,8 @@ struct Results {
   std::string file;
   std::map<std::string, std::string> texts;  // texts of the environment: date, host_cpu, device, git, ...
   std::map<std::string, double> quantities;  // quantities of the environment: cores, sm_count, l2_bytes, ...
-  std::vector<Row> rows;     // usable ones, in the order of the file; each case once, whatever its passes
-  std::vector<Row> skipped;  // rows with a reason not to use them, or without a time; their seconds are 0
+  std::vector<MeasuredRow> rows;     // usable ones, in the order of the file; each case once, whatever its passes
+  std::vector<MeasuredRow> skipped;  // rows with a reason not to use them, or without a time; their seconds are 0
 };
 
 // Throws UserError if the file cannot be read, is not JSON, has a key twice or another schema, or states what no

@@ -32,16 +32,16 @@ std::vector<Smoothness> grid() {
 }
 
 // Residual of each sample from a surface through the folds other than its own.
-LeftOut leave_out(std::span<const Sample> samples, const Smoothness& smoothness) {
-  LeftOut left;
+UnseenErrors leave_out(std::span<const SmoothSample> samples, const Smoothness& smoothness) {
+  UnseenErrors left;
   for (int fold = 0; fold < kSmoothFolds; ++fold) {
-    std::vector<Sample> others;
-    for (const Sample& sample : samples) {
+    std::vector<SmoothSample> others;
+    for (const SmoothSample& sample : samples) {
       if (sample.fold != fold) others.push_back(sample);
     }
     if (others.empty()) continue;
     const Surface surface(others, smoothness);
-    for (const Sample& sample : samples) {
+    for (const SmoothSample& sample : samples) {
       if (sample.fold != fold) continue;
       left.errors.push_back(surface.at(sample.at) - sample.value);
       left.weights.push_back(sample.weight);
@@ -58,14 +58,15 @@ struct Surface::Body {
   Eigen::VectorXd weights;
 };
 
-Surface::Surface(std::span<const Sample> samples, const Smoothness& smoothness) : body_(std::make_unique<Body>()) {
+Surface::Surface(std::span<const SmoothSample> samples, const Smoothness& smoothness)
+    : body_(std::make_unique<Body>()) {
   KVCAST_CHECK(!samples.empty());
   const auto n = static_cast<Eigen::Index>(samples.size());
   body_->lengths = smoothness.lengths;
   Eigen::MatrixXd joint(n, n);
   Eigen::VectorXd values(n);
   for (Eigen::Index i = 0; i < n; ++i) {
-    const Sample& sample = samples[static_cast<std::size_t>(i)];
+    const SmoothSample& sample = samples[static_cast<std::size_t>(i)];
     body_->at.push_back(sample.at);
     values[i] = sample.value;
     for (Eigen::Index j = 0; j <= i; ++j) {
@@ -86,15 +87,15 @@ double Surface::at(const Coordinates& where) const {
   return sum;
 }
 
-Smoothing choose_smoothness(std::span<const Sample> samples) {
+Smoothing choose_smoothness(std::span<const SmoothSample> samples) {
   KVCAST_CHECK(!samples.empty());
   std::vector<double> values, weights;
-  for (const Sample& sample : samples) values.push_back(sample.value), weights.push_back(sample.weight);
+  for (const SmoothSample& sample : samples) values.push_back(sample.value), weights.push_back(sample.weight);
   const double loss_before = loss(values, weights);
   const std::vector<Smoothness> all = grid();
   std::vector<Smoothing> tried(all.size());
   parallel_for(all.size(), hardware_threads(), [&](std::size_t i) {
-    const LeftOut left = leave_out(samples, all[i]);
+    const UnseenErrors left = leave_out(samples, all[i]);
     tried[i] = {all[i], loss_before, left.loss(), left.spread()};
   });
   return *std::ranges::min_element(tried, [](auto& a, auto& b) { return a.loss < b.loss; });

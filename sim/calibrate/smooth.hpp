@@ -11,7 +11,7 @@ namespace kvcast::calibrate {
 
 using Coordinates = std::array<double, 3>;
 
-struct Sample {
+struct SmoothSample {
   Coordinates at{};
   double value = 0;
   double weight = 1;  // in the loss of cross-validation, > 0
@@ -27,7 +27,7 @@ struct Smoothness {
 class Surface {
  public:
   // Needs at least one sample.
-  Surface(std::span<const Sample> samples, const Smoothness& smoothness);
+  Surface(std::span<const SmoothSample> samples, const Smoothness& smoothness);
   ~Surface();
   double at(const Coordinates& where) const;
 
@@ -45,6 +45,6 @@ struct Smoothing {
 };
 
 // Returns the smoothness that predicts left-out folds best, from a grid.
-Smoothing choose_smoothness(std::span<const Sample> samples);
+Smoothing choose_smoothness(std::span<const SmoothSample> samples);
 
 }  // namespace kvcast::calibrate

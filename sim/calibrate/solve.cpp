@@ -25,10 +25,10 @@ double pseudo_huber(double e) { return 2 * kScale * kScale * (std::sqrt(1 + e * 
 // Numerical derivatives step by a share of u: kept away from zero, where a step would vanish.
 constexpr double kShift = 4;
 
-double bounded(const Parameter& p, double u) { return p.low + (p.high - p.low) * (1 + std::sin(u - kShift)) / 2; }
+double bounded(const FitParameter& p, double u) { return p.low + (p.high - p.low) * (1 + std::sin(u - kShift)) / 2; }
 
 // Keeps away from the bound, where the derivative by u is zero and the solver could not leave.
-double unbounded(const Parameter& p, double value) {
+double unbounded(const FitParameter& p, double value) {
   const double share = (value - p.low) / (p.high - p.low);
   return kShift + std::asin(2 * std::clamp(share, 0.01, 0.99) - 1);
 }
@@ -40,7 +40,7 @@ struct Problem {
   using JacobianType = Eigen::MatrixXd;
   enum { InputsAtCompileTime = Eigen::Dynamic, ValuesAtCompileTime = Eigen::Dynamic };
 
-  std::span<const Parameter> parameters;
+  std::span<const FitParameter> parameters;
   std::span<const double> weights;
   const Errors& errors;
 
@@ -62,7 +62,7 @@ struct Problem {
       residuals[static_cast<Eigen::Index>(i)] = std::copysign(std::sqrt(weights[i] * pseudo_huber(e[i])), e[i]);
     }
     for (std::size_t i = 0; i < v.size(); ++i) {
-      const Parameter& p = parameters[i];
+      const FitParameter& p = parameters[i];
       residuals[static_cast<Eigen::Index>(e.size() + i)] = p.width > 0 ? kPointError * (v[i] - p.centre) / p.width : 0;
     }
     return 0;
@@ -71,7 +71,7 @@ struct Problem {
 
 }  // namespace
 
-void set_prior(Parameter& p, double value, double uncertainty) {
+void set_prior(FitParameter& p, double value, double uncertainty) {
   p.centre = value, p.width = value * std::max(uncertainty, kLeastDoubt);
   p.start = std::clamp(value, p.low, p.high);
 }
@@ -82,18 +82,18 @@ double loss(std::span<const double> errors, std::span<const double> weights) {
   return weight > 0 ? sum / weight : 0;
 }
 
-double LeftOut::loss() const {
+double UnseenErrors::loss() const {
   return errors.empty() ? std::numeric_limits<double>::infinity() : calibrate::loss(errors, weights);
 }
 
-double LeftOut::spread() const {
+double UnseenErrors::spread() const {
   if (errors.empty()) return 0;
   std::vector<double> sizes;
   for (const double error : errors) sizes.push_back(std::abs(std::expm1(error)));
   return quantile(sizes, 0.8);
 }
 
-Solution solve(std::span<const Parameter> parameters, std::span<const double> weights, const Errors& errors) {
+Solution solve(std::span<const FitParameter> parameters, std::span<const double> weights, const Errors& errors) {
   KVCAST_CHECK(weights.size() >= parameters.size() && !parameters.empty());
   const Problem problem{parameters, weights, errors};
   Eigen::VectorXd u(problem.inputs());
@@ -106,7 +106,7 @@ Solution solve(std::span<const Parameter> parameters, std::span<const double> we
   solver.minimize(u);
   Solution solution{problem.from(u), 0, {}};
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const Parameter& p = parameters[i];
+    const FitParameter& p = parameters[i];
     const double share = (solution.values[i] - p.low) / (p.high - p.low);
     if (share < kAtBound || share > 1 - kAtBound) solution.at_bounds.push_back(p.key);
   }

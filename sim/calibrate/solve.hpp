@@ -11,7 +11,7 @@ namespace kvcast::calibrate {
 // minimum uncertainty of a number taken from another kernel or another machine
 inline constexpr double kLeastDoubt = 0.5;
 
-struct Parameter {
+struct FitParameter {
   std::string key;  // for messages: "gpu.floor_attention"
   double low = 0, high = 1;
   double start = 0;  // within the bounds
@@ -22,7 +22,7 @@ struct Parameter {
 
 // Sets a prior on a parameter in its own unit, not in logarithms: `value` with an uncertainty of at least a half, from
 // which the search starts.
-void set_prior(Parameter& parameter, double value, double uncertainty);
+void set_prior(FitParameter& parameter, double value, double uncertainty);
 
 struct Solution {
   std::vector<double> values;          // one per parameter
@@ -37,13 +37,13 @@ using Errors = std::function<void(std::span<const double> values, std::span<doub
 // plus (0.03 · (value − centre) / width)² for each parameter with a width, which weighs like times with a few per cent
 // of error. Levenberg-Marquardt with numerical derivatives (Eigen's port of MINPACK) on v = low + (high − low) (1 + sin
 // u) / 2. weights: one per point, > 0; at least as many points as parameters.
-Solution solve(std::span<const Parameter> parameters, std::span<const double> weights, const Errors& errors);
+Solution solve(std::span<const FitParameter> parameters, std::span<const double> weights, const Errors& errors);
 
 // The same loss for given errors.
 double loss(std::span<const double> errors, std::span<const double> weights);
 
 // Errors, log(predicted / measured), of points that a fit had not seen.
-struct LeftOut {
+struct UnseenErrors {
   std::vector<double> errors, weights;
   double loss() const;  // infinite without points
   // Half-width that holds four fifths of the relative errors: a profile states 80 % intervals. 0 without points.

@@ -66,7 +66,7 @@ double seconds_of(const MeasuredOp& one, const hardware::CostModel& model) {
 // magnitudes.
 struct Numbers {
   std::vector<double*> values;
-  std::vector<Parameter> parameters;
+  std::vector<FitParameter> parameters;
 
   void add(std::string_view key, double& value, double high, double believed, double uncertainty) {
     const double start = std::log(value > 0 ? value : kFromZero);

@@ -29,16 +29,18 @@ StepScales scales_of(std::span<const double> v) {
 }
 
 // The share of a time that a number decides.
-double decided_share(const StepTime& t, StepNumber number, const StepPriors& priors) {
+double decided_share(const MeasuredTime& t, StepNumber number, const StepPriors& priors) {
   const double seconds = number == kOfMemory ? t.memory : number == kOfProducts ? t.products : t.passes * priors.host_s;
   return std::abs(seconds) / t.predicted;
 }
 
-double time_error(const StepTime& t, const StepScales& scales) { return std::log(scaled_time(t, scales) / t.measured); }
+double time_error(const MeasuredTime& t, const StepScales& scales) {
+  return std::log(scaled_time(t, scales) / t.measured);
+}
 
-std::vector<double> time_errors(std::span<const StepTime> times, const StepScales& scales) {
+std::vector<double> time_errors(std::span<const MeasuredTime> times, const StepScales& scales) {
   std::vector<double> errors;
-  for (const StepTime& t : times) errors.push_back(time_error(t, scales));
+  for (const MeasuredTime& t : times) errors.push_back(time_error(t, scales));
   return errors;
 }
 
@@ -50,14 +52,14 @@ double mean_magnitude(std::span<const double> errors) {
 
 class StepProblem {
  public:
-  StepProblem(std::span<const StepTime> times, const StepPriors& priors) : times_(times), priors_(priors) {
+  StepProblem(std::span<const MeasuredTime> times, const StepPriors& priors) : times_(times), priors_(priors) {
     const double reach = std::log(kLargestFactor);
     parameters_ = {{kStepNames[kOfMemory], -reach, reach, 0, 0, priors.rates},
                    {kStepNames[kOfProducts], -reach, reach, 0, 0, priors.rates},
                    {kStepNames[kOfHost], priors.least_host_s, kLongestHost, 0, 0, priors.host_s}};
     for (const StepNumber number : {kOfMemory, kOfProducts, kOfHost}) {
-      const bool reached =
-          std::ranges::any_of(times, [&](const StepTime& t) { return decided_share(t, number, priors) > kLeastShare; });
+      const bool reached = std::ranges::any_of(
+          times, [&](const MeasuredTime& t) { return decided_share(t, number, priors) > kLeastShare; });
       if (reached && fitted_.size() < times.size()) fitted_.push_back(number);
     }
   }
@@ -67,7 +69,7 @@ class StepProblem {
   StepScales solve() const {
     std::vector<double> all(kStepNumbers, 0.0);
     if (fitted_.empty()) return scales_of(all);
-    std::vector<Parameter> parameters;
+    std::vector<FitParameter> parameters;
     for (const StepNumber number : fitted_) parameters.push_back(parameters_[number]);
     const std::vector<double> weights(times_.size(), 1.0);
     const auto place = [&](std::span<const double> values) {
@@ -88,7 +90,7 @@ class StepProblem {
     const std::vector<double> residuals = time_errors(times_, scales);
     const double noise = std::max(kStepNoise, 1.2533 * mean_magnitude(residuals));  // sd of a normal from its mean size
     Eigen::MatrixXd precision = Eigen::MatrixXd::Zero(n, n);
-    for (const StepTime& t : times_) {
+    for (const MeasuredTime& t : times_) {
       const double now = scaled_time(t, scales);
       const double slopes[kStepNumbers] = {-t.memory / scales.memory / now, -t.products / scales.products / now,
                                            t.passes / now};
@@ -113,9 +115,9 @@ class StepProblem {
   }
 
  private:
-  std::span<const StepTime> times_;
+  std::span<const MeasuredTime> times_;
   const StepPriors& priors_;
-  std::vector<Parameter> parameters_;
+  std::vector<FitParameter> parameters_;
   std::vector<StepNumber> fitted_;
 };
 
@@ -130,7 +132,7 @@ double step_interval(std::vector<double> errors, double prior) {
 
 }  // namespace
 
-double scaled_time(const StepTime& t, const StepScales& scales) {
+double scaled_time(const MeasuredTime& t, const StepScales& scales) {
   const double seconds = t.predicted + t.memory * (1 / scales.memory - 1) + t.products * (1 / scales.products - 1) +
                          t.passes * scales.host_s;
   return std::max(seconds, 1e-3 * t.predicted);  // shares of an overlapped step are slopes, which need not add up
@@ -138,9 +140,9 @@ double scaled_time(const StepTime& t, const StepScales& scales) {
 
 bool StepFit::better() const { return mean_magnitude(left_out) < mean_magnitude(before); }
 
-StepFit fit_steps(std::span<const StepTime> times, const StepPriors& priors) {
+StepFit fit_steps(std::span<const MeasuredTime> times, const StepPriors& priors) {
   std::set<std::size_t> rows;
-  for (const StepTime& t : times) rows.insert(t.row);
+  for (const MeasuredTime& t : times) rows.insert(t.row);
   if (rows.size() < 2) throw UserError("calibrate steps: a single row cannot be left out; measure several settings");
   StepFit fit;
   fit.before = time_errors(times, {});
@@ -153,8 +155,8 @@ StepFit fit_steps(std::span<const StepTime> times, const StepPriors& priors) {
   }
   fit.left_out.resize(times.size());
   for (const std::size_t row : rows) {
-    std::vector<StepTime> others;
-    std::ranges::copy_if(times, std::back_inserter(others), [&](const StepTime& t) { return t.row != row; });
+    std::vector<MeasuredTime> others;
+    std::ranges::copy_if(times, std::back_inserter(others), [&](const MeasuredTime& t) { return t.row != row; });
     const StepScales scales = StepProblem(others, priors).solve();
     for (std::size_t i = 0; i < times.size(); ++i) {
       if (times[i].row == row) fit.left_out[i] = time_error(times[i], scales);

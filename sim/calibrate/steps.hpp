@@ -25,7 +25,7 @@ struct StepRow {
 std::vector<StepRow> read_step_rows(const std::string& path);
 
 // A measured time, and what the model has for it.
-struct StepTime {
+struct MeasuredTime {
   std::size_t row = 0;   // times of one row are left out together
   bool prefill = false;  // a TTFT, not a TPOT
   double measured = 0;   // seconds
@@ -40,7 +40,7 @@ struct StepScales {
 };
 
 // predicted + memory (1 / scales.memory - 1) + products (1 / scales.products - 1) + passes host_s
-double scaled_time(const StepTime& time, const StepScales& scales);
+double scaled_time(const MeasuredTime& time, const StepScales& scales);
 
 // The belief before any time is seen: scales of 1, 1 and 0, within these widths.
 struct StepPriors {
@@ -61,6 +61,6 @@ struct StepFit {
 // where its number is off by a width. `left_out` is predicted from the times of all other rows; `interval` is the
 // quantile ceil((n + 1) 80 %) of their sizes, at least 3 %, and that of the priors' rates if n < 4. Throws UserError
 // for fewer than two rows.
-StepFit fit_steps(std::span<const StepTime> times, const StepPriors& priors);
+StepFit fit_steps(std::span<const MeasuredTime> times, const StepPriors& priors);
 
 }  // namespace kvcast::calibrate

@@ -113,7 +113,7 @@ std::string machine_yaml(config::Hardware& hardware, std::string_view host_title
 }
 
 std::string yaml_of(const config::KernelRange& range) {
-  const auto span = [](const config::Span& s) { return fmt::format("[{}, {}]", s.low, s.high); };
+  const auto span = [](const config::SizeRange& s) { return fmt::format("[{}, {}]", s.low, s.high); };
   return fmt::format("  range: {{attention_rows: {}, attention_tokens: {}, attention_head_dim: {}}}\n",
                      span(range.attention_rows), span(range.attention_tokens), span(range.attention_head_dim));
 }

@@ -10,7 +10,7 @@ namespace {
 
 struct SpanField {
   const char* key;
-  Span KernelRange::*member;
+  SizeRange KernelRange::*member;
 };
 constexpr SpanField kSpans[] = {
     {"attention_rows", &KernelRange::attention_rows},
@@ -90,7 +90,7 @@ std::vector<Calibration> read_calibrations(Section& profile) {
 std::string canonical(const KernelRange& range) {
   std::string text;
   for (const SpanField& field : kSpans) {
-    const Span& span = range.*field.member;
+    const SizeRange& span = range.*field.member;
     text += fmt::format("range.{} {} {}\n", field.key, span.low, span.high);
   }
   return text;

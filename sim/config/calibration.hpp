@@ -11,7 +11,7 @@ namespace kvcast::config {
 class Section;
 
 // A closed range.
-struct Span {
+struct SizeRange {
   double low = 0, high = 1e18;
   bool holds(double x) const { return low <= x && x <= high; }
 };
@@ -19,7 +19,7 @@ struct Span {
 // The shapes that attention parameters were established for; all shapes if a profile does not say. (Curves, such as
 // those of GEMMs, have their own range.)
 struct KernelRange {
-  Span attention_rows, attention_tokens, attention_head_dim;  // (sequence, KV head) pairs; KV pairs per row
+  SizeRange attention_rows, attention_tokens, attention_head_dim;  // (sequence, KV head) pairs; KV pairs per row
 };
 
 // The measurements that part of a profile was fitted to, and the residuals of the fit. Errors are relative and

@@ -133,7 +133,8 @@ bool is_gpu(const std::string& gpu, const Hardware& machine) {
     return spaced_words(text.substr(0, text.find(" ("))).find(asked) != std::string::npos;
   };
   if (asked == " ") return false;
-  return names(machine.title) || names(machine.name) || (machine.fit != Fit::kNone && names(machine.derived_from));
+  return names(machine.title) || names(machine.name) ||
+         (machine.fit != TimesOrigin::kNone && names(machine.derived_from));
 }
 
 void refuse_unmatched(const FrameworkFile& file, const Conditional& conditional, const std::string& folder,

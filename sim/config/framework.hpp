@@ -79,7 +79,7 @@ struct Framework {
   int measured_steps = 10;   // per context; fewer are run if they are equal or known from another context
   int sampled_contexts = 3;  // contexts at which decode is simulated, integrated over the decode length
 
-  Scheduler scheduler;  // the rules of the engine's releases, for runs with traffic
+  SchedulerRules scheduler;  // the rules of the engine's releases, for runs with traffic
 
   // Host time during which the device is idle, seconds; 0 for none.
   Value engine_step;      // between the last kernel of a step and the first launch of the next one

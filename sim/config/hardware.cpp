@@ -114,7 +114,7 @@ Host host_of(Section& section, Sources& sources) {
 
 Hardware read_profile(const std::string& path, Sources& sources) {
   const Node file = with_includes(sources.load(path), "hardware/common", {"gpu", "link"}, sources);
-  const std::optional<Variation> like = read_variation(file, sources);
+  const std::optional<LikeMachine> like = read_variation(file, sources);
   const Node& whole = like ? like->whole : file;
   Section section(whole, "hardware profile");
   for (const char* const merged : {"like", "include"}) section.has(merged);  // known keys, for messages
@@ -133,9 +133,9 @@ Hardware read_profile(const std::string& path, Sources& sources) {
   hardware.host = host_of(section, sources);
   hardware.calibrations = read_calibrations(section);
   section.finish();
-  hardware.fit = !hardware.calibrations.empty()    ? Fit::kFitted
-                 : like && like->same_architecture ? Fit::kDerived
-                                                   : Fit::kNone;
+  hardware.fit = !hardware.calibrations.empty()    ? TimesOrigin::kFitted
+                 : like && like->same_architecture ? TimesOrigin::kDerived
+                                                   : TimesOrigin::kNone;
   if (!like) return hardware;
   hardware.derived_from = like->name;
   for (const Knob& knob : knobs(hardware)) {
@@ -187,7 +187,7 @@ void assume(const Knob& knob, const std::string& like, double uncertainty) {
 }
 
 std::string fit_text(const Hardware& hardware) {
-  if (hardware.fit == Fit::kFitted) return "fitted";
+  if (hardware.fit == TimesOrigin::kFitted) return "fitted";
   return hardware.derived_from.empty() ? "no fit: published numbers alone"
                                        : "no fit: derived from " + hardware.derived_from;
 }

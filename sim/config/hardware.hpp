@@ -153,7 +153,7 @@ struct MachineChange {
 };
 
 // Provenance of a GPU's kernel times.
-enum class Fit : unsigned char {
+enum class TimesOrigin : unsigned char {
   kFitted,   // its profile, or that of the same chip, was fitted to measured kernels
   kDerived,  // taken over from a fitted GPU of the same architecture, scaled by its physical quantities
   kNone,     // from a GPU of another architecture, or from single published numbers
@@ -167,7 +167,7 @@ struct Hardware {
   Link link;
   Host host;
   std::vector<Calibration> calibrations;  // those of the GPU
-  Fit fit = Fit::kFitted;
+  TimesOrigin fit = TimesOrigin::kFitted;
   std::string derived_from;  // profile that the numbers are taken over from; empty if there is none
   // changes by a run: those that it sets in the order of knobs(), then what moved with them
   std::vector<MachineChange> changes = {};

@@ -72,7 +72,7 @@ Node with_includes(const Node& map, const std::string& folder, const std::vector
   return result;
 }
 
-std::optional<Variation> read_variation(const Node& map, Sources& sources) {
+std::optional<LikeMachine> read_variation(const Node& map, Sources& sources) {
   if (map.kind() != Node::Kind::kMap || map.find("like") == nullptr) return {};
   const Node& written = *map.find("like");
   if (written.kind() != Node::Kind::kMap) {
@@ -82,7 +82,7 @@ std::optional<Variation> read_variation(const Node& map, Sources& sources) {
                                 describe(written)));
   }
   Section section(written, "like");
-  Variation like;
+  LikeMachine like;
   like.name = section.text("name");
   like.uncertainty = section.uncertainty();
   like.same_architecture = section.choice("architecture", {"same", "other"}, "same") == "same";

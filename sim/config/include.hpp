@@ -45,7 +45,7 @@ Node with_includes(const Node& map, const std::string& folder, const std::vector
 
 // `like: {name: h200, uncertainty: 15 %}` of a hypothetical machine; `architecture: other` if it is not of the same
 // architecture.
-struct Variation {
+struct LikeMachine {
   std::string name;        // the profile that the machine is like
   double uncertainty = 0;  // minimum uncertainty of each number that is taken over
   bool same_architecture = true;
@@ -54,7 +54,7 @@ struct Variation {
 };
 
 // Throws UserError if the profile named has a `like` itself.
-std::optional<Variation> read_variation(const Node& map, Sources& sources);
+std::optional<LikeMachine> read_variation(const Node& map, Sources& sources);
 
 // Marks a number as taken over from the machine `like`: established there, assumed here, with at least this
 // uncertainty. Exact numbers stay as they are.

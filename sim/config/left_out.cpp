@@ -6,9 +6,9 @@
 namespace kvcast::config {
 namespace {
 
-LeftOut read_left_out(const std::string& path) {
+OutsideErrors read_left_out(const std::string& path) {
   Section section(load_yaml(path), "intervals");
-  LeftOut out;
+  OutsideErrors out;
   const auto read = [&](const char* key) { return section.value(key, Dimension::kNone, 0, 10); };
   out.kernels = read("kernels");
   out.derived_kernels = read("derived_kernels"), out.other_kernels = read("other_kernels");
@@ -21,6 +21,6 @@ LeftOut read_left_out(const std::string& path) {
 
 }  // namespace
 
-LeftOut left_out() { return read_left_out(find_config("validation", "intervals", {})); }
+OutsideErrors left_out() { return read_left_out(find_config("validation", "intervals", {})); }
 
 }  // namespace kvcast::config

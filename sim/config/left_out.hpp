@@ -9,7 +9,7 @@ namespace kvcast::config {
 
 // Half-widths of the natural logarithm of a time, 80 %, and a share of others; from configs/validation/intervals.yaml,
 // which `kvcast validate times --intervals` writes.
-struct LeftOut {
+struct OutsideErrors {
   Value kernels;          // programs and releases other than those whose kernels a GPU's numbers were fitted to
   Value derived_kernels;  // GPUs derived from one of the same architecture
   Value other_kernels;    // GPUs with neither
@@ -19,12 +19,12 @@ struct LeftOut {
   Value policies;         // steps of serving engines under a policy other than full attention, in addition to `fused`
   Value eager_policies;   // the same of frameworks that launch operators one by one, in addition to `eager`
 
-  const Value& of(Fit fit) const {
-    return fit == Fit::kFitted ? kernels : fit == Fit::kDerived ? derived_kernels : other_kernels;
+  const Value& of(TimesOrigin fit) const {
+    return fit == TimesOrigin::kFitted ? kernels : fit == TimesOrigin::kDerived ? derived_kernels : other_kernels;
   }
 };
 
 // Throws UserError if the file lacks a group.
-LeftOut left_out();
+OutsideErrors left_out();
 
 }  // namespace kvcast::config

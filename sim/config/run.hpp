@@ -83,7 +83,7 @@ struct Run {
   // A request of mean lengths and a batch of one if the run has traffic.
   Workload workload;
   std::optional<Traffic> traffic;
-  Scheduler scheduler;              // with traffic: the framework's rules, and the run's own
+  SchedulerRules scheduler;         // with traffic: the framework's rules, and the run's own
   TraceChoice trace;                // the first of `traces`: for commands that need only one
   std::vector<TraceChoice> traces;  // all traces that the run is replayed on; at least one, all different
   ScoreChoice score;

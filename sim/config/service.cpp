@@ -60,7 +60,7 @@ double published_length_factor(const PolicyChoice& policy, const SourceLocation&
 }
 
 // Caches behind the GPU need what is before them, and their rates.
-void check_caches(const Scheduler& s, const Section& rules) {
+void check_caches(const SchedulerRules& s, const Section& rules) {
   const auto refuse = [&](const char* key, const char* why) {
     throw UserError(rules.where(key), fmt::format("scheduler: {} {}", key, why));
   };
@@ -77,12 +77,12 @@ void check_caches(const Scheduler& s, const Section& rules) {
   if (!host && s.shared_copies) refuse("shared_copies", "is of host_cache, which is 0");
   if (!host && s.cache_writes) refuse("cache_writes", "is of host_cache, which is 0");
   if (!host && s.blocking_copies) refuse("blocking_copies", "is of host_cache, which is 0");
-  if (s.blocking_copies.value_or(false) && s.cache_writes == Scheduler::WriteTo::kBack)
+  if (s.blocking_copies.value_or(false) && s.cache_writes == SchedulerRules::WriteTo::kBack)
     refuse("blocking_copies", "is not with `cache_writes: back`");
   if (!host || s.prefix_caching.value_or(true)) return;
-  if (s.kind.value_or(Scheduler::Kind::kVllmV1) == Scheduler::Kind::kSglang)
+  if (s.kind.value_or(SchedulerRules::Kind::kVllmV1) == SchedulerRules::Kind::kSglang)
     refuse("prefix_caching", "is needed by host_cache, which is a part of SGLang's");
-  if (s.cache_writes == Scheduler::WriteTo::kBack) refuse("prefix_caching", "is needed by `cache_writes: back`");
+  if (s.cache_writes == SchedulerRules::WriteTo::kBack) refuse("prefix_caching", "is needed by `cache_writes: back`");
 }
 
 }  // namespace
@@ -122,7 +122,7 @@ void read_service(Section& section, Run& run) {
                     "scheduler: shared_copies is of models with latent or compressed attention on several GPUs; others "
                     "have no copies to share");
   }
-  refuse_other_rules(rules, run.scheduler.kind.value_or(Scheduler::Kind::kVllmV1));
+  refuse_other_rules(rules, run.scheduler.kind.value_or(SchedulerRules::Kind::kVllmV1));
 }
 
 }  // namespace kvcast::config

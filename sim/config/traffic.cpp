@@ -37,32 +37,32 @@ void check_path(const Section& section) {
 constexpr Limits kLengthLimits{1, kMaxTokens}, kThinking{0, kLongestThinking, Dimension::kSeconds}, kSpread{0, 10},
     kBound{1e-9, kLongestTime, Dimension::kSeconds};
 
-template <Lengths::Kind Kind>
-bool is(const Lengths& lengths) {
+template <LengthDistribution::Kind Kind>
+bool is(const LengthDistribution& lengths) {
   return lengths.kind == Kind;
 }
 
-constexpr Key<Lengths> kLengthKeys[] = {
-    {"file", when(is<Lengths::Kind::kFile>, need<&Lengths::file>),
+constexpr Key<LengthDistribution> kLengthKeys[] = {
+    {"file", when(is<LengthDistribution::Kind::kFile>, need<&LengthDistribution::file>),
      "a CSV with the columns `prompt_tokens` and `output_tokens`: requests draw a row each, the same for both lengths "
      "if both name the file"},
-    {"mean", when(is<Lengths::Kind::kLognormal>, within(kLengthLimits, need<&Lengths::mean>)),
+    {"mean", when(is<LengthDistribution::Kind::kLognormal>, within(kLengthLimits, need<&LengthDistribution::mean>)),
      "mean of a lognormal distribution, which is rounded to whole tokens, at least 1"},
-    {"cv", when(is<Lengths::Kind::kLognormal>, within(kSpread, need<&Lengths::cv>)),
+    {"cv", when(is<LengthDistribution::Kind::kLognormal>, within(kSpread, need<&LengthDistribution::cv>)),
      "its standard deviation, divided by the mean"},
-    {"low", when(is<Lengths::Kind::kUniform>, within(kLengthLimits, need<&Lengths::low>)),
+    {"low", when(is<LengthDistribution::Kind::kUniform>, within(kLengthLimits, need<&LengthDistribution::low>)),
      "smallest number of tokens, all up to `high` being equally likely"},
-    {"high", when(is<Lengths::Kind::kUniform>, within(kLengthLimits, need<&Lengths::high>)),
+    {"high", when(is<LengthDistribution::Kind::kUniform>, within(kLengthLimits, need<&LengthDistribution::high>)),
      "largest number of tokens"}};
 
-Lengths read_length_map(Section section, std::string_view title) {
-  Lengths lengths;
+LengthDistribution read_length_map(Section section, std::string_view title) {
+  LengthDistribution lengths;
   lengths.where = section.where();
   const bool file = section.has("file"), mean = section.has("mean") || section.has("cv");
   const bool range = section.has("low") || section.has("high");
-  if (file) lengths.kind = Lengths::Kind::kFile;
-  if (mean) lengths.kind = Lengths::Kind::kLognormal;
-  if (range) lengths.kind = Lengths::Kind::kUniform;
+  if (file) lengths.kind = LengthDistribution::Kind::kFile;
+  if (mean) lengths.kind = LengthDistribution::Kind::kLognormal;
+  if (range) lengths.kind = LengthDistribution::Kind::kUniform;
   read_keys(section, kLengthKeys, lengths);
   section.finish();
   if (file) check_path(section);
@@ -79,7 +79,7 @@ Lengths read_length_map(Section section, std::string_view title) {
 
 template <auto Member, int Default>
 void read_lengths(Section& section, const Key<Traffic>& key, Traffic& traffic) {
-  Lengths& lengths = traffic.*Member;
+  LengthDistribution& lengths = traffic.*Member;
   const std::optional<Node> node = section.optional_node(key.name);
   if (node && node->kind() == Node::Kind::kMap) {
     lengths = read_length_map({*node, std::string(key.name)}, key.name);
@@ -248,8 +248,9 @@ void check_arrivals(Section& section, const Traffic& traffic) {
 
 // Prompts contain their shared prefix.
 void check_prefix(const Section& section, const Traffic& traffic) {
-  const Lengths& prompt = traffic.prompt_tokens;
-  const bool fixed = prompt.kind == Lengths::Kind::kFixed, uniform = prompt.kind == Lengths::Kind::kUniform;
+  const LengthDistribution& prompt = traffic.prompt_tokens;
+  const bool fixed = prompt.kind == LengthDistribution::Kind::kFixed,
+             uniform = prompt.kind == LengthDistribution::Kind::kUniform;
   const auto prefix = static_cast<double>(traffic.shared_prefix.tokens);
   const double shortest = fixed ? prompt.mean : uniform ? static_cast<double>(prompt.low) : prefix;
   if (prefix <= shortest) return;
@@ -290,8 +291,8 @@ void visit_map(const std::string& name, const Rows& keys, const Owner& owner, co
   for_each_text(keys, owner, [&](const std::string& key, const std::string& text) { visit(name + "." + key, text); });
 }
 
-void visit_lengths(const Lengths& lengths, const std::string& key, const TextVisit& visit) {
-  if (lengths.kind == Lengths::Kind::kFixed) visit_number(visit, key, lengths.mean);
+void visit_lengths(const LengthDistribution& lengths, const std::string& key, const TextVisit& visit) {
+  if (lengths.kind == LengthDistribution::Kind::kFixed) visit_number(visit, key, lengths.mean);
   visit_map(key, kLengthKeys, lengths, visit);
 }
 

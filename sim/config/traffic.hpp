@@ -12,7 +12,7 @@
 namespace kvcast::config {
 
 // Numbers of tokens of requests.
-struct Lengths {
+struct LengthDistribution {
   enum class Kind { kFixed, kLognormal, kUniform, kFile };
   Kind kind = Kind::kFixed;
   double mean = 0, cv = 0;         // kFixed: mean alone; kLognormal: before rounding to whole tokens
@@ -53,13 +53,13 @@ struct Traffic {
   double think_time = 0;         // seconds from the end of one of these to the arrival of the next one
   std::string file;              // of kTrace
   Format format = Format::kKnownFromContent;
-  double speedup = 1;                    // arrival times of the trace are divided by it
-  std::int64_t requests = 2000;          // the most that arrive, turns of sessions included
-  Lengths prompt_tokens, output_tokens;  // not of kTrace
-  double length_factor = 1;              // on all output lengths: answers may grow under a policy that evicts
-  bool published_factor = false;         // it is the one that was published for the policy and its budget
-  SharedPrefix shared_prefix;            // not of kTrace
-  std::optional<Sessions> sessions;      // not of kTrace
+  double speedup = 1;                               // arrival times of the trace are divided by it
+  std::int64_t requests = 2000;                     // the most that arrive, turns of sessions included
+  LengthDistribution prompt_tokens, output_tokens;  // not of kTrace
+  double length_factor = 1;          // on all output lengths: answers may grow under a policy that evicts
+  bool published_factor = false;     // it is the one that was published for the policy and its budget
+  SharedPrefix shared_prefix;        // not of kTrace
+  std::optional<Sessions> sessions;  // not of kTrace
   std::uint64_t seed = 1;
   std::optional<Slo> slo;
   SourceLocation where;  // of the section
@@ -78,7 +78,7 @@ Traffic read_traffic(Section section);
 void for_each_key(const Traffic& traffic, const std::function<void(const std::string&, const std::string&)>& visit);
 
 // Rules of a serving engine's scheduler; what is not set is the framework's.
-struct Scheduler {
+struct SchedulerRules {
   enum class Kind { kVllmV1, kVllmV0, kSglang, kTrtllm, kStatic };
   enum class Prefill { kChunked, kWhole, kAlone };
   // Prefixes of all prompts and answers; what was kept of a sequence, by the prompt that continues it; nothing.
@@ -120,23 +120,23 @@ struct Scheduler {
   SourceLocation where;  // of the section
 };
 // Returns the kind as a config writes it: "vllm-v1".
-const char* scheduler_name(Scheduler::Kind kind);
-const char* prefill_name(Scheduler::Prefill prefill);  // "whole"
+const char* scheduler_name(SchedulerRules::Kind kind);
+const char* prefill_name(SchedulerRules::Prefill prefill);  // "whole"
 
-const char* reuse_name(Scheduler::Reuse reuse);  // "radix"
+const char* reuse_name(SchedulerRules::Reuse reuse);  // "radix"
 
 // Reads `scheduler:` of a run. Throws UserError for invalid values, and for rules of other engines if the kind is
 // written.
-Scheduler read_scheduler(Section section);
+SchedulerRules read_scheduler(Section section);
 // The rules of `base` except where `written` has its own; if it has another kind, `written` alone.
-Scheduler laid_over(const Scheduler& base, const Scheduler& written);
+SchedulerRules laid_over(const SchedulerRules& base, const SchedulerRules& written);
 // Text that determines the rules.
-std::string canonical(const Scheduler& scheduler);
+std::string canonical(const SchedulerRules& scheduler);
 // Calls visit(key, text) for every rule that is set, the kind first.
-void for_each_rule(const Scheduler& scheduler,
+void for_each_rule(const SchedulerRules& scheduler,
                    const std::function<void(const std::string&, const std::string&)>& visit);
 // Throws UserError, located in the section, for a rule that this engine does not have: for runs whose framework decides
 // on the kind.
-void refuse_other_rules(Section section, Scheduler::Kind kind);
+void refuse_other_rules(Section section, SchedulerRules::Kind kind);
 
 }  // namespace kvcast::config

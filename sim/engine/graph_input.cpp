@@ -45,7 +45,7 @@ class Builder {
   Indices resources_, lanes_;
   std::unordered_map<std::int64_t, std::uint32_t> row_of_id_;
   std::vector<std::uint16_t> lane_of_row_;
-  Waits waits_;
+  Predecessors waits_;
 };
 
 Builder::Indices Builder::index(const std::vector<NamedRow>& rows, std::string_view what) const {

@@ -23,7 +23,7 @@ struct GraphInput {
 GraphInput read_graph(std::string_view text, const std::string& file_name);
 
 // Predecessors of a row: rows, and −1 or the row before it on its lane.
-struct Waits {
+struct Predecessors {
   std::vector<std::vector<std::uint32_t>> after;
   std::vector<std::int64_t> lane_before;
 };
@@ -33,6 +33,6 @@ struct Ordering {
   std::vector<std::uint32_t> order;
   std::vector<std::uint32_t> cycle;
 };
-Ordering order_rows(const Waits& waits);
+Ordering order_rows(const Predecessors& waits);
 
 }  // namespace kvcast::engine

@@ -10,12 +10,12 @@ namespace kvcast::engine {
 namespace {
 
 template <typename Visit>
-void each_wait(const Waits& waits, std::size_t row, const Visit& visit) {
+void each_wait(const Predecessors& waits, std::size_t row, const Visit& visit) {
   for (const std::uint32_t earlier : waits.after[row]) visit(earlier);
   if (waits.lane_before[row] >= 0) visit(static_cast<std::uint32_t>(waits.lane_before[row]));
 }
 
-std::vector<std::uint32_t> find_cycle(const Waits& waits, const std::vector<std::uint32_t>& open) {
+std::vector<std::uint32_t> find_cycle(const Predecessors& waits, const std::vector<std::uint32_t>& open) {
   const auto blocked = [&](std::uint32_t row) { return open[row] > 0; };
   std::uint32_t at = 0;
   while (!blocked(at)) ++at;
@@ -42,7 +42,7 @@ std::vector<std::uint32_t> find_cycle(const Waits& waits, const std::vector<std:
 
 }  // namespace
 
-Ordering order_rows(const Waits& waits) {
+Ordering order_rows(const Predecessors& waits) {
   const std::size_t rows = waits.after.size();
   std::vector<std::uint32_t> open(rows, 0);  // number of predecessors that a row still waits for
   std::vector<std::size_t> first(rows + 1, 0);

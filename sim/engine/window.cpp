@@ -14,7 +14,7 @@ bool waits_for_gate(std::span<const OpId> after, OpId lane_before, OpId gate) {
 
 OpWindow::OpWindow(std::size_t lanes) : lanes_(lanes), ring_(64, kNone) {}
 
-void OpWindow::add(const OpBlock& block, const Op& op, const Cost& cost) {
+void OpWindow::add(const OpBlock& block, const Op& op, const WorkTime& cost) {
   const std::span<const OpId> after = block.after_of(op);
   const std::span<const MemoryDelta> memory = block.memory_of(op);
   KVCAST_CHECK(op.lane < lanes_.size());

@@ -18,7 +18,7 @@ struct LiveOp {
   std::uint32_t waits_for = 0;        // unfinished ops, the one before it on its lane included
   std::uint32_t first_successor = 0;  // edge, see OpWindow
   std::uint32_t next_on_lane = 0;     // slot
-  const Cost* cost = nullptr;
+  const WorkTime* cost = nullptr;
   std::uint16_t lane = 0;
   bool has_memory = false;
 };
@@ -35,7 +35,7 @@ class OpWindow {
   explicit OpWindow(std::size_t lanes);
 
   // Adds the next op, one of the block; its id is the number of ops before it. The cost must outlive the op.
-  void add(const OpBlock& block, const Op& op, const Cost& cost);
+  void add(const OpBlock& block, const Op& op, const WorkTime& cost);
   // New ops belong to the block after this op from now on; −1: to the first block.
   void set_gate(OpId gate) { gate_ = gate; }
 

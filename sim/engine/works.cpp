@@ -38,9 +38,9 @@ void WorkTable::add(double latency, std::span<const Demand> demands, double weig
   }
   KVCAST_CHECK(std::isfinite(alone));
   for (Share& share : shares_) share.use /= alone;
-  std::pmr::polymorphic_allocator<Cost> costs(&memory_);
-  Cost* const cost = costs.allocate(1);
-  costs_.push_back(std::construct_at(cost, Cost{latency, alone, keep(shares_), keep(fifos_), weight}));
+  std::pmr::polymorphic_allocator<WorkTime> costs(&memory_);
+  WorkTime* const cost = costs.allocate(1);
+  costs_.push_back(std::construct_at(cost, WorkTime{latency, alone, keep(shares_), keep(fifos_), weight}));
 }
 
 }  // namespace kvcast::engine

@@ -14,7 +14,7 @@ namespace kvcast::engine {
 
 // A work with its demands converted to the time that an op works alone, the largest demand / rate, and the shares of
 // resources that it then uses.
-struct Cost {
+struct WorkTime {
   double latency = 0, alone = 0;  // picoseconds; alone is 0 without demands
   std::span<const Share> shares;  // of fair resources
   std::span<const std::uint16_t> fifos;
@@ -29,7 +29,7 @@ class WorkTable {
   // Adds the next work. Aborts on invalid numbers and resources.
   void add(double latency, std::span<const Demand> demands, double weight = 1);
   // Aborts on an unknown id.
-  const Cost& operator[](WorkId id) const {
+  const WorkTime& operator[](WorkId id) const {
     KVCAST_CHECK(id < costs_.size());
     return *costs_[id];
   }
@@ -40,7 +40,7 @@ class WorkTable {
 
   const System& system_;
   std::pmr::monotonic_buffer_resource memory_;  // storage of what costs_ refers to
-  std::vector<const Cost*> costs_;
+  std::vector<const WorkTime*> costs_;
   std::vector<Share> shares_;  // scratch
   std::vector<std::uint16_t> fifos_;
 };

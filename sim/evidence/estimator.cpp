@@ -7,7 +7,7 @@
 #include <numbers>
 #include <tuple>
 
-#include "evidence/kernel.hpp"
+#include "evidence/covariance.hpp"
 
 namespace kvcast::evidence {
 namespace {
@@ -24,16 +24,16 @@ constexpr std::size_t kMostAlike = 192;
 
 bool all(std::size_t) { return true; }
 
-std::vector<Point> points_of(std::span<const Record* const> records, Kernel& kernel) {
-  std::vector<Point> points, pooled;
-  for (const Record* r : records) points.push_back(kernel.point(*r));
+std::vector<SettingPoint> points_of(std::span<const ScoreRecord* const> records, Covariance& kernel) {
+  std::vector<SettingPoint> points, pooled;
+  for (const ScoreRecord* r : records) points.push_back(kernel.point(*r));
   pooled = points;
   for (std::size_t i = 0; i < points.size(); ++i)
     pooled[i].angle = pooled_angle(*records[i], points[i], records, points, all);
   return pooled;
 }
 
-double residual_of(const Record& r, const Point& p) { return to_angle(r.published, r.full) - p.angle; }
+double residual_of(const ScoreRecord& r, const SettingPoint& p) { return to_angle(r.published, r.full) - p.angle; }
 
 constexpr Eigen::Index kBlock = 128;  // columns that are processed together
 
@@ -96,10 +96,10 @@ double to_points(double angle, double full) {
 
 // Fit of one benchmark. Benchmarks share no level, so each is a Gaussian process of its own.
 struct JointFit::Fit {
-  Fit(std::vector<Record> of_benchmark, const Components& components, JointFit::Noise from)
+  Fit(std::vector<ScoreRecord> of_benchmark, const Components& components, JointFit::Noise from)
       : records(std::move(of_benchmark)), kernel(components, records.front().benchmark) {
     const auto n = static_cast<Eigen::Index>(records.size());
-    for (const Record& r : records) pointers.push_back(&r);
+    for (const ScoreRecord& r : records) pointers.push_back(&r);
     points = points_of(pointers, kernel);
     Matrix prior(n, n);
     for (Eigen::Index i = 0; i < n; ++i) {
@@ -108,7 +108,7 @@ struct JointFit::Fit {
     }
     Vector residuals(n), base(n);
     for (Eigen::Index i = 0; i < n; ++i) {
-      const Record& r = records[static_cast<std::size_t>(i)];
+      const ScoreRecord& r = records[static_cast<std::size_t>(i)];
       residuals[i] = residual_of(r, points[static_cast<std::size_t>(i)]), base[i] = kernel.noise(r);
     }
     noise = base;
@@ -136,19 +136,19 @@ struct JointFit::Fit {
     weights = inverse * residuals;
   }
 
-  std::vector<Record> records;
-  std::vector<const Record*> pointers;
-  Kernel kernel;
-  std::vector<Point> points;
+  std::vector<ScoreRecord> records;
+  std::vector<const ScoreRecord*> pointers;
+  Covariance kernel;
+  std::vector<SettingPoint> points;
   Vector noise, weights;  // weights: the inverse times the residuals
   Matrix inverse;
 };
 
-JointFit::JointFit(std::vector<Record> records, const Components& components, Noise noise)
+JointFit::JointFit(std::vector<ScoreRecord> records, const Components& components, Noise noise)
     : records_(std::move(records)) {
-  std::map<std::string, std::vector<Record>> benchmarks;
-  for (const Record& r : records_) {
-    std::vector<Record>& of_benchmark = benchmarks[r.benchmark];
+  std::map<std::string, std::vector<ScoreRecord>> benchmarks;
+  for (const ScoreRecord& r : records_) {
+    std::vector<ScoreRecord>& of_benchmark = benchmarks[r.benchmark];
     places_.push_back(of_benchmark.size());
     of_benchmark.push_back(r);
   }
@@ -160,16 +160,16 @@ JointFit::JointFit(std::vector<Record> records, const Components& components, No
 JointFit::~JointFit() = default;
 
 struct Estimator::Benchmark {
-  Kernel kernel;
-  std::vector<const Record*> records;
-  std::vector<Point> points;
+  Covariance kernel;
+  std::vector<const ScoreRecord*> records;
+  std::vector<SettingPoint> points;
 };
 
-Estimator::Estimator(std::vector<Record> records, const Components& components)
+Estimator::Estimator(std::vector<ScoreRecord> records, const Components& components)
     : records_(std::move(records)), components_(components) {
-  for (const Record& r : records_) {
+  for (const ScoreRecord& r : records_) {
     std::unique_ptr<Benchmark>& benchmark = benchmarks_[r.benchmark];
-    if (!benchmark) benchmark.reset(new Benchmark{Kernel(components_, r.benchmark), {}, {}});
+    if (!benchmark) benchmark.reset(new Benchmark{Covariance(components_, r.benchmark), {}, {}});
     benchmark->records.push_back(&r);
   }
   for (auto& [name, benchmark] : benchmarks_) benchmark->points = points_of(benchmark->records, benchmark->kernel);
@@ -181,8 +181,8 @@ Estimator& Estimator::operator=(Estimator&&) noexcept = default;
 Estimate Estimator::estimate(const ScoredTask& setting, const IsLeftOut& is_left_out) const {
   const auto found = benchmarks_.find(setting.benchmark);
   // Groups without records are numbered in a copy of the kernel.
-  Kernel kernel = found == benchmarks_.end() ? Kernel(components_, setting.benchmark) : found->second->kernel;
-  Point at = kernel.point(setting);
+  Covariance kernel = found == benchmarks_.end() ? Covariance(components_, setting.benchmark) : found->second->kernel;
+  SettingPoint at = kernel.point(setting);
   if (found != benchmarks_.end()) {
     const Benchmark& b = *found->second;
     at.angle = pooled_angle(setting, at, b.records, b.points,
@@ -207,7 +207,7 @@ Estimate Estimator::estimate(const ScoredTask& setting, const IsLeftOut& is_left
     Vector k(n), residuals(n);
     for (Eigen::Index i = 0; i < n; ++i) {
       const std::size_t neighbour = order[static_cast<std::size_t>(i)];
-      const Record& r = *benchmark.records[neighbour];
+      const ScoreRecord& r = *benchmark.records[neighbour];
       k[i] = similarities[neighbour];
       residuals[i] = residual_of(r, benchmark.points[neighbour]);
       for (Eigen::Index j = 0; j < i; ++j)
@@ -246,8 +246,8 @@ std::vector<Estimate> JointFit::leave_out(std::span<const std::size_t> rows) con
     for (Eigen::Index i = 0; i < n; ++i) gone[static_cast<std::size_t>(at(i))] = true;
     for (Eigen::Index i = 0; i < n; ++i) {
       const auto row = static_cast<std::size_t>(at(i));
-      const Record& r = fit.records[row];
-      const Point& p = fit.points[row];
+      const ScoreRecord& r = fit.records[row];
+      const SettingPoint& p = fit.points[row];
       const double own = pooled_angle(r, p, fit.pointers, fit.points, [&](std::size_t j) { return !gone[j]; });
       // A row left out has the noise of a new row, not the fitted one.
       const double variance = covariance(i, i) - fit.noise[at(i)] + fit.kernel.noise(r);

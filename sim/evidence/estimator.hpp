@@ -75,18 +75,18 @@ double to_points(double angle, double full);
 class Estimator {
  public:
   // Records have the noise that JointFit gives to them; those without one (0) get the kernel's.
-  Estimator(std::vector<Record> records, const Components& components);
+  Estimator(std::vector<ScoreRecord> records, const Components& components);
   ~Estimator();
   Estimator(Estimator&&) noexcept;
   Estimator& operator=(Estimator&&) noexcept;
 
-  const std::vector<Record>& records() const { return records_; }
+  const std::vector<ScoreRecord>& records() const { return records_; }
   // Ignores the rows for which `is_left_out` returns true; an empty function ignores none.
   Estimate estimate(const ScoredTask& setting, const IsLeftOut& is_left_out = {}) const;
 
  private:
   struct Benchmark;
-  std::vector<Record> records_;
+  std::vector<ScoreRecord> records_;
   Components components_;
   std::map<std::string, std::unique_ptr<Benchmark>> benchmarks_;
 };
@@ -96,18 +96,18 @@ class Estimator {
 class JointFit {
  public:
   enum class Noise { kFitted, kOfRecords };
-  JointFit(std::vector<Record> records, const Components& components, Noise noise = Noise::kFitted);
+  JointFit(std::vector<ScoreRecord> records, const Components& components, Noise noise = Noise::kFitted);
   ~JointFit();
 
   // The records, with the noise that the fit gives to each.
-  const std::vector<Record>& records() const { return records_; }
+  const std::vector<ScoreRecord>& records() const { return records_; }
   // Estimates the records at these rows of records() from all others. The weights of the others and their means of
   // simulations still include the contribution of those left out.
   std::vector<Estimate> leave_out(std::span<const std::size_t> rows) const;
 
  private:
   struct Fit;
-  std::vector<Record> records_;
+  std::vector<ScoreRecord> records_;
   std::vector<std::size_t> places_;                   // index of each record in its benchmark's fit
   std::map<std::string, std::unique_ptr<Fit>> fits_;  // by benchmark
 };

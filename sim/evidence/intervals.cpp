@@ -16,20 +16,22 @@ namespace kvcast::evidence {
 
 namespace {
 
-std::string table_of(const Record& r) { return fmt::format("{}|{}|{}|{}", r.paper, r.table, r.model, r.benchmark); }
+std::string table_of(const ScoreRecord& r) {
+  return fmt::format("{}|{}|{}|{}", r.paper, r.table, r.model, r.benchmark);
+}
 
-std::string share_of_prompt(const Record& r) { return fmt::format("{:.2f}", r.budget_share()); }
+std::string share_of_prompt(const ScoreRecord& r) { return fmt::format("{:.2f}", r.budget_share()); }
 
-std::string tokens(const Record& r) { return fmt::format("{:.0f}", r.budget); }
+std::string tokens(const ScoreRecord& r) { return fmt::format("{:.0f}", r.budget); }
 
 }  // namespace
 
-Comparisons::Comparisons(const std::vector<Record>& records) {
+Comparisons::Comparisons(const std::vector<ScoreRecord>& records) {
   struct Stated {
     std::set<std::string> shares, tokens;  // with the method
   };
   std::map<std::string, Stated> tables;
-  for (const Record& r : records) {
+  for (const ScoreRecord& r : records) {
     Stated& stated = tables[table_of(r)];
     stated.shares.insert(r.method + share_of_prompt(r)), stated.tokens.insert(r.method + tokens(r));
   }
@@ -38,7 +40,7 @@ Comparisons::Comparisons(const std::vector<Record>& records) {
   }
 }
 
-std::string Comparisons::of(const Record& r) const {
+std::string Comparisons::of(const ScoreRecord& r) const {
   const std::string table = table_of(r);
   const std::string length = family_of(r.benchmark) == Family::kRuler ? fmt::format("{:.0f}", r.context) : "";
   return fmt::format("{}|{}|{}", table, length, in_shares_.contains(table) ? share_of_prompt(r) + " of it" : tokens(r));
@@ -52,31 +54,31 @@ constexpr double kInside = .8;  // share of the published scores that intervals 
 constexpr double kWithinTable = .1;
 
 // Error of the estimate in units of its standard deviation.
-double standard_error_of(const LeftOut& l) {
+double standard_error_of(const LeftOutScore& l) {
   const double full = l.record->full;
   return std::abs(to_angle(l.record->published, full) - to_angle(l.estimate.mean, full)) / l.estimate.deviation;
 }
 
-Range range_of(const LeftOut& l) { return evidence::range_of(l.estimate.mean, l.record->full); }
+ScoreRange range_of(const LeftOutScore& l) { return evidence::range_of(l.estimate.mean, l.record->full); }
 
 // Rows that were left out together and stand in one table.
-std::string cluster_of(const LeftOut& l) {
-  const Record& r = *l.record;
+std::string cluster_of(const LeftOutScore& l) {
+  const ScoreRecord& r = *l.record;
   return fmt::format("{}|{}|{}|{}|{}", r.paper, r.table, r.model, r.benchmark, l.group);
 }
 
 }  // namespace
 
-Range range_of(double points, double full) {
-  return points > .1 * full && points < .9 * full ? Range::kBetween : Range::kEnds;
+ScoreRange range_of(double points, double full) {
+  return points > .1 * full && points < .9 * full ? ScoreRange::kBetween : ScoreRange::kEnds;
 }
 
-double spread_of(const std::vector<const LeftOut*>& left_out) {
+double spread_of(const std::vector<const LeftOutScore*>& left_out) {
   std::map<std::string, double> rows;  // by table
-  for (const LeftOut* l : left_out) ++rows[cluster_of(*l)];
+  for (const LeftOutScore* l : left_out) ++rows[cluster_of(*l)];
   std::vector<std::pair<double, double>> errors;  // with their weights
   double total = 1;                               // of the table whose errors are as the estimator states
-  for (const LeftOut* l : left_out) {
+  for (const LeftOutScore* l : left_out) {
     const double weight = kWithinTable / (1 + (rows.at(cluster_of(*l)) - 1) * kWithinTable);
     errors.emplace_back(standard_error_of(*l), weight), total += weight;
   }
@@ -93,15 +95,15 @@ double spread_of(const std::vector<const LeftOut*>& left_out) {
   return high;
 }
 
-std::vector<HeldOut> held_out(const std::vector<LeftOut>& left_out) {
-  std::map<std::pair<std::string, Range>, double> spreads;  // by group
+std::vector<HeldOut> held_out(const std::vector<LeftOutScore>& left_out) {
+  std::map<std::pair<std::string, ScoreRange>, double> spreads;  // by group
   std::vector<HeldOut> all;
-  for (const LeftOut& l : left_out) {
-    const Range range = range_of(l);
+  for (const LeftOutScore& l : left_out) {
+    const ScoreRange range = range_of(l);
     const auto [at, is_new] = spreads.try_emplace({l.group, range});
     if (is_new) {
-      std::vector<const LeftOut*> others;
-      for (const LeftOut& other : left_out) {
+      std::vector<const LeftOutScore*> others;
+      for (const LeftOutScore& other : left_out) {
         if (other.group != l.group && range_of(other) == range) others.push_back(&other);
       }
       at->second = spread_of(others);

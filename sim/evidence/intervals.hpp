@@ -13,12 +13,12 @@ namespace kvcast::evidence {
 // The rows of a table that its reader compares.
 class Comparisons {
  public:
-  explicit Comparisons(const std::vector<Record>& records);
+  explicit Comparisons(const std::vector<ScoreRecord>& records);
 
   // Names the comparison of a row: the table, its model and benchmark, the prompt length if the benchmark states one,
   // and the budget as the table states it. A budget that is a share of the prompt is another number of tokens for each
   // task.
-  std::string of(const Record& record) const;
+  std::string of(const ScoreRecord& record) const;
 
  private:
   std::set<std::string> in_shares_;  // tables whose budgets are shares of the prompt
@@ -26,24 +26,24 @@ class Comparisons {
 
 // Scores that are neither lost nor kept have larger errors, so predictions above a tenth and below nine tenths of the
 // full score have a spread of their own; the limits are those of the score model's residuals (score/recall_map.hpp).
-enum class Range { kEnds, kBetween };
+enum class ScoreRange { kEnds, kBetween };
 inline constexpr std::size_t kRanges = 2;
-Range range_of(double points, double full);
+ScoreRange range_of(double points, double full);
 
 // Half-width of the intervals that contain 80 % of these published scores, in standard deviations of the estimate. Rows
 // of a table err together and count as correlated. One table whose errors are as the estimator states is added, so that
 // few tables cannot make intervals much narrower or wider than that; without rows, it alone gives 1.28.
-double spread_of(const std::vector<const LeftOut*>& left_out);
+double spread_of(const std::vector<const LeftOutScore*>& left_out);
 
 // A record left out, with an interval whose spread was chosen on the other groups. Its own group affects only the
 // components and the noise of the other rows.
 struct HeldOut {
-  const LeftOut* row;
+  const LeftOutScore* row;
   double low = 0, high = 0;  // points
   bool within() const { return low <= row->record->published && row->record->published <= high; }
 };
 // The rows must outlive the answer.
-std::vector<HeldOut> held_out(const std::vector<LeftOut>& left_out);
+std::vector<HeldOut> held_out(const std::vector<LeftOutScore>& left_out);
 
 // The mean over the tasks of a comparison for one method. Its error has a part that all tasks share, `common`, which
 // the number of tasks does not reduce.

@@ -12,7 +12,7 @@
 namespace kvcast::evidence {
 namespace {
 
-std::string group_of(const Record& r, Novelty novelty) {
+std::string group_of(const ScoreRecord& r, Novelty novelty) {
   switch (novelty) {
     case Novelty::kTable:
       return r.paper + "\n" + r.table + "\n" + r.model;
@@ -31,7 +31,7 @@ class Nearest {
  public:
   explicit Nearest(const ScoredTask& setting) : setting_(setting) {}
 
-  void add(const Record& r) {
+  void add(const ScoreRecord& r) {
     if (r.full <= 0) return;
     const double distance = setting_.budget > 0 && r.budget > 0
                                 ? std::abs(std::log2(r.budget_share() / setting_.budget_share()))
@@ -59,9 +59,9 @@ std::string_view novelty_name(Novelty novelty) {
   return kNames[static_cast<std::size_t>(novelty)];
 }
 
-double look_up(const std::vector<Record>& records, const ScoredTask& s, const IsLeftOut& is_left_out) {
+double look_up(const std::vector<ScoreRecord>& records, const ScoredTask& s, const IsLeftOut& is_left_out) {
   Nearest same_model(s), same_method(s), same_task(s);
-  for (const Record& r : records) {
+  for (const ScoreRecord& r : records) {
     if (r.benchmark != s.benchmark || r.task != s.task || (is_left_out && is_left_out(r))) continue;
     same_task.add(r);
     if (r.method != s.method) continue;
@@ -80,24 +80,26 @@ using Indices = std::vector<std::size_t>;
 
 // Adds the records of `wanted`, which are among those of the group in `indices` that are left out together.
 void add_left_out(const JointFit& fit, const std::string& group, const Indices& indices, const Indices& wanted,
-                  std::vector<LeftOut>& all) {
-  const std::vector<Record>& records = fit.records();
+                  std::vector<LeftOutScore>& all) {
+  const std::vector<ScoreRecord>& records = fit.records();
   const std::vector<Estimate> estimates = fit.leave_out(indices);
-  const std::set<const Record*> gone = [&] {
-    std::set<const Record*> of_group;
+  const std::set<const ScoreRecord*> gone = [&] {
+    std::set<const ScoreRecord*> of_group;
     for (const std::size_t i : indices) of_group.insert(&records[i]);
     return of_group;
   }();
   for (std::size_t i = 0, w = 0; i < indices.size() && w < wanted.size(); ++i) {
     if (indices[i] != wanted[w]) continue;
-    const Record& r = records[wanted[w++]];
-    all.push_back({&r, estimates[i], look_up(records, r, [&](const Record& o) { return gone.contains(&o); }), group});
+    const ScoreRecord& r = records[wanted[w++]];
+    all.push_back(
+        {&r, estimates[i], look_up(records, r, [&](const ScoreRecord& o) { return gone.contains(&o); }), group});
   }
 }
 
 // Adds the records of a model on a benchmark that states the lengths of its prompts.
-void add_lengths(const JointFit& fit, const std::string& group, const Indices& indices, std::vector<LeftOut>& all) {
-  const std::vector<Record>& records = fit.records();
+void add_lengths(const JointFit& fit, const std::string& group, const Indices& indices,
+                 std::vector<LeftOutScore>& all) {
+  const std::vector<ScoreRecord>& records = fit.records();
   std::map<double, Indices> lengths;
   for (const std::size_t i : indices) lengths[records[i].context].push_back(i);
   for (const auto& [tokens, wanted] : lengths) {
@@ -111,14 +113,14 @@ void add_lengths(const JointFit& fit, const std::string& group, const Indices& i
 
 }  // namespace
 
-std::vector<LeftOut> leave_out(const JointFit& fit, Novelty novelty) {
-  const std::vector<Record>& records = fit.records();
+std::vector<LeftOutScore> leave_out(const JointFit& fit, Novelty novelty) {
+  const std::vector<ScoreRecord>& records = fit.records();
   std::map<std::string, Indices> groups;
   for (std::size_t i = 0; i < records.size(); ++i) {
     if (novelty != Novelty::kLength || family_of(records[i].benchmark) == Family::kRuler)
       groups[group_of(records[i], novelty)].push_back(i);
   }
-  std::vector<LeftOut> all;
+  std::vector<LeftOutScore> all;
   for (const auto& [name, indices] : groups) {
     if (novelty == Novelty::kLength) {
       add_lengths(fit, name, indices, all);
@@ -129,9 +131,9 @@ std::vector<LeftOut> leave_out(const JointFit& fit, Novelty novelty) {
   return all;
 }
 
-double log_error(const std::vector<LeftOut>& left_out) {
+double log_error(const std::vector<LeftOutScore>& left_out) {
   std::map<Family, std::pair<double, double>> families;  // → sum of errors, rows
-  for (const LeftOut& l : left_out) {
+  for (const LeftOutScore& l : left_out) {
     auto& [sum, rows] = families[family_of(l.record->benchmark)];
     sum += std::abs(l.estimate.mean - l.record->published), rows += 1;
   }

@@ -24,10 +24,10 @@ std::string_view novelty_name(Novelty novelty);  // "table", "length", "model", 
 // Published share of the full score for the same method and task at the budget nearest in ratio, from the same model if
 // possible, times the setting's full score. Without rows of the method: of all methods on the task at the nearest
 // budget; without these: the full score.
-double look_up(const std::vector<Record>& records, const ScoredTask& setting, const IsLeftOut& is_left_out);
+double look_up(const std::vector<ScoreRecord>& records, const ScoredTask& setting, const IsLeftOut& is_left_out);
 
-struct LeftOut {
-  const Record* record;
+struct LeftOutScore {
+  const ScoreRecord* record;
   Estimate estimate;
   double lookup = 0;
   std::string group;  // records that were left out together
@@ -36,9 +36,9 @@ struct LeftOut {
 // Estimates each record once, with all of its table, model or method left out. For lengths: only records of benchmarks
 // that state lengths, with prompts longer than the model's shortest; all records that are as long or longer are left
 // out.
-std::vector<LeftOut> leave_out(const JointFit& fit, Novelty novelty);
+std::vector<LeftOutScore> leave_out(const JointFit& fit, Novelty novelty);
 
 // Sum over families of the logarithm of the mean error in points: the objective by which components are chosen.
-double log_error(const std::vector<LeftOut>& left_out);
+double log_error(const std::vector<LeftOutScore>& left_out);
 
 }  // namespace kvcast::evidence

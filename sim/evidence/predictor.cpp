@@ -35,7 +35,7 @@ std::string range_text(double low, double high) {
 // Tables, models, budgets and prompt lengths of rows.
 class Rows {
  public:
-  void add(const Record& r) {
+  void add(const ScoreRecord& r) {
     const bool both = !r.paper.empty() && !r.table.empty();
     tables_.insert(r.paper + (both ? " " : "") + r.table), models_.insert(r.model);
     if (r.budget > 0) budget_low_ = std::min(budget_low_, r.budget), budget_high_ = std::max(budget_high_, r.budget);
@@ -94,8 +94,8 @@ Parameters with_spreads(const JointFit& fit, const Components& components) {
   const Comparisons comparisons(fit.records());
   constexpr auto kNewTable = static_cast<std::size_t>(Novelty::kTable);
   for (const Novelty novelty : kAllNovelties) {
-    std::array<std::vector<LeftOut>, kFamilies> families;
-    for (LeftOut& l : leave_out(fit, novelty))
+    std::array<std::vector<LeftOutScore>, kFamilies> families;
+    for (LeftOutScore& l : leave_out(fit, novelty))
       families[static_cast<std::size_t>(family_of(l.record->benchmark))].push_back(std::move(l));
     for (std::size_t f = 0; f < kFamilies; ++f) {
       auto& spreads = parameters.spread[static_cast<std::size_t>(novelty)][f];
@@ -105,8 +105,8 @@ Parameters with_spreads(const JointFit& fit, const Components& components) {
         spreads = parameters.spread[kNewTable][f], common = parameters.common[kNewTable][f];
         continue;
       }
-      std::array<std::vector<const LeftOut*>, kRanges> ranges;
-      for (const LeftOut& l : families[f])
+      std::array<std::vector<const LeftOutScore*>, kRanges> ranges;
+      for (const LeftOutScore& l : families[f])
         ranges[static_cast<std::size_t>(range_of(l.estimate.mean, l.record->full))].push_back(&l);
       for (std::size_t range = 0; range < kRanges; ++range) spreads[range] = spread_of(ranges[range]);
       common = common_of(held_out_means(held_out(families[f]), comparisons));
@@ -115,15 +115,15 @@ Parameters with_spreads(const JointFit& fit, const Components& components) {
   return parameters;
 }
 
-Components fit_components(const std::vector<Record>& records, Components components,
+Components fit_components(const std::vector<ScoreRecord>& records, Components components,
                           const std::function<void(std::size_t done, std::size_t total)>& advance) {
   // Outliers stay outliers: rows keep the noise fitted with the first components, in proportion to the variance of
   // noise.
   const JointFit first(records, components);
   const Components at_first = components;
   const auto error = [&](const Components& c) {
-    std::vector<Record> weighed = first.records();
-    for (Record& r : weighed) {
+    std::vector<ScoreRecord> weighed = first.records();
+    for (ScoreRecord& r : weighed) {
       const auto family = static_cast<std::size_t>(family_of(r.benchmark));
       r.noise *= c.noise[family] / at_first.noise[family];
     }
@@ -158,13 +158,13 @@ Components fit_components(const std::vector<Record>& records, Components compone
   return components;
 }
 
-Predictor::Predictor(std::vector<Record> records, Parameters parameters)
+Predictor::Predictor(std::vector<ScoreRecord> records, Parameters parameters)
     : estimator_(std::move(records), parameters.components), parameters_(std::move(parameters)) {}
 
 std::optional<Novelty> Predictor::novelty(const ScoredTask& s, const IsLeftOut& is_left_out) const {
   bool benchmark = false, model = false, method = false;
   double longest = 0;
-  for (const Record& r : estimator_.records()) {
+  for (const ScoreRecord& r : estimator_.records()) {
     if (r.benchmark != s.benchmark || (is_left_out && is_left_out(r))) continue;
     benchmark = true, method = method || r.method == s.method;
     if (r.model == s.model) model = true, longest = std::max(longest, r.task == s.task ? r.context : 0);
@@ -206,12 +206,12 @@ Prediction Predictor::predicted(const ScoredTask& s, const IsLeftOut& is_left_ou
 std::string Predictor::nearest_paper(const ScoredTask& s, const std::set<std::string>& papers) const {
   constexpr double kFar = 100;  // powers of two between a budget and none
   const auto ratio = [](double a, double b) { return a > 0 && b > 0 ? std::abs(std::log2(a / b)) : a == b ? 0 : kFar; };
-  const auto distance = [&](const Record& r) {
+  const auto distance = [&](const ScoreRecord& r) {
     return std::tuple(r.model != s.model, r.task != s.task, ratio(r.budget, s.budget) + ratio(r.context, s.context),
                       r.paper == s.paper);
   };
-  const Record* nearest = nullptr;
-  for (const Record& r : estimator_.records()) {
+  const ScoreRecord* nearest = nullptr;
+  for (const ScoreRecord& r : estimator_.records()) {
     if (r.benchmark != s.benchmark || r.method != s.method || !papers.contains(r.paper)) continue;
     if (nearest == nullptr || distance(r) < distance(*nearest)) nearest = &r;
   }
@@ -230,7 +230,7 @@ std::string Predictor::origin(const ScoredTask& s,
       return same.any() ? fmt::format("{}; {}", own, others) : others;
     }
   } own, others;
-  for (const Record& r : estimator_.records()) {
+  for (const ScoreRecord& r : estimator_.records()) {
     if (r.benchmark != s.benchmark || r.method != s.method) continue;
     auto& of_model = r.model == s.model ? own : others;
     (has_settings(r.paper) ? of_model.same : of_model.other).add(r);

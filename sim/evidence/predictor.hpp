@@ -31,7 +31,7 @@ Parameters with_spreads(const JointFit& fit, const Components& components);
 // Doubles or halves one component after the other, and keeps changes by which records left out are estimated better,
 // until a pass over all components keeps none. `advance` receives the number of changes tried in the present pass,
 // and that of a whole pass.
-Components fit_components(const std::vector<Record>& records, Components components,
+Components fit_components(const std::vector<ScoreRecord>& records, Components components,
                           const std::function<void(std::size_t done, std::size_t total)>& advance);
 
 struct Prediction {
@@ -41,7 +41,7 @@ struct Prediction {
 
 class Predictor {
  public:
-  Predictor(std::vector<Record> records, Parameters parameters);
+  Predictor(std::vector<ScoreRecord> records, Parameters parameters);
 
   // Ignores the rows for which `is_left_out` returns true; an empty function ignores none, and its predictions are
   // kept: a page asks for the same ones again with every number of the machine that changes. May be called from any
@@ -59,7 +59,7 @@ class Predictor {
   // Returns the property of the setting that the records of its benchmark lack: its method (also if its model is new),
   // its model, prompts as long with its model, or none of these (a new table). Empty if the benchmark itself is new.
   std::optional<Novelty> novelty(const ScoredTask& setting, const IsLeftOut& is_left_out = {}) const;
-  const std::vector<Record>& records() const { return estimator_.records(); }
+  const std::vector<ScoreRecord>& records() const { return estimator_.records(); }
 
  private:
   Prediction predicted(const ScoredTask& setting, const IsLeftOut& is_left_out) const;

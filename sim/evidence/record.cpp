@@ -19,15 +19,16 @@ constexpr TextColumn kTexts[] = {{"paper", &ScoredTask::paper}, {"table", &Score
                                  {"task", &ScoredTask::task},   {"method", &ScoredTask::method}};
 struct NumberColumn {
   const char* name;
-  double Record::*member;
+  double ScoreRecord::*member;
   double high;
 };
-constexpr NumberColumn kNumbers[] = {{"group", &Record::group, 1e9},         {"context", &Record::context, 1e9},
-                                     {"budget", &Record::budget, 1e9},       {"full", &Record::full, 100},
-                                     {"simulated", &Record::simulated, 100}, {"published", &Record::published, 100},
-                                     {"noise", &Record::noise, 1e9}};
+constexpr NumberColumn kNumbers[] = {
+    {"group", &ScoreRecord::group, 1e9},         {"context", &ScoreRecord::context, 1e9},
+    {"budget", &ScoreRecord::budget, 1e9},       {"full", &ScoreRecord::full, 100},
+    {"simulated", &ScoreRecord::simulated, 100}, {"published", &ScoreRecord::published, 100},
+    {"noise", &ScoreRecord::noise, 1e9}};
 
-auto key_of(const Record& r) {
+auto key_of(const ScoreRecord& r) {
   return std::tie(r.paper, r.table, r.model, r.benchmark, r.task, r.method, r.context, r.budget, r.full, r.simulated,
                   r.published);
 }
@@ -48,37 +49,38 @@ bool ScoredTask::operator<(const ScoredTask& o) const {
                   o.group);
 }
 
-std::vector<Record> read_records(const std::string& path) {
+std::vector<ScoreRecord> read_records(const std::string& path) {
   std::vector<std::string> columns;
   for (const TextColumn& c : kTexts) columns.emplace_back(c.name);
   for (const NumberColumn& c : kNumbers) columns.emplace_back(c.name);
-  std::vector<Record> records;
+  std::vector<ScoreRecord> records;
   for (const CsvCells& row : read_table(path, "the evidence", columns)) {
-    Record& record = records.emplace_back();
+    ScoreRecord& record = records.emplace_back();
     for (const TextColumn& c : kTexts) record.*c.member = row.text(c.name);
     for (const NumberColumn& c : kNumbers) record.*c.member = row.number(c.name, 0, c.high);
   }
   return records;
 }
 
-std::string write_records(std::vector<Record> records) {
+std::string write_records(std::vector<ScoreRecord> records) {
   // Papers repeat rows of one table in others.
-  const auto same = [](const Record& a, const Record& b) {
-    Record c = a;
+  const auto same = [](const ScoreRecord& a, const ScoreRecord& b) {
+    ScoreRecord c = a;
     c.table = b.table;
     return key_of(c) == key_of(b);
   };
-  std::sort(records.begin(), records.end(), [](const Record& a, const Record& b) {
+  std::sort(records.begin(), records.end(), [](const ScoreRecord& a, const ScoreRecord& b) {
     return std::tie(a.paper, a.model, a.benchmark, a.task, a.method, a.context, a.budget, a.published, a.full,
                     a.table) <
            std::tie(b.paper, b.model, b.benchmark, b.task, b.method, b.context, b.budget, b.published, b.full, b.table);
   });
   records.erase(std::unique(records.begin(), records.end(), same), records.end());
-  std::sort(records.begin(), records.end(), [](const Record& a, const Record& b) { return key_of(a) < key_of(b); });
+  std::sort(records.begin(), records.end(),
+            [](const ScoreRecord& a, const ScoreRecord& b) { return key_of(a) < key_of(b); });
   std::string text;
   for (const TextColumn& c : kTexts) text += std::string(c.name) + ",";
   for (const NumberColumn& c : kNumbers) text += std::string(c.name) + (&c == std::end(kNumbers) - 1 ? "\n" : ",");
-  for (const Record& r : records) {
+  for (const ScoreRecord& r : records) {
     for (const TextColumn& c : kTexts) text += quoted(r.*c.member) + ",";
     for (const NumberColumn& c : kNumbers)
       text += fmt::format("{:.6g}{}", r.*c.member, &c == std::end(kNumbers) - 1 ? "\n" : ",");

@@ -27,18 +27,18 @@ struct ScoredTask {
   bool operator<(const ScoredTask& other) const;
 };
 
-struct Record : ScoredTask {
+struct ScoreRecord : ScoredTask {
   double published = 0;  // points
   double noise = 0;      // fitted variance of y about the estimator's model; 0: unknown
 };
 
 // Returns whether a prediction ignores a row; an empty function: it ignores none.
-using IsLeftOut = std::function<bool(const Record&)>;
+using IsLeftOut = std::function<bool(const ScoreRecord&)>;
 
 // Reads a file with a column for each member. Throws UserError with the location for an unreadable file, a missing or
 // duplicate column, a row of the wrong length, and a number that is invalid or out of range.
-std::vector<Record> read_records(const std::string& path);
+std::vector<ScoreRecord> read_records(const std::string& path);
 // Returns the text of such a file: rows sorted, and without the repetitions of a paper's rows in several tables.
-std::string write_records(std::vector<Record> records);
+std::string write_records(std::vector<ScoreRecord> records);
 
 }  // namespace kvcast::evidence

@@ -41,7 +41,7 @@ double left_of_mixed(const config::Gpu& gpu, double read, double written) {
 }
 
 double hbm_bytes(const graph::Work& work) {
-  const graph::Traffic traffic = graph::traffic_of(work);
+  const graph::ByteCounts traffic = graph::traffic_of(work);
   return traffic.hbm_read + traffic.hbm_write;
 }
 
@@ -56,7 +56,7 @@ void add_ramp(Terms& terms, const config::Gpu& gpu, double transfer) {
 }
 
 // Beyond the shapes for which a number was established it is as uncertain as beyond the end of a curve.
-Number within(const config::Span& span, double x, const Number& number) {
+Number within(const config::SizeRange& span, double x, const Number& number) {
   return span.holds(x) ? number : outside(number, x, x < span.low ? span.low : span.high);
 }
 
@@ -242,7 +242,7 @@ void add_attention_terms(Terms& terms, const config::Gpu& gpu, const config::Fra
     read = read * rereads(gpu, framework, work.group);
   }
   terms.work("keys and values", Resource::kHbm, read);
-  const graph::Traffic traffic = graph::traffic_of(work);
+  const graph::ByteCounts traffic = graph::traffic_of(work);
   const double others = traffic.hbm_read - traffic.kv_read + traffic.hbm_write;
   terms.work("queries, outputs, scores", Resource::kHbm, exact(others) / stream_rate(gpu));
   const double dims = work.product_dims > 0 ? work.product_dims : 2 * work.head_dim;

@@ -171,7 +171,7 @@ bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
   if (step_ == sampled_.steps) return false;
   LoweredBlock block(setting_.run->framework, next_id_, step_ends_.empty() ? -1 : step_ends_.back(), events_, out);
   if (step_ == 0) take_memory(block);
-  Pass pass;
+  PassSequences pass;
   for (const Requests& r : requests_) {
     const policy::Sequence sequence{setting_.context_of(r, tokens()), r.lengths};
     pass.decodes.insert(pass.decodes.end(), static_cast<std::size_t>(r.sequences), sequence);

@@ -19,7 +19,7 @@ class Works {
   struct Entry {
     graph::Work work;
     graph::Lane lane = graph::Lane::kCompute;
-    graph::Traffic traffic;
+    graph::ByteCounts traffic;
     bool operator==(const Entry&) const = default;
   };
 
@@ -53,7 +53,7 @@ struct FlatOp {
 struct FlatStream {
   struct Block {
     std::uint32_t end = 0;  // one past the block's last op, which is the next block's gate
-    graph::Traffic traffic;
+    graph::ByteCounts traffic;
     bool operator==(const Block&) const = default;
   };
   std::vector<FlatOp> ops;

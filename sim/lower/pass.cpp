@@ -20,26 +20,27 @@ using graph::OpId;
 using graph::Owner;
 using graph::Pool;
 
-int Pass::sequences() const {
+int PassSequences::sequences() const {
   int all = static_cast<int>(decodes.size());
   for (const PromptPart& part : prompts) all += part.sequences;
   return all;
 }
 
-double Pass::rows(int queries) const {
+double PassSequences::rows(int queries) const {
   auto all = static_cast<double>(decodes.size()) * queries;
   for (const PromptPart& part : prompts) all += part.rows();
   return all;
 }
 
-int Pass::sampled(int queries) const {
+int PassSequences::sampled(int queries) const {
   int all = static_cast<int>(decodes.size()) * queries;
   for (const PromptPart& part : prompts) all += part.last() ? part.sequences : 0;
   return all;
 }
 
-Pass pass_of(std::span<const PassSequence> sequences, const policy::Policy& policy, const config::Model& rank) {
-  Pass pass;
+PassSequences pass_of(std::span<const PassSequence> sequences, const policy::Policy& policy,
+                      const config::Model& rank) {
+  PassSequences pass;
   for (const PassSequence& s : sequences) {
     if (s.decodes()) {
       KVCAST_CHECK(s.added == 1);
@@ -93,7 +94,7 @@ struct LikeLayer {
 
 class Lowered {
  public:
-  Lowered(LoweredBlock& block, const PassSetting& setting, const Pass& pass, int queries, PromptMemory& memory)
+  Lowered(LoweredBlock& block, const PassSetting& setting, const PassSequences& pass, int queries, PromptMemory& memory)
       : block_(block),
         s_(setting),
         whole_(setting.rank),
@@ -286,7 +287,7 @@ class Lowered {
   const config::Model sliding_;        // the same with the heads of sliding ones
   const config::Model plain_;          // the layers that attend with a cache of 16 bits
   const config::Model plain_sliding_;  // the same with the heads of sliding ones
-  const Pass& pass_;
+  const PassSequences& pass_;
   int queries_;
   PromptMemory& memory_;
   double rows_;
@@ -323,7 +324,7 @@ OpId draft_input(LoweredBlock& block, const config::Speculation& s, const config
 
 // The draft's passes, each of one token further. The first reads what the last verification left: as many rows as it
 // had, since the number of accepted ones differs between sequences.
-OpId add_drafts(LoweredBlock& block, const PassSetting& setting, const Pass& pass, OpId after) {
+OpId add_drafts(LoweredBlock& block, const PassSetting& setting, const PassSequences& pass, OpId after) {
   const config::Speculation& s = *setting.speculation;
   if (!s.draft) return after;
   PassSetting own{.framework = setting.framework, .rank = setting.draft, .speculation = setting.speculation};
@@ -334,7 +335,7 @@ OpId add_drafts(LoweredBlock& block, const PassSetting& setting, const Pass& pas
   }
   PromptMemory none;
   for (int i = 0; i < s.tokens; ++i) {
-    Pass drafted;
+    PassSequences drafted;
     drafted.decodes = pass.decodes, drafted.counts = pass.counts, drafted.per_query_head = pass.per_query_head;
     for (policy::Sequence& sequence : drafted.decodes) sequence.tokens += i;
     if (i == 0) drafted.prompts = pass.prompts;
@@ -355,7 +356,7 @@ OpId add_drafts(LoweredBlock& block, const PassSetting& setting, const Pass& pas
 }
 
 // The host looks for the last tokens in the whole sequence.
-OpId find_ngrams(LoweredBlock& block, const Pass& pass, OpId after) {
+OpId find_ngrams(LoweredBlock& block, const PassSequences& pass, OpId after) {
   constexpr double kTokenBytes = 4;
   double tokens = 0;
   for (const policy::Sequence& sequence : pass.decodes) tokens += static_cast<double>(sequence.tokens);
@@ -366,7 +367,8 @@ OpId find_ngrams(LoweredBlock& block, const Pass& pass, OpId after) {
 
 }  // namespace
 
-OpId add_pass(LoweredBlock& block, const PassSetting& setting, const Pass& pass, PromptMemory& memory, OpId after) {
+OpId add_pass(LoweredBlock& block, const PassSetting& setting, const PassSequences& pass, PromptMemory& memory,
+              OpId after) {
   const config::Model& model = setting.rank;
   const int queries = setting.queries();
   const double rows = pass.rows(queries);

@@ -52,7 +52,7 @@ struct PromptPart {
 };
 
 // The sequences of a pass.
-struct Pass {
+struct PassSequences {
   std::vector<policy::Sequence> decodes;
   std::vector<PromptPart> prompts;
   // Counts of a layer, [decodes × heads]; valid until the next call.
@@ -67,7 +67,7 @@ struct Pass {
 
 // Groups sequences: those that decode in their order, then prompts, equal ones together. `policy` decides where its
 // blocks of prompts end; no part may cross such an end.
-Pass pass_of(std::span<const PassSequence> sequences, const policy::Policy& policy, const config::Model& rank);
+PassSequences pass_of(std::span<const PassSequence> sequences, const policy::Policy& policy, const config::Model& rank);
 
 // Appends counts of sequences, moved from the context of a replay to each sequence's own: [sequences × heads] from
 // `counts` of as many sequences.
@@ -91,7 +91,7 @@ class PromptMemory {
 // Adds the pass after `after`, up to the host's work before the next one. Products see the sum of rows, the head the
 // sampled rows, attention each sequence's own context. Under speculation the draft's passes come first, and sequences
 // that decode have a row for each drafted token in addition to their own. Returns the last op.
-graph::OpId add_pass(LoweredBlock& block, const PassSetting& setting, const Pass& pass, PromptMemory& memory,
+graph::OpId add_pass(LoweredBlock& block, const PassSetting& setting, const PassSequences& pass, PromptMemory& memory,
                      graph::OpId after);
 
 }  // namespace kvcast::lower

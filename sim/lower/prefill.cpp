@@ -90,7 +90,7 @@ bool Prefill::next_block(std::vector<graph::Op>& out) {
                                               static_cast<double>(run.framework.mlp_slice));
   const OpId begin = block.join(Lane::kCompute, {});
   block.memory(begin, Pool::kHbm, Owner::kActivations, activations_);
-  Pass pass;
+  PassSequences pass;
   pass.prompts = {chunk};
   gate_ = add_pass(block, setting_.pass(now().requests), pass, *this, begin);
   block.memory(gate_, Pool::kHbm, Owner::kActivations, -activations_);

@@ -21,7 +21,7 @@ using graph::Kind;
 using graph::Lane;
 
 // Priority of a span for being charged an instant; lower is better.
-int claim(const Span& span) {
+int claim(const BusySpan& span) {
   if (span.kind == Kind::kMarker) return 9;
   if (span.lane == Lane::kCompute) return 0;
   switch (span.kind) {
@@ -44,7 +44,7 @@ int claim(const Span& span) {
 
 // Order of preference for being charged: the best claim, then the earliest start. The remaining criteria make the
 // result independent of the order of the spans.
-bool preferred(const Span& a, const Span& b) {
+bool preferred(const BusySpan& a, const BusySpan& b) {
   const int claim_a = claim(a), claim_b = claim(b);
   if (claim_a != claim_b) return claim_a < claim_b;
   if (a.start != b.start) return a.start < b.start;
@@ -54,10 +54,10 @@ bool preferred(const Span& a, const Span& b) {
 // The spans' indices in order of their starts, and of their finishes; ties in the order of the spans.
 using Order = std::vector<std::uint32_t>;
 template <class TimeOf>
-Order in_order(const std::vector<Span>& spans, TimeOf time_of) {
+Order in_order(const std::vector<BusySpan>& spans, TimeOf time_of) {
   std::vector<std::pair<Picoseconds, std::uint32_t>> keys;
   keys.reserve(spans.size());
-  for (const Span& s : spans) keys.emplace_back(time_of(s), static_cast<std::uint32_t>(keys.size()));
+  for (const BusySpan& s : spans) keys.emplace_back(time_of(s), static_cast<std::uint32_t>(keys.size()));
   if (!std::is_sorted(keys.begin(), keys.end())) std::sort(keys.begin(), keys.end());
   Order order;
   order.reserve(keys.size());
@@ -66,11 +66,11 @@ Order in_order(const std::vector<Span>& spans, TimeOf time_of) {
 }
 
 // Seconds during which a span of each kind runs; overlapping spans of a kind count once.
-std::array<double, graph::kKindCount> seconds_covered(const std::vector<Span>& spans, const Order& by_start) {
+std::array<double, graph::kKindCount> seconds_covered(const std::vector<BusySpan>& spans, const Order& by_start) {
   std::array<Picoseconds, graph::kKindCount> covered{}, until{};
   until.fill(std::numeric_limits<Picoseconds>::min());
   for (const std::uint32_t i : by_start) {
-    const Span& s = spans[i];
+    const BusySpan& s = spans[i];
     const auto k = static_cast<std::size_t>(s.kind);
     if (s.finish <= until[k]) continue;
     covered[k] += s.finish - std::max(s.start, until[k]);
@@ -86,9 +86,9 @@ constexpr Picoseconds kSameInstant = 2;
 
 // The span on the critical path that ends at `at`; if none does (the window's end, or a start that nothing explains),
 // the one with the best claim of those that run then. Null if none runs.
-const Span* before(const std::vector<Span>& spans, const Order& by_finish, Picoseconds at) {
-  const Span* best = nullptr;
-  const auto offer = [&best](const Span& s) {
+const BusySpan* before(const std::vector<BusySpan>& spans, const Order& by_finish, Picoseconds at) {
+  const BusySpan* best = nullptr;
+  const auto offer = [&best](const BusySpan& s) {
     if (best == nullptr || preferred(s, *best)) best = &s;
   };
   const auto first = std::lower_bound(by_finish.begin(), by_finish.end(), at - kSameInstant,
@@ -104,10 +104,11 @@ const Span* before(const std::vector<Span>& spans, const Order& by_finish, Picos
   return best;
 }
 
-KindsByBound critical_path(const std::vector<Span>& spans, const Order& by_finish, Picoseconds begin, Picoseconds end) {
+KindsByBound critical_path(const std::vector<BusySpan>& spans, const Order& by_finish, Picoseconds begin,
+                           Picoseconds end) {
   KindsByBound path{};
   for (Picoseconds at = end; at > begin;) {
-    const Span* const s = before(spans, by_finish, at);
+    const BusySpan* const s = before(spans, by_finish, at);
     if (s == nullptr) {  // nothing runs: continue with the span that ended last
       const auto later = std::lower_bound(by_finish.begin(), by_finish.end(), at,
                                           [&spans](std::uint32_t i, Picoseconds t) { return spans[i].finish < t; });
@@ -152,10 +153,10 @@ namespace {
 
 // Charges each instant of the window to the preferred active span. Few spans run at once, so that a linear scan for it,
 // and for the one that ends next, is fastest.
-void charge_instants(const std::vector<Span>& spans, const Order& by_start, Picoseconds begin, Picoseconds end,
+void charge_instants(const std::vector<BusySpan>& spans, const Order& by_start, Picoseconds begin, Picoseconds end,
                      Attribution& result) {
-  std::vector<const Span*> active;
-  const Span* best = nullptr;
+  std::vector<const BusySpan*> active;
+  const BusySpan* best = nullptr;
   Picoseconds now = begin, next_finish = end;
   const auto charge = [&](Picoseconds until) {
     const double length = to_seconds(until - now);
@@ -169,9 +170,9 @@ void charge_instants(const std::vector<Span>& spans, const Order& by_start, Pico
     result.uncertain[static_cast<std::size_t>(best->kind)] += length * static_cast<double>(best->uncertainty);
   };
   const auto drop_finished = [&] {
-    std::erase_if(active, [now](const Span* s) { return s->finish <= now; });
+    std::erase_if(active, [now](const BusySpan* s) { return s->finish <= now; });
     best = nullptr, next_finish = end;
-    for (const Span* s : active) {
+    for (const BusySpan* s : active) {
       if (best == nullptr || preferred(*s, *best)) best = s;
       next_finish = std::min(next_finish, s->finish);
     }
@@ -184,7 +185,7 @@ void charge_instants(const std::vector<Span>& spans, const Order& by_start, Pico
     if (until > now) charge(until);
   };
   for (const std::uint32_t i : by_start) {
-    const Span& s = spans[i];
+    const BusySpan& s = spans[i];
     pass_until(s.start);
     active.push_back(&s);
     if (next_finish <= now) drop_finished();
@@ -196,12 +197,12 @@ void charge_instants(const std::vector<Span>& spans, const Order& by_start, Pico
 
 }  // namespace
 
-Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds end) {
+Attribution attribute(std::vector<BusySpan> spans, Picoseconds begin, Picoseconds end) {
   KVCAST_CHECK(begin <= end);
-  for (Span& s : spans) s.start = std::max(s.start, begin), s.finish = std::min(s.finish, end);
-  std::erase_if(spans, [](const Span& s) { return s.start >= s.finish || s.kind == Kind::kMarker; });
-  const Order by_start = in_order(spans, [](const Span& s) { return s.start; });
-  const Order by_finish = in_order(spans, [](const Span& s) { return s.finish; });
+  for (BusySpan& s : spans) s.start = std::max(s.start, begin), s.finish = std::min(s.finish, end);
+  std::erase_if(spans, [](const BusySpan& s) { return s.start >= s.finish || s.kind == Kind::kMarker; });
+  const Order by_start = in_order(spans, [](const BusySpan& s) { return s.start; });
+  const Order by_finish = in_order(spans, [](const BusySpan& s) { return s.finish; });
 
   Attribution result;
   result.path = critical_path(spans, by_finish, begin, end);

@@ -35,7 +35,7 @@ inline constexpr int kBoundCount = 9;
 inline constexpr int kOriginCount = static_cast<int>(Origin::kExtrapolated) + 1;  // the last one is the worst
 std::string_view bound_name(Bound bound);
 
-struct Span {
+struct BusySpan {
   Picoseconds start = 0, finish = 0;
   graph::Kind kind = graph::Kind::kMarker;
   graph::Lane lane = graph::Lane::kCompute;
@@ -63,6 +63,6 @@ struct Attribution {
 
 // Charges the window [begin, end) to the spans that overlap it, in any order. Exposed times and idle add up to the
 // window; so do the critical path and its unexplained gaps.
-Attribution attribute(std::vector<Span> spans, Picoseconds begin, Picoseconds end);
+Attribution attribute(std::vector<BusySpan> spans, Picoseconds begin, Picoseconds end);
 
 }  // namespace kvcast::metrics

@@ -55,11 +55,11 @@ bool may_be_better(const result::Result& other, const result::Result& best, cons
 constexpr double kClosedRate = 1e-2;
 
 // Both have the same number: requests that all keep the SLO, say.
-bool is_equal(const Sample& s) { return s.against != nullptr && s.comparison.times == 1; }
+bool is_equal(const VariantPair& s) { return s.against != nullptr && s.comparison.times == 1; }
 
 // The state of equal samples, so that a change from them to others counts: the opposite of the first that is not equal.
-int state_of_equal(const std::vector<Sample>& samples) {
-  const auto other = std::ranges::find_if(samples, [](const Sample& s) { return s.state != 0 && !is_equal(s); });
+int state_of_equal(const std::vector<VariantPair>& samples) {
+  const auto other = std::ranges::find_if(samples, [](const VariantPair& s) { return s.state != 0 && !is_equal(s); });
   return other == samples.end() || other->state < 0 ? 1 : -1;
 }
 
@@ -103,17 +103,17 @@ class BreakEven final : public Question {
     const KeyRange range{from_, to_, key_.integer, key_.path == "traffic.rate" ? kClosedRate : kClosed};
     int equal = 0;  // the state of samples that are equal, once the grid is known
     Crossings search(range, [&](const std::vector<double>& xs, const Crossings::Bracket& between) {
-      std::vector<Sample> samples = evaluate(experiments, xs, between);
+      std::vector<VariantPair> samples = evaluate(experiments, xs, between);
       if (equal == 0) equal = state_of_equal(samples);
-      for (Sample& s : samples) {
+      for (VariantPair& s : samples) {
         if (is_equal(s)) s.state = equal;
       }
       return samples;
     });
     std::vector<Crossing> crossings = search.find();
-    std::map<double, Sample> samples = search.samples();
+    std::map<double, VariantPair> samples = search.samples();
     for (Crossing& crossing : crossings) {
-      for (Sample* const side : {&crossing.below, &crossing.above}) complete(experiments, *side, samples);
+      for (VariantPair* const side : {&crossing.below, &crossing.above}) complete(experiments, *side, samples);
     }
     return conclude(crossings, samples);
   }
@@ -123,7 +123,7 @@ class BreakEven final : public Question {
   // unchanged.
   Node at(const Node& run, double x) const { return has_key(run, key_.path) ? with_value(run, key_, x) : run; }
 
-  void judge(Sample& s) const {
+  void judge(VariantPair& s) const {
     if (against_) {
       s.comparison = compare(*s.of, *s.against, *metric_);
       s.state = !s.comparison.known() ? 0 : s.comparison.first_better() ? 1 : -1;
@@ -132,11 +132,12 @@ class BreakEven final : public Question {
       return;
     }
     s.state = missed(*s.of, targets_) ? -1 : 1;
-    s.settled = (s.state > 0 ? !missed(*s.of, targets_, Reading::kCertain)
-                             : missed(*s.of, targets_, Reading::kPossible).has_value()) &&
+    s.settled = (s.state > 0 ? !missed(*s.of, targets_, Certainty::kCertain)
+                             : missed(*s.of, targets_, Certainty::kPossible).has_value()) &&
                 !fit_is_open(s.of);
     s.comparison.times = margin(*s.of, targets_);
-    s.comparison.interval = {margin(*s.of, targets_, Reading::kCertain), margin(*s.of, targets_, Reading::kPossible)};
+    s.comparison.interval = {margin(*s.of, targets_, Certainty::kCertain),
+                             margin(*s.of, targets_, Certainty::kPossible)};
   }
 
   // Refuses a variant that was rejected, and one that fits and lacks the number: it is neither better nor worse, and
@@ -149,7 +150,7 @@ class BreakEven final : public Question {
 
   // Simulates a variant whose result was taken from another value of the key, so that its numbers are those of this
   // one.
-  void complete(Experiments& experiments, Sample& s, std::map<double, Sample>& samples) const {
+  void complete(Experiments& experiments, VariantPair& s, std::map<double, VariantPair>& samples) const {
     if (s.of_simulated && s.against_simulated) return;
     ResultPtr& missing = s.of_simulated ? s.against : s.of;
     const Variant& variant = s.of_simulated ? *against_ : of_;
@@ -159,8 +160,8 @@ class BreakEven final : public Question {
     samples[s.x] = s;
   }
 
-  std::vector<Sample> evaluate(Experiments& experiments, const std::vector<double>& xs,
-                               const Crossings::Bracket& between) const {
+  std::vector<VariantPair> evaluate(Experiments& experiments, const std::vector<double>& xs,
+                                    const Crossings::Bracket& between) const {
     if (between.first != nullptr && !(between.first->finite() && between.second->finite())) {
       if (auto sample = misfit(experiments, xs.front(), *between.first, *between.second)) return {*sample};
     }
@@ -170,10 +171,10 @@ class BreakEven final : public Question {
       if (against_) runs.push_back(at(against_->run, x));
     }
     const std::vector<ResultPtr> results = experiments.run(runs);
-    std::vector<Sample> samples;
+    std::vector<VariantPair> samples;
     std::size_t next = 0;
     for (const double x : xs) {
-      Sample& s = samples.emplace_back();
+      VariantPair& s = samples.emplace_back();
       s.x = x, s.of = results[next++];
       if (against_) s.against = results[next++];
       check(s.of, of_);
@@ -185,12 +186,13 @@ class BreakEven final : public Question {
 
   // Samples a value in a bracket at one end of which one variant does not fit: if it does not fit here either, the
   // other variant, which fits at both ends, need not be simulated.
-  std::optional<Sample> misfit(Experiments& experiments, double x, const Sample& low, const Sample& high) const {
+  std::optional<VariantPair> misfit(Experiments& experiments, double x, const VariantPair& low,
+                                    const VariantPair& high) const {
     const bool of_changes = misfits(low.of) != misfits(high.of);
     if (!against_ || of_changes == (misfits(low.against) != misfits(high.against))) return {};
     const ResultPtr changing = experiments.run(at(of_changes ? of_.run : against_->run, x));
     if (!misfits(changing)) return {};
-    Sample s = misfits(of_changes ? low.of : low.against) ? low : high;
+    VariantPair s = misfits(of_changes ? low.of : low.against) ? low : high;
     s.x = x;
     (of_changes ? s.of : s.against) = changing;
     (of_changes ? s.against_simulated : s.of_simulated) = false;
@@ -203,7 +205,7 @@ class BreakEven final : public Question {
     return state == 0 ? "neither" : state > 0 ? of_.label : against_->label;
   }
 
-  json side(const Sample& s) const {
+  json side(const VariantPair& s) const {
     const ResultPtr& better = against_ && s.state < 0 ? s.against : s.of;
     return {{"better", is_equal(s) ? "neither" : name_of_state(s.state)},
             {"binding_resource", binding_resource(*better, metric_)},
@@ -225,7 +227,7 @@ class BreakEven final : public Question {
                        binding_resource(*r, metric_));
   }
 
-  std::string side_text(const Sample& s) const {
+  std::string side_text(const VariantPair& s) const {
     if (against_) return fmt::format("{}, {}", value_of(s.of, of_.label), value_of(s.against, against_->label));
     const auto miss = missed(*s.of, targets_);
     if (!miss) return "the targets are met";
@@ -244,7 +246,7 @@ class BreakEven final : public Question {
                                          : fmt::format("the targets are {}", name_of_state(c.above.state)));
   }
 
-  json crossing_json(const Crossing& c, const std::map<double, Sample>& samples) const {
+  json crossing_json(const Crossing& c, const std::map<double, VariantPair>& samples) const {
     const auto ends = [&](double x) { return !samples.at(x).settled; };
     return {{"value", json_of(key_, c.value)},
             {"interval", {json_of(key_, c.interval.low), json_of(key_, c.interval.high)}},
@@ -253,7 +255,7 @@ class BreakEven final : public Question {
             {"above", side(c.above)}};
   }
 
-  Answer conclude(const std::vector<Crossing>& crossings, const std::map<double, Sample>& samples) const {
+  Answer conclude(const std::vector<Crossing>& crossings, const std::map<double, VariantPair>& samples) const {
     Answer out;
     out.kind = kBreakEven.name;
     const std::string range =
@@ -275,7 +277,7 @@ class BreakEven final : public Question {
       texts.push_back(crossing_text(c));
       out.say("Below {}: {}. From there on: {}.", short_text(key_, c.value), side_text(c.below), side_text(c.above));
     }
-    const Sample &first = samples.begin()->second, &last = samples.rbegin()->second;
+    const VariantPair &first = samples.begin()->second, &last = samples.rbegin()->second;
     if (crossings.empty()) {
       const int state = first.state != 0 ? first.state : last.state;
       const bool equal = std::ranges::all_of(samples, [](const auto& s) { return is_equal(s.second); });
@@ -301,7 +303,7 @@ class BreakEven final : public Question {
   }
 
   // Adds the ranges in which neither variant fits to `data`, and describes each.
-  std::vector<std::string> add_unfit(const std::map<double, Sample>& samples, json& data) const {
+  std::vector<std::string> add_unfit(const std::map<double, VariantPair>& samples, json& data) const {
     data["neither_fits"] = json::array();
     std::vector<std::string> texts;
     if (!against_) return texts;
@@ -320,7 +322,7 @@ class BreakEven final : public Question {
     return texts;
   }
 
-  std::string always_text(int state, const std::string& range, const std::map<double, Sample>& samples,
+  std::string always_text(int state, const std::string& range, const std::map<double, VariantPair>& samples,
                           const std::vector<std::string>& unfit) const {
     if (!against_) return fmt::format("{}'s targets are {} for all of {}.", of_.label, name_of_state(state), range);
     if (std::ranges::all_of(samples, [](const auto& s) { return is_equal(s.second); }))
@@ -329,7 +331,7 @@ class BreakEven final : public Question {
     // If one of them fits only with more memory, the values at which both fit show which is better.
     const bool unknown = std::ranges::none_of(samples, [](const auto& s) { return s.second.finite(); });
     const bool settled = std::ranges::none_of(samples, [&](const auto& s) {
-      const Sample& at = s.second;
+      const VariantPair& at = s.second;
       return state > 0 ? may_be_better(*at.against, *at.of, *metric_, unknown)
                        : may_be_better(*at.of, *at.against, *metric_, unknown);
     });
@@ -341,7 +343,7 @@ class BreakEven final : public Question {
   Variant of_;
   std::optional<Variant> against_;
   SourceLocation metric_where_;
-  Key key_;
+  VariedKey key_;
   double from_ = 0, to_ = 0;
 };
 

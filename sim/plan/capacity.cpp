@@ -34,7 +34,7 @@ class LoadLine {
   }
 
   // The highest load that meets the targets by this reading; 0: none.
-  double highest(Reading reading) {
+  double highest(Certainty reading) {
     double good = 0, bad = 0;
     for (double load = own_; load >= least_ && good == 0; load = whole(load / 2))
       (meets(load, reading) ? good : bad) = load;
@@ -68,7 +68,7 @@ class LoadLine {
   }
   double lowest() const { return results_.begin()->first; }
   std::optional<std::string> miss_above() { return above_ > 0 ? missed(*result(above_), targets_) : std::nullopt; }
-  bool meets(double rate, Reading reading) {
+  bool meets(double rate, Certainty reading) {
     const ResultPtr r = result(rate);
     // Times of a growing queue are those of the requests that were drawn, whatever the limit.
     const bool grows = r->service && r->service->summary.state == serving::Trend::kSaturated;
@@ -88,7 +88,7 @@ class LoadLine {
 
 Capacity capacity_of(LoadLine& line, std::int64_t sequences) {
   Capacity out;
-  const double load = line.highest(Reading::kNominal);
+  const double load = line.highest(Certainty::kNominal);
   out.rate = line.served(load);
   if (line.closed()) out.clients = static_cast<std::int64_t>(load);
   out.miss = line.miss_above();
@@ -114,8 +114,8 @@ Capacity find_capacity(const config::Node& run, const std::vector<Target>& targe
     if (!more && best.rate > 0) break;
     if (more) best = std::move(fewer), of_best.emplace(line);
   }
-  best.low = std::min(best.rate, of_best->served(of_best->highest(Reading::kCertain)));
-  best.high = std::max(best.rate, of_best->served(of_best->highest(Reading::kPossible)));
+  best.low = std::min(best.rate, of_best->served(of_best->highest(Certainty::kCertain)));
+  best.high = std::max(best.rate, of_best->served(of_best->highest(Certainty::kPossible)));
   return best;
 }
 
@@ -127,14 +127,14 @@ double guessed_capacity(const config::Node& run, Experiments& experiments) {
 
 bool may_reach(const config::Node& run, double rate, const std::vector<Target>& targets, Experiments& experiments) {
   LoadLine own(run, targets, experiments);
-  if (own.meets(rate, Reading::kPossible)) return true;
+  if (own.meets(rate, Certainty::kPossible)) return true;
   const ResultPtr result = own.result(rate);
   if (!result->service) return false;
   const double running = result->service->summary.running_max;
   for (auto sequences = static_cast<std::int64_t>(std::ceil(running / 2)); sequences >= 1 && running > 1;
        sequences /= 2) {
     LoadLine fewer(with_number(run, "scheduler.max_num_seqs", std::to_string(sequences)), targets, experiments);
-    if (fewer.meets(rate, Reading::kPossible)) return true;
+    if (fewer.meets(rate, Certainty::kPossible)) return true;
   }
   return false;
 }

@@ -167,7 +167,7 @@ std::vector<std::string> altered(const MachineNames& a, const MachineNames& b) {
 }
 
 // Numbers of a machine in both sets whose values or uncertainties differ.
-std::vector<std::string> changed_numbers(const Results& before, const Results& after) {
+std::vector<std::string> changed_numbers(const StoreResults& before, const StoreResults& after) {
   std::vector<std::string> list;
   for (const auto& [machine, numbers] : after.machines) {
     const auto old = before.machines.find(machine);
@@ -197,7 +197,7 @@ struct Reversal {
 };
 
 // Changes in the pairs of which both have the metric.
-std::vector<Reversal> changes_of(const Matched& matched, const Results& before, const Results& after,
+std::vector<Reversal> changes_of(const MatchedResults& matched, const StoreResults& before, const StoreResults& after,
                                  const Metric& metric) {
   std::vector<Reversal> list;
   for (const Pair& pair : matched.pairs) {
@@ -244,7 +244,8 @@ std::string line_of(const Metric& metric, const Reversal& c) {
                      format_value(metric, c.after), ratio, c.beyond() ? "" : ", within its interval");
 }
 
-Answer answer_of(const Metric& metric, const std::vector<Reversal>& list, const Results& before, const Results& after) {
+Answer answer_of(const Metric& metric, const std::vector<Reversal>& list, const StoreResults& before,
+                 const StoreResults& after) {
   Answer answer;
   answer.kind = kChanges.name;
   answer.question = fmt::format("{}: what changed from {} to {}?", metric.label, before.name, after.name);
@@ -276,7 +277,8 @@ Answer answer_of(const Metric& metric, const std::vector<Reversal>& list, const 
 }
 
 // Describes the pairs of which only one side fits.
-std::vector<std::string> changed_status(const Matched& matched, const Results& before, const Results& after) {
+std::vector<std::string> changed_status(const MatchedResults& matched, const StoreResults& before,
+                                        const StoreResults& after) {
   std::vector<std::string> list;
   for (const Pair& pair : matched.pairs) {
     const Result &a = before.results[pair.before], &b = after.results[pair.after];
@@ -325,13 +327,13 @@ Chart draw_changes(const json& data, const Machines&) {
 
 constinit const Kind kChanges{"changes", draw_changes}, kCompared{"compared"};
 
-Matched match_settings(const Results& before, const Results& after) {
+MatchedResults match_settings(const StoreResults& before, const StoreResults& after) {
   const MachineNames machines_a = machines_by_base(before.results), machines_b = machines_by_base(after.results);
   // A single machine on each side may differ throughout, whatever its name.
   const bool by_base = machines_a.size() > 1 && machines_b.size() > 1;
   const Values a(before.results, by_base), b(after.results, by_base);
   const auto indices_a = indices(before.results, a, b), indices_b = indices(after.results, a, b);
-  Matched matched;
+  MatchedResults matched;
   matched.differences = differences(a, b);
   if (by_base) {
     for (std::string& text : altered(machines_a, machines_b)) matched.differences.push_back(std::move(text));
@@ -348,8 +350,8 @@ Matched match_settings(const Results& before, const Results& after) {
   return matched;
 }
 
-std::vector<Answer> changes(const Results& before, const Results& after) {
-  const Matched matched = match_settings(before, after);
+std::vector<Answer> changes(const StoreResults& before, const StoreResults& after) {
+  const MatchedResults matched = match_settings(before, after);
   Answer compared;
   compared.kind = kCompared.name;
   compared.question = fmt::format("How does {} differ from {}?", after.name, before.name);

@@ -79,7 +79,7 @@ Answer Choose::answer(Experiments& experiments) const {
     const auto miss = missed(*s.result, targets_);
     if (miss) {
       ++misses[memory_name(*miss).empty() || s.batch == 1 || lists_batches_ ? *miss : kLargerBatch];
-      if (!is_oracle(*s.result) && !missed(*s.result, targets_, Reading::kPossible)) perhaps.push_back(&s);
+      if (!is_oracle(*s.result) && !missed(*s.result, targets_, Certainty::kPossible)) perhaps.push_back(&s);
     } else if (is_oracle(*s.result)) {
       ++misses["being an oracle"];
     } else {

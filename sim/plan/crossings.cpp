@@ -36,15 +36,15 @@ std::vector<double> KeyRange::values(int steps) const {
 }
 
 void Crossings::add(const std::vector<double>& xs, const Bracket& between) {
-  for (Sample& s : evaluate_(xs, between)) samples_[s.x] = std::move(s);
+  for (VariantPair& s : evaluate_(xs, between)) samples_[s.x] = std::move(s);
 }
 
 namespace {
 
 // Extreme of a parabola through three samples, the middle one of which is closest to a tie, if the parabola crosses 1
 // between them.
-std::optional<double> extreme(const KeyRange& range, const Sample& a, const Sample& b, const Sample& c) {
-  const auto u = [&](const Sample& s) { return range.is_logarithmic() ? std::log(s.x) : s.x; };
+std::optional<double> extreme(const KeyRange& range, const VariantPair& a, const VariantPair& b, const VariantPair& c) {
+  const auto u = [&](const VariantPair& s) { return range.is_logarithmic() ? std::log(s.x) : s.x; };
   const double fa = a.log_times(), fb = b.log_times(), fc = c.log_times();
   if (std::abs(fb) > std::abs(fa) || std::abs(fb) > std::abs(fc)) return {};
   const double da = (fb - fa) / (u(b) - u(a)), dc = (fc - fb) / (u(c) - u(b));
@@ -63,7 +63,7 @@ std::optional<double> extreme(const KeyRange& range, const Sample& a, const Samp
 void Crossings::add_dips() {
   std::vector<double> extremes;
   for (auto at = samples_.begin(); std::distance(at, samples_.end()) > 2; ++at) {
-    const Sample &a = at->second, &b = std::next(at)->second, &c = std::next(at, 2)->second;
+    const VariantPair &a = at->second, &b = std::next(at)->second, &c = std::next(at, 2)->second;
     if (a.state != b.state || b.state != c.state || !a.finite() || !b.finite() || !c.finite()) continue;
     if (const auto x = extreme(range_, a, b, c)) extremes.push_back(*x);
   }
@@ -72,10 +72,10 @@ void Crossings::add_dips() {
 
 // Closes every bracket at only one end of which something fits, if it is not the better one that changes.
 void Crossings::close_fits() {
-  const auto fits = [](const Sample& s) { return s.state != 0 && (s.against || !misfits(s.of)); };
+  const auto fits = [](const VariantPair& s) { return s.state != 0 && (s.against || !misfits(s.of)); };
   std::vector<std::pair<double, double>> brackets;
   for (auto at = samples_.begin(); std::next(at) != samples_.end(); ++at) {
-    const Sample &low = at->second, &high = std::next(at)->second;
+    const VariantPair &low = at->second, &high = std::next(at)->second;
     if (fits(low) != fits(high) && low.state * high.state >= 0) brackets.emplace_back(low.x, high.x);
   }
   for (auto [low, high] : brackets) {
@@ -95,7 +95,7 @@ std::vector<Crossing> Crossings::find() {
   close_fits();
   std::vector<std::pair<double, double>> brackets;
   for (auto at = samples_.begin(); std::next(at) != samples_.end(); ++at) {
-    const Sample &low = at->second, &high = std::next(at)->second;
+    const VariantPair &low = at->second, &high = std::next(at)->second;
     if (low.state * high.state < 0) brackets.emplace_back(low.x, high.x);
   }
   std::vector<Crossing> crossings;
@@ -110,17 +110,17 @@ bool Crossings::is_closed(double low, double high) const {
 
 // The value at which the variant that fits at only one end fills its memory, extrapolated from the two nearest samples
 // at which it fits; NaN if there are not two.
-double Crossings::where_memory_is_full(const Sample& low, const Sample& high) const {
-  for (const ResultPtr Sample::*side : {&Sample::of, &Sample::against}) {
+double Crossings::where_memory_is_full(const VariantPair& low, const VariantPair& high) const {
+  for (const ResultPtr VariantPair::*side : {&VariantPair::of, &VariantPair::against}) {
     if (misfits(low.*side) == misfits(high.*side) || !(low.*side)) continue;
-    std::vector<const Sample*> fitting;
+    std::vector<const VariantPair*> fitting;
     for (const auto& [x, s] : samples_) {
       if (s.*side && !misfits(s.*side)) fitting.push_back(&s);
     }
     if (fitting.size() < 2) return NAN;
     const bool from_below = misfits(high.*side);
-    const Sample& near = from_below ? *fitting.back() : *fitting.front();
-    const Sample& far = from_below ? *fitting[fitting.size() - 2] : *fitting[1];
+    const VariantPair& near = from_below ? *fitting.back() : *fitting.front();
+    const VariantPair& far = from_below ? *fitting[fitting.size() - 2] : *fitting[1];
     const double fill = memory_fill(*(near.*side)), slope = (fill - memory_fill(*(far.*side))) / (near.x - far.x);
     return near.x + (1 - fill) / slope;
   }
@@ -129,7 +129,7 @@ double Crossings::where_memory_is_full(const Sample& low, const Sample& high) co
 
 // The next value in a bracket: the point at which the line through both ends crosses 1, or memory is full, or the
 // middle.
-double Crossings::proposal(const Sample& low, const Sample& high, bool middle) const {
+double Crossings::proposal(const VariantPair& low, const VariantPair& high, bool middle) const {
   double x = range_.between(low.x, high.x, 0.5);
   if (!middle) {
     if (low.finite() && high.finite()) {
@@ -147,7 +147,7 @@ Crossing Crossings::close(double low, double high) {
   // bracket it is halved.
   int poor = 0;
   for (int step = 0; !is_closed(low, high) && step < kMostSteps; ++step) {
-    const Sample a = samples_.at(low), b = samples_.at(high);
+    const VariantPair a = samples_.at(low), b = samples_.at(high);
     const double x = proposal(a, b, poor >= 2), width = high - low;
     add({x}, {&a, &b});
     const int state = samples_.at(x).state;
@@ -155,7 +155,7 @@ Crossing Crossings::close(double low, double high) {
     (state == a.state ? low : high) = x;
     if (high - low > 0.5 * width) ++poor;
   }
-  const Sample &a = samples_.at(low), &b = samples_.at(high);
+  const VariantPair &a = samples_.at(low), &b = samples_.at(high);
   Crossing crossing;
   crossing.below = a, crossing.above = b;
   crossing.value = high;
@@ -167,7 +167,7 @@ Crossing Crossings::close(double low, double high) {
 
 // The range from the last settled sample below to the first one above, or to the next change of the better one, or to
 // the end of the range.
-Interval Crossings::uncertainty(const Sample& below, const Sample& above, double value) {
+Interval Crossings::uncertainty(const VariantPair& below, const VariantPair& above, double value) {
   Interval open{range_.from, range_.to};
   const auto first = samples_.find(below.x), second = samples_.find(above.x);
   for (auto at = first;; --at) {
@@ -193,8 +193,8 @@ Interval Crossings::uncertainty(const Sample& below, const Sample& above, double
 // The point between a settled value and its unsettled neighbour from which on the better one is uncertain: where a line
 // between the near ends of the ratio's intervals reaches 1, or, if memory is what is uncertain, by bisection.
 double Crossings::edge(double settled, double open) {
-  const Sample &sure = samples_.at(settled), &unsure = samples_.at(open);
-  const auto near = [&](const Sample& s) {
+  const VariantPair &sure = samples_.at(settled), &unsure = samples_.at(open);
+  const auto near = [&](const VariantPair& s) {
     return std::log(sure.state > 0 ? s.comparison.interval.low : s.comparison.interval.high);
   };
   const bool below = settled <= open;

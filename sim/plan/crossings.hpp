@@ -22,7 +22,7 @@ namespace kvcast::plan {
 inline constexpr double kClosed = 1e-3;
 
 // Both variants at one value of the key.
-struct Sample {
+struct VariantPair {
   double x = 0;
   ResultPtr of, against;  // `against` is null if targets are to be met; the ratio is then their margin
   // False if the result is taken from another value, at which the variant is known to fit as it does here.
@@ -54,20 +54,20 @@ struct Crossing {
   double value = 0;
   // in which the better variant is uncertain; reaches the end of the range if nothing beyond is settled
   Interval interval;
-  Sample below, above;  // the ends of the closed bracket
+  VariantPair below, above;  // the ends of the closed bracket
 };
 
 class Crossings {
  public:
   // Samples at these values, in their order. `between`, if given, contains the ends of the bracket that one value lies
   // in.
-  using Bracket = std::pair<const Sample*, const Sample*>;
-  using Evaluate = std::function<std::vector<Sample>(const std::vector<double>& xs, const Bracket& between)>;
+  using Bracket = std::pair<const VariantPair*, const VariantPair*>;
+  using Evaluate = std::function<std::vector<VariantPair>(const std::vector<double>& xs, const Bracket& between)>;
 
   Crossings(KeyRange range, Evaluate evaluate) : range_(range), evaluate_(std::move(evaluate)) {}
 
   std::vector<Crossing> find();
-  const std::map<double, Sample>& samples() const { return samples_; }
+  const std::map<double, VariantPair>& samples() const { return samples_; }
 
  private:
   void add(const std::vector<double>& xs, const Bracket& between = {});
@@ -75,14 +75,14 @@ class Crossings {
   void close_fits();
   Crossing close(double low, double high);
   bool is_closed(double low, double high) const;
-  double proposal(const Sample& low, const Sample& high, bool middle) const;
-  double where_memory_is_full(const Sample& low, const Sample& high) const;
-  Interval uncertainty(const Sample& below, const Sample& above, double value);
+  double proposal(const VariantPair& low, const VariantPair& high, bool middle) const;
+  double where_memory_is_full(const VariantPair& low, const VariantPair& high) const;
+  Interval uncertainty(const VariantPair& below, const VariantPair& above, double value);
   double edge(double settled, double open);
 
   KeyRange range_;
   Evaluate evaluate_;
-  std::map<double, Sample> samples_;
+  std::map<double, VariantPair> samples_;
 };
 
 // Returns whether there is a result and it does not fit in memory.

@@ -25,18 +25,18 @@ using result::Result;
 
 // Machine, model, trace (of rows without seeds), generated tokens, benchmark.
 using Group = std::tuple<int, int, int, std::int64_t, int>;
-Group group_of(const Row& r) {
+Group group_of(const ResultRow& r) {
   return {r.model, r.hardware, r.replica < 0 ? r.trace : -1, r.decode_tokens, r.benchmark};
 }
 
 // Rows by group, in order of appearance, and the number of further groups.
 struct Groups {
-  std::vector<Rows> described;
+  std::vector<ResultRows> described;
   std::size_t left_out = 0;
 
-  explicit Groups(const Rows& rows) {
+  explicit Groups(const ResultRows& rows) {
     std::map<Group, std::size_t> at;
-    for (const Row& r : rows) {
+    for (const ResultRow& r : rows) {
       const auto [found, fresh] = at.emplace(group_of(r), at.size());
       if (found->second >= kMostGroups) continue;
       if (fresh) described.emplace_back();
@@ -50,9 +50,9 @@ struct Groups {
 struct Varied {
   bool model = false, trace = false, decode_tokens = false, benchmark = false;
 
-  explicit Varied(const Rows& rows) {
-    for (const Row& r : rows) {
-      const Row& first = rows.front();
+  explicit Varied(const ResultRows& rows) {
+    for (const ResultRow& r : rows) {
+      const ResultRow& first = rows.front();
       model |= r.model != first.model, trace |= r.trace != first.trace;
       decode_tokens |= r.decode_tokens != first.decode_tokens, benchmark |= r.benchmark != first.benchmark;
     }
@@ -60,7 +60,7 @@ struct Varied {
 };
 
 // Describes a group: its machine, and the other swept values that it fixes.
-std::string group_text(const Row& here, const Texts& texts, const Varied& varied) {
+std::string group_text(const ResultRow& here, const Texts& texts, const Varied& varied) {
   std::string text = varied.model ? texts[here.model] + " on " + texts[here.hardware] : texts[here.hardware];
   if (varied.trace && here.replica < 0 && !texts[here.trace].empty()) text += ", " + texts[here.trace];
   if (varied.decode_tokens) text += fmt::format(", {} generated", here.decode_tokens);
@@ -84,12 +84,12 @@ struct Line {
   std::vector<Bar> bars = {};
 };
 
-Bar rate_bar(const SweepView& view, const Row& r) {
+Bar rate_bar(const SweepView& view, const ResultRow& r) {
   return {r.uncompressed ? "full KV" : view.texts[r.policy], requests_rate_text(r), 0, r.requests_per_s};
 }
 
 // Returns whether both are the same row or the same searched batch.
-bool is_same(const Row& a, const Row& b) { return a.index == b.index && a.searched == b.searched; }
+bool is_same(const ResultRow& a, const ResultRow& b) { return a.index == b.index && a.searched == b.searched; }
 
 std::string score_text(const Result& r, const config::ScoreChoice& choice) {
   if (!r.benchmark) return "";
@@ -101,14 +101,14 @@ std::string score_text(const Result& r, const config::ScoreChoice& choice) {
   return text + fmt::format(", floor {:.3g} %", 100 * choice.floor);
 }
 
-std::string batch_text(const Row& r, const Row& best) {
+std::string batch_text(const ResultRow& r, const ResultRow& best) {
   return r.batch == best.batch ? "" : fmt::format(" at batch {}", r.batch);
 }
 
 // Describes the fastest setting that is certain to meet the floor, if the recommended one's interval reaches below it.
 std::string safe_text(const SweepView& view) {
-  const auto is_safe = [&](const Row& r) { return r.has_score() && r.least_score >= view.score.floor; };
-  const Row& best = view.ranking.front();
+  const auto is_safe = [&](const ResultRow& r) { return r.has_score() && r.least_score >= view.score.floor; };
+  const ResultRow& best = view.ranking.front();
   if (!best.has_score() || is_safe(best)) return "";
   const auto safe = std::ranges::find_if(view.ranking, is_safe);
   if (safe == view.ranking.end()) return "no setting's whole score interval is above the floor";
@@ -121,7 +121,7 @@ std::string unscored_text(const SweepView& view) {
   if (view.score.benchmark == config::ScoreChoice::kNone) return "no score was requested, so there is no floor";
   std::set<int> settings;
   std::string reason;
-  for (const Row& r : view.longest) {
+  for (const ResultRow& r : view.longest) {
     if (r.has_score() || r.oracle) continue;
     settings.insert(r.setting);
     if (reason.empty()) reason = view.texts[r.refused];
@@ -133,10 +133,11 @@ std::string unscored_text(const SweepView& view) {
 }
 
 // Adds to the line how the best setting compares with full KV.
-void add_full(const SweepView& view, const std::optional<Row>& full, Line& line, std::vector<std::string>& parts) {
-  const Row& best = view.ranking.front();
+void add_full(const SweepView& view, const std::optional<ResultRow>& full, Line& line,
+              std::vector<std::string>& parts) {
+  const ResultRow& best = view.ranking.front();
   if (!full) {
-    if (std::ranges::any_of(view.longest, &Row::uncompressed)) parts.push_back("full KV does not fit");
+    if (std::ranges::any_of(view.longest, &ResultRow::uncompressed)) parts.push_back("full KV does not fit");
     return;
   }
   const Lead lead = lead_of(view, best, *full);
@@ -148,13 +149,13 @@ void add_full(const SweepView& view, const std::optional<Row>& full, Line& line,
 }
 
 Line best_line(const SweepView& view) {
-  const Row& best = view.ranking.front();
+  const ResultRow& best = view.ranking.front();
   const Interval rate = result::interval(*view.best, requests_rate()).value();
   Line line;
   line.text = fmt::format("{} at {} tokens, batch {}: {}", view.setting(best), tokens_text(best.prompt_tokens),
                           best.batch, request_text(*view.best));
   if (best.borderline) line.text += "; borderline in memory";
-  const Rows tied = ties_of(view);
+  const ResultRows tied = ties_of(view);
   if (!tied.empty()) line.text += fmt::format("; {} tie{} with it", tied.size(), tied.size() == 1 ? "s" : "");
   if (best.has_score() && best.least_score < view.score.floor)
     line.text += fmt::format("; its score may be as low as {:.1f} %", 100 * best.least_score);
@@ -165,10 +166,10 @@ Line best_line(const SweepView& view) {
   add(score_text(*view.best, view.score));
   line.number = requests_rate_text(best);
   line.bars.push_back(rate_bar(view, best));
-  const std::optional<Row> full = best_full(view);
+  const std::optional<ResultRow> full = best_full(view);
   if (!best.uncompressed) add_full(view, full, line, parts);
   if (!tied.empty()) add(ties_text(view, tied));
-  const auto next = std::ranges::find_if(view.ranking, [&](const Row& r) { return r.policy != best.policy; });
+  const auto next = std::ranges::find_if(view.ranking, [&](const ResultRow& r) { return r.policy != best.policy; });
   if (next != view.ranking.end() && !next->uncompressed) {
     line.bars.push_back(rate_bar(view, *next));
     add(lead_text(best, *next, lead_of(view, best, *next), fmt::format("the next policy, {}", view.setting(*next))));
@@ -195,8 +196,9 @@ std::string text_of(const FirstBatch& first) {
 
 // Keyed by context. A larger batch at which full KV is as fast or faster discards the one found.
 std::map<std::int64_t, FirstBatch> first_batches(const SweepView& view, std::vector<Bar>& bars) {
-  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<const Row*, const Row*>> pairs;  // setting, full
-  for (const Row& r : view.here) {
+  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<const ResultRow*, const ResultRow*>>
+      pairs;  // setting, full
+  for (const ResultRow& r : view.here) {
     auto& pair = pairs[{r.prompt_tokens, r.batch}];
     if (r.setting == view.ranking.front().setting) pair.first = &r;
     if (r.uncompressed) pair.second = &r;
@@ -252,7 +254,7 @@ Line break_even_line(const SweepView& view) {
 
 Line bound_line(const SweepView& view) {
   const std::string& best = view.setting(view.ranking.front());
-  const std::optional<Row> full = best_full(view);
+  const std::optional<ResultRow> full = best_full(view);
   const std::string detail = !full || is_same(*full, view.ranking.front())
                                  ? ""
                                  : fmt::format("full KV at batch {}: {}", full->batch,
@@ -313,13 +315,13 @@ std::string details_text(const std::vector<std::pair<std::string, std::string>>&
 
 // Explains why nothing is recommended: nothing fits, or nothing keeps enough.
 Line nothing_line(const SweepView& view) {
-  Rows fits;
-  std::ranges::copy_if(view.longest, std::back_inserter(fits), &Row::has_times);
+  ResultRows fits;
+  std::ranges::copy_if(view.longest, std::back_inserter(fits), &ResultRow::has_times);
   if (fits.empty()) return {"nothing in this sweep fits", ""};
-  std::erase_if(fits, [](const Row& r) { return r.oracle; });
+  std::erase_if(fits, [](const ResultRow& r) { return r.oracle; });
   if (fits.empty()) return {"nothing but oracles of selection fits", ""};
-  const auto share = [](const Row& r) { return r.has_score() ? r.score : -1.0; };
-  const Row& nearest = *std::ranges::max_element(fits, {}, share);
+  const auto share = [](const ResultRow& r) { return r.has_score() ? r.score : -1.0; };
+  const ResultRow& nearest = *std::ranges::max_element(fits, {}, share);
   std::string text = fmt::format("nothing that fits is predicted to keep {:.3g} % of full KV's {} score",
                                  100 * view.score.floor, view.score.benchmark);
   if (nearest.has_score())
@@ -348,16 +350,16 @@ struct Described {
 
 }  // namespace
 
-std::vector<Finding> findings(const Rows& all_rows, Texts& texts, const Load& load, const config::ScoreChoice& score,
-                              const SearchBatches& search) {
-  Rows rows;
-  std::ranges::copy_if(all_rows, std::back_inserter(rows), &Row::compared);
+std::vector<Finding> findings(const ResultRows& all_rows, Texts& texts, const LoadResult& load,
+                              const config::ScoreChoice& score, const SearchBatches& search) {
+  ResultRows rows;
+  std::ranges::copy_if(all_rows, std::back_inserter(rows), &ResultRow::compared);
   if (rows.empty()) return {};  // a shard without experiments
   const Varied varied(rows);
   const Groups groups(middle_replicas(rows));
   std::array<Described, std::size(kDescribed)> described;
   for (std::size_t g = 0; g < groups.described.size(); ++g) {
-    const Rows& here = groups.described[g];
+    const ResultRows& here = groups.described[g];
     const SweepView view = view_of(here, score, texts, load, g < kSearchedGroups ? search : SearchBatches{});
     const std::string group = group_text(here.front(), texts, varied);
     if (view.ranking.empty()) {

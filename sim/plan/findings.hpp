@@ -50,7 +50,7 @@ using SearchBatches = std::function<std::vector<BatchLine>(const std::vector<con
 // how many and why. Failed results are left out. Of experiments that differ only in seeds, the one with the median
 // throughput is reported.
 inline constexpr std::size_t kSearchedGroups = 8;
-std::vector<Finding> findings(const Rows& rows, Texts& texts, const Load& load, const config::ScoreChoice& score,
-                              const SearchBatches& search = {});
+std::vector<Finding> findings(const ResultRows& rows, Texts& texts, const LoadResult& load,
+                              const config::ScoreChoice& score, const SearchBatches& search = {});
 
 }  // namespace kvcast::plan

@@ -34,8 +34,8 @@ template <typename T>
 double or_nan(const std::optional<T>& value) {
   return value ? static_cast<double>(*value) : std::nan("");
 }
-double fixed_length(const config::Lengths& length) {
-  return length.kind == config::Lengths::Kind::kFixed ? length.mean : std::nan("");
+double fixed_length(const config::LengthDistribution& length) {
+  return length.kind == config::LengthDistribution::Kind::kFixed ? length.mean : std::nan("");
 }
 double rate_of(const config::Run& r) {
   return r.traffic && r.traffic->arrivals == config::Traffic::Arrivals::kRate ? r.traffic->rate : std::nan("");
@@ -111,13 +111,13 @@ bool belongs(const RunKey& key, const config::Node& run) {
 
 bool is_count(const std::string& knob) { return knob == "host.cores" || knob == "gpu.sm_count"; }
 
-std::optional<Key> key_of_machine(const Node& run, const std::string& knob) {
+std::optional<VariedKey> key_of_machine(const Node& run, const std::string& knob) {
   const Node* const choice = run.find("hardware");
   if (choice == nullptr) return {};
   const config::Hardware machine = config::read_hardware(*choice);
   for (const config::ConstKnob& k : config::knobs(machine)) {
     if (k.key != knob) continue;
-    Key key;
+    VariedKey key;
     if (k.value == nullptr) {
       key.factor = true, key.now = 1, key.low = 1e-6, key.high = 1e6;
       return key;
@@ -136,13 +136,13 @@ const policy::Parameter* find_parameter(const policy::Descriptor& descriptor, co
 }
 
 // Returns a numeric parameter of the policy; its value is the default or as written.
-std::optional<Key> key_of_policy(const Node& run, const std::string& name) {
+std::optional<VariedKey> key_of_policy(const Node& run, const std::string& name) {
   const Node* const choice = run.find("policy");
   if (choice == nullptr) return {};
   const config::PolicyChoice policy = config::read_policy(*choice);
   const policy::Parameter* const p = find_parameter(policy::find_policy(policy), name);
   if (p == nullptr) return {};
-  Key key;
+  VariedKey key;
   key.integer =
       std::holds_alternative<std::int64_t>(p->fallback) || std::ranges::find(p->names, "<integer>") != p->names.end();
   const bool number =
@@ -154,10 +154,10 @@ std::optional<Key> key_of_policy(const Node& run, const std::string& name) {
   return key;
 }
 
-std::optional<Key> key_of_run(const Node& run, const std::string& path) {
+std::optional<VariedKey> key_of_run(const Node& run, const std::string& path) {
   for (const RunKey& k : kRunKeys) {
     if (path != k.path || !belongs(k, run)) continue;
-    Key key;
+    VariedKey key;
     key.integer = k.integer, key.low = k.low, key.high = k.high, key.dimension = k.dimension;
     key.now = k.value(config::read_run(run));
     return key;
@@ -166,8 +166,8 @@ std::optional<Key> key_of_run(const Node& run, const std::string& path) {
 }
 
 // Returns generation or lanes of PCIe, which move several numbers of the link at once.
-std::optional<Key> key_of_pcie(const std::string& name) {
-  Key key;
+std::optional<VariedKey> key_of_pcie(const std::string& name) {
+  VariedKey key;
   key.integer = true, key.now = std::nan("");
   if (name == "generation") return key.low = config::kFirstPcie, key.high = config::kNewestPcie, key;
   if (name == "lanes") return key.low = 1, key.high = config::kMostLanes, key;
@@ -179,7 +179,7 @@ std::optional<std::string> after(const std::string& text, std::string_view prefi
   return text.substr(prefix.size());
 }
 
-std::optional<Key> find(const Node& run, const std::string& path) {
+std::optional<VariedKey> find(const Node& run, const std::string& path) {
   if (const auto name = after(path, "hardware.link.pcie.")) return key_of_pcie(*name);
   if (const auto knob = after(path, "hardware.")) return key_of_machine(run, *knob);
   if (const auto name = after(path, "policy.")) return key_of_policy(run, *name);
@@ -204,13 +204,13 @@ std::vector<std::string> known_keys(const Node& run) {
   return known;
 }
 
-double round_to(const Key& key, double value) { return key.integer ? std::round(value) : value; }
+double round_to(const VariedKey& key, double value) { return key.integer ? std::round(value) : value; }
 
 }  // namespace
 
-Key find_key(const Node& run, const std::string& path, const SourceLocation& asked_at) {
+VariedKey find_key(const Node& run, const std::string& path, const SourceLocation& asked_at) {
   config::check_dotted_path(path, asked_at);
-  std::optional<Key> key = find(run, path);
+  std::optional<VariedKey> key = find(run, path);
   if (!key) {
     const std::vector<std::string> known = known_keys(run);
     throw UserError(asked_at,
@@ -228,7 +228,7 @@ bool has_key(const Node& run, const std::string& path) {
   return find_parameter(policy::find_policy(policy), *name) != nullptr;
 }
 
-double read_value(const Key& key, const Node& node) {
+double read_value(const VariedKey& key, const Node& node) {
   const auto factor = config::read_factor(node, key.path);
   if (factor && std::isnan(key.now)) {
     throw UserError(node.where(),
@@ -258,7 +258,7 @@ std::optional<int> engine_batch(const Node& run) {
   return one.framework.max_batch > 0 ? std::optional(one.framework.max_batch) : std::nullopt;
 }
 
-double end_of_range(const Key& key, double end, const Node& config) {
+double end_of_range(const VariedKey& key, double end, const Node& config) {
   if (key.path == "workload.batch") return std::min<double>(end, engine_batch(config).value_or(end));
   if (key.path != "workload.prompt_tokens") return end;
   const config::Run run = config::read_run(config);
@@ -267,23 +267,23 @@ double end_of_range(const Key& key, double end, const Node& config) {
   return end <= context ? std::min(end, longest) : end;
 }
 
-std::string value_text(const Key& key, double value) {
+std::string value_text(const VariedKey& key, double value) {
   if (key.factor) return fmt::format("x{:.9g}", value);
   if (key.integer) return fmt::format("{}", std::llround(value));
   return config::exact_text(value, key.dimension, 9);
 }
 
-nlohmann::json json_of(const Key& key, double value) {
+nlohmann::json json_of(const VariedKey& key, double value) {
   return key.integer ? nlohmann::json(std::llround(value)) : nlohmann::json(value);
 }
 
-std::string short_text(const Key& key, double value) {
+std::string short_text(const VariedKey& key, double value) {
   if (key.factor) return fmt::format("{:.3g} times", value);
   if (key.integer) return fmt::format("{}", std::llround(value));
   return key.dimension == Dimension::kNone ? fmt::format("{:.3g}", value) : format_quantity(value, key.dimension);
 }
 
-Node with_value(const Node& run, const Key& key, double value) {
+Node with_value(const Node& run, const VariedKey& key, double value) {
   return run.with(key.path, Node::scalar(value_text(key, value), key.where));
 }
 

@@ -56,7 +56,7 @@ class Largest final : public Question {
   }
 
   Answer answer(Experiments& experiments) const override {
-    Search nominal(*this, experiments, Reading::kNominal);
+    Search nominal(*this, experiments, Certainty::kNominal);
     const std::optional<double> value = nominal.largest();
     Answer out;
     out.kind = kLargest.name;
@@ -100,7 +100,7 @@ class Largest final : public Question {
   // One pass over the key with one reading of the targets.
   class Search {
    public:
-    Search(const Largest& question, Experiments& experiments, Reading reading)
+    Search(const Largest& question, Experiments& experiments, Certainty reading)
         : q_(question), experiments_(experiments), reading_(reading) {}
 
     std::optional<double> largest() {
@@ -148,9 +148,9 @@ class Largest final : public Question {
       require_numbers(*r, q_.targets_, q_.of_.label.empty() ? "the run" : q_.of_.label);
       Tried& t = tried_[x] = {r, missed(*r, q_.targets_, reading_), r->status == result::Status::kOk};
       const bool fit_open = !r->alternatives.empty();
-      if (reading_ == Reading::kCertain && fit_open && !t.miss) t.miss = "memory that is uncertain", t.fits = false;
+      if (reading_ == Certainty::kCertain && fit_open && !t.miss) t.miss = "memory that is uncertain", t.fits = false;
       // Does not fit with the stated memory, but fits with the largest amount within its uncertainty.
-      if (reading_ == Reading::kPossible && r->experiment.oom && fit_open) return t.miss = std::nullopt, true;
+      if (reading_ == Certainty::kPossible && r->experiment.oom && fit_open) return t.miss = std::nullopt, true;
       if (!t.miss) loads_[x] = loads_of(*r);
       return !t.miss;
     }
@@ -215,14 +215,14 @@ class Largest final : public Question {
     bool closed(double good, double bad) const {
       // The ends of an interval need not be as precise.
       const double exact = q_.key_.path == "traffic.rate" ? kClosedLoad : kClosed;
-      const double width = reading_ == Reading::kNominal ? exact : kClosedInterval;
+      const double width = reading_ == Certainty::kNominal ? exact : kClosedInterval;
       const bool narrow = bad - good <= width * std::abs(bad);
-      return q_.key_.integer ? bad - good <= 1 || (narrow && reading_ != Reading::kNominal) : narrow;
+      return q_.key_.integer ? bad - good <= 1 || (narrow && reading_ != Certainty::kNominal) : narrow;
     }
 
     const Largest& q_;
     Experiments& experiments_;
-    Reading reading_;
+    Certainty reading_;
     std::map<double, Tried> tried_;
     std::map<double, std::vector<double>> loads_;  // loads at good values
     std::optional<double> limit_at_;
@@ -314,7 +314,7 @@ class Largest final : public Question {
 
   // Adds the largest value with every number at the worse end of its interval, and with every number at the better end.
   void add_interval(Experiments& experiments, double value, Answer& out) const {
-    Search certain(*this, experiments, Reading::kCertain), possible(*this, experiments, Reading::kPossible);
+    Search certain(*this, experiments, Certainty::kCertain), possible(*this, experiments, Certainty::kPossible);
     const std::optional<double> low = certain.largest(), high = possible.largest();
     out.data["interval"] = {low ? json_of(key_, *low) : json(), json_of(key_, std::max(value, high.value_or(value)))};
     out.say("With all numbers at the worse ends of their 80 % intervals {}, at the better ends {}.",
@@ -322,7 +322,7 @@ class Largest final : public Question {
   }
 
   Variant of_;
-  Key key_;
+  VariedKey key_;
   double from_ = 0, to_ = 0;
 };
 

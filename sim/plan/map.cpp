@@ -32,7 +32,7 @@ constexpr int kReplayed = 8;  // steps of an axis on which every value needs its
 constexpr int kCoarse = 4;    // fine steps of the first lattice
 constexpr const char* kNone = "none";
 
-bool needs_replay(const Key& key) {
+bool needs_replay(const VariedKey& key) {
   return key.path.starts_with("policy.") || key.path == "workload.prompt_tokens" ||
          key.path == "workload.decode_tokens";
 }
@@ -40,16 +40,16 @@ bool needs_replay(const Key& key) {
 class Axis {
  public:
   Axis() = default;
-  Axis(Key key, double from, double to)
+  Axis(VariedKey key, double from, double to)
       : key_(std::move(key)),
         values_(KeyRange{from, to, key_.integer}.values(needs_replay(key_) ? kReplayed : kFine)) {}
-  const Key& key() const { return key_; }
+  const VariedKey& key() const { return key_; }
   int size() const { return static_cast<int>(values_.size()); }
   double operator[](int i) const { return values_[static_cast<std::size_t>(i)]; }
   json at(int i) const { return json_of(key_, (*this)[i]); }
 
  private:
-  Key key_;
+  VariedKey key_;
   std::vector<double> values_;
 };
 
@@ -123,7 +123,8 @@ class Map final : public Question {
     const std::string path = section.text(name);
     const auto knows = [&](const Variant& v) { return has_key(v.run, path); };
     const auto owner = std::ranges::find_if(policies_, knows);
-    const Key key = find_key((owner == policies_.end() ? policies_.front() : *owner).run, path, section.where(name));
+    const VariedKey key =
+        find_key((owner == policies_.end() ? policies_.front() : *owner).run, path, section.where(name));
     const auto end = [&](const char* which) {
       const Node pair = section.node(which);
       if (pair.kind() != Node::Kind::kList || pair.items().size() != 2) {
@@ -139,7 +140,7 @@ class Map final : public Question {
   Node at(const Variant& v, const Point& point) const {
     Node run = v.run;
     for (std::size_t axis = 0; axis < 2; ++axis) {
-      const Key& key = axes_[axis].key();
+      const VariedKey& key = axes_[axis].key();
       if (has_key(run, key.path)) run = with_value(run, key, axes_[axis][point[axis]]);
     }
     return run;
@@ -274,7 +275,7 @@ class Map final : public Question {
   Answer conclude(const Cells& cells, const Lacks& lacks) const {
     Answer out;
     out.kind = kMap.name;
-    const Key &x = axes_[0].key(), &y = axes_[1].key();
+    const VariedKey &x = axes_[0].key(), &y = axes_[1].key();
     out.question =
         fmt::format("Which policy is best in {} over {} and {}?", result::label_in_sentence(*metric_), x.path, y.path);
     out.data = {{"x", x.path}, {"y", y.path}, {"metric", metric_->path}, {"borders", json::array()}};

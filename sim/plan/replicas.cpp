@@ -23,19 +23,19 @@ std::string replica_text(const result::Result& r) {
   return content_hash(setting);  // a short one: every row may have its own
 }
 
-Rows middle_replicas(const Rows& rows) {
-  if (std::ranges::all_of(rows, [](const Row& r) { return r.replica < 0; })) return rows;
-  std::vector<Rows> settings;
+ResultRows middle_replicas(const ResultRows& rows) {
+  if (std::ranges::all_of(rows, [](const ResultRow& r) { return r.replica < 0; })) return rows;
+  std::vector<ResultRows> settings;
   std::map<int, std::size_t> at;
-  for (const Row& r : rows) {
+  for (const ResultRow& r : rows) {
     const auto place = r.replica < 0 ? settings.size() : at.emplace(r.replica, settings.size()).first->second;
     if (place == settings.size()) settings.emplace_back();
     settings[place].push_back(r);
   }
-  Rows middle;
-  for (Rows& replicas : settings) {
+  ResultRows middle;
+  for (ResultRows& replicas : settings) {
     const auto middle_one = replicas.begin() + static_cast<std::ptrdiff_t>((replicas.size() - 1) / 2);
-    std::ranges::nth_element(replicas, middle_one, {}, &Row::tokens_per_s);
+    std::ranges::nth_element(replicas, middle_one, {}, &ResultRow::tokens_per_s);
     middle.push_back(*middle_one);
   }
   return middle;

@@ -18,6 +18,6 @@ std::string replica_text(const result::Result& result);
 // Returns one row for each setting. Of several experiments that differ only in their swept seeds, it is the one with
 // the median throughput; of an even number, the slower of the two in the middle. Experiments that do not fit count as
 // the slowest. Settings are in the order in which they first occur.
-Rows middle_replicas(const Rows& rows);
+ResultRows middle_replicas(const ResultRows& rows);
 
 }  // namespace kvcast::plan

@@ -16,9 +16,9 @@ int Texts::number(const std::string& text) {
   return number;
 }
 
-Row row_of(const result::Result& r, std::size_t index, Texts& texts) {
+ResultRow row_of(const result::Result& r, std::size_t index, Texts& texts) {
   const result::Subject& s = r.subject;
-  Row row;
+  ResultRow row;
   row.index = index;
   row.model = texts.number(s.model), row.hardware = texts.number(s.hardware), row.trace = texts.number(s.trace);
   row.policy = texts.number(s.policy), row.benchmark = texts.number(benchmark_of(r));

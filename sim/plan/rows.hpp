@@ -33,7 +33,7 @@ class Texts {
 };
 
 // One result. Its texts are numbers in the table's Texts.
-struct Row {
+struct ResultRow {
   std::size_t index = 0;  // of the result
   int model = 0, hardware = 0, trace = 0, policy = 0, benchmark = 0;
   int setting = 0;   // describe_setting()
@@ -49,12 +49,12 @@ struct Row {
 
   bool has_score() const { return score == score; }
 };
-using Rows = std::vector<Row>;
+using ResultRows = std::vector<ResultRow>;
 
 // Row of a result whose number is `index`.
-Row row_of(const result::Result& result, std::size_t index, Texts& texts);
+ResultRow row_of(const result::Result& result, std::size_t index, Texts& texts);
 
 // Returns a result by its index.
-using Load = std::function<std::shared_ptr<const result::Result>(std::size_t index)>;
+using LoadResult = std::function<std::shared_ptr<const result::Result>(std::size_t index)>;
 
 }  // namespace kvcast::plan

@@ -74,14 +74,14 @@ class Sensitivities final : public Question {
 
  private:
   struct Moved {
-    const Key* key = nullptr;
+    const VariedKey* key = nullptr;
     double elasticity = 0;
     json grows = json::array();
     std::string becomes;  // "at 2 times: kernel latency"
   };
 
   // Non-zero numbers of the machine, then of the workload and the policy.
-  std::vector<Key> all_keys() const {
+  std::vector<VariedKey> all_keys() const {
     std::vector<std::string> paths;
     const config::Run run = config::read_run(of_.run);
     for (const config::ConstKnob& knob : config::knobs(run.hardware)) paths.push_back("hardware." + knob.key);
@@ -89,10 +89,10 @@ class Sensitivities final : public Question {
     if (run.trace.file.empty()) paths.emplace_back("workload.prompt_tokens");  // a file has a fixed length
     for (const policy::Parameter& p : policy::find_policy(run.policy.name).parameters)
       paths.push_back("policy." + p.key);
-    std::vector<Key> keys;
+    std::vector<VariedKey> keys;
     for (const std::string& path : paths) {
       try {
-        Key key = find_key(of_.run, path, {});
+        VariedKey key = find_key(of_.run, path, {});
         if (std::isfinite(key.now) && key.now > 0) keys.push_back(std::move(key));
       } catch (const UserError&) {
         // A parameter that takes texts is not a number to vary.
@@ -101,9 +101,9 @@ class Sensitivities final : public Question {
     return keys;
   }
 
-  static double step_of(const Key& key) { return key.path.starts_with("hardware.") ? kMachineStep : kLargeStep; }
+  static double step_of(const VariedKey& key) { return key.path.starts_with("hardware.") ? kMachineStep : kLargeStep; }
 
-  static double moved_to(const Key& key, double factor) {
+  static double moved_to(const VariedKey& key, double factor) {
     double x = key.now * factor;
     if (key.integer) x = factor > 1 ? std::max(std::round(x), key.now + 1) : std::min(std::round(x), key.now - 1);
     return std::clamp(x, std::max(key.low, key.integer ? 1.0 : key.low), key.high);
@@ -112,14 +112,14 @@ class Sensitivities final : public Question {
   // Both ends of a difference; an end at which the run is rejected or does not fit is replaced by the run itself.
   std::vector<Moved> differences(Experiments& experiments) const {
     std::vector<Node> runs{of_.run};
-    for (const Key& key : keys_) {
+    for (const VariedKey& key : keys_) {
       for (const double factor : {step_of(key), 1 / step_of(key)})
         runs.push_back(with_value(of_.run, key, moved_to(key, factor)));
     }
     const std::vector<ResultPtr> results = experiments.run(runs);
     std::vector<Moved> moved;
     for (std::size_t i = 0; i < keys_.size(); ++i) {
-      const Key& key = keys_[i];
+      const VariedKey& key = keys_[i];
       double x[2] = {moved_to(key, step_of(key)), moved_to(key, 1 / step_of(key))}, y[2];
       for (std::size_t end = 0; end < 2; ++end) {
         auto number = result::value(*results[1 + 2 * i + end], *metric_);
@@ -188,7 +188,7 @@ class Sensitivities final : public Question {
   }
 
   Variant of_;
-  std::vector<Key> keys_;
+  std::vector<VariedKey> keys_;
 };
 
 constexpr config::Key<Node> kSensitivitiesKeys[] = {{"metric", kNeeded}, {"of"}, {"keys"}};

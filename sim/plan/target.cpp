@@ -72,11 +72,11 @@ Target read_target(const Metric& metric, const config::Node& node) {
   return target;
 }
 
-double read_as(const result::Result& result, const Target& target, double value, Reading reading) {
-  if (reading == Reading::kNominal) return value;
+double read_as(const result::Result& result, const Target& target, double value, Certainty reading) {
+  if (reading == Certainty::kNominal) return value;
   const auto range = result::interval(result, *target.metric);
   if (!range) return value;
-  return (reading == Reading::kCertain) == target.at_most ? range->high : range->low;
+  return (reading == Certainty::kCertain) == target.at_most ? range->high : range->low;
 }
 
 std::string explain_missing(const result::Result& result, const Metric& metric) {
@@ -145,7 +145,7 @@ std::string target_text(const std::vector<Target>& targets) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-std::optional<std::string> missed(const result::Result& result, const std::vector<Target>& targets, Reading reading) {
+std::optional<std::string> missed(const result::Result& result, const std::vector<Target>& targets, Certainty reading) {
   if (result.status == result::Status::kFailed) return "refused: " + result.error;
   if (result.experiment.oom) return result.experiment.oom->pool;
   for (const Target& target : targets) {
@@ -182,7 +182,7 @@ std::string memory_name(const std::string& missed) {
   return missed == "hbm" ? "GPU memory" : missed == "dram" ? "pinned host memory" : "";
 }
 
-double margin(const result::Result& result, const std::vector<Target>& targets, Reading reading) {
+double margin(const result::Result& result, const std::vector<Target>& targets, Certainty reading) {
   if (result.status != result::Status::kOk || result.experiment.oom) return 0;
   double least = std::numeric_limits<double>::infinity();
   for (const Target& target : targets) {

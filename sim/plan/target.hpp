@@ -21,7 +21,7 @@ struct Target {
 };
 
 // The value of a result that a target is compared with: the prediction, or the worse or better end of its interval.
-enum class Reading { kNominal, kCertain, kPossible };
+enum class Certainty { kNominal, kCertain, kPossible };
 
 // Returns the metric of that name. Throws UserError with the names of those that are not parts by operation kind.
 const result::Metric& metric_named(const std::string& name, const SourceLocation& where);
@@ -42,7 +42,7 @@ std::string target_text(const std::vector<Target>& targets);
 // ("hbm"). Returns nothing if it meets all. A metric that the result does not have counts as missed, with the reason:
 // "no predicted score: ...".
 std::optional<std::string> missed(const result::Result& result, const std::vector<Target>& targets,
-                                  Reading reading = Reading::kNominal);
+                                  Certainty reading = Certainty::kNominal);
 
 // Explains why a result that fits does not have the metric, and what to set: "no price is stated: set
 // `price_per_hour`". Returns nothing if it has it, does not fit or was rejected.
@@ -58,6 +58,7 @@ std::string memory_name(const std::string& missed);
 
 // Factor by which the result keeps its targets, that of the target which it keeps least: 2 for half of a largest time
 // or twice a least throughput, below 1 for a target that is missed. 0 if it does not fit in memory or lacks a metric.
-double margin(const result::Result& result, const std::vector<Target>& targets, Reading reading = Reading::kNominal);
+double margin(const result::Result& result, const std::vector<Target>& targets,
+              Certainty reading = Certainty::kNominal);
 
 }  // namespace kvcast::plan

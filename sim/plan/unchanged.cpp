@@ -42,7 +42,7 @@ double cpu_seconds(const Result& r) {
 }
 
 std::string copies_reason(const Result& r, const std::string& key) {
-  const graph::Traffic& t = r.experiment.traffic;
+  const graph::ByteCounts& t = r.experiment.traffic;
   if (t.h2d == 0 && t.d2h == 0) return "a decode step copies nothing between host and GPU";
   if (key.find("d2h") != std::string::npos && t.d2h == 0) return "a decode step copies nothing from the GPU";
   if (key.find("h2d") != std::string::npos && t.h2d == 0) return "a decode step copies nothing to the GPU";
@@ -90,7 +90,7 @@ std::string others_of(const SweptPoint& point, const Texts& texts, int key) {
   return text;
 }
 
-void add_key(std::span<const SweptPoint* const> points, const Texts& texts, int key, const Load& load,
+void add_key(std::span<const SweptPoint* const> points, const Texts& texts, int key, const LoadResult& load,
              std::vector<Unchanged>& out) {
   std::map<std::string, std::vector<std::size_t>> groups;  // points that are equal except for the key
   for (std::size_t i = 0; i < points.size(); ++i) {
@@ -141,7 +141,8 @@ SweptPoint swept_point(const Result& r, Texts& texts) {
   return point;
 }
 
-std::vector<Unchanged> unchanged_by(std::span<const SweptPoint* const> points, const Texts& texts, const Load& load) {
+std::vector<Unchanged> unchanged_by(std::span<const SweptPoint* const> points, const Texts& texts,
+                                    const LoadResult& load) {
   std::map<std::string, int> keys;
   for (const SweptPoint* const point : points) {
     for (const auto& [key, value] : point->swept) {

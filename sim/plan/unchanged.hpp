@@ -31,7 +31,8 @@ SweptPoint swept_point(const result::Result& result, Texts& texts);
 // Compares experiments that differ only in one swept key under `hardware.`: if no number of a short table differs by
 // more than 0.1 % between any of them, the key changed nothing for that policy. Failed experiments do not count. Loads
 // one result, by its place in `points`, for each key and policy without effect.
-std::vector<Unchanged> unchanged_by(std::span<const SweptPoint* const> points, const Texts& texts, const Load& load);
+std::vector<Unchanged> unchanged_by(std::span<const SweptPoint* const> points, const Texts& texts,
+                                    const LoadResult& load);
 
 // "hardware.link.h2d_bandwidth changed no time, memory or score of quest by more than 0.1 % (4 experiments): ...".
 std::string text_of(const Unchanged& unchanged);

@@ -252,10 +252,10 @@ class Why final : public Question {
   }
 
   void add_bytes(const Result& a, const Result& b, Answer& out) const {
-    static constexpr std::pair<const char*, double graph::Traffic::*> kTraffic[] = {
-        {"hbm_read", &graph::Traffic::hbm_read}, {"hbm_write", &graph::Traffic::hbm_write},
-        {"kv_read", &graph::Traffic::kv_read},   {"h2d", &graph::Traffic::h2d},
-        {"d2h", &graph::Traffic::d2h},           {"cpu_dram", &graph::Traffic::cpu_dram}};
+    static constexpr std::pair<const char*, double graph::ByteCounts::*> kTraffic[] = {
+        {"hbm_read", &graph::ByteCounts::hbm_read}, {"hbm_write", &graph::ByteCounts::hbm_write},
+        {"kv_read", &graph::ByteCounts::kv_read},   {"h2d", &graph::ByteCounts::h2d},
+        {"d2h", &graph::ByteCounts::d2h},           {"cpu_dram", &graph::ByteCounts::cpu_dram}};
     std::vector<std::string> texts;
     for (const auto& [name, member] : kTraffic) {
       const double of = a.experiment.traffic.*member, against = b.experiment.traffic.*member;

@@ -31,7 +31,7 @@ Descriptor describe() {
       "storage: the sum of this over layers; rounding the step down adds up to (layers − 1)/2 tokens per layer"};
   d.differences = {"the released script sets window 8, max pooling over 7; defaults here are SnapKV's window of 32",
                    "the released code keeps one set per query head: group: per_head"};
-  d.prefill = config::Scheduler::Prefill::kAlone;
+  d.prefill = config::SchedulerRules::Prefill::kAlone;
   d.prefill_source =
       "CURRENTF/Sparse-vLLM, method_registry.py: its long prompts are read whole, one at a time "
       "(long_bs1full_short_batch), those of other policies that evict in chunks";

@@ -63,7 +63,7 @@ class RkvRule final : public EvictionRule {
   void score(int kv_head, std::int64_t end, const Held& held) {
     const std::vector<float> like = redundancy(layer_.keys(kv_head), held);
     rate(kv_head, end, held);
-    pool(Pool::kMax, s_.pool_kernel, rated_, pooled_);
+    pool(Pooling::kMax, s_.pool_kernel, rated_, pooled_);
     scores_.assign(held.size(), 0.0f);  // the window's own tokens are not scored
     const auto share = static_cast<float>(s_.lambda);
     for (std::size_t i = 0; i < pooled_.size(); ++i) scores_[i] = share * pooled_[i] - (1 - share) * like[i];

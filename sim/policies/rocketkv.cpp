@@ -264,7 +264,8 @@ Descriptor describe_rocket(bool frees) {
   d.category = frees ? Category::kDropAndRetrieval : Category::kGpuRetrieval;
   d.no_ends = "the traffic budget sets the size of its pages, which leaves no whole ones to set aside";
   if (frees)
-    d.own_reuse = {config::Scheduler::Reuse::kNone, "TensorRT-LLM's example of RocketKV turns the reuse of blocks off"};
+    d.own_reuse = {config::SchedulerRules::Reuse::kNone,
+                   "TensorRT-LLM's example of RocketKV turns the reuse of blocks off"};
   d.paper = "Behnam et al., RocketKV, 2025 (arXiv 2502.14051)";
   d.parameters = rocketkv_fields().parameters();
   d.own_budget_counts = BudgetRule::Counts::kTraffic;
@@ -281,7 +282,7 @@ Descriptor describe_rocket(bool frees) {
       "a second stage without the traffic convention (exact_topk, loki) attends to t tokens; its estimate is "
       "additional traffic"};
   if (frees) {
-    d.prefill = config::Scheduler::Prefill::kWhole;
+    d.prefill = config::SchedulerRules::Prefill::kWhole;
     d.prefill_source = "NVIDIA/TensorRT-LLM, examples/sparse_attention/RocketKV.md: no chunked prefill";
   } else {
     d.differences.emplace_back(

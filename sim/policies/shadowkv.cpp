@@ -313,7 +313,7 @@ Descriptor describe() {
       "values of the chunks that each step selects.";
   d.category = Category::kHostRetrieval;
   d.no_ends = "outliers, wherever they are, take the place of first tokens";
-  d.own_reuse = {config::Scheduler::Reuse::kNone, "keys stay as factors of low rank, of which no prefix is exact"};
+  d.own_reuse = {config::SchedulerRules::Reuse::kNone, "keys stay as factors of low rank, of which no prefix is exact"};
   d.paper = "Sun et al., ShadowKV, ICML 2025 (arXiv 2410.21465)";
   declare_covering<ShadowKv>(d, shadowkv_fields());
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };

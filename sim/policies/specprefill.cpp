@@ -50,7 +50,7 @@ void raise(const trace::Layer& layer, const SpecSetting& s, std::vector<std::vec
       const float* const row = layer.decode_scores(q).row(t);
       weights.assign(row, row + prompt);
       softmax(weights, scale);
-      pool(Pool::kAverage, s.pool_kernel, weights, pooled);
+      pool(Pooling::kAverage, s.pool_kernel, weights, pooled);
       for (std::size_t i = 0; i < prompt; ++i) largest[t][i] = std::max(largest[t][i], pooled[i]);
     }
   }

@@ -29,7 +29,7 @@ const char* name(BudgetRule::Counts counts) {
 }
 
 ReuseClass Descriptor::reuse() const {
-  using enum config::Scheduler::Reuse;
+  using enum config::SchedulerRules::Reuse;
   if (own_reuse) return *own_reuse;
   switch (category) {
     case Category::kDrop:

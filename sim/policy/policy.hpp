@@ -222,7 +222,7 @@ struct ReplayNeeds {
 
 // The part of a sequence that later prompts can use again under a policy, and the reason.
 struct ReuseClass {
-  config::Scheduler::Reuse reuse = config::Scheduler::Reuse::kNone;
+  config::SchedulerRules::Reuse reuse = config::SchedulerRules::Reuse::kNone;
   std::string reason;
 };
 
@@ -253,7 +253,7 @@ struct Descriptor {
   bool packs_cache = false;    // stores the cache in its own format
   bool prunes_prompt = false;  // tokens never enter the model, so that no layer can be left uncompressed
   // The way in which engines that have the policy read prompts, and where it says so if not in chunks.
-  config::Scheduler::Prefill prefill = config::Scheduler::Prefill::kChunked;
+  config::SchedulerRules::Prefill prefill = config::SchedulerRules::Prefill::kChunked;
   std::string prefill_source = {};
   std::optional<ReuseClass> own_reuse = {};  // if not that of its category
   std::string_view no_ends = {};             // why the policy takes no sink or recent tokens, where it takes none

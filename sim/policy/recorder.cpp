@@ -56,8 +56,8 @@ void Recorder::next_step() {
   done_ = -1;
 }
 
-graph::Traffic Recorder::traffic() const {
-  graph::Traffic sum;
+graph::ByteCounts Recorder::traffic() const {
+  graph::ByteCounts sum;
   for (const graph::Op& op : ops_) sum += graph::traffic_of(op.work);
   return sum;
 }

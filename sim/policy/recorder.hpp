@@ -32,7 +32,7 @@ class Recorder final : public LayerOps {
 
   const std::vector<graph::Op>& ops() const { return ops_; }
   OpId done_op() const { return done_; }
-  graph::Traffic traffic() const;
+  graph::ByteCounts traffic() const;
 
  private:
   OpId add(Kind kind, Lane lane, const char* label, const graph::Work& work, After after);

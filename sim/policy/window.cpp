@@ -86,9 +86,9 @@ void pool_largest(std::size_t kernel, std::span<const float> in, std::vector<flo
 
 }  // namespace
 
-void pool(Pool kind, int kernel, std::span<const float> in, std::vector<float>& out) {
+void pool(Pooling kind, int kernel, std::span<const float> in, std::vector<float>& out) {
   KVCAST_CHECK(kernel >= 1 && kernel % 2 == 1);
-  if (kind == Pool::kMax) return pool_largest(static_cast<std::size_t>(kernel), in, out);
+  if (kind == Pooling::kMax) return pool_largest(static_cast<std::size_t>(kernel), in, out);
   const auto n = static_cast<std::ptrdiff_t>(in.size());
   const std::ptrdiff_t half = kernel / 2;
   out.assign(in.size(), 0.0f);

@@ -36,10 +36,10 @@ struct WindowMoments {
 // Reduces the scores of a KV head's group: sum, mean or maximum of the query heads' weights.
 void reduce_window(const WindowScores& scores, int kv_head, int group_size, Group group, std::vector<float>& out);
 
-enum class Pool { kMax, kAverage };
+enum class Pooling { kMax, kAverage };
 
 // Pools with an odd kernel and stride 1; `out` is as long as `in`. The average counts zeros beyond the ends and always
 // divides by the kernel; the maximum ignores positions beyond the ends.
-void pool(Pool kind, int kernel, std::span<const float> in, std::vector<float>& out);
+void pool(Pooling kind, int kernel, std::span<const float> in, std::vector<float>& out);
 
 }  // namespace kvcast::policy

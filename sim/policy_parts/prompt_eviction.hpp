@@ -25,7 +25,7 @@ enum class HeadBudgets { kUniform, kAdaptive, kImportance };
 struct PromptEviction {
   std::int64_t budget = 0;  // tokens kept per head, including the window, on average over layers and heads
   int window = 0;
-  Pool pool = Pool::kMax;
+  Pooling pool = Pooling::kMax;
   int pool_kernel = 1;
   Group group = Group::kMeanWeights;  // a reduction of weights, or kPerHead
   std::int64_t block = 0;             // tokens of a prompt block; 0: the whole prompt at once

@@ -174,14 +174,14 @@ Proxies proxies_of(const std::vector<Result>& layers, int q_heads) {
 
 // The bytes of the policy's own work, as its cost model states them for the selection.
 template <typename Result>
-graph::Traffic traffic_of(const std::vector<Result>& layers, const policy::Policy& policy, const trace::TraceInfo& info,
-                          const policy::Lengths& request) {
+graph::ByteCounts traffic_of(const std::vector<Result>& layers, const policy::Policy& policy,
+                             const trace::TraceInfo& info, const policy::Lengths& request) {
   config::Model model;
   model.layers = info.n_layers;
   model.n_q_heads = info.n_q_heads;
   model.n_kv_heads = info.n_kv_heads;
   model.head_dim = info.head_dim;
-  graph::Traffic total;
+  graph::ByteCounts total;
   for (const Result& layer : layers) {
     policy::Recorder recorder;
     for (int t = 0; t < info.decode_steps; ++t) {

@@ -80,9 +80,9 @@ struct ReplayResult {
   int dense_layers = 0;         // first layers that the policy leaves uncompressed
   policy::Growth growth;
   Proxies proxies;
-  std::string task;        // as the trace names it; empty if it names none
-  TargetRecall targets;    // of the compressed layers; no steps if the trace has no targets
-  graph::Traffic traffic;  // one sequence, mean per decode step, all captured layers together
+  std::string task;           // as the trace names it; empty if it names none
+  TargetRecall targets;       // of the compressed layers; no steps if the trace has no targets
+  graph::ByteCounts traffic;  // one sequence, mean per decode step, all captured layers together
   std::vector<LayerCounts> layers;
   std::vector<StepSelection> selections;  // by layer, then step; empty unless kept
 };

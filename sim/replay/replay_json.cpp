@@ -60,7 +60,7 @@ json to_json(const ReplayResult& r) {
   json layers = json::array();
   for (const LayerCounts& layer : r.layers) layers.push_back(layer_json(layer));
   const Proxies& p = r.proxies;
-  const graph::Traffic& t = r.traffic;
+  const graph::ByteCounts& t = r.traffic;
   return {{"trace_source", r.trace_source},
           {"prompt_tokens", r.prompt_tokens},
           {"decode_steps", r.decode_steps},

@@ -44,9 +44,9 @@ void run_one(TraceWork& work, int threads, const Cancel& cancel) {
 
 }  // namespace
 
-void run_replays(const std::vector<std::unique_ptr<TraceWork>>& work, Spread spread, int threads,
+void run_replays(const std::vector<std::unique_ptr<TraceWork>>& work, ThreadUse spread, int threads,
                  const Cancel& cancel) {
-  const bool traces = spread == Spread::kTraces;
+  const bool traces = spread == ThreadUse::kTraces;
   parallel_for(work.size(), traces ? threads : 1, [&](std::size_t i) {
     cancel.check();
     run_one(*work[i], traces ? 1 : threads, cancel);

@@ -29,10 +29,10 @@ class TraceWork {
 
 // Distribution of threads. Traces of many layers are large: one at a time, its replays in parallel. Small ones run in
 // parallel, their replays one after the other.
-enum class Spread { kReplays, kTraces };
+enum class ThreadUse { kReplays, kTraces };
 
 // Runs all work in the given order. Throws Cancelled. Exceptions other than UserError pass through.
-void run_replays(const std::vector<std::unique_ptr<TraceWork>>& work, Spread spread, int threads,
+void run_replays(const std::vector<std::unique_ptr<TraceWork>>& work, ThreadUse spread, int threads,
                  const Cancel& cancel = {});
 
 }  // namespace kvcast::replay

@@ -79,7 +79,7 @@ json chart_json(const store::Answer& answer, const plan::Machines& machines, con
 
 json filled_spec(const Assets& assets, const json& chart) {
   if (chart.is_object()) {
-    for (const Chart& known : assets.plan_charts) {
+    for (const ChartFile& known : assets.plan_charts) {
       if (known.name == chart.at("name")) return filled_spec(known.spec, chart);
     }
   }

@@ -126,11 +126,11 @@ void check_chart(const std::string& path, const json& spec, const Names& needed)
 }
 
 // Reads the charts that a list of page.json names, and merges each into the shared specification.
-std::vector<Chart> read_charts(const fs::path& folder, const json& names, const json& shared, const Names& needed) {
-  std::vector<Chart> charts;
+std::vector<ChartFile> read_charts(const fs::path& folder, const json& names, const json& shared, const Names& needed) {
+  std::vector<ChartFile> charts;
   for (const json& entry : names) {
     const std::string name = entry.get<std::string>();
-    if (std::ranges::any_of(charts, [&](const Chart& other) { return other.name == name; })) {
+    if (std::ranges::any_of(charts, [&](const ChartFile& other) { return other.name == name; })) {
       throw UserError({(folder / "page.json").string(), 0, 0}, fmt::format("the chart {} is named twice", quote(name)));
     }
     const fs::path path = folder / "charts" / (name + ".json");

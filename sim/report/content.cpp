@@ -43,15 +43,15 @@ std::string store_of(const result::Subject& subject) {
   return "";
 }
 
-std::vector<std::string> compared_names(const std::vector<Source>& sources) {
+std::vector<std::string> compared_names(const std::vector<ReportSource>& sources) {
   std::vector<std::string> names;
   for (std::size_t i = 1; i < sources.size(); ++i) names.push_back(sources[i].name);
   return names;
 }
 
-plan::Machines machines_of(const std::vector<Source>& sources) {
+plan::Machines machines_of(const std::vector<ReportSource>& sources) {
   plan::Machines machines;
-  for (const Source& source : sources) machines.merge(source.store->machines());
+  for (const ReportSource& source : sources) machines.merge(source.store->machines());
   return machines;
 }
 
@@ -60,7 +60,7 @@ class Collector {
   explicit Collector(Palette palette) : palette_(std::move(palette)) {}
 
   void add(const Stored& stored);
-  Content finish(const std::vector<Source>& sources, const std::vector<store::Answer>& answers);
+  Content finish(const std::vector<ReportSource>& sources, const std::vector<store::Answer>& answers);
 
  private:
   // The parts of a row that wait for its name, which depends on all rows.
@@ -78,8 +78,8 @@ class Collector {
   void add_owners(const result::Experiment& experiment);
   void add_timeline(std::size_t r, const std::string& series);
   void add_heads(const std::vector<result::LayerMap>& layers);
-  json origins(const std::vector<Source>& sources) const;
-  json sweep(const std::vector<Source>& sources) const;
+  json origins(const std::vector<ReportSource>& sources) const;
+  json sweep(const std::vector<ReportSource>& sources) const;
 
   Palette palette_;
   std::vector<const result::Metric*> metrics_ = page_metrics();
@@ -288,9 +288,9 @@ void Collector::add_heads(const std::vector<result::LayerMap>& layers) {
 }
 
 // Numbers of the machines that the experiments ran on, with their origins.
-json Collector::origins(const std::vector<Source>& sources) const {
+json Collector::origins(const std::vector<ReportSource>& sources) const {
   std::vector<std::pair<Origin, json>> rows;
-  for (const Source& source : sources) {
+  for (const ReportSource& source : sources) {
     for (const auto& [machine, numbers] : source.store->machines()) {
       const auto experiments = machines_.find({source.name, machine});
       if (experiments == machines_.end()) continue;  // belongs to another sweep in the same store
@@ -310,7 +310,7 @@ json Collector::origins(const std::vector<Source>& sources) const {
   return list;
 }
 
-json Collector::sweep(const std::vector<Source>& sources) const {
+json Collector::sweep(const std::vector<ReportSource>& sources) const {
   json sweep = {{"counts", json::object()},
                 {"code_versions", versions_},
                 {"created", {first_created_, last_created_}},
@@ -320,10 +320,10 @@ json Collector::sweep(const std::vector<Source>& sources) const {
     const auto count = counts_.find(status);
     sweep["counts"][std::string(status_name(status))] = count == counts_.end() ? 0 : count->second;
   }
-  if (const Part& part = sources.front().part; !part.is_all())
+  if (const ReportPart& part = sources.front().part; !part.is_all())
     sweep["part"] = {{"where", part.where}, {"values", part.values}, {"of", part.of}};
   if (sources.size() > 1) {
-    for (const Source& source : sources) sweep["compared"].push_back(source.name);
+    for (const ReportSource& source : sources) sweep["compared"].push_back(source.name);
     sweep["name"] = fmt::format("{} compared with {}", fmt::join(compared_names(sources), ", "), sources.front().name);
     return sweep;
   }
@@ -350,7 +350,7 @@ json findings_json(const store::Store& store) {
   return list;
 }
 
-Content Collector::finish(const std::vector<Source>& sources, const std::vector<store::Answer>& answers) {
+Content Collector::finish(const std::vector<ReportSource>& sources, const std::vector<store::Answer>& answers) {
   name_rows();
   content_.series = names_.table(palette_);
   content_.moments = services_.moments, content_.curves = services_.curves;
@@ -368,11 +368,11 @@ Content Collector::finish(const std::vector<Source>& sources, const std::vector<
 
 }  // namespace
 
-void Source::for_each(const std::function<void(const Stored&)>& visit) const {
+void ReportSource::for_each(const std::function<void(const Stored&)>& visit) const {
   store->for_each(visit, [this](const std::string& key) { return part.shows(key); });
 }
 
-Content collect(const std::vector<Source>& sources, Palette palette) {
+Content collect(const std::vector<ReportSource>& sources, Palette palette) {
   KVCAST_CHECK(!sources.empty());
   Collector collector(std::move(palette));
   if (sources.size() == 1) {
@@ -380,9 +380,9 @@ Content collect(const std::vector<Source>& sources, Palette palette) {
     return collector.finish(sources, sources.front().store->answers());
   }
   std::vector<store::Answer> answers;
-  plan::Results first;
-  for (const Source& source : sources) {
-    plan::Results all{source.name, {}, source.store->machines()};
+  plan::StoreResults first;
+  for (const ReportSource& source : sources) {
+    plan::StoreResults all{source.name, {}, source.store->machines()};
     source.for_each([&](const Stored& stored) {
       all.results.push_back(stored.result);
       Stored labelled = stored;

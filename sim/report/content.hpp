@@ -52,10 +52,10 @@ struct Content {
 inline constexpr const char* kDoesNotFit = "does not fit";
 
 // A store of a report; the name distinguishes it from the others and is empty if there is only one.
-struct Source {
+struct ReportSource {
   std::string name;
   const store::Store* store = nullptr;
-  Part part = {};
+  ReportPart part = {};
 
   // Visits the shown experiments in reading order.
   void for_each(const std::function<void(const store::Stored&)>& visit) const;
@@ -64,6 +64,6 @@ struct Source {
 // Parts that a result lacks are missing cells. Several stores, at least one, are compared: each is a value of the key
 // `store`, which distinguishes series, and the answers describe the changes from the first to each of the others.
 // Throws UserError if a store cannot be read.
-Content collect(const std::vector<Source>& sources, Palette palette);
+Content collect(const std::vector<ReportSource>& sources, Palette palette);
 
 }  // namespace kvcast::report

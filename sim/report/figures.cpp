@@ -30,7 +30,7 @@ std::vector<std::string> table_names(const Content& content) {
 namespace {
 
 // Returns whether the sweep has nothing of what a chart draws: no rows of a table, or no column of the experiments.
-bool lacks_rows(const Chart& chart, const Content& content) {
+bool lacks_rows(const ChartFile& chart, const Content& content) {
   const std::string needs = chart.spec.at("usermeta").value("absent_when", "");
   if (needs.empty()) return false;
   const Table* const table = table_named(content, needs);
@@ -39,11 +39,11 @@ bool lacks_rows(const Chart& chart, const Content& content) {
 
 }  // namespace
 
-std::vector<Chart> charts_of(const Assets& assets, const Content& content) {
-  std::vector<Chart> charts;
+std::vector<ChartFile> charts_of(const Assets& assets, const Content& content) {
+  std::vector<ChartFile> charts;
   if (content.experiments.has_column("state")) charts = assets.service_charts;
   charts.insert(charts.end(), assets.charts.begin(), assets.charts.end());
-  std::erase_if(charts, [&](const Chart& chart) { return lacks_rows(chart, content); });
+  std::erase_if(charts, [&](const ChartFile& chart) { return lacks_rows(chart, content); });
   return charts;
 }
 
@@ -61,7 +61,7 @@ namespace {
 
 // Returns a self-contained specification: it opens in any Vega 5, with the light theme and the page's initial
 // selection.
-json standalone(const Chart& chart, const Content& content, const json& themes, const RowsOf& rows_of) {
+json standalone(const ChartFile& chart, const Content& content, const json& themes, const RowsOf& rows_of) {
   json spec = chart.spec;
   for (json& signal : spec["signals"]) {
     const auto chosen = content.defaults.find(signal.value("name", ""));
@@ -78,9 +78,9 @@ json standalone(const Chart& chart, const Content& content, const json& themes, 
 
 }  // namespace
 
-std::vector<Chart> standalone_figures(const Assets& assets, const Content& content, const json& answers,
-                                      const RowsOf& rows_of) {
-  std::vector<Chart> figures;
+std::vector<ChartFile> standalone_figures(const Assets& assets, const Content& content, const json& answers,
+                                          const RowsOf& rows_of) {
+  std::vector<ChartFile> figures;
   for (const json& answer : answers) {
     if (!answer.contains("spec")) continue;
     json spec = answer["spec"];
@@ -88,7 +88,7 @@ std::vector<Chart> standalone_figures(const Assets& assets, const Content& conte
     figures.push_back({answer["name"], std::move(spec)});
   }
   if (!content.sweep["swept"]) return figures;
-  for (const Chart& chart : charts_of(assets, content)) {
+  for (const ChartFile& chart : charts_of(assets, content)) {
     figures.push_back({chart.name, standalone(chart, content, assets.themes, rows_of)});
   }
   return figures;

@@ -17,7 +17,7 @@ const Table* table_named(const Content& content, const std::string& name);
 // Names of the tables that a page of the content has.
 std::vector<std::string> table_names(const Content& content);
 // The charts of a sweep, those of services first if it has any, without those of which the sweep has nothing to draw.
-std::vector<Chart> charts_of(const Assets& assets, const Content& content);
+std::vector<ChartFile> charts_of(const Assets& assets, const Content& content);
 
 // Returns the answers with their charts as complete specifications, under `spec`.
 nlohmann::json drawn_answers(const Assets& assets, const nlohmann::json& answers);
@@ -26,7 +26,7 @@ nlohmann::json drawn_answers(const Assets& assets, const nlohmann::json& answers
 // those of a sweep. They open in any Vega 5.
 // rows_of: the rows of the table of this name, as a specification has them; by default Table::objects().
 using RowsOf = std::function<nlohmann::json(const std::string& table)>;
-std::vector<Chart> standalone_figures(const Assets& assets, const Content& content, const nlohmann::json& answers,
-                                      const RowsOf& rows_of = {});
+std::vector<ChartFile> standalone_figures(const Assets& assets, const Content& content, const nlohmann::json& answers,
+                                          const RowsOf& rows_of = {});
 
 }  // namespace kvcast::report

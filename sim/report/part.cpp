@@ -67,9 +67,9 @@ std::vector<std::pair<std::string, std::string>> parse_where(const std::vector<s
   return where;
 }
 
-Part part_of(const store::Store& store, const std::vector<std::pair<std::string, std::string>>& where,
-             std::size_t most) {
-  Part part;
+ReportPart part_of(const store::Store& store, const std::vector<std::pair<std::string, std::string>>& where,
+                   std::size_t most) {
+  ReportPart part;
   const store::Settings settings = store.settings();
   part.of = settings.rows.size(), part.settings = settings.keys();
   if (where.empty() && part.of <= most) return part;

@@ -15,7 +15,7 @@ namespace kvcast::report {
 // A page of so many experiments has some 6 MB.
 inline constexpr std::size_t kMostExperiments = 5000;
 
-struct Part {
+struct ReportPart {
   // Settings that all shown experiments have: a key of the configuration and a value as experiments.csv has it, empty
   // for experiments that do not set the key.
   std::vector<std::pair<std::string, std::string>> where;
@@ -33,7 +33,7 @@ std::vector<std::pair<std::string, std::string>> parse_where(const std::vector<s
 
 // Experiments with these settings; without any, those of a page of at most `most` experiments, if settings can bring
 // them there. Throws UserError for a key or a value that the store lacks, with those that it has.
-Part part_of(const store::Store& store, const std::vector<std::pair<std::string, std::string>>& where,
-             std::size_t most = kMostExperiments);
+ReportPart part_of(const store::Store& store, const std::vector<std::pair<std::string, std::string>>& where,
+                   std::size_t most = kMostExperiments);
 
 }  // namespace kvcast::report

@@ -42,10 +42,10 @@ json print_job(const std::vector<std::string>& dirs, const PrintOptions& print, 
   Content content = collect(stores.sources(), Palette(assets.palette));
   const View view(print.view);
   view.filter(content);
-  std::vector<Chart> charts = standalone_figures(assets, content, drawn_answers(assets, content.answers));
+  std::vector<ChartFile> charts = standalone_figures(assets, content, drawn_answers(assets, content.answers));
   view.set_controls(charts);
   json figures = json::array();
-  for (Chart& figure : charts) {
+  for (ChartFile& figure : charts) {
     figures.push_back({{"name", figure.name}, {"spec", std::move(figure.spec)}});
   }
   return {{"program", assets.print},

@@ -78,7 +78,7 @@ namespace fs = std::filesystem;
 json page_data(const Assets& assets, const Content& content, const json& answers) {
   json charts = json::array();
   if (content.sweep["swept"]) {
-    for (const Chart& chart : charts_of(assets, content))
+    for (const ChartFile& chart : charts_of(assets, content))
       charts.push_back({{"name", chart.name}, {"spec", chart.spec}});
   }
   json tables = json::object();
@@ -97,7 +97,7 @@ json page_data(const Assets& assets, const Content& content, const json& answers
 }
 
 // Removes what an earlier report of other stores left in the folder: its names would refer to other experiments now.
-void remove_earlier(const fs::path& folder, const std::vector<Chart>& charts) {
+void remove_earlier(const fs::path& folder, const std::vector<ChartFile>& charts) {
   static const std::regex table(R"((changes|moments|curves|capacities|experiments(_\d+)?)\.csv)"),
       answer(R"(plan_\d+_\w+\.json)");
   std::vector<fs::path> earlier;
@@ -106,7 +106,7 @@ void remove_earlier(const fs::path& folder, const std::vector<Chart>& charts) {
       if (std::regex_match(entry.path().filename().string(), names)) earlier.push_back(entry.path());
     }
   }
-  for (const Chart& chart : charts) earlier.push_back(folder / "figures" / (chart.name + ".json"));
+  for (const ChartFile& chart : charts) earlier.push_back(folder / "figures" / (chart.name + ".json"));
   std::error_code error;  // writing reports what is wrong with the folder
   for (const fs::path& path : earlier) fs::remove(path, error);
 }
@@ -129,19 +129,19 @@ void write_filled(std::ostream& out, std::string_view text, std::string_view mar
 void write_figures(const fs::path& folder, const Assets& assets, const Content& content, const json& answers) {
   const std::string mark = "rows of ", value = "\"values\":\"" + mark;
   std::map<std::string, std::string, std::less<>> rows;
-  const std::vector<Chart> figures = standalone_figures(assets, content, answers, [&](const std::string& table) {
+  const std::vector<ChartFile> figures = standalone_figures(assets, content, answers, [&](const std::string& table) {
     if (const auto [at, is_new] = rows.try_emplace(table); is_new)
       at->second = "\"values\":" + dump(table_named(content, table)->objects());
     return mark + table;
   });
-  for (const Chart& figure : figures) {
+  for (const ChartFile& figure : figures) {
     write_file(folder / (figure.name + ".json"),
                [&](std::ostream& file) { write_filled(file, dump(figure.spec), value, rows); });
   }
 }
 
 void write_tables(const fs::path& folder, const Stores& stores, const Content& content) {
-  const std::vector<Source> sources = stores.sources();
+  const std::vector<ReportSource> sources = stores.sources();
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const std::string name = sources.size() == 1 ? "experiments.csv" : fmt::format("experiments_{}.csv", i + 1);
     write_file(folder / name,

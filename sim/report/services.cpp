@@ -35,10 +35,10 @@ void add_curves(Table& table, double id, const serving::Summary& summary) {
 
 bool serves(const result::Subject& subject) { return subject.find("traffic.requests") != nullptr; }
 
-std::optional<Load> load_of(const result::Subject& subject) {
-  if (const auto rate = subject.number("traffic.rate")) return Load{*rate, "requests/s"};
-  if (const auto at_a_time = subject.number("traffic.concurrency")) return Load{*at_a_time, "requests at a time"};
-  if (const auto speedup = subject.number("traffic.speedup")) return Load{*speedup, "times the trace's rate"};
+std::optional<LoadAxis> load_of(const result::Subject& subject) {
+  if (const auto rate = subject.number("traffic.rate")) return LoadAxis{*rate, "requests/s"};
+  if (const auto at_a_time = subject.number("traffic.concurrency")) return LoadAxis{*at_a_time, "requests at a time"};
+  if (const auto speedup = subject.number("traffic.speedup")) return LoadAxis{*speedup, "times the trace's rate"};
   return {};
 }
 

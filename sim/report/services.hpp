@@ -17,12 +17,12 @@ namespace kvcast::report {
 inline constexpr double kPassingShare = 0.99;
 
 // The load that a sweep raises until the service no longer copes.
-struct Load {
+struct LoadAxis {
   double value = 0;
   std::string unit;  // "requests/s"
 };
 // Nothing for a batch, or if all requests arrive at once.
-std::optional<Load> load_of(const result::Subject& subject);
+std::optional<LoadAxis> load_of(const result::Subject& subject);
 bool serves(const result::Subject& subject);
 
 // Sets the columns of a service in the row begun last: load, load_unit, state ("stable", "saturated", "undecided"),

@@ -31,8 +31,8 @@ Stores::Stores(const std::vector<std::string>& dirs, const std::vector<std::stri
     parts_.push_back(part_of(store, parts_.empty() ? parse_where(where) : parts_.front().where));
 }
 
-std::vector<Source> Stores::sources() const {
-  std::vector<Source> list;
+std::vector<ReportSource> Stores::sources() const {
+  std::vector<ReportSource> list;
   for (std::size_t i = 0; i < stores_.size(); ++i) list.push_back({names_[i], &stores_[i], parts_[i]});
   return list;
 }

@@ -18,12 +18,12 @@ class Stores {
   explicit Stores(const std::vector<std::string>& dirs, const std::vector<std::string>& where = {});
 
   // Valid as long as this object is.
-  std::vector<Source> sources() const;
+  std::vector<ReportSource> sources() const;
 
  private:
   std::vector<std::string> names_;
   std::vector<store::Store> stores_;
-  std::vector<Part> parts_;
+  std::vector<ReportPart> parts_;
 };
 
 }  // namespace kvcast::report

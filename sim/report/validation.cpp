@@ -71,7 +71,7 @@ json read_validation(const std::string& path) {
 void write_validation(const json& document, const fs::path& folder, const Assets& assets, bool swept) {
   json data = {{"suites", document.at("suites")}, {"themes", assets.themes}, {"kvcast", version()}, {"sweep", swept}};
   data["charts"] = json::array();
-  for (const Chart& chart : assets.validation.charts) {
+  for (const ChartFile& chart : assets.validation.charts) {
     data["charts"].push_back({{"name", chart.name}, {"spec", chart.spec}});
   }
   const std::string page = fill(assets.validation.page, {{"{{style}}", assets.style},

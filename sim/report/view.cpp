@@ -143,15 +143,15 @@ void View::filter(Content& content) const {
   }
 }
 
-void View::set_controls(std::vector<Chart>& figures) const {
+void View::set_controls(std::vector<ChartFile>& figures) const {
   for (const auto& [key, value] : parts_) {
     const std::size_t dot = key.find('.');
     if (dot == std::string::npos) continue;
     const auto figure =
-        std::ranges::find_if(figures, [&key = key, dot](const Chart& f) { return f.name == key.substr(0, dot); });
+        std::ranges::find_if(figures, [&key = key, dot](const ChartFile& f) { return f.name == key.substr(0, dot); });
     if (figure == figures.end()) {
       std::vector<std::string> known;
-      for (const Chart& f : figures) known.push_back(f.name);
+      for (const ChartFile& f : figures) known.push_back(f.name);
       throw UserError(SourceLocation{}, fmt::format("--view {}: no such figure", key), known);
     }
     set_control(figure->spec, key.substr(dot + 1), key, value);

@@ -21,7 +21,7 @@ class View {
   void filter(Content& content) const;
   // Applies controls of figures ("throughput_budget.axis=log") to the figures' signals and scales. Throws UserError
   // naming the existing figures, controls and values.
-  void set_controls(std::vector<Chart>& figures) const;
+  void set_controls(std::vector<ChartFile>& figures) const;
 
  private:
   std::vector<std::pair<std::string, std::string>> parts_;  // key, value

@@ -85,7 +85,7 @@ struct Experiment {
   double tokens_per_s = 0;  // of the whole batch during decode
   PoolUse hbm, dram;
   PoolUse decode_hbm;         // HBM during decode
-  graph::Traffic traffic;     // bytes of one decode step
+  graph::ByteCounts traffic;  // bytes of one decode step
   metrics::Attribution step;  // one decode step, mean over the sampled contexts; adds up to tpot_mean_s
   metrics::Attribution prefill;
   std::vector<TimelineSpan> timeline;  // one decode step, if requested

@@ -231,7 +231,7 @@ void add_memory(Row& rows) {
 }
 
 void add_traffic(Row& rows) {
-  using T = graph::Traffic;
+  using T = graph::ByteCounts;
   rows.push_back({"traffic.hbm_read_bytes", "hbm_read", kBytes, kLower, kTraffic, "HBM reads per step", "",
                   "Bytes that kernels of a decode step read from GPU memory.", kGb, traffic_field<&T::hbm_read>});
   rows.push_back({"traffic.hbm_write_bytes", "hbm_write", kBytes, kLower, kTraffic, "HBM writes per step", "",

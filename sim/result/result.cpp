@@ -43,12 +43,12 @@ std::optional<Status> status_from_name(std::string_view name) {
   return static_cast<Status>(found - std::begin(kStatusNames));
 }
 
-Fit fit_of(const Result& result) {
-  if (result.borderline) return Fit::kBorderline;
-  return result.status == Status::kOk ? Fit::kFits : Fit::kDoesNotFit;
+MemoryFit fit_of(const Result& result) {
+  if (result.borderline) return MemoryFit::kBorderline;
+  return result.status == Status::kOk ? MemoryFit::kFits : MemoryFit::kDoesNotFit;
 }
 
-std::string_view fit_name(Fit fit) {
+std::string_view fit_name(MemoryFit fit) {
   static constexpr std::string_view kNames[] = {"fits", "borderline", "does not fit"};
   return kNames[static_cast<std::size_t>(fit)];
 }

@@ -169,9 +169,9 @@ struct Result {
 
 // The fit of an experiment in memory. Borderline: it would be the opposite with another capacity, or other
 // activations, within their uncertainty.
-enum class Fit { kFits, kBorderline, kDoesNotFit };
-Fit fit_of(const Result& result);    // of one that was not rejected
-std::string_view fit_name(Fit fit);  // "fits", "borderline", "does not fit"
+enum class MemoryFit { kFits, kBorderline, kDoesNotFit };
+MemoryFit fit_of(const Result& result);    // of one that was not rejected
+std::string_view fit_name(MemoryFit fit);  // "fits", "borderline", "does not fit"
 
 // A number of a machine that results depend on.
 struct MachineNumber {

@@ -289,7 +289,7 @@ result::BenchmarkTask BenchmarkScores::task_score_of(const std::string& name, co
       throw UserError(fmt::format("{}: {}", name, refused.what()));
     }
   }
-  const Prediction p = predict(model_.link, parts_of(replay.task, replay.each_turn), samples, 100);
+  const SharePrediction p = predict(model_.link, parts_of(replay.task, replay.each_turn), samples, 100);
   return {name, std::min(1.0, p.share), {p.low, std::min(1.0, p.high)}, 100};
 }
 

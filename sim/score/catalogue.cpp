@@ -239,7 +239,7 @@ const std::map<std::string, TaskSpec>& Catalogue::tasks(const std::string& bench
   return list == contents_->tasks.end() ? none : list->second;
 }
 
-const MethodSpec* Catalogue::method(const Row& row) const {
+const MethodSpec* Catalogue::method(const PublishedRow& row) const {
   for (const MethodSpec& method : contents_->methods) {
     if (!method.methods.empty() && fits_bare(method.methods, row.method) && fits_bare(method.papers, row.paper) &&
         fits_bare(method.benchmarks, row.benchmark) && fits(method.contexts, row.context)) {
@@ -261,23 +261,23 @@ std::optional<std::int64_t> context_tokens(const std::string& context) {
 
 namespace {
 
-std::optional<double> block_tokens(const Row& row) {
+std::optional<double> block_tokens(const PublishedRow& row) {
   return row.context.starts_with("block=") ? number_in(std::string_view(row.context).substr(6)) : std::nullopt;
 }
 
-config::Node block_of(const Row& row) {
+config::Node block_of(const PublishedRow& row) {
   const std::optional<double> tokens = block_tokens(row);
   return config::Node::scalar(tokens ? std::to_string(std::llround(*tokens)) : "prompt", row.where);
 }
 
 }  // namespace
 
-bool budget_in_tokens(const MethodSpec& method, const Row& row) {
+bool budget_in_tokens(const MethodSpec& method, const PublishedRow& row) {
   return method.budget != MethodSpec::Budget::kNone && method.budget != MethodSpec::Budget::kSparsity &&
          !row.budget_unit.starts_with("fraction_of_context") && row.budget_unit != "compression_ratio_removed";
 }
 
-config::PolicyChoice policy_of(const MethodSpec& method, const Row& row, const config::Model& model,
+config::PolicyChoice policy_of(const MethodSpec& method, const PublishedRow& row, const config::Model& model,
                                std::int64_t prompt_tokens) {
   config::PolicyChoice choice = config::read_policy(method.policy);
   if (method.row_block) choice.parameters = choice.parameters.with("block", block_of(row));

@@ -96,7 +96,7 @@ class Catalogue {
   // All tasks of a benchmark by name.
   const std::map<std::string, TaskSpec>& tasks(const std::string& benchmark) const;
   // The first entry that fits: those for the row's paper precede those for any paper.
-  const MethodSpec* method(const Row& row) const;
+  const MethodSpec* method(const PublishedRow& row) const;
   const std::vector<MethodSpec>& methods() const { return contents_->methods; }
 
  private:
@@ -112,11 +112,11 @@ class Catalogue {
 std::optional<std::int64_t> context_tokens(const std::string& context);
 
 // Returns whether the budget is a number of tokens that does not depend on the prompt's length.
-bool budget_in_tokens(const MethodSpec& method, const Row& row);
+bool budget_in_tokens(const MethodSpec& method, const PublishedRow& row);
 
 // The policy of a row: the method's settings with the row's budget in tokens. Throws UserError if the budget's unit is
 // unknown or its value is invalid.
-config::PolicyChoice policy_of(const MethodSpec& method, const Row& row, const config::Model& model,
+config::PolicyChoice policy_of(const MethodSpec& method, const PublishedRow& row, const config::Model& model,
                                std::int64_t prompt_tokens);
 
 }  // namespace kvcast::score

@@ -41,11 +41,11 @@ PublishedMethod published_method(const Catalogue& catalogue, const config::Polic
 std::set<std::string> papers_with_settings(const ScoreModel& model, const PublishedMethod& published,
                                            const config::PolicyChoice& policy, const std::string& benchmark) {
   std::set<std::string> all, papers;
-  for (const evidence::Record& r : model.evidence().records()) {
+  for (const evidence::ScoreRecord& r : model.evidence().records()) {
     if (r.benchmark == benchmark && r.method == published.method) all.insert(r.paper);
   }
   for (const std::string& paper : all) {
-    Row row;
+    PublishedRow row;
     row.paper = paper, row.method = published.method, row.benchmark = benchmark;
     const MethodSpec* const m = model.catalogue.method(row);
     if (m != nullptr && (m == published.spec || (m->papers.empty() && has_settings(policy, *m)))) papers.insert(paper);

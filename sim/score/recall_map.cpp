@@ -42,15 +42,15 @@ double answer_share(const TaskSpec& task, const std::vector<double>& steps) {
   return std::exp(log_all);
 }
 
-Parameter read_parameter(config::Section& root, const char* key) {
+MapParameter read_parameter(config::Section& root, const char* key) {
   config::Section s = root.section(key, key);
   const double value = s.number("value", 0, 100);
-  Parameter p{value, s.number("low", 0, 100, value), s.number("high", 0, 100, value)};
+  MapParameter p{value, s.number("low", 0, 100, value), s.number("high", 0, 100, value)};
   s.finish();
   return p;
 }
 
-std::string parameter_text(const char* key, const Parameter& p) {
+std::string parameter_text(const char* key, const MapParameter& p) {
   return fmt::format("{}: {{value: {:.4g}, low: {:.4g}, high: {:.4g}}}\n", key, p.value, p.low, p.high);
 }
 
@@ -158,11 +158,11 @@ double share_of_full(const RecallMap& link, std::span<const TaskPart> parts, std
   return parts.front().factor ? product : sum;
 }
 
-Prediction predict(const RecallMap& link, std::span<const TaskPart> parts, std::span<const Sample> samples,
-                   double full) {
-  Prediction p;
+SharePrediction predict(const RecallMap& link, std::span<const TaskPart> parts, std::span<const Sample> samples,
+                        double full) {
+  SharePrediction p;
   p.share = p.low = p.high = share_of_full(link, parts, samples);
-  for (Parameter RecallMap::*const parameter :
+  for (MapParameter RecallMap::*const parameter :
        {&RecallMap::kappa, &RecallMap::places, &RecallMap::astray, &RecallMap::writers}) {
     for (const double value : {(link.*parameter).low, (link.*parameter).high}) {
       RecallMap other = link;
@@ -188,7 +188,7 @@ Prediction predict(const RecallMap& link, std::span<const TaskPart> parts, std::
   return p;
 }
 
-Prediction predict(const RecallMap& link, const TaskSpec& task, std::span<const Sample> samples, double full) {
+SharePrediction predict(const RecallMap& link, const TaskSpec& task, std::span<const Sample> samples, double full) {
   const TaskPart whole{task};
   return predict(link, std::span(&whole, 1), samples, full);
 }

@@ -24,16 +24,16 @@
 
 namespace kvcast::score {
 
-struct Parameter {
+struct MapParameter {
   double value = 0;
   double low = 0, high = 0;  // range in which the error of the rows that it moves is at most 5 % above its minimum
 };
 
 struct RecallMap {
-  Parameter kappa{1.5, 1.5, 1.5};
-  Parameter places{0.37, 0.37, 0.37};  // ν
-  Parameter astray{0.1, 0.1, 0.1};     // η
-  Parameter writers{20, 20, 20};       // λ
+  MapParameter kappa{1.5, 1.5, 1.5};
+  MapParameter places{0.37, 0.37, 0.37};  // ν
+  MapParameter astray{0.1, 0.1, 0.1};     // η
+  MapParameter writers{20, 20, 20};       // λ
   // Half-widths of intervals in points, which contain 80 % of the fitted cells, by the predicted share of the full
   // score: below 0.1, up to 0.9, above.
   double residual_low = 0, residual_middle = 0, residual_high = 0;
@@ -60,13 +60,13 @@ double share_of_full(const RecallMap& link, const TaskSpec& task, const Sample& 
 // The weighted mean, or the product, of the parts, each the weighted mean of its samples.
 double share_of_full(const RecallMap& link, std::span<const TaskPart> parts, std::span<const Sample> samples);
 
-struct Prediction {
+struct SharePrediction {
   double share = 0, low = 0, high = 0;  // of the score with the full KV cache
 };
 // The prediction over samples (seeds) of the task's parts; the interval covers the spread of their mean, the ranges of
 // the score model's parameters and its residuals. `full` is in points.
-Prediction predict(const RecallMap& link, std::span<const TaskPart> parts, std::span<const Sample> samples,
-                   double full);
-Prediction predict(const RecallMap& link, const TaskSpec& task, std::span<const Sample> samples, double full);
+SharePrediction predict(const RecallMap& link, std::span<const TaskPart> parts, std::span<const Sample> samples,
+                        double full);
+SharePrediction predict(const RecallMap& link, const TaskSpec& task, std::span<const Sample> samples, double full);
 
 }  // namespace kvcast::score

@@ -227,7 +227,7 @@ void RecallReplays::run(const std::function<void(std::int64_t done, std::int64_t
   std::stable_sort(samples.begin(), samples.end(), [](const auto& a, const auto& b) { return a->cost() > b->cost(); });
   std::vector<std::unique_ptr<replay::TraceWork>> work(std::make_move_iterator(samples.begin()),
                                                        std::make_move_iterator(samples.end()));
-  replay::run_replays(work, replay::Spread::kTraces, threads_, cancel);
+  replay::run_replays(work, replay::ThreadUse::kTraces, threads_, cancel);
   requested_.clear();
 }
 

@@ -13,8 +13,10 @@
 namespace kvcast::score {
 namespace {
 
-constexpr std::string Row::*kTexts[] = {&Row::paper, &Row::table,  &Row::model,  &Row::benchmark,  &Row::context,
-                                        &Row::task,  &Row::method, &Row::budget, &Row::budget_unit};
+constexpr std::string PublishedRow::*kTexts[] = {
+    &PublishedRow::paper,     &PublishedRow::table,   &PublishedRow::model,
+    &PublishedRow::benchmark, &PublishedRow::context, &PublishedRow::task,
+    &PublishedRow::method,    &PublishedRow::budget,  &PublishedRow::budget_unit};
 const std::vector<std::string> kColumns = {"paper", "table",  "model",  "benchmark",   "context",
                                            "task",  "method", "budget", "budget_unit", "value"};
 
@@ -30,9 +32,9 @@ class Header {
   }
 
   // Returns nothing, and adds the reason, for a row without a score.
-  std::optional<Row> read(const CsvRow& line, std::vector<LeftOutRow>& left_out) const {
+  std::optional<PublishedRow> read(const CsvRow& line, std::vector<LeftOutRow>& left_out) const {
     columns_.check(line);
-    Row row;
+    PublishedRow row;
     row.where = line.where;
     for (std::size_t i = 0; i < std::size(kTexts); ++i) row.*kTexts[i] = line.fields[columns_.at(kColumns[i])];
     const std::optional<double> points = points_of_unit(line, left_out);
@@ -81,8 +83,8 @@ class Header {
 };
 
 // No benchmark's scores are all below one point, unless they are shares of 1.
-void check_scale(const std::vector<Row>& rows) {
-  const double best = std::ranges::max_element(rows, {}, &Row::value)->value;
+void check_scale(const std::vector<PublishedRow>& rows) {
+  const double best = std::ranges::max_element(rows, {}, &PublishedRow::value)->value;
   if (best <= 0 || best > 1) return;
   throw UserError(rows.front().where,
                   fmt::format("no score of the table is above {} of 100 points; if the values are shares of 1, state "
@@ -92,14 +94,14 @@ void check_scale(const std::vector<Row>& rows) {
 
 }  // namespace
 
-std::vector<Row> read_table(const std::string& path, std::vector<LeftOutRow>* left_out) {
+std::vector<PublishedRow> read_table(const std::string& path, std::vector<LeftOutRow>* left_out) {
   std::optional<Header> header;
-  std::vector<Row> rows;
+  std::vector<PublishedRow> rows;
   std::vector<LeftOutRow> without_score;
   for (const CsvRow& line : read_csv(path, "the published table")) {
     if (!header) {
       header.emplace(line);
-    } else if (const std::optional<Row> row = header->read(line, without_score)) {
+    } else if (const std::optional<PublishedRow> row = header->read(line, without_score)) {
       rows.push_back(*row);
     }
   }

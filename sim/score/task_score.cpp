@@ -60,7 +60,7 @@ std::optional<result::TaskScore> task_score(const ScoreModel& model, const repla
   const TaskSpec* const known = model.catalogue.task_of_trace(replay.task);
   const TaskSpec task = known != nullptr ? *known : as_replayed(targets);
   const Sample sample{replay.prompt_tokens, targets, 0}, dense{replay.prompt_tokens, replay.targets, 0};
-  Prediction p = predict(model.link, task, {&sample, 1}, 100);
+  SharePrediction p = predict(model.link, task, {&sample, 1}, 100);
   if (prompt) p.high = std::max(p.high, predict(model.link, task, {&dense, 1}, 100).high);
   result::TaskScore out;
   out.task = replay.task, out.known = known != nullptr;

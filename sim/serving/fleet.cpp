@@ -10,7 +10,7 @@ namespace kvcast::serving {
 
 // Parts are sent one after the other as they are done: all of them are there at the latest of the times from a part on,
 // each of which is when that part is done and what is left is sent from then on.
-Picoseconds TransferLinks::send(const Parcel& parcel, const Outcome& read) {
+Picoseconds TransferLinks::send(const Parcel& parcel, const Departure& read) {
   using Overlap = config::Transfer::Overlap;
   const double all = bytes(parcel);
   const bool overlaps = rules_.overlap != Overlap::kNone, layers = rules_.overlap == Overlap::kLayers;
@@ -41,7 +41,7 @@ namespace {
 constexpr int kWindow = 1 << 14;  // requests that are dealt out at a time
 
 // Round robin over requests that arrive whatever the replicas do: each replica is a queue of its own.
-void serve_independent(traffic::Source& source, std::deque<Member>& members, int threads, const Cancel& cancel) {
+void serve_independent(traffic::RequestSource& source, std::deque<Member>& members, int threads, const Cancel& cancel) {
   const std::size_t workers = std::clamp<std::size_t>(static_cast<std::size_t>(threads), 1, members.size());
   std::size_t next = 0;
   while (source.next() != traffic::kNever) {
@@ -57,7 +57,7 @@ void serve_independent(traffic::Source& source, std::deque<Member>& members, int
 
 }  // namespace
 
-void serve_fleet(traffic::Source& source, const Fleet& fleet, const Rules& rules,
+void serve_fleet(traffic::RequestSource& source, const Fleet& fleet, const Rules& rules,
                  const std::function<ReplicaParts(std::int64_t)>& parts_of, const Cancel& cancel) {
   check(rules);
   if (fleet.replicas < 1) throw UserError("at least 1 replica is needed");
@@ -72,11 +72,11 @@ void serve_fleet(traffic::Source& source, const Fleet& fleet, const Rules& rules
     check(decoding);
   }
   std::deque<Member> members;
-  std::unique_ptr<Clock> clock;
+  std::unique_ptr<FleetClock> clock;
   if (apart) {
     clock = make_apart_clock(source, members, fleet, rules);
   } else if (!independent) {
-    clock = std::make_unique<Clock>(source, members, make_router(fleet.routing, rules));
+    clock = std::make_unique<FleetClock>(source, members, make_router(fleet.routing, rules));
   }
   for (std::int64_t k = 0; k < fleet.replicas + fleet.readers.replicas; ++k)
     members.emplace_back(static_cast<std::size_t>(k), parts_of(k), k < fleet.replicas ? decoding : reading,

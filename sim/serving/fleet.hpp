@@ -36,7 +36,7 @@ class TransferLinks {
   };
   double bytes(const Parcel& parcel) const { return parcel.blocks * rules_.block_bytes + parcel.other_bytes; }
   // Returns when all of it has come; `read`: the passes that read the prompt, which has ended.
-  Picoseconds send(const Parcel& parcel, const Outcome& read);
+  Picoseconds send(const Parcel& parcel, const Departure& read);
 
  private:
   Picoseconds time(double bytes) const { return to_picos(bytes / rules_.rate); }
@@ -65,7 +65,7 @@ struct Fleet {
 struct ReplicaParts {
   StepTimes* times = nullptr;
   FootprintOf footprint_of;
-  Observer* observer = nullptr;
+  QueueObserver* observer = nullptr;
 };
 
 // Serves all requests of the source as serve() does, with the same rules in each replica; those that read prompts have
@@ -77,7 +77,7 @@ struct ReplicaParts {
 // in both the first output comes with the cache. All request it at arrival if caches are sent while prompts are read.
 // Blocks of a prompt are held until its cache has come. With Rules::staging that memory is in the host, and the GPU's
 // is requested when the cache has come, in the order of that; it is copied before the request runs.
-void serve_fleet(traffic::Source& source, const Fleet& fleet, const Rules& rules,
+void serve_fleet(traffic::RequestSource& source, const Fleet& fleet, const Rules& rules,
                  const std::function<ReplicaParts(std::int64_t)>& parts_of, const Cancel& cancel = {});
 
 }  // namespace kvcast::serving

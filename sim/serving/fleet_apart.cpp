@@ -8,10 +8,10 @@
 namespace kvcast::serving {
 namespace {
 
-class ApartClock final : public Clock {
+class ApartClock final : public FleetClock {
  public:
-  ApartClock(traffic::Source& source, std::deque<Member>& members, const Fleet& fleet, const Rules& rules)
-      : Clock(source, members, make_router(fleet.routing, rules)),
+  ApartClock(traffic::RequestSource& source, std::deque<Member>& members, const Fleet& fleet, const Rules& rules)
+      : FleetClock(source, members, make_router(fleet.routing, rules)),
         // A replica that decodes knows no more than another of prompts that were read elsewhere.
         decoders_(make_router(
             fleet.routing == config::Routing::kRoundRobin ? fleet.routing : config::Routing::kLeastLoaded, rules)),
@@ -21,7 +21,7 @@ class ApartClock final : public Clock {
         block_(rules.block),
         links_(fleet.readers.transfer, static_cast<std::size_t>(fleet.readers.replicas), first_) {}
 
-  void left(std::size_t k, Outcome& outcome, Picoseconds now) override {
+  void left(std::size_t k, Departure& outcome, Picoseconds now) override {
     const std::int64_t id = outcome.request.id;
     const auto at = requests_.find(id);
     if (at == requests_.end()) return;  // rejected where prompts are read, at the same time
@@ -40,7 +40,7 @@ class ApartClock final : public Clock {
   struct Request {
     traffic::Request request;
     std::size_t reader = 0, decoder = 0;
-    Outcome reading;         // of its prompt
+    Departure reading;       // of its prompt
     bool asked = false;      // for memory where it is decoded
     bool read = false;       // its prompt has been
     bool ended = false;      // it was rejected before that
@@ -77,7 +77,7 @@ class ApartClock final : public Clock {
   }
 
   // Its prompt has been read, or it was rejected.
-  void read(std::size_t k, std::int64_t id, Request& r, Outcome& outcome, Picoseconds now) {
+  void read(std::size_t k, std::int64_t id, Request& r, Departure& outcome, Picoseconds now) {
     if (r.ended) {
       if (!outcome.rejected) follow(Event::Kind::kSent, k, id, now);
       requests_.erase(id);
@@ -99,12 +99,12 @@ class ApartClock final : public Clock {
   }
 
   // It has all its tokens, or was rejected.
-  void decoded(std::int64_t id, Request& r, Outcome& outcome, Picoseconds now) {
+  void decoded(std::int64_t id, Request& r, Departure& outcome, Picoseconds now) {
     if (outcome.rejected) {
       r.ended = !r.read;
       if (r.read) follow(Event::Kind::kSent, r.reader, id, now);
     }
-    const Outcome& reading = r.reading;
+    const Departure& reading = r.reading;
     outcome.request = r.request;
     if (r.read) {
       outcome.scheduled = outcome.rejected ? now : reading.scheduled;
@@ -117,7 +117,7 @@ class ApartClock final : public Clock {
     end(id, r, outcome, now);
   }
 
-  void end(std::int64_t id, Request& r, Outcome& outcome, Picoseconds now) {
+  void end(std::int64_t id, Request& r, Departure& outcome, Picoseconds now) {
     members_[r.decoder].report(outcome);
     const traffic::Request request = r.request;
     if (!r.ended) requests_.erase(id);
@@ -181,8 +181,8 @@ class ApartClock final : public Clock {
 
 }  // namespace
 
-std::unique_ptr<Clock> make_apart_clock(traffic::Source& source, std::deque<Member>& members, const Fleet& fleet,
-                                        const Rules& rules) {
+std::unique_ptr<FleetClock> make_apart_clock(traffic::RequestSource& source, std::deque<Member>& members,
+                                             const Fleet& fleet, const Rules& rules) {
   return std::make_unique<ApartClock>(source, members, fleet, rules);
 }
 

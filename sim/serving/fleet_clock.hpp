@@ -20,7 +20,7 @@ namespace kvcast::serving {
 class Home {
  public:
   virtual ~Home() = default;
-  virtual void left(std::size_t replica, Outcome& outcome, Picoseconds now) = 0;
+  virtual void left(std::size_t replica, Departure& outcome, Picoseconds now) = 0;
   virtual void reserved(std::size_t /*replica*/, std::int64_t /*request*/, std::int64_t /*there*/, Picoseconds) {}
 };
 
@@ -36,7 +36,7 @@ class Member final : public Exit {
   Replica& replica() { return replica_; }
   const FootprintOf& footprint_of() const { return parts_.footprint_of; }
   void deal(traffic::Request request) { dealt_.push_back(std::move(request)); }
-  void report(Outcome& outcome) {
+  void report(Departure& outcome) {
     outcome.replica = static_cast<std::int64_t>(number_);
     parts_.observer->ended(outcome);
   }
@@ -47,7 +47,7 @@ class Member final : public Exit {
     parts_.observer->carried(replica_.link().busy_in(), replica_.link().busy_out());
   }
 
-  void left(Outcome& outcome, Picoseconds now) override {
+  void left(Departure& outcome, Picoseconds now) override {
     home_ == nullptr ? report(outcome) : home_->left(number_, outcome, now);
   }
   void reserved(const traffic::Request& request, std::int64_t there, Picoseconds now) override {
@@ -85,9 +85,9 @@ class Member final : public Exit {
 };
 
 // Replicas that wait for each other, one event after the other.
-class Clock : public Home {
+class FleetClock : public Home {
  public:
-  Clock(traffic::Source& source, std::deque<Member>& members, std::unique_ptr<Router> router)
+  FleetClock(traffic::RequestSource& source, std::deque<Member>& members, std::unique_ptr<Router> router)
       : source_(source), members_(members), router_(std::move(router)) {}
 
   void run(const Cancel& cancel) {
@@ -109,7 +109,7 @@ class Clock : public Home {
     }
   }
 
-  void left(std::size_t k, Outcome& outcome, Picoseconds now) override {
+  void left(std::size_t k, Departure& outcome, Picoseconds now) override {
     members_[k].report(outcome);
     source_.ended(outcome.request, now);
   }
@@ -133,7 +133,7 @@ class Clock : public Home {
     if (std::exchange(touched_[k], 1) == 0) list_.push_back(k);
   }
 
-  traffic::Source& source_;
+  traffic::RequestSource& source_;
   std::deque<Member>& members_;
   std::unique_ptr<Router> router_;
   std::vector<std::int64_t> load_;
@@ -174,7 +174,7 @@ class Clock : public Home {
 
 // The clock of replicas that read prompts, the last ones, and of those that decode, the first ones. All must outlive
 // it.
-std::unique_ptr<Clock> make_apart_clock(traffic::Source& source, std::deque<Member>& members, const Fleet& fleet,
-                                        const Rules& rules);
+std::unique_ptr<FleetClock> make_apart_clock(traffic::RequestSource& source, std::deque<Member>& members,
+                                             const Fleet& fleet, const Rules& rules);
 
 }  // namespace kvcast::serving

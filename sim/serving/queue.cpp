@@ -4,8 +4,8 @@
 
 namespace kvcast::serving {
 
-void serve(traffic::Source& source, StepTimes& times, const Rules& rules, const FootprintOf& footprint_of,
-           Observer& observer, const Cancel& cancel) {
+void serve(traffic::RequestSource& source, StepTimes& times, const Rules& rules, const FootprintOf& footprint_of,
+           QueueObserver& observer, const Cancel& cancel) {
   Fleet one;
   one.in_order = true;
   serve_fleet(

@@ -16,7 +16,7 @@
 namespace kvcast::serving {
 
 // A request that has left.
-struct Outcome {
+struct Departure {
   traffic::Request request;
   bool rejected = false;                      // can never fit; its times are then those of the rejection
   Picoseconds scheduled = traffic::kNever;    // start of the first pass that reads it
@@ -46,7 +46,7 @@ struct Gap {
 };
 
 // The work of a request in a pass.
-struct Part {
+struct PassPart {
   const traffic::Request* request = nullptr;
   std::int64_t tokens = 0;
   bool reads = false, samples = false;
@@ -64,14 +64,14 @@ struct Passes {
   // All sequences that get a token that is not their first. Their inter-token latencies are since + at(0) in the
   // first pass, and at(j) in the others.
   std::span<const Gap> gaps;
-  std::span<const Part> parts;  // of the first pass, if Observer::wants_parts()
+  std::span<const PassPart> parts;  // of the first pass, if QueueObserver::wants_parts()
 };
 
 // Receives what happens, in order of time of the kind: runs by start, ends by time. A reference holds during the call.
-class Observer {
+class QueueObserver {
  public:
-  virtual ~Observer() = default;
-  virtual void ended(const Outcome& outcome) = 0;
+  virtual ~QueueObserver() = default;
+  virtual void ended(const Departure& outcome) = 0;
   virtual void ran(const Passes& /*run*/) {}
   virtual void preempted(const traffic::Request& /*request*/, Picoseconds /*now*/) {}
   virtual bool wants_parts() const { return false; }
@@ -84,7 +84,7 @@ class Exit {
  public:
   virtual ~Exit() = default;
   // May complete the outcome, which the engine no longer needs.
-  virtual void left(Outcome& outcome, Picoseconds now) = 0;
+  virtual void left(Departure& outcome, Picoseconds now) = 0;
   // A request whose prompt is read elsewhere has memory; its first `there` tokens need not be sent.
   virtual void reserved(const traffic::Request& /*request*/, std::int64_t /*there*/, Picoseconds /*now*/) {}
 };
@@ -94,7 +94,7 @@ using FootprintOf = std::function<std::shared_ptr<const Footprint>(const traffic
 
 // Serves all requests of the source, until it has none and all have left. Throws Cancelled, and UserError as check()
 // does. Two requests of the same content that have the same answer_key count as two copies of it.
-void serve(traffic::Source& source, StepTimes& times, const Rules& rules, const FootprintOf& footprint_of,
-           Observer& observer, const Cancel& cancel = {});
+void serve(traffic::RequestSource& source, StepTimes& times, const Rules& rules, const FootprintOf& footprint_of,
+           QueueObserver& observer, const Cancel& cancel = {});
 
 }  // namespace kvcast::serving

@@ -26,7 +26,8 @@ std::unique_ptr<Scheduler> make_scheduler(State& state) {
 
 }  // namespace
 
-Replica::Replica(StepTimes& times, const Rules& rules, const FootprintOf& footprint_of, Exit& exit, Observer& observer)
+Replica::Replica(StepTimes& times, const Rules& rules, const FootprintOf& footprint_of, Exit& exit,
+                 QueueObserver& observer)
     : times_(times),
       rules_(rules),
       observer_(observer),
@@ -215,7 +216,7 @@ void Replica::add_gap(Picoseconds since) {
   ++gaps_.back().sequences;
 }
 
-std::span<const Part> Replica::parts_of(const Pass& pass) {
+std::span<const PassPart> Replica::parts_of(const Pass& pass) {
   parts_.clear();
   for (const Pass::Read& read : pass.reads) {
     parts_.push_back({&read.entry->request, read.chunk.added, true, read.chunk.last()});
@@ -238,7 +239,7 @@ void Replica::settle(Flight& flight) {
   for (const Pass::Read& read : flight.pass.reads) {
     QueuedRequest& entry = *read.entry;
     ++entry.in_flight;
-    Outcome& outcome = entry.outcome;
+    Departure& outcome = entry.outcome;
     if (outcome.scheduled == traffic::kNever) outcome.scheduled = flight.start;
     if (outcome.first_read == traffic::kNever) outcome.first_read = end;
     outcome.last_read = flight.start, outcome.last_chunk = read.chunk.added;
@@ -250,7 +251,7 @@ void Replica::settle(Flight& flight) {
 }
 
 // A pass that reads a request before its first token.
-void Replica::add_reading(Outcome& outcome, const Chunk& chunk, const Flight& flight) {
+void Replica::add_reading(Departure& outcome, const Chunk& chunk, const Flight& flight) {
   const Pass& pass = flight.pass;
   const Picoseconds length = flight.end() - flight.start;
   const bool alone = pass.reads.size() == 1 && pass.decodes.empty() && pass.padding.empty();

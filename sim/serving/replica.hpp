@@ -16,7 +16,7 @@ namespace kvcast::serving {
 class Replica {
  public:
   // All must outlive the replica. `exit` receives requests that leave, `observer` runs and preemptions.
-  Replica(StepTimes& times, const Rules& rules, const FootprintOf& footprint_of, Exit& exit, Observer& observer);
+  Replica(StepTimes& times, const Rules& rules, const FootprintOf& footprint_of, Exit& exit, QueueObserver& observer);
 
   // A request reaches the engine, at Request::at_engine(); in order of that.
   void offer(traffic::Request request);
@@ -64,16 +64,16 @@ class Replica {
   void commit();
   void report(const Flight& flight);
   void add_gap(Picoseconds since);
-  std::span<const Part> parts_of(const Pass& pass);
+  std::span<const PassPart> parts_of(const Pass& pass);
   void settle(Flight& flight);
-  void add_reading(Outcome& outcome, const Chunk& chunk, const Flight& flight);
+  void add_reading(Departure& outcome, const Chunk& chunk, const Flight& flight);
   std::int64_t landing(const Flight& flight) const;
   void count_results(QueuedRequest& entry, std::int64_t n);
   void take_down();
 
   StepTimes& times_;
   const Rules& rules_;
-  Observer& observer_;
+  QueueObserver& observer_;
   State state_;
   std::unique_ptr<Scheduler> scheduler_;
   std::deque<Flight> flights_;
@@ -83,7 +83,7 @@ class Replica {
   std::vector<Decoding> decoding_;
   std::vector<Chunk> chunks_;
   std::vector<Gap> gaps_;
-  std::vector<Part> parts_;
+  std::vector<PassPart> parts_;
   std::vector<QueuedRequest*> ended_, gone_;  // in this landing; and all to which something may still refer
 };
 

@@ -12,14 +12,14 @@
 
 namespace kvcast::serving {
 
-using Engine = config::Scheduler::Kind;
+using Engine = config::SchedulerRules::Kind;
 // Ways in which a policy lets prompts be read: cut where a budget of tokens ends; whole in one pass, at most one prompt
 // beyond the budget; alone in a pass while the other sequences wait.
-using Prompts = config::Scheduler::Prefill;
+using Prompts = config::SchedulerRules::Prefill;
 
 // A policy decides by what it keeps of a sequence what can be used again: every prefix of it; what was kept, by a
 // prompt that goes on after the sequence; nothing.
-using Reuse = config::Scheduler::Reuse;
+using Reuse = config::SchedulerRules::Reuse;
 
 // The part of a request that an engine does: all of it; its prompt, whose memory it holds until the cache has been sent
 // on; or its decode steps, on a cache that comes from elsewhere.

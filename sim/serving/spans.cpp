@@ -5,7 +5,7 @@
 
 namespace kvcast::serving {
 
-const char* span_name(Span::Kind kind) {
+const char* span_name(RequestSpan::Kind kind) {
   static constexpr const char* kNames[] = {"queued", "prefill", "decode", "preempted"};
   return kNames[static_cast<int>(kind)];
 }
@@ -17,7 +17,7 @@ std::int64_t FreeNumbers::take() {
   return number;
 }
 
-void SpanRecorder::keep(const Span& span) {
+void SpanRecorder::keep(const RequestSpan& span) {
   if (span.to <= span.from) return;
   ++all_;
   if (spans_.size() < most_) spans_.push_back(span);
@@ -30,23 +30,24 @@ void SpanRecorder::close_decode(Request& request) {
 
 void SpanRecorder::ran(const Passes& run) {
   const Picoseconds end = run.start + run.time.sum(run.count);
-  for (const Part& part : run.parts) {
+  for (const PassPart& part : run.parts) {
     const std::int64_t id = part.request->id;
     const auto [at, admitted] = requests_.try_emplace(id);
     Request& request = at->second;
     if (admitted) {
-      keep({Span::Kind::kQueued, id, 0, part.request->at_engine(), run.start, part.request->prompt_tokens});
+      keep({RequestSpan::Kind::kQueued, id, 0, part.request->at_engine(), run.start, part.request->prompt_tokens});
     } else if (request.slot < 0) {
-      keep({Span::Kind::kPreempted, id, 0, request.since, run.start, 0});
+      keep({RequestSpan::Kind::kPreempted, id, 0, request.since, run.start, 0});
     }
     if (request.slot < 0) request.slot = slots_.take();
     if (part.reads) {
       close_decode(request);
-      keep({Span::Kind::kPrefill, id, request.slot, run.start, end, part.tokens});
+      keep({RequestSpan::Kind::kPrefill, id, request.slot, run.start, end, part.tokens});
       continue;
     }
     if (request.decode.to != run.start) close_decode(request);
-    if (request.decode.tokens == 0) request.decode = {Span::Kind::kDecode, id, request.slot, run.start, run.start, 0};
+    if (request.decode.tokens == 0)
+      request.decode = {RequestSpan::Kind::kDecode, id, request.slot, run.start, run.start, 0};
     request.decode.to = end, request.decode.tokens += part.tokens * run.count;
   }
 }
@@ -61,7 +62,7 @@ void SpanRecorder::preempted(const traffic::Request& request, Picoseconds now) {
   slots_.give_back(std::exchange(r.slot, -1));
 }
 
-void SpanRecorder::ended(const Outcome& outcome) {
+void SpanRecorder::ended(const Departure& outcome) {
   const auto found = requests_.find(outcome.request.id);
   if (found == requests_.end()) return;  // rejected
   close_decode(found->second);
@@ -69,17 +70,17 @@ void SpanRecorder::ended(const Outcome& outcome) {
   requests_.erase(found);
 }
 
-std::vector<Span> SpanRecorder::spans() const {
-  std::vector<Span> spans = spans_;
-  std::vector<Span*> waiting;
-  for (Span& span : spans) {
-    if (span.kind == Span::Kind::kQueued || span.kind == Span::Kind::kPreempted) waiting.push_back(&span);
+std::vector<RequestSpan> SpanRecorder::spans() const {
+  std::vector<RequestSpan> spans = spans_;
+  std::vector<RequestSpan*> waiting;
+  for (RequestSpan& span : spans) {
+    if (span.kind == RequestSpan::Kind::kQueued || span.kind == RequestSpan::Kind::kPreempted) waiting.push_back(&span);
   }
-  std::ranges::stable_sort(waiting, {}, &Span::from);
+  std::ranges::stable_sort(waiting, {}, &RequestSpan::from);
   using End = std::pair<Picoseconds, std::int64_t>;  // of a span, and its place
   std::priority_queue<End, std::vector<End>, std::greater<>> ends;
   FreeNumbers places;
-  for (Span* span : waiting) {
+  for (RequestSpan* span : waiting) {
     for (; !ends.empty() && ends.top().first <= span->from; ends.pop()) places.give_back(ends.top().second);
     span->row = places.take();
     ends.push({span->to, span->row});

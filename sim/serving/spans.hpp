@@ -11,7 +11,7 @@
 
 namespace kvcast::serving {
 
-struct Span {
+struct RequestSpan {
   enum class Kind { kQueued, kPrefill, kDecode, kPreempted };
   Kind kind = Kind::kQueued;
   std::int64_t request = 0;
@@ -21,7 +21,7 @@ struct Span {
   Picoseconds from = 0, to = 0;
   std::int64_t tokens = 0;  // read, generated; of kQueued those of the prompt; 0 of kPreempted
 };
-const char* span_name(Span::Kind kind);  // "queued"
+const char* span_name(RequestSpan::Kind kind);  // "queued"
 
 // The smallest numbers that are free, from 0.
 class FreeNumbers {
@@ -36,31 +36,31 @@ class FreeNumbers {
 
 // Keeps the first spans that end, up to a number of them. A decode span lasts as long as the request is in one pass
 // directly after the other.
-class SpanRecorder final : public Observer {
+class SpanRecorder final : public QueueObserver {
  public:
   explicit SpanRecorder(std::size_t most) : most_(most) {}
 
   bool wants_parts() const override { return true; }
   void ran(const Passes& run) override;
   void preempted(const traffic::Request& request, Picoseconds now) override;
-  void ended(const Outcome& outcome) override;
+  void ended(const Departure& outcome) override;
 
   // In the order in which they ended; the spans of requests that wait have their rows.
-  std::vector<Span> spans() const;
+  std::vector<RequestSpan> spans() const;
   std::int64_t all() const { return all_; }  // spans, kept or not
 
  private:
   struct Request {
     std::int64_t slot = -1;  // -1: preempted
     Picoseconds since = 0;   // of the preemption
-    Span decode;             // the one that goes on, if it has tokens
+    RequestSpan decode;      // the one that goes on, if it has tokens
   };
-  void keep(const Span& span);
+  void keep(const RequestSpan& span);
   void close_decode(Request& request);
 
   std::size_t most_;
   std::int64_t all_ = 0;
-  std::vector<Span> spans_;
+  std::vector<RequestSpan> spans_;
   std::unordered_map<std::int64_t, Request> requests_;  // admitted, by id
   FreeNumbers slots_;
 };

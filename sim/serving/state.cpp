@@ -12,7 +12,7 @@ constexpr std::int64_t kPiece = 16;  // least tokens of a block of the caches be
 
 }  // namespace
 
-State::State(const Rules& given, const FootprintOf& footprint_of, Exit& exit, Observer& observer)
+State::State(const Rules& given, const FootprintOf& footprint_of, Exit& exit, QueueObserver& observer)
     : rules(given),
       pool(given.blocks,
            given.prefix_caching && given.reuse == Reuse::kRadix &&

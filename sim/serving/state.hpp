@@ -24,7 +24,7 @@ namespace kvcast::serving {
 struct QueuedRequest {
   traffic::Request request;
   std::shared_ptr<const Footprint> footprint;
-  Outcome outcome;
+  Departure outcome;
   Chain chain;
   Holding held, window;     // of layers that keep all tokens; of those with a window
   bool cached = false;      // its blocks can be found by their content,
@@ -90,7 +90,7 @@ struct Pass {
 
 class State {
  public:
-  State(const Rules& rules, const FootprintOf& footprint_of, Exit& exit, Observer& observer);
+  State(const Rules& rules, const FootprintOf& footprint_of, Exit& exit, QueueObserver& observer);
 
   const Rules& rules;
   Blocks pool;
@@ -240,7 +240,7 @@ class State {
 
   const FootprintOf& footprint_of_;
   Exit& exit_;
-  Observer& observer_;
+  QueueObserver& observer_;
   std::list<QueuedRequest> entries_;
   double host_used_ = 0, staged_used_ = 0;
   std::int64_t piece_;  // tokens of a block of the caches behind the GPU

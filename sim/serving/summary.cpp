@@ -94,13 +94,13 @@ std::optional<Trend> state_of(std::string_view name) {
   return static_cast<Trend>(found - kStates.begin());
 }
 
-bool Recorder::holds(double ttft, std::optional<double> tpot, double e2e) const {
+bool SummaryRecorder::holds(double ttft, std::optional<double> tpot, double e2e) const {
   const config::Slo& slo = *setting_.slo;
   return (!slo.ttft || ttft <= *slo.ttft) && (!slo.tpot || !tpot || *tpot <= *slo.tpot) &&
          (!slo.e2e || e2e <= *slo.e2e);
 }
 
-void Recorder::ended(const Outcome& outcome) {
+void SummaryRecorder::ended(const Departure& outcome) {
   const traffic::Request& request = outcome.request;
   first_ = std::min(first_, request.arrival);
   last_arrival_ = std::max(last_arrival_, request.arrival);
@@ -143,7 +143,7 @@ void Recorder::ended(const Outcome& outcome) {
   halve(waits_);
 }
 
-void Recorder::ran(const Passes& run) {
+void SummaryRecorder::ran(const Passes& run) {
   const Picoseconds length = run.time.sum(run.count), end = run.start + length;
   const double seconds = to_seconds(length);
   const double used = static_cast<double>(run.blocks) / static_cast<double>(setting_.blocks);
@@ -166,7 +166,7 @@ void Recorder::ran(const Passes& run) {
   reached_ = end;
 }
 
-void Recorder::add_moments(const Passes& run, Picoseconds end) {
+void SummaryRecorder::add_moments(const Passes& run, Picoseconds end) {
   const double from = moments_.empty() ? 0 : moments_.back().at + between_moments_;
   const double used = static_cast<double>(run.blocks) / static_cast<double>(setting_.blocks);
   double at = std::max(from, to_seconds(run.start));
@@ -179,12 +179,12 @@ void Recorder::add_moments(const Passes& run, Picoseconds end) {
   }
 }
 
-void Recorder::carried(double in, double out) { carried_in_ += in, carried_out_ += out; }
+void SummaryRecorder::carried(double in, double out) { carried_in_ += in, carried_out_ += out; }
 
-void Recorder::preempted(const traffic::Request&, Picoseconds) { ++preemptions_; }
+void SummaryRecorder::preempted(const traffic::Request&, Picoseconds) { ++preemptions_; }
 
 // Waits of requests by the third of the time in which they arrived.
-Trend Recorder::state() const {
+Trend SummaryRecorder::state() const {
   if (setting_.self_limiting) return Trend::kStable;
   const double service = completed_ > 0 ? service_ / static_cast<double>(completed_) : 0;
   if (waits_.empty()) return Trend::kUndecided;
@@ -202,7 +202,7 @@ Trend Recorder::state() const {
   return sum[2] <= kSteady * std::max(sum[0], sum[1]) ? Trend::kStable : Trend::kUndecided;
 }
 
-void Recorder::add(const Recorder& other) {
+void SummaryRecorder::add(const SummaryRecorder& other) {
   replicas_ += other.replicas_;
   ttft_.add(other.ttft_), tpot_.add(other.tpot_), itl_.add(other.itl_), e2e_.add(other.e2e_), queue_.add(other.queue_);
   admission_.add(other.admission_), transfer_.add(other.transfer_), sent_bytes_ += other.sent_bytes_;
@@ -227,7 +227,7 @@ void Recorder::add(const Recorder& other) {
   others_.insert(others_.end(), other.others_.begin(), other.others_.end());
 }
 
-void Recorder::add_readers(const Recorder& readers) {
+void SummaryRecorder::add_readers(const SummaryRecorder& readers) {
   readers_ = readers.replicas_;
   preemptions_ += readers.preemptions_;
   waiting_ = readers.waiting_ / readers_ * replicas_;  // requests wait there
@@ -236,7 +236,7 @@ void Recorder::add_readers(const Recorder& readers) {
 }
 
 // Keeps as many of all, so that none counts more than another.
-void Recorder::add_waits(const Recorder& other) {
+void SummaryRecorder::add_waits(const SummaryRecorder& other) {
   std::vector<Wait> more = other.waits_;
   for (std::int64_t every = other.waits_every_; every < waits_every_; every *= 2) halve(more);
   for (; waits_every_ < other.waits_every_; waits_every_ *= 2) halve(waits_);
@@ -245,7 +245,7 @@ void Recorder::add_waits(const Recorder& other) {
 }
 
 // Means over replicas in equal spans of time; a replica without a moment in a span is idle in it.
-std::vector<Moment> Recorder::moments() const {
+std::vector<Moment> SummaryRecorder::moments() const {
   if (others_.empty()) return moments_;
   std::map<std::int64_t, Moment> spans;
   const auto add_series = [&](const std::vector<Moment>& series) {
@@ -273,7 +273,7 @@ std::vector<Moment> Recorder::moments() const {
   return out;
 }
 
-Summary Recorder::summary() const {
+Summary SummaryRecorder::summary() const {
   Summary s;
   s.ttft = times_of(ttft_), s.tpot = times_of(tpot_), s.itl = times_of(itl_), s.e2e = times_of(e2e_);
   s.queue = times_of(queue_);

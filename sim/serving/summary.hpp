@@ -76,7 +76,7 @@ inline constexpr TtftPart kTtftParts[] = {KVCAST_TTFT_PART(front_end, "front end
                                           KVCAST_TTFT_PART(between, "passes of others", "interference")};
 #undef KVCAST_TTFT_PART
 
-inline TtftParts<Picoseconds> ttft_parts(const Outcome& o) {
+inline TtftParts<Picoseconds> ttft_parts(const Departure& o) {
   return {o.request.front_end, o.scheduled - o.request.arrival - o.request.front_end, o.reading_alone,
           o.reading - o.reading_alone, o.first_token - o.scheduled - o.reading};
 }
@@ -143,29 +143,29 @@ struct Summary {
 };
 
 // Adds up what a queue reports.
-class Recorder final : public Observer {
+class SummaryRecorder final : public QueueObserver {
  public:
   struct Setting {
     std::optional<config::Slo> slo;
     std::int64_t blocks = 1;     // of the pool
     bool self_limiting = false;  // a closed loop: the queue cannot grow without limit
   };
-  explicit Recorder(Setting setting) : setting_(std::move(setting)) {}
+  explicit SummaryRecorder(Setting setting) : setting_(std::move(setting)) {}
 
-  void ended(const Outcome& outcome) override;
+  void ended(const Departure& outcome) override;
   void ran(const Passes& run) override;
   void preempted(const traffic::Request& request, Picoseconds now) override;
   void carried(double in, double out) override;
   // Adds the requests of another replica, or of several: what engines hold is then the mean over replicas, and the
   // largest of any.
-  void add(const Recorder& other);
+  void add(const SummaryRecorder& other);
   // States what replicas have done that read prompts for those of this recorder.
-  void add_readers(const Recorder& readers);
+  void add_readers(const SummaryRecorder& readers);
   Summary summary() const;
 
  private:
   void add_moments(const Passes& run, Picoseconds end);
-  void add_waits(const Recorder& other);
+  void add_waits(const SummaryRecorder& other);
   std::vector<Moment> moments() const;
   Trend state() const;
   bool holds(double ttft, std::optional<double> tpot, double e2e) const;

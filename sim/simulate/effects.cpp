@@ -59,7 +59,7 @@ void add_shifted(const Timeline& run, const Schedule::Times& times, std::size_t 
   const double end = run.schedule.end_of(last_of(b), times)[shift];
   sum.seconds += weight * (end - begin) / kPicosPerSecond;
   if (!attributed) return;
-  std::vector<metrics::Span> spans;
+  std::vector<metrics::BusySpan> spans;
   const std::vector<engine::Record>& records = b.recorder->records();
   for (std::size_t i = 0; i < records.size(); ++i) {
     const double start = times.starts[i][shift], finish = times.finishes[i][shift];

@@ -233,9 +233,9 @@ class Simulation {
     for (double& seconds : all) seconds += difference;
     return all;
   }
-  static graph::Traffic traffic_like(const Window& middle, const Window& window) {
+  static graph::ByteCounts traffic_like(const Window& middle, const Window& window) {
     const std::size_t common = window.steps->measured();
-    graph::Traffic traffic = middle.traffic(middle.steps->measured());
+    graph::ByteCounts traffic = middle.traffic(middle.steps->measured());
     traffic += middle.traffic(common).scaled(-1);
     traffic += window.traffic(common);
     return traffic;
@@ -324,7 +324,7 @@ class Simulation {
       }
       result_.effects.push_back(std::move(effect));
     };
-    const config::LeftOut out = config::left_out();
+    const config::OutsideErrors out = config::left_out();
     const bool eager = is_eager();
     if (const double measured = lowered_.framework.left_out; measured > 0) {
       add("what the model leaves out of steps like the measured ones", measured);
@@ -339,7 +339,7 @@ class Simulation {
     }
     const config::Hardware& machine = usual_.model.hardware();
     // Measured steps contain what the machine's kernels lack.
-    if (machine.fit == config::Fit::kFitted || lowered_.framework.left_out > 0) return;
+    if (machine.fit == config::TimesOrigin::kFitted || lowered_.framework.left_out > 0) return;
     add("no fit of " + machine.title, out.of(machine.fit));
   }
 

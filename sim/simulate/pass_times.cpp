@@ -211,7 +211,7 @@ class PassTimes::Source final : public graph::WorkSource {
   lower::PassSetting setting_;
   std::span<const Decoding> decodes_;
   std::size_t passes_, done_ = 0;
-  lower::Pass pass_;
+  lower::PassSequences pass_;
   std::vector<replay::Draw> draws_;
   std::vector<HeadsOfRank> heads_;
   std::vector<Place> places_;

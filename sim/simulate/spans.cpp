@@ -32,7 +32,7 @@ std::optional<double> Waits::bytes_of(const Record& r) const {
   const auto [op, is_issue] = OpTag::unpack(r.tag);
   const lower::FlatOp& flat = source_.stream().ops[op];
   if (is_issue || (flat.kind != graph::Kind::kCopyIn && flat.kind != graph::Kind::kCopyOut)) return {};
-  const graph::Traffic& traffic = source_.costs().works()[flat.work].traffic;
+  const graph::ByteCounts& traffic = source_.costs().works()[flat.work].traffic;
   return traffic.h2d + traffic.d2h;
 }
 

@@ -130,8 +130,8 @@ void Recorder::finished(const engine::Record& record) {
   if (detailed_from_ < blocks.size() && record.id >= blocks[detailed_from_].first) records_.push_back(record);
 }
 
-std::vector<metrics::Span> Recorder::spans(Picoseconds begin, Picoseconds end) const {
-  std::vector<metrics::Span> spans;
+std::vector<metrics::BusySpan> Recorder::spans(Picoseconds begin, Picoseconds end) const {
+  std::vector<metrics::BusySpan> spans;
   for (const engine::Record& r : records_) {
     if (r.finish <= begin || r.start >= end || r.start == r.finish) continue;
     const OpNote n = source_.note(r.tag);

@@ -97,7 +97,7 @@ class Recorder final : public engine::Observer {
   // ended.
   Picoseconds lag(std::size_t block) const { return std::max<Picoseconds>(0, last_finishes_[block] - ends_[block]); }
   // Ops that overlap [begin, end), as spans for the attribution.
-  std::vector<metrics::Span> spans(Picoseconds begin, Picoseconds end) const;
+  std::vector<metrics::BusySpan> spans(Picoseconds begin, Picoseconds end) const;
   // In order of finish.
   const std::vector<engine::Record>& records() const { return records_; }
 

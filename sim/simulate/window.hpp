@@ -50,8 +50,8 @@ struct Window {
   }
   std::vector<double> seconds() const { return step_seconds(*steps, run.recorder); }
   // Mean over the last `last` measured steps.
-  graph::Traffic traffic(std::size_t last) const {
-    graph::Traffic sum;
+  graph::ByteCounts traffic(std::size_t last) const {
+    graph::ByteCounts sum;
     const auto& blocks = steps->stream.blocks;
     for (std::size_t s = blocks.size() - last; s < blocks.size(); ++s) sum += blocks[s].traffic;
     return sum.scaled(1.0 / static_cast<double>(last));

@@ -153,7 +153,7 @@ Needs needs_of(const Study& plan, int threads) {
   return needs;
 }
 
-void check_budget(const Needs& needs, const Budget& budget, double spent) {
+void check_budget(const Needs& needs, const NeedLimits& budget, double spent) {
   if (budget.bytes > 0 && needs.bytes > budget.bytes) {
     throw OverBudget(fmt::format("this takes about {} of memory, most of it for {}; a request may take {}",
                                  format_quantity(needs.bytes, Dimension::kBytes), needs.most_bytes,

@@ -19,7 +19,7 @@ struct Needs {
 Needs needs_of(const Study& plan, int threads);
 
 // Limits on the needs of a study. 0: none.
-struct Budget {
+struct NeedLimits {
   double bytes = 0, seconds = 0;
 };
 
@@ -30,6 +30,6 @@ class OverBudget : public UserError {
 };
 
 // Throws OverBudget naming the needs and the budget. `spent`: seconds of the studies before.
-void check_budget(const Needs& needs, const Budget& budget, double spent = 0);
+void check_budget(const Needs& needs, const NeedLimits& budget, double spent = 0);
 
 }  // namespace kvcast::study

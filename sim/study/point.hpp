@@ -27,7 +27,7 @@ struct Ask {
   int largest_batch = 0;
   // Called with every request that ends; of a run with traffic.
   RequestLog requests;
-  serving::Observer* observer = nullptr;  // sees that run's queue; may be null
+  serving::QueueObserver* observer = nullptr;  // sees that run's queue; may be null
   // Above 0: build the index of this many KV heads of one layer and run nothing else.
   int index_heads = 0;
   SourceLocation index_heads_at;

@@ -47,11 +47,11 @@ std::vector<double> shares_of(const std::vector<std::int64_t>& lengths, const st
 }
 
 // Passes on what happens in the nominal run.
-class Logging final : public serving::Observer {
+class Logging final : public serving::QueueObserver {
  public:
-  Logging(serving::Recorder& recorder, const RequestLog& log, serving::Observer* observer)
+  Logging(serving::SummaryRecorder& recorder, const RequestLog& log, serving::QueueObserver* observer)
       : recorder_(recorder), log_(log), observer_(observer) {}
-  void ended(const serving::Outcome& outcome) override {
+  void ended(const serving::Departure& outcome) override {
     recorder_.ended(outcome);
     if (log_) log_(outcome);
     if (observer_ != nullptr) observer_->ended(outcome);
@@ -68,9 +68,9 @@ class Logging final : public serving::Observer {
   bool wants_parts() const override { return observer_ != nullptr && observer_->wants_parts(); }
 
  private:
-  serving::Recorder& recorder_;
+  serving::SummaryRecorder& recorder_;
   const RequestLog& log_;
-  serving::Observer* observer_;
+  serving::QueueObserver* observer_;
 };
 
 }  // namespace
@@ -279,15 +279,15 @@ class ServiceRuns {
     const Picoseconds request = longer(f.front_end_request);
     const Picoseconds in_turn = request / (d.prefill_replicas > 0 ? d.prefill_replicas : d.replicas);
     traffic::FrontEnd source(traffic::make_source(traffic), in_turn, request - in_turn + longer(f.client_time));
-    const serving::Recorder::Setting setting{traffic.slo, what.blocks,
-                                             traffic.arrivals == config::Traffic::Arrivals::kConcurrency};
+    const serving::SummaryRecorder::Setting setting{traffic.slo, what.blocks,
+                                                    traffic.arrivals == config::Traffic::Arrivals::kConcurrency};
     static const RequestLog kNone;
-    std::deque<serving::Recorder> recorders;
+    std::deque<serving::SummaryRecorder> recorders;
     std::deque<Logging> observers;
     const auto parts_of = [&](std::int64_t) {
       auto separate = memory_.footprint->for_thread();
       if (separate == nullptr) separate = memory_.footprint;
-      serving::Recorder& recorder = recorders.emplace_back(setting);
+      serving::SummaryRecorder& recorder = recorders.emplace_back(setting);
       Logging& observer =
           observers.emplace_back(recorder, watched ? input_.log : kNone, watched ? input_.observer : nullptr);
       return serving::ReplicaParts{&*shared_->table, [separate](const traffic::Request&) { return separate; },
@@ -297,12 +297,12 @@ class ServiceRuns {
     fleet.threads = input_.threads;
     fleet.in_order = watched && (input_.log || input_.observer != nullptr);
     serving::serve_fleet(source, fleet, rules, parts_of, input_.cancel);
-    const auto sum = [&](std::int64_t from, std::int64_t to) -> serving::Recorder& {
-      serving::Recorder& first = recorders[static_cast<std::size_t>(from)];
+    const auto sum = [&](std::int64_t from, std::int64_t to) -> serving::SummaryRecorder& {
+      serving::SummaryRecorder& first = recorders[static_cast<std::size_t>(from)];
       for (std::int64_t k = from + 1; k < to; ++k) first.add(recorders[static_cast<std::size_t>(k)]);
       return first;
     };
-    serving::Recorder& decoders = sum(0, fleet.replicas);
+    serving::SummaryRecorder& decoders = sum(0, fleet.replicas);
     if (fleet.readers.replicas > 0) decoders.add_readers(sum(fleet.replicas, fleet.replicas + fleet.readers.replicas));
     return decoders.summary();
   }

@@ -54,27 +54,27 @@ std::int64_t kept_tokens(const config::Run& run, const policy::Policy& policy, s
 // The rules of a run's engine, without the size of its pool.
 serving::Rules service_rules(const config::Run& run);
 // The tokens that layers with a window keep in the run's engine. Throws UserError if it cannot have what the run asks.
-config::Scheduler::SlidingCache sliding_cache(const config::Run& run, const serving::Rules& rules);
+config::SchedulerRules::SlidingCache sliding_cache(const config::Run& run, const serving::Rules& rules);
 // The share of a GPU's memory that the run's engine takes, as the engine defines it.
 double memory_utilization(const config::Run& run, const serving::Rules& rules);
 // Those rules as a run would write them: every key that the engine has.
-config::Scheduler written_rules(const config::Run& run);
+config::SchedulerRules written_rules(const config::Run& run);
 
 // The transfers between replicas as a run would write them; and its replicas.
 config::Transfer written_transfer(const config::Run& run);
 serving::Fleet fleet_of(const config::Run& run, const ServiceMemory& memory);
 
 // Called with every request that ends, in the order of their ends.
-using RequestLog = std::function<void(const serving::Outcome&)>;
+using RequestLog = std::function<void(const serving::Departure&)>;
 
 struct ServiceInput {
   const config::Run* run = nullptr;
   RequestLengths lengths;
   simulate::PassInput passes;
-  double attended = 0;                    // KV pairs that a head attends to, mean
-  bool intervals = true;                  // serve again at the ends of intervals and with other draws
-  RequestLog log;                         // of the nominal run; may be empty
-  serving::Observer* observer = nullptr;  // likewise
+  double attended = 0;                         // KV pairs that a head attends to, mean
+  bool intervals = true;                       // serve again at the ends of intervals and with other draws
+  RequestLog log;                              // of the nominal run; may be empty
+  serving::QueueObserver* observer = nullptr;  // likewise
   Cancel cancel;
   SharedWork* shared = nullptr;                      // has tables of passes, by
   std::string times_key;                             // a text that determines their times

@@ -165,7 +165,7 @@ ServiceMemory service_memory(const config::Run& run, const policy::Policy& polic
   const double full = rank.kv_bytes_per_token();
   const double sliding =
       config::sliding_layers(rank).kv_bytes_per_token_layer() * rank.layers_with(config::Mixer::kSliding);
-  const bool all = sliding_cache(run, rules) == config::Scheduler::SlidingCache::kAll;
+  const bool all = sliding_cache(run, rules) == config::SchedulerRules::SlidingCache::kAll;
   const double token = full + (all ? sliding : 0), block = static_cast<double>(rules.block) * token;
   const double states = rank.state_bytes() * (run.speculation && rank.recurrence ? run.speculation->verified() : 1);
   const std::int64_t outputs = run.workload.decode_tokens;

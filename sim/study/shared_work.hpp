@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/recent.hpp"
+#include "base/lru_cache.hpp"
 #include "config/run.hpp"
 #include "result/result.hpp"
 #include "simulate/lowered.hpp"
@@ -32,16 +32,16 @@ class SharedWork {
   // changes a machine lowers nothing again.
   explicit SharedWork(std::size_t lowered_bytes = kForOneStudy) : lowered_(lowered_bytes) {}
 
-  Recent<const simulate::Lowered>& lowered() { return lowered_; }
-  Recent<SharedTable>& tables() { return tables_; }
-  Recent<const result::Result>& batches() { return batches_; }  // results that describe services
+  LruCache<const simulate::Lowered>& lowered() { return lowered_; }
+  LruCache<SharedTable>& tables() { return tables_; }
+  LruCache<const result::Result>& batches() { return batches_; }  // results that describe services
 
  private:
   static constexpr std::size_t kForOneStudy = std::size_t{32} << 20;  // its consecutive tasks differ by the machine
 
-  Recent<const simulate::Lowered> lowered_;
-  Recent<SharedTable> tables_{16};
-  Recent<const result::Result> batches_{256};
+  LruCache<const simulate::Lowered> lowered_;
+  LruCache<SharedTable> tables_{16};
+  LruCache<const result::Result> batches_{256};
 };
 
 }  // namespace kvcast::study

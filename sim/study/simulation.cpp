@@ -82,7 +82,7 @@ result::Accuracy Replayed::accuracy_at(std::int64_t prompt, const config::Run& r
   return accuracy;
 }
 
-Result Replayed::simulate(const Task& task, std::size_t trace, const Replays& shorter, const Variation& variation,
+Result Replayed::simulate(const Task& task, std::size_t trace, const Replays& shorter, const PointVariant& variation,
                           std::vector<Timed>& timed, SharedWork& shared) const {
   const auto begin = Clock::now();
   const Ask& ask = task.point.ask;
@@ -158,7 +158,7 @@ class PointSimulation {
         std::ranges::count(traces, traces.front().prompt_tokens, &config::TraceChoice::prompt_tokens));
   }
 
-  Result on_text(std::size_t text, const Variation& variation, std::vector<Replayed::Timed>& timed) const {
+  Result on_text(std::size_t text, const PointVariant& variation, std::vector<Replayed::Timed>& timed) const {
     const config::Run& run = task_.prepared.run;
     if (run.workload.prompts.empty()) return replays_[text]->simulate(task_, text, {}, variation, timed, shared_);
     config::Workload workload = run.workload;
@@ -174,7 +174,7 @@ class PointSimulation {
     return replays_[used.back()]->simulate(task_, used.back(), shorter, variation, timed, shared_);
   }
 
-  Result simulate(Variation variation) const {
+  Result simulate(PointVariant variation) const {
     variation.cancel = cancel_;
     std::vector<Result> on_traces;
     std::vector<Replayed::Timed> timed;

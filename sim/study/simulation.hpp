@@ -16,7 +16,7 @@
 namespace kvcast::study {
 
 // An experiment that differs from a point's.
-struct Variation {
+struct PointVariant {
   int batch = 1;
   bool fits_only = false;  // only whether it fits is requested, no times
   hardware::Shift shift;   // of memory
@@ -45,7 +45,7 @@ class Replayed {
   // Simulates the experiment on trace `trace` of the task's run, that of the longest prompts; `shorter`: on the same
   // text at the other lengths of the batch, in ascending order. Work in `timed` is not timed again; other work is added
   // to it. A timeline is of the first text.
-  result::Result simulate(const Task& task, std::size_t trace, const Replays& shorter, const Variation& variation,
+  result::Result simulate(const Task& task, std::size_t trace, const Replays& shorter, const PointVariant& variation,
                           std::vector<Timed>& timed, SharedWork& shared) const;
 
  private:

@@ -285,7 +285,7 @@ void run_solved(const Study& plan, StudyOptions options, const Finished& hand_ov
       traces.add(task);
     }
   }
-  replay::run_replays(traces.work(), replay::Spread::kReplays, options.threads, options.cancel);
+  replay::run_replays(traces.work(), replay::ThreadUse::kReplays, options.threads, options.cancel);
 }
 
 }  // namespace

@@ -335,7 +335,7 @@ class Author {
 
 Document make_document(const Recipe& recipe, std::int64_t prompt_tokens, int decode_steps, int window,
                        const Stream& stream, std::optional<double> depth) {
-  const Task& task = recipe.task;
+  const RecipeTask& task = recipe.task;
   const bool one = task.needles == 1 && task.copies == 1 && task.copy_density <= 0 && recipe.question.turns == 1;
   if (depth && !one) {
     throw UserError(fmt::format("recipe {}: only one needle in one place can be given a depth", recipe.name));

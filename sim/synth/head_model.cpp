@@ -37,7 +37,7 @@ std::vector<bool> draw_retrieving(const HeadMix& mix, int group, const Stream& s
 
 }  // namespace
 
-HeadModel::HeadModel(const Sequence& sequence, HeadKind kind, const Stream& stream)
+HeadModel::HeadModel(const SequenceState& sequence, HeadKind kind, const Stream& stream)
     : sequence_(sequence),
       kind_(kind),
       stream_(stream),

@@ -16,7 +16,7 @@ namespace kvcast::trace {
 enum class HeadKind { kRetrieval, kLocal, kStreaming };
 
 // State shared by all heads of a sequence.
-struct Sequence {
+struct SequenceState {
   Recipe recipe;
   PairRoles roles;
   Document document;
@@ -31,7 +31,7 @@ struct Sequence {
 // outlive it.
 class HeadModel {
  public:
-  HeadModel(const Sequence& sequence, HeadKind kind, const Stream& stream);
+  HeadModel(const SequenceState& sequence, HeadKind kind, const Stream& stream);
 
   // Keys after RoPE and values of positions first .. first + n − 1, [n × head_dim]; first is a multiple of kBlock.
   void keys(std::int64_t first, std::int64_t n, float* out) const;
@@ -62,7 +62,7 @@ class HeadModel {
   double outlier_length() const;
   double trained_gain() const;
 
-  const Sequence& sequence_;
+  const SequenceState& sequence_;
   const HeadKind kind_;
   const Stream stream_;
   const std::size_t d_;

@@ -188,7 +188,7 @@ class Printer final : public ParameterVisitor {
   std::string text;
 };
 
-void check_sections(const Task& task, const SectionLocations& where) {
+void check_sections(const RecipeTask& task, const SectionLocations& where) {
   if (task.section_steps == 0) {
     if (task.back_steps > 0) throw UserError(where("task"), "task: back_steps need sections (section_steps)");
     return;

@@ -158,7 +158,7 @@ struct EvidenceModel {
 };
 
 // Task of the sequence.
-struct Task {
+struct RecipeTask {
   std::string name;               // written into the trace
   std::string haystack = "text";  // text | repeated
   int repeat_tokens = 25;         // period of a repeated haystack
@@ -204,7 +204,7 @@ struct Recipe {
   QuestionModel question;
   DecoyModel decoys;
   EvidenceModel evidence;
-  Task task;
+  RecipeTask task;
 };
 
 // Visits every number of a recipe with its section, key and range: the reader, the identity and the tests share this

@@ -150,8 +150,8 @@ class SyntheticTrace final : public Trace {
   SynthShape shape_;
   Stream root_;
   // Shared with the layers until their values are made.
-  const std::shared_ptr<Sequence> shared_sequence_ = std::make_shared<Sequence>();
-  Sequence& sequence_ = *shared_sequence_;
+  const std::shared_ptr<SequenceState> shared_sequence_ = std::make_shared<SequenceState>();
+  SequenceState& sequence_ = *shared_sequence_;
 };
 
 }  // namespace

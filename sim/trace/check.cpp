@@ -31,7 +31,7 @@ class Checker {
  public:
   Checker(const Trace& trace, int threads) : trace_(trace), info_(trace.info()), threads_(threads) {}
 
-  std::vector<Finding> check() {
+  std::vector<TraceFault> check() {
     check_metadata();
     for (std::size_t i = 0; i < info_.layers.size(); ++i) {
       try {
@@ -46,10 +46,10 @@ class Checker {
 
  private:
   void error(const std::string& where, const std::string& what) {
-    findings_.push_back({Finding::Severity::kError, where, what});
+    findings_.push_back({TraceFault::Severity::kError, where, what});
   }
   void warn(const std::string& where, const std::string& what) {
-    findings_.push_back({Finding::Severity::kWarning, where, what});
+    findings_.push_back({TraceFault::Severity::kWarning, where, what});
   }
 
   void check_metadata() {
@@ -165,7 +165,7 @@ class Checker {
   const int threads_;
   Targets targets_;
   std::optional<double> most_on_targets_;  // largest mean share of a query head's attention, over all layers
-  std::vector<Finding> findings_;
+  std::vector<TraceFault> findings_;
 };
 
 std::set<std::string> tensors_read(const TraceInfo& info) {
@@ -177,8 +177,8 @@ std::set<std::string> tensors_read(const TraceInfo& info) {
   return names;
 }
 
-const char* severity_name(Finding::Severity severity) {
-  return severity == Finding::Severity::kError ? "error" : "warning";
+const char* severity_name(TraceFault::Severity severity) {
+  return severity == TraceFault::Severity::kError ? "error" : "warning";
 }
 
 // JSON takes UTF-8 only; a file's name may be anything.
@@ -197,42 +197,42 @@ std::optional<config::Model> named_model(const TraceInfo& info) {
   }
 }
 
-std::vector<Finding> check_trace(const Trace& trace, int threads) { return Checker(trace, threads).check(); }
+std::vector<TraceFault> check_trace(const Trace& trace, int threads) { return Checker(trace, threads).check(); }
 
-std::vector<Finding> check_trace_file(const std::string& path, int threads) {
+std::vector<TraceFault> check_trace_file(const std::string& path, int threads) {
   try {
     const SafetensorsFile file = SafetensorsFile::open(path);
     const auto trace = open_trace(file);
-    std::vector<Finding> findings = check_trace(*trace, threads);
+    std::vector<TraceFault> findings = check_trace(*trace, threads);
     const std::set<std::string> known = tensors_read(trace->info());
     for (const auto& [name, tensor] : file.tensors()) {
       if (known.count(name) == 0)
-        findings.push_back({Finding::Severity::kWarning, name, "is a tensor that nothing reads"});
+        findings.push_back({TraceFault::Severity::kWarning, name, "is a tensor that nothing reads"});
     }
     return findings;
   } catch (const UserError& e) {
-    return {{Finding::Severity::kError, path, without_location(e.what(), path)}};
+    return {{TraceFault::Severity::kError, path, without_location(e.what(), path)}};
   }
 }
 
-bool has_errors(const std::vector<Finding>& findings) {
+bool has_errors(const std::vector<TraceFault>& findings) {
   return std::any_of(findings.begin(), findings.end(),
-                     [](const Finding& f) { return f.severity == Finding::Severity::kError; });
+                     [](const TraceFault& f) { return f.severity == TraceFault::Severity::kError; });
 }
 
-nlohmann::json findings_json(const std::vector<Finding>& findings) {
+nlohmann::json findings_json(const std::vector<TraceFault>& findings) {
   nlohmann::json out = {{"ok", !has_errors(findings)}, {"findings", nlohmann::json::array()}};
-  for (const Finding& f : findings) {
+  for (const TraceFault& f : findings) {
     out["findings"].push_back(
         {{"severity", severity_name(f.severity)}, {"where", as_utf8(f.where)}, {"what", as_utf8(f.what)}});
   }
   return out;
 }
 
-std::string findings_text(const std::vector<Finding>& findings) {
+std::string findings_text(const std::vector<TraceFault>& findings) {
   if (findings.empty()) return "nothing found\n";
   std::string text;
-  for (const Finding& f : findings) {
+  for (const TraceFault& f : findings) {
     text += fmt::format("{}: {}: {}\n", severity_name(f.severity), escape_controls(f.where), escape_controls(f.what));
   }
   return text;

@@ -19,7 +19,7 @@ std::string trace_info_text(const nlohmann::json& info);
 // The model under configs/models that the trace names; nothing if there is none.
 std::optional<config::Model> named_model(const TraceInfo& info);
 
-struct Finding {
+struct TraceFault {
   enum class Severity { kError, kWarning };
   Severity severity = Severity::kWarning;
   std::string where;  // tensor, metadata key or head
@@ -29,12 +29,12 @@ struct Finding {
 // Problems found in a readable trace. Errors, such as numbers that are not finite or targets and turns out of range,
 // prevent its replay. Warnings are unusual values: zero or constant keys, keys to which RoPE seems not to have been
 // applied, queries that see nothing near them, targets to which no head attends. Empty: nothing found.
-std::vector<Finding> check_trace(const Trace& trace, int threads);
+std::vector<TraceFault> check_trace(const Trace& trace, int threads);
 // Opens the file first; an exception of open_trace becomes an error, unused tensors a warning.
-std::vector<Finding> check_trace_file(const std::string& path, int threads);
+std::vector<TraceFault> check_trace_file(const std::string& path, int threads);
 
-bool has_errors(const std::vector<Finding>& findings);
-nlohmann::json findings_json(const std::vector<Finding>& findings);
-std::string findings_text(const std::vector<Finding>& findings);
+bool has_errors(const std::vector<TraceFault>& findings);
+nlohmann::json findings_json(const std::vector<TraceFault>& findings);
+std::string findings_text(const std::vector<TraceFault>& findings);
 
 }  // namespace kvcast::trace

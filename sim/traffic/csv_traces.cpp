@@ -13,7 +13,7 @@ namespace {
 using Format = config::Traffic::Format;
 
 // A table with a header, row by row.
-class Table : public Rows {
+class Table : public TraceRows {
  public:
   Table(const std::string& path, const std::vector<const char*>& required) : lines_(path) {
     std::string line;
@@ -112,7 +112,7 @@ std::optional<std::int64_t> nanoseconds_of(std::string_view text) {
 class Azure final : public Table {
  public:
   explicit Azure(const std::string& path) : Table(path, {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}) {}
-  bool read(Row& row) override {
+  bool read(TraceRow& row) override {
     if (!next()) return false;
     const std::optional<std::int64_t> time = nanoseconds_of(text("TIMESTAMP"));
     if (!time) {
@@ -136,7 +136,7 @@ class Azure final : public Table {
 class BurstGpt final : public Table {
  public:
   explicit BurstGpt(const std::string& path) : Table(path, {"Timestamp", "Request tokens", "Response tokens"}) {}
-  bool read(Row& row) override {
+  bool read(TraceRow& row) override {
     if (!next()) return false;
     row = {};
     row.where = where();
@@ -167,7 +167,7 @@ class Kvcast final : public Table {
   }
   bool from_zero() const override { return true; }
 
-  bool read(Row& row) override {
+  bool read(TraceRow& row) override {
     if (!next()) return false;
     row = {};
     row.where = where();
@@ -196,7 +196,7 @@ class Kvcast final : public Table {
   }
 
   // Begins the prompt with the group's prefix; returns its tokens.
-  std::int64_t share(Row& row) const {
+  std::int64_t share(TraceRow& row) const {
     const bool group = has("prefix_group"), tokens_too = has("prefix_tokens");
     if (group != tokens_too) {
       throw UserError(where(group ? "prefix_group" : "prefix_tokens"), "give both prefix_group and prefix_tokens");
@@ -212,7 +212,7 @@ class Kvcast final : public Table {
     return prefix;
   }
 
-  void follow(Row& row) {
+  void follow(TraceRow& row) {
     row.session = tokens("session", 0);
     const Turn* const before = turns_.find(row.session);
     row.turn = before == nullptr ? 0 : before->turn + 1;
@@ -233,12 +233,12 @@ class Kvcast final : public Table {
     turns_.put(row.session, std::move(turn));
   }
 
-  Recent<Turn> turns_;
+  FifoMap<Turn> turns_;
 };
 
 }  // namespace
 
-std::unique_ptr<Rows> open_csv_trace(const std::string& path, Format format) {
+std::unique_ptr<TraceRows> open_csv_trace(const std::string& path, Format format) {
   if (format == Format::kAzure) return std::make_unique<Azure>(path);
   if (format == Format::kBurstGpt) return std::make_unique<BurstGpt>(path);
   return std::make_unique<Kvcast>(path);

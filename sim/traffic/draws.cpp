@@ -12,7 +12,7 @@
 namespace kvcast::traffic {
 namespace {
 
-using Kind = config::Lengths::Kind;
+using Kind = config::LengthDistribution::Kind;
 using config::kMaxTokens;
 
 // Marsaglia and Tsang 2000: a gamma variate of a shape of at least 1 from pairs of a normal and a uniform number, of
@@ -37,7 +37,7 @@ std::vector<std::int64_t> read_column(const std::string& path, const char* name)
 
 // Requests that take both lengths from one file draw one row, since the two depend on each other.
 bool one_file(const config::Traffic& traffic) {
-  const config::Lengths &prompts = traffic.prompt_tokens, &outputs = traffic.output_tokens;
+  const config::LengthDistribution &prompts = traffic.prompt_tokens, &outputs = traffic.output_tokens;
   return prompts.kind == Kind::kFile && outputs.kind == Kind::kFile && prompts.file == outputs.file;
 }
 

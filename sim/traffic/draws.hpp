@@ -32,7 +32,7 @@ class TokenCounts {
   std::int64_t of(std::int64_t request) const;  // at least 1, at most config::kMaxTokens
 
  private:
-  config::Lengths lengths_;
+  config::LengthDistribution lengths_;
   Stream stream_;
   double mu_ = 0, sigma_ = 0;  // of the logarithm of a lognormal length
   std::vector<std::int64_t> column_;

@@ -9,11 +9,11 @@
 
 namespace kvcast::traffic {
 
-class FrontEnd final : public Source {
+class FrontEnd final : public RequestSource {
  public:
   // `in_turn`: that a request occupies the front end, one request at a time in the order of their arrivals; `further`:
   // that passes besides, and holds up no other request.
-  FrontEnd(std::unique_ptr<Source> clients, Picoseconds in_turn, Picoseconds further)
+  FrontEnd(std::unique_ptr<RequestSource> clients, Picoseconds in_turn, Picoseconds further)
       : clients_(std::move(clients)), in_turn_(in_turn), further_(further) {}
 
   // When the next request is through.
@@ -32,7 +32,7 @@ class FrontEnd final : public Source {
   void ended(const Request& request, Picoseconds now) override { clients_->ended(request, now); }
 
  private:
-  std::unique_ptr<Source> clients_;
+  std::unique_ptr<RequestSource> clients_;
   Picoseconds in_turn_, further_, free_ = 0;
 };
 

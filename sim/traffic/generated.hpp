@@ -11,7 +11,7 @@
 
 namespace kvcast::traffic {
 
-class Generated final : public Source {
+class Generated final : public RequestSource {
  public:
   explicit Generated(const config::Traffic& traffic);
 

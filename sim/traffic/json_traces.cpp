@@ -14,10 +14,10 @@ namespace {
 using Format = config::Traffic::Format;
 
 // One object a line.
-class JsonLines : public Rows {
+class JsonLines : public TraceRows {
  public:
   explicit JsonLines(const std::string& path) : lines_(path) {}
-  bool read(Row& row) final {
+  bool read(TraceRow& row) final {
     if (!lines_.next(line_)) return false;
     row = {};
     row.where = lines_.where();
@@ -26,7 +26,7 @@ class JsonLines : public Rows {
   }
 
  private:
-  virtual void read_line(std::string& line, Row& row) = 0;
+  virtual void read_line(std::string& line, TraceRow& row) = 0;
   Lines lines_;
   std::string line_;
 };
@@ -55,7 +55,7 @@ class Mooncake final : public JsonLines {
   using JsonLines::JsonLines;
 
  private:
-  void read_line(std::string& line, Row& row) override {
+  void read_line(std::string& line, TraceRow& row) override {
     static constexpr std::string_view kKeys[] = {"timestamp", "input_length", "output_length", "hash_ids"};
     const JsonObject object(line, row.where, kKeys);
     row.seconds = object.number("timestamp") * 1e-3;
@@ -70,7 +70,7 @@ class Bailian final : public JsonLines {
   using JsonLines::JsonLines;
 
  private:
-  void read_line(std::string& line, Row& row) override {
+  void read_line(std::string& line, TraceRow& row) override {
     static constexpr std::string_view kKeys[] = {"timestamp", "input_length",   "output_length", "hash_ids",
                                                  "chat_id",   "parent_chat_id", "turn"};
     const JsonObject object(line, row.where, kKeys);
@@ -95,7 +95,7 @@ class Bailian final : public JsonLines {
     return static_cast<std::int64_t>(object.whole(key) & std::numeric_limits<std::int64_t>::max());
   }
 
-  Recent<std::int64_t> sessions_;
+  FifoMap<std::int64_t> sessions_;
 };
 
 class LlmServingSim final : public JsonLines {
@@ -104,7 +104,7 @@ class LlmServingSim final : public JsonLines {
   std::size_t window() const override { return 64; }
 
  private:
-  void read_line(std::string& line, Row& row) override {
+  void read_line(std::string& line, TraceRow& row) override {
     static constexpr std::string_view kKeys[] = {"input_toks", "output_toks", "queued_ts"};
     const JsonObject object(line, row.where, kKeys);
     row.seconds = object.number("queued_ts");
@@ -113,7 +113,7 @@ class LlmServingSim final : public JsonLines {
   }
 };
 
-class VllmBench final : public Rows {
+class VllmBench final : public TraceRows {
  public:
   explicit VllmBench(const config::Traffic& traffic) {
     static constexpr std::string_view kKeys[] = {"input_lens",   "output_lens", "start_times",
@@ -137,7 +137,7 @@ class VllmBench final : public Rows {
   }
   std::int64_t concurrency() const override { return concurrency_; }
 
-  bool read(Row& row) override {
+  bool read(TraceRow& row) override {
     if (read_ == order_.size()) return false;
     const std::size_t i = order_[read_++];
     row = {};
@@ -190,7 +190,7 @@ class VllmBench final : public Rows {
 
 }  // namespace
 
-std::unique_ptr<Rows> open_json_trace(const config::Traffic& traffic, Format format) {
+std::unique_ptr<TraceRows> open_json_trace(const config::Traffic& traffic, Format format) {
   if (format == Format::kMooncake) return std::make_unique<Mooncake>(traffic.file);
   if (format == Format::kBailian) return std::make_unique<Bailian>(traffic.file);
   if (format == Format::kLlmServingSim) return std::make_unique<LlmServingSim>(traffic.file);

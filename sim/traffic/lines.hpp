@@ -15,7 +15,7 @@ namespace kvcast::traffic {
 
 // A map that forgets the keys inserted first: the sessions of a trace.
 template <typename Value>
-class Recent {
+class FifoMap {
  public:
   static constexpr std::size_t kMost = 65536;
 

@@ -34,9 +34,9 @@ struct Request {
 };
 
 // Requests in the order of their arrival. Those of closed loops and sessions arrive a while after others have ended.
-class Source {
+class RequestSource {
  public:
-  virtual ~Source() = default;
+  virtual ~RequestSource() = default;
   // Arrival of the request that take() returns; kNever if none will arrive before another one ends.
   virtual Picoseconds next() = 0;
   virtual Request take() = 0;

@@ -40,13 +40,13 @@ Format format_of(const std::string& path) {
 
 }  // namespace
 
-std::unique_ptr<Rows> open_trace(const Traffic& traffic) {
+std::unique_ptr<TraceRows> open_trace(const Traffic& traffic) {
   const Format format = traffic.format == Format::kKnownFromContent ? format_of(traffic.file) : traffic.format;
   const bool table = format == Format::kAzure || format == Format::kBurstGpt || format == Format::kKvcast;
   return table ? open_csv_trace(traffic.file, format) : open_json_trace(traffic, format);
 }
 
-std::unique_ptr<Source> make_source(const Traffic& traffic) {
+std::unique_ptr<RequestSource> make_source(const Traffic& traffic) {
   if (traffic.arrivals == Traffic::Arrivals::kTrace) return std::make_unique<TraceSource>(traffic);
   return std::make_unique<Generated>(traffic);
 }

@@ -23,6 +23,6 @@ namespace kvcast::traffic {
 // Throws UserError for a file that cannot be read or is malformed; the sources of traces also do so later, when they
 // have read on. Simulated time ends at kNever / 2: what is drawn to arrive later arrives then, a row of a trace that
 // does is an error.
-std::unique_ptr<Source> make_source(const config::Traffic& traffic);
+std::unique_ptr<RequestSource> make_source(const config::Traffic& traffic);
 
 }  // namespace kvcast::traffic

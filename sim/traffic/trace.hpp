@@ -32,7 +32,7 @@
 
 namespace kvcast::traffic {
 
-struct Row {
+struct TraceRow {
   double seconds = 0;  // of the arrival, from any origin
   std::int64_t prompt_tokens = 0, output_tokens = 0;
   std::vector<Segment> content;
@@ -42,20 +42,20 @@ struct Row {
   SourceLocation where;
 };
 
-class Rows {
+class TraceRows {
  public:
-  virtual ~Rows() = default;
+  virtual ~TraceRows() = default;
   // Reads the next row; returns whether there is one. Throws UserError for a malformed one.
-  virtual bool read(Row& row) = 0;
+  virtual bool read(TraceRow& row) = 0;
   virtual std::int64_t concurrency() const { return 0; }  // most requests at a time; 0: no limit
   virtual std::size_t window() const { return 1; }        // rows over which they are to be sorted by arrival
   virtual bool from_zero() const { return false; }        // times are the run's own, not from any origin
 };
 
 // Opens the trace of the traffic. Throws UserError if it cannot be read, or if its format is not known.
-std::unique_ptr<Rows> open_trace(const config::Traffic& traffic);
+std::unique_ptr<TraceRows> open_trace(const config::Traffic& traffic);
 
-std::unique_ptr<Rows> open_csv_trace(const std::string& path, config::Traffic::Format format);
-std::unique_ptr<Rows> open_json_trace(const config::Traffic& traffic, config::Traffic::Format format);
+std::unique_ptr<TraceRows> open_csv_trace(const std::string& path, config::Traffic::Format format);
+std::unique_ptr<TraceRows> open_json_trace(const config::Traffic& traffic, config::Traffic::Format format);
 
 }  // namespace kvcast::traffic

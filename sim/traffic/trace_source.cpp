@@ -6,7 +6,7 @@
 
 namespace kvcast::traffic {
 
-bool read_request(Rows& rows, Row& row) {
+bool read_request(TraceRows& rows, TraceRow& row) {
   do {
     if (!rows.read(row)) return false;
   } while (row.prompt_tokens == 0 || row.output_tokens == 0);
@@ -27,7 +27,7 @@ TraceSource::TraceSource(const config::Traffic& traffic)
 
 void TraceSource::fill() {
   while (!read_all_ && window_.size() < rows_->window()) {
-    Row row;
+    TraceRow row;
     read_all_ = !read_request(*rows_, row);
     if (read_all_) return;
     if (last_ && row.seconds < *last_) {
@@ -56,7 +56,7 @@ Request TraceSource::take() {
   Request request;
   request.arrival = next();
   KVCAST_CHECK(request.arrival != kNever);
-  Row& row = window_.begin()->second;
+  TraceRow& row = window_.begin()->second;
   request.id = taken_++;
   request.prompt_tokens = row.prompt_tokens, request.output_tokens = scaled_outputs(traffic_, row.output_tokens);
   request.content = std::move(row.content);

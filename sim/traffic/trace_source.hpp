@@ -12,9 +12,9 @@
 namespace kvcast::traffic {
 
 // Reads the next row that is a request: one with a prompt and an answer.
-bool read_request(Rows& rows, Row& row);
+bool read_request(TraceRows& rows, TraceRow& row);
 
-class TraceSource final : public Source {
+class TraceSource final : public RequestSource {
  public:
   // Throws UserError for a trace without requests; next() and take() for malformed rows, and for one that arrives
   // before an earlier row.
@@ -28,12 +28,12 @@ class TraceSource final : public Source {
  private:
   void fill();
 
-  std::unique_ptr<Rows> rows_;
+  std::unique_ptr<TraceRows> rows_;
   config::Traffic traffic_;
   std::int64_t requests_;
   double speedup_;
   Slots slots_;
-  std::multimap<double, Row> window_;  // rows read ahead, by their time
+  std::multimap<double, TraceRow> window_;  // rows read ahead, by their time
   bool read_all_ = false;
   std::optional<double> origin_, last_;  // time of the first row, and of the row taken last
   std::int64_t taken_ = 0;

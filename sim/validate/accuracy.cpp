@@ -15,7 +15,7 @@ namespace {
 constexpr double kTolerance = 0.1;
 
 Case case_of(const accuracy::Average& average, bool held_out) {
-  const score::Row& r = average.row;
+  const score::PublishedRow& r = average.row;
   Case c;
   c.id = fmt::format("{}, {}, {}, {} {}: {} at {}, {}", r.paper, r.table, r.model, r.benchmark, r.context, r.method,
                      r.budget, r.task);
@@ -42,7 +42,7 @@ Case case_of(const accuracy::Average& average, bool held_out) {
   return c;
 }
 
-void add_budgets(Suite& suite, const accuracy::Comparison& plan, bool held_out, double least_kendall,
+void add_budgets(Suite& suite, const accuracy::ScoreComparison& plan, bool held_out, double least_kendall,
                  double most_error) {
   std::vector<const accuracy::Cell*> cells;
   for (const accuracy::Cell& cell : plan.cells) {
@@ -65,24 +65,24 @@ void add_budgets(Suite& suite, const accuracy::Comparison& plan, bool held_out, 
   suite.budgets.push_back({of + ", refused", "%", 10, 100 * refused});
 }
 
-using Judge = std::function<void(accuracy::Comparison&, const score::Catalogue&, const score::RecallMap&)>;
+using Judge = std::function<void(accuracy::ScoreComparison&, const score::Catalogue&, const score::RecallMap&)>;
 
 // `judge` adds what else predicts the scores to the simulation, or replaces the simulation with it.
-Suite suite_of(const std::vector<score::Row>& rows, const accuracy::EvaluateOptions& options,
+Suite suite_of(const std::vector<score::PublishedRow>& rows, const accuracy::EvaluateOptions& options,
                const Ablations& ablations, const Judge& judge) {
   Suite suite;
   suite.name = "accuracy";
   suite.question = "Do predicted task scores rank and match published ones?";
   suite.expected_is = "published";
   const score::Catalogue catalogue;
-  const accuracy::Comparison rows_alone = accuracy::make_comparison(rows, catalogue);
+  const accuracy::ScoreComparison rows_alone = accuracy::make_comparison(rows, catalogue);
   const score::RecallMap link = score::read_recall_map(config::find_config("accuracy", "link", {}));
-  accuracy::Comparison plan = rows_alone;
+  accuracy::ScoreComparison plan = rows_alone;
   accuracy::evaluate(plan, link, options);
   if (judge) judge(plan, catalogue, link);
   suite.detail = accuracy::report(plan);
   for (const accuracy::Ablation& ablation : ablations) {
-    accuracy::Comparison without{rows_alone.cells, {}};
+    accuracy::ScoreComparison without{rows_alone.cells, {}};
     accuracy::EvaluateOptions again = options;
     again.change = accuracy::change_of(ablation);
     accuracy::evaluate(without, link, again);
@@ -98,27 +98,26 @@ Suite suite_of(const std::vector<score::Row>& rows, const accuracy::EvaluateOpti
 
 }  // namespace
 
-Suite accuracy_of_table(const std::vector<score::Row>& rows, const accuracy::EvaluateOptions& options,
+Suite accuracy_of_table(const std::vector<score::PublishedRow>& rows, const accuracy::EvaluateOptions& options,
                         const Ablations& ablations, const evidence::Predictor* predictor) {
   Judge judge;
   if (predictor != nullptr) {
-    judge = [predictor](accuracy::Comparison& plan, const score::Catalogue& catalogue, const score::RecallMap& link) {
-      accuracy::estimate(plan, *predictor, catalogue, link);
-    };
+    judge = [predictor](accuracy::ScoreComparison& plan, const score::Catalogue& catalogue,
+                        const score::RecallMap& link) { accuracy::estimate(plan, *predictor, catalogue, link); };
   }
   return suite_of(rows, options, ablations, judge);
 }
 
 Suite accuracy_of_own_tables(const accuracy::EvaluateOptions& options, const Ablations& ablations,
                              const evidence::Predictor& predictor) {
-  std::vector<score::Row> rows;
+  std::vector<score::PublishedRow> rows;
   for (const char* name : {"ruler", "longbench", "scbench", "ctkvr"}) {
-    const std::vector<score::Row> more = score::read_table(score::own_table(name));
+    const std::vector<score::PublishedRow> more = score::read_table(score::own_table(name));
     rows.insert(rows.end(), more.begin(), more.end());
   }
   return suite_of(
       rows, options, ablations,
-      [&predictor](accuracy::Comparison& plan, const score::Catalogue& catalogue, const score::RecallMap& link) {
+      [&predictor](accuracy::ScoreComparison& plan, const score::Catalogue& catalogue, const score::RecallMap& link) {
         accuracy::add_lookups(plan, predictor.records(), catalogue, link);
       });
 }

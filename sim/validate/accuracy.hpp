@@ -18,7 +18,7 @@ namespace kvcast::validate {
 // by the simulation alone with the score model unchanged, and `detail` gains `ablations`, a list of
 // accuracy::ablation_report.
 using Ablations = std::vector<accuracy::Ablation>;
-Suite accuracy_of_table(const std::vector<score::Row>& rows, const accuracy::EvaluateOptions& options,
+Suite accuracy_of_table(const std::vector<score::PublishedRow>& rows, const accuracy::EvaluateOptions& options,
                         const Ablations& ablations = {}, const evidence::Predictor* predictor = nullptr);
 
 // The simulation of the tables under configs/validation/accuracy that take minutes (all but blocks.csv), together with

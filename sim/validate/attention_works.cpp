@@ -9,20 +9,20 @@
 namespace kvcast::validate {
 namespace {
 
-using calibrate::Row;
+using calibrate::MeasuredRow;
 using graph::Kernel;
 using graph::KernelClass;
 
 constexpr double kHalf = 2;  // bytes of a number
 
-graph::DecodeAttention decodes(const Row& row, double rows, double tokens, double longest) {
+graph::DecodeAttention decodes(const MeasuredRow& row, double rows, double tokens, double longest) {
   graph::DecodeAttention work;
   work.rows = rows, work.tokens = tokens, work.longest = longest;
   work.group = row.number("group"), work.head_dim = row.number("dim");
   return work;
 }
 
-PolicyWork ragged_attention(const Row& row) {
+PolicyWork ragged_attention(const MeasuredRow& row) {
   graph::DecodeAttention work =
       decodes(row, row.number("batch") * row.number("kv_heads"), row.of_work("sum"), row.of_work("longest"));
   work.unit_bytes = row.number("page") * work.head_dim * kHalf;
@@ -31,7 +31,7 @@ PolicyWork ragged_attention(const Row& row) {
 }
 
 // A chunk whose last token sees `seen` tokens.
-graph::PrefillAttention chunk_of(const Row& row) {
+graph::PrefillAttention chunk_of(const MeasuredRow& row) {
   const double chunk = row.number("chunk"), seen = row.number("seen"), dim = row.number("dim");
   const double kv_heads = row.number("kv_heads"), q_heads = kv_heads * row.number("group");
   const double pairs = chunk * (seen - chunk) + chunk * (chunk + 1) / 2;
@@ -42,7 +42,7 @@ graph::PrefillAttention chunk_of(const Row& row) {
   return work;
 }
 
-PolicyWork mixed_attention(const Row& row) {
+PolicyWork mixed_attention(const MeasuredRow& row) {
   const std::string& what = row.word("what");
   PolicyWork pass{"a pass of a serving engine", {}};
   if (what != "decodes") pass.works.emplace_back(chunk_of(row));
@@ -55,7 +55,7 @@ PolicyWork mixed_attention(const Row& row) {
 }
 
 // Products of all index heads, ReLU, and their weighted sum, each an operator of PyTorch, sequence by sequence.
-PolicyWork scaled_products(const Row& row) {
+PolicyWork scaled_products(const MeasuredRow& row) {
   const double sequences = row.flag("shared") ? 1 : row.number("rows"), rows = row.number("rows") / sequences;
   const double heads = row.number("heads"), tokens = row.number("context"), scores = rows * tokens;
   graph::Gemm products{rows * heads, tokens, row.number("dim")};
@@ -74,7 +74,7 @@ PolicyWork scaled_products(const Row& row) {
 }
 
 // Selections and gathers of tokens, as the fits have them.
-std::optional<PolicyWork> of_token(const Row& row) {
+std::optional<PolicyWork> of_token(const MeasuredRow& row) {
   calibrate::Results one;
   one.rows = {row};
   const std::vector<calibrate::MeasuredOp> cases = calibrate::gpu_cases(one);
@@ -88,7 +88,7 @@ bool is_power_of_two(double number) { return std::exp2(std::round(std::log2(numb
 
 }  // namespace
 
-std::optional<PolicyWork> attention_work(const Row& row) {
+std::optional<PolicyWork> attention_work(const MeasuredRow& row) {
   constexpr double kOfNoFit = 32768;  // the grid of the fits has no rows of so many scores
   if (row.bench == "ragged_attention") return ragged_attention(row);
   if (row.bench == "mixed_attention") return mixed_attention(row);
@@ -102,7 +102,7 @@ std::optional<PolicyWork> attention_work(const Row& row) {
   return of_token(row);
 }
 
-bool is_flash_2(const Row& row) {
+bool is_flash_2(const MeasuredRow& row) {
   const auto by = row.words.find("by");
   return by != row.words.end() && by->second.find("FlashAttention-2") != std::string::npos;
 }
@@ -114,8 +114,8 @@ hardware::CostModel flash_2_model(const config::Hardware& machine) {
   return {machine, framework};
 }
 
-const Row* part_of_pass(const calibrate::Results& results, const Row& pass, const char* part) {
-  const auto same = [&](const Row& row) {
+const MeasuredRow* part_of_pass(const calibrate::Results& results, const MeasuredRow& pass, const char* part) {
+  const auto same = [&](const MeasuredRow& row) {
     if (row.bench != pass.bench || row.word("what") != part) return false;
     const auto by = pass.words.find("by"), its = row.words.find("by");
     if ((by == pass.words.end()) != (its == row.words.end())) return false;

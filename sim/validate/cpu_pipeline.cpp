@@ -77,7 +77,7 @@ struct Ends final : engine::Observer {
   }
 };
 
-Workers workers_of(const calibrate::Row& row) {
+Workers workers_of(const calibrate::MeasuredRow& row) {
   const std::string& scheme = row.word("scheme");
   Workers w;
   w.scheme = scheme == "cpu" ? Scheme::kCpu : scheme == "blocking" ? Scheme::kBlocking : Scheme::kSpeculative;
@@ -91,7 +91,7 @@ Workers workers_of(const calibrate::Row& row) {
   return w;
 }
 
-void add_case(Suite& suite, const calibrate::Row& row, const char* what, double measured, double predicted) {
+void add_case(Suite& suite, const calibrate::MeasuredRow& row, const char* what, double measured, double predicted) {
   Case c;
   c.group = what;
   c.quantity = fmt::format("{}, {} layers, {:g} MiB a layer", row.word("scheme"), row.number("layers"),
@@ -109,8 +109,8 @@ void add_case(Suite& suite, const calibrate::Row& row, const char* what, double 
   suite.cases.push_back(std::move(c));
 }
 
-Budget worst(const Suite& suite, const std::string& group, double limit) {
-  Budget budget{group + ", largest error", "%", limit, {}, false};
+SuiteLimit worst(const Suite& suite, const std::string& group, double limit) {
+  SuiteLimit budget{group + ", largest error", "%", limit, {}, false};
   for (const Case& c : suite.cases) {
     if (c.group != group || !relative_error(c)) continue;
     budget.value = std::max(budget.value.value_or(0), 100 * std::abs(*relative_error(c)));
@@ -150,7 +150,7 @@ Suite cpu_pipeline(const std::string& results) {
     return suite;
   }
   const calibrate::Results read = calibrate::read_results(results);
-  for (const calibrate::Row& row : read.rows) {
+  for (const calibrate::MeasuredRow& row : read.rows) {
     if (row.bench != "cpu_overlap") continue;
     Workers workers = workers_of(row);
     const double step = predict_step(workers), moved = std::exchange(workers.moved, 0), alone = row.of_work("alone_s");

@@ -17,7 +17,7 @@ namespace kvcast::validate {
 namespace {
 
 using evidence::HeldOut;
-using evidence::LeftOut;
+using evidence::LeftOutScore;
 using evidence::Novelty;
 using nlohmann::json;
 
@@ -41,7 +41,7 @@ struct Errors {
 Errors errors_of(const std::vector<HeldOut>& rows) {
   Errors errors;
   for (const HeldOut& h : rows) {
-    const evidence::Record& r = *h.row->record;
+    const evidence::ScoreRecord& r = *h.row->record;
     const std::array values{h.row->estimate.mean, r.simulated, h.row->lookup, r.full};
     for (std::size_t i = 0; i < values.size(); ++i) errors.predicted[i].push_back(values[i]);
     errors.published.push_back(r.published);
@@ -96,7 +96,7 @@ class Scores {
  public:
   explicit Scores(const evidence::Comparisons& comparisons) : comparisons_(comparisons) {}
 
-  void add(const evidence::Record& r, double predicted) {
+  void add(const evidence::ScoreRecord& r, double predicted) {
     if (r.budget <= 0) return;
     Choices::Score& s = by_comparison_[comparisons_.of(r)][r.method];
     s.method = r.method, s.tasks.insert(r.task);
@@ -115,9 +115,9 @@ class Scores {
   std::map<std::string, std::map<std::string, Choices::Score>> by_comparison_;  // by method
 };
 
-Choices choices_of(const std::vector<LeftOut>& rows, const evidence::Comparisons& comparisons) {
+Choices choices_of(const std::vector<LeftOutScore>& rows, const evidence::Comparisons& comparisons) {
   Scores scores(comparisons);
-  for (const LeftOut& l : rows) scores.add(*l.record, l.estimate.mean);
+  for (const LeftOutScore& l : rows) scores.add(*l.record, l.estimate.mean);
   Choices choices;
   scores.count(choices);
   return choices;
@@ -128,11 +128,11 @@ Choices choices_of(const std::vector<LeftOut>& rows, const evidence::Comparisons
 // fit without a bad method expects more of it than the fit with it expects of others.
 Choices choices_of_new_method(const evidence::JointFit& fit, evidence::Family family,
                               const evidence::Comparisons& comparisons) {
-  const std::vector<evidence::Record>& records = fit.records();
+  const std::vector<evidence::ScoreRecord>& records = fit.records();
   using Table = std::tuple<std::string, std::string, std::string, std::string>;
-  const auto table_of = [](const evidence::Record& r) { return Table(r.paper, r.table, r.model, r.benchmark); };
+  const auto table_of = [](const evidence::ScoreRecord& r) { return Table(r.paper, r.table, r.model, r.benchmark); };
   std::map<Table, std::set<std::string>> tables;  // to methods
-  for (const evidence::Record& r : records) {
+  for (const evidence::ScoreRecord& r : records) {
     if (evidence::family_of(r.benchmark) == family && r.budget > 0) tables[table_of(r)].insert(r.method);
   }
   Choices choices;
@@ -192,7 +192,7 @@ void add(Suite& suite, const std::string& of, json entry, const std::vector<Held
 
 }  // namespace
 
-Suite evidence_suite(const std::vector<evidence::Record>& records, const evidence::Components& components) {
+Suite evidence_suite(const std::vector<evidence::ScoreRecord>& records, const evidence::Components& components) {
   Suite suite;
   suite.name = "evidence";
   suite.question = "How far off are scores whose table, model or method the evidence lacks?";
@@ -201,9 +201,9 @@ Suite evidence_suite(const std::vector<evidence::Record>& records, const evidenc
   const evidence::JointFit fit(records, components);
   const evidence::Comparisons comparisons(fit.records());
   for (const Novelty novelty : evidence::kAllNovelties) {
-    const std::vector<LeftOut> left_out = evidence::leave_out(fit, novelty);
-    std::map<evidence::Family, std::vector<LeftOut>> families;
-    for (const LeftOut& l : left_out) families[evidence::family_of(l.record->benchmark)].push_back(l);
+    const std::vector<LeftOutScore> left_out = evidence::leave_out(fit, novelty);
+    std::map<evidence::Family, std::vector<LeftOutScore>> families;
+    for (const LeftOutScore& l : left_out) families[evidence::family_of(l.record->benchmark)].push_back(l);
     for (const auto& [family, rows] : families) {
       const std::string name(evidence::family_name(family));
       add(suite, fmt::format("{}, new {}", name, novelty_name(novelty)),

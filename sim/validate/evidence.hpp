@@ -16,6 +16,6 @@ namespace kvcast::validate {
 // table and without one of the methods. `detail` has the same as numbers: [{novelty, benchmark, n, error: {evidence,
 // simulation, lookup, full}, kendall: {...}, within, means, means_within, best_chosen: {evidence, simulation, any}}].
 // The components and the noise of the records were chosen on all of the records.
-Suite evidence_suite(const std::vector<evidence::Record>& records, const evidence::Components& components);
+Suite evidence_suite(const std::vector<evidence::ScoreRecord>& records, const evidence::Components& components);
 
 }  // namespace kvcast::validate

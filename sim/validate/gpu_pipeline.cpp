@@ -20,7 +20,7 @@ constexpr double kMedianBudget = 5, kWorstBudget = 12, kOrderBudget = 95;  // pe
 constexpr double kTie = 0.01;
 
 // Text that distinguishes rows of a scheme: the axes that are not the model's.
-std::string variant_of(const calibrate::Row& row) {
+std::string variant_of(const calibrate::MeasuredRow& row) {
   std::string text = row.bench;
   for (const char* name : {"graph", "speculation", "correction", "buffers"}) {
     const auto at = row.numbers.find(name);
@@ -34,12 +34,12 @@ std::string variant_of(const calibrate::Row& row) {
 }
 
 // link.engine_turn was chosen from the H200's rows of recalls that alternate between two buffers.
-bool chose_engine_turn(const calibrate::Row& row) {
+bool chose_engine_turn(const calibrate::MeasuredRow& row) {
   const auto buffers = row.numbers.find("buffers");
   return row.bench == "freekv" && !row.words.contains("recall") && buffers != row.numbers.end() && buffers->second == 2;
 }
 
-Case case_of(const calibrate::Row& row, const config::Hardware& machine, const std::string& source) {
+Case case_of(const calibrate::MeasuredRow& row, const config::Hardware& machine, const std::string& source) {
   Case c;
   c.note = not_modelled(row);
   StepPrediction predicted;
@@ -89,7 +89,7 @@ void add(const Measured& from, Suite& suite, std::vector<std::string>& groups, s
         fmt::format("{}{} ran on {}, predicted from the profile of {}: errors are those of the profile, too",
                     suite.status.empty() ? "" : "; ", from.results, name, machine.title);
   }
-  for (const calibrate::Row& row : results.rows) {
+  for (const calibrate::MeasuredRow& row : results.rows) {
     Case& c = suite.cases.emplace_back(case_of(row, machine, fmt::format("kvcast-pipeline on {}", name)));
     judge(c, from.in_view && chose_engine_turn(row));
     groups.push_back(fmt::format("{}: {} {}", from.results, row.numbers.at("context"), row.numbers.at("batch")));
@@ -105,19 +105,19 @@ std::vector<Measured> sources_of(const Measured& input) {
 }
 
 // A name or a word of an axis as a cell of a table; others than the program writes would break it.
-const std::string& cell(const calibrate::Row& row, const std::string& text) {
+const std::string& cell(const calibrate::MeasuredRow& row, const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   throw UserError({row.file}, fmt::format("{}: {} is neither a name nor a word of an axis", row.bench, quote(text)));
 }
 
-std::string axis_text(const calibrate::Row& row, const std::string& name) {
+std::string axis_text(const calibrate::MeasuredRow& row, const std::string& name) {
   if (const auto word = row.words.find(name); word != row.words.end()) return cell(row, word->second);
   const auto number = row.numbers.find(name);
   return number == row.numbers.end() ? "" : fmt::format("{}", number->second);
 }
 
 // Empty without a prediction.
-std::string seconds_text(const calibrate::Row& row, const config::Hardware& machine) {
+std::string seconds_text(const calibrate::MeasuredRow& row, const config::Hardware& machine) {
   if (!not_modelled(row).empty()) return "";
   const StepPrediction predicted = predict_step(gpu_step(row, machine));
   return predicted.out_of_memory.empty() ? fmt::format("{:.6g}", predicted.seconds) : "";
@@ -155,11 +155,11 @@ Suite gpu_pipeline(const Measured& input) {
 
 std::string gpu_predictions(const Measured& input) {
   std::set<std::string> axes;
-  std::vector<std::pair<calibrate::Row, std::string>> rows;  // with their profile
+  std::vector<std::pair<calibrate::MeasuredRow, std::string>> rows;  // with their profile
   for (const Measured& source : sources_of(input)) {
     calibrate::Results results = calibrate::read_results(source.results);
     std::ranges::move(results.skipped, std::back_inserter(results.rows));
-    for (calibrate::Row& row : results.rows) {
+    for (calibrate::MeasuredRow& row : results.rows) {
       if (row.work.empty()) continue;
       for (const auto& [name, number] : row.numbers) axes.insert(cell(row, name));
       for (const auto& [name, word] : row.words) axes.insert(cell(row, name));

@@ -22,29 +22,29 @@
 namespace kvcast::validate {
 namespace {
 
-using calibrate::Row;
+using calibrate::MeasuredRow;
 
 constexpr double kMostCount = 1e9;
 
-[[noreturn]] void refuse_row(const Row& row, const std::string& what) {
+[[noreturn]] void refuse_row(const MeasuredRow& row, const std::string& what) {
   throw UserError({row.file}, fmt::format("{}: {}", row.id(), what));
 }
 
-std::int64_t whole(const Row& row, const std::string& name, double value, double least) {
+std::int64_t whole(const MeasuredRow& row, const std::string& name, double value, double least) {
   if (!(value >= least) || value > kMostCount || value != std::floor(value)) {
     refuse_row(row, fmt::format("{} is {}, not a whole number from {} up", name, value, least));
   }
   return static_cast<std::int64_t>(value);
 }
-std::int64_t axis(const Row& row, const std::string& name, double least = 1) {
+std::int64_t axis(const MeasuredRow& row, const std::string& name, double least = 1) {
   const auto at = row.numbers.find(name);
   if (at == row.numbers.end()) refuse_row(row, fmt::format("no number \"{}\" among the axes", name));
   return whole(row, name, at->second, least);
 }
-std::int64_t count(const Row& row, const std::string& name) { return whole(row, name, row.of_work(name), 0); }
-bool flag(const Row& row, const std::string& name) { return axis(row, name, 0) != 0; }
+std::int64_t count(const MeasuredRow& row, const std::string& name) { return whole(row, name, row.of_work(name), 0); }
+bool flag(const MeasuredRow& row, const std::string& name) { return axis(row, name, 0) != 0; }
 
-config::Model model_of(const Row& row) {
+config::Model model_of(const MeasuredRow& row) {
   config::Model model = config::read_model(config::find_config("models", "llama-3.1-8b", {}));
   const auto set = [&](int& field, const char* name) { field = static_cast<int>(axis(row, name)); };
   set(model.layers, "layers"), set(model.hidden, "hidden"), set(model.n_q_heads, "q_heads");
@@ -56,21 +56,21 @@ config::Model model_of(const Row& row) {
 }
 
 // The way of a recall; rows from before the axis made a call for each page.
-std::string recall_of(const Row& row) {
+std::string recall_of(const MeasuredRow& row) {
   const auto at = row.words.find("recall");
   return at == row.words.end() ? "calls" : at->second;
 }
 
 // The policy's parameters as a user would write them.
-using Written = std::string (*)(const Row&);
+using Written = std::string (*)(const MeasuredRow&);
 
-std::string write_full(const Row&) { return "{}"; }
+std::string write_full(const MeasuredRow&) { return "{}"; }
 
-std::string write_quest(const Row& row) {
+std::string write_quest(const MeasuredRow& row) {
   return fmt::format("{{budget: {}, page: {}, group: max_scores}}", axis(row, "budget"), axis(row, "page"));
 }
 
-std::string write_rocketkv(const Row& row) {
+std::string write_rocketkv(const MeasuredRow& row) {
   // The program splits the budget by the same formulas; with a difference the comparison would be invalid.
   const policy::RocketSplit split = policy::split_rocket(axis(row, "context"), axis(row, "budget"), 0, -1);
   policy::HsaSetting second;
@@ -83,14 +83,14 @@ std::string write_rocketkv(const Row& row) {
   return fmt::format("{{budget: {}, max_new_tokens: 0}}", axis(row, "budget"));
 }
 
-std::string write_arkvale(const Row& row) {
+std::string write_arkvale(const MeasuredRow& row) {
   const auto budget = axis(row, "budget"), page = axis(row, "page"), fixed = axis(row, "fixed");
   // topk includes sink and window but not the current page; every slot between them is chosen.
   return fmt::format("{{budget: {}, page: {}, sink: {}, recent: {}, topk: {}, recall: {}}}", budget, page, fixed, fixed,
                      budget / page - 1, recall_of(row));
 }
 
-std::string write_freekv(const Row& row) {
+std::string write_freekv(const MeasuredRow& row) {
   const auto fixed = axis(row, "fixed");
   return fmt::format(
       "{{budget: {}, page: {}, sink: {}, recent: {}, speculation: {}, correction: {}, layout: {}, double_buffering: "
@@ -99,14 +99,14 @@ std::string write_freekv(const Row& row) {
       row.word("layout"), axis(row, "buffers") == 2, recall_of(row));
 }
 
-std::string write_shadowkv(const Row& row) {
+std::string write_shadowkv(const MeasuredRow& row) {
   constexpr std::int64_t kChunk = 8, kLast = 32;  // the program's values: tokens of a chunk, last tokens that stay
   const auto fixed = axis(row, "fixed"), last = std::min(kLast, fixed - kChunk);
   return fmt::format("{{budget: {}, page: {}, recent: {}, outliers: {}, rank: {}}}", axis(row, "budget"), kChunk, last,
                      (fixed - last) / kChunk, axis(row, "rank"));
 }
 
-std::string write_ctkvr(const Row& row) {
+std::string write_ctkvr(const MeasuredRow& row) {
   const auto fixed = axis(row, "fixed"), sink = fixed / 5;  // 128 of 640; the split does not change the work
   return fmt::format("{{budget: {}, sink: {}, recent: {}, retrieved_centroids: {}, update: false}}",
                      axis(row, "budget"), sink, fixed - sink, axis(row, "probes"));
@@ -119,7 +119,7 @@ const std::map<std::string, Written>& schemes() {
   return all;
 }
 
-policy::HeadCounts counts_of(const Row& row) {
+policy::HeadCounts counts_of(const MeasuredRow& row) {
   policy::HeadCounts head;
   head.attended = count(row, "attended"), head.cpu_attended = count(row, "cpu_attended");
   head.scored = count(row, "scored"), head.candidates = count(row, "candidates");
@@ -134,14 +134,14 @@ policy::HeadCounts counts_of(const Row& row) {
 
 }  // namespace
 
-std::string not_modelled(const Row& row) {
+std::string not_modelled(const MeasuredRow& row) {
   if (recall_of(row) == "calls" || !schemes().contains(row.bench)) return "";
   const auto& parameters = policy::find_policy(row.bench).parameters;
   if (std::ranges::any_of(parameters, [](const policy::Parameter& p) { return p.key == "recall"; })) return "";
   return fmt::format("the policy {} has no other recall than one call for each piece", row.bench);
 }
 
-GpuStep gpu_step(const Row& row, const config::Hardware& machine) {
+GpuStep gpu_step(const MeasuredRow& row, const config::Hardware& machine) {
   const auto scheme = schemes().find(row.bench);
   if (scheme == schemes().end()) {
     std::vector<std::string> known;

@@ -22,10 +22,10 @@ struct GpuStep {
 };
 
 // Returns why no policy can predict the row, if its scheme recalls in a way that the policy lacks; otherwise nothing.
-std::string not_modelled(const calibrate::Row& row);
+std::string not_modelled(const calibrate::MeasuredRow& row);
 
 // Throws UserError with the row if an axis or a count is missing, is not a whole number or contradicts the policy.
-GpuStep gpu_step(const calibrate::Row& row, const config::Hardware& machine);
+GpuStep gpu_step(const calibrate::MeasuredRow& row, const config::Hardware& machine);
 
 // Time of one step in steady state, the mean over a call, predicted by lowering, cost model and engine.
 struct StepPrediction {

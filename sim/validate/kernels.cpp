@@ -132,10 +132,10 @@ Case case_of(const calibrate::MeasuredPoint& point, const hardware::Cost& cost, 
   set_interval(c, cost.uncertainty, half_width);
   c.baseline = roofline_seconds(point.op.work, machine.gpu) * kMicro;
   c.tolerance = cost.uncertainty;
-  const graph::Traffic traffic = graph::traffic_of(point.op.work);
+  const graph::ByteCounts traffic = graph::traffic_of(point.op.work);
   c.size = traffic.hbm_read + traffic.hbm_write;
   c.origin = cost.origin;
-  if (machine.fit != config::Fit::kFitted) c.note = config::fit_text(machine);
+  if (machine.fit != config::TimesOrigin::kFitted) c.note = config::fit_text(machine);
   if (cost.extrapolated) {
     c.note += std::string(c.note.empty() ? "" : "; ") + "outside the range that the profile was established for";
   }
@@ -293,7 +293,7 @@ Suite kernels_of_points(const std::string& path) {
       tally->errors.push_back(cost.alone / point.seconds - 1);
       tally->baseline.push_back(*one.baseline / *one.expected - 1);
       tally->outside_range += cost.extrapolated ? 1 : 0;
-      tally->no_fit += machine.fit == config::Fit::kFitted ? 0 : 1;
+      tally->no_fit += machine.fit == config::TimesOrigin::kFitted ? 0 : 1;
       tally->held += *one.low <= *one.expected && *one.expected <= *one.high ? 1 : 0;
     }
     suite.cases.push_back(one);

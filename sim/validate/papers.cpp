@@ -120,12 +120,12 @@ std::optional<double> baseline_of(const Formula& formula, const std::map<std::st
 }
 
 // Limits that the suite sets itself, so that no change worsens the overall result unnoticed.
-std::vector<Budget> budgets(const Suite& suite) {
+std::vector<SuiteLimit> budgets(const Suite& suite) {
   constexpr double kMedian = 15, kShare = 60;  // per cent
   const GroupSummary all = summarise(suite).front();
-  Budget median{"held-out numbers, median error", "%", kMedian, {}, false};
+  SuiteLimit median{"held-out numbers, median error", "%", kMedian, {}, false};
   if (all.errors.n > 0) median.value = 100 * all.errors.median;
-  Budget share{"held-out claims that agree or are bracketed", "%", kShare, {}, true};
+  SuiteLimit share{"held-out claims that agree or are bracketed", "%", kShare, {}, true};
   int good = 0, judged = 0;
   for (const Case& c : suite.cases) {
     if (!c.held_out || c.verdict == Verdict::kUnanswered || c.verdict == Verdict::kUnmeasured) continue;

@@ -24,7 +24,7 @@
 namespace kvcast::validate {
 namespace {
 
-using calibrate::Row;
+using calibrate::MeasuredRow;
 using graph::Kernel;
 using graph::KernelClass;
 
@@ -34,7 +34,7 @@ constexpr const char* kHost = "host, ";  // how groups of its work begin
 // Wider by 2 and 5 since kernels count that engines run around attention, whose library rows are predicted too short.
 constexpr double kKernelMedian = 12, kKernelP90 = 40;
 
-Case measured(const Row& row, const std::string& quantity, double seconds) {
+Case measured(const MeasuredRow& row, const std::string& quantity, double seconds) {
   Case c;
   c.id = row.id(), c.group = row.bench;
   c.quantity = quantity, c.unit = "us";
@@ -44,7 +44,7 @@ Case measured(const Row& row, const std::string& quantity, double seconds) {
   return c;
 }
 
-Case case_of(const Row& row, const PolicyWork& work, const hardware::CostModel& model, double between_events) {
+Case case_of(const MeasuredRow& row, const PolicyWork& work, const hardware::CostModel& model, double between_events) {
   Case c = measured(row, "kernel time", std::max(0.1 * row.seconds, row.seconds - between_events));
   c.depends_on = fmt::format("the class, bytes, operations and blocks of the work that {} states", work.used_by);
   double seconds = 0, spread = 0;
@@ -68,7 +68,7 @@ void add_op(engine::OpBlock& block, const hardware::Cost& cost, graph::Lane lane
 }
 
 // Predicts the row by running the ops of the block together.
-Case run_together(const Row& row, const char* quantity, engine::OpBlock block, const hardware::CostModel& model,
+Case run_together(const MeasuredRow& row, const char* quantity, engine::OpBlock block, const hardware::CostModel& model,
                   std::initializer_list<const hardware::Cost*> costs) {
   Case c = measured(row, quantity, row.seconds);
   engine::OneBlock source(std::move(block));
@@ -84,7 +84,7 @@ Case run_together(const Row& row, const char* quantity, engine::OpBlock block, c
 }
 
 // A copy that runs during kernels that stream through device memory, which the engine shares between them.
-Case copy_beside_stream(const Row& row, const hardware::CostModel& model) {
+Case copy_beside_stream(const MeasuredRow& row, const hardware::CostModel& model) {
   graph::Copy copy;
   copy.runs = 1, copy.run_bytes = row.number("copied");
   if (row.word("direction") == "d2h") copy.direction = graph::Direction::kDeviceToHost;
@@ -100,7 +100,7 @@ Case copy_beside_stream(const Row& row, const hardware::CostModel& model) {
 }
 
 // The axis `reads`; in rows from before it, kernels read the group itself.
-const std::string& reads_of(const Row& row) {
+const std::string& reads_of(const MeasuredRow& row) {
   static const std::string kGroup = "group";
   static const std::vector<std::string> kKnown = {kGroup, "other", "nothing", "apart"};
   const auto at = row.words.find("reads");
@@ -110,7 +110,7 @@ const std::string& reads_of(const Row& row) {
 }
 
 // Groups of copies that alternate between streams; a kernel may follow each group on its stream, or run apart.
-Case copy_turns(const Row& row, const hardware::CostModel& model) {
+Case copy_turns(const MeasuredRow& row, const hardware::CostModel& model) {
   const double groups = row.number("groups"), streams = row.number("streams"), bytes = row.number("bytes");
   const std::string& reads = reads_of(row);
   const bool kernels = row.flag("kernel"), follows = kernels && reads != "apart";
@@ -138,12 +138,12 @@ Case copy_turns(const Row& row, const hardware::CostModel& model) {
 }
 
 // Seconds that decodes add to a chunk in one kernel, over those of the decodes alone: the charge of serving.
-void add_share(const calibrate::Results& results, const Row& pass, const hardware::CostModel& model,
+void add_share(const calibrate::Results& results, const MeasuredRow& pass, const hardware::CostModel& model,
                double between_events, const std::string& source, Suite& suite) {
-  const Row* chunk = part_of_pass(results, pass, "chunk");
-  const Row* decodes = part_of_pass(results, pass, "decodes");
+  const MeasuredRow* chunk = part_of_pass(results, pass, "chunk");
+  const MeasuredRow* decodes = part_of_pass(results, pass, "decodes");
   if (chunk == nullptr || decodes == nullptr || pass.seconds <= chunk->seconds) return;
-  const auto of = [&](const Row& row) { return case_of(row, *attention_work(row), model, between_events); };
+  const auto of = [&](const MeasuredRow& row) { return case_of(row, *attention_work(row), model, between_events); };
   const Case all = of(pass), one = of(*chunk), other = of(*decodes);
   Case c = measured(pass, "decodes beside a chunk over decodes alone", 0);
   c.id += " share", c.group = "mixed_attention, share", c.unit = "x", c.origin = all.origin;
@@ -181,7 +181,7 @@ void add(const Measured& from, Suite& suite) {
   const std::string source =
       fmt::format("{} on {}", kKernelsProgram, calibrate::text_of(results, "device", "an unnamed device"));
   const std::size_t before = suite.cases.size();
-  for (const Row& row : results.rows) {
+  for (const MeasuredRow& row : results.rows) {
     if (row.bench == "copy_beside_stream" || row.bench == "copy_turns") {
       suite.cases.push_back(row.bench == "copy_turns" ? copy_turns(row, model) : copy_beside_stream(row, model));
       suite.cases.back().source = source;

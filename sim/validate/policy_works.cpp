@@ -15,7 +15,7 @@
 namespace kvcast::validate {
 namespace {
 
-using calibrate::Row;
+using calibrate::MeasuredRow;
 using policy::HeadCounts;
 
 constexpr double kDim = 128;          // head dimension of benchmarks without such an axis
@@ -68,7 +68,7 @@ std::vector<graph::Work> recorded(const Layer& layer) {
   return works;
 }
 
-Layer sparse_attention(const Row& row) {
+Layer sparse_attention(const MeasuredRow& row) {
   Layer layer{.policy = "exact_topk", .labels = {"attention"}};
   const double tokens = row.number("tokens");
   layer.per_query_head = !row.flag("consistent");
@@ -80,7 +80,7 @@ Layer sparse_attention(const Row& row) {
   return layer;
 }
 
-Layer kivi_attention(const Row& row) {
+Layer kivi_attention(const MeasuredRow& row) {
   Layer layer{.policy = "kivi", .labels = {"attention"}};
   layer.parameters = "key_bits: 2, value_bits: 2, quant_group: 32, residual: 32";
   layer.kv_heads = row.number("kv_heads"), layer.group = row.number("group"), layer.batch = row.number("batch");
@@ -88,7 +88,7 @@ Layer kivi_attention(const Row& row) {
   return layer;
 }
 
-Layer dim_score(const Row& row) {
+Layer dim_score(const MeasuredRow& row) {
   Layer layer{.policy = "sparq", .labels = {"estimate"}};
   layer.parameters = fmt::format("budget: 256, dims: {}", row.number("r"));
   layer.kv_heads = row.number("kv_heads"), layer.group = row.number("group"), layer.tokens = row.number("n");
@@ -96,7 +96,7 @@ Layer dim_score(const Row& row) {
   return layer;
 }
 
-Layer keydiff(const Row& row) {
+Layer keydiff(const MeasuredRow& row) {
   return {.policy = "keydiff",
           .parameters = "budget: 256",
           .kv_heads = row.number("kv_heads"),
@@ -105,21 +105,21 @@ Layer keydiff(const Row& row) {
           .labels = {"key similarity"}};
 }
 
-Layer snapkv_score(const Row& row) {
+Layer snapkv_score(const MeasuredRow& row) {
   Layer layer{.policy = "snapkv", .of_prompt = true, .labels = {"window scores", "softmax and sum", "pool"}};
   layer.parameters = fmt::format("budget: 1024, window: {}, pool_kernel: {}", row.number("window"), row.number("pool"));
   layer.kv_heads = row.number("kv_heads"), layer.group = row.number("group"), layer.tokens = row.number("tokens");
   return layer;
 }
 
-Layer page_summary(const Row& row) {
+Layer page_summary(const MeasuredRow& row) {
   Layer layer{.policy = "quest", .of_prompt = true, .labels = {"page summaries"}};
   layer.parameters = fmt::format("budget: {0}, page: {0}, sink: 0, recent: 0", row.number("page"));
   layer.kv_heads = row.number("kv_heads"), layer.dim = row.number("dim"), layer.tokens = row.number("tokens");
   return layer;
 }
 
-Layer query_similarity(const Row& row) {
+Layer query_similarity(const MeasuredRow& row) {
   Layer layer{.policy = "freekv", .parameters = "budget: 2048", .labels = {"cosine of queries"}};
   layer.kv_heads = row.number("kv_heads"), layer.group = row.number("group"), layer.dim = row.number("dim");
   layer.batch = row.number("batch"), layer.tokens = 32768;
@@ -128,7 +128,7 @@ Layer query_similarity(const Row& row) {
 }
 
 // Scores of pages, then for each query head the softmax over them, then the mean over the group.
-Layer page_softmax(const Row& row) {
+Layer page_softmax(const MeasuredRow& row) {
   constexpr double kTokens = 32;  // of a page
   Layer layer{.policy = "freekv", .parameters = "budget: 1024", .labels = {"estimate", "reduce over group"}};
   layer.kv_heads = row.number("kv_heads"), layer.group = row.number("group"), layer.dim = row.number("dim");
@@ -138,14 +138,14 @@ Layer page_softmax(const Row& row) {
 }
 
 // Two outputs, of the GPU and of the host.
-Layer merge(const Row& row) {
+Layer merge(const MeasuredRow& row) {
   Layer layer{.policy = "ctkvr", .parameters = "budget: 512", .labels = {"merge"}};
   layer.batch = row.number("rows") / (kHeads * kGroup), layer.dim = row.number("dim"), layer.tokens = 32768;
   layer.counts = {.attended = 640, .cpu_attended = 512, .scored = 1024, .candidates = 1280};
   return layer;
 }
 
-Layer lsh_hash(const Row& row) {
+Layer lsh_hash(const MeasuredRow& row) {
   const double vectors = row.number("vectors");
   Layer layer{.policy = "magicpig", .labels = {"hash queries"}};
   layer.parameters =
@@ -155,7 +155,7 @@ Layer lsh_hash(const Row& row) {
   return layer;
 }
 
-Layer centroid_recall(const Row& row) {
+Layer centroid_recall(const MeasuredRow& row) {
   Layer layer{.policy = "ctkvr", .labels = {"estimate", "reduce over group", "top-k", "unite lists"}};
   const double probes = row.number("probes"), list = row.number("list");
   layer.parameters = fmt::format("budget: {}, recall_factor: 2.5, retrieved_centroids: {}, centroids: {}", list / 2.5,
@@ -168,7 +168,7 @@ Layer centroid_recall(const Row& row) {
   return layer;
 }
 
-Layer key_rebuild(const Row& row) {
+Layer key_rebuild(const MeasuredRow& row) {
   Layer layer{.policy = "shadowkv", .labels = {"gather low-rank rows", "rebuild keys", "RoPE of reconstructed keys"}};
   const std::int64_t selected = whole(row.number("selected"));
   layer.parameters = fmt::format("budget: {}, rank: {}", selected, row.number("rank"));
@@ -182,7 +182,7 @@ Layer key_rebuild(const Row& row) {
 }
 
 // Each query has keys of its own, unless all are of one sequence.
-Layer index_scores(const Row& row) {
+Layer index_scores(const MeasuredRow& row) {
   Layer layer{.policy = "dsa", .labels = {"index scores"}};
   layer.parameters =
       fmt::format("budget: 2048, index_heads: {}, index_dim: {}", row.number("heads"), row.number("dim"));
@@ -193,7 +193,7 @@ Layer index_scores(const Row& row) {
 
 struct Known {
   const char* bench;
-  Layer (*layer)(const Row&);
+  Layer (*layer)(const MeasuredRow&);
   const char* used_by;
 };
 constexpr Known kKnown[] = {{"sparse_attention", sparse_attention, "every policy that attends to a selection"},
@@ -212,7 +212,7 @@ constexpr Known kKnown[] = {{"sparse_attention", sparse_attention, "every policy
 
 }  // namespace
 
-std::optional<PolicyWork> policy_work(const Row& row) {
+std::optional<PolicyWork> policy_work(const MeasuredRow& row) {
   const auto known = std::ranges::find_if(kKnown, [&](const Known& one) { return row.bench == one.bench; });
   if (known == std::end(kKnown)) return {};
   // Policies merge two outputs; kernels that merge more are parts of attention.

@@ -17,6 +17,6 @@ struct PolicyWork {
 
 // Records the layer of a policy in the shape of the measured row. Empty if no policy runs the row's kernel, or none in
 // its shape.
-std::optional<PolicyWork> policy_work(const calibrate::Row& row);
+std::optional<PolicyWork> policy_work(const calibrate::MeasuredRow& row);
 
 }  // namespace kvcast::validate

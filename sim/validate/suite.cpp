@@ -48,7 +48,7 @@ json case_json(const Case& c, const std::string& expected_is) {
   return out;
 }
 
-json budget_json(const Budget& b) {
+json budget_json(const SuiteLimit& b) {
   return {{"name", b.name},           {"unit", b.unit},         {"limit", b.limit},
           {"value", number(b.value)}, {"at_least", b.at_least}, {"passed", b.passed()}};
 }
@@ -194,7 +194,7 @@ void judge(Case& c, bool chosen_from) {
 }
 
 bool Suite::passed() const {
-  return std::ranges::all_of(budgets, [](const Budget& b) { return b.passed(); });
+  return std::ranges::all_of(budgets, [](const SuiteLimit& b) { return b.passed(); });
 }
 
 std::vector<GroupSummary> summarise(const Suite& suite) {
@@ -255,7 +255,7 @@ json to_json(const Suite& suite) {
               {"summary", json::array()},
               {"detail", suite.detail}};
   for (const Case& c : suite.cases) out["cases"].push_back(case_json(c, suite.expected_is));
-  for (const Budget& b : suite.budgets) out["budgets"].push_back(budget_json(b));
+  for (const SuiteLimit& b : suite.budgets) out["budgets"].push_back(budget_json(b));
   for (const GroupSummary& s : summarise(suite)) out["summary"].push_back(summary_json(s));
   const Headline blind = headline(suite);
   out["blind_times"] = {{"n", blind.errors.n},
@@ -313,7 +313,7 @@ std::string to_text(const Suite& suite) {
         blind.errors.n, 100 * blind.errors.median, 100 * blind.errors.p90, format_change(100 * blind.errors.bias, 1),
         blind.intervals.covered, blind.intervals.n);
   }
-  for (const Budget& b : suite.budgets) {
+  for (const SuiteLimit& b : suite.budgets) {
     const char* outcome = !b.value ? "no data" : b.passed() ? "met" : "MISSED";
     text += fmt::format("budget {}: {}, {} {} allowed: {}\n", b.name, short_number(b.value, b.unit),
                         b.at_least ? "at least" : "at most", short_number(b.limit), outcome);

@@ -65,7 +65,7 @@ Verdict verdict_of(const Case& c, bool readings);
 void judge(Case& c, bool chosen_from);
 
 // A limit that a suite sets itself.
-struct Budget {
+struct SuiteLimit {
   std::string name;             // "step time, median error"
   std::string unit;             // "%"
   double limit = 0;             // value ≤ limit passes, or value ≥ limit if at_least
@@ -82,7 +82,7 @@ struct Suite {
   std::string size_unit;                 // unit of Case::size
   std::string status;                    // empty if it ran; otherwise why not, and what to do about it
   std::vector<Case> cases;
-  std::vector<Budget> budgets;
+  std::vector<SuiteLimit> budgets;
   nlohmann::json detail;  // details in a form of the suite's own; `--json` prints it alone if it answers a file given
                           // by the user
   bool passed() const;

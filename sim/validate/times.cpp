@@ -19,28 +19,28 @@ namespace {
 
 constexpr double kShare = 0.8;  // share of the numbers that an interval is meant to contain
 
-// The half-width of LeftOut that a group has, and the key under which it is written.
+// The half-width of OutsideErrors that a group has, and the key under which it is written.
 struct Group {
   const char* key;
   std::vector<const char*> groups;
-  Value config::LeftOut::*half_width;
+  Value config::OutsideErrors::*half_width;
   // The share of stated uncertainties that the group's times need, and its key; without one, all.
-  Value config::LeftOut::*costs = nullptr;
+  Value config::OutsideErrors::*costs = nullptr;
   const char* costs_key = nullptr;
 };
 // Points held out of a fit say nothing about kernels in other releases and programs; numbers that others measured do.
 const Group kGroups[] = {
-    {"kernels", {kOtherKernels}, &config::LeftOut::kernels},
-    {"derived_kernels", {kDerivedCards}, &config::LeftOut::derived_kernels},
-    {"other_kernels", {kOtherCards}, &config::LeftOut::other_kernels},
-    {"fused", {kFusedRuntimes, kLatentAttention, kExperts, kModelsOf2026}, &config::LeftOut::fused},
+    {"kernels", {kOtherKernels}, &config::OutsideErrors::kernels},
+    {"derived_kernels", {kDerivedCards}, &config::OutsideErrors::derived_kernels},
+    {"other_kernels", {kOtherCards}, &config::OutsideErrors::other_kernels},
+    {"fused", {kFusedRuntimes, kLatentAttention, kExperts, kModelsOf2026}, &config::OutsideErrors::fused},
     {"eager",
      {kEagerFrameworks, kTransformers5},
-     &config::LeftOut::eager,
-     &config::LeftOut::eager_costs,
+     &config::OutsideErrors::eager,
+     &config::OutsideErrors::eager_costs,
      "eager_costs"},
-    {"policies", {kPoliciesInEngines}, &config::LeftOut::policies},
-    {"eager_policies", {kPoliciesInEagerFrameworks}, &config::LeftOut::eager_policies}};
+    {"policies", {kPoliciesInEngines}, &config::OutsideErrors::policies},
+    {"eager_policies", {kPoliciesInEagerFrameworks}, &config::OutsideErrors::eager_policies}};
 
 // Smallest half-width of a group from a single source, which says little about the next one: a judgement.
 constexpr double kLeastOfOne = 0.2;
@@ -63,16 +63,16 @@ class KernelRow : public CsvCells {
     const hardware::Cost cost = model.cost(op);
     Case c;
     c.id = text("id"), c.unit = "us", c.held_out = number("held_out") > 0;
-    c.group = machine.fit == config::Fit::kFitted    ? kOtherKernels
-              : machine.fit == config::Fit::kDerived ? kDerivedCards
-                                                     : kOtherCards;
+    c.group = machine.fit == config::TimesOrigin::kFitted    ? kOtherKernels
+              : machine.fit == config::TimesOrigin::kDerived ? kDerivedCards
+                                                             : kOtherCards;
     c.quantity = quantity() + ", " + machine.title;
     c.expected = number("latency_us"), c.predicted = cost.alone * kMicro;
     const bool copies = std::holds_alternative<graph::Copy>(op.work);
     const double link = copies ? bytes() / machine.link.theory_bandwidth : 0;
     c.baseline = std::max(link, roofline_seconds(op.work, machine.gpu)) * kMicro;
     c.tolerance = 0.15, c.origin = cost.origin, c.source = text("source"), c.note = text("note");
-    const config::LeftOut left_out = config::left_out();
+    const config::OutsideErrors left_out = config::left_out();
     set_interval(c, cost.uncertainty, std::max<double>(left_out.kernels, left_out.of(machine.fit)));
     c.verdict = verdict_of(c, false);
     return c;
@@ -156,7 +156,7 @@ std::string source_of(const Case& c) {
 }
 
 std::vector<Residual> residuals(const Suite& suite, const Group& group) {
-  const config::LeftOut left_out = config::left_out();
+  const config::OutsideErrors left_out = config::left_out();
   const double in_use = left_out.*group.half_width;
   const double share = group.costs == nullptr ? 1.0 : double{left_out.*group.costs};
   std::vector<Residual> all;

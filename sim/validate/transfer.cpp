@@ -60,12 +60,12 @@ bool knows(const Fitted& fitted, const calibrate::MeasuredPoint& point) {
 
 config::Hardware derived(const config::Hardware& from, const config::Hardware& to) {
   config::Hardware out = from;
-  out.title = to.title, out.fit = config::Fit::kDerived, out.derived_from = from.name;
+  out.title = to.title, out.fit = config::TimesOrigin::kDerived, out.derived_from = from.name;
   const config::Gpu &a = from.gpu, &b = to.gpu;
   config::Gpu& g = out.gpu;
   const double cores = b.sm_count * b.clock / (a.sm_count * a.clock);
   const bool within = same_architecture(from.name, to.name);
-  if (!within) out.fit = config::Fit::kNone;
+  if (!within) out.fit = config::TimesOrigin::kNone;
   for (const config::Knob& knob : config::knobs(out)) {
     if (!knob.key.starts_with("host.")) config::assume(knob, from.name, within ? kWithin : kAcross);
   }
@@ -82,7 +82,7 @@ config::Hardware derived(const config::Hardware& from, const config::Hardware& t
 }
 
 double roofline_seconds(const graph::Work& work, const config::Gpu& gpu) {
-  const graph::Traffic moved = graph::traffic_of(work);
+  const graph::ByteCounts moved = graph::traffic_of(work);
   double flops = 0;
   if (const auto* gemm = std::get_if<graph::Gemm>(&work)) flops = 2 * gemm->m * gemm->n * gemm->k;
   if (const auto* prompt = std::get_if<graph::PrefillAttention>(&work)) flops = prompt->flops;
@@ -104,7 +104,7 @@ std::vector<Case> transfers() {
     for (const Fitted& from : machines) {
       if (from.device == to.device || from.framework != to.framework) continue;
       const hardware::CostModel model(derived(from.machine, to.machine), {});
-      const bool within = model.hardware().fit == config::Fit::kDerived;
+      const bool within = model.hardware().fit == config::TimesOrigin::kDerived;
       for (const calibrate::MeasuredPoint& point : to.held_out) {
         if (!knows(from, point)) continue;
         const hardware::Cost cost = model.cost(point.op);

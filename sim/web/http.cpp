@@ -67,7 +67,7 @@ void set_headers(http::response<Body>& response, const std::string& type) {
 
 class Server::Impl {
  public:
-  Impl(const Address& address, const Limits& limits, std::map<std::string, Document> documents, Handler handler)
+  Impl(const Address& address, const HttpLimits& limits, std::map<std::string, TypedBody> documents, Handler handler)
       : limits_(limits),
         documents_(std::move(documents)),
         handler_(std::move(handler)),
@@ -208,7 +208,7 @@ class Server::Impl {
   }
 
   awaitable<void> answer(Connection connection, const http::request<http::string_body>& message) {
-    Request request;
+    HttpRequest request;
     request.method = std::string(message.method_string());
     const std::string target(message.target());
     request.path = target.substr(0, target.find('?'));
@@ -229,7 +229,7 @@ class Server::Impl {
     co_await handle(connection, std::move(request));
   }
 
-  awaitable<void> handle(Connection connection, Request request) {
+  awaitable<void> handle(Connection connection, HttpRequest request) {
     const auto exchange = std::make_shared<Exchange>(connection->get_executor());
     running_.insert(exchange);
     watch(connection, exchange);
@@ -342,8 +342,8 @@ class Server::Impl {
     }
   }
 
-  Limits limits_;
-  std::map<std::string, Document> documents_;
+  HttpLimits limits_;
+  std::map<std::string, TypedBody> documents_;
   Handler handler_;
   net::io_context network_{1};
   tcp::acceptor acceptor_;
@@ -359,7 +359,8 @@ class Server::Impl {
   std::set<std::shared_ptr<Exchange>> running_;
 };
 
-Server::Server(const Address& address, const Limits& limits, std::map<std::string, Document> documents, Handler handler)
+Server::Server(const Address& address, const HttpLimits& limits, std::map<std::string, TypedBody> documents,
+               Handler handler)
     : impl_(std::make_unique<Impl>(address, limits, std::move(documents), std::move(handler))) {}
 Server::~Server() = default;
 std::string Server::url() const { return impl_->url(); }

@@ -17,7 +17,7 @@
 
 namespace kvcast::web {
 
-struct Limits {
+struct HttpLimits {
   std::size_t header_bytes = 16 << 10, body_bytes = 256 << 10;
   std::size_t unsent_bytes = 64 << 20;           // buffered for a client that does not read
   std::size_t drained_bytes = 64 << 20;          // read and dropped after an answer, so that it is not lost
@@ -29,7 +29,7 @@ struct Limits {
   int waiting = 16;      // requests that wait for their turn; further ones get 503
 };
 
-struct Request {
+struct HttpRequest {
   std::string method, path;  // the path without its query
   std::string query;         // after the '?'
   std::string content_type;  // in lower case, without parameters: "application/json"
@@ -50,9 +50,9 @@ class Reply {
 };
 
 // Answers one request. An exception is answered with 500; what it says is for the server's terminal alone.
-using Handler = std::function<void(const Request&, Reply&)>;
+using Handler = std::function<void(const HttpRequest&, Reply&)>;
 
-struct Document {
+struct TypedBody {
   std::string content_type, body;
 };
 
@@ -64,7 +64,7 @@ class Server {
     std::vector<std::string> allowed_hosts = {};  // further names of this server (hosts.hpp)
   };
   // Listens immediately. Throws UserError if the address cannot be used.
-  Server(const Address& address, const Limits& limits, std::map<std::string, Document> documents, Handler handler);
+  Server(const Address& address, const HttpLimits& limits, std::map<std::string, TypedBody> documents, Handler handler);
   ~Server();
 
   std::string url() const;  // "http://127.0.0.1:8080/"

@@ -29,7 +29,7 @@ void refuse_files(const config::Node& node) {
   }
 }
 
-config::Node read_body(const Request& request) {
+config::Node read_body(const HttpRequest& request) {
   static const std::set<std::string> known = {kJsonType, "application/yaml", "application/x-yaml", "text/yaml"};
   // Any other type could come from a form on another page.
   if (!known.contains(request.content_type)) {
@@ -76,7 +76,7 @@ void refuse(int status, const std::string& why, Reply& reply) {
 void run(api::Session& session, const config::Node& config, const std::string& query, Reply& reply) {
   const auto timeline = timeline_of(query);
   if (timeline && *timeline != 1) throw UserError("timeline= in the query of a run can only be 1");
-  const api::Outcome outcome = session.run({config, {}, {}}, {.cancel = reply.stop(), .timeline = timeline});
+  const api::SimulatedTask outcome = session.run({config, {}, {}}, {.cancel = reply.stop(), .timeline = timeline});
   reply.send(200, kJsonType, to_json(outcome).dump() + "\n");
 }
 
@@ -87,7 +87,7 @@ api::Call streamed(Reply& reply, const std::string& query = "") {
 
 }  // namespace
 
-void answer(api::Session& session, const Request& request, Reply& reply) {
+void answer(api::Session& session, const HttpRequest& request, Reply& reply) {
   try {
     const config::Node config = read_body(request);
     if (request.path == "/api/run") return run(session, config, request.query, reply);

@@ -21,6 +21,6 @@
 namespace kvcast::web {
 
 // Answers a request; a Handler. The session limits what it may take.
-void answer(api::Session& session, const Request& request, Reply& reply);
+void answer(api::Session& session, const HttpRequest& request, Reply& reply);
 
 }  // namespace kvcast::web

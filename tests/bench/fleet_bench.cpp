@@ -30,7 +30,7 @@ using namespace kvcast::serving;
 constexpr double kMonth = 30 * 86400.0, kBusy = 6;  // seconds; requests a second and replica
 
 // Poisson arrivals of prompts that begin like those of their group.
-class Grouped final : public traffic::Source {
+class Grouped final : public traffic::RequestSource {
  public:
   Grouped(double rate, std::int64_t count)
       : all_(rate, count, 3, [this](std::uint64_t i) {
@@ -87,11 +87,12 @@ void run(const char* name, double rate, std::int64_t requests, const Fleet& flee
   }
   Grouped source(rate, requests);
   tests::LinearTimes times = tests::step_times();
-  std::deque<Recorder> recorders;
+  std::deque<SummaryRecorder> recorders;
   const auto begin = std::chrono::steady_clock::now();
   const std::clock_t cpu = std::clock();
   serve_fleet(source, fleet, rules, [&](std::int64_t) {
-    return ReplicaParts{&times, footprint_of, &recorders.emplace_back(Recorder::Setting{{}, rules.blocks, false})};
+    return ReplicaParts{&times, footprint_of,
+                        &recorders.emplace_back(SummaryRecorder::Setting{{}, rules.blocks, false})};
   });
   for (std::size_t k = 1; k < recorders.size(); ++k) recorders[0].add(recorders[k]);
   const Summary summary = recorders[0].summary();

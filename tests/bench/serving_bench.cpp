@@ -24,9 +24,9 @@ double cpu_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-struct Counter final : Observer {
+struct Counter final : QueueObserver {
   std::int64_t passes = 0, runs = 0, preemptions = 0;
-  void ended(const Outcome& outcome) override { preemptions += outcome.preemptions; }
+  void ended(const Departure& outcome) override { preemptions += outcome.preemptions; }
   void ran(const Passes& run) override {
     passes += run.count;
     ++runs;

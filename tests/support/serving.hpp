@@ -25,7 +25,7 @@ inline traffic::Request request(Picoseconds arrival, std::int64_t prompt, std::i
 }
 
 // Listed requests in order of arrival; numbers them.
-class ListedRequests final : public traffic::Source {
+class ListedRequests final : public traffic::RequestSource {
  public:
   explicit ListedRequests(std::vector<traffic::Request> requests) : requests_(std::move(requests)) {
     for (std::size_t i = 0; i < requests_.size(); ++i) requests_[i].id = static_cast<std::int64_t>(i);
@@ -42,7 +42,7 @@ class ListedRequests final : public traffic::Source {
 };
 
 // Arrivals of a Poisson process, `rate` a second.
-class PoissonRequests final : public traffic::Source {
+class PoissonRequests final : public traffic::RequestSource {
  public:
   using Lengths = std::function<std::pair<std::int64_t, std::int64_t>(std::uint64_t)>;  // prompt and outputs
   PoissonRequests(double rate, std::int64_t count, std::uint64_t seed, Lengths lengths)
@@ -109,16 +109,16 @@ struct Row {
 };
 
 // Keeps all that happens.
-class Recorder final : public Observer {
+class EventRecorder final : public QueueObserver {
  public:
-  std::vector<Outcome> outcomes;  // in the order of their ends
-  std::vector<Passes> runs;       // without spans
+  std::vector<Departure> outcomes;  // in the order of their ends
+  std::vector<Passes> runs;         // without spans
   std::vector<std::vector<Gap>> gaps;
   std::vector<Row> rows;  // of the first pass of each run
 
-  explicit Recorder(bool parts = false) : parts_(parts) {}
+  explicit EventRecorder(bool parts = false) : parts_(parts) {}
 
-  void ended(const Outcome& outcome) override {
+  void ended(const Departure& outcome) override {
     outcomes.push_back(outcome);
     if (!outcome.rejected) ends_[outcome.last_token].insert(letter(outcome.request));
   }
@@ -130,7 +130,7 @@ class Recorder final : public Observer {
     runs.back().parts = {};
     if (!parts_) return;
     std::set<std::string> work;
-    for (const Part& part : run.parts) {
+    for (const PassPart& part : run.parts) {
       work.insert(letter(*part.request) + std::to_string(part.tokens) + (part.samples ? "*" : ""));
     }
     rows.push_back({joined(work), joined(std::exchange(preempted_, {})), "", run.blocks});
@@ -146,8 +146,8 @@ class Recorder final : public Observer {
     }
     return all;
   }
-  const Outcome& of(std::int64_t id) const {
-    return *std::find_if(outcomes.begin(), outcomes.end(), [id](const Outcome& one) { return one.request.id == id; });
+  const Departure& of(std::int64_t id) const {
+    return *std::find_if(outcomes.begin(), outcomes.end(), [id](const Departure& one) { return one.request.id == id; });
   }
 
  private:

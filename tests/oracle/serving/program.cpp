@@ -46,10 +46,10 @@ json outcomes(const json& load) {
   times.sequence = time.at("sequence");
   times.context = time.at("context");
   const Rules rules = rules_of(load.at("rules"));
-  tests::Recorder seen;
+  tests::EventRecorder seen;
   serve(source, times, rules, tests::full_cache(rules.block), seen);
   json list = json::array();
-  for (const Outcome& one : seen.outcomes) {
+  for (const Departure& one : seen.outcomes) {
     list.push_back({{"id", one.request.id},
                     {"rejected", one.rejected},
                     {"scheduled", one.scheduled},

@@ -76,7 +76,7 @@ class OnePass final : public graph::WorkSource {
  private:
   config::Framework framework_;
   lower::PassSetting setting_;
-  lower::Pass pass_;
+  lower::PassSequences pass_;
   std::vector<policy::HeadCounts> counts_;
   bool done_ = false;
 };

@@ -176,7 +176,7 @@ TEST_CASE("the order of sequences changes no work") {
     REQUIRE(one.size() == other.size());
     for (std::size_t i = 0; i < one.size(); ++i) {
       REQUIRE(std::string(one[i].label) == other[i].label);
-      const graph::Traffic a = graph::traffic_of(one[i].work), b = graph::traffic_of(other[i].work);
+      const graph::ByteCounts a = graph::traffic_of(one[i].work), b = graph::traffic_of(other[i].work);
       CHECK(a.hbm_read == Approx(b.hbm_read));
       CHECK(a.hbm_write == Approx(b.hbm_write));
       CHECK(a.h2d == Approx(b.h2d));
@@ -214,7 +214,7 @@ TEST_CASE("a mixed pass has the attention of both of its parts") {
     const auto bytes_of = [&](std::span<const PassSequence> sequences) {
       double bytes = 0;
       for (const Op& op : ops_of(policy, sequences)) {
-        const graph::Traffic t = graph::traffic_of(op.work);
+        const graph::ByteCounts t = graph::traffic_of(op.work);
         const bool of_policy = op.kind == Kind::kAttention || op.kind == Kind::kScore || op.kind == Kind::kTopK ||
                                op.kind == Kind::kIndex || op.kind == Kind::kConvert;
         if (of_policy) bytes += t.hbm_read + t.hbm_write;

@@ -115,7 +115,7 @@ Cell cell(const char* method, const char* budget, double published, double predi
 }
 
 TEST_CASE("an ablation's effect equals the one worked out by hand") {
-  Comparison whole, without;
+  ScoreComparison whole, without;
   whole.cells = {cell("A", "512", 10, 20), cell("A", "512", 30, 40), cell("A", "1024", 80, 90),
                  cell("B", "512", 50, 50), cell("B", "1024", 60, 60)};
   without.cells = {cell("A", "512", 10, 10), cell("A", "512", 30, 20), cell("A", "1024", 80, 90),

@@ -27,8 +27,8 @@ const Case kCases[] = {{"LongChat-7B-v1.5-32K", "2K", "single2"}, {"LongChat-7B-
 const char* const kBudgets[] = {"512", "1024",
                                 "32768"};  // the last one covers all tokens, even divided by a group of 8
 
-Row row(const Case& c, const std::string& paper, const std::string& method, const std::string& budget) {
-  Row r;
+PublishedRow row(const Case& c, const std::string& paper, const std::string& method, const std::string& budget) {
+  PublishedRow r;
   r.paper = paper, r.table = "none", r.method = method, r.budget = budget;
   r.model = c.model, r.benchmark = "RULER", r.context = c.context, r.task = c.task;
   r.budget_unit = "tokens";
@@ -52,7 +52,7 @@ std::vector<std::pair<std::string, std::string>> methods() {
 
 TEST_CASE("every method scores on every model shape: in full with all tokens, and never much lower with more of them",
           "[minutes]") {
-  std::vector<Row> rows;
+  std::vector<PublishedRow> rows;
   for (const Case& c : kCases) {
     std::map<std::string, bool> papers;
     for (const auto& [paper, method] : methods()) {
@@ -63,7 +63,7 @@ TEST_CASE("every method scores on every model shape: in full with all tokens, an
       for (const char* budget : kBudgets) rows.push_back(row(c, paper, method, budget));
     }
   }
-  Comparison plan = make_comparison(rows, Catalogue());
+  ScoreComparison plan = make_comparison(rows, Catalogue());
   EvaluateOptions options;
   options.plan.seeds = 1;
   options.threads = hardware_threads();

@@ -16,7 +16,7 @@ using namespace accuracy;
 
 namespace {
 
-std::vector<Row> length_table(const std::string& rows) {
+std::vector<PublishedRow> length_table(const std::string& rows) {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/t.csv";
   std::ofstream(path) << "paper,table,model,benchmark,context,task,method,budget,budget_unit,value\n" << rows;
@@ -78,7 +78,7 @@ TEST_CASE("a score is the mean over prompts, with lengths weighted by their coun
   CHECK(predict(link, task, samples, 100).share == Approx(0.8));
   // One κ without residuals: the interval is the spread alone. Weights 0.75 and 0.25, 0.2 and 0.6 from the mean: √(2 ·
   // (0.15² + 0.15²)).
-  const Prediction p = predict(link, task, samples, 100);
+  const SharePrediction p = predict(link, task, samples, 100);
   CHECK(p.share - p.low == Approx(0.3));
   // Equal weights have no effect: the result is the standard error of a mean.
   const std::vector<Sample> same = {found(1, 5), found(0.5, 5)};

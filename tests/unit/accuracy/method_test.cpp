@@ -43,7 +43,7 @@ TEST_CASE("KeyDiff's comparison evicts while answering, whether or not the promp
   for (const char* context : {"block=inf", "block=128"}) {
     for (const char* method : {"SnapKV", "KeyL2Norm"}) {
       CAPTURE(context, method);
-      Row row;
+      PublishedRow row;
       row.paper = "KeyDiff", row.benchmark = "LongBench", row.context = context, row.method = method;
       const auto* const known = catalogue.method(row);
       REQUIRE(known != nullptr);

@@ -86,12 +86,14 @@ TEST_CASE("a context is a number of tokens or absent") {
   CHECK_FALSE(context_tokens("-4K"));
 }
 
-std::vector<Row> table(const std::string& rows) { return score::read_table(TableFile().write(kHeader + rows)); }
+std::vector<PublishedRow> table(const std::string& rows) {
+  return score::read_table(TableFile().write(kHeader + rows));
+}
 
 TEST_CASE("a plan states the inputs of each row, and why a row cannot be predicted") {
   const std::string full = "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Full-KV,full,tokens,80\n";
   const std::string unit = "traffic_equiv_tokens_per_attn_group";
-  const Comparison plan =
+  const ScoreComparison plan =
       make_comparison(table(full + "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,SnapKV,1024," + unit + ",50\n" +
                             "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,single2,Quest,1024," + unit + ",50\n" +
                             "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,vt,Quest,1024," + unit + ",50\n" +
@@ -156,7 +158,7 @@ TEST_CASE("a policy evicts after the blocks of its row, or after the prompt") {
 
 TEST_CASE("the full score of a combined method is that of the method it is combined with") {
   const std::string row = "CTkvr,T,Llama-3-8B-262K,RULER,8K,vt,";
-  const Comparison plan =
+  const ScoreComparison plan =
       make_comparison(table(row + "FullKV,full,tokens,90\n" + row + "MInference+FullKV,full,tokens,80\n" + row +
                             "MInference+CTkvr,512,tokens,7\n" + row + "CTkvr,512,tokens,7\n"),
                       Catalogue());
@@ -169,9 +171,10 @@ TEST_CASE("the full score of truncated prompts is scaled by the truncation") {
   const std::string row = "CompressKV,T,Llama-3.1-8B-Instruct,LongBench,";
   const std::string all = row + ",musique,FullKV,full,tokens,30\n" + row + ",qasper,FullKV,full,tokens,40\n";
   const std::string cut = row + "max_ctx=8192,";
-  const Comparison plan = make_comparison(table(all + cut + "musique,CompressKV,0.875,compression_ratio_removed,7\n" +
-                                                cut + "qasper,CompressKV,0.875,compression_ratio_removed,7\n"),
-                                          Catalogue());
+  const ScoreComparison plan =
+      make_comparison(table(all + cut + "musique,CompressKV,0.875,compression_ratio_removed,7\n" + cut +
+                            "qasper,CompressKV,0.875,compression_ratio_removed,7\n"),
+                      Catalogue());
   // musique: 16000 tokens, floor 0.65; 8192 - 128 of them are seen.
   const double seen = 8064.0 / 16000, expected = 0.65 + 0.35 * seen;
   REQUIRE(plan.cells.size() == 2);
@@ -212,10 +215,10 @@ TEST_CASE("no score is predicted if sparse attention beats full attention") {
 }
 
 TEST_CASE("an average is predicted from its tasks") {
-  const Comparison plan = make_comparison(table("RocketKV,T,Llama3.1-8B-Ins,RULER,16K,avg,Full-KV,full,tokens,90\n"
-                                                "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,vt,Full-KV,full,tokens,99\n"
-                                                "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,avg,Quest,1024,tokens,7\n"),
-                                          Catalogue());
+  const ScoreComparison plan = make_comparison(table("RocketKV,T,Llama3.1-8B-Ins,RULER,16K,avg,Full-KV,full,tokens,90\n"
+                                                     "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,vt,Full-KV,full,tokens,99\n"
+                                                     "RocketKV,T,Llama3.1-8B-Ins,RULER,16K,avg,Quest,1024,tokens,7\n"),
+                                               Catalogue());
   CHECK(plan.cells.empty());
   REQUIRE(plan.averages.size() == 1);
   CHECK(plan.averages[0].parts.size() == 13);
@@ -224,7 +227,7 @@ TEST_CASE("an average is predicted from its tasks") {
 
 TEST_CASE("a difference of scores is not mistaken for their mean") {
   const std::string row = "CTkvr,T,Yi-9B-200K,RULER,16K,";
-  const Comparison plan =
+  const ScoreComparison plan =
       make_comparison(table(row + "avg,FullKV,full,tokens,90\n" + row + "avg_minus_FullKV,Quest,512,tokens,1\n" + row +
                             "avg_minus_FullKV,FullKV,full,tokens,0\n"),
                       Catalogue());
@@ -263,7 +266,7 @@ TEST_CASE("models are found by the names used in papers") {
   for (const auto& [name, model] : names) {
     CAPTURE(name);
     const std::string row = fmt::format("RocketKV,T,{},RULER,8K,vt,", name);
-    const Comparison plan =
+    const ScoreComparison plan =
         make_comparison(table(row + "Full-KV,full,tokens,90\n" + row + "RocketKV,512,tokens,80\n"), Catalogue());
     CHECK(plan.cells.at(0).refused.empty());
     CHECK(plan.cells.at(0).model == model);
@@ -304,9 +307,10 @@ TEST_CASE("later turns have a different question from the one a policy saw, unle
   CHECK_FALSE(anew[0].later_turn);
 
   const std::string row = "RocketKV,T,Llama3.1-8B-Ins,SCBench,,retr.kv,";
-  const Comparison plan = make_comparison(table(row + "Full-KV,full,tokens,76.2\n" + row +
-                                                "RocketKV,1024,tokens,10.2\n" + row + "RocketKV-MT,1024,tokens,64.4\n"),
-                                          Catalogue());
+  const ScoreComparison plan =
+      make_comparison(table(row + "Full-KV,full,tokens,76.2\n" + row + "RocketKV,1024,tokens,10.2\n" + row +
+                            "RocketKV-MT,1024,tokens,64.4\n"),
+                      Catalogue());
   REQUIRE(plan.cells.size() == 2);
   const std::vector<PartTrace> seen_once = traces_of(plan.cells[0], 1), seen_always = traces_of(plan.cells[1], 1);
   REQUIRE(seen_once.size() == 2);
@@ -321,7 +325,7 @@ TEST_CASE("a policy that evicts by the first question loses the targets of the s
   later.later_turn = true;
   const std::string text = "RocketKV,T,Llama3.1-8B-Ins,NIAH,,avg,";
   const auto policy = [&](const char* method) {
-    const Comparison plan =
+    const ScoreComparison plan =
         make_comparison(table(text + "Full-KV,full,tokens,100\n" + text + method + ",512,tokens,1\n"), Catalogue());
     return plan.cells.at(0).policy;
   };

@@ -171,7 +171,7 @@ TEST_CASE("cases with several passes are fitted once, at their middle, and the s
   // third give √3, the others √(1.21 · 3.63), which is 1.21 times as long.
   add_pass(doc, 3);
   write(doc, path);
-  const calibrate::Row four = calibrate::read_results(path).rows[0];
+  const calibrate::MeasuredRow four = calibrate::read_results(path).rows[0];
   CHECK(four.seconds == Approx(1.9053 * four.passes[0]).epsilon(1e-4));
   CHECK(four.spread == Approx(0.21));
 

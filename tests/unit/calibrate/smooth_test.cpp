@@ -9,14 +9,14 @@
 
 namespace kvcast::tests {
 
-using calibrate::Sample;
+using calibrate::SmoothSample;
 
 namespace {
 
 // A lattice of 12 by 12, folds along its diagonals as in calibrations.
 template <typename Value>
-std::vector<Sample> lattice(const Value& value) {
-  std::vector<Sample> samples;
+std::vector<SmoothSample> lattice(const Value& value) {
+  std::vector<SmoothSample> samples;
   for (int i = 0; i < 12; ++i) {
     for (int j = 0; j < 12; ++j) {
       const double x = i, y = j;
@@ -33,7 +33,7 @@ double noise(std::size_t i) { return 0.02 * (2 * Stream(5).uniform(i) - 1); }
 TEST_CASE("the weight of a single sample follows from its noise and its distance") {
   // Weight 1 / (1 + noise); covariance (1 + √3 d) e^(-√3 d) at d = |(3/2, 4/2)| = 2.5: (1 + 4.3301) · 0.013167 =
   // 0.07018.
-  const std::vector<Sample> one{{{0, 0, 0}, 0.5}};
+  const std::vector<SmoothSample> one{{{0, 0, 0}, 0.5}};
   const calibrate::Surface surface(one, {{2, 2, 1}, 0.25});
   CHECK(surface.at({0, 0, 0}) == Approx(0.5 / 1.25));
   CHECK(surface.at({3, 4, 0}) == Approx(0.4 * 0.07018).epsilon(1e-3));
@@ -42,7 +42,7 @@ TEST_CASE("the weight of a single sample follows from its noise and its distance
 
 TEST_CASE("two samples at one point count as their mean with half the noise") {
   // (K + noise) w = y with K all ones: w1 + w2 = (y1 + y2) / (2 + noise).
-  const std::vector<Sample> two{{{1, 2, 3}, 0.2}, {{1, 2, 3}, 0.6}};
+  const std::vector<SmoothSample> two{{{1, 2, 3}, 0.2}, {{1, 2, 3}, 0.6}};
   CHECK(calibrate::Surface(two, {{1, 1, 1}, 0.5}).at({1, 2, 3}) == Approx(0.8 / 2.5));
 }
 

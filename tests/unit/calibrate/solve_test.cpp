@@ -5,7 +5,7 @@
 
 namespace kvcast::tests {
 
-using calibrate::Parameter;
+using calibrate::FitParameter;
 
 namespace {
 
@@ -16,7 +16,7 @@ calibrate::Errors line(const std::vector<double>& x, const std::vector<double>& 
   };
 }
 
-const std::vector<Parameter> kLine = {{"a", 0, 10, 5}, {"b", 0, 10, 5}};
+const std::vector<FitParameter> kLine = {{"a", 0, 10, 5}, {"b", 0, 10, 5}};
 
 }  // namespace
 
@@ -41,7 +41,7 @@ TEST_CASE("a single outlier does not determine the result") {
 
 TEST_CASE("weights settle disagreements between points") {
   const std::vector<double> x = {0, 0}, y = {2, 2.02};
-  const std::vector<Parameter> constant = {{"a", 0, 10, 5}};
+  const std::vector<FitParameter> constant = {{"a", 0, 10, 5}};
   const calibrate::Errors errors = [&](std::span<const double> v, std::span<double> out) {
     for (std::size_t i = 0; i < 2; ++i) out[i] = v[0] - y[i];
   };
@@ -52,7 +52,7 @@ TEST_CASE("weights settle disagreements between points") {
 
 TEST_CASE("a start in the middle of the bounds works like any other") {
   const std::vector<double> y = {2}, weights = {1};
-  const std::vector<Parameter> constant = {{"a", -1, 3, 1}};
+  const std::vector<FitParameter> constant = {{"a", -1, 3, 1}};
   CHECK(calibrate::solve(constant, weights, [&](std::span<const double> v, std::span<double> out) {
           out[0] = v[0] - y[0];
         }).values[0] == Approx(2).epsilon(1e-4));
@@ -60,7 +60,7 @@ TEST_CASE("a start in the middle of the bounds works like any other") {
 
 TEST_CASE("bounds are respected, and the best value may be a bound") {
   const std::vector<double> x = {0, 1, 2, 3}, y = {2, 2.5, 3, 3.5}, weights(4, 1);
-  const std::vector<Parameter> bounded = {{"a", 0, 10, 5}, {"b", 0, 0.25, 0.1}};
+  const std::vector<FitParameter> bounded = {{"a", 0, 10, 5}, {"b", 0, 0.25, 0.1}};
   const calibrate::Solution s = calibrate::solve(bounded, weights, line(x, y));
   CHECK(s.values[1] <= 0.25);
   CHECK(s.values[1] == Approx(0.25).margin(1e-3));

@@ -17,17 +17,17 @@ namespace {
 
 // A dozen settings of a machine whose memory reads 2e12 bytes/s and whose products are 4e14 FLOP/s: steps read 16 GB
 // and 130 kB a token, prompts need 16e9 FLOP a token, and a pass waits 1 ms for the host.
-std::vector<StepTime> settings(const StepScales& truth, double noise) {
-  std::vector<StepTime> times;
+std::vector<MeasuredTime> settings(const StepScales& truth, double noise) {
+  std::vector<MeasuredTime> times;
   const Stream random(7);
   std::size_t row = 0;
   for (const double batch : {1.0, 4.0, 16.0}) {
     for (const double context : {1e3, 4e3, 16e3, 32e3}) {
-      StepTime step, prompt;
+      MeasuredTime step, prompt;
       step.row = prompt.row = row++, prompt.prefill = true;
       step.memory = (16e9 + 130e3 * batch * context) / 2e12, step.products = 1e-4 * batch, step.passes = 1;
       prompt.memory = 16e9 / 2e12, prompt.products = 16e9 * batch * context / 4e14, prompt.passes = 1;
-      for (StepTime* t : {&step, &prompt}) {
+      for (MeasuredTime* t : {&step, &prompt}) {
         t->predicted = t->memory + t->products + 1e-3;
         t->measured = scaled_time(*t, truth) * std::exp(noise * (2 * random.uniform(times.size()) - 1));
         times.push_back(*t);
@@ -81,7 +81,7 @@ TEST_CASE("the interval holds as many left-out rows as it says, and noise widens
 TEST_CASE("beliefs shrink what few times say", "[steps]") {
   // Two equal times of memory alone, 0.1 % above the prediction. With v the logarithm of the rate and the loss near e²:
   // minimise 2 (0.001 + v)² + (0.03 v / w)², so v = -0.001 · 2 / (2 + (0.03 / w)²).
-  std::vector<StepTime> times(2);
+  std::vector<MeasuredTime> times(2);
   for (std::size_t i = 0; i < 2; ++i) {
     times[i].row = i, times[i].measured = 0.01 * std::exp(0.001), times[i].predicted = times[i].memory = 0.01;
   }
@@ -96,8 +96,8 @@ TEST_CASE("beliefs shrink what few times say", "[steps]") {
 
 TEST_CASE("times that no scale explains are not better than before", "[steps]") {
   // Half of the rows are 30 % longer and half 30 % shorter: rows left out are predicted from the other half's side.
-  std::vector<StepTime> times = settings({}, 0);
-  for (StepTime& t : times) t.measured = t.predicted * (t.row % 2 == 0 ? 1.3 : 1 / 1.3);
+  std::vector<MeasuredTime> times = settings({}, 0);
+  for (MeasuredTime& t : times) t.measured = t.predicted * (t.row % 2 == 0 ? 1.3 : 1 / 1.3);
   CHECK_FALSE(fit_steps(times, {.rates = 0.2}).better());
 }
 

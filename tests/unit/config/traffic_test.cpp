@@ -16,7 +16,9 @@ Traffic traffic_of(const std::string& text) { return read_traffic({parse_yaml(te
 std::string traffic_error(const std::string& text) {
   return error_of([&] { traffic_of(text); });
 }
-Scheduler scheduler_of(const std::string& text) { return read_scheduler({parse_yaml(text, "s.yaml"), "scheduler"}); }
+SchedulerRules scheduler_of(const std::string& text) {
+  return read_scheduler({parse_yaml(text, "s.yaml"), "scheduler"});
+}
 std::string scheduler_error(const std::string& text) {
   return error_of([&] { scheduler_of(text); });
 }
@@ -28,7 +30,7 @@ TEST_CASE("traffic is read with its defaults") {
   CHECK(t.process == Traffic::Process::kPoisson);
   CHECK(t.cv == 1);
   CHECK(t.requests == 2000);
-  CHECK(t.prompt_tokens.kind == Lengths::Kind::kFixed);
+  CHECK(t.prompt_tokens.kind == LengthDistribution::Kind::kFixed);
   CHECK(t.prompt_tokens.mean == 8192);
   CHECK(t.output_tokens.mean == 256);
   CHECK(t.shared_prefix.tokens == 0);
@@ -52,10 +54,10 @@ slo: {ttft: 2 s, tpot: 50 ms, e2e: 60 s}
 )");
   CHECK(t.process == Traffic::Process::kGamma);
   CHECK(t.cv == 2);
-  CHECK(t.prompt_tokens.kind == Lengths::Kind::kLognormal);
+  CHECK(t.prompt_tokens.kind == LengthDistribution::Kind::kLognormal);
   CHECK(t.prompt_tokens.mean == 8192);
   CHECK(t.prompt_tokens.cv == 0.5);
-  CHECK(t.output_tokens.kind == Lengths::Kind::kUniform);
+  CHECK(t.output_tokens.kind == LengthDistribution::Kind::kUniform);
   CHECK(t.output_tokens.high == 20);
   CHECK(t.shared_prefix.groups == 10);
   CHECK(t.shared_prefix.prompts == 3);
@@ -77,7 +79,7 @@ slo: {ttft: 2 s, tpot: 50 ms, e2e: 60 s}
   CHECK(trace.format == Traffic::Format::kMooncake);
   CHECK(trace.speedup == 2);
   const Traffic lengths = traffic_of("{rate: 1, prompt_tokens: {file: l.csv}, output_tokens: 5}");
-  CHECK(lengths.prompt_tokens.kind == Lengths::Kind::kFile);
+  CHECK(lengths.prompt_tokens.kind == LengthDistribution::Kind::kFile);
   CHECK(lengths.prompt_tokens.file == "l.csv");
 }
 
@@ -128,11 +130,11 @@ TEST_CASE("a request's traffic names no files") {
 }
 
 TEST_CASE("a scheduler's rules are read, none of which has a default") {
-  const Scheduler none = scheduler_of("{}");
+  const SchedulerRules none = scheduler_of("{}");
   CHECK_FALSE(none.kind);
   CHECK_FALSE(none.max_num_seqs);
   CHECK_FALSE(none.prefix_caching);
-  const Scheduler s = scheduler_of(R"(kind: vllm-v1
+  const SchedulerRules s = scheduler_of(R"(kind: vllm-v1
 max_num_seqs: 256
 max_num_batched_tokens: 2048
 block: 16
@@ -145,23 +147,23 @@ full_prompt_gate: false
 long_prefill_token_threshold: 0
 watermark: 1 %
 )");
-  CHECK(s.kind == Scheduler::Kind::kVllmV1);
+  CHECK(s.kind == SchedulerRules::Kind::kVllmV1);
   CHECK(s.max_num_seqs == 256);
   CHECK(s.max_num_batched_tokens == 2048);
   CHECK(s.block == 16);
   CHECK(s.memory_utilization == 0.9);
   CHECK(s.prefix_caching == true);
   CHECK(s.host_cache == 100e9);
-  CHECK(s.prefill == Scheduler::Prefill::kWhole);
+  CHECK(s.prefill == SchedulerRules::Prefill::kWhole);
   CHECK(s.in_flight == 2);
   CHECK(s.full_prompt_gate == false);
   CHECK(s.long_prefill_token_threshold == 0);
   CHECK(s.watermark == 0.01);
   CHECK(scheduler_of("host_cache: 0").host_cache == 0.0);
-  const Scheduler sglang = scheduler_of(
+  const SchedulerRules sglang = scheduler_of(
       "{kind: sglang, max_prefill_tokens: 16384, new_token_ratio: 0.7, retract_decode_steps: 20, mixed_chunk: true, "
       "order: lpm}");
-  CHECK(sglang.order == Scheduler::Order::kLpm);
+  CHECK(sglang.order == SchedulerRules::Order::kLpm);
   CHECK(sglang.new_token_ratio == 0.7);
   CHECK(scheduler_of("{kind: trtllm, max_utilization: true, chunked_prefill: true}").max_utilization == true);
 }
@@ -176,10 +178,10 @@ TEST_CASE("rules of other engines are refused") {
   CHECK(scheduler_error("watermark: 0.1") == "no error");
   const Node node = parse_yaml("watermark: 0.1", "s.yaml");
   CHECK_THAT(error_of([&] {
-               refuse_other_rules({node, "scheduler"}, Scheduler::Kind::kSglang);
+               refuse_other_rules({node, "scheduler"}, SchedulerRules::Kind::kSglang);
              }),
              Contains("sglang has no rule watermark"));
-  CHECK(std::string(scheduler_name(Scheduler::Kind::kVllmV0)) == "vllm-v0");
+  CHECK(std::string(scheduler_name(SchedulerRules::Kind::kVllmV0)) == "vllm-v0");
 }
 
 TEST_CASE("keys of traffic and scheduler have a meaning and their types") {

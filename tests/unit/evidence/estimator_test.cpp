@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-#include "evidence/kernel.hpp"
+#include "evidence/covariance.hpp"
 #include "evidence/leave_out.hpp"
 #include "evidence/predictor.hpp"
 
@@ -24,7 +24,7 @@ Components only(Level level, double variance, double noise) {
   return c;
 }
 
-Record row(const char* model, const char* method, double budget, double simulated, double published) {
+ScoreRecord row(const char* model, const char* method, double budget, double simulated, double published) {
   return {{"P", "1", model, "ruler", "single1", method, 16384, budget, 100, simulated}, published};
 }
 
@@ -42,7 +42,7 @@ TEST_CASE("a row of the same group shifts a prediction as far as its noise allow
   // One row whose residual is e: the mean is s + v / (v + n) · e, with n = .008 · (1 + (10 / 100)²). Errors of a budget
   // of 1/16 of the prompt have 1 − 1/16² of the component's deviation.
   const double loss = 1 - 1 / 256.0, v = .04 * loss * loss, n = .008 * 1.01;
-  std::vector<Record> rows{row("a", "quest", 1024, 50, 70)};
+  std::vector<ScoreRecord> rows{row("a", "quest", 1024, 50, 70)};
   rows[0].noise = n;
   const Estimator estimator(rows, only(Level::kMethod, .04, .008));
   const double e = angle(70) - angle(50);
@@ -55,26 +55,26 @@ TEST_CASE("a row of the same group shifts a prediction as far as its noise allow
   const Estimate half = estimator.estimate(row("b", "quest", 512, 50, 0));
   CHECK(half.mean == Approx(to_points(angle(50) + v * similarity / (v + n) * e, 100)));
   // A model whose query heads do not share KV heads has 0.8 of the covariance.
-  Record alone = row("b", "quest", 1024, 50, 0);
+  ScoreRecord alone = row("b", "quest", 1024, 50, 0);
   alone.group = 1;
   CHECK(estimator.estimate(alone).mean == Approx(to_points(angle(50) + .8 * v / (v + n) * e, 100)));
   CHECK(estimator.estimate(alone).deviation == Approx(std::sqrt(v - .64 * v * v / (v + n) + n)));
-  Record shared = row("b", "quest", 1024, 50, 0);
+  ScoreRecord shared = row("b", "quest", 1024, 50, 0);
   shared.group = 8;
   CHECK(estimator.estimate(shared).mean == same.mean);
   // Another method, another benchmark: the simulation, with the whole variance.
   const Estimate other = estimator.estimate(row("b", "tova", 1024, 50, 0));
   CHECK(other.mean == Approx(50));
   CHECK(other.deviation == Approx(std::sqrt(v + n)));
-  Record elsewhere = row("b", "quest", 1024, 50, 0);
+  ScoreRecord elsewhere = row("b", "quest", 1024, 50, 0);
   elsewhere.benchmark = std::string("niah");
   CHECK(estimator.estimate(elsewhere).mean == Approx(50));
 }
 
 TEST_CASE("settings without paper or table do not take part in those levels") {
-  std::vector<Record> rows{row("a", "quest", 1024, 50, 70)};
+  std::vector<ScoreRecord> rows{row("a", "quest", 1024, 50, 70)};
   const Estimator estimator(rows, only(Level::kPaperMethod, .04, .008));
-  Record mine = row("a", "quest", 1024, 50, 0);
+  ScoreRecord mine = row("a", "quest", 1024, 50, 0);
   CHECK(estimator.estimate(mine).mean > 55);
   mine.paper.clear();
   CHECK(estimator.estimate(mine).mean == Approx(50));
@@ -82,14 +82,14 @@ TEST_CASE("settings without paper or table do not take part in those levels") {
 
 TEST_CASE("left-out rows are estimated as by a fit without them") {
   const Components components = only(Level::kMethod, .04, .008);
-  std::vector<Record> rows{row("a", "quest", 256, 30, 35), row("a", "quest", 512, 40, 50),
-                           row("a", "quest", 1024, 60, 70), row("b", "quest", 1024, 55, 80),
-                           row("b", "tova", 512, 20, 10)};
-  for (Record& r : rows) r.simulated = 50;  // equal for all models, so that no mean over them changes
+  std::vector<ScoreRecord> rows{row("a", "quest", 256, 30, 35), row("a", "quest", 512, 40, 50),
+                                row("a", "quest", 1024, 60, 70), row("b", "quest", 1024, 55, 80),
+                                row("b", "tova", 512, 20, 10)};
+  for (ScoreRecord& r : rows) r.simulated = 50;  // equal for all models, so that no mean over them changes
   const JointFit fit(rows, components);
   const std::size_t places[] = {2, 3};
   const std::vector<Estimate> left_out = fit.leave_out(places);
-  std::vector<Record> others = fit.records();
+  std::vector<ScoreRecord> others = fit.records();
   others.erase(others.begin() + 2, others.begin() + 4);
   const Estimator without(others, components);
   for (std::size_t i = 0; i < 2; ++i) {
@@ -100,7 +100,7 @@ TEST_CASE("left-out rows are estimated as by a fit without them") {
 }
 
 TEST_CASE("an outlier gets more noise than its neighbours and has less influence") {
-  std::vector<Record> rows;
+  std::vector<ScoreRecord> rows;
   for (int i = 0; i < 8; ++i) rows.push_back(row("a", "quest", 1024, 50, 52));
   rows.push_back(row("a", "quest", 1024, 50, 5));
   const JointFit fit(rows, only(Level::kMethod, .04, .001));
@@ -111,9 +111,9 @@ TEST_CASE("an outlier gets more noise than its neighbours and has less influence
 
 TEST_CASE("a prediction from the most similar rows agrees with that from all rows") {
   // There are more rows than an estimate uses.
-  std::vector<Record> rows;
+  std::vector<ScoreRecord> rows;
   for (int i = 0; i < 480; ++i) {
-    Record r = row("a", i % 3 == 0 ? "quest" : "tova", 128 * (1 + i % 30), 20 + i % 60, 25 + (7 * i) % 55);
+    ScoreRecord r = row("a", i % 3 == 0 ? "quest" : "tova", 128 * (1 + i % 30), 20 + i % 60, 25 + (7 * i) % 55);
     r.task = std::string(i % 2 == 0 ? "single1" : "multikey2");
     rows.push_back(r);
   }
@@ -124,7 +124,7 @@ TEST_CASE("a prediction from the most similar rows agrees with that from all row
   for (const std::size_t i : {3u, 200u, 479u}) {
     // Predicts from all other rows, once with the whole matrix and once with only the most similar rows.
     const std::size_t place[] = {i};
-    std::vector<Record> others = fit.records();
+    std::vector<ScoreRecord> others = fit.records();
     others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
     const Estimate direct = Estimator(others, c).estimate(rows[i]);
     CHECK(direct.mean == Approx(fit.leave_out(place)[0].mean).margin(.5));
@@ -132,9 +132,9 @@ TEST_CASE("a prediction from the most similar rows agrees with that from all row
 }
 
 TEST_CASE("a lookup takes the nearest budget, preferably of the same model") {
-  const std::vector<Record> rows{row("a", "quest", 256, 0, 40), row("a", "quest", 1024, 0, 80),
-                                 row("b", "quest", 512, 0, 60), row("b", "tova", 512, 0, 10)};
-  const auto nothing = [](const Record&) { return false; };
+  const std::vector<ScoreRecord> rows{row("a", "quest", 256, 0, 40), row("a", "quest", 1024, 0, 80),
+                                      row("b", "quest", 512, 0, 60), row("b", "tova", 512, 0, 10)};
+  const auto nothing = [](const ScoreRecord&) { return false; };
   ScoredTask s = row("a", "quest", 600, 0, 0);
   CHECK(look_up(rows, s, nothing) == Approx(80));  // 600 is nearer to 1024 than to 256 in ratio
   s.full = 50;
@@ -146,18 +146,18 @@ TEST_CASE("a lookup takes the nearest budget, preferably of the same model") {
   s.task = std::string("qa1");
   CHECK(look_up(rows, s, nothing) == 50);  // the full score
   s = row("a", "quest", 600, 0, 0);
-  CHECK(look_up(rows, s, [](const Record& r) { return r.model == "a"; }) == Approx(60));
+  CHECK(look_up(rows, s, [](const ScoreRecord& r) { return r.model == "a"; }) == Approx(60));
 }
 
 TEST_CASE("simulations of other models for the same method and task have the weight of the setting's own") {
   // Model a's row at half of the budget is e⁻¹ᐟ² · e⁻²: below the least weight of 0.3; at nine tenths it counts.
   const auto pooled = [](double budget, const char* method, const char* paper = "") {
-    Record other = row("a", method, budget, 80, 0);
+    ScoreRecord other = row("a", method, budget, 80, 0);
     if (*paper != '\0') other.paper = paper;
     const ScoredTask s = row("b", "quest", 1024, 20, 0);
-    Kernel kernel(only(Level::kMethod, .04, .008), "ruler");
-    const Record* const records[] = {&other};
-    const Point points[] = {kernel.point(other)};
+    Covariance kernel(only(Level::kMethod, .04, .008), "ruler");
+    const ScoreRecord* const records[] = {&other};
+    const SettingPoint points[] = {kernel.point(other)};
     return pooled_angle(s, kernel.point(s), records, points, [](std::size_t) { return true; });
   };
   CHECK(pooled(922, "quest") == Approx((angle(80) + angle(20)) / 2));
@@ -167,13 +167,13 @@ TEST_CASE("simulations of other models for the same method and task have the wei
 }
 
 TEST_CASE("pooling ignores rows of the setting's own model and counts each other model once") {
-  const Record rows[] = {row("a", "quest", 1024, 80, 0), row("a", "quest", 1024, 60, 0), row("b", "quest", 1024, 90, 0),
-                         row("c", "quest", 1024, 70, 0)};
+  const ScoreRecord rows[] = {row("a", "quest", 1024, 80, 0), row("a", "quest", 1024, 60, 0),
+                              row("b", "quest", 1024, 90, 0), row("c", "quest", 1024, 70, 0)};
   const ScoredTask s = row("b", "quest", 1024, 20, 0);
-  Kernel kernel(only(Level::kMethod, .04, .008), "ruler");
-  std::vector<const Record*> records;
-  std::vector<Point> points;
-  for (const Record& r : rows) records.push_back(&r), points.push_back(kernel.point(r));
+  Covariance kernel(only(Level::kMethod, .04, .008), "ruler");
+  std::vector<const ScoreRecord*> records;
+  std::vector<SettingPoint> points;
+  for (const ScoreRecord& r : rows) records.push_back(&r), points.push_back(kernel.point(r));
   const auto seen = [](std::size_t place) { return place != 3; };
   CHECK(pooled_angle(s, kernel.point(s), records, points, seen) ==
         Approx(((angle(80) + angle(60)) / 2 + angle(20)) / 2));
@@ -181,7 +181,7 @@ TEST_CASE("pooling ignores rows of the setting's own model and counts each other
 
 TEST_CASE("errors vanish for budgets that cover the prompt") {
   // The row's residual is e. A budget of half of the prompt has 3/4 of the deviation, one of the whole prompt none.
-  std::vector<Record> rows{row("a", "quest", 8192, 50, 70)};
+  std::vector<ScoreRecord> rows{row("a", "quest", 8192, 50, 70)};
   rows[0].noise = .01;
   const Estimator estimator(rows, only(Level::kMethod, .04, .008));
   const double v = .04 * 9 / 16;
@@ -192,20 +192,20 @@ TEST_CASE("errors vanish for budgets that cover the prompt") {
 }
 
 TEST_CASE("the objective of components is the mean error in points") {
-  const Record a = row("a", "quest", 1024, 30, 60), b = row("b", "quest", 1024, 60, 60);
-  const LeftOut near{&a, {50, .1}, 90, "a"}, far{&b, {20, .1}, 30, "b"};
+  const ScoreRecord a = row("a", "quest", 1024, 30, 60), b = row("b", "quest", 1024, 60, 60);
+  const LeftOutScore near{&a, {50, .1}, 90, "a"}, far{&b, {20, .1}, 30, "b"};
   CHECK(log_error({near, far}) == Approx(std::log((10 + 40) / 2.)));
 }
 
 TEST_CASE("longer prompts of a model are left out together, the shortest never") {
-  std::vector<Record> rows;
+  std::vector<ScoreRecord> rows;
   for (const double tokens : {8192., 9000., 16384., 32768.}) {
     rows.push_back(row("a", "quest", 1024, 50, 60));
     rows.back().context = tokens;
   }
   rows.push_back(row("b", "quest", 1024, 50, 60));
   const JointFit fit(rows, only(Level::kMethod, .04, .008));
-  const std::vector<LeftOut> left_out = leave_out(fit, Novelty::kLength);
+  const std::vector<LeftOutScore> left_out = leave_out(fit, Novelty::kLength);
   REQUIRE(left_out.size() == 2);
   // The prediction for 32768 leaves out only 32768; that for 16384 leaves out both. 9000 is less than a quarter longer
   // than the shortest.
@@ -218,7 +218,7 @@ TEST_CASE("longer prompts of a model are left out together, the shortest never")
 }
 
 TEST_CASE("a fit with known noise reproduces the fit that estimated it") {
-  std::vector<Record> rows;
+  std::vector<ScoreRecord> rows;
   for (int i = 0; i < 300; ++i) rows.push_back(row("a", i % 2 == 0 ? "quest" : "tova", 256 * (1 + i % 7), 50, i % 90));
   const Components c = only(Level::kMethod, .04, .008);
   const JointFit fit(rows, c), again(fit.records(), c, JointFit::Noise::kOfRecords);
@@ -230,8 +230,8 @@ TEST_CASE("a fit with known noise reproduces the fit that estimated it") {
 }
 
 TEST_CASE("a prediction states its basis and its novelty") {
-  const std::vector<Record> rows{row("a", "quest", 256, 30, 40), row("a", "quest", 1024, 70, 80),
-                                 row("b", "tova", 512, 20, 10)};
+  const std::vector<ScoreRecord> rows{row("a", "quest", 256, 30, 40), row("a", "quest", 1024, 70, 80),
+                                      row("b", "tova", 512, 20, 10)};
   Parameters parameters;
   parameters.components = only(Level::kMethod, .04, .008);
   for (auto& of_novelty : parameters.spread) {
@@ -274,8 +274,8 @@ TEST_CASE("a prediction states its basis and its novelty") {
 }
 
 TEST_CASE("a run is treated like the paper whose row is nearest") {
-  std::vector<Record> rows{row("a", "quest", 256, 30, 40), row("a", "quest", 1024, 70, 80),
-                           row("b", "quest", 512, 20, 10), row("a", "quest", 1024, 70, 60)};
+  std::vector<ScoreRecord> rows{row("a", "quest", 256, 30, 40), row("a", "quest", 1024, 70, 80),
+                                row("b", "quest", 512, 20, 10), row("a", "quest", 1024, 70, 60)};
   rows[1].paper = std::string("Mine"), rows[2].paper = std::string("Other"), rows[3].paper = std::string("Settings");
   const Predictor predictor(rows, {});
   const std::set<std::string> all{"P", "Mine", "Other"};

@@ -29,12 +29,12 @@ std::string with_head(const char* rows) {
 
 TEST_CASE("records are written and read back sorted and without repetitions") {
   const kvcast::TemporaryDirectory dir;
-  const Record a{{"P", "Table 2, right", "m", "ruler", "qa1", "quest", 16384, 512, 81.25, 40.5, 4}, 44, .008};
-  Record b = a;
+  const ScoreRecord a{{"P", "Table 2, right", "m", "ruler", "qa1", "quest", 16384, 512, 81.25, 40.5, 4}, 44, .008};
+  ScoreRecord b = a;
   b.table = std::string("Table 1"), b.budget = 256;
-  Record again = a;
+  ScoreRecord again = a;
   again.table = std::string("Table 3");
-  const std::vector<Record> read = read_records(file(dir, write_records({again, a, b})));
+  const std::vector<ScoreRecord> read = read_records(file(dir, write_records({again, a, b})));
   REQUIRE(read.size() == 2);
   CHECK(read[0].table == "Table 1");
   CHECK(read[0].budget == 256);

@@ -20,8 +20,8 @@ double angle_of(double points) { return to_angle(points, 100); }
 
 // A row whose estimate of 50 points has an error of this many deviations.
 struct Row {
-  Record record;
-  LeftOut left_out;
+  ScoreRecord record;
+  LeftOutScore left_out;
 
   Row(const Row&) = delete;  // the estimate points to the record
   Row(double off, const std::string& table, const std::string& group, const std::string& task = "qa1") {
@@ -48,7 +48,7 @@ TEST_CASE("rows of the same table count as correlated") {
   // 9 rows of a table together have 9 · 0.1 / (1 + 8 · 0.1) = 0.5; as 9 tables 0.9.
   std::deque<Row> rows;
   for (int i = 0; i < 9; ++i) rows.emplace_back(.1, "1", "a");
-  std::vector<const LeftOut*> left_out;
+  std::vector<const LeftOutScore*> left_out;
   for (const Row& r : rows) left_out.push_back(&r.left_out);
   CHECK(.5 + within_normal(spread_of(left_out)) == Approx(.8 * 1.5));
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i].record.table = std::to_string(i);
@@ -58,10 +58,10 @@ TEST_CASE("rows of the same table count as correlated") {
 TEST_CASE("intervals of left-out rows come from the other groups in the same range of scores") {
   Row near(.5, "1", "a"), far(2, "2", "b"), kept(3, "3", "c");
   kept.left_out.estimate.mean = 95, kept.record.published = 95;
-  CHECK(range_of(50, 100) == Range::kBetween);
-  CHECK(range_of(95, 100) == Range::kEnds);
-  CHECK(range_of(4, 50) == Range::kEnds);
-  const std::vector<LeftOut> rows{near.left_out, far.left_out, kept.left_out};
+  CHECK(range_of(50, 100) == ScoreRange::kBetween);
+  CHECK(range_of(95, 100) == ScoreRange::kEnds);
+  CHECK(range_of(4, 50) == ScoreRange::kEnds);
+  const std::vector<LeftOutScore> rows{near.left_out, far.left_out, kept.left_out};
   const std::vector<HeldOut> held = held_out(rows);
   REQUIRE(held.size() == 3);
   const double of_far = spread_of({&far.left_out}), of_near = spread_of({&near.left_out});
@@ -93,7 +93,7 @@ TEST_CASE("means are over the tasks of one method in a comparison, if there are 
   std::deque<Row> rows;
   for (const char* task : {"qa1", "qa2", "vt", "cwe"}) rows.emplace_back(.5, "1", "a", task);
   for (const char* task : {"qa1", "qa2", "vt"}) rows.emplace_back(.5, "2", "b", task);
-  std::vector<Record> records;
+  std::vector<ScoreRecord> records;
   std::vector<HeldOut> held;
   for (const Row& r : rows) {
     records.push_back(r.record);
@@ -109,14 +109,14 @@ TEST_CASE("means are over the tasks of one method in a comparison, if there are 
 
 TEST_CASE("a budget stated as a share of the prompt is one comparison for all tasks") {
   const auto row = [](const char* table, const char* task, double context, double budget) {
-    Record r;
+    ScoreRecord r;
     r.paper = "P", r.table = table, r.model = "m", r.benchmark = "longbench", r.task = task, r.method = "quest";
     r.context = context, r.budget = budget, r.full = 50;
     return r;
   };
   // Table 1 states 10 % of prompts of 1000 to 4000 tokens, table 2 states 256 tokens.
-  const std::vector<Record> records{row("1", "a", 1000, 100), row("1", "b", 4000, 400), row("2", "a", 1000, 256),
-                                    row("2", "b", 4000, 256), row("2", "b", 4000, 512)};
+  const std::vector<ScoreRecord> records{row("1", "a", 1000, 100), row("1", "b", 4000, 400), row("2", "a", 1000, 256),
+                                         row("2", "b", 4000, 256), row("2", "b", 4000, 512)};
   const Comparisons comparisons(records);
   CHECK(comparisons.of(records[0]) == comparisons.of(records[1]));
   CHECK(comparisons.of(records[2]) == comparisons.of(records[3]));

@@ -78,7 +78,7 @@ inline config::Host round_host() {
 }
 
 inline config::Hardware round_machine() {
-  return {"round", "Round", {}, round_gpu(), round_link(), round_host(), {}, config::Fit::kFitted, {}};
+  return {"round", "Round", {}, round_gpu(), round_link(), round_host(), {}, config::TimesOrigin::kFitted, {}};
 }
 
 inline config::Framework framework(config::Framework::Launch launch) {

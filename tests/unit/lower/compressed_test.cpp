@@ -47,7 +47,7 @@ PassOps lowered(const config::Model& model, const std::vector<PassSequence>& seq
   framework.scan_chunk.value = 3e-6;
   const auto policy = make("full", "", {100, 20});
   const PassSetting setting{.framework = &framework, .policy = policy.get(), .rank = model};
-  Pass pass = pass_of(sequences, *policy, setting.rank);
+  PassSequences pass = pass_of(sequences, *policy, setting.rank);
   PassOps out;
   std::vector<policy::HeadCounts> counts;
   for (const policy::Sequence& s : pass.decodes)

@@ -61,7 +61,7 @@ TEST_CASE("a layer consists of its matrix products and the kernels between them"
 
 TEST_CASE("rotary embedding by operators moves ten times the rotated data") {
   const auto ops = made([](LoweredBlock& block) { unfused_rope(block, 64, 32, -1); });
-  graph::Traffic moved;
+  graph::ByteCounts moved;
   for (const graph::Op& op : ops) moved += graph::traffic_of(op.work);
   // Queries and keys have 96 numbers: products with cosine and sine 1 in and 1 out each, half negated ½ and ½, halves
   // joined 1 and 1, sum 2 and 1. Then keys and values, 32 numbers each, into the cache.

@@ -115,7 +115,7 @@ TEST_CASE("queries and outputs have 16 bits for every cache precision") {
   // 2 KV heads of 4 query heads each and 16 numbers: 2 · 4 · 16 · 2 bytes either way; 100 pairs at half a byte.
   const graph::DecodeAttention packed{
       .rows = 2, .group = 4, .head_dim = 16, .tokens = 100, .longest = 50, .element_bytes = 0.5, .unpack_flops = 5000};
-  const graph::Traffic moved = graph::traffic_of(packed);
+  const graph::ByteCounts moved = graph::traffic_of(packed);
   CHECK(moved.kv_read == 2 * 100 * 16 * 0.5);
   CHECK(moved.hbm_read == moved.kv_read + 256);
   CHECK(moved.hbm_write == 256);
@@ -147,7 +147,7 @@ TEST_CASE("attention by operators moves 24 bytes per score and the repeated head
     eager_attention(block, {scores, kv, 0, group, 16}, -1);
     double sum = 0;
     for (const graph::Op& op : ops) {
-      const graph::Traffic t = graph::traffic_of(op.work);
+      const graph::ByteCounts t = graph::traffic_of(op.work);
       sum += t.hbm_read + t.hbm_write;
     }
     return sum;
@@ -167,7 +167,7 @@ TEST_CASE("a cache that is concatenated is read and written once more a step") {
     const auto blocks = f.blocks(window);
     double sum = 0;
     for (const graph::Op& op : blocks[0]) {
-      const graph::Traffic t = graph::traffic_of(op.work);
+      const graph::ByteCounts t = graph::traffic_of(op.work);
       sum += t.hbm_read + t.hbm_write;
     }
     return sum;

@@ -91,7 +91,7 @@ TEST_CASE("an unfused norm passes over its row in single precision") {
   Layer layer;
   LoweredBlock block(layer.framework, 0, -1, layer.events, layer.ops);
   unfused_norm(block, 100, -1);
-  graph::Traffic traffic;
+  graph::ByteCounts traffic;
   for (const graph::Op& op : layer.ops) traffic += graph::traffic_of(op.work);
   // Read: sum 2·2, to single 2, square 4, mean 4, product 4, to half 4, weight 2 bytes a value. Written: 2, 4, 4, 0, 4,
   // 2, 2.
@@ -106,7 +106,7 @@ TEST_CASE("a policy's merge of two outputs takes ten operators, its top-k one") 
   const graph::OpId merged = block.kernel(Lane::kCompute, Kind::kAttention, "merge", merge, {});
   CHECK(layer.kernels() == 10);
   CHECK(merged == block.last());
-  graph::Traffic traffic;
+  graph::ByteCounts traffic;
   for (const graph::Op& op : layer.ops) traffic += graph::traffic_of(op.work);
   CHECK(traffic.hbm_read == 400 + 9 * 100);  // the others read the output of the first
   block.kernel(Lane::kCompute, Kind::kTopK, "top-k", graph::TopK{8, 100, 10, 4}, {merged});
@@ -124,7 +124,7 @@ TEST_CASE("an engine's operators around a top-k read and write its scores once e
   const graph::OpId chosen = block.kernel(Lane::kCompute, Kind::kTopK, "top-k", graph::TopK{8, 100, 10, 4}, {});
   CHECK(chosen == block.last());
   CHECK(layer.kernels() == 4);
-  graph::Traffic all, chain;
+  graph::ByteCounts all, chain;
   for (const graph::Op& op : layer.ops) {
     all += graph::traffic_of(op.work);
     if (std::holds_alternative<graph::Kernel>(op.work)) chain += graph::traffic_of(op.work);
@@ -189,7 +189,7 @@ TEST_CASE("softmax and maximum over a group take four operators in PyTorch") {
   CHECK(last == block.last());
   CHECK(layer.kernels() == 4);
   CHECK(layer.launches() == 4);
-  graph::Traffic traffic;
+  graph::ByteCounts traffic;
   for (const graph::Op& op : layer.ops) traffic += graph::traffic_of(op.work);
   CHECK(traffic.hbm_read == 3 * 4000 + 1000);  // quotient, softmax, maximum; copy
   CHECK(traffic.hbm_write == 2 * 4000 + 2 * 1000);
@@ -202,7 +202,7 @@ TEST_CASE("softmax reads rows three times if one exceeds shared memory and all e
     graph::Kernel fused{graph::KernelClass::kReduce, rows * columns * 2, rows * columns / 2};
     fused.blocks = rows;
     block.kernel(Lane::kCompute, Kind::kIndex, kGroupSoftmax.data(), fused, {});
-    graph::Traffic traffic;
+    graph::ByteCounts traffic;
     for (const graph::Op& op : layer.ops) traffic += graph::traffic_of(op.work);
     return traffic.hbm_read / (rows * columns * 2);
   };

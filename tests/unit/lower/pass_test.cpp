@@ -41,7 +41,7 @@ struct Work {
 Work lower_pass(const policy::Policy& policy, std::span<const PassSequence> sequences, std::vector<HeadCounts> counts) {
   const config::Framework framework;
   const PassSetting setting{.framework = &framework, .policy = &policy, .rank = tiny_model()};
-  Pass pass = pass_of(sequences, policy, setting.rank);
+  PassSequences pass = pass_of(sequences, policy, setting.rank);
   pass.counts = [&](int) { return std::span<const HeadCounts>(counts); };
   Work work;
   Events events;

@@ -42,7 +42,7 @@ LoweredPass lower_hybrid(const config::Model& model, bool separate_kernels = fal
   const PassSetting setting{.framework = &framework, .policy = policy.get(), .rank = model};
   const std::vector<PassSequence> sequences = {
       {100, 1, {100, 20}}, {200, 1, {200, 20}}, {0, 200, {200, 20}}, {0, 200, {200, 20}}};
-  Pass pass = pass_of(sequences, *policy, setting.rank);
+  PassSequences pass = pass_of(sequences, *policy, setting.rank);
   LoweredPass out;
   const std::vector<policy::HeadCounts> counts = {
       {.attended = 101}, {.attended = 101}, {.attended = 201}, {.attended = 201}};

@@ -62,7 +62,7 @@ Drafted lower_drafted(const policy::Policy& policy, const Speculation& s, std::v
   PassSetting setting{.framework = &framework, .policy = &policy, .rank = model, .speculation = &s};
   if (s.draft) setting.draft = *s.draft;
   const std::vector<PassSequence> two = {{100, 1, {100, 20}}, {400, 1, {400, 20}}};
-  Pass pass = pass_of(two, policy, setting.rank);
+  PassSequences pass = pass_of(two, policy, setting.rank);
   pass.counts = [&](int) { return std::span<const HeadCounts>(counts); };
   Drafted out;
   Events events;
@@ -175,7 +175,7 @@ TEST_CASE("a prompt is read by the draft too") {
   const PassSetting setting{
       .framework = &framework, .policy = full.get(), .rank = drafted_model(), .speculation = &s, .draft = *s.draft};
   const std::vector<PassSequence> one = {{0, 100, {100, 20}}};
-  const Pass pass = pass_of(one, *full, setting.rank);
+  const PassSequences pass = pass_of(one, *full, setting.rank);
   Drafted out;
   Events events;
   LoweredBlock block(framework, 0, -1, events, out.ops);

@@ -13,7 +13,7 @@ using graph::Lane;
 namespace {
 constexpr Picoseconds kUs = 1'000'000;
 
-Span span(double start_us, double finish_us, Kind kind, Lane lane, Bound bound = Bound::kHbm) {
+BusySpan span(double start_us, double finish_us, Kind kind, Lane lane, Bound bound = Bound::kHbm) {
   return {static_cast<Picoseconds>(start_us * kUs),
           static_cast<Picoseconds>(finish_us * kUs),
           kind,
@@ -71,7 +71,7 @@ TEST_CASE("exposed times and idle add up to the window, whatever the spans") {
   const Stream random(7);
   for (std::uint64_t round = 0; round < 200; ++round) {
     const Stream s = random.child({round});
-    std::vector<Span> spans;
+    std::vector<BusySpan> spans;
     for (std::uint64_t i = 0; i < 40; ++i) {
       const auto start = static_cast<Picoseconds>(s.below(3 * i, 1000));
       const auto length = static_cast<Picoseconds>(s.below(3 * i + 1, 200));
@@ -85,9 +85,9 @@ TEST_CASE("exposed times and idle add up to the window, whatever the spans") {
 
 TEST_CASE("the order of spans does not matter") {
   // Work of two kinds on side streams, both 0..4, and a kernel that waited for them.
-  const Span score = span(0, 4, Kind::kScore, Lane::kSelect, Bound::kVector);
-  const Span topk = span(0, 4, Kind::kTopK, Lane::kSelect, Bound::kKernelLatency);
-  const Span kernel = span(4, 6, Kind::kGemm, Lane::kCompute);
+  const BusySpan score = span(0, 4, Kind::kScore, Lane::kSelect, Bound::kVector);
+  const BusySpan topk = span(0, 4, Kind::kTopK, Lane::kSelect, Bound::kKernelLatency);
+  const BusySpan kernel = span(4, 6, Kind::kGemm, Lane::kCompute);
   for (const Attribution& a :
        {attribute({score, topk, kernel}, 0, 6 * kUs), attribute({kernel, topk, score}, 0, 6 * kUs)}) {
     CHECK(exposed(a, Kind::kScore) == Approx(4));
@@ -100,7 +100,7 @@ TEST_CASE("the order of spans does not matter") {
 TEST_CASE("calls are the bottleneck if each kernel is shorter than the call for the next") {
   //  host     |== launch 0..5 ==|== launch 5..10 ==|== launch 10..15 ==|
   //  compute                    |= gemm 5..9 =|    |= gemm 10..14 =|   |= gemm 15..19 =|
-  std::vector<Span> spans;
+  std::vector<BusySpan> spans;
   for (int i = 0; i < 3; ++i) {
     spans.push_back(span(5 * i, 5 * i + 5, Kind::kLaunch, Lane::kHost, Bound::kHostThread));
     spans.push_back(span(5 * i + 5, 5 * i + 9, Kind::kGemm, Lane::kCompute));

@@ -27,7 +27,7 @@ Result with(const std::string& policy, const std::string& budget, double tokens_
   return r;
 }
 
-Results results(const std::string& name, std::vector<Result> list) { return {name, std::move(list), {}}; }
+StoreResults results(const std::string& name, std::vector<Result> list) { return {name, std::move(list), {}}; }
 
 const Answer& answer_on(const std::vector<Answer>& answers, const std::string& metric) {
   const auto found = std::find_if(answers.begin(), answers.end(), [&](const Answer& a) {
@@ -38,9 +38,10 @@ const Answer& answer_on(const std::vector<Answer>& answers, const std::string& m
 }
 
 TEST_CASE("experiments are paired by their settings, whatever their order") {
-  const Results a = results("a", {with("quest", "512", 100), with("quest", "1024", 200), with("tova", "512", 50)});
-  const Results b = results("b", {with("quest", "1024", 200), with("quest", "512", 100), with("snapkv", "512", 70)});
-  const Matched matched = match_settings(a, b);
+  const StoreResults a = results("a", {with("quest", "512", 100), with("quest", "1024", 200), with("tova", "512", 50)});
+  const StoreResults b =
+      results("b", {with("quest", "1024", 200), with("quest", "512", 100), with("snapkv", "512", 70)});
+  const MatchedResults matched = match_settings(a, b);
   REQUIRE(matched.pairs.size() == 2);
   CHECK(matched.pairs[0].before == 1);
   CHECK(matched.pairs[0].after == 0);
@@ -52,13 +53,13 @@ TEST_CASE("experiments are paired by their settings, whatever their order") {
 }
 
 TEST_CASE("a key with one value in each set distinguishes the sets, not the experiments") {
-  const Results a = results("a", {with("quest", "512", 100, "h100"), with("quest", "1024", 200, "h100")});
-  const Results b = results("b", {with("quest", "512", 100), with("quest", "1024", 200)});
-  const Matched matched = match_settings(a, b);
+  const StoreResults a = results("a", {with("quest", "512", 100, "h100"), with("quest", "1024", 200, "h100")});
+  const StoreResults b = results("b", {with("quest", "512", 100), with("quest", "1024", 200)});
+  const MatchedResults matched = match_settings(a, b);
   CHECK(matched.pairs.size() == 2);
   CHECK(matched.differences == Strings{"hardware: h100 against h200"});
   // Only the equal one of two values on one side is paired, and no key differs between all pairs.
-  const Results c = results("c", {with("quest", "512", 100, "h100"), with("quest", "512", 100)});
+  const StoreResults c = results("c", {with("quest", "512", 100, "h100"), with("quest", "512", 100)});
   CHECK(match_settings(c, b).pairs.size() == 1);
   CHECK(match_settings(c, b).differences.empty());
 }
@@ -72,7 +73,7 @@ TEST_CASE("parameters are compared policy by policy") {
   without_parameters(full_a), without_parameters(full_b);
   Result quest_a = with("quest", "512", 100), quest_b = quest_a;
   set(quest_b, "policy.tau", "0.9");
-  const Matched matched = match_settings(results("a", {full_a, quest_a}), results("b", {full_b, quest_b}));
+  const MatchedResults matched = match_settings(results("a", {full_a, quest_a}), results("b", {full_b, quest_b}));
   CHECK(matched.pairs.size() == 2);
   CHECK(matched.differences == Strings{"policy.tau of quest: 0.8 against 0.9"});
 }
@@ -80,14 +81,14 @@ TEST_CASE("parameters are compared policy by policy") {
 TEST_CASE("a key that exists in only one set distinguishes nothing") {
   Result newer = with("quest", "512", 100);
   newer.subject.settings.push_back({"framework.new_key", true});
-  const Matched matched = match_settings(results("a", {with("quest", "512", 100)}), results("b", {newer}));
+  const MatchedResults matched = match_settings(results("a", {with("quest", "512", 100)}), results("b", {newer}));
   CHECK(matched.pairs.size() == 1);
   CHECK(matched.differences.empty());
 }
 
 TEST_CASE("settings that several experiments share have no partner") {
-  const Results a = results("a", {with("quest", "512", 100), with("quest", "512", 110)});
-  const Matched matched = match_settings(a, results("b", {with("quest", "512", 100)}));
+  const StoreResults a = results("a", {with("quest", "512", 100), with("quest", "512", 110)});
+  const MatchedResults matched = match_settings(a, results("b", {with("quest", "512", 100)}));
   CHECK(matched.pairs.empty());
   CHECK(matched.only_before == 2);
 }
@@ -98,10 +99,10 @@ TEST_CASE("each of several machines is paired with the one whose numbers are cha
     r.subject.settings.push_back({"hardware.gpu.hbm_bandwidth", rate});
     return r;
   };
-  const Results a = results("a", {with("quest", "512", 100, "a100"), with("quest", "512", 200, "h100")});
-  const Results b = results(
+  const StoreResults a = results("a", {with("quest", "512", 100, "a100"), with("quest", "512", 200, "h100")});
+  const StoreResults b = results(
       "b", {altered("a100 (gpu.hbm_bandwidth 1.9 TB/s)", 110), altered("h100 (gpu.hbm_bandwidth 4 TB/s)", 220)});
-  const Matched matched = match_settings(a, b);
+  const MatchedResults matched = match_settings(a, b);
   REQUIRE(matched.pairs.size() == 2);
   CHECK(matched.pairs[1].before == 1);
   CHECK(matched.pairs[1].setting == "quest, on h100");
@@ -110,7 +111,7 @@ TEST_CASE("each of several machines is paired with the one whose numbers are cha
   CHECK(changes(a, b)[0].text.starts_with(
       "2 pairs of experiments have equal settings apart from those given below; 0 of"));
   // Two altered versions of one machine are not its counterpart.
-  const Results c = results(
+  const StoreResults c = results(
       "c", {altered("a100 (gpu.hbm_bandwidth 1.9 TB/s)", 110), altered("a100 (gpu.hbm_bandwidth 3 TB/s)", 120)});
   CHECK(match_settings(a, c).pairs.empty());
   CHECK_THAT(changes(a, c)[0].text,
@@ -119,8 +120,8 @@ TEST_CASE("each of several machines is paired with the one whose numbers are cha
 }
 
 TEST_CASE("changes of shares are stated in points, changes of a few per cent in per cent") {
-  Results a = results("a", {with("quest", "512", 1000)}), b = results("b", {with("quest", "512", 1002)});
-  for (Results* r : {&a, &b}) r->results[0].accuracy.task.emplace().interval = {0, 1};
+  StoreResults a = results("a", {with("quest", "512", 1000)}), b = results("b", {with("quest", "512", 1002)});
+  for (StoreResults* r : {&a, &b}) r->results[0].accuracy.task.emplace().interval = {0, 1};
   a.results[0].accuracy.task->share_of_full = 0.19, b.results[0].accuracy.task->share_of_full = 0.936;
   const std::vector<Answer> answers = changes(a, b);
   CHECK_THAT(answer_on(answers, "decode.tokens_per_s").text, Catch::Contains("1002 tokens/s after, +0.2 %"));
@@ -131,10 +132,10 @@ TEST_CASE("changes of shares are stated in points, changes of a few per cent in 
 
 TEST_CASE("a change counts if it exceeds the uncertainty of the costs") {
   // Twice the throughput; equal; half; and one with its own effect of the link: 1.05 times within 1 / 1.1 to 1 / 0.9.
-  const Results a = results("a", {with("quest", "256", 100), with("quest", "512", 100), with("quest", "1024", 100),
-                                  with("quest", "2048", 100)});
-  Results b = results("b", {with("quest", "256", 200), with("quest", "512", 100), with("quest", "1024", 50),
-                            with("quest", "2048", 105)});
+  const StoreResults a = results("a", {with("quest", "256", 100), with("quest", "512", 100), with("quest", "1024", 100),
+                                       with("quest", "2048", 100)});
+  StoreResults b = results("b", {with("quest", "256", 200), with("quest", "512", 100), with("quest", "1024", 50),
+                                 with("quest", "2048", 105)});
   b.results[3].experiment.effects.pop_back();
   const std::vector<Answer> answers = changes(a, b);
   const Answer& answer = answer_on(answers, "decode.tokens_per_s");
@@ -164,7 +165,7 @@ TEST_CASE("a change counts if it exceeds the uncertainty of the costs") {
 }
 
 TEST_CASE("a time is stated as a time, and less is better") {
-  Results a = results("a", {with("quest", "512", 100)}), b = a;
+  StoreResults a = results("a", {with("quest", "512", 100)}), b = a;
   b.name = "b";
   b.results[0].experiment.ttft_s = 1;  // 2 before; 1.02 and 0.98 in both, which cancels
   const std::vector<Answer> answers = changes(a, b);
@@ -175,7 +176,7 @@ TEST_CASE("a time is stated as a time, and less is better") {
 }
 
 TEST_CASE("the summary names other statuses and changed numbers of machines") {
-  Results a = results("a", {with("quest", "512", 100), with("quest", "1024", 100)}), b = a;
+  StoreResults a = results("a", {with("quest", "512", 100), with("quest", "1024", 100)}), b = a;
   b.name = "b";
   b.results[1].status = result::Status::kOom;
   a.machines["h200"] = {{"gpu.hbm_bandwidth", 4.8e12, "bytes/s", Origin::kDatasheet, 0.05, "sheet"},

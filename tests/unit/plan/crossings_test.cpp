@@ -18,11 +18,11 @@ struct Formula {
   double open = 1;
   int calls = 0;
 
-  std::vector<Sample> operator()(const std::vector<double>& xs) {
-    std::vector<Sample> samples;
+  std::vector<VariantPair> operator()(const std::vector<double>& xs) {
+    std::vector<VariantPair> samples;
     for (const double x : xs) {
       ++calls;
-      Sample& s = samples.emplace_back();
+      VariantPair& s = samples.emplace_back();
       s.x = x;
       s.comparison.times = times(x);
       s.comparison.interval = {s.comparison.times / open, s.comparison.times * open};
@@ -52,8 +52,8 @@ TEST_CASE("the first integer at which neither variant fits is found") {
   // The first variant is better up to 100; from 101 on neither fits.
   Formula better{[](double) { return 2; }};
   Crossings search({1, 256, true}, [&](const std::vector<double>& xs, const Crossings::Bracket&) {
-    std::vector<Sample> samples = better(xs);
-    for (Sample& s : samples) {
+    std::vector<VariantPair> samples = better(xs);
+    for (VariantPair& s : samples) {
       if (s.x > 100) s.state = 0, s.comparison.times = NAN;
     }
     return samples;
@@ -68,9 +68,9 @@ TEST_CASE("the ends of an interval without ratios do not depend on the range tha
   // Targets are certainly met up to 6.3, certainly missed from 13.2 on, and nominally missed from 9.5 on.
   const auto search = [](double from, double to, bool integer) {
     Crossings crossings({from, to, integer}, [&](const std::vector<double>& xs, const Crossings::Bracket&) {
-      std::vector<Sample> samples;
+      std::vector<VariantPair> samples;
       for (const double x : xs) {
-        Sample& s = samples.emplace_back();
+        VariantPair& s = samples.emplace_back();
         s.x = x, s.state = x < 9.5 ? 1 : -1, s.settled = x <= 6.3 || x >= 13.2;
         s.comparison.times = s.state > 0 ? INFINITY : 0;
       }
@@ -140,14 +140,14 @@ TEST_CASE("the memory of a variant that stops fitting is extrapolated") {
   // 10 bytes and 1 a unit of x, of 1000: fits up to 990.
   int calls = 0;
   const auto evaluate = [&](const std::vector<double>& xs, const Crossings::Bracket&) {
-    std::vector<Sample> samples;
+    std::vector<VariantPair> samples;
     for (const double x : xs) {
       ++calls;
       auto fits = std::make_shared<result::Result>(small_result()), other = std::make_shared<result::Result>(*fits);
       fits->experiment.hbm = {1e9, 1, {}}, fits->experiment.dram = {1e9, 1, {}};
       other->experiment.hbm = {1000, 10 + x, {}}, other->experiment.dram = {};
       if (10 + x > 1000) other->status = result::Status::kOom;
-      Sample& s = samples.emplace_back();
+      VariantPair& s = samples.emplace_back();
       s.x = x, s.of = fits, s.against = other;
       s.comparison.times = other->status == result::Status::kOom ? INFINITY : 0.5;
       s.comparison.interval = {s.comparison.times, s.comparison.times};

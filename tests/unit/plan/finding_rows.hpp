@@ -53,7 +53,7 @@ struct Table {
 
   const std::vector<result::Result>& results;
   plan::Texts texts;
-  plan::Rows rows;
+  plan::ResultRows rows;
   std::vector<plan::SweptPoint> points;
   int loaded = 0;
 };

@@ -26,16 +26,16 @@ std::string error_of_plan(const std::string& question) {
 
 TEST_CASE("a key is found in the workload, the policy and the machine") {
   const Node run = node(kRun);
-  const Key batch = find_key(run, "workload.batch", {});
+  const VariedKey batch = find_key(run, "workload.batch", {});
   CHECK(batch.integer);
   CHECK(batch.now == 2);
-  const Key budget = find_key(run, "policy.budget", {});
+  const VariedKey budget = find_key(run, "policy.budget", {});
   CHECK(budget.integer);
   CHECK(budget.now == 256);
-  const Key bandwidth = find_key(run, "hardware.gpu.hbm_bandwidth", {});
+  const VariedKey bandwidth = find_key(run, "hardware.gpu.hbm_bandwidth", {});
   CHECK_FALSE(bandwidth.integer);
   CHECK(bandwidth.now == Approx(1.555e12));
-  const Key curve = find_key(run, "hardware.link.issue_call", {});
+  const VariedKey curve = find_key(run, "hardware.link.issue_call", {});
   CHECK(curve.factor);
   CHECK(curve.now == 1);
   CHECK(find_key(run, "hardware.host.cores", {}).integer);
@@ -45,15 +45,15 @@ TEST_CASE("a key is found in the workload, the policy and the machine") {
 
 TEST_CASE("values of a key are quantities, integers or factors, and are written as they are read") {
   const Node run = node(kRun);
-  const Key bandwidth = find_key(run, "hardware.gpu.hbm_bandwidth", {});
+  const VariedKey bandwidth = find_key(run, "hardware.gpu.hbm_bandwidth", {});
   CHECK(read_value(bandwidth, node("2 TB/s")) == 2e12);
   CHECK(read_value(bandwidth, node("x2")) == Approx(2 * 1.555e12));
   CHECK_THAT(error_of([&] { read_value(bandwidth, node("2 GB")); }), Contains("hbm_bandwidth"));
-  const Key batch = find_key(run, "workload.batch", {});
+  const VariedKey batch = find_key(run, "workload.batch", {});
   CHECK(read_value(batch, node("x4")) == 8);
   CHECK_THAT(error_of([&] { read_value(batch, node("2.5")); }), Contains("plan.yaml:1:1"));
   CHECK_THAT(error_of([&] { read_value(batch, node("x0.1")); }), Contains("outside of 1 to 65536"));
-  const Key curve = find_key(run, "hardware.link.issue_call", {});
+  const VariedKey curve = find_key(run, "hardware.link.issue_call", {});
   CHECK_THAT(error_of([&] { read_value(curve, node("2 us")); }), Contains("expected a factor"));
   // Nine digits: the simulated value equals the proposed one.
   const Node changed = with_value(run, bandwidth, 1.23456789e12);
@@ -63,7 +63,7 @@ TEST_CASE("values of a key are quantities, integers or factors, and are written 
 
 TEST_CASE("batch sizes are limited by the engine") {
   const Node engine = node(std::string(kRun) + "framework: {max_batch: 8}\n");
-  const Key batch = find_key(engine, "workload.batch", {});
+  const VariedKey batch = find_key(engine, "workload.batch", {});
   CHECK(end_of_range(batch, 64, engine) == 8);
   CHECK(end_of_range(batch, 4, engine) == 4);
   CHECK(end_of_range(batch, 64, node(kRun)) == 64);

@@ -54,11 +54,11 @@ TEST_CASE("the ends of intervals are compared with targets on request") {
   // The interval of step times is exp(hypot(ln 1.1, ln 1.05)) = 1.113 above and exp(-hypot(ln 0.9, ln 0.96)) = 0.893
   // below.
   const auto limit = targets("tpot: <= 10.5 ms"), tight = targets("tpot: <= 9.5 ms");
-  CHECK_FALSE(missed(r, limit, Reading::kNominal));
-  CHECK(missed(r, limit, Reading::kCertain));
-  CHECK(missed(r, tight, Reading::kNominal));
-  CHECK_FALSE(missed(r, tight, Reading::kPossible));
-  CHECK(missed(r, targets("tpot: <= 8.9 ms"), Reading::kPossible));
+  CHECK_FALSE(missed(r, limit, Certainty::kNominal));
+  CHECK(missed(r, limit, Certainty::kCertain));
+  CHECK(missed(r, tight, Certainty::kNominal));
+  CHECK_FALSE(missed(r, tight, Certainty::kPossible));
+  CHECK(missed(r, targets("tpot: <= 8.9 ms"), Certainty::kPossible));
 }
 
 TEST_CASE("invalid targets are rejected with their location") {

@@ -11,7 +11,7 @@ using namespace policy;
 
 namespace {
 
-std::vector<float> pooled(Pool kind, int kernel, const std::vector<float>& in) {
+std::vector<float> pooled(Pooling kind, int kernel, const std::vector<float>& in) {
   std::vector<float> out;
   pool(kind, kernel, in, out);
   return out;
@@ -20,28 +20,28 @@ std::vector<float> pooled(Pool kind, int kernel, const std::vector<float>& in) {
 TEST_CASE("the maximum ignores positions beyond the ends") {
   // Kernel 3 over {-1, -3, -2, -5}: max(-1,-3), max(-1,-3,-2), max(-3,-2,-5), max(-2,-5). A zero beyond the ends would
   // win.
-  CHECK(pooled(Pool::kMax, 3, {-1, -3, -2, -5}) == std::vector<float>{-1, -1, -2, -2});
+  CHECK(pooled(Pooling::kMax, 3, {-1, -3, -2, -5}) == std::vector<float>{-1, -1, -2, -2});
 }
 
 TEST_CASE("the maximum is right if the kernel is not a power of two, and ignores NaNs") {
   // Kernel 5: of {9, 1, 2} , {9, 1, 2, 3}, {9, 1, 2, 3, 4}, {1, 2, 3, 4, 0}, {2, 3, 4, 0, 0}, {3, 4, 0, 0}, {4, 0, 0}.
-  CHECK(pooled(Pool::kMax, 5, {9, 1, 2, 3, 4, 0, 0}) == std::vector<float>{9, 9, 9, 4, 4, 4, 4});
+  CHECK(pooled(Pooling::kMax, 5, {9, 1, 2, 3, 4, 0, 0}) == std::vector<float>{9, 9, 9, 4, 4, 4, 4});
   const float nan = std::nanf("");
-  CHECK(pooled(Pool::kMax, 3, {nan, 1, nan, 2}) == std::vector<float>{1, 1, 2, 2});
-  CHECK(pooled(Pool::kMax, 1000000001, {1, 3}) == std::vector<float>{3, 3});
+  CHECK(pooled(Pooling::kMax, 3, {nan, 1, nan, 2}) == std::vector<float>{1, 1, 2, 2});
+  CHECK(pooled(Pooling::kMax, 1000000001, {1, 3}) == std::vector<float>{3, 3});
 }
 
 TEST_CASE("the average counts zeros beyond the ends and divides by the kernel's width") {
   // Kernel 3 over {3, 6, 9}: (0+3+6)/3, (3+6+9)/3, (6+9+0)/3.
-  CHECK(pooled(Pool::kAverage, 3, {3, 6, 9}) == std::vector<float>{3, 6, 5});
+  CHECK(pooled(Pooling::kAverage, 3, {3, 6, 9}) == std::vector<float>{3, 6, 5});
 }
 
 TEST_CASE("a kernel wider than the row covers all of it") {
-  CHECK(pooled(Pool::kMax, 63, {1, 4, 2}) == std::vector<float>{4, 4, 4});
+  CHECK(pooled(Pooling::kMax, 63, {1, 4, 2}) == std::vector<float>{4, 4, 4});
   // (1 + 4 + 2) / 7 = 1 at every position.
-  CHECK(pooled(Pool::kAverage, 7, {1, 4, 2}) == std::vector<float>{1, 1, 1});
-  CHECK(pooled(Pool::kMax, 5, {}).empty());
-  CHECK(pooled(Pool::kMax, 1, {2, 1}) == std::vector<float>{2, 1});
+  CHECK(pooled(Pooling::kAverage, 7, {1, 4, 2}) == std::vector<float>{1, 1, 1});
+  CHECK(pooled(Pooling::kMax, 5, {}).empty());
+  CHECK(pooled(Pooling::kMax, 1, {2, 1}) == std::vector<float>{2, 1});
 }
 
 // Four prompt tokens with scalar keys, one head, d = 1: the scale is 1.

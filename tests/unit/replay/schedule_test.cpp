@@ -63,7 +63,7 @@ struct Fixture {
 TEST_CASE("each trace is opened once, replayed and closed before the next") {
   Fixture f;
   f.add("a", 2), f.add("none", 0), f.add("b", 1);
-  replay::run_replays(f.work, replay::Spread::kReplays, 1);
+  replay::run_replays(f.work, replay::ThreadUse::kReplays, 1);
   CHECK(f.log == "a open; a 0; a 1; a close; b open; b 0; b close; ");
 }
 
@@ -71,7 +71,7 @@ TEST_CASE("a rejected replay leaves the others unaffected, and a rejected trace 
   Fixture f;
   f.add("a", 3).bad = 1;
   f.add("b", 2).refuse_trace = true;
-  replay::run_replays(f.work, replay::Spread::kTraces, 1);
+  replay::run_replays(f.work, replay::ThreadUse::kTraces, 1);
   CHECK(f.log ==
         "a open; a 0; a 1 not this one; a 2; a close; b open; b 0 no such trace; b 1 no such trace; b close; ");
 }
@@ -82,7 +82,7 @@ TEST_CASE("all replays run over one part of a trace before the next, without tho
   two.parts = 2, two.bad = 0;
   Noted& broken = f.add("b", 2);
   broken.parts = 3, broken.broken_part = 2, broken.bad = 1;
-  replay::run_replays(f.work, replay::Spread::kReplays, 1);
+  replay::run_replays(f.work, replay::ThreadUse::kReplays, 1);
   CHECK(f.log ==
         "a open; a 0 not this one; a 1; a open; a 1; a close; "
         "b open; b 0; b 1 not this one; b open; b 0 no such trace; b close; ");
@@ -93,12 +93,12 @@ TEST_CASE("no further replay begins after a stop") {
   std::stop_source stop;
   f.add("a", 3).on_replay = [&stop] { stop.request_stop(); };
   f.add("b", 1);
-  CHECK_THROWS_AS(replay::run_replays(f.work, replay::Spread::kReplays, 1, stop.get_token()), Cancelled);
+  CHECK_THROWS_AS(replay::run_replays(f.work, replay::ThreadUse::kReplays, 1, stop.get_token()), Cancelled);
   CHECK(f.log == "a open; a 0; ");
 }
 
 TEST_CASE("all replays are made with several threads, however they are distributed") {
-  for (const replay::Spread spread : {replay::Spread::kReplays, replay::Spread::kTraces}) {
+  for (const replay::ThreadUse spread : {replay::ThreadUse::kReplays, replay::ThreadUse::kTraces}) {
     Fixture f;
     std::atomic<int> replays{0};
     for (int t = 0; t < 5; ++t) f.add("t", 7).on_replay = [&replays] { ++replays; };

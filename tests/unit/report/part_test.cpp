@@ -12,8 +12,8 @@
 namespace kvcast::tests {
 
 using Catch::Matchers::Contains;
-using report::Part;
 using report::part_of;
+using report::ReportPart;
 using store::Store;
 using Where = std::vector<std::pair<std::string, std::string>>;
 
@@ -71,7 +71,7 @@ TEST_CASE("a page shows a sweep whole up to the limit, then one value of the set
   const Store store = Store::open(grid(dir, 3, 4, 5), Store::Open::kExisting);
   CHECK(part_of(store, {}, 120).is_all());
   // One of the 4 links leaves 30. The page has a filter for machines and batches, but not for links.
-  const Part links = part_of(store, {}, 119);
+  const ReportPart links = part_of(store, {}, 119);
   CHECK(links.where == Where{{"hardware.link.pcie.lanes", ""}});
   CHECK(links.keys.size() == 30);
   CHECK(links.of == 120);
@@ -88,7 +88,7 @@ TEST_CASE("a page shows a sweep whole up to the limit, then one value of the set
 TEST_CASE("a page shows the experiments that the user names") {
   const TemporaryDirectory dir;
   const Store store = Store::open(grid(dir, 3, 4, 5), Store::Open::kExisting);
-  const Part part = part_of(store, {{"hardware", "m4"}, {"workload.batch", "2"}}, 5);
+  const ReportPart part = part_of(store, {{"hardware", "m4"}, {"workload.batch", "2"}}, 5);
   CHECK(part.keys.size() == 8);  // 2 policies · 4 links, over the limit as asked for
   CHECK_THROWS_WITH(part_of(store, {{"hardware", "m7"}}), Contains("--where hardware=m7") && Contains("m0, m1"));
   CHECK_THROWS_WITH(part_of(store, {{"hardwar", "m1"}}), Contains("--where hardwar=m1") && Contains("workload.batch"));

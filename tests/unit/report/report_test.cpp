@@ -86,7 +86,7 @@ TEST_CASE("every chart states what a figure needs and draws metrics that exist")
   const auto assets = load_assets(options());
   CHECK(assets.charts.size() == 9);
   CHECK(assets.service_charts.size() == 5);
-  std::vector<kvcast::report::Chart> charts = assets.charts;
+  std::vector<kvcast::report::ChartFile> charts = assets.charts;
   charts.insert(charts.end(), assets.service_charts.begin(), assets.service_charts.end());
   for (const auto& chart : charts) {
     INFO(chart.name);

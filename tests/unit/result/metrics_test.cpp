@@ -246,7 +246,7 @@ TEST_CASE("a capacity is as uncertain as the machine's numbers say") {
   r.experiment.hbm.capacity_spread = 2e9, r.experiment.hbm.capacity_origin = Origin::kAssumed;
   CHECK(interval(r, metric("hbm_capacity"))->low == Approx(78e9));
   CHECK(origin(r, metric("hbm_capacity")) == Origin::kAssumed);
-  CHECK(fit_of(r) == Fit::kFits);
+  CHECK(fit_of(r) == MemoryFit::kFits);
   r.borderline = true;
   CHECK(fit_name(fit_of(r)) == "borderline");
   r.borderline = false, r.status = Status::kOom;

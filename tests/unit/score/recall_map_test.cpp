@@ -119,11 +119,11 @@ TEST_CASE("an interval contains its prediction and grows with each uncertainty")
   RecallMap link = link_of(1);
   const TaskSpec task = task_of(Score::kExact, 1);
   const std::vector<Sample> same = {sample_of({0.5}), sample_of({0.5})}, apart = {sample_of({0.2}), sample_of({0.8})};
-  const Prediction sharp = predict(link, task, same, 100);
+  const SharePrediction sharp = predict(link, task, same, 100);
   CHECK(sharp.share == Approx(0.5));
   CHECK(sharp.high == Approx(0.5));
   // Two samples are 0.3 from their mean: their variance is 0.18, that of the mean 0.09.
-  const Prediction spread = predict(link, task, apart, 100);
+  const SharePrediction spread = predict(link, task, apart, 100);
   CHECK(spread.share == Approx(0.5));
   CHECK(spread.high == Approx(0.8));
   CHECK(spread.low == Approx(0.2));
@@ -142,7 +142,7 @@ TEST_CASE("a task with parts is their weighted mean, each over its own samples")
   CHECK(share_of_full(link, parts, samples) == Approx(0.2 * 0.9 + 0.8 * 0.3));
   // Only the second part has a spread: two samples 0.1 from their mean, so that the mean is known to ±0.1, with a
   // weight of 0.8.
-  const Prediction p = predict(link, parts, samples, 100);
+  const SharePrediction p = predict(link, parts, samples, 100);
   CHECK(p.share == Approx(0.42));
   CHECK(p.high == Approx(0.5));
 }

@@ -24,9 +24,10 @@ TEST_CASE("rows without a score are omitted, with their location and the reason"
   const TemporaryDirectory folder;
   std::vector<LeftOutRow> left_out;
   const std::string row = "P,T,M,RULER,4K,vt,Quest,256,tokens,";
-  const std::vector<Row> rows = read_table(table(folder, row + "50,\n" + row + "0.5,fraction\n" + row + "50,furlong\n" +
-                                                             row + "50,fraction\n" + row + "n/a,\n"),
-                                           &left_out);
+  const std::vector<PublishedRow> rows =
+      read_table(table(folder, row + "50,\n" + row + "0.5,fraction\n" + row + "50,furlong\n" + row + "50,fraction\n" +
+                                   row + "n/a,\n"),
+                 &left_out);
   REQUIRE(rows.size() == 2);
   CHECK(rows[0].value == 50);
   CHECK(rows[1].value == 50);

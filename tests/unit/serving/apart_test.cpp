@@ -35,8 +35,8 @@ Rules rules_apart(Engine engine) {
 }
 
 struct Served {
-  std::deque<Recorder> seen;      // by replica, those that read prompts last
-  std::vector<Outcome> outcomes;  // by request
+  std::deque<EventRecorder> seen;   // by replica, those that read prompts last
+  std::vector<Departure> outcomes;  // by request
 };
 
 Served served_apart(std::vector<traffic::Request> list, const Rules& rules, const TransferRules& transfer,
@@ -51,23 +51,23 @@ Served served_apart(std::vector<traffic::Request> list, const Rules& rules, cons
     return ReplicaParts{&times, footprint_of, &out.seen.emplace_back()};
   });
   out.outcomes.resize(count);
-  for (const Recorder& one : out.seen) {
-    for (const Outcome& o : one.outcomes) out.outcomes[static_cast<std::size_t>(o.request.id)] = o;
+  for (const EventRecorder& one : out.seen) {
+    for (const Departure& o : one.outcomes) out.outcomes[static_cast<std::size_t>(o.request.id)] = o;
   }
   CHECK(source.count_ended() == static_cast<std::int64_t>(count));
   return out;
 }
 
 // A prompt that was read in passes of a unit each, from 0 on, in chunks of 4.
-Outcome read_in(std::int64_t chunks) {
-  Outcome read;
+Departure read_in(std::int64_t chunks) {
+  Departure read;
   read.request = request(0, 4 * chunks, 1);
   read.scheduled = 0, read.first_read = kUnit, read.prefilled = chunks * kUnit;
   read.last_read = read.prefilled - kUnit, read.last_chunk = 4;
   return read;
 }
 
-Picoseconds sent(Overlap overlap, double slower, const TransferLinks::Parcel& parcel, const Outcome& read) {
+Picoseconds sent(Overlap overlap, double slower, const TransferLinks::Parcel& parcel, const Departure& read) {
   return TransferLinks(half_a_unit(overlap, slower), 1, 1).send(parcel, read);
 }
 
@@ -75,7 +75,7 @@ Picoseconds sent(Overlap overlap, double slower, const TransferLinks::Parcel& pa
 
 TEST_CASE("a cache is sent after the prompt, chunk by chunk or layer by layer") {
   TransferLinks::Parcel all{0, 0, 2, 0, true, 0};  // two blocks, a unit
-  const Outcome read = read_in(2);                 // from 0 to 1 and from 1 to 2
+  const Departure read = read_in(2);               // from 0 to 1 and from 1 to 2
   CHECK(sent(Overlap::kNone, 1, all, read) == 3 * kUnit);
   // The first block goes from 1 to 1.5, the second from 2 on.
   CHECK(sent(Overlap::kChunks, 1, all, read) == 5 * kUnit / 2);
@@ -100,7 +100,7 @@ TEST_CASE("a link serves one transfer after the other, and posting takes its tim
   TransferRules rules = half_a_unit();
   rules.latency = 30, rules.post = 10, rules.descriptors = 6;  // of two blocks 12
   TransferLinks links(rules, 2, 2);
-  const Outcome read = read_in(2);
+  const Departure read = read_in(2);
   CHECK(links.send({0, 0, 2, 0, true, 0}, read) == 3 * kUnit + 30 + 120);
   CHECK(links.send({0, 1, 2, 0, true, 0}, read) == 4 * kUnit + 30 + 120);  // the same sender
   CHECK(links.send({1, 1, 2, 0, true, 0}, read) == 5 * kUnit + 30 + 120);  // the same receiver as that
@@ -115,7 +115,7 @@ TEST_CASE("one request by hand: the engines' first tokens") {
     transfer.block_bytes /= static_cast<double>(kBlock) / static_cast<double>(rules.block);
     // 8 tokens are read from 0 to 1 and sent from 1 to 2.
     const Served one = served_apart({request(0, 8, 4)}, rules, transfer, full_cache(rules.block));
-    const Outcome& o = one.outcomes[0];
+    const Departure& o = one.outcomes[0];
     CHECK((o.scheduled == 0 && o.prefilled == kUnit && o.received == 2 * kUnit));
     CHECK(o.sent_bytes == 1000);
     CHECK(o.reserved == (engine == Engine::kSglang ? 0 : kUnit));
@@ -144,7 +144,7 @@ TEST_CASE("a policy that keeps less sends less") {
     return served_apart({request(0, 16, 4)}, rules, half_a_unit(), footprint_of).outcomes[0];
   };
   const auto evicting = std::make_shared<Evicting>(kBlock, 4, 1, 0);
-  const Outcome all = with(full_cache(kBlock)), kept = with([&](const traffic::Request&) { return evicting; });
+  const Departure all = with(full_cache(kBlock)), kept = with([&](const traffic::Request&) { return evicting; });
   CHECK((all.sent_bytes == 2000 && kept.sent_bytes == 500));
   CHECK(all.first_token == 3 * kUnit);
   CHECK(kept.first_token == 3 * kUnit / 2);
@@ -158,7 +158,7 @@ TEST_CASE("memory to decode is asked for before a cache is sent") {
   rules.blocks = 5;
   // Each needs 3 blocks with its outputs: the second is sent when the first has ended.
   const Served two = served_apart({request(0, 8, 4), request(0, 8, 4)}, rules, half_a_unit(), full_cache(kBlock), 1, 2);
-  const Outcome &a = two.outcomes[0], &b = two.outcomes[1];
+  const Departure &a = two.outcomes[0], &b = two.outcomes[1];
   CHECK((a.prefilled == kUnit && b.prefilled == kUnit));
   CHECK(a.reserved == kUnit);
   CHECK(a.last_token == 5 * kUnit);
@@ -176,14 +176,14 @@ TEST_CASE("caches wait in pinned memory for the GPU's, and are copied before the
     return served_apart({request(0, 8, 4), request(0, 8, 4)}, rules, half_a_unit(), full_cache(kBlock), 1, 2);
   };
   const Served both = two(4000);
-  const Outcome &a = both.outcomes[0], &b = both.outcomes[1];
+  const Departure &a = both.outcomes[0], &b = both.outcomes[1];
   // Both are sent at once, one after the other. A is copied from 2 to 3 and decodes to 6, when B gets its memory.
   CHECK((a.reserved == kUnit && a.received == 2 * kUnit));
   CHECK((b.reserved == kUnit && b.received == 3 * kUnit));
   CHECK((a.first_token == 3 * kUnit && a.last_token == 6 * kUnit));
   CHECK((b.first_token == 7 * kUnit + 1 && b.last_token == 10 * kUnit + 1));
   // There is room for one: B is sent when A has been copied.
-  const Outcome later = two(3000).outcomes[1];
+  const Departure later = two(3000).outcomes[1];
   CHECK((later.reserved == 3 * kUnit + 1 && later.received == 4 * kUnit + 1));
   CHECK(later.last_token == 10 * kUnit + 2);
   // There is room for none.
@@ -220,7 +220,7 @@ TEST_CASE("a prompt that is read apart finds earlier ones in the host memory of 
   std::vector<traffic::Request> list = {request(0, 16, 4), request(100 * kUnit, 16, 4)};
   for (traffic::Request& one : list) one.content = {{7, 16}};
   const Served two = served_apart(list, rules, half_a_unit(), full_cache(kBlock));
-  const Outcome &first = two.outcomes[0], &second = two.outcomes[1];
+  const Departure &first = two.outcomes[0], &second = two.outcomes[1];
   CHECK((first.loaded_tokens == 0 && first.scheduled == 0));
   // 3 of 4 blocks, each half a unit on the link; the last token is computed. The decoder has no cache: all is sent.
   CHECK(second.loaded_tokens == 12);
@@ -232,7 +232,7 @@ TEST_CASE("a prompt that is read apart finds earlier ones in the host memory of 
 TEST_CASE("random loads, apart: nothing is lost, and skipped passes change nothing") {
   for (const Engine engine : {Engine::kVllmV1, Engine::kSglang, Engine::kTrtllm}) {
     for (std::uint64_t seed = 1; seed <= 120; ++seed) {
-      std::vector<Outcome> first;
+      std::vector<Departure> first;
       for (const bool skip : {false, true}) {
         Load load = random_load(engine, seed);
         load.rules.skip = skip;
@@ -248,16 +248,16 @@ TEST_CASE("random loads, apart: nothing is lost, and skipped passes change nothi
         INFO(config::scheduler_name(engine) << ", seed " << seed << (skip ? ", skipping" : ""));
         Fleet fleet{static_cast<std::int64_t>(1 + seed % 3), static_cast<Routing>(seed % 3)};
         fleet.readers = {static_cast<std::int64_t>(1 + seed % 2), half_a_unit(static_cast<Overlap>(seed / 3 % 3))};
-        std::deque<Recorder> seen;
+        std::deque<EventRecorder> seen;
         serve_fleet(load.requests, fleet, load.rules, [&](std::int64_t) {
           return ReplicaParts{&load.times, load.footprint_of(), &seen.emplace_back()};
         });
-        std::vector<Outcome> all;
-        for (const Recorder& one : seen) all.insert(all.end(), one.outcomes.begin(), one.outcomes.end());
-        std::ranges::sort(all, {}, [](const Outcome& o) { return o.request.id; });
+        std::vector<Departure> all;
+        for (const EventRecorder& one : seen) all.insert(all.end(), one.outcomes.begin(), one.outcomes.end());
+        std::ranges::sort(all, {}, [](const Departure& o) { return o.request.id; });
         CHECK(load.requests.empty());
         REQUIRE(static_cast<std::int64_t>(all.size()) == load.requests.taken());
-        for (const Outcome& o : all) {
+        for (const Departure& o : all) {
           if (o.rejected) continue;
           CHECK((o.scheduled >= o.request.arrival && o.first_token >= o.prefilled && o.last_token >= o.first_token));
           if (o.received != traffic::kNever) CHECK((o.received >= o.prefilled && o.first_token >= o.received));

@@ -141,7 +141,7 @@ TEST_CASE("a policy that evicts shrinks after its prompt, and reads it again in 
   rules.blocks = 6;
   ListedRequests source(requests({{0, 12, 9}, {1, 12, 9}}));
   LinearTimes times;
-  Recorder seen(true);
+  EventRecorder seen(true);
   const auto footprint = std::make_shared<Keeps4>();
   serve(
       source, times, rules, [&](const traffic::Request&) { return footprint; }, seen);

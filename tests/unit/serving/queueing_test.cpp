@@ -42,11 +42,11 @@ Rules one_server() {
 }
 
 // Waits in seconds, in the order of arrival.
-std::vector<double> waits(traffic::Source& source, LinearTimes times, const Rules& rules) {
-  Recorder seen;
+std::vector<double> waits(traffic::RequestSource& source, LinearTimes times, const Rules& rules) {
+  EventRecorder seen;
   serve(source, times, rules, full_cache(rules.block), seen);
   std::vector<double> all(seen.outcomes.size());
-  for (const Outcome& one : seen.outcomes) {
+  for (const Departure& one : seen.outcomes) {
     all[static_cast<std::size_t>(one.request.id)] = to_seconds(one.scheduled - one.request.arrival);
   }
   return all;
@@ -107,12 +107,12 @@ TEST_CASE("Little's law: the mean number that run is the rate times the mean tim
   rules.max_num_seqs = 24;
   PoissonRequests source = steady_load(5000, 12, 3);
   LinearTimes times = engine_times();
-  Recorder seen;
+  EventRecorder seen;
   serve(source, times, rules, full_cache(16), seen);
   // Without preemption both sides are the same sum, exactly.
   std::int64_t running = 0, served = 0;
   for (const Passes& run : seen.runs) running += run.running * run.time.sum(run.count);
-  for (const Outcome& one : seen.outcomes) {
+  for (const Departure& one : seen.outcomes) {
     CHECK(one.preemptions == 0);
     served += one.last_token - one.scheduled;
   }
@@ -130,18 +130,18 @@ TEST_CASE("requests are scheduled first in the order of their arrival") {
       rules.max_num_batched_tokens = 512;
       PoissonRequests source = steady_load(600, 14, 4);
       LinearTimes times = engine_times();
-      Recorder seen;
+      EventRecorder seen;
       serve(source, times, rules, full_cache(16), seen);
       std::vector<Picoseconds> scheduled(600);
-      for (const Outcome& one : seen.outcomes) scheduled[static_cast<std::size_t>(one.request.id)] = one.scheduled;
+      for (const Departure& one : seen.outcomes) scheduled[static_cast<std::size_t>(one.request.id)] = one.scheduled;
       INFO(config::scheduler_name(engine) << ", " << blocks << " blocks");
       CHECK(std::ranges::is_sorted(scheduled));
       double mean = 0;
-      for (const Outcome& one : seen.outcomes) mean += to_seconds(one.last_token - one.request.arrival) / 600;
+      for (const Departure& one : seen.outcomes) mean += to_seconds(one.last_token - one.request.arrival) / 600;
       CHECK(mean < last_mean);  // no engine gains from a smaller pool
       last_mean = mean;
       if (blocks == 1000) {
-        CHECK(std::ranges::none_of(seen.outcomes, [](const Outcome& one) { return one.preemptions > 0; }));
+        CHECK(std::ranges::none_of(seen.outcomes, [](const Departure& one) { return one.preemptions > 0; }));
       }
     }
   }
@@ -158,7 +158,7 @@ TEST_CASE("saturation: batches by hand, and between their bounds an engine that 
     ListedRequests source(std::vector<traffic::Request>(kRequests, request(0, kPrompt, kOutputs)));
     LinearTimes times;
     times.base = 1;
-    Recorder seen;
+    EventRecorder seen;
     serve(source, times, rules, full_cache(rules.block), seen);
     return seen.outcomes.back().last_token;
   };
@@ -177,7 +177,7 @@ TEST_CASE("two passes in flight: an arrival waits for the pass that is composed 
     rules.in_flight = in_flight;
     ListedRequests source({request(0, 4, 30), request(5500, 4, 1)});
     LinearTimes times;
-    Recorder seen;
+    EventRecorder seen;
     serve(source, times, rules, full_cache(16), seen);
     CHECK(seen.of(1).scheduled == (in_flight == 1 ? 6000 : 7000));
   }
@@ -191,7 +191,7 @@ TEST_CASE("a request that can never fit is rejected at the head of the queue") {
   // 160 tokens at most are cached of 161; contexts end at 155.
   ListedRequests source({request(0, 100, 50), request(0, 161, 1), request(0, 100, 56), request(0, 100, 55)});
   LinearTimes times;
-  Recorder seen;
+  EventRecorder seen;
   serve(source, times, rules, full_cache(16), seen);
   CHECK_FALSE(seen.of(0).rejected);
   CHECK(seen.of(1).rejected);
@@ -206,7 +206,7 @@ TEST_CASE("a queue that is to stop, stops") {
   stop.request_stop();
   ListedRequests source({request(0, 4, 4)});
   LinearTimes times;
-  Recorder seen;
+  EventRecorder seen;
   CHECK_THROWS_AS(serve(source, times, Rules{}, full_cache(16), seen, stop.get_token()), Cancelled);
 }
 

@@ -42,7 +42,7 @@ class Draws {
 };
 
 // Listed requests, each followed by further turns that arrive a while after its end.
-class Sessions final : public traffic::Source {
+class Sessions final : public traffic::RequestSource {
  public:
   struct Turn {
     std::int64_t prompt, outputs;

@@ -14,16 +14,16 @@ namespace {
 constexpr Engine kEngines[] = {Engine::kVllmV1, Engine::kVllmV0, Engine::kSglang, Engine::kTrtllm, Engine::kStatic};
 
 // Counts the tokens that each request gets, beyond what the recorder keeps.
-class Counter final : public Observer {
+class Counter final : public QueueObserver {
  public:
-  Recorder seen;
+  EventRecorder seen;
   std::map<std::int64_t, std::int64_t> sampled;
 
-  void ended(const Outcome& outcome) override { seen.ended(outcome); }
+  void ended(const Departure& outcome) override { seen.ended(outcome); }
   void preempted(const traffic::Request& request, Picoseconds now) override { seen.preempted(request, now); }
   void ran(const Passes& run) override {
     seen.ran(run);
-    for (const Part& part : run.parts) sampled[part.request->id] += part.samples ? run.count : 0;
+    for (const PassPart& part : run.parts) sampled[part.request->id] += part.samples ? run.count : 0;
   }
   bool wants_parts() const override { return true; }
 };
@@ -46,7 +46,7 @@ struct Single {
   bool operator==(const Single&) const = default;
 };
 
-std::vector<Single> singles(const Recorder& seen) {
+std::vector<Single> singles(const EventRecorder& seen) {
   std::vector<Single> all;
   for (const Passes& run : seen.runs) {
     for (std::int64_t j = 0; j < run.count; ++j) {
@@ -57,7 +57,7 @@ std::vector<Single> singles(const Recorder& seen) {
 }
 
 // Inter-token latencies and how often they occur.
-std::map<Picoseconds, std::int64_t> latencies(const Recorder& seen) {
+std::map<Picoseconds, std::int64_t> latencies(const EventRecorder& seen) {
   std::map<Picoseconds, std::int64_t> counts;
   for (std::size_t i = 0; i < seen.runs.size(); ++i) {
     const Passes& run = seen.runs[i];
@@ -71,7 +71,7 @@ std::map<Picoseconds, std::int64_t> latencies(const Recorder& seen) {
   return counts;
 }
 
-void same(const Outcome& a, const Outcome& b) {
+void same(const Departure& a, const Departure& b) {
   CHECK(a.request.id == b.request.id);
   CHECK(a.rejected == b.rejected);
   CHECK(a.scheduled == b.scheduled);
@@ -87,7 +87,7 @@ void same(const Outcome& a, const Outcome& b) {
 void complete(const Counter& counter) {
   std::map<Picoseconds, std::int64_t> gaps = latencies(counter.seen);
   std::int64_t later_tokens = 0, all = 0;
-  for (const Outcome& outcome : counter.seen.outcomes) {
+  for (const Departure& outcome : counter.seen.outcomes) {
     const auto tokens = counter.sampled.find(outcome.request.id);
     if (outcome.rejected) {
       CHECK(tokens == counter.sampled.end());
@@ -110,14 +110,14 @@ void complete(const Counter& counter) {
 }
 
 // Passes follow each other, and there is no pause while a request is there.
-void conserves_work(const Recorder& seen, std::int64_t blocks) {
+void conserves_work(const EventRecorder& seen, std::int64_t blocks) {
   Picoseconds end = 0;
   for (const Passes& run : seen.runs) {
     CHECK(run.start >= end);
     CHECK(run.blocks <= blocks);
     CHECK((run.count == 1 || run.reads == 0));
     if (run.start > end) {
-      for (const Outcome& outcome : seen.outcomes) {
+      for (const Departure& outcome : seen.outcomes) {
         CHECK((outcome.request.arrival >= run.start || outcome.last_token <= end || outcome.rejected));
       }
     }
@@ -136,7 +136,7 @@ TEST_CASE("random loads end, with all tokens and without idle passes") {
       complete(counter);
       const Rules rules = random_load(engine, seed).rules;
       if (rules.tiers.empty()) conserves_work(counter.seen, rules.blocks);  // a request that is loaded waits
-      for (const Outcome& outcome : counter.seen.outcomes) {
+      for (const Departure& outcome : counter.seen.outcomes) {
         (rules.reuse == Reuse::kChain ? kept : hits) += outcome.hit_tokens;
         loaded += outcome.loaded_tokens;
         CHECK(outcome.hit_tokens < outcome.request.prompt_tokens);

@@ -10,12 +10,12 @@ using namespace serving;
 namespace {
 
 // Passes take 1000 and 10 for each token that is read.
-Recorder serve_listed(const Rules& rules, const std::vector<traffic::Request>& requests,
-                      const std::shared_ptr<const Footprint>& footprint) {
+EventRecorder serve_listed(const Rules& rules, const std::vector<traffic::Request>& requests,
+                           const std::shared_ptr<const Footprint>& footprint) {
   ListedRequests source(requests);
   LinearTimes times;
   times.base = 1000, times.read = 10;
-  Recorder seen;
+  EventRecorder seen;
   serve(
       source, times, rules, [&](const traffic::Request&) { return footprint; }, seen);
   return seen;
@@ -60,7 +60,7 @@ TEST_CASE("what a policy keeps serves one continuation") {
   const auto footprint = std::make_shared<Evicting>(4, 8, 1, 0.0);
   Rules rules = small(engine, 100);
   rules.reuse = Reuse::kChain;
-  const Recorder seen = serve_listed(rules, continued_twice(), footprint);
+  const EventRecorder seen = serve_listed(rules, continued_twice(), footprint);
   CHECK(seen.of(0).first_token == 1200);
   CHECK(seen.of(1).hit_tokens == 24);
   CHECK(seen.of(1).first_token == 10'000 + 1000 + 10 * (32 - 24));
@@ -102,7 +102,7 @@ TEST_CASE("where answers have no name, a prompt goes on after the last part of a
   const auto footprint = std::make_shared<Evicting>(4, 8, 1, 0.0);
   Rules rules = small(Engine::kVllmV1, 100);
   rules.reuse = Reuse::kChain;
-  const Recorder seen =
+  const EventRecorder seen =
       serve_listed(rules,
                    {with(request(0, 22, 5), {{1, 16}, {2, 6}}), with(request(10'000, 32, 2), {{1, 16}, {3, 16}}),
                     with(request(20'000, 32, 2), {{4, 16}, {3, 16}})},
@@ -128,7 +128,7 @@ TEST_CASE("the decodes of a continuation count what was kept") {
   Rules rules = small(Engine::kVllmV1, 100);
   rules.reuse = Reuse::kChain;
   rules.skip = false;
-  Recorder seen;
+  EventRecorder seen;
   const auto footprint = std::make_shared<Evicting>(4, 8, 1, 0.0);
   serve(
       source, times, rules, [&](const traffic::Request&) { return footprint; }, seen);
@@ -152,7 +152,7 @@ TEST_CASE("requests take the blocks of what is kept") {
   CHECK(serve_listed(rules, requests, footprint).of(2).hit_tokens == 24);
   // A copy in the host outlives that: 3 blocks.
   requests[1] = request(5'500, 32, 1);
-  const Recorder seen = serve_listed(with_host(rules, 3), requests, footprint);
+  const EventRecorder seen = serve_listed(with_host(rules, 3), requests, footprint);
   CHECK(seen.of(2).hit_tokens == 24);
   CHECK(seen.of(2).loaded_tokens == 24);
   CHECK(seen.of(2).first_token == 20'000 + 301 + 1000 + 10 * 8);
@@ -175,14 +175,14 @@ TEST_CASE("blocks come back from the host while others run") {
   CHECK(serve_listed(rules, evicting(), full).of(2).hit_tokens == 4);
   rules.write_back = GENERATE(false, true);
   CAPTURE(rules.write_back);
-  const Recorder seen = serve_listed(with_host(rules, 100), evicting(), full);
+  const EventRecorder seen = serve_listed(with_host(rules, 100), evicting(), full);
   CHECK(seen.of(2).hit_tokens == 20);
   CHECK(seen.of(2).loaded_tokens == 16);
   CHECK(seen.of(2).first_token == 100'000 + 401 + 1000 + 10 * 4);
   // D arrives with it and is read while its blocks are copied.
   auto requests = evicting();
   requests.push_back(request(100'000, 4, 1));
-  const Recorder both = serve_listed(with_host(rules, 100), requests, full);
+  const EventRecorder both = serve_listed(with_host(rules, 100), requests, full);
   CHECK(both.of(3).first_token == 100'000 + 1040);
   CHECK(both.of(2).first_token == 100'000 + 1040 + 1040);
 }
@@ -195,7 +195,7 @@ TEST_CASE("without a cache of the GPU's, vLLM finds what lies behind it") {
   CHECK(serve_listed(rules, requests, full).of(1).first_token == 100'000 + 1040);
   rules.prefix_caching = false;
   CHECK(serve_listed(rules, requests, full).of(1).first_token == 100'000 + 1200);
-  const Recorder behind = serve_listed(with_host(rules, 100), requests, full);  // four blocks take 400 of the link
+  const EventRecorder behind = serve_listed(with_host(rules, 100), requests, full);  // four blocks take 400 of the link
   CHECK(behind.of(1).loaded_tokens == 16);
   CHECK(behind.of(1).first_token == 100'000 + 400 + 1 + 1040);
 }
@@ -204,7 +204,7 @@ TEST_CASE("passes wait for copies, before and after") {
   const auto full = std::make_shared<FullCache>(4);
   Rules rules = with_host(small(Engine::kVllmV1, 100), 100);
   rules.prefix_caching = false, rules.blocking_copies = true;
-  const Recorder seen = serve_listed(
+  const EventRecorder seen = serve_listed(
       rules, {with(request(0, 16, 5), {{1, 16}}, 9), with(request(100'000, 28, 1), {{1, 16}, {9, 5}})}, full);
   // Four blocks are stored, 100 each; later four are loaded, and three that are read are stored: the answer was not.
   CHECK(seen.of(0).first_token == 1000 + 10 * 16 + 400);
@@ -217,7 +217,7 @@ TEST_CASE("storage is read before its blocks cross the link") {
   Rules rules = with_host(small(Engine::kVllmV1, 10), 2);  // too small: it drops A's blocks
   // 100 a block to read, and 7 until the first bytes come.
   rules.tiers.push_back({1e9, 1e13, 1e13, 7e-12});
-  const Recorder seen = serve_listed(rules, evicting(), full);
+  const EventRecorder seen = serve_listed(rules, evicting(), full);
   CHECK(seen.of(2).loaded_tokens == 16);
   CHECK(seen.of(2).first_token == 100'000 + 407 + 1040);
 }
@@ -231,7 +231,7 @@ TEST_CASE("SGLang loads layer by layer in the pass that needs the blocks") {
                                          with(request(100'000, 96, 1), {{1, 80}})};
   }();
   // The tree drops A's 5 blocks as one node. They take 500, less than the pass.
-  Recorder seen = serve_listed(rules, requests, full);
+  EventRecorder seen = serve_listed(rules, requests, full);
   CHECK(seen.of(2).loaded_tokens == 80);
   CHECK(seen.of(2).first_token == 100'000 + 1000 + 10 * 16);
   rules.link.in = 1e12;  // 5000: the pass waits for its last layer's
@@ -246,7 +246,7 @@ TEST_CASE("the copies that a policy has in the host serve prefixes") {
   rules.host_bytes = 20'000;
   const std::vector<traffic::Request> requests{with(request(0, 40, 1), {{1, 40}}),
                                                with(request(50'000, 44, 1), {{1, 40}})};
-  Recorder seen = serve_listed(rules, requests, footprint);
+  EventRecorder seen = serve_listed(rules, requests, footprint);
   CHECK(seen.of(1).loaded_tokens == 40);
   CHECK(seen.of(1).first_token == 50'000 + 1001 + 1000 + 10 * 4);
   // The second needs 11.25 blocks for itself: with 20 there is room for 8 of the first's 10, whose last ones are
@@ -298,9 +298,9 @@ std::int64_t naive_hits(const std::vector<traffic::Request>& requests, std::size
   return hits;
 }
 
-std::int64_t hit_blocks(const Recorder& seen) {
+std::int64_t hit_blocks(const EventRecorder& seen) {
   std::int64_t tokens = 0;
-  for (const Outcome& outcome : seen.outcomes) tokens += outcome.hit_tokens;
+  for (const Departure& outcome : seen.outcomes) tokens += outcome.hit_tokens;
   return tokens / 4;
 }
 

@@ -11,10 +11,10 @@ using namespace serving;
 
 namespace {
 
-using Kind = Span::Kind;
+using Kind = RequestSpan::Kind;
 
 // Passes of 1000 ps.
-Passes passes(Picoseconds start, std::int64_t count, const std::vector<Part>& parts) {
+Passes passes(Picoseconds start, std::int64_t count, const std::vector<PassPart>& parts) {
   Passes run;
   run.start = start, run.count = count;
   run.time = {1000, 0, count};
@@ -22,12 +22,12 @@ Passes passes(Picoseconds start, std::int64_t count, const std::vector<Part>& pa
   return run;
 }
 
-bool same(const Span& a, const Span& b) {
+bool same(const RequestSpan& a, const RequestSpan& b) {
   return a.kind == b.kind && a.request == b.request && a.row == b.row && a.from == b.from && a.to == b.to &&
          a.tokens == b.tokens;
 }
 
-void check_spans(const std::vector<Span>& got, const std::vector<Span>& expected) {
+void check_spans(const std::vector<RequestSpan>& got, const std::vector<RequestSpan>& expected) {
   REQUIRE(got.size() == expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
     INFO("span " << i << ": " << span_name(got[i].kind) << " of request " << got[i].request << " on row " << got[i].row

@@ -43,7 +43,7 @@ TEST_CASE("TensorRT-LLM finds blocks of prompts that have been read, and waits f
   pair[1].content = {{1, 12}, {2, 4}};
   Rules rules = trtllm_rules();
   rules.blocks = 100;
-  const Recorder seen = run(rules, pair);
+  const EventRecorder seen = run(rules, pair);
   same_rows(seen.table(), {{"A8", "", "", 4}, {"A8*", "", "", 4}, {"A1* B4*", "", "A B", 6}});
   CHECK(seen.of(1).hit_tokens == 12);
   rules.prefix_caching = false;

@@ -20,12 +20,12 @@ bool equal(const Parts& a, const Parts& b) {
 }
 
 // Adds up the parts from the passes alone.
-class FromPasses final : public Observer {
+class FromPasses final : public QueueObserver {
  public:
   explicit FromPasses(LinearTimes& times) : times_(times) {}
   void ran(const Passes& run) override {
     const Picoseconds length = run.time.sum(run.count);
-    for (const Part& part : run.parts) {
+    for (const PassPart& part : run.parts) {
       if (!part.reads) continue;
       Seen& seen = seen_[part.request->id];
       if (seen.has_token) continue;
@@ -36,14 +36,14 @@ class FromPasses final : public Observer {
     }
     for (auto& [id, seen] : seen_) seen.passes += seen.over ? 0 : length, seen.over = seen.has_token;
   }
-  void ended(const Outcome& outcome) override { outcomes.push_back(outcome); }
+  void ended(const Departure& outcome) override { outcomes.push_back(outcome); }
   bool wants_parts() const override { return true; }
 
-  Parts parts_of(const Outcome& o) {
+  Parts parts_of(const Departure& o) {
     const Seen& seen = seen_[o.request.id];
     return {0, o.scheduled - o.request.arrival, seen.alone, seen.reading - seen.alone, seen.passes - seen.reading};
   }
-  std::vector<Outcome> outcomes;
+  std::vector<Departure> outcomes;
 
  private:
   struct Seen {
@@ -60,7 +60,7 @@ TEST_CASE("a time to first token is the queue, the own prefill, what others add 
   Rules rules = Rules::of(Engine::kVllmV1);
   rules.max_num_batched_tokens = 100, rules.in_flight = 1, rules.prefix_caching = false;
   ListedRequests requests({request(0, 150, 3), request(0, 80, 2)});
-  Recorder seen;
+  EventRecorder seen;
   serve(requests, times, rules, full_cache(16), seen);
   // A100 takes 2000, A50* B50 2000, B30* with a token of A 1305. Alone, chunks take 1000 and 10 a token.
   CHECK(equal(ttft_parts(seen.of(0)), {0, 0, 2000 + 1500, 500, 0}));
@@ -75,9 +75,9 @@ TEST_CASE("passes of others between its own count when prompts take turns") {
   rules.full_prompt_gate = false, rules.blocks = 15, rules.block = 10;
   // Both prompts do not fit: B is read up to 50 tokens, loses them, and waits until A has left.
   ListedRequests requests({request(0, 50, 60), request(0, 120, 2)});
-  Recorder seen;
+  EventRecorder seen;
   serve(requests, times, rules, full_cache(10), seen);
-  const Outcome& b = seen.of(1);
+  const Departure& b = seen.of(1);
   REQUIRE(b.preemptions == 1);
   const Parts parts = ttft_parts(b);
   CHECK(parts.between > 0);
@@ -93,7 +93,7 @@ TEST_CASE("parts are those of the passes, on every engine and random loads") {
       load.rules.tiers.clear(), load.rules.host_copies = false;  // loads lengthen passes, or leave gaps between them
       FromPasses passes(load.times);
       serve(load.requests, load.times, load.rules, load.footprint_of(), passes);
-      for (const Outcome& o : passes.outcomes) {
+      for (const Departure& o : passes.outcomes) {
         if (o.rejected) continue;
         const Parts parts = ttft_parts(o);
         CHECK(parts.sum() == o.first_token - o.request.arrival);
@@ -107,11 +107,11 @@ TEST_CASE("parts are those of the passes, on every engine and random loads") {
 }
 
 TEST_CASE("parts of the mean and of the 99th percentile add up to them") {
-  serving::Recorder recorder({});
+  serving::SummaryRecorder recorder({});
   // 200 requests: the i-th waits i ms, is read in 5 ms of which 2 are due to others, and waits 1 ms in the front end.
   for (std::int64_t i = 1; i <= 200; ++i) {
     const auto ms = [](std::int64_t t) { return to_picos(1e-3 * static_cast<double>(t)); };
-    Outcome o;
+    Departure o;
     o.request = request(0, 10, 2);
     o.request.front_end = ms(1);
     o.scheduled = ms(1 + i), o.first_token = ms(1 + i + 5), o.last_token = ms(1 + i + 6);

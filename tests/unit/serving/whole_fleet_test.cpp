@@ -6,7 +6,7 @@
 #include "random_load.hpp"
 #include "serving/fleet.hpp"
 #include "serving/router.hpp"
-#include "serving/summary.hpp"  // has a Recorder too: this file comes last in a unity build
+#include "serving/summary.hpp"
 
 namespace kvcast::tests {
 
@@ -16,7 +16,7 @@ using config::Routing;
 namespace {
 
 // A Poisson source whose open() can be hidden.
-class Open final : public traffic::Source {
+class Open final : public traffic::RequestSource {
  public:
   Open(PoissonRequests all, bool open, std::int64_t every = 1, std::int64_t first = 0)
       : all_(std::move(all)), open_(open), every_(every) {
@@ -54,9 +54,9 @@ LinearTimes fleet_times() {
   return times;
 }
 
-using Seen = std::deque<Recorder>;
+using Seen = std::deque<EventRecorder>;
 
-Seen served(traffic::Source& source, const Fleet& fleet, const Rules& rules, LinearTimes times = fleet_times()) {
+Seen served(traffic::RequestSource& source, const Fleet& fleet, const Rules& rules, LinearTimes times = fleet_times()) {
   Seen seen;
   serve_fleet(source, fleet, rules, [&](std::int64_t) {
     return ReplicaParts{&times, full_cache(rules.block), &seen.emplace_back()};
@@ -64,13 +64,13 @@ Seen served(traffic::Source& source, const Fleet& fleet, const Rules& rules, Lin
   return seen;
 }
 
-void same_results(const Outcome& a, const Outcome& b) {
+void same_results(const Departure& a, const Departure& b) {
   CHECK(a.request.id == b.request.id);
   CHECK((a.scheduled == b.scheduled && a.first_token == b.first_token && a.last_token == b.last_token));
   CHECK((a.preemptions == b.preemptions && a.hit_tokens == b.hit_tokens && a.rejected == b.rejected));
 }
 
-void same_results(const Recorder& a, const Recorder& b) {
+void same_results(const EventRecorder& a, const EventRecorder& b) {
   REQUIRE(a.outcomes.size() == b.outcomes.size());
   for (std::size_t i = 0; i < a.outcomes.size(); ++i) same_results(a.outcomes[i], b.outcomes[i]);
   REQUIRE(a.runs.size() == b.runs.size());
@@ -100,12 +100,12 @@ TEST_CASE("round robin: each replica serves every n-th request as a queue of its
       const Seen fleet = served(all, {kReplicas, Routing::kRoundRobin, 2}, rules);
       for (std::int64_t k = 0; k < kReplicas; ++k) {
         Open own(poisson(24, kRequests), false, kReplicas, k);
-        Recorder alone;
+        EventRecorder alone;
         LinearTimes times = fleet_times();
         serve(own, times, rules, full_cache(rules.block), alone);
         CHECK(alone.outcomes.size() == kRequests / kReplicas);
         same_results(fleet[static_cast<std::size_t>(k)], alone);
-        for (const Outcome& one : fleet[static_cast<std::size_t>(k)].outcomes) CHECK(one.replica == k);
+        for (const Departure& one : fleet[static_cast<std::size_t>(k)].outcomes) CHECK(one.replica == k);
       }
     }
   }
@@ -116,9 +116,10 @@ TEST_CASE("results do not depend on threads, nor on the windows in which request
   const auto summary_with = [&](int threads, bool open) {
     Open source(poisson(60, kRequests), open);
     LinearTimes times = fleet_times();
-    std::deque<serving::Recorder> recorders;
+    std::deque<serving::SummaryRecorder> recorders;
     serve_fleet(source, {7, Routing::kRoundRobin, threads}, small_rules(), [&](std::int64_t) {
-      return ReplicaParts{&times, full_cache(16), &recorders.emplace_back(serving::Recorder::Setting{{}, 200, false})};
+      return ReplicaParts{&times, full_cache(16),
+                          &recorders.emplace_back(serving::SummaryRecorder::Setting{{}, 200, false})};
     });
     for (std::size_t k = 1; k < recorders.size(); ++k) recorders[0].add(recorders[k]);
     return recorders[0].summary();
@@ -137,14 +138,15 @@ TEST_CASE("results do not depend on threads, nor on the windows in which request
 TEST_CASE("numbers of a fleet are sums over its replicas, and means of what each holds") {
   Open source(poisson(20, 3000), true);
   LinearTimes times = fleet_times();
-  std::deque<serving::Recorder> recorders;
+  std::deque<serving::SummaryRecorder> recorders;
   Rules rules = small_rules();
   rules.in_flight = 1, rules.blocks = 1000;
   serve_fleet(source, {4, Routing::kRoundRobin, 1}, rules, [&](std::int64_t) {
-    return ReplicaParts{&times, full_cache(16), &recorders.emplace_back(serving::Recorder::Setting{{}, 1000, false})};
+    return ReplicaParts{&times, full_cache(16),
+                        &recorders.emplace_back(serving::SummaryRecorder::Setting{{}, 1000, false})};
   });
   std::vector<Summary> each;
-  for (const serving::Recorder& one : recorders) each.push_back(one.summary());
+  for (const serving::SummaryRecorder& one : recorders) each.push_back(one.summary());
   for (std::size_t k = 1; k < recorders.size(); ++k) recorders[0].add(recorders[k]);
   const Summary all = recorders[0].summary();
   double completed = 0, ttft = 0, held = 0, most = 0;
@@ -184,8 +186,8 @@ TEST_CASE("least loaded: waits are between those of M/M/n and of n times M/M/1")
     });
     const Seen seen = served(source, {kReplicas, routing}, rules, times);
     double sum = 0, count = 0;
-    for (const Recorder& one : seen) {
-      for (const Outcome& o : one.outcomes) sum += to_seconds(o.scheduled - o.request.arrival), ++count;
+    for (const EventRecorder& one : seen) {
+      for (const Departure& o : one.outcomes) sum += to_seconds(o.scheduled - o.request.arrival), ++count;
     }
     CHECK(count == 60'000);
     return sum / count;
@@ -210,8 +212,8 @@ TEST_CASE("no request is lost: random loads, all engines, all routings") {
         return ReplicaParts{&load.times, load.footprint_of(), &seen.emplace_back()};
       });
       std::set<std::int64_t> ids;
-      for (const Recorder& one : seen) {
-        for (const Outcome& o : one.outcomes) ids.insert(o.request.id);
+      for (const EventRecorder& one : seen) {
+        for (const Departure& o : one.outcomes) ids.insert(o.request.id);
       }
       CHECK(load.requests.empty());
       CHECK(static_cast<std::int64_t>(ids.size()) == load.requests.taken());
@@ -271,8 +273,8 @@ TEST_CASE("routing by prefix finds more in caches than dealing sessions out") {
     rules.blocks = 1000;
     const Seen seen = served(requests, {4, routing}, rules);
     double hit = 0, all = 0;
-    for (const Recorder& one : seen) {
-      for (const Outcome& o : one.outcomes)
+    for (const EventRecorder& one : seen) {
+      for (const Departure& o : one.outcomes)
         hit += static_cast<double>(o.hit_tokens), all += static_cast<double>(o.request.prompt_tokens);
     }
     return hit / all;

@@ -43,10 +43,10 @@ inline Rules rules_of_set_1(Engine engine, std::int64_t budget) {
   return made;
 }
 
-inline Recorder run(const Rules& with, std::vector<traffic::Request> list) {
+inline EventRecorder run(const Rules& with, std::vector<traffic::Request> list) {
   ListedRequests source(std::move(list));
   LinearTimes times;
-  Recorder seen(true);
+  EventRecorder seen(true);
   serve(source, times, with, full_cache(with.block), seen);
   return seen;
 }

@@ -44,7 +44,7 @@ TEST_CASE("the operations of an experiment are no more than estimated, and not f
 }
 
 TEST_CASE("a prompt in chunks of one token, and thousands of steps, are over a budget that names them") {
-  const study::Budget budget{4e9, 600};
+  const study::NeedLimits budget{4e9, 600};
   const auto refused = [&](const study::Point& point) {
     return error_of([&] { study::check_budget(needs(point), budget); });
   };

@@ -106,8 +106,8 @@ TEST_CASE("every policy states what can be used again, and why") {
   for (const policy::Descriptor& d : policy::all_policies()) {
     INFO(d.name);
     CHECK_FALSE(d.reuse().reason.empty());
-    if (d.uncompressed()) CHECK(d.reuse().reuse == config::Scheduler::Reuse::kRadix);
-    if (d.category == policy::Category::kDrop) CHECK(d.reuse().reuse == config::Scheduler::Reuse::kChain);
+    if (d.uncompressed()) CHECK(d.reuse().reuse == config::SchedulerRules::Reuse::kRadix);
+    if (d.category == policy::Category::kDrop) CHECK(d.reuse().reuse == config::SchedulerRules::Reuse::kChain);
   }
 }
 

@@ -157,7 +157,7 @@ TEST_CASE("a request of a model with a recurrence holds its states, and goes on 
   CHECK(memory.footprint->reading(1600) == std::ceil((states + 1600 * 65536.0) / block));
   CHECK(memory.footprint->decoding(1600, 1760) == std::ceil((states + 1760 * 65536.0) / block));
   CHECK_FALSE(memory.footprint->keeps_all());
-  CHECK(rules.reuse == config::Scheduler::Reuse::kChain);
+  CHECK(rules.reuse == config::SchedulerRules::Reuse::kChain);
 }
 
 TEST_CASE("a static batch of requests that are there at once takes the times of the same workload") {

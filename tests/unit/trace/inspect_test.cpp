@@ -52,7 +52,7 @@ class Spoilt final : public Trace {
   Spoil spoil_;
 };
 
-std::string found(const std::vector<Finding>& findings) { return findings_text(findings); }
+std::string found(const std::vector<TraceFault>& findings) { return findings_text(findings); }
 
 std::string found_when(Spoilt::Spoil spoil) { return found(check_trace(Spoilt(needle_trace(), spoil), 1)); }
 
@@ -181,7 +181,7 @@ TEST_CASE("text in a trace cannot send control codes to the terminal, and unknow
   CHECK(text.find("trace of a\\x1b]0;b\\x0a\n") != std::string::npos);
   CHECK(text.find("not a number") != std::string::npos);
   CHECK(text.find("nan (") == std::string::npos);
-  CHECK(findings_text({{Finding::Severity::kWarning, "a\x1b", "b\x07"}}) == "warning: a\\x1b: b\\x07\n");
+  CHECK(findings_text({{TraceFault::Severity::kWarning, "a\x1b", "b\x07"}}) == "warning: a\\x1b: b\\x07\n");
 }
 
 TEST_CASE("an unreadable file and unused tensors are reported") {

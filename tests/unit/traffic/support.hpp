@@ -15,7 +15,7 @@ inline config::Traffic traffic_of(const std::string& text) {
 }
 
 // Takes every request; each ends `service` after its arrival, in the order of the ends.
-inline std::vector<Request> all_of(Source& source, Picoseconds service = 0) {
+inline std::vector<Request> all_of(RequestSource& source, Picoseconds service = 0) {
   std::vector<Request> taken, running;
   for (;;) {
     auto first = running.begin();

@@ -36,16 +36,16 @@ TEST_CASE("a GPU is derived from the numbers of its data sheet") {
   const config::Hardware as_h200 = derived(h100, h200);
   CHECK(as_h200.gpu.hbm_bandwidth == h200.gpu.hbm_bandwidth);
   CHECK(as_h200.gpu.attention.row.y == h100.gpu.attention.row.y);
-  CHECK(as_h200.fit == config::Fit::kDerived);
+  CHECK(as_h200.fit == config::TimesOrigin::kDerived);
   CHECK(config::fit_text(as_h200) == "no fit: derived from h100-sxm");
   const config::Hardware as_a100 = derived(h100, a100);
-  CHECK(as_a100.fit == config::Fit::kNone);
+  CHECK(as_a100.fit == config::TimesOrigin::kNone);
   // The bandwidth scales with 108 SMs at 1410 MHz over 132 at 1755 MHz, and is no less than the memory's.
   const double cores = 108 * 1410.0 / (132 * 1755.0);
   CHECK(as_a100.gpu.attention.l2_bandwidth.value == Approx(std::max(h100.gpu.attention.l2_bandwidth * cores, 2039e9)));
-  CHECK(card("h20").fit == config::Fit::kDerived);
-  CHECK(card("b200").fit == config::Fit::kNone);
-  CHECK(card("a100-40gb-pcie4").fit == config::Fit::kFitted);
+  CHECK(card("h20").fit == config::TimesOrigin::kDerived);
+  CHECK(card("b200").fit == config::TimesOrigin::kNone);
+  CHECK(card("a100-40gb-pcie4").fit == config::TimesOrigin::kFitted);
 }
 
 TEST_CASE("a roofline is bytes over the bandwidth or products over the peak") {
@@ -107,7 +107,7 @@ TEST_CASE("a single source gets the least half-width, several get what four fift
 }
 
 TEST_CASE("uncertainties that leave residuals too much room are narrowed, to a half at most") {
-  const config::LeftOut left_out = config::left_out();
+  const config::OutsideErrors left_out = config::left_out();
   // Twenty numbers of two sources; half of them have costs with this uncertainty as stated, the others are exact.
   const auto suite_of = [&](double error, double stated, double of_others) {
     Suite suite;

@@ -17,9 +17,9 @@
 
 namespace kvcast::tests {
 
-using kvcast::web::Limits;
+using kvcast::web::HttpLimits;
+using kvcast::web::HttpRequest;
 using kvcast::web::Reply;
-using kvcast::web::Request;
 using kvcast::web::Server;
 using namespace std::chrono_literals;
 
@@ -62,7 +62,7 @@ class Client {
 // A server that runs for the length of a test.
 class Running {
  public:
-  explicit Running(kvcast::web::Handler handler, Limits limits = {})
+  explicit Running(kvcast::web::Handler handler, HttpLimits limits = {})
       : server_({"127.0.0.1", 0}, limits, {{"/", {"text/html", "the page"}}}, std::move(handler)),
         thread_([this] { server_.run(); }) {}
   ~Running() { server_.stop(); }
@@ -93,7 +93,9 @@ class Running {
   std::jthread thread_;
 };
 
-void echo(const Request& request, Reply& reply) { reply.send(200, "text/plain", request.path + "|" + request.body); }
+void echo(const HttpRequest& request, Reply& reply) {
+  reply.send(200, "text/plain", request.path + "|" + request.body);
+}
 
 bool is(const std::string& answer, int status) {
   INFO(answer);
@@ -120,7 +122,7 @@ TEST_CASE("documents and handled requests are answered, with headers that keep o
 }
 
 TEST_CASE("foreign, unknown and malformed requests are rejected") {
-  Limits limits;
+  HttpLimits limits;
   limits.body_bytes = 64, limits.header_bytes = 512;
   const Running server(echo, limits);
   CHECK(is(server.ask("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"), 403));
@@ -138,7 +140,7 @@ TEST_CASE("foreign, unknown and malformed requests are rejected") {
 
 TEST_CASE("lines are sent as they are produced") {
   std::promise<void> first_was_read;
-  const Running server([&](const Request&, Reply& reply) {
+  const Running server([&](const HttpRequest&, Reply& reply) {
     reply.line("1");
     first_was_read.get_future().wait();
     reply.line("2");
@@ -154,7 +156,7 @@ TEST_CASE("lines are sent as they are produced") {
 
 TEST_CASE("a client's work stops when the client disconnects") {
   std::atomic<bool> begun{false}, stopped{false};
-  const Running server([&](const Request&, Reply& reply) {
+  const Running server([&](const HttpRequest&, Reply& reply) {
     begun = true;
     while (!reply.stop().stop_requested()) std::this_thread::sleep_for(1ms);
     stopped = true;
@@ -168,7 +170,7 @@ TEST_CASE("a client's work stops when the client disconnects") {
 }
 
 TEST_CASE("slow clients are dropped, and others are served meanwhile") {
-  Limits limits;
+  HttpLimits limits;
   limits.reading = 200ms;
   const Running server(echo, limits);
   Client slow(server.url());
@@ -178,13 +180,13 @@ TEST_CASE("slow clients are dropped, and others are served meanwhile") {
 }
 
 TEST_CASE("excess requests are rejected, and the first ones are answered") {
-  Limits limits;
+  HttpLimits limits;
   limits.answers = 1, limits.waiting = 1;
   std::promise<void> go;
   const std::shared_future<void> gone = go.get_future().share();
   std::atomic<bool> begun{false};
   const Running server(
-      [&](const Request&, Reply& reply) {
+      [&](const HttpRequest&, Reply& reply) {
         begun = true;
         gone.wait();
         reply.send(200, "text/plain", "done");
@@ -209,21 +211,21 @@ TEST_CASE("excess requests are rejected, and the first ones are answered") {
 }
 
 TEST_CASE("an answer that takes too long is ended, before or after its first line") {
-  Limits limits;
+  HttpLimits limits;
   limits.answering = 200ms;
   const auto endless = [](Reply& reply) {
     while (!reply.stop().stop_requested()) std::this_thread::sleep_for(1ms);
   };
-  const Running silent([&](const Request&, Reply& reply) { endless(reply); }, limits);
+  const Running silent([&](const HttpRequest&, Reply& reply) { endless(reply); }, limits);
   CHECK(is(silent.ask(silent.post("")), 504));
-  const Running talking([&](const Request&, Reply& reply) { reply.line("1"), endless(reply); }, limits);
+  const Running talking([&](const HttpRequest&, Reply& reply) { reply.line("1"), endless(reply); }, limits);
   const std::string cut = talking.ask(talking.post(""));
   CHECK(cut.find("1\n") != std::string::npos);
   CHECK_FALSE(cut.ends_with("0\r\n\r\n"));
 }
 
 TEST_CASE("a failing handler is answered with an error, and the server continues") {
-  const Running server([](const Request& request, Reply&) { throw std::runtime_error("broken " + request.body); });
+  const Running server([](const HttpRequest& request, Reply&) { throw std::runtime_error("broken " + request.body); });
   const std::string failed = server.ask(server.post("x"));
   CHECK(is(failed, 500));
   CHECK(failed.find("broken x") == std::string::npos);  // for the server's own terminal
@@ -232,7 +234,7 @@ TEST_CASE("a failing handler is answered with an error, and the server continues
 
 TEST_CASE("stopping the server ends running work") {
   std::atomic<bool> begun{false};
-  Running server([&](const Request&, Reply& reply) {
+  Running server([&](const HttpRequest&, Reply& reply) {
     begun = true;
     while (!reply.stop().stop_requested()) std::this_thread::sleep_for(1ms);
   });
@@ -252,7 +254,7 @@ TEST_CASE("an unusable address is named") {
 
 TEST_CASE("a client that leaves is noticed although it has sent more than its request") {
   std::atomic<bool> begun{false}, stopped{false};
-  const Running server([&](const Request&, Reply& reply) {
+  const Running server([&](const HttpRequest&, Reply& reply) {
     begun = true;
     while (!reply.stop().stop_requested()) std::this_thread::sleep_for(1ms);
     stopped = true;
@@ -268,10 +270,10 @@ TEST_CASE("a client that leaves is noticed although it has sent more than its re
 
 TEST_CASE("a client that floods its connection while it waits is dropped") {
   std::atomic<bool> begun{false}, stopped{false};
-  Limits limits;
+  HttpLimits limits;
   limits.header_bytes = 4096;
   const Running server(
-      [&](const Request&, Reply& reply) {
+      [&](const HttpRequest&, Reply& reply) {
         begun = true;
         while (!reply.stop().stop_requested()) std::this_thread::sleep_for(1ms);
         stopped = true;
@@ -286,7 +288,7 @@ TEST_CASE("a client that floods its connection while it waits is dropped") {
 }
 
 TEST_CASE("slow clients cannot keep others out") {
-  Limits limits;
+  HttpLimits limits;
   limits.connections = 3;
   const Running server(echo, limits);
   std::vector<std::unique_ptr<Client>> slow;
@@ -315,7 +317,7 @@ TEST_CASE("requests that two readers could understand differently are rejected")
 
 TEST_CASE("a media type in upper case is the same one") {
   const Running server(
-      [](const Request& request, Reply& reply) { reply.send(200, "text/plain", request.content_type); });
+      [](const HttpRequest& request, Reply& reply) { reply.send(200, "text/plain", request.content_type); });
   const auto type_of = [&](const std::string& type) {
     const std::string answer =
         server.ask(server.head("POST /x", "Content-Type: " + type + "\r\nContent-Length: 0\r\n"));

@@ -1,4 +1,4 @@
-#include "evidence/kernel.hpp"
+#include "evidence/covariance.hpp"
 
 #include <algorithm>
 #include <array>
@@ -53,8 +53,8 @@ constexpr std::size_t kNamed = std::size_t{1} << 40;  // lower numbers are group
 
 }  // namespace
 
-double pooled_angle(const ScoredTask& setting, const Point& at, std::span<const Record* const> records,
-                    std::span<const Point> points, const std::function<bool(std::size_t index)>& is_seen) {
+double pooled_angle(const ScoredTask& setting, const SettingPoint& at, std::span<const ScoreRecord* const> records,
+                    std::span<const SettingPoint> points, const std::function<bool(std::size_t index)>& is_seen) {
   constexpr double kShare = .5, kTokens = 1;  // length scales, in powers of two
   constexpr double kLeast = .3;               // minimum weight of a model's rows: distant budgets do not count
   struct Sum {
@@ -62,7 +62,7 @@ double pooled_angle(const ScoredTask& setting, const Point& at, std::span<const 
   };
   std::map<std::string, Sum> models;
   for (std::size_t i = 0; i < records.size(); ++i) {
-    const Record& r = *records[i];
+    const ScoreRecord& r = *records[i];
     const bool same_policy = r.method == setting.method && r.paper == setting.paper;
     if (!same_policy || r.task != setting.task || r.model == setting.model || !is_seen(i)) continue;
     const double weight = std::exp(
@@ -79,13 +79,13 @@ double pooled_angle(const ScoredTask& setting, const Point& at, std::span<const 
 
 std::string_view level_name(Level level) { return kRows[static_cast<std::size_t>(level)].name; }
 
-Kernel::Kernel(const Components& components, const std::string& benchmark)
+Covariance::Covariance(const Components& components, const std::string& benchmark)
     : components_(components),
       scale_(components.scale[static_cast<std::size_t>(family_of(benchmark))]),
       noise_(components.noise[static_cast<std::size_t>(family_of(benchmark))]) {}
 
-Point Kernel::point(const ScoredTask& s) {
-  Point p;
+SettingPoint Covariance::point(const ScoredTask& s) {
+  SettingPoint p;
   p.angle = to_angle(s.simulated, s.full), p.full = s.full;
   p.share = s.budget > 0 ? std::log2(s.budget_share()) : 0, p.tokens = s.budget > 0 ? std::log2(s.budget) : 0;
   p.shares_heads = s.group != 1;
@@ -97,7 +97,7 @@ Point Kernel::point(const ScoredTask& s) {
   return p;
 }
 
-double Kernel::operator()(const Point& a, const Point& b) const {
+double Covariance::operator()(const SettingPoint& a, const SettingPoint& b) const {
   const double budget =
       std::exp(-.5 * (squared((a.share - b.share) / kShareLength) + squared((a.tokens - b.tokens) / kTokensLength)));
   const double score = std::exp(-.5 * squared((a.angle - b.angle) / kAngleLength));
@@ -111,13 +111,13 @@ double Kernel::operator()(const Point& a, const Point& b) const {
   return scale_ * k * a.loss * b.loss * (a.shares_heads == b.shares_heads ? 1 : kOtherHeads);
 }
 
-double Kernel::noise(const ScoredTask& s) const {
+double Covariance::noise(const ScoredTask& s) const {
   constexpr double kSmall = 10;  // points
   const double small = kSmall / std::max(s.full, 1.0);
   return noise_ * (1 + small * small);
 }
 
-std::size_t Kernel::number(const std::string& group) {
+std::size_t Covariance::number(const std::string& group) {
   return numbers_.try_emplace(group, kNamed + numbers_.size()).first->second;
 }
 

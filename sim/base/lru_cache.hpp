@@ -14,9 +14,9 @@ namespace kvcast {
 // Keeps those used last whose costs add up to at most a limit, by texts that determine them; the last one in any case.
 // May be called from several threads.
 template <typename Kept>
-class Recent {
+class LruCache {
  public:
-  explicit Recent(std::size_t most) : most_(most) {}
+  explicit LruCache(std::size_t most) : most_(most) {}
 
   // Null if it is not there.
   std::shared_ptr<Kept> find(const std::string& key) {

@@ -13,7 +13,7 @@
 namespace kvcast::evidence {
 
 // Properties of a setting that the kernel needs.
-struct Point {
+struct SettingPoint {
   double angle = 0, share = 0, tokens = 0, full = 0;  // share and tokens: log2 of the budget
   std::array<std::size_t, kLevels> group{};
   bool shares_heads = true;  // several query heads share a KV head
@@ -24,17 +24,17 @@ struct Point {
 // models' rows with the same method, paper and task, at similar budgets. Simulated differences between two models are
 // mostly noise; differences between papers are not, because their settings of a method differ. `is_seen` takes indices
 // of the rows.
-double pooled_angle(const ScoredTask& setting, const Point& at, std::span<const Record* const> records,
-                    std::span<const Point> points, const std::function<bool(std::size_t index)>& is_seen);
+double pooled_angle(const ScoredTask& setting, const SettingPoint& at, std::span<const ScoreRecord* const> records,
+                    std::span<const SettingPoint> points, const std::function<bool(std::size_t index)>& is_seen);
 
 // Kernel of one benchmark; benchmarks share no level.
-class Kernel {
+class Covariance {
  public:
-  Kernel(const Components& components, const std::string& benchmark);
+  Covariance(const Components& components, const std::string& benchmark);
 
   // Numbers new groups in the order of their use.
-  Point point(const ScoredTask& setting);
-  double operator()(const Point& a, const Point& b) const;
+  SettingPoint point(const ScoredTask& setting);
+  double operator()(const SettingPoint& a, const SettingPoint& b) const;
   // Variance of a published score about the model; larger for small full scores, whose shares are less precise.
   double noise(const ScoredTask& setting) const;
 
