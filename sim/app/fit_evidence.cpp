@@ -96,8 +96,7 @@ Changed changed(const std::string& named, const std::string& below) {
 int run(const FitEvidenceOptions& options) {
   const Changed records = changed(options.records, "accuracy/evidence.csv");
   const Changed parameters = changed(options.parameters, "accuracy/evidence.yaml");
-  if (records.to == parameters.to)
-    throw UserError(fmt::format("{} is named by --records and by -o: name two files", records.to));
+  refuse_same(records.to, "--records", parameters.to, "-o");
   std::vector<std::string> inputs = options.rows;
   inputs.push_back(options.replays);
   refuse_overwritten(records.to, "--records", inputs);

@@ -109,7 +109,8 @@ int import_model(const std::string& name, const std::string& out) {
                   format_quantity(model.kv_bytes_per_token(), Dimension::kBytes));
   for (const std::string& note : card.notes) text += fmt::format("# {}\n", note);
   for (const auto& [key, value] : card.model.entries()) text += fmt::format("{}: {}\n", key, config::flow_text(value));
-  if (out.empty()) return fmt::print("{}", text), 0;
+  if (out.empty() || out == "-") return fmt::print("{}", text), 0;
+  if (std::filesystem::exists(out)) throw UserError({"--out", 0, 0}, out + " exists; name another file");
   for (const std::string& note : card.notes) fmt::print(stderr, "{}\n", note);
   write_whole_file(out, text);
   fmt::print("wrote {}\n", out);
@@ -121,7 +122,7 @@ void add_import(CLI::App& models, int& result) {
   auto file = std::make_shared<std::string>();
   auto out = std::make_shared<std::string>();
   command->add_option("FILE", *file, "config.json, or the folder that has it")->required();
-  command->add_option("-o,--out", *out, "the YAML file to write; printed without it");
+  command->add_option("-o,--out", *out, "the YAML file to write, which does not exist yet; printed without it");
   command->callback([file, out, &result] { result = import_model(*file, *out); });
 }
 

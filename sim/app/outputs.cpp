@@ -16,6 +16,15 @@ void refuse_overwritten(const std::string& output, const char* option, std::span
   }
 }
 
+void refuse_same(const std::string& output, const char* option, const std::string& other, const char* other_option) {
+  if (output.empty() || other.empty()) return;
+  std::error_code unknown;
+  const auto canonical = [&](const std::string& path) { return std::filesystem::weakly_canonical(path, unknown); };
+  if (canonical(output) == canonical(other)) {
+    throw UserError(fmt::format("{}: {} and {} name one file", output, other_option, option));
+  }
+}
+
 void refuse_repeated(std::span<const std::string> inputs) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {

@@ -11,6 +11,9 @@ namespace kvcast::app {
 // in configs, an empty path) is never the output.
 void refuse_overwritten(const std::string& output, const char* option, std::span<const std::string> inputs);
 
+// Throws UserError if two outputs, each with its option, are one file under any paths. An empty one is none.
+void refuse_same(const std::string& output, const char* option, const std::string& other, const char* other_option);
+
 // Throws UserError if a file is named twice, under any paths: its rows would count twice.
 void refuse_repeated(std::span<const std::string> inputs);
 

@@ -36,7 +36,7 @@ class PlanStore {
     const config::Node* const description = config.find("description");
     store_.set_metadata(store::kMetaName, name == nullptr ? "" : name->text());
     store_.set_metadata(store::kMetaDescription, description == nullptr ? "" : description->text());
-    store_.set_metadata(store::kMetaConfig, config.canonical());
+    store_.set_metadata(store::kMetaConfig, config.in_order());
     store_.set_findings({});
     store_.set_answers({});
   }

@@ -100,7 +100,7 @@ bool append_states(const std::set<std::string>& files, std::string& text) {
 
 std::optional<std::string> planned_from(const config::Node& sweep) {
   if (may_name_file(sweep.without({"name", "description"}))) return {};
-  std::string text = fmt::format("{}\n{}\n", study::code_version(), sweep.canonical());
+  std::string text = fmt::format("{}\n{}\n", study::code_version(), sweep.in_order());
   try {
     std::set<std::string> files;
     for (const char* name : {"configs", "traces"}) {

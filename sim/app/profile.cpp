@@ -25,11 +25,7 @@ struct ProfileOptions {
 void check_outputs(const ProfileOptions& options) {
   refuse_overwritten(options.out, "-o", options.traces);
   refuse_overwritten(options.bases, "--bases", options.traces);
-  std::error_code unknown;
-  const auto canonical = [&](const std::string& path) { return std::filesystem::weakly_canonical(path, unknown); };
-  if (!options.bases.empty() && canonical(options.bases) == canonical(options.out)) {
-    throw UserError(fmt::format("{}: -o and --bases name one file", options.bases));
-  }
+  refuse_same(options.bases, "--bases", options.out, "-o");
 }
 
 // Each trace is a data set: one that is given twice would count twice.

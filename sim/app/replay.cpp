@@ -85,6 +85,7 @@ int run(const ReplayOptions& options) {
   inputs.insert(inputs.end(), {options.trace, options.policy});
   refuse_overwritten(options.selections, "--selections", inputs);
   refuse_overwritten(options.steps, "--steps", inputs);
+  refuse_same(options.selections, "--selections", options.steps, "--steps");
   const api::ReplayedPolicy replayed =
       api::replay(options.trace, choice,
                   {hardware_threads(), !options.selections.empty(), options.volume, read_heads(options.excluded)});

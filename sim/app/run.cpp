@@ -134,6 +134,7 @@ int run(const RunOptions& options) {
   std::vector<std::string> inputs = {options.config};
   add_texts(point.config, inputs);
   refuse_overwritten(options.timeline, "--timeline", inputs);
+  refuse_same(options.timeline, "--timeline", options.requests, "--requests");
   std::optional<WholeFile> timeline;
   if (!options.timeline.empty()) timeline.emplace(options.timeline);
   const bool serves = point.config.find("traffic") != nullptr;

@@ -210,8 +210,8 @@ std::string limits_text(const Result& r) {
 std::string certainty_text(const Result& r, const config::Run& run) {
   const Metric& rate = *result::find_metric("request.requests_per_s");
   const Interval range = result::interval(r, rate).value();
-  std::string text = fmt::format("{:.3g} to {:.3g} requests/s with 80 % probability ({} costs)", range.low, range.high,
-                                 origin_name(result::origin(r, rate)));
+  std::string text = fmt::format("{} to {} requests/s with 80 % probability ({} costs)", format_digits(range.low, 3),
+                                 format_digits(range.high, 3), origin_name(result::origin(r, rate)));
   if (r.benchmark) {
     const result::BenchmarkScore& score = *r.benchmark;
     const char* const floor = score.interval.low >= run.score.floor    ? "above"

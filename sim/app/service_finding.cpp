@@ -7,7 +7,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "plan/findings.hpp"
 #include "plan/replicas.hpp"
+#include "plan/target.hpp"
+#include "result/metric.hpp"
 
 namespace kvcast::app {
 namespace {
@@ -34,12 +37,15 @@ std::string name_of(const result::Subject& subject) {
 struct Capacity {
   std::string name, text;
   double most = 0;  // 0: none of the loads
+  bool recommended = false;
 };
 
-// The largest capacity first; of equal ones in the order of the sweep.
+// Those that may be recommended first, and of these the largest capacity; of equal ones in the order of the sweep.
 std::map<std::string, std::vector<Capacity>> sorted(std::map<std::string, std::vector<Capacity>> places) {
   for (auto& [place, all] : places)
-    std::ranges::stable_sort(all, [](const Capacity& a, const Capacity& b) { return a.most > b.most; });
+    std::ranges::stable_sort(all, [](const Capacity& a, const Capacity& b) {
+      return std::pair(a.recommended, a.most) > std::pair(b.recommended, b.most);
+    });
   return places;
 }
 
@@ -52,11 +58,13 @@ void ServiceFinding::add(const result::Result& result) {
   const auto id = static_cast<double>(settings_.size());
   settings_.push_back({fmt::format("{}{}{} tokens", subject.model.empty() ? "" : subject.model + ", ",
                                    subject.hardware.empty() ? "" : subject.hardware + ", ", subject.prompt_tokens),
-                       name_of(subject)});
+                       name_of(subject), result::value(result, *result::find_metric("score")),
+                       plan::is_oracle(result)});
   tables_.add(id, settings_.back().name, result);
 }
 
-std::optional<store::Finding> ServiceFinding::finding() const {
+std::optional<store::Finding> ServiceFinding::finding(const config::ScoreChoice& choice) const {
+  const std::vector<plan::Target> floor = plan::floor_target(choice);
   const report::Table table = tables_.capacities();
   if (table.rows() == 0) return {};
   std::map<std::string, std::vector<Capacity>> places;
@@ -66,8 +74,13 @@ std::optional<store::Finding> ServiceFinding::finding() const {
     const std::string range = std::isnan(most)    ? fmt::format("less than {}", table.number(row, "least"))
                               : std::isnan(fails) ? fmt::format("{} or more", most)
                                                   : fmt::format("{} to {}", most, fails);
-    places[setting.place].push_back(
-        {setting.name, range + " " + table.text(row, "load_unit"), std::isnan(most) ? 0 : most});
+    const bool below = !floor.empty() && !(setting.score && floor.front().holds_for(*setting.score));
+    const std::string score = setting.oracle  ? " (an oracle)"
+                              : !below        ? ""
+                              : setting.score ? fmt::format(" (score {:.1f} %, below the floor)", 100 * *setting.score)
+                                              : " (no predicted score)";
+    places[setting.place].push_back({setting.name, range + " " + table.text(row, "load_unit") + score,
+                                     std::isnan(most) ? 0 : most, !below && !setting.oracle});
   }
   store::Finding finding{"Capacity within the SLO", "", "", "[]"};
   json shown = json::array();
@@ -80,6 +93,7 @@ std::optional<store::Finding> ServiceFinding::finding() const {
   finding.detail =
       "The largest load at which 99 % of the requests are within the SLO, without a queue that grows, lies between two "
       "loads of the sweep.";
+  if (!floor.empty()) finding.detail += fmt::format(" The floor is {}.", plan::target_text(floor));
   finding.places = shown.dump();
   return finding;
 }

@@ -35,6 +35,17 @@ std::string length_text(const config::LengthDistribution& length, double mean, b
   return fmt::format("{}{:.0f}", fixed ? "" : "about ", mean);
 }
 
+// Which prompts an engine rejects that reads each in one pass; nothing for others.
+std::string one_pass_text(const Result& r, const char* before) {
+  const auto most = r.subject.number("scheduler.max_num_batched_tokens");
+  if (!most || r.subject.text("scheduler.chunked_prefill") != "false") return "";
+  return fmt::format(
+      "{}it reads a prompt in one pass of at most {:.0f} tokens (`scheduler.chunked_prefill: true` reads longer ones "
+      "in "
+      "parts)",
+      before, *most);
+}
+
 // The queue, the memory and the time of the service.
 std::string limits(const Result& r) {
   const serving::Summary& s = r.service->summary;
@@ -60,7 +71,10 @@ std::string limits(const Result& r) {
   }
   if (s.preemptions > 0)
     text += fmt::format("; {:.0f} preemptions, {:.0f} tokens computed again", s.preemptions, s.recomputed_tokens);
-  if (s.rejected > 0) text += fmt::format("; {:.0f} requests that can never fit are rejected", s.rejected);
+  if (s.rejected > 0) {
+    text += fmt::format("; {:.0f} request{} that can never fit {} rejected, and all numbers are of the others{}",
+                        s.rejected, s.rejected > 1 ? "s" : "", s.rejected > 1 ? "are" : "is", one_pass_text(r, ": "));
+  }
   return text;
 }
 
@@ -122,9 +136,12 @@ std::string traffic_text(const config::Traffic& traffic, const study::RequestLen
       break;
   }
   const bool trace = traffic.arrivals == Arrivals::kTrace;
-  return fmt::format("{}, {} prompt tokens, {} generated, {} requests", arrivals,
-                     length_text(traffic.prompt_tokens, lengths.mean_prompt, trace),
-                     length_text(traffic.output_tokens, lengths.mean_outputs, trace), lengths.requests);
+  std::string text = fmt::format("{}, {} prompt tokens, {} generated", arrivals,
+                                 length_text(traffic.prompt_tokens, lengths.mean_prompt, trace),
+                                 length_text(traffic.output_tokens, lengths.mean_outputs, trace));
+  if (trace && lengths.requests == traffic.requests)
+    return text + fmt::format(", the first {} requests (`traffic.requests`)", lengths.requests);
+  return traffic.arrivals == Arrivals::kAll ? text : text + fmt::format(", {} requests", lengths.requests);
 }
 
 void print_service_verdict(const Result& r) {
@@ -132,9 +149,9 @@ void print_service_verdict(const Result& r) {
   const serving::Summary& s = r.service->summary;
   if (s.completed == 0) {
     fmt::print(
-        "Serves     nothing: none of {:.0f} requests fits in the cache of {:.0f} tokens, or in the model's "
-        "context.\n\n",
-        s.rejected, r.service->kv_capacity_tokens);
+        "Serves     nothing: each of {:.0f} requests is too long for the cache of {:.0f} tokens, for the model's "
+        "context{}.\n\n",
+        s.rejected, r.service->kv_capacity_tokens, one_pass_text(r, ", or for the engine: "));
     return;
   }
   std::string serves = fmt::format("{} ({}): first token after {} (p99 {}), {} a token (p99 {}), all after {}",

@@ -173,6 +173,8 @@ class Sweep {
     const study::Prepared& prepared = task.prepared;
     keys_.push_back(prepared.key);
     const std::size_t replays = replay_numbers_.emplace(prepared.replays, replay_numbers_.size()).first->second;
+    const std::optional<std::int64_t> ordinal = store_.ordinal_of(prepared.key);
+    if (ordinal && std::cmp_not_equal(*ordinal, task.index)) moved_.emplace_back(prepared.key, task.index);
     if (static_cast<std::int64_t>(replays) % shard_.count != shard_.index % shard_.count) return;
     ++total_;
     const config::Run& run = prepared.run;
@@ -183,7 +185,7 @@ class Sweep {
         has_notes_ = true;
       }
     }
-    if (store_.has(prepared.key)) {
+    if (ordinal) {
       ++there_;
       return;
     }
@@ -231,19 +233,30 @@ class Sweep {
                store_.path(), others, name.empty() ? "" : fmt::format(" (name \"{}\")", name));
   }
 
+  // Damaged findings are written anew.
+  bool has_findings() const {
+    try {
+      return !store_.findings().empty();
+    } catch (const UserError& error) {
+      fmt::print(stderr, "{}\n", error.what());
+      return false;
+    }
+  }
+
   void describe() {
     const auto text = [this](const char* key) {
       const config::Node* node = config_.find(key);
       return node == nullptr ? std::string() : node->text();
     };
-    is_concluded_ = there_ == total_ && !store_.findings().empty() && store_.shown() == keys_ &&
-                    store_.metadata(store::kMetaConfig) == config_.canonical();
+    is_concluded_ = there_ == total_ && has_findings() && store_.shown() == keys_ &&
+                    store_.metadata(store::kMetaConfig) == config_.in_order();
     store_.set_metadata(store::kMetaName, text("name"));
     store_.set_metadata(store::kMetaDescription, text("description"));
-    store_.set_metadata(store::kMetaConfig, config_.canonical());
+    store_.set_metadata(store::kMetaConfig, config_.in_order());
     store_.set_metadata(store::kMetaPlanned, fmt::format("{}", keys_.size()));
     store_.set_metadata(kMetaPlannedFrom, "");
     if (!is_concluded_) store_.set_findings({});  // those of an earlier sweep, or of the first part of this one
+    store_.move(moved_);
     store_.show(keys_);
     for (const auto& [name, hardware] : numbers_) store_.set_machine(name, study::machine_numbers(hardware));
   }
@@ -272,6 +285,7 @@ class Sweep {
   bool is_concluded_ = false;           // the store has all results and their findings
   std::int64_t total_ = 0, there_ = 0;  // experiments of the shard, and those with a result
   std::vector<Pending> pending_;
+  std::vector<std::pair<std::string, std::int64_t>> moved_;  // keys whose rows have another place in an earlier sweep
   std::unordered_map<std::string, std::size_t> replay_numbers_, trace_numbers_;
   std::set<std::string> machines_;
   std::vector<std::pair<std::string, config::Hardware>> numbers_;

@@ -71,7 +71,7 @@ std::vector<store::Finding> conclusions(SweepRows& rows, const plan::LoadResult&
                                         const plan::SearchBatches& search) {
   if (!rows.services().any())
     return plan::findings(rows.rows(), rows.texts(), load, plan::score_choice(config), search);
-  const std::optional<store::Finding> capacity = rows.services().finding();
+  const std::optional<store::Finding> capacity = rows.services().finding(plan::score_choice(config));
   return capacity ? std::vector{*capacity} : std::vector<store::Finding>();
 }
 

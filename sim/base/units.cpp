@@ -111,6 +111,13 @@ std::string three_digits(double x) {
 
 }  // namespace
 
+std::string format_digits(double value, int digits) {
+  constexpr double kLongest = 1e15;
+  const std::string text = fmt::format("{:.{}g}", value, digits);
+  const bool shortened = text.find("e+") != std::string::npos && std::abs(value) < kLongest;
+  return shortened ? fmt::format("{:.0f}", value) : text;
+}
+
 std::string_view dimension_name(Dimension dimension) { return kDimensions[static_cast<std::size_t>(dimension)].name; }
 
 std::optional<double> parse_quantity(std::string_view text, Dimension dimension) {

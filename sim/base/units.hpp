@@ -31,6 +31,8 @@ std::string quantity_pattern(Dimension dimension);
 
 // "12.3 GB", "1.7 ms", "3.35 TB/s": three significant digits, decimal prefix.
 std::string format_quantity(double value, Dimension dimension);
+// Significant digits for readers, without an exponent for large numbers, which are rounded to whole ones: "1063".
+std::string format_digits(double value, int digits);
 // A time for readers: "20 µs", where format_quantity writes "20 us", as configurations do.
 std::string format_seconds(double value);
 

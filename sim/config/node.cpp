@@ -157,7 +157,7 @@ bool stands_bare(const Node& scalar) {
   return (is_digit(text[0]) || text[0] == '-') && std::ranges::all_of(text, is_plain);
 }
 
-void write_canonical(const Node& node, std::string& out) {
+void write_canonical(const Node& node, bool sorts, std::string& out) {
   switch (node.kind()) {
     case Node::Kind::kNull:
       out += "null";
@@ -169,23 +169,24 @@ void write_canonical(const Node& node, std::string& out) {
       const char* separator = "[";
       for (const Node& item : node.items()) {
         out += separator;
-        write_canonical(item, out);
+        write_canonical(item, sorts, out);
         separator = ",";
       }
       out += node.items().empty() ? "[]" : "]";
       return;
     }
     case Node::Kind::kMap: {
-      std::map<std::string_view, const Node*> sorted;
-      for (const auto& [key, value] : node.entries()) sorted.emplace(key, &value);
+      std::vector<std::pair<std::string_view, const Node*>> entries;
+      for (const auto& [key, value] : node.entries()) entries.emplace_back(key, &value);
+      if (sorts) std::ranges::sort(entries);
       const char* separator = "{";
-      for (const auto& [key, value] : sorted) {
+      for (const auto& [key, value] : entries) {
         out += separator;
         out += json_string(key) + ":";
-        write_canonical(*value, out);
+        write_canonical(*value, sorts, out);
         separator = ",";
       }
-      out += sorted.empty() ? "{}" : "}";
+      out += entries.empty() ? "{}" : "}";
       return;
     }
   }
@@ -217,7 +218,13 @@ Node Node::put(const std::vector<std::string>& names, std::size_t i, const Node&
 
 std::string Node::canonical() const {
   std::string out;
-  write_canonical(*this, out);
+  write_canonical(*this, true, out);
+  return out;
+}
+
+std::string Node::in_order() const {
+  std::string out;
+  write_canonical(*this, false, out);
   return out;
 }
 

@@ -43,6 +43,12 @@ const std::string* plain_text(const Node& node) {
   return node.kind() == Node::Kind::kScalar && !node.quoted() ? &node.text() : nullptr;
 }
 
+// Quotes make a number a text, but not what has a unit as well ("5 s"): JSON can write it in no other way.
+const std::string* quantity_text(const Node& node) {
+  const bool has_unit = node.kind() == Node::Kind::kScalar && !parse_quantity(node.text(), Dimension::kNone);
+  return has_unit ? &node.text() : plain_text(node);
+}
+
 // Returns "between a and b", "at least a" or "at most b", omitting an end that is not a limit.
 template <typename T, typename Format>
 std::string range_text(T low, T high, const Format& format) {
@@ -112,7 +118,7 @@ double read_number(const Node& node, std::string_view what, double low, double h
 
 double read_quantity(const Node& node, std::string_view what, Dimension dimension, double low, double high) {
   if (dimension == Dimension::kNone) return read_number(node, what, low, high);
-  const std::string* text = plain_text(node);
+  const std::string* text = quantity_text(node);
   const std::optional<double> value = text == nullptr ? std::nullopt : parse_quantity(*text, dimension);
   if (!value) {
     const bool bare = text != nullptr && parse_quantity(*text, Dimension::kNone).has_value();
@@ -136,7 +142,7 @@ std::optional<double> read_factor(const Node& node, std::string_view what) {
 double read_change(const Node& node, std::string_view what, Dimension dimension, double low, double high, double base) {
   const auto shown = [&](double v) { return format_quantity(v, dimension); };
   const std::optional<double> factor = read_factor(node, what);
-  const std::string* text = plain_text(node);
+  const std::string* text = quantity_text(node);
   if (!factor && (text == nullptr || !parse_quantity(*text, dimension))) {
     refuse(node, what,
            fmt::format("{} such as {}, or a factor such as x2", dimension_name(dimension), example_of(dimension)));
@@ -255,7 +261,7 @@ bool Section::flag(std::string_view key, std::optional<bool> fallback) {
 
 double Section::uncertainty(std::optional<double> fallback) {
   const Node* const written = map_.find("uncertainty");
-  const std::string* const text = written == nullptr ? nullptr : plain_text(*written);
+  const std::string* const text = written == nullptr ? nullptr : quantity_text(*written);
   const std::optional<double> bare = text == nullptr ? std::nullopt : parse_quantity(*text, Dimension::kNone);
   if (bare && *bare >= 1) {
     throw UserError(written->where(),

@@ -57,6 +57,8 @@ class Node {
 
   // Canonical text: keys sorted, no comments or locations. Equal trees give equal text; the key of experiments.
   std::string canonical() const;
+  // The same with the keys in their order, which is that of the axes of a sweep.
+  std::string in_order() const;
 
  private:
   struct Body;

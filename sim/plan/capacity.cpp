@@ -70,9 +70,7 @@ class LoadLine {
   std::optional<std::string> miss_above() { return above_ > 0 ? missed(*result(above_), targets_) : std::nullopt; }
   bool meets(double rate, Certainty reading) {
     const ResultPtr r = result(rate);
-    // Times of a growing queue are those of the requests that were drawn, whatever the limit.
-    const bool grows = r->service && r->service->summary.state == serving::Trend::kSaturated;
-    return r->status == result::Status::kOk && !grows && !missed(*r, targets_, reading);
+    return r->status == result::Status::kOk && !missed(*r, targets_, reading);
   }
 
  private:

@@ -99,7 +99,7 @@ json KeyAxis::mark(double value, double low, double high) const {
 
 void Chart::set_measure_axis(double least, double most) {
   constexpr double kManyTimes = 8;
-  if (most <= kManyTimes * least) {
+  if (least <= 0 || most <= kManyTimes * least) {
     scales["y"] = {{"type", "linear"}, {"zero", true}, {"nice", true}};
     return;
   }

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 
+#include "base/units.hpp"
 #include "plan/admit.hpp"
 #include "plan/choose.hpp"
 #include "plan/findings.hpp"
@@ -61,10 +62,10 @@ std::string Choose::numbers_text(const Candidate& s) const {
   std::string text;
   const auto own = result::value(r, *metric_);
   if (own) {
-    text = metric_->unit == result::Unit::kMoney ? fmt::format("{:.3g} {}", *own, cost_unit())
+    text = metric_->unit == result::Unit::kMoney ? fmt::format("{} {}", format_digits(*own, 3), cost_unit())
                                                  : result::format_value(*metric_, *own);
     if (const auto range = result::interval(r, *metric_))
-      text += fmt::format(" ({:.3g} to {:.3g})", range->low, range->high);
+      text += fmt::format(" ({} to {})", format_digits(range->low, 3), format_digits(range->high, 3));
     text += "; ";
   }
   text +=

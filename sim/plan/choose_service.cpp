@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/or_null.hpp"
+#include "base/units.hpp"
 #include "config/section.hpp"
 #include "plan/capacity.hpp"
 #include "plan/choose.hpp"
@@ -56,6 +57,8 @@ bool ties(const Served& best, const Served& other) {
   return overlap || other.value() <= kTied * best.value();
 }
 
+bool is_of_score(const Target& target) { return target.metric->basis == result::Basis::kBenchmark; }
+
 class ChooseService final : public Question {
  public:
   ChooseService(const Node& run, const Node& map) {
@@ -80,6 +83,8 @@ class ChooseService final : public Question {
       if (read.price_per_hour) s.price_per_s = *read.price_per_hour * s.gpus / kHourSeconds;
     }
     targets_ = service_targets(served_.front().run, targets ? read_targets_of(run, *targets) : std::vector<Target>{});
+    targets_ = with_floor(std::move(targets_), run);
+    std::ranges::partition_copy(targets_, std::back_inserter(of_scores_), std::back_inserter(of_loads_), is_of_score);
     priced_ = std::ranges::all_of(served_, [](const Served& s) { return s.price_per_s.has_value(); });
     if (priced_) return;
     for (Served& s : served_) s.price_per_s.reset();
@@ -123,7 +128,7 @@ class ChooseService final : public Question {
         fmt::format("{}{}.", line(best), tied.empty() ? "" : fmt::format("; ties with it: {}", fmt::join(tied, "; ")));
     for (std::size_t i = 1; i < all.size(); ++i) out.say("{}{}.", line(all[i]), compared(best, all[i]));
     for (const Served& s : out_of_reach)
-      out.say("{}: out of reach, less than {:.3g} requests/s.", label_of(s.values), *s.out);
+      out.say("{}: out of reach, less than {} requests/s.", label_of(s.values), format_digits(*s.out, 3));
     out.say("Grounds: {}.", grounds_of(*best.capacity.result));
     return out;
   }
@@ -133,49 +138,73 @@ class ChooseService final : public Question {
   std::vector<Served> capacities(Experiments& experiments) const {
     std::vector<Served> all = served_;
     for (Served& s : all) {
-      if (!all_) s.guess = guessed_capacity(s.run, experiments);
-      s.outputs = std::max<double>(1, static_cast<double>(experiments.run(s.run)->subject.decode_tokens));
+      const ResultPtr result = experiments.run(s.run);
+      s.outputs = std::max<double>(1, static_cast<double>(result->subject.decode_tokens));
+      if (const auto excluded = excluded_by(*result)) {
+        s.capacity.result = result, s.capacity.miss = *excluded;
+      } else if (!all_) {
+        s.guess = guessed_capacity(s.run, experiments);
+      }
     }
     if (!all_) std::ranges::stable_sort(all, {}, [](const Served& s) { return s.merit(s.guess); });
     double best = std::numeric_limits<double>::infinity();
     for (Served& s : all) {
+      if (s.capacity.result) continue;
       const double needed = kMargin * s.rate_at(kTied * best);
-      if (!all_ && needed > 0 && !may_reach(s.run, needed, targets_, experiments)) {
+      if (!all_ && needed > 0 && !may_reach(s.run, needed, of_loads_, experiments)) {
         s.out = needed;
         continue;
       }
-      s.capacity = find_capacity(s.run, targets_, experiments);
+      s.capacity = find_capacity(s.run, of_loads_, experiments);
       best = std::min(best, s.value());
     }
     return all;
   }
 
+  // Why a setting is not recommended at any load: the score does not depend on it.
+  std::optional<std::string> excluded_by(const result::Result& result) const {
+    if (result.status != result::Status::kOk || result.experiment.oom) return {};
+    if (is_oracle(result)) return "an oracle, which is a yardstick";
+    return missed(result, of_scores_);
+  }
+
   std::string price_text(const Served& s, double rate) const {
-    return priced_ ? fmt::format("{:.3g} per million output tokens", s.merit(rate))
-                   : fmt::format("{:.3g} requests/s a GPU", 1 / s.merit(rate));
+    return priced_ ? format_digits(s.merit(rate), 3) + " per million output tokens"
+                   : format_digits(1 / s.merit(rate), 3) + " requests/s a GPU";
   }
 
   std::string line(const Served& s) const {
     const Capacity& c = s.capacity;
     if (c.rate <= 0) {
-      const auto miss = missed(*c.result, targets_);
-      return fmt::format("{}: none; {}", label_of(s.values),
+      if (is_oracle(*c.result)) return fmt::format("{}: {}", label_of(s.values), *c.miss);
+      auto miss = excluded_by(*c.result);
+      if (!miss) miss = missed(*c.result, of_loads_);
+      return fmt::format("{}: none; {}{}", label_of(s.values),
                          c.result->status == result::Status::kFailed ? c.result->error
                          : miss                                      ? "misses " + *miss
-                                                                     : "the queue grows at every rate that was tried");
+                                                                     : "no rate that was tried meets the targets",
+                         score_text(*c.result));
     }
-    std::string text = fmt::format("{}: {:.3g} requests/s ({:.3g} to {:.3g}), {}", label_of(s.values), c.rate, c.low,
-                                   c.high, price_text(s, c.rate));
+    std::string text = fmt::format("{}: {} requests/s ({} to {}), {}", label_of(s.values), format_digits(c.rate, 3),
+                                   format_digits(c.low, 3), format_digits(c.high, 3), price_text(s, c.rate));
     if (c.clients > 0) text += fmt::format(", to {} clients", c.clients);
     if (c.max_num_seqs > 0) text += fmt::format(", at most {} sequences at a time", c.max_num_seqs);
     if (const auto ttft = result::value(*c.result, *result::find_metric("serving.ttft_s.p99"))) {
       text += fmt::format("; there TTFT p99 {}, TPOT p99 {}", format_seconds(*ttft),
                           format_seconds(*result::value(*c.result, *result::find_metric("serving.tpot_s.p99"))));
     }
-    if (const auto score = result::value(*c.result, *result::find_metric("score")))
-      text += fmt::format(", score {:.1f} %", 100 * *score);
+    text += score_text(*c.result);
     if (c.miss) text += fmt::format("; a higher rate misses {}", *c.miss);
     return text;
+  }
+
+  // ", score 96.2 %, which may miss score.share_of_full >= 95 %".
+  std::string score_text(const result::Result& result) const {
+    const auto score = result::value(result, *result::find_metric("score"));
+    if (!score) return "";
+    const auto perhaps = missed(result, of_scores_, Certainty::kCertain);
+    return fmt::format(", score {:.1f} %{}", 100 * *score,
+                       perhaps && !missed(result, of_scores_) ? ", which may miss " + *perhaps : "");
   }
 
   std::string compared(const Served& best, const Served& other) const {
@@ -204,6 +233,7 @@ class ChooseService final : public Question {
   }
 
   std::vector<Served> served_;
+  std::vector<Target> of_scores_, of_loads_;  // of the targets, those on scores, and those on what depends on the load
   bool priced_ = false, all_ = false;
 };
 

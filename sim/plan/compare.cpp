@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 
 namespace kvcast::plan {
 namespace {
@@ -120,8 +121,9 @@ bool is_tie(const Comparison& c) {
 }
 
 std::string times_text(const Comparison& c) {
-  if (c.interval.low == c.interval.high) return fmt::format("{:.3g} times", c.times);
-  return fmt::format("{:.3g} ({:.3g} to {:.3g}) times", c.times, c.interval.low, c.interval.high);
+  if (c.interval.low == c.interval.high) return format_digits(c.times, 3) + " times";
+  return fmt::format("{} ({} to {}) times", format_digits(c.times, 3), format_digits(c.interval.low, 3),
+                     format_digits(c.interval.high, 3));
 }
 
 }  // namespace kvcast::plan

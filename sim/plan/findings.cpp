@@ -159,7 +159,8 @@ Line best_line(const SweepView& view) {
   if (!tied.empty()) line.text += fmt::format("; {} tie{} with it", tied.size(), tied.size() == 1 ? "s" : "");
   if (best.has_score() && best.least_score < view.score.floor)
     line.text += fmt::format("; its score may be as low as {:.1f} %", 100 * best.least_score);
-  std::vector<std::string> parts{fmt::format("{:.3g} to {:.3g} requests/s", rate.low, rate.high)};
+  std::vector<std::string> parts{
+      fmt::format("{} to {} requests/s", format_digits(rate.low, 3), format_digits(rate.high, 3))};
   const auto add = [&parts](std::string text) {
     if (!text.empty()) parts.push_back(std::move(text));
   };

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/units.hpp"
 #include "config/pcie.hpp"
 #include "config/run.hpp"
 #include "config/section.hpp"
@@ -278,9 +279,9 @@ nlohmann::json json_of(const VariedKey& key, double value) {
 }
 
 std::string short_text(const VariedKey& key, double value) {
-  if (key.factor) return fmt::format("{:.3g} times", value);
+  if (key.factor) return format_digits(value, 3) + " times";
   if (key.integer) return fmt::format("{}", std::llround(value));
-  return key.dimension == Dimension::kNone ? fmt::format("{:.3g}", value) : format_quantity(value, key.dimension);
+  return key.dimension == Dimension::kNone ? format_digits(value, 3) : format_quantity(value, key.dimension);
 }
 
 Node with_value(const Node& run, const VariedKey& key, double value) {

@@ -16,6 +16,8 @@ namespace {
 using result::Metric;
 using result::Unit;
 
+constexpr const char* kStableQueue = "serving.state = stable";
+
 Dimension dimension_of(Unit unit) {
   switch (unit) {
     case Unit::kSeconds:
@@ -92,6 +94,18 @@ std::string explain_missing(const result::Result& result, const Metric& metric) 
   return "its policy does not compute it: set `policy` to one that does";
 }
 
+// At this load the queue keeps growing: all numbers of the service are those of the requests that were drawn. With
+// better costs it may not grow, if the service then keeps up with the arrivals.
+bool queue_grows(const result::Result& result, Certainty reading) {
+  const result::Subject& subject = result.subject;
+  const auto rate = subject.number("traffic.rate");
+  if (!rate && !subject.number("traffic.speedup")) return false;  // all at once, or as many as can be answered
+  if (!result.service || result.service->summary.state != serving::Trend::kSaturated) return false;
+  if (reading != Certainty::kPossible || !rate) return true;
+  const auto served = result::interval(result, *result::find_metric("serving.requests_per_s"));
+  return !served || served->high < *rate;
+}
+
 }  // namespace
 
 bool Target::holds_for(double value) const {
@@ -155,6 +169,7 @@ std::optional<std::string> missed(const result::Result& result, const std::vecto
       return fmt::format("no {}: {}", score ? "predicted score" : target.metric->path,
                          explain_missing(result, *target.metric));
     }
+    if (target.metric->basis == result::Basis::kServing && queue_grows(result, reading)) return kStableQueue;
     if (!target.holds_for(read_as(result, target, *value, reading))) return target_text(target);
   }
   return {};

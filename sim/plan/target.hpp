@@ -40,7 +40,7 @@ std::string target_text(const std::vector<Target>& targets);
 
 // Describes the first target that the result misses: "decode.tpot_s.p99 <= 50 ms" or, if it does not fit, the pool
 // ("hbm"). Returns nothing if it meets all. A metric that the result does not have counts as missed, with the reason:
-// "no predicted score: ...".
+// "no predicted score: ...". A service whose queue grows meets no target on its requests.
 std::optional<std::string> missed(const result::Result& result, const std::vector<Target>& targets,
                                   Certainty reading = Certainty::kNominal);
 

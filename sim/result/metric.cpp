@@ -237,19 +237,19 @@ std::string format_value(const Metric& metric, double value) {
     case Unit::kBytes:
       return format_quantity(value, Dimension::kBytes);
     case Unit::kTokensPerSecond:
-      return fmt::format("{:.4g} tokens/s", value);
+      return format_digits(value, 4) + " tokens/s";
     case Unit::kRequestsPerSecond:
-      return fmt::format("{:.3g} requests/s", value);
+      return format_digits(value, 3) + " requests/s";
     case Unit::kTokens:
       return fmt::format("{:.0f} tokens", value);
     case Unit::kShare:
       return fmt::format("{} %", std::round(1e4 * value) / 100);
     case Unit::kMoney:
-      return fmt::format("{:.4g}", value);
+      return format_digits(value, 4);
     case Unit::kCount:
       break;
   }
-  return fmt::format("{:.6g}", value);
+  return format_digits(value, value == std::round(value) ? 6 : 4);
 }
 
 bool is_of_prefill(const Metric& metric) {

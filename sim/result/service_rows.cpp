@@ -166,7 +166,9 @@ void add_queue(std::vector<Metric>& rows) {
                              "From the first arrival to the last token.", kSeconds3, summary_field<&S::duration_s>));
   count("completed", "Requests completed", "Requests that have their last token.", summary_field<&S::completed>,
         kHigher);
-  count("rejected", "Requests rejected", "Requests that can never fit in the model's context or in memory.",
+  count("rejected", "Requests rejected",
+        "Requests that can never fit in the model's context, in memory or in a pass of an engine that reads a prompt "
+        "whole.",
         summary_field<&S::rejected>);
   count("preemptions", "Preemptions", "Times that a request lost its memory and had to be read again.",
         summary_field<&S::preemptions>);

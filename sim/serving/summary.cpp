@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 3> kStates = {"stable", "saturated", "und
 constexpr double kGrows = 1.35, kSteady = 1.2;
 constexpr double kNoticeable = 0.1;  // wait of the last third, as a share of the time in service
 constexpr double kTail = 0.99;
-constexpr std::size_t kFewRequests = 60;
+constexpr std::size_t kFewRequests = 60, kFewest = 10;  // fewer never show whether a queue grows
 
 double seconds_between(Picoseconds from, Picoseconds to) { return to_seconds(to - from); }
 
@@ -187,7 +187,7 @@ void SummaryRecorder::preempted(const traffic::Request&, Picoseconds) { ++preemp
 Trend SummaryRecorder::state() const {
   if (setting_.self_limiting) return Trend::kStable;
   const double service = completed_ > 0 ? service_ / static_cast<double>(completed_) : 0;
-  if (waits_.empty()) return Trend::kUndecided;
+  if (waits_.size() < kFewest) return Trend::kUndecided;
   if (last_arrival_ <= first_) return queue_.mean() > kNoticeable * service ? Trend::kSaturated : Trend::kStable;
   std::array<double, 3> sum{}, number{};
   const double span = seconds_between(first_, last_arrival_);

@@ -43,6 +43,15 @@ std::string utc_now() {
   return std::string(text, size);
 }
 
+Row whole_row_of(const Stored& stored) {
+  Row row = row_of(stored.result);
+  row["ordinal"] = stored.ordinal;
+  row["code_version"] = stored.code_version;
+  row["created_at"] = stored.created_at;
+  row[std::string(kChecksum)] = checksum_of(row);
+  return row;
+}
+
 // Switching to the write-ahead log needs the file alone, and SQLite reports a rival at once instead of waiting for it.
 void use_write_ahead_log(Database& database) {
   using std::chrono::steady_clock;
@@ -96,13 +105,15 @@ Store Store::open(const std::string& dir, Open mode) {
   return Store(std::move(database), version, sealed);
 }
 
-bool Store::has(const std::string& key) const {
+std::optional<std::int64_t> Store::ordinal_of(const std::string& key) const {
   const std::lock_guard lock(*mutex_);
-  if (!has_)
-    has_ = std::make_unique<Statement>(*database_, "SELECT 1 FROM experiments WHERE key = ?1 AND status <> 'failed'");
-  const bool found = has_->reset().bind(1, key).step();
-  has_->reset();  // a statement that is not at its end holds a lock
-  return found;
+  if (!ordinal_of_)
+    ordinal_of_ = std::make_unique<Statement>(*database_,
+                                              "SELECT ordinal FROM experiments WHERE key = ?1 AND status <> 'failed'");
+  std::optional<std::int64_t> ordinal;
+  if (ordinal_of_->reset().bind(1, key).step()) ordinal = ordinal_of_->integer(0);
+  ordinal_of_->reset();  // a statement that is not at its end holds a lock
+  return ordinal;
 }
 
 std::optional<Stored> Store::get(const std::string& key) const {
@@ -121,11 +132,7 @@ bool Store::put(std::int64_t ordinal, const result::Result& result, const std::s
 bool Store::put(const Stored& stored) {
   const std::string& key = stored.result.key;
   KVCAST_CHECK(!key.empty());
-  Row row = row_of(stored.result);
-  row["ordinal"] = stored.ordinal;
-  row["code_version"] = stored.code_version;
-  row["created_at"] = stored.created_at;
-  row[std::string(kChecksum)] = checksum_of(row);
+  Row row = whole_row_of(stored);
   const std::lock_guard lock(*mutex_);
   Transaction transaction(*database_);
   if (!forget_failed_) {
@@ -145,6 +152,24 @@ bool Store::put(const Stored& stored) {
   transaction.commit();
   if (!columns.empty()) columns_ = std::move(columns);  // columns that were rolled back are not known
   return is_new;
+}
+
+void Store::move(const std::vector<std::pair<std::string, std::int64_t>>& ordinals) {
+  Statement update(*database_, "UPDATE experiments SET ordinal = ?2, checksum = ?3 WHERE key = ?1");
+  for (std::size_t first = 0; first < ordinals.size(); first += kBlockRows) {
+    std::vector<Stored> moved;
+    for (std::size_t i = first; i < std::min(first + kBlockRows, ordinals.size()); ++i) {
+      std::optional<Stored> stored = get(ordinals[i].first);
+      if (stored) moved.push_back(std::move(*stored)), moved.back().ordinal = ordinals[i].second;
+    }
+    const std::lock_guard lock(*mutex_);
+    Transaction transaction(*database_);
+    for (const Stored& stored : moved) {
+      update.reset().bind(1, stored.result.key).bind(2, stored.ordinal);
+      update.bind_cell(3, whole_row_of(stored).at(std::string(kChecksum))).step();
+    }
+    transaction.commit();
+  }
 }
 
 Statement& Store::insertion(const Row& row) {

@@ -45,7 +45,7 @@ using result::MachineNumber;
 // Texts about the sweep as a whole.
 inline constexpr const char* kMetaName = "name";
 inline constexpr const char* kMetaDescription = "description";
-inline constexpr const char* kMetaConfig = "config";    // the sweep's YAML as the user wrote it
+inline constexpr const char* kMetaConfig = "config";    // the sweep's configuration, its keys in their order
 inline constexpr const char* kMetaPlanned = "planned";  // experiments of the sweep, finished or not
 
 class Store {
@@ -59,8 +59,10 @@ class Store {
   // metrics.
   static Store open(const std::string& dir, Open mode);
 
-  // Returns whether the experiment has a result (ok or oom). A failed one has none and may be retried.
-  bool has(const std::string& key) const;
+  // Returns the place in the reading order of an experiment that has a result (ok or oom). A failed one has none and
+  // may be retried.
+  std::optional<std::int64_t> ordinal_of(const std::string& key) const;
+  bool has(const std::string& key) const { return ordinal_of(key).has_value(); }
   // Throws UserError naming the file and the row if the row is damaged: each has a checksum of its cells.
   std::optional<Stored> get(const std::string& key) const;
 
@@ -70,6 +72,8 @@ class Store {
   bool put(std::int64_t ordinal, const result::Result& result, const std::string& code_version);
   // The same for a row of another store, which keeps its time of creation.
   bool put(const Stored& stored);
+  // Moves rows of an earlier sweep, by their keys, to their places in the order of this one.
+  void move(const std::vector<std::pair<std::string, std::int64_t>>& ordinals);
   // Removes damaged rows, so that the sweep computes them again. Returns a text for each, which names file and row.
   std::vector<std::string> drop_damaged();
   // Verifies everything that has not been since it was opened, and keeps a hash of the file beside it
@@ -144,7 +148,7 @@ class Store {
   // A statement for each set of columns; few, as rows of a kind have the same.
   std::map<std::string, std::unique_ptr<Statement>> insertions_;
   std::unique_ptr<Statement> forget_failed_;
-  mutable std::unique_ptr<Statement> has_, get_;
+  mutable std::unique_ptr<Statement> ordinal_of_, get_;
 };
 
 }  // namespace kvcast::store

@@ -61,6 +61,10 @@ TEST_CASE("models import writes the model of a config.json, which a run reads as
   CHECK(shape(out) == shape("qwen3-0.6b"));
   CHECK(shape(card) == shape(out));
   CHECK_THAT(kvcast({"models", "import", card}).out, Contains("# 0.60 billion parameters"));
+  CHECK(kvcast({"models", "import", card, "-o", "-"}).out == kvcast({"models", "import", card}).out);
+  const Output again = kvcast({"models", "import", card, "-o", out});
+  CHECK(again.code == 2);
+  CHECK_THAT(again.err, Contains("mine.yaml exists; name another file"));
   const std::string rest =
       "\nhardware: l4\npolicy: full\nworkload: {prompt_tokens: 500, decode_tokens: 20}\n"
       "trace: {recipe: needle, layers: 1, steps: 2}\n";

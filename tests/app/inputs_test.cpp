@@ -74,6 +74,14 @@ TEST_CASE("an output that is an input is refused") {
   CHECK(both.code == 2);
   CHECK_THAT(both.err, Contains("-o and --bases name one file"));
   CHECK_FALSE(std::filesystem::exists(scratch / "same.x"));
+  const Output lists = kvcast({"replay", "--trace", trace, "--policy", "full", "--selections", scratch / "same.x",
+                               "--steps", scratch / "./same.x"});
+  CHECK(lists.code == 2);
+  CHECK_THAT(lists.err, Contains("--steps and --selections name one file"));
+  const Output run = kvcast({"run", config, "--timeline", scratch / "same.x", "--requests", scratch / "same.x"});
+  CHECK(run.code == 2);
+  CHECK_THAT(run.err, Contains("--requests and --timeline name one file"));
+  CHECK_FALSE(std::filesystem::exists(scratch / "same.x"));
 }
 
 TEST_CASE("recorded selections are refused on any other trace") {

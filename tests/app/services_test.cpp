@@ -97,4 +97,49 @@ TEST_CASE("the timeline of a service has a row a slot, in which requests follow 
   for (const auto& [request, count] : tokens) CHECK(count == 19);
 }
 
+TEST_CASE("an engine that reads a prompt in one pass says which prompts it rejects") {
+  const Scratch scratch;
+  const std::string config = scratch.write("run.yaml",
+                                           "model: llama-3.1-8b\nhardware: h100-sxm\npolicy: full\nscore: none\n"
+                                           "framework: trtllm\ntrace: {recipe: needle, layers: 1, steps: 4}\n"
+                                           "traffic: {rate: 4, requests: 6, prompt_tokens: 9000, output_tokens: 20}\n");
+  const Output none = kvcast({"run", config});
+  REQUIRE(none.code == 0);
+  CHECK_THAT(none.out, Contains("each of 6 requests is too long for the cache of ") &&
+                           Contains("it reads a prompt in one pass of at most 8192 tokens (`scheduler.chunked_prefill: "
+                                    "true` reads longer ones in parts)"));
+  CHECK_THAT(kvcast({"run", config, "--set", "scheduler.chunked_prefill=true"}).out, !Contains("8192 tokens"));
+  // Of lengths between 7000 and 9000 tokens some are served.
+  const Output some = kvcast({"run", config, "--set", "traffic.prompt_tokens={low: 7000, high: 9000}"});
+  INFO(some.err);
+  CHECK_THAT(some.out, Contains("rejected, and all numbers are of the others: it reads a prompt in one pass of at most "
+                                "8192 tokens"));
+}
+
+TEST_CASE("a capacity is recommended of settings that keep the floor of the score alone") {
+  const Scratch scratch;
+  const std::string run =
+      "model: llama-3.1-8b\nhardware: h100-sxm\nframework: {name: vllm, warmup_steps: 3, measured_steps: 3, "
+      "sampled_contexts: 2}\npolicy: full\ntrace: {recipe: needle, layers: 1, steps: 4}\n"
+      "traffic: {rate: 0.3, requests: 20, prompt_tokens: 16K, output_tokens: 20, slo: {ttft: 5 s}}\n";
+  const std::string choice = "{policy: [full, {name: snapkv, budget: 512}, {name: exact_topk, budget: 2048}]}";
+  const Output chosen = kvcast({"plan", scratch.write("plan.yaml", run + "plan:\n  - choose: " + choice + "\n")});
+  INFO(chosen.err);
+  REQUIRE(chosen.code == 0);
+  CHECK_THAT(chosen.out, Contains("score.share_of_full >= 95 %") && Contains("\n  full: ") &&
+                             Contains("snapkv, budget 512: none; misses score.share_of_full >= 95 %, score ") &&
+                             Contains("exact_topk, budget 2048: an oracle, which is a yardstick"));
+  const Output free =
+      kvcast({"plan", scratch.write("free.yaml", run + "score: none\nplan:\n  - choose: " + choice + "\n")});
+  CHECK_THAT(free.out, !Contains("score"));
+
+  const std::string sweep = scratch.write(
+      "sweep.yaml", run + "sweep: {traffic.rate: [0.3], cases: [policy: full, policy: {name: snapkv, budget: 512}]}\n");
+  const Output swept = kvcast({"sweep", sweep, "-o", scratch / "s"});
+  INFO(swept.err);
+  CHECK_THAT(swept.out, Contains("tokens: full at 0.3 or more requests/s; snapkv, budget 512 at 0.3 or more requests/s "
+                                 "(score ") &&
+                            Contains("%, below the floor)"));
+}
+
 }  // namespace kvcast::tests

@@ -13,6 +13,15 @@ namespace kvcast::tests {
 
 using enum Dimension;
 
+TEST_CASE("digits for readers have no exponent") {
+  CHECK(format_digits(1063.2, 3) == "1063");
+  CHECK(format_digits(27170, 4) == "27170");
+  CHECK(format_digits(9999.7, 4) == "10000");
+  CHECK(format_digits(0.04567, 3) == "0.0457");
+  CHECK(format_digits(2.5, 3) == "2.5");
+  CHECK(format_digits(1e20, 3) == "1e+20");
+}
+
 TEST_CASE("quantities are read in the base unit of their dimension", "[units]") {
   CHECK(parse_quantity("3.35 TB/s", kBytesPerSecond) == 3.35e12);
   CHECK(parse_quantity("40 GB", kBytes) == 40e9);

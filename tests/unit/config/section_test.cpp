@@ -83,6 +83,11 @@ TEST_CASE("quantities must have a unit", "[section]") {
   CHECK(section_of("rate: 5 %").quantity("rate", Dimension::kFraction, 0, 1) == 0.05);
   CHECK(section_of("rate: 0.05").quantity("rate", Dimension::kFraction, 0, 1) == 0.05);
   CHECK(section_of("rate: 12").quantity("rate", Dimension::kNone, 0, 100) == 12);
+  // JSON can write them only in quotes; a number in quotes is a text.
+  CHECK(section_of("{\"rate\": \"3.35 TB/s\"}").quantity("rate", Dimension::kBytesPerSecond, 1, 1e15) == 3.35e12);
+  CHECK(section_of("{\"rate\": \"5 %\"}").quantity("rate", Dimension::kFraction, 0, 1) == 0.05);
+  CHECK(quantity_error("\"0.05\"", Dimension::kFraction) ==
+        "f.yaml:1:7: rate: expected fraction such as 5 %, found the quoted text \"0.05\"");
   CHECK(quantity_error("3") == "f.yaml:1:7: rate: expected bytes/s with a unit such as 3.35 TB/s, found \"3\"");
   CHECK(quantity_error("3 GB") == "f.yaml:1:7: rate: expected bytes/s such as 3.35 TB/s, found \"3 GB\"");
   CHECK(quantity_error("2", Dimension::kSeconds) ==

@@ -1,5 +1,6 @@
 #include "plan/target.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "plan/pareto.hpp"
@@ -23,6 +24,20 @@ TEST_CASE("targets are read with their units and compared with results") {
   CHECK(missed(r, targets("{ttft: <= 2 s, tps: '> 200'}")) == "decode.tokens_per_s > 200 tokens/s");
   CHECK(missed(r, targets("memory.hbm_peak_bytes: <= 49 GB")).has_value());
   CHECK_FALSE(missed(r, targets("recall: '>= 90 %'")));
+  // Times of a queue that grows are those of the requests that were drawn. With better costs, in which up to 5.5
+  // requests a second are served, 5 that arrive do not queue.
+  result::Result grows = r;
+  grows.service.emplace().summary.state = serving::Trend::kSaturated;
+  grows.service->summary.requests_per_s = 4.5;
+  CHECK_FALSE(missed(grows, targets("serving.requests_per_s: '>= 4'")));  // all at once: no rate
+  grows.subject.settings.push_back({"traffic.rate", 5.0});
+  std::ranges::sort(grows.subject.settings, {}, &result::Setting::key);
+  CHECK(missed(grows, targets("serving.requests_per_s: '>= 4'")) == "serving.state = stable");
+  CHECK(missed(grows, targets("serving.requests_per_s: '>= 4'"), Certainty::kPossible) == "serving.state = stable");
+  grows.by_text.push_back({"serving.requests_per_s", {4, 5.5}});
+  CHECK_FALSE(missed(grows, targets("serving.requests_per_s: '>= 4'"), Certainty::kPossible));
+  CHECK(missed(grows, targets("serving.requests_per_s: '>= 4'"), Certainty::kCertain) == "serving.state = stable");
+  CHECK_FALSE(missed(grows, targets("recall: '>= 90 %'")));
   // A number that the result does not have is missed.
   CHECK(missed(r, targets("accuracy.task.share_of_full: '>= 0 %'")).has_value());
   result::Result misfit = r;

@@ -371,4 +371,15 @@ TEST_CASE("a specification is filled with an answer's rows, signals and scales")
     "legends": [{"fill": "d", "shape": "e"}]})"));
 }
 
+TEST_CASE("a metric that is 0 for one variant is drawn on a linear axis") {
+  json data = {{"key", "workload.batch"}, {"of", "freekv"}, {"against", "full"}, {"always", "full"}};
+  data["crossings"] = json::array();
+  data["samples"] = {{{"x", 1}, {"of", side(5e6)}, {"against", side(0)}},
+                     {{"x", 3}, {"of", side(9e6)}, {"against", side(0)}}};
+  data["metric"] = "traffic.h2d_bytes";
+  const json c = chart("break_even", data);
+  CHECK(c["scales"]["y"]["type"] == "linear");
+  CHECK(c["data"]["points"].size() == 4);
+}
+
 }  // namespace kvcast::tests
