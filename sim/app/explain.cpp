@@ -218,11 +218,11 @@ void add_explain(CLI::App& app, int& result) {
   auto options = std::make_shared<ExplainOptions>();
   command->add_option("CONFIG", options->config, "YAML of a run")->required();
   command->add_option("--step", options->step, "captured decode step to show, counted from 0")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1'000'000'000));
   command
       ->add_option("--layer", options->layer,
                    "layer of the model, counted from 0; its selection is that of the nearest captured layer")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1'000'000'000));
   add_settings(*command, options->settings, "change a key: policy.budget=96");
   command->callback([options, &result] { result = run(*options); });
 }

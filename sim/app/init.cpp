@@ -4,6 +4,8 @@
 
 #include <filesystem>
 #include <memory>
+#include <string_view>
+#include <tuple>
 
 #include "app/commands.hpp"
 #include "app/settings.hpp"
@@ -19,7 +21,7 @@ namespace kvcast::app {
 namespace {
 
 struct InitOptions {
-  std::string model = "llama-3.1-8b", hardware = "h100-sxm", policy = "snapkv", question = "run", out = "kvcast.yaml";
+  std::string model = "llama-3.1-8b", hardware = "h100-sxm", policy = "rocketkv", question = "run", out = "kvcast.yaml";
 };
 
 // A text that may follow the run in the file: nothing, or a question about it.
@@ -36,6 +38,18 @@ plan:
   - choose:
       policy: [full, {name: quest, budget: 2048}, {name: snapkv, budget: 2048}, {name: rocketkv, budget: 1024}]
       targets: {request.ttft_s: "<= 10 s", decode.tpot_s.mean: "<= 50 ms"}   # `kvcast metrics` lists all that can be limited
+)"},
+                                 {"service", "which policy serves most within an SLO, as requests come and go", R"(
+# kvcast plan FILE: each policy at the highest rate at which 99 % of the requests keep the SLO. With prices, the cheapest.
+traffic:            # in place of `workload:`
+  rate: 0.5         # requests a second to start from
+  requests: 200
+  prompt_tokens: 32K
+  output_tokens: 512
+  slo: {ttft: 5 s, tpot: 50 ms}
+plan:
+  - choose:
+      policy: [full, {name: quest, budget: 2048}, {name: snapkv, budget: 2048}, {name: rocketkv, budget: 1024}]
 )"},
                                  {"hardware", "which machine serves a request at the lowest price", R"(
 # kvcast plan FILE: prices are those of one GPU an hour, in any currency; replace them by your own.
@@ -72,18 +86,21 @@ std::string replaced(std::string text, std::string_view what, const std::string&
 std::string configuration(const InitOptions& options, const Example& example) {
   const policy::Descriptor& policy = policy::find_policy(options.policy);
   const bool budgeted = !policy.budget_convention.empty();
+  const bool serves = std::string_view(example.text).find("\ntraffic:") != std::string_view::npos;
   return fmt::format(
              "# {}\n"
              "model: {}            # configs/models; kvcast models lists them\n"
              "hardware: {}         # configs/hardware; {{like: {}, gpu: {{hbm_capacity: 282 GB}}}} changes a number\n"
              "policy: {}           # kvcast policies {} explains its parameters\n"
-             "workload: {{prompt_tokens: 32K, decode_tokens: 512, batch: 4}}   # requests at a time, and their "
-             "lengths\n"
+             "{}"
              "framework: vllm      # kvcast frameworks; without this line: a runtime with CUDA graphs\n"
              "score: ruler         # the benchmark whose score is predicted; none: no score and no floor\n"
              "# price_per_hour: 2.5   # of one GPU: gives the cost of a request and of a million tokens\n",
              example.about, options.model, options.hardware, options.hardware,
-             budgeted ? fmt::format("{{name: {}, budget: 2048}}", policy.name) : policy.name, policy.name) +
+             budgeted ? fmt::format("{{name: {}, budget: 2048}}", policy.name) : policy.name, policy.name,
+             serves ? ""
+                    : "workload: {prompt_tokens: 32K, decode_tokens: 512, batch: 4}   # requests at a time, and their "
+                      "lengths\n") +
          replaced(example.text, "POLICY",
                   budgeted ? fmt::format("{{name: {}, budget: 2048}}", policy.name) : policy.name);
 }
@@ -99,8 +116,11 @@ const Example& example_named(const std::string& name) {
 }
 
 // Finds mistakes of the options before anything is written.
-void check(const std::string& text, const std::string& file) {
-  const config::Node config = config::parse_yaml(text, file);
+void check(const std::string& text, const InitOptions& options) {
+  config::Node config = config::parse_yaml(text, options.out);
+  for (const auto& [key, name, option] :
+       {std::tuple("model", options.model, "--model"), std::tuple("hardware", options.hardware, "--hardware")})
+    config = config.with(key, config::Node::scalar(name, {option, 0, 0}));
   if (config.find("plan") != nullptr) {
     plan::read_plan(config);
   } else if (config.find("sweep") != nullptr) {
@@ -112,7 +132,7 @@ void check(const std::string& text, const std::string& file) {
 
 int init(const InitOptions& options) {
   const std::string text = configuration(options, example_named(options.question));
-  check(text, options.out);
+  check(text, options);
   if (options.out == "-") {
     fmt::print("{}", text);
     return 0;
@@ -140,7 +160,7 @@ void add_init(CLI::App& app, int& result) {
   auto options = std::make_shared<InitOptions>();
   command->add_option("--model", options->model, "a model (default: llama-3.1-8b)")->check(has_text());
   command->add_option("--hardware", options->hardware, "a machine (default: h100-sxm)")->check(has_text());
-  command->add_option("--policy", options->policy, "a policy (default: snapkv)")->check(has_text());
+  command->add_option("--policy", options->policy, "a policy (default: rocketkv)")->check(has_text());
   std::vector<std::string> questions;
   for (const Example& example : kExamples) questions.push_back(fmt::format("{} ({})", example.name, example.about));
   command->add_option("--question", options->question, fmt::format("{}", fmt::join(questions, ", ")));

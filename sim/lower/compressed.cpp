@@ -6,6 +6,7 @@
 #include "lower/ops.hpp"
 #include "lower/verification.hpp"
 #include "policy/block_indexer.hpp"
+#include "policy/costs.hpp"
 
 namespace kvcast::lower {
 
@@ -45,7 +46,7 @@ double entries_up_to(double n, double tokens, double most) {
 double pairs_up_to(const Compressed& c, Compressed::Kind kind, double n) {
   const double entries =
       kind == Compressed::Kind::kWindow ? 0 : entries_up_to(n, c.tokens(kind), most_entries(c, kind));
-  return entries_up_to(n, 1, c.window) + entries;
+  return policy::capped_pairs(n, c.window) + entries;
 }
 
 // The index has more entries than a query attends to.

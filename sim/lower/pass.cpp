@@ -195,10 +195,13 @@ class Lowered {
   }
   const config::Model& shape_in_16_bits(int layer) const { return model_.slides(layer) ? plain_sliding_ : plain_; }
 
-  // Query-key pairs of the part in a sliding layer, if its first window is full; in chunks those of each one.
+  // Query-key pairs of the part in a sliding layer; in chunks those of each one.
   double pairs_in_windows(const PromptPart& part) const {
     const auto window = static_cast<double>(model_.sliding_window);
-    if (!model_.chunked) return part.read_of(part.end - part.start) * window;
+    if (!model_.chunked) {
+      return policy::capped_pairs(part.read_of(part.end), window) -
+             policy::capped_pairs(part.read_of(part.start), window);
+    }
     const auto up_to = [&](std::int64_t tokens) {
       const auto whole = static_cast<double>(tokens / model_.sliding_window);
       const auto rest = static_cast<double>(tokens % model_.sliding_window);

@@ -107,9 +107,9 @@ class IndexedBlocks final : public Policy {
 
   OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
     const OpId projected = project(*chunk.model, chunk.layer, chunk.batch * chunk.length(), ops);
-    const double chosen = chunk.length() * (s_.blocks() * s_.block);
-    if (chunk.length() * s_.budget >= chunk.pairs()) return attend(causal_attention(chunk), ops, projected);
     const double seen = chunk.held + chunk.length(), sequences = chunk.batch;
+    if (seen <= s_.budget) return attend(causal_attention(chunk), ops, projected);
+    const double most = s_.blocks() * s_.block, chosen = capped_pairs(seen, most) - capped_pairs(chunk.held, most);
     OpId op = projected;
     if (s_.indexes(chunk.layer)) {
       const double rows = sequences * chunk.length() * s_.lists(chunk.model->n_kv_heads);

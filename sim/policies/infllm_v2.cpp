@@ -230,10 +230,8 @@ class Native final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
 
   // Query-key pairs of a prompt's queries up to position n in all branches; the runs are as many as strides.
   double pairs(double n) const {
-    const auto within = [n](double most) {
-      return n <= most ? n * (n + 1) / 2 : most * (most + 1) / 2 + (n - most) * most;
-    };
-    return within(s_.budget) + within(s_.window) + n * n / 2 / s_.stride;
+    return capped_pairs(n, static_cast<double>(s_.budget)) + capped_pairs(n, static_cast<double>(s_.window)) +
+           n * n / 2 / s_.stride;
   }
 
   // Sums and ranks the blocks of each query of a prompt's chunk.

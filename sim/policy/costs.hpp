@@ -1,6 +1,8 @@
 // Pieces of work that many policies share: bytes, flops and order, never time.
 #pragma once
 
+#include <algorithm>
+
 #include "policy/layer_ops.hpp"
 #include "policy/pages.hpp"
 #include "policy/policy.hpp"
@@ -21,6 +23,12 @@ struct Dims {
         element(model.cache_bytes()) {}
   double row() const { return d * element; }  // bytes of one key of one head
 };
+
+// Pairs of the queries at positions 1 … n with the tokens up to each, but at most `most` of them.
+inline double capped_pairs(double n, double most) {
+  const double seeing_all = std::min(n, most);
+  return seeing_all * (seeing_all + 1) / 2 + (n - seeing_all) * most;
+}
 
 // Both products over the chunk's query-key pairs, scaled by its density. Queries, keys and values are read once,
 // outputs written once.

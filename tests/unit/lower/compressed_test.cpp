@@ -186,6 +186,22 @@ TEST_CASE("prompts in chunks attend within each") {
   CHECK(later.at(0).flops == Approx(4 * 4 * 8 * (40 * 41 / 2 - 30 * 31 / 2 + 20 * 21 / 2)));
 }
 
+TEST_CASE("the first tokens of a prompt see less than a window") {
+  config::Model m = chunked_model();
+  m.chunked = false;
+  const auto flops = [&](std::int64_t start, std::int64_t length) {
+    return lowered(m, {{start, length, {100, 20}}})
+        .of<graph::PrefillAttention>("sliding-window attention", 0)
+        .at(0)
+        .flops;
+  };
+  // 1 + 2 + … + 40 pairs, then 40 each.
+  CHECK(flops(0, 100) == Approx(4 * 4 * 8 * (40 * 41 / 2 + 60 * 40)));
+  CHECK(flops(0, 30) == Approx(4 * 4 * 8 * (30 * 31 / 2)));
+  CHECK(flops(30, 20) == Approx(4 * 4 * 8 * (40 * 41 / 2 - 30 * 31 / 2 + 10 * 40)));
+  CHECK(flops(60, 40) == Approx(4 * 4 * 8 * 40 * 40));
+}
+
 TEST_CASE("Mamba projects keys, queries and steps from its values") {
   config::Model m = chunked_model();
   m.sliding_window = 0, m.full_every = 1, m.chunked = false, m.values_from_keys = false;
