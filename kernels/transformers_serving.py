@@ -49,6 +49,7 @@ class Run:
         self.model = steps.make_model(options.layers, shape or SHAPE, options.device, dtype or torch.bfloat16)
         self.result = {**steps.empty_result(options, 'loops'), 'model': MODEL, 'prompt_tokens': PROMPT, 'answer_tokens': ANSWER}
         self.end, self.manager, self.steps, self.sent, self.scheduler = options.end, None, [], 0, None
+        self.warm = False
 
     def start(self):
         from transformers import GenerationConfig
@@ -85,7 +86,7 @@ class Run:
             if time.monotonic() > self.end or not self.manager.is_running():
                 raise TimeoutError(f'{len(done)} of {count} requests ended')
             output = self.manager.get_result(timeout=0.2)
-            if output is None or int(output.request_id.split('_')[1]) <= before:  # of a loop that failed
+            if output is None or int(output.request_id.split('_')[1]) <= before:  # of another loop
                 continue
             if output.error:
                 raise RuntimeError(output.error)
@@ -99,9 +100,20 @@ class Run:
 
 
 def measure_loop(run, concurrency, count):
-    if run.manager is None:
-        run.start()
-        run.loop(2, 2)
+    try:
+        if not run.warm:
+            run.start()
+            run.loop(2, 2)
+            run.warm = True
+        add_loop(run, concurrency, count)
+    except Exception:
+        # Its requests may still run: the next loop has a manager of its own, and warms up again.
+        run.warm = False
+        run.manager.stop(block=False)
+        raise
+
+
+def add_loop(run, concurrency, count):
     run.steps.clear()
     run.scheduler.lines.clear()
     begin = time.perf_counter()

@@ -31,7 +31,8 @@ struct ProductSize {
   std::size_t m, n, k;
 };
 
-// Rows [0, rows) of from, each at `first` of its `pitch` floats: strips of `strip` rows, depth by depth; zeros beyond.
+// Packs numbers 0 … depth - 1 of `rows` rows, which are `pitch` floats apart, as strips of `strip` rows, depth by
+// depth; zeros beyond the last row.
 void pack(const float* from, std::size_t rows, std::size_t pitch, std::size_t depth, std::size_t strip, float* to) {
   for (std::size_t s = 0; s < rows; s += strip) {
     for (std::size_t j = 0; j < depth; ++j) {
@@ -46,7 +47,7 @@ Wide load(const float* p) {
   return v;
 }
 
-// Adds a strip of rows times a strip of columns to out [kRows][kColumns].
+// Writes the products of a strip of rows and a strip of columns to out [kRows][kColumns].
 void multiply_strips(const float* a, const float* b, std::size_t depth, float* out) {
   Wide sums[kRows][2];
 #pragma GCC unroll 6

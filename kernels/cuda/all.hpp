@@ -1,4 +1,5 @@
-// The GPU benchmarks. To add one: a file that defines such a function, and a line in all.cpp.
+// The GPU benchmarks. To add one: a file that defines such a function, and a line in kernel_list.cpp, or in
+// runtime_list.cu if the emulator lacks what it needs.
 #pragma once
 
 #include <vector>
@@ -34,9 +35,9 @@ Bench copy_beside_stream(const Machine& machine);
 Bench copy_turns(const Machine& machine);
 Bench gemm(const Machine& machine);
 
-// Benchmarks whose kernels also run on the emulator.
+// Those of kernel_list.cpp.
 std::vector<Bench> kernel_benches(const Machine& machine);
-// Benchmarks of the runtime and the link, which the emulator lacks.
+// Those of runtime_list.cu: the runtime and the link.
 std::vector<Bench> runtime_benches(const Machine& machine);
 
 }  // namespace kvcast::kernels

@@ -13,7 +13,7 @@
 namespace kvcast::kernels {
 
 struct AttentionInputs {
-  std::size_t pool_rows, kv_heads, dim;
+  std::size_t kv_heads, dim;
   DeviceArray<Half> query, keys, values;  // keys, values: [pool rows][KV heads][dim], pages of rows side by side
   std::vector<std::uint32_t> lists_host;
   DeviceArray<std::uint32_t> lists;
@@ -24,8 +24,7 @@ inline AttentionInputs make_attention_inputs(const AttentionShape& s, int dim, s
   const std::size_t kv = as_size(s.groups / s.groups_per_kv), d = as_size(dim), rows = pool_pages * as_size(s.page);
   const std::size_t queries = as_size(s.sequences * s.groups * s.heads_per_group) * d;
   DeviceArray<std::uint32_t> device_lists(lists);
-  return {rows,
-          kv,
+  return {kv,
           d,
           half_normals(51, queries),
           half_normals(52, rows * kv * d),

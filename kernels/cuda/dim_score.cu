@@ -12,7 +12,7 @@ void run(State& state) {
   const DimShape s{as_int(state, "n"), as_int(state, "kv_heads"), as_int(state, "group"), as_int(state, "dim"),
                    as_int(state, "r")};
   if (s.n % 8 != 0 || s.r > s.dim || s.dim > kMostScoreDims || s.group < 1 || s.group > kMostDimGroup)
-    return state.skip("n is a multiple of 8, r at most dim, groups 1 to 8");
+    return state.skip("n is a multiple of 8, dim at most 256, r at most dim, groups 1 to 8");
   const std::size_t columns = as_size(s.n), heads = as_size(s.kv_heads), group = as_size(s.group), dim = as_size(s.dim),
                     r = as_size(s.r);
   if (too_large(state, 2.0 * static_cast<double>(columns * heads * dim))) return;

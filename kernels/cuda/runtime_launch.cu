@@ -1,5 +1,6 @@
 // Cost of a kernel that does nothing: chains of launches on a stream and in a graph, and the host's cost of waiting.
-#include <chrono>
+#include <cstring>
+#include <functional>
 
 #include "cuda/all.hpp"
 #include "cuda/case.hpp"

@@ -1,6 +1,5 @@
 #include "accuracy/ablation.hpp"
 
-#include <algorithm>
 #include <map>
 #include <set>
 

@@ -180,7 +180,7 @@ int run(const ExplainOptions& options) {
     throw UserError(
         {}, fmt::format("--layer {}: {} has layers 0 to {}", options.layer, prepared.run.model.name, layers - 1));
   }
-  const auto trace = study::make_trace(prepared.run, prepared.run.trace);
+  const auto trace = study::make_trace(prepared.run, prepared.run.traces.front());
   const auto policy = study::make_policy(prepared);
   const replay::ReplayResult replayed =
       replay::replay(*trace, *policy, {hardware_threads(), true}, prepared.run.model.cache);
@@ -195,7 +195,8 @@ int run(const ExplainOptions& options) {
   fmt::print("{}\n{}\n\n", prepared.policy->name, prepared.policy->sentence);
   if (prepared.matched) fmt::print("{}\n", study::text_of(*prepared.matched, prepared.policy->name));
   if (prepared.run.traces.size() > 1) {
-    fmt::print("Trace: {}, the first of {}\n", study::trace_name(prepared.run.trace), prepared.run.traces.size());
+    fmt::print("Trace: {}, the first of {}\n", study::trace_name(prepared.run.traces.front()),
+               prepared.run.traces.size());
   }
   fmt::print("Selection at step {} (query at position {}), captured layer {}{}\n", options.step,
              replayed.prompt_tokens + options.step, captured,

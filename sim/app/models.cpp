@@ -11,8 +11,8 @@
 #include "base/units.hpp"
 #include "base/whole_file.hpp"
 #include "config/card.hpp"
-#include "config/machine_names.hpp"
 #include "config/model.hpp"
+#include "config/yaml.hpp"
 
 namespace kvcast::app {
 namespace {

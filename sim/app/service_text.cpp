@@ -166,8 +166,9 @@ void print_service_verdict(const Result& r) {
   fmt::print("Serves     {}.\nFirst token in the mean {}; p99 {}.\nLimited by {}.\nHow sure   {}.\n", serves,
              parts_text(r, "mean"), parts_text(r, "p99"), limits(r), certainty(r));
   fmt::print(
-      "The decode step, the prefill and the memory below are those of a batch of {} requests of {} + {} tokens.\n\n",
-      r.subject.batch, r.subject.text("workload.prompt_tokens"), r.subject.decode_tokens);
+      "The decode step, the prefill and the memory below are those of a batch of {} request{} of {} + {} tokens.\n\n",
+      r.subject.batch, r.subject.batch == 1 ? "" : "s", r.subject.text("workload.prompt_tokens"),
+      r.subject.decode_tokens);
 }
 
 void write_requests_head(std::ostream& out) {

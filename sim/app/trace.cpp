@@ -112,7 +112,7 @@ int check(const LookOptions& options) {
 }  // namespace
 
 void add_trace(CLI::App& app, int& result) {
-  CLI::App* command = app.add_subcommand("trace", "make, describe and verify attention traces");
+  CLI::App* command = app.add_subcommand("trace", "make, describe and check attention traces (synth, info, check)");
   command->require_subcommand(1);
   add_synth(*command, result);
   CLI::App* tell =

@@ -1,7 +1,6 @@
 #include "calibrate/attention.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <limits>
 #include <numeric>

@@ -2,7 +2,6 @@
 // checks the result against physical limits. Errors are located in the text of the run, never in a profile that its
 // user did not write.
 
-#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>

@@ -1,7 +1,5 @@
 #include "config/card_quantization.hpp"
 
-#include <algorithm>
-
 namespace kvcast::config {
 
 std::string quantization_of(const Node& map) {

@@ -38,10 +38,6 @@ Node with_attending(Node model, const std::vector<std::int64_t>& attend, std::in
   return model.with("recurrence.attention_layers", Node::list(numbers, at));
 }
 
-}  // namespace
-
-namespace {
-
 // Mamba: `expand` times the width between layers are channels, whose keys are of the state's dimensions. One layer of
 // each period attends.
 Node with_channels(Node model, std::int64_t layers, const FindNumber& find) {

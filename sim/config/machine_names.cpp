@@ -1,7 +1,6 @@
 #include "config/machine_names.hpp"
 
 #include <fmt/ranges.h>
-#include <algorithm>
 #include <vector>
 
 #include "config/find.hpp"
@@ -47,9 +46,9 @@ std::optional<KnownCard> known_card(const std::string& name) {
   std::optional<KnownCard> found;
   for (KnownCard& card : read_known_cards(find_config("cards", "machines", {}))) {
     for (const std::string& pattern : card.names) {
-      const bool exact = !pattern.ends_with('*');
-      if (answers_to_pattern(pattern, loose) && (exact || !found)) found = card;
-      if (found && exact && answers_to_pattern(pattern, loose)) return found;
+      if (!answers_to_pattern(pattern, loose)) continue;
+      if (!pattern.ends_with('*')) return card;
+      if (!found) found = card;
     }
   }
   return found;
@@ -88,18 +87,6 @@ std::string machine_advice(const std::string& name) {
       "{}. A profile of one's own needs its data sheet and measured kernels "
       "(configs/README.md#add-a-gpu)",
       card->scope);
-}
-
-std::string flow_text(const Node& node) {
-  if (node.kind() == Node::Kind::kScalar) return node.quoted() ? json_string(node.text()) : node.text();
-  std::vector<std::string> parts;
-  if (node.kind() == Node::Kind::kList) {
-    for (const Node& item : node.items()) parts.push_back(flow_text(item));
-    return fmt::format("[{}]", fmt::join(parts, ", "));
-  }
-  if (node.kind() == Node::Kind::kNull) return "null";
-  for (const auto& [key, value] : node.entries()) parts.push_back(key + ": " + flow_text(value));
-  return fmt::format("{{{}}}", fmt::join(parts, ", "));
 }
 
 }  // namespace kvcast::config

@@ -19,7 +19,4 @@ std::optional<Node> proposed_machine(const std::string& name);
 // An answer to the name of a GPU without a profile: the nearest machine, or the reason; empty for unknown names.
 std::string machine_advice(const std::string& name);
 
-// A node as YAML on one line.
-std::string flow_text(const Node& node);
-
 }  // namespace kvcast::config

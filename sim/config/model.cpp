@@ -1,9 +1,7 @@
 // Shapes follow the published config.json files.
 #include "config/model.hpp"
 
-#include <algorithm>
 #include <cmath>
-#include <functional>
 #include <stdexcept>
 
 #include "config/find.hpp"

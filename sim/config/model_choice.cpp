@@ -1,7 +1,5 @@
 // Reads `model:` of a run.
 
-#include <algorithm>
-
 #include "base/hash.hpp"
 #include "config/card.hpp"
 #include "config/find.hpp"

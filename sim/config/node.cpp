@@ -228,6 +228,18 @@ std::string Node::in_order() const {
   return out;
 }
 
+std::string flow_text(const Node& node) {
+  if (node.kind() == Node::Kind::kScalar) return node.quoted() ? json_string(node.text()) : node.text();
+  std::vector<std::string> parts;
+  if (node.kind() == Node::Kind::kList) {
+    for (const Node& item : node.items()) parts.push_back(flow_text(item));
+    return fmt::format("[{}]", fmt::join(parts, ", "));
+  }
+  if (node.kind() == Node::Kind::kNull) return "null";
+  for (const auto& [key, value] : node.entries()) parts.push_back(key + ": " + flow_text(value));
+  return fmt::format("{{{}}}", fmt::join(parts, ", "));
+}
+
 bool is_scalar(const Node* node) { return node != nullptr && node->kind() == Node::Kind::kScalar; }
 
 std::string describe(const Node& node) {

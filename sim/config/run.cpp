@@ -351,7 +351,6 @@ Run read_run(const Node& config) {
   run.traces = section.has("traces")  ? read_traces(section.node("traces"))
                : section.has("trace") ? std::vector<TraceChoice>{read_trace(section.section("trace", "trace"))}
                                       : default_traces();
-  run.trace = run.traces.front();
   if (section.has("score")) run.score = read_score(section.node("score"));
   if (section.has("match")) run.match = read_match(section.section("match", "match"), *config.find("policy"));
   if (section.has("framework")) run.framework = read_framework(section.node("framework"), run.model, run.hardware);

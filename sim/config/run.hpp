@@ -84,7 +84,6 @@ struct Run {
   Workload workload;
   std::optional<Traffic> traffic;
   SchedulerRules scheduler;         // with traffic: the framework's rules, and the run's own
-  TraceChoice trace;                // the first of `traces`: for commands that need only one
   std::vector<TraceChoice> traces;  // all traces that the run is replayed on; at least one, all different
   ScoreChoice score;
   std::optional<MatchChoice> match;  // if set, the policy's budget is not written and still to be solved for

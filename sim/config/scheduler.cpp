@@ -1,7 +1,6 @@
 // The keys of `scheduler:`, one table.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "config/framework.hpp"

@@ -72,6 +72,8 @@ class Node {
 const Node* find_below(const Node& map, std::string_view dotted_path);
 // The location of the value at a dotted path, or of the last map on the way that exists.
 SourceLocation where_is(const Node& root, std::string_view dotted_path);
+// A node as YAML on one line.
+std::string flow_text(const Node& node);
 // Returns whether there is a node, and it is a scalar.
 bool is_scalar(const Node* node);
 // Describes a node for messages: `a map`, `a list`, `"quest"`, `nothing`.

@@ -4,7 +4,6 @@
 #include "engine/engine.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.hpp"
 #include "engine/clock.hpp"

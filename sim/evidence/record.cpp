@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <set>
 #include <tuple>
 
 #include "base/csv.hpp"

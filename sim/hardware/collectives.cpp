@@ -9,8 +9,6 @@
 // (Simple) carry data alone between fences. The link to the host carries these bytes in both directions, next to the
 // copies of the cache.
 
-#include <algorithm>
-
 #include "hardware/work.hpp"
 
 namespace kvcast::hardware {

@@ -15,8 +15,6 @@
 // Pageable memory is staged by the issuing thread through a pinned buffer of the driver: the source is read, the buffer
 // is written, and the engine reads it again.
 
-#include <algorithm>
-
 #include "base/error.hpp"
 #include "hardware/work.hpp"
 

@@ -5,7 +5,6 @@
 // kernel over the scores writes them. Up to 4096 picks are sorted by one kernel, with one block per row.
 #include "lower/torch_topk.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 namespace kvcast::lower {

@@ -50,6 +50,11 @@ struct Served {
 
 const char* merit_name(bool priced) { return priced ? "cost_per_million_output_tokens" : "gpus_per_request_per_s"; }
 
+// Of a setting that is out of reach, which has more.
+const char* least_name(bool priced) {
+  return priced ? "least_cost_per_million_output_tokens" : "least_gpus_per_request_per_s";
+}
+
 // Ranges of what is compared overlap, or the values differ by a per cent at most.
 bool ties(const Served& best, const Served& other) {
   const bool overlap = other.merit(other.capacity.high) <= best.merit(best.capacity.rate) &&
@@ -110,7 +115,7 @@ class ChooseService final : public Question {
                 {"out_of_reach", json::array()}};
     for (const Served& s : out_of_reach)
       out.data["out_of_reach"].push_back(
-          {{"config", json_of(s.values)}, {"capacity_below_per_s", *s.out}, {merit_name(priced_), s.merit(*s.out)}});
+          {{"config", json_of(s.values)}, {"capacity_below_per_s", *s.out}, {least_name(priced_), s.merit(*s.out)}});
     for (const Served& s : all) out.data["settings"].push_back(entry(s));
     const Served& best = all.front();
     if (best.capacity.rate <= 0) {
@@ -238,7 +243,7 @@ class ChooseService final : public Question {
 };
 
 // A setting as a row of the chart. Its cost is inverse to its capacity, and so are the ends of their intervals.
-json row_of(const json& setting, const char* merit) {
+json row_of(const json& setting, bool priced) {
   const json& config = setting.at("config");
   KeyValues values;
   std::string at_a_time;
@@ -254,8 +259,8 @@ json row_of(const json& setting, const char* merit) {
       {"label", label_of(values) + at_a_time}, {"policy", policy}, {"color", "variants/" + policy}, {"sign", "none"}};
   if (!setting.contains("metrics")) {  // out of reach
     row["text"] = "out of reach";
-    if (!setting.contains(merit)) return row;  // answers of earlier versions
-    row["sign"] = "above", row["value"] = setting.at(merit);
+    if (!setting.contains(least_name(priced))) return row;  // answers of earlier versions
+    row["sign"] = "above", row["value"] = setting.at(least_name(priced));
     row["text"] = "more than " + number_text(row["value"]);
     row["served"] = fmt::format("less than {} requests/s", number_text(setting.at("capacity_below_per_s")));
     return row;
@@ -263,8 +268,8 @@ json row_of(const json& setting, const char* merit) {
   row["text"] = setting.at("binding_resource").is_null()
                     ? "never meets the targets"
                     : "misses " + setting.at("binding_resource").get<std::string>();
-  if (!setting.contains(merit)) return row;
-  const double value = setting.at(merit), rate = setting.at("capacity_per_s");
+  if (!setting.contains(merit_name(priced))) return row;
+  const double value = setting.at(merit_name(priced)), rate = setting.at("capacity_per_s");
   const double slowest = setting.at("interval").at(0), fastest = setting.at("interval").at(1);
   row["sign"] = "", row["value"] = value, row["low"] = value * rate / fastest;
   if (slowest > 0) row["high"] = value * rate / slowest;
@@ -292,7 +297,7 @@ Chart draw_choose_service(const json& data) {
   std::vector<json> rows;
   for (const char* const list : {"settings", "out_of_reach"}) {
     for (const json& setting : data.at(list)) {
-      json& row = rows.emplace_back(row_of(setting, merit_name(priced)));
+      json& row = rows.emplace_back(row_of(setting, priced));
       const auto is_it = [&](const json& best) { return best.at("config") == setting.at("config"); };
       if (std::ranges::any_of(data.at("best"), is_it)) row["sign"] = rows.size() == 1 ? "best" : "tie";
     }

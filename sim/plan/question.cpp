@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <span>
 
 #include "base/units.hpp"
 #include "config/keys.hpp"

@@ -86,7 +86,7 @@ class Sensitivities final : public Question {
     const config::Run run = config::read_run(of_.run);
     for (const config::ConstKnob& knob : config::knobs(run.hardware)) paths.push_back("hardware." + knob.key);
     paths.insert(paths.end(), {"workload.batch", "workload.decode_tokens"});
-    if (run.trace.file.empty()) paths.emplace_back("workload.prompt_tokens");  // a file has a fixed length
+    if (run.traces.front().file.empty()) paths.emplace_back("workload.prompt_tokens");  // a file has a fixed length
     for (const policy::Parameter& p : policy::find_policy(run.policy.name).parameters)
       paths.push_back("policy." + p.key);
     std::vector<VariedKey> keys;

@@ -59,7 +59,6 @@ class IndexedSelector final : public Selector {
     blocks_.clear();
     for (std::int64_t b = 0; b < whole; ++b)
       blocks_.push_back(score_block(b * s_.block, std::min(n, (b + 1) * s_.block)));
-    if (s_.last_inside) blocks_.back() = std::numeric_limits<float>::infinity();
     // Tokens of an open block beside the others are read in any case.
     const std::int64_t ranked = s_.tail_beside ? whole * s_.block : n;
     rank_pages_first(blocks_, s_.block, ranked, s_.sink, std::max<std::int64_t>(0, s_.recent - (n - ranked)));
@@ -160,7 +159,7 @@ class IndexedBlocks final : public Policy {
 
   // The open block has half of its tokens on average.
   Growth growth(const Lengths&) const override {
-    const std::int64_t half = s_.block / 2, open = s_.tail_beside ? half : s_.last_inside ? -half : 0;
+    const std::int64_t half = s_.block / 2, open = s_.tail_beside ? half : s_.recent > 0 ? -half : 0;
     return {.scored = 1 / static_cast<double>(s_.stride),
             .fill = s_.budget,
             .when_full = s_.block == 1 ? 0 : s_.blocks() * s_.block + open};

@@ -49,14 +49,17 @@ void check_blocks(const ParameterValues& values, const BlockIndexer& s, const ch
     throw UserError(values.where("budget"), fmt::format("{}: a budget of {} tokens is less than one {} of {}",
                                                         values.policy(), s.budget, unit, s.block));
   }
-  const std::int64_t recent = s.last_inside ? std::max<std::int64_t>(s.recent, 1) : s.recent;
-  check_pages_read(where_fixed(values), s.sink, recent, s.block, s.blocks(), s.tail_beside);
+  check_pages_read(where_fixed(values), s.sink, s.recent, s.block, s.blocks(), s.tail_beside);
 }
 
 std::unique_ptr<Policy> make_lightning(const ParameterValues& values, std::int64_t spare) {
   constexpr double kScale = 4;  // bytes of an index key's scale, in addition to its FP8 numbers
   BlockIndexer s = lightning().read(values);
   check_blocks(values, s, "token");
+  if (s.share == 1 && s.share_after > 0) {
+    throw UserError(values.where("index_share_from"),
+                    values.policy() + ": index_share_from has no effect without an index_share above 1");
+  }
   s.entry_bytes = s.dim + kScale;
   s.buffer = spare > 0 ? s.budget + spare : 0;
   return index_blocks(s);
@@ -79,8 +82,9 @@ const Fields<BlockIndexer>& msa_fields() {
 
 std::unique_ptr<Policy> make_msa(const ParameterValues& values) {
   BlockIndexer start;
-  start.by_group = true, start.weights = false, start.maximum = true, start.last_inside = true;
+  start.by_group = true, start.weights = false, start.maximum = true;
   BlockIndexer s = msa_fields().read(values, start);
+  s.recent = std::max<std::int64_t>(s.recent, 1);  // the last block is always read
   check_blocks(values, s, "block");
   s.entry_bytes = s.dim * (s.fp8 ? 1 : 2);
   return index_blocks(s);

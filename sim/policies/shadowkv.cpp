@@ -315,7 +315,10 @@ Descriptor describe() {
   d.no_ends = "outliers, wherever they are, take the place of first tokens";
   d.own_reuse = {config::SchedulerRules::Reuse::kNone, "keys stay as factors of low rank, of which no prefix is exact"};
   d.paper = "Sun et al., ShadowKV, ICML 2025 (arXiv 2410.21465)";
-  declare_covering<ShadowKv>(d, shadowkv_fields());
+  d.parameters = shadowkv_fields().parameters();
+  d.make = [](const ParameterValues& values) {
+    return full_when_covered(std::make_unique<ShadowKv>(shadowkv_fields().read(values)));
+  };
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
   d.own_budget_counts = BudgetRule::Counts::kSelected;
   d.budget_convention =

@@ -14,7 +14,6 @@
 // attention. Storage: 2·n_kv·(budget + T)·d·b, and the draft's weights.
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "base/error.hpp"
 #include "base/index.hpp"

@@ -19,8 +19,7 @@ struct BlockIndexer {
   bool by_group = false;     // each KV head chooses with one query head of the indexer, rather than the layer with all
   bool weights = true;       // each query head of the indexer has a weight, computed from the hidden state
   bool maximum = false;      // a block has the largest of its tokens' scores, rather than their mean
-  // The last block is always read: within the budget, or, if it is not full, in addition to it and without an entry.
-  bool last_inside = false, tail_beside = false;
+  bool tail_beside = false;  // the last block, if it is not full, is read in addition to the budget, without an entry
   std::int64_t sink = 0, recent = 0;  // first and last tokens, whose blocks are always read, within the budget
   // Layers `share_after`, `share_after` + `share`, … have an indexer, as do those before the first of them; the others
   // use the selection of the layer before.

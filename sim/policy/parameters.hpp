@@ -43,7 +43,7 @@ class ParameterValues {
   // Defaults, overridden by a map. Throws UserError (location, known keys, range) for anything undeclared.
   // `policy` is its name, for messages.
   ParameterValues(const std::vector<Parameter>& declared, const config::Node& given, const std::string& policy = "");
-  // The parameters of a policy, and the common ones (shared_parameters.hpp) that it does not declare. The latter accept
+  // The parameters of a policy, and the common ones (common_parameters.hpp) that it does not declare. The latter accept
   // a single value and are not part of the values.
   ParameterValues(const Descriptor& policy, const config::Node& given);
 

@@ -6,7 +6,6 @@
 #include "policy/fields.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"

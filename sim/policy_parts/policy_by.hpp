@@ -63,13 +63,5 @@ void declare(Descriptor& d, const Fields<Setting>& fields) {
   d.parameters = fields.parameters();
   d.make = [fields](const ParameterValues& values) { return std::make_unique<Made>(fields.read(values)); };
 }
-// The same for a policy that serves requests which the budget covers as `full` does.
-template <typename Made, typename Setting>
-void declare_covering(Descriptor& d, const Fields<Setting>& fields) {
-  d.parameters = fields.parameters();
-  d.make = [fields](const ParameterValues& values) {
-    return full_when_covered(std::make_unique<Made>(fields.read(values)));
-  };
-}
 
 }  // namespace kvcast::policy

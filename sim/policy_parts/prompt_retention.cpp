@@ -1,6 +1,5 @@
 // The SnapKV family as a first stage: parameters, budgets of all layers, and cost.
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"

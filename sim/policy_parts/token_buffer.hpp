@@ -20,8 +20,8 @@ class TokenBuffer {
     std::fill(used_.begin(), used_.begin() + held_, -1);
   }
 
-  // Updates the buffer for step t, which selected `chosen` (ascending) after appending the newest token, the last of
-  // `tokens`.
+  // Updates the buffer for step t, which reads out.attended (ascending) after the newest of `tokens` tokens was
+  // appended; appends to out.fetched and out.evicted.
   void use(int t, std::int64_t tokens, std::int64_t size, HeadSelection& out) {
     used_.resize(static_cast<std::size_t>(tokens), kAbsent);
     const auto newest = static_cast<std::int32_t>(tokens) - 1;

@@ -1,8 +1,7 @@
-#include <algorithm>
 
+#include "policy_parts/bases.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
-#include "policy_parts/bases.hpp"
 #include "policy_parts/spectrum.hpp"
 #include "replay/profile.hpp"
 #include "trace/safetensors.hpp"

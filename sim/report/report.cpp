@@ -157,10 +157,6 @@ void write_tables(const fs::path& folder, const Stores& stores, const Content& c
   write_file(folder / "summary.csv", [&](std::ostream& out) { content.experiments.write_csv(out); });
 }
 
-}  // namespace
-
-namespace {
-
 // Returns the answers of the page.
 json write_stores(const Stores& stores, const fs::path& folder, const Assets& assets, bool validated) {
   const Content content = collect(stores.sources(), Palette(assets.palette));

@@ -1,7 +1,6 @@
 #include "report/services.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace kvcast::report {
 

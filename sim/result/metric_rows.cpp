@@ -4,8 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "graph/op.hpp"
 
 namespace kvcast::result {

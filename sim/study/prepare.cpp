@@ -316,7 +316,6 @@ Prepared Preparer::prepare(const config::Node& config) {
   for (config::TraceChoice& choice : p.run.traces) {
     if (choice.file.empty() && choice.window == 0) choice.window = needed_window(p, choice);
   }
-  p.run.trace = p.run.traces.front();
   const std::string& policy = policy_text(p.run.policy);
   const std::string model = config::canonical(p.run.model);
   // A trace's part of the work is independent of the run's other traces, and a description is for readers only.

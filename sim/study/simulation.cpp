@@ -282,10 +282,6 @@ class PointSimulation {
   const Cancel& cancel_;
 };
 
-}  // namespace
-
-namespace {
-
 // The task of a batch of mean requests of a run with traffic, on the traces of the length nearest to the mean, and
 // their replays.
 std::pair<Task, Replays> reference_of(const Task& task, const Replays& replays) {

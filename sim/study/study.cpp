@@ -226,10 +226,6 @@ class TraceList {
   std::vector<std::unique_ptr<replay::TraceWork>> work_;
 };
 
-}  // namespace
-
-namespace {
-
 std::vector<std::size_t> numbers_below(std::size_t n) {
   std::vector<std::size_t> numbers(n);
   std::iota(numbers.begin(), numbers.end(), std::size_t{0});

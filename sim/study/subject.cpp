@@ -183,7 +183,7 @@ result::Subject subject_of(const Prepared& prepared) {
   subject.name = run.name;
   subject.model = run.model.name, subject.hardware = run.hardware.name, subject.host = run.hardware.host.name;
   subject.policy = run.policy.name, subject.category = prepared.policy->category;
-  subject.trace = run.traces.size() == 1 ? trace_name(run.trace) : names_of(run.traces);
+  subject.trace = run.traces.size() == 1 ? trace_name(run.traces.front()) : names_of(run.traces);
   set_batch(subject, w);
   subject.decode_tokens = w.decode_tokens;
   SettingList list;

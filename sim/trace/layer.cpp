@@ -1,6 +1,5 @@
 // Storage of one layer, and the scores of all decode steps as one matrix product per KV head.
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.hpp"
 #include "base/floats.hpp"

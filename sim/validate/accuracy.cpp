@@ -1,6 +1,5 @@
 #include "validate/accuracy.hpp"
 
-#include <cmath>
 #include <functional>
 #include <set>
 

@@ -1,7 +1,6 @@
 #include "validate/served_numbers.hpp"
 
 #include <algorithm>
-#include <functional>
 
 #include "base/quantile.hpp"
 #include "result/metric.hpp"

@@ -11,9 +11,10 @@ namespace kvcast::validate {
 
 inline constexpr double kMicro = 1e6;  // microseconds in a second
 
-// The GPU `to` as if nobody had measured it: it has its own capacities, data-sheet rates, SMs and clock; the L2
-// bandwidth scales with SMs and clock; everything else is taken from `from`, with the uncertainty that profiles state
-// for such GPUs. configs/hardware/h20.yaml and others are made this way by hand.
+// The GPU `to` as if nobody had measured it: it has its own link, capacities, data-sheet rates, SMs and clock; the L2
+// bandwidth scales with SMs and clock; everything else, corrections of measured attention included, is taken from
+// `from`, with the uncertainty that profiles state for such GPUs. configs/hardware/h20.yaml and others are made this
+// way by hand.
 config::Hardware derived(const config::Hardware& from, const config::Hardware& to);
 
 // Seconds: bytes over memory bandwidth or FLOP over the peak, whichever is longer.

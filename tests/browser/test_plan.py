@@ -72,7 +72,7 @@ def served(policy, rate, low, high, cost):
 
 CHOOSE_SERVICE = {'grid': 4, 'objective': 'cheapest', 'settings': [served('quest', 8, 5, 10, 0.5), served('snapkv', 7.5, 5, 9, 0.52), served('full', 4, 4, 4, 1)],
                   'best': [served('quest', 8, 5, 10, 0.5), served('snapkv', 7.5, 5, 9, 0.52)],
-                  'out_of_reach': [{'config': {'policy.name': 'tova'}, 'capacity_below_per_s': 5, 'cost_per_million_output_tokens': 0.8}]}
+                  'out_of_reach': [{'config': {'policy.name': 'tova'}, 'capacity_below_per_s': 5, 'least_cost_per_million_output_tokens': 0.8}]}
 
 
 def cell(x, y, best, told_apart=True):

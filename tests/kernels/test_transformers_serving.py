@@ -26,6 +26,10 @@ class Manager:
     def start(self):
         pass
 
+    def stop(self, block):
+        assert not block
+        self.stopped = True
+
     def is_running(self):
         return True
 
@@ -59,12 +63,16 @@ for concurrency, count in ((1, 3), (4, 9)):
     assert abs(loop['tpot_s'] - 0.5) < 1e-9 and all(len(r['tokens_s']) == serving.ANSWER - 1 for r in loop['requests'])
     assert len(loop['steps']) == len(loop['scheduler']) == count and loop['scheduler'][0][1] == 'Scheduled: 1'
     assert all(0 <= r['sent_s'] <= loop['whole_s'] and r['first_token_s'] > 0 for r in loop['requests'])
-run.manager.fails = True
+broken = run.manager
+broken.fails = True
 try:
     serving.measure_loop(run, 1, 1)
     raise AssertionError('an error of a request is no result')
 except RuntimeError as error:
-    assert str(error) == 'broken'
+    assert str(error) == 'broken' and broken.stopped
+sent = run.sent
+serving.measure_loop(run, 1, 1)
+assert run.manager is not broken and run.sent == sent + 3  # a manager of its own, which two requests warm up
 run.end = 0
 try:
     serving.measure_loop(run, 1, 1)

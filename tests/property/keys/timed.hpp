@@ -82,7 +82,7 @@ inline std::string prediction(const config::Run& run, const policy::Policy& poli
 class Timed {
  public:
   explicit Timed(const Node& config) : prepared_(study::prepare(config)), policy_(study::make_policy(prepared_)) {
-    const auto trace = study::make_trace(prepared_.run, prepared_.run.trace);
+    const auto trace = study::make_trace(prepared_.run, prepared_.run.traces.front());
     replayed_ = replay::replay(replay::prepare(*trace, 1), *policy_, {.request = study::lengths_of(prepared_.run)});
   }
   std::string on(const config::Hardware& hardware) const {

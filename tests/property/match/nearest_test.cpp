@@ -22,7 +22,7 @@ class Costs {
  public:
   explicit Costs(const std::string& run)
       : run_(run),
-        trace_(study::make_trace(plain(64).run, plain(64).run.trace)),
+        trace_(study::make_trace(plain(64).run, plain(64).run.traces.front())),
         layers_(replay::prepare(*trace_, 1)) {}
 
   double operator()(const config::MatchChoice& request, std::int64_t budget) const {

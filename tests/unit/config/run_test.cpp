@@ -51,11 +51,11 @@ TEST_CASE("the example run is read as written", "[run]") {
   CHECK(run.workload.batch == 4);
   CHECK(run.workload.prefill_chunk == 256);
   CHECK(run.workload.prefill_batch == 2);
-  CHECK(run.trace.recipe == "needle");
-  CHECK(run.trace.seed == 7);
-  CHECK(run.trace.layers == 3);
-  CHECK(run.trace.steps == 8);
-  CHECK(run.trace.file.empty());
+  CHECK(run.traces.front().recipe == "needle");
+  CHECK(run.traces.front().seed == 7);
+  CHECK(run.traces.front().layers == 3);
+  CHECK(run.traces.front().steps == 8);
+  CHECK(run.traces.front().file.empty());
   CHECK(run.framework.launch == Framework::Launch::kEager);
   CHECK(run.framework.expand_kv_heads);
   CHECK(run.framework.quadratic_mask);
@@ -72,10 +72,10 @@ TEST_CASE("a run needs a model, hardware and a policy; the rest has defaults", "
   CHECK(run.workload.batch == 1);
   CHECK(run.workload.prefill_chunk == 8192);
   CHECK(run.workload.prefill_batch == 1);
-  CHECK(run.trace.recipe == "needle");
-  CHECK(run.trace.seed == 1);
-  CHECK(run.trace.layers == 2);
-  CHECK(run.trace.steps == 16);
+  CHECK(run.traces.front().recipe == "needle");
+  CHECK(run.traces.front().seed == 1);
+  CHECK(run.traces.front().layers == 2);
+  CHECK(run.traces.front().steps == 16);
   CHECK(run.framework.launch == Framework::Launch::kCudaGraph);
   CHECK_FALSE(run.framework.expand_kv_heads);
   CHECK(error_of_run("hardware: a100-40gb-pcie4\npolicy: full") ==
@@ -100,7 +100,6 @@ TEST_CASE("a run uses several traces unless it names one", "[run]") {
     CHECK(by_default.traces[i].layers == 2);
     CHECK(by_default.traces[i].steps == 16);
   }
-  CHECK(by_default.trace.recipe == "needle");
   // Any key of `trace` names one trace, with the other keys' defaults.
   const Run one = run_of(kHead + "policy: full\ntrace: {layers: 1}\n");
   REQUIRE(one.traces.size() == 1);
@@ -109,7 +108,7 @@ TEST_CASE("a run uses several traces unless it names one", "[run]") {
   CHECK(one.traces[0].steps == 16);
   const Run listed = run_of(kHead + "policy: full\ntraces: [{seed: 4}, {recipe: local, seed: 4}, {file: t}]\n");
   REQUIRE(listed.traces.size() == 3);
-  CHECK(listed.trace.seed == 4);
+  CHECK(listed.traces[0].seed == 4);
   CHECK(listed.traces[1].recipe == "local");
   CHECK(listed.traces[2].file == "t");
 }
@@ -127,8 +126,8 @@ TEST_CASE("`traces` must be a non-empty list without repetitions, and excludes `
 
 TEST_CASE("a trace comes from a recipe or a file", "[run]") {
   const Run run = run_of(kHead + "policy: full\ntrace: {file: t.safetensors}\n");
-  CHECK(run.trace.file == "t.safetensors");
-  CHECK(run.trace.recipe.empty());
+  CHECK(run.traces.front().file == "t.safetensors");
+  CHECK(run.traces.front().recipe.empty());
   CHECK(error_of_run(kHead + "policy: full\ntrace: {file: t.safetensors, seed: 1}") ==
         "run.yaml:4:36: trace: \"seed\" belongs to a recipe, but `file` is given");
   CHECK(error_of_run(kHead + "policy: full\ntrace: {steps: 4097}") ==

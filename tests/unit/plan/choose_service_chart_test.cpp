@@ -40,7 +40,7 @@ TEST_CASE("a choice of services draws what each costs at its capacity, with full
                {"out_of_reach",
                 {{{"config", {{"policy.name", "h2o"}, {"hardware", "l40s"}}},
                   {"capacity_below_per_s", 6},
-                  {"cost_per_million_output_tokens", 0.6}}}}};
+                  {"least_cost_per_million_output_tokens", 0.6}}}}};
   data["settings"][0]["config"]["scheduler.max_num_seqs"] = "16";
   data["settings"][2]["binding_resource"] = "serving.slo_share >= 99 %";
   data["best"] = {data["settings"][0], data["settings"][1]};

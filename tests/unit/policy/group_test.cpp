@@ -46,13 +46,13 @@ TEST_CASE("queries of a group are reduced to one, element by element") {
   CHECK(out == std::vector<float>{3, 2});
 }
 
-TEST_CASE("every name is parsed and printed unchanged") {
-  REQUIRE(group_names().size() == 9);
-  for (std::size_t i = 0; i < group_names().size(); ++i) {
-    CHECK(static_cast<std::size_t>(parse_group(group_names()[i])) == i);
-  }
-  CHECK(parse_group("per_head") == Group::kPerHead);
-  CHECK(parse_group("sum_scores") == Group::kSumScores);
+TEST_CASE("every name means its own agreement") {
+  const std::vector<std::pair<std::string, Group>> meant = {
+      {"sum_scores", Group::kSumScores},   {"mean_scores", Group::kMeanScores},   {"max_scores", Group::kMaxScores},
+      {"sum_weights", Group::kSumWeights}, {"mean_weights", Group::kMeanWeights}, {"max_weights", Group::kMaxWeights},
+      {"mean_query", Group::kMeanQuery},   {"max_query", Group::kMaxQuery},       {"per_head", Group::kPerHead}};
+  CHECK(group_names().size() == meant.size());
+  for (const auto& [name, group] : meant) CHECK(parse_group(name) == group);
 }
 
 }  // namespace

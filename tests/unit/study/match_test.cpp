@@ -54,7 +54,7 @@ study::Prepared solved(const std::string& more, study::ReplayCache* cache = null
 }
 
 replay::ReplayResult replay_of(const study::Prepared& prepared) {
-  const auto trace = study::make_trace(prepared.run, prepared.run.trace);
+  const auto trace = study::make_trace(prepared.run, prepared.run.traces.front());
   return replay::replay(replay::prepare(*trace, 1), *study::make_policy(prepared), {});
 }
 

@@ -167,10 +167,10 @@ TEST_CASE("a rejection by one of the traces rejects the point once and names the
 
 TEST_CASE("a trace without a window has the queries that its policy needs, and the scores of its own heads") {
   const auto prepared = [](const std::string& policy) { return study::prepare(point_of(policy, kNeedle).config); };
-  CHECK(prepared("full").run.trace.window == 0);
-  CHECK(prepared("{name: snapkv, budget: 256, window: 100}").run.trace.window == 0);  // the recipe has 128
-  CHECK(prepared("{name: snapkv, budget: 256, window: 200}").run.trace.window == 200);
-  CHECK(prepared("{name: h2o, budget: 256}").run.trace.window == prepared("full").run.workload.prompt_tokens);
+  CHECK(prepared("full").run.traces.front().window == 0);
+  CHECK(prepared("{name: snapkv, budget: 256, window: 100}").run.traces.front().window == 0);  // the recipe has 128
+  CHECK(prepared("{name: snapkv, budget: 256, window: 200}").run.traces.front().window == 200);
+  CHECK(prepared("{name: h2o, budget: 256}").run.traces.front().window == prepared("full").run.workload.prompt_tokens);
   // In the 2 layers, the heads that retrieve in the recipe keep everything.
   const Result r = study::run_all({point_of("{name: duo_attention, threshold: 0.5}", kNeedle)}, {}).front();
   CHECK(r.status == Status::kOk);
