@@ -92,9 +92,10 @@ struct LikeLayer {
   int layer = 0;
 };
 
-class Lowered {
+class PassLayers {
  public:
-  Lowered(LoweredBlock& block, const PassSetting& setting, const PassSequences& pass, int queries, PromptMemory& memory)
+  PassLayers(LoweredBlock& block, const PassSetting& setting, const PassSequences& pass, int queries,
+             PromptMemory& memory)
       : block_(block),
         s_(setting),
         whole_(setting.rank),
@@ -198,10 +199,8 @@ class Lowered {
   // Query-key pairs of the part in a sliding layer; in chunks those of each one.
   double pairs_in_windows(const PromptPart& part) const {
     const auto window = static_cast<double>(model_.sliding_window);
-    if (!model_.chunked) {
-      return policy::capped_pairs(part.read_of(part.end), window) -
-             policy::capped_pairs(part.read_of(part.start), window);
-    }
+    const auto capped = [&](std::int64_t n) { return policy::capped_pairs(part.read_of(n), window); };
+    if (!model_.chunked) return capped(part.end) - capped(part.start);
     const auto up_to = [&](std::int64_t tokens) {
       const auto whole = static_cast<double>(tokens / model_.sliding_window);
       const auto rest = static_cast<double>(tokens % model_.sliding_window);
@@ -347,9 +346,9 @@ OpId add_drafts(LoweredBlock& block, const PassSetting& setting, const PassSeque
     if (rows == 0) break;
     block.enter_layer(-1);
     if (s.one_layer()) after = draft_input(block, s, own.rank, rows, i == 0, after);
-    Lowered lowered(block, own, drafted, queries, none);
-    lowered.is_draft(like);
-    for (int layer = 0; layer < own.rank.layers; ++layer) after = lowered.layer(layer, after);
+    PassLayers layers(block, own, drafted, queries, none);
+    layers.is_draft(like);
+    for (int layer = 0; layer < own.rank.layers; ++layer) after = layers.layer(layer, after);
     config::Model head = own.rank;
     if (s.head > 0) head.vocab = (s.head + head.ranks - 1) / head.ranks;
     if (!drafted.decodes.empty())
@@ -380,10 +379,10 @@ OpId add_pass(LoweredBlock& block, const PassSetting& setting, const PassSequenc
   // One plan serves all layers, because their attention has the same shape.
   if (pass.plans_attention) block.plan_attention();
   if (setting.speculation != nullptr) op = add_drafts(block, setting, pass, op);
-  Lowered lowered(block, setting, pass, queries, memory);
+  PassLayers layers(block, setting, pass, queries, memory);
   for (int layer = 0; layer < model.layers; ++layer) {
     if (layer > 0 && layer % setting.stage_layers() == 0) op = hand_over(block, model, rows, op);
-    op = lowered.layer(layer, op);
+    op = layers.layer(layer, op);
   }
   if (!pass.prompts.empty())
     op = memory.after_layers(block, rows - static_cast<double>(pass.decodes.size()) * queries, op);

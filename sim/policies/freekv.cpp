@@ -52,10 +52,10 @@ struct FreekvSetting {
 };
 
 // The division of a sequence of a given length into sink, pages and window.
-struct Cut {
+struct PagedContext {
   std::int64_t tokens = 0, full = 0, selectable = 0;  // full pages, and those of them before the window
-  Cut() = default;
-  Cut(std::int64_t length, const FreekvSetting& s) : tokens(length) {
+  PagedContext() = default;
+  PagedContext(std::int64_t length, const FreekvSetting& s) : tokens(length) {
     const std::int64_t paged = std::max<std::int64_t>(0, length - s.sink);
     full = paged / s.page;
     const std::int64_t partial = paged % s.page;
@@ -76,7 +76,7 @@ class FreeKvHead {
 
   // The prompt was copied to the host layer by layer: only sink and window remain on the GPU.
   void prefill(HeadSelection& resident) {
-    before_ = Cut(layer_.info().prompt_tokens, s_);
+    before_ = PagedContext(layer_.info().prompt_tokens, s_);
     all_held_ = before_.tokens <= s_.budget;
     list(before_, all_held_, {}, resident.attended);
   }
@@ -84,7 +84,7 @@ class FreeKvHead {
   // Selects with the step's own query; returns whether the head needs correction.
   bool select(int t) {
     scorer_.append(t);
-    now_ = Cut(before_.tokens + 1, s_);
+    now_ = PagedContext(before_.tokens + 1, s_);
     if (now_.tokens <= s_.budget) return false;
     const auto n = index(now_.selectable);
     if (n > 0) scorer_.score(t, n, 1.0f, scores_);
@@ -120,7 +120,7 @@ class FreeKvHead {
 
   // Moves from the pages on the GPU so far (the last selection and everything from the last window on, or all pages) to
   // this selection and this window.
-  void move_pages(const Cut& now, HeadSelection& out) {
+  void move_pages(const PagedContext& now, HeadSelection& out) {
     fetched_.clear(), evicted_.clear();
     std::vector<std::int32_t> held = last_chosen_;
     append_range(all_held_ ? 0 : before_.selectable, now.selectable, held);
@@ -132,7 +132,8 @@ class FreeKvHead {
   }
 
   // Lists sink, selected pages and window, or all tokens.
-  void list(const Cut& at, bool all, std::span<const std::int32_t> pages, std::vector<std::int32_t>& out) const {
+  void list(const PagedContext& at, bool all, std::span<const std::int32_t> pages,
+            std::vector<std::int32_t>& out) const {
     append_range(0, all ? at.tokens : std::min(at.tokens, s_.sink), out);
     if (all) return;
     append_page_tokens(pages, s_.page, s_.sink, at.tokens, out);
@@ -144,7 +145,7 @@ class FreeKvHead {
   int kv_head_;
   PageScorer scorer_;
   Ranking ranking_;
-  Cut before_, now_;
+  PagedContext before_, now_;
   bool all_held_ = false;    // the sequence has not exceeded the budget so far
   bool speculated_ = false;  // last_chosen_ is the last step's selection
   std::vector<float> scores_;

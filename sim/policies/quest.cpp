@@ -149,7 +149,7 @@ void check_quest(const QuestPages& s, const SourceLocation& budget_at, const Sou
 // Under a traffic convention the budget determines the page, by the request's length.
 QuestPages spend_traffic(QuestPages s, const Lengths& request) {
   s.page = static_cast<int>(std::max<std::int64_t>(1, (request.bound() + s.budget - 1) / s.budget));
-  if (s.cut) {
+  if (s.by_tokens) {
     s.tokens = s.budget / 2;
     s.pages = (s.tokens + s.page - 1) / s.page;
   } else {
@@ -163,7 +163,7 @@ QuestPages read_pages(const ParameterValues& values) {
   s.pages = s.budget / s.page;
   if (values.flag("force_last_page")) s.recent = std::max<std::int64_t>(s.recent, 1);
   const std::string& convention = values.text("budget_convention");
-  s.one_bound = convention != "attended", s.cut = convention == "traffic_tokens";
+  s.one_bound = convention != "attended", s.by_tokens = convention == "traffic_tokens";
   if (s.one_bound && values.given("page")) {
     throw UserError(values.where("page"), "under the traffic convention the budget determines the page");
   }

@@ -17,7 +17,7 @@ struct QuestPages {
   // The pages with the first `sink` and the last `recent` tokens are always among those attended to.
   std::int64_t sink = 0, recent = 0;
   SummaryFormat format = SummaryFormat::kCache;
-  bool cut = false;        // a traffic budget pays for tokens rather than whole pages
+  bool by_tokens = false;  // a traffic budget pays for tokens rather than whole pages
   bool one_bound = false;  // the index layout lets a query read only the bound that its sign selects
 };
 // Sets the whole pages of `setting.page` that half of a traffic budget pays for, or the first tokens of one page if a

@@ -82,8 +82,8 @@ result::Accuracy Replayed::accuracy_at(std::int64_t prompt, const config::Run& r
   return accuracy;
 }
 
-Result Replayed::simulate(const Task& task, std::size_t trace, const Replays& shorter, const PointVariant& variation,
-                          std::vector<Timed>& timed, SharedWork& shared) const {
+Result Replayed::on_machine(const Task& task, std::size_t trace, const Replays& shorter, const PointVariant& variation,
+                            std::vector<Timed>& timed, SharedWork& shared) const {
   const auto begin = Clock::now();
   const Ask& ask = task.point.ask;
   config::Run run = task.prepared.run;
@@ -143,7 +143,7 @@ class PointSimulation {
 
   Result run() const {
     if (ask_.largest_batch > 0) return at_largest_batch();
-    Result result = simulate({task_.prepared.run.workload.batch, false, {}});
+    Result result = on_all_texts({task_.prepared.run.workload.batch, false, {}});
     add_fit(result);
     return result;
   }
@@ -160,7 +160,7 @@ class PointSimulation {
 
   Result on_text(std::size_t text, const PointVariant& variation, std::vector<Replayed::Timed>& timed) const {
     const config::Run& run = task_.prepared.run;
-    if (run.workload.prompts.empty()) return replays_[text]->simulate(task_, text, {}, variation, timed, shared_);
+    if (run.workload.prompts.empty()) return replays_[text]->on_machine(task_, text, {}, variation, timed, shared_);
     config::Workload workload = run.workload;
     workload.set_batch(variation.batch);
     std::vector<std::size_t> used;  // a small batch may not have all lengths
@@ -171,10 +171,10 @@ class PointSimulation {
     }
     Replays shorter;
     for (const std::size_t i : std::span(used).first(used.size() - 1)) shorter.push_back(replays_[i]);
-    return replays_[used.back()]->simulate(task_, used.back(), shorter, variation, timed, shared_);
+    return replays_[used.back()]->on_machine(task_, used.back(), shorter, variation, timed, shared_);
   }
 
-  Result simulate(PointVariant variation) const {
+  Result on_all_texts(PointVariant variation) const {
     variation.cancel = cancel_;
     std::vector<Result> on_traces;
     std::vector<Replayed::Timed> timed;
@@ -240,7 +240,7 @@ class PointSimulation {
     const bool fits_as_is = result.status == Status::kOk;
     const int batch = static_cast<int>(result.subject.batch);
     for (const char* source : kMemorySources) {
-      Result other = simulate({batch, true, {source, fits_as_is ? 1.0 : -1.0}});
+      Result other = on_all_texts({batch, true, {source, fits_as_is ? 1.0 : -1.0}});
       if ((other.status == Status::kOk) == fits_as_is) continue;
       result.borderline = true;
       if (!ask_.fit_effects) return;
@@ -261,14 +261,14 @@ class PointSimulation {
         const int instead = largest_batch_shifted(batch, shift);
         if (instead == batch) continue;
         auto& slot = direction == Direction::kLonger ? other.longer : other.shorter;
-        slot = std::make_shared<const Result>(simulate({instead, false, shift}));
+        slot = std::make_shared<const Result>(on_all_texts({instead, false, shift}));
       }
       if (other.longer || other.shorter) result.alternatives.push_back(std::move(other));
     }
   }
 
   Result at_largest_batch() const {
-    Result result = simulate({largest_batch(1, most_sequences(), {}), false, {}});
+    Result result = on_all_texts({largest_batch(1, most_sequences(), {}), false, {}});
     const bool fits = result.status == Status::kOk;
     if (fits && ask_.effects == simulate::Effects::kDetailed) add_batch_alternatives(result);
     if (!fits || ask_.effects != simulate::Effects::kDetailed) add_fit(result);
@@ -362,7 +362,7 @@ Result serve(const Task& task, const Replays& replays, SharedWork& work, const C
 
 }  // namespace
 
-Result simulate(const Task& task, const Replays& replays, SharedWork& shared, const Cancel& cancel, int threads) {
+Result result_of(const Task& task, const Replays& replays, SharedWork& shared, const Cancel& cancel, int threads) {
   KVCAST_CHECK(replays.size() == task.prepared.traces.size());
   if (task.prepared.run.traffic) return serve(task, replays, shared, cancel, threads);
   return PointSimulation(task, replays, shared, cancel).run();

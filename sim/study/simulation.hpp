@@ -28,7 +28,7 @@ class Replayed;
 using Replays = std::vector<std::shared_ptr<const Replayed>>;
 
 // One policy over one trace. `scores` is read at construction only; a policy that `rounds` the cache has no task score;
-// simulate() may be called from several threads.
+// on_machine() may be called from several threads.
 class Replayed {
  public:
   Replayed(std::unique_ptr<const policy::Policy> policy, replay::ReplayResult replayed, const score::ScoreModel& scores,
@@ -45,8 +45,8 @@ class Replayed {
   // Simulates the experiment on trace `trace` of the task's run, that of the longest prompts; `shorter`: on the same
   // text at the other lengths of the batch, in ascending order. Work in `timed` is not timed again; other work is added
   // to it. A timeline is of the first text.
-  result::Result simulate(const Task& task, std::size_t trace, const Replays& shorter, const PointVariant& variation,
-                          std::vector<Timed>& timed, SharedWork& shared) const;
+  result::Result on_machine(const Task& task, std::size_t trace, const Replays& shorter, const PointVariant& variation,
+                            std::vector<Timed>& timed, SharedWork& shared) const;
 
  private:
   std::shared_ptr<const simulate::Lowered> lower(const config::Run& run, const Replays& shorter,
@@ -62,8 +62,8 @@ class Replayed {
 // Simulates the outputs requested by the task's Ask, as configured or at the largest batch that fits, on all traces of
 // its run together. May be called from several threads with the same replays; uses at most `threads` of its own, on
 // which the result does not depend. Throws Cancelled.
-result::Result simulate(const Task& task, const Replays& replays, SharedWork& shared, const Cancel& cancel = {},
-                        int threads = 1);
+result::Result result_of(const Task& task, const Replays& replays, SharedWork& shared, const Cancel& cancel = {},
+                         int threads = 1);
 
 // Simulates the index build that the task requests; needs no replay. Throws UserError if the model has fewer KV heads.
 result::Result build_index(const Task& task);

@@ -173,7 +173,7 @@ class TraceGroup final : public replay::TraceWork {
 
   result::Result simulated(const Task& task, const Replays& replays, int threads) const {
     try {
-      return simulate(task, replays, *options_.shared, options_.cancel, threads);
+      return result_of(task, replays, *options_.shared, options_.cancel, threads);
     } catch (const UserError& why) {
       return refused(task, refusal_of(task.prepared.run.policy, why).what());
     }

@@ -194,7 +194,9 @@ void judge(Case& c, bool chosen_from) {
 }
 
 bool Suite::passed() const {
-  return std::ranges::all_of(budgets, [](const SuiteLimit& b) { return b.passed(); });
+  const auto has_value = [](const SuiteLimit& b) { return b.value.has_value(); };
+  const bool lost = status.empty() && !budgets.empty() && std::ranges::none_of(budgets, has_value);
+  return !lost && std::ranges::all_of(budgets, [](const SuiteLimit& b) { return b.passed(); });
 }
 
 std::vector<GroupSummary> summarise(const Suite& suite) {

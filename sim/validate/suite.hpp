@@ -85,6 +85,7 @@ struct Suite {
   std::vector<SuiteLimit> budgets;
   nlohmann::json detail;  // details in a form of the suite's own; `--json` prints it alone if it answers a file given
                           // by the user
+  // Returns whether all limits hold. A suite that ran without data for any of its limits has lost its cases: false.
   bool passed() const;
 };
 

@@ -147,7 +147,7 @@ TEST_CASE("fits refuse to overwrite their inputs and detect an unwritable output
   refused({"fit", "evidence", "--rows", "t.csv", "--records", "t.csv"}, read + "--records");
   refused({"fit", "evidence", "--rows", "t.csv", "--records", "e.csv", "-o", "t.csv"}, read + "-o");
   refused({"fit", "evidence", "--rows", "t.csv", "--records", "new", "-o", "new"},
-          "new is named by --records and by -o");
+          "new: -o and --records name one file");
   refused({"fit", "accuracy", "--published", "t.csv", "-o", "none/link.yaml"}, "none/link.yaml: cannot be written");
   refused({"fit", "evidence", "--rows", "t.csv", "-o", "none/e.yaml"}, "none/e.yaml: cannot be written");
   refused({"fit", "accuracy", "--published", "t.csv", "--published", "./t.csv", "-o", "link.yaml"},

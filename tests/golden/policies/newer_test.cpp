@@ -190,6 +190,23 @@ TEST_CASE("rkv, by hand") {
              Catch::Contains("must be smaller than the budget"));
 }
 
+TEST_CASE("rkv finds the last similar key at any distance") {
+  // 600 tokens: ten of a, 589 of b, and one of c, all at right angles. Each row leaves out the last other key of its
+  // own: sums of cosines are 9 for the first eight of a, then 8 and 0; 588 for b, then 587 and 0.
+  Paper paper{.prompt = 600, .head_dim = 3, .keys = {}, .prompt_queries = {{1, 0, 0}}, .queries = {{1, 0, 0}}};
+  for (int i = 0; i < 601; ++i) {
+    for (int j = 0; j < 3; ++j) paper.keys.push_back(j == (i < 10 ? 0 : i < 599 ? 1 : 2) ? 1.0f : 0.0f);
+  }
+  const auto kept = [&](int budget) {
+    const std::string setting = "window: 1, pool_kernel: 1, lambda: 0, budget: " + std::to_string(budget) +
+                                ", buffer: " + std::to_string(600 - budget);
+    return select("rkv", setting, paper).resident.heads[0].attended;
+  };
+  CHECK(kept(3) == Positions{9, 598, 599});
+  CHECK(kept(4) == Positions{8, 9, 598, 599});
+  CHECK(kept(13) == Positions{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 597, 598, 599});
+}
+
 TEST_CASE("double_sparsity, by hand") {
   // Σ|k| of the prompt is 11 in channel 0 and 9 in channel 1; scores by channel 0 are 4 −4 2 1 3.
   const Paper paper{.prompt = 4,

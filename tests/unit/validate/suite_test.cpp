@@ -148,6 +148,11 @@ TEST_CASE("a suite passes when every budget with a value is met") {
   suite.budgets[1].value = 95.0;
   suite.budgets[0].value = 10.5;
   CHECK(!suite.passed());
+  // A suite that has run has data; one that could not says why.
+  suite.budgets = {{"empty", "%", 1, {}, false}};
+  CHECK(!suite.passed());
+  suite.status = "needs a GPU";
+  CHECK(suite.passed());
 }
 
 TEST_CASE("the document keeps absent numbers absent, and names expected values by their kind") {
