@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -104,6 +103,11 @@ void for_each(const config::Shapes& shapes, const Visit& visit) {
   }
 }
 
+void print_line(std::string_view map, const KeyShape& key) {
+  fmt::print("{:<31} {:<14} {}\n", dotted(map, key), default_text(key), key.about);
+}
+
+// A map, with the keys in it, or another key.
 void print_one(const config::Shapes& shapes, const KeysOptions& options) {
   std::vector<std::string> known;
   bool found = false;
@@ -115,6 +119,10 @@ void print_one(const config::Shapes& shapes, const KeysOptions& options) {
     fmt::print("{}\n{}\n\n", known.back(), key.about);
     if (const std::string values = values_text(key); !values.empty()) fmt::print("  {:<12} {}\n", "values", values);
     if (const std::string text = default_text(key); !text.empty()) fmt::print("  {:<12} {}\n", "default", text);
+  });
+  if (found && options.as_json) return;
+  for_each(shapes, [&](std::string_view map, const KeyShape& key) {
+    if (dotted(map, key).starts_with(options.key + ".")) print_line(map, key), found = true;
   });
   if (found) return;
   for (const auto& [map, command] : {std::pair{"policy.", "policies"}, std::pair{"hardware.", "hardware"}}) {
@@ -128,9 +136,7 @@ void print_one(const config::Shapes& shapes, const KeysOptions& options) {
 }
 
 void print_list(const config::Shapes& shapes) {
-  for_each(shapes, [](std::string_view map, const KeyShape& key) {
-    fmt::print("{:<31} {:<14} {}\n", dotted(map, key), default_text(key), key.about);
-  });
+  for_each(shapes, print_line);
   fmt::print(
       "\n`kvcast keys KEY` shows one in full; `kvcast policies`, `kvcast hardware` and `kvcast frameworks` list what "
       "the names of these mean, `kvcast plan --help` the questions of a plan.\n");

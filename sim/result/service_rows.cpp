@@ -99,7 +99,8 @@ void add_ttft_parts(std::vector<Metric>& rows) {
     const std::string alias = fmt::format("ttft_{}", part.name), of_tail = alias + "_p99";
     rows.push_back(serving_row(path + "mean", alias.c_str(), kSeconds, kLower, title + ", mean", "",
                                definition + ", mean.", kSeconds3, kFields[i].mean));
-    rows.push_back(serving_row(path + "p99", of_tail.c_str(), kSeconds, kLower, title + ", 99th percentile", "",
+    rows.push_back(serving_row(path + "p99", of_tail.c_str(), kSeconds, kLower,
+                               fmt::format("TTFT at its 99th percentile: {}", part.label), "",
                                definition + ", of requests that take the 99th percentile.", kSeconds3, kFields[i].p99));
   }
 }

@@ -2,16 +2,24 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
 #include <limits>
 
 #include "base/whole_file.hpp"
 
 namespace kvcast::traffic {
 
-Lines::Lines(const std::string& path) : path_(path) {
-  if (is_regular(path)) in_.open(path, std::ios::binary);
-  if (!in_.is_open()) throw UserError({path, 0, 0}, "cannot read the trace");
+std::ifstream open_trace(const std::string& path) {
+  std::ifstream in;
+  errno = 0;
+  if (is_regular(path)) in.open(path, std::ios::binary);
+  if (in.is_open()) return in;
+  const char* const reason = errno != 0 ? std::strerror(errno) : "it is no regular file";
+  throw UserError({path, 0, 0}, fmt::format("cannot read the trace: {}", reason));
 }
+
+Lines::Lines(const std::string& path) : path_(path), in_(open_trace(path)) {}
 
 bool Lines::next(std::string& line) {
   constexpr auto kEnd = std::char_traits<char>::eof();

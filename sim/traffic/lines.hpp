@@ -1,5 +1,4 @@
-// Two classes that all readers of traces use: one reads the lines of a file that may not fit into memory, the other
-// maps recent sessions to their data.
+// What all readers of traces use: the lines of a file that may not fit into memory, and a map of recent sessions.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +11,9 @@
 #include "base/error.hpp"
 
 namespace kvcast::traffic {
+
+// Throws UserError with the reason if the file cannot be read.
+std::ifstream open_trace(const std::string& path);
 
 // A map that forgets the keys inserted first: the sessions of a trace.
 template <typename Value>

@@ -16,9 +16,7 @@ using Format = Traffic::Format;
 // Knows the format of a trace by names at its start: columns of a table, or keys.
 Format format_of(const std::string& path) {
   std::string start(64u << 10, '\0');
-  std::ifstream in;
-  if (is_regular(path)) in.open(path, std::ios::binary);
-  if (!in.is_open()) throw UserError({path, 0, 0}, "cannot read the trace");
+  std::ifstream in = open_trace(path);
   in.read(start.data(), static_cast<std::streamsize>(start.size()));
   start.resize(static_cast<std::size_t>(in.gcount()));
   const auto has = [&](std::string_view text) { return start.find(text) != std::string::npos; };

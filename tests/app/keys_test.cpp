@@ -29,6 +29,9 @@ TEST_CASE("keys describes a key with its values and default, and refuses a missp
   const Output batch = kvcast({"keys", "workload.batch"});
   CHECK(batch.code == 0);
   CHECK(batch.out == "workload.batch\nsequences of the batch\n\n  values       1 to 65536\n  default      1\n");
+  const std::string below = kvcast({"keys", "traffic"}).out;  // a map, with its keys
+  CHECK_THAT(below, Catch::StartsWith("traffic\n") && Catch::Contains("\ntraffic.slo.ttft "));
+  CHECK_THAT(below, !Catch::Contains("\nworkload"));
   const json weights = json::parse(kvcast({"keys", "deployment.weights", "--json"}).out);
   CHECK(weights["choices"].size() == 6);
   CHECK_FALSE(weights.contains("default"));  // as released

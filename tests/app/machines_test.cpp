@@ -3,7 +3,6 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
-
 #include <map>
 #include <nlohmann/json.hpp>
 

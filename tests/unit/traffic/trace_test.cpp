@@ -195,7 +195,10 @@ TEST_CASE("traces that are no traces are refused") {
   CHECK_THAT(trace_error("arrival_s,prompt_tokens,output_tokens\n1,2,3\n5e6,2,3\n"),
              Contains("trace:3:1") && Contains("speedup"));
   CHECK(trace_error("arrival_s,prompt_tokens,output_tokens\n1,2,3\n5e6,2,3\n", "speedup: 10") == "no error");
-  CHECK_THAT(error_of([] { make_source(traffic_of("{file: /dev/zero}")); }), Contains("cannot read the trace"));
+  CHECK_THAT(error_of([] { make_source(traffic_of("{file: /dev/zero}")); }),
+             Contains("/dev/zero: cannot read the trace: it is no regular file"));
+  CHECK_THAT(error_of([] { make_source(traffic_of("{file: none.csv, format: burstgpt}")); }),
+             Contains("none.csv: cannot read the trace: No such file or directory"));
   CHECK_THAT(error_of([] { make_source(traffic_of("{file: /dev/zero, format: azure}")); }), Contains("cannot read"));
 }
 
