@@ -236,7 +236,7 @@ std::string certainty_text(const Result& r, const config::Run& run) {
 void print_verdict(const Result& r, const config::Run& run) {
   if (r.service) return print_service_verdict(r);
   if (!r.has_times()) return;
-  fmt::print("Serves     {}.\nLimited by {}.\nHow sure   {}.\n\n", service_text(r), limits_text(r),
+  fmt::print("Serves     {}.\nLimits     {}.\nHow sure   {}.\n\n", service_text(r), limits_text(r),
              certainty_text(r, run));
 }
 

@@ -163,7 +163,7 @@ void print_service_verdict(const Result& r) {
   if (s.slo_share) serves += fmt::format("; {} within the SLO", of(r, "serving.slo_share"));
   if (const std::string cost = of(r, "serving.cost_per_million_output_tokens"); !cost.empty())
     serves += fmt::format("; {} per million output tokens", cost);
-  fmt::print("Serves     {}.\nFirst token in the mean {}; p99 {}.\nLimited by {}.\nHow sure   {}.\n", serves,
+  fmt::print("Serves     {}.\nFirst token in the mean {}; p99 {}.\nLimits     {}.\nHow sure   {}.\n", serves,
              parts_text(r, "mean"), parts_text(r, "p99"), limits(r), certainty(r));
   fmt::print(
       "The decode step, the prefill and the memory below are those of a batch of {} request{} of {} + {} tokens.\n\n",

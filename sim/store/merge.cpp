@@ -1,10 +1,13 @@
 // Takes two passes: the first compares, so that stores that do not belong together leave the result unchanged.
 #include "store/merge.hpp"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/failure.hpp"
 #include "store/row.hpp"
 #include "store/store.hpp"
 
@@ -70,15 +73,27 @@ class OneResult {
   std::map<std::string, std::pair<std::string, std::string>> seen_;  // by key: hash, path of its store
 };
 
-void add_rest(Store& target, const Store& source) {
-  for (const std::string& key : source.replay_keys()) {
-    if (const auto bytes = source.get_replay(key)) target.put_replay(key, *bytes);
-  }
-  for (const auto& [name, numbers] : source.machines()) target.set_machine(name, numbers);
-  for (const char* name : {kMetaName, kMetaDescription, kMetaConfig, kMetaPlanned}) {
+// What the sweep is comes first: a merge that ends early can be resumed.
+void add_sweep(Store& target, const Store& source) {
+  for (const char* name : {kMetaConfig, kMetaName, kMetaDescription, kMetaPlanned}) {
     if (const auto value = source.metadata(name)) target.set_metadata(name, *value);
   }
   target.show(source.shown());
+  for (const auto& [name, numbers] : source.machines()) target.set_machine(name, numbers);
+}
+
+// Adds rows and replays; returns the number of rows that the target did not have.
+std::int64_t add_rows(Store& target, const Store& source) {
+  std::int64_t added = 0;
+  source.for_each([&](const Stored& stored) {
+    const bool failed = stored.result.status == result::Status::kFailed;
+    if (failed && target.get(stored.result.key)) return;
+    added += target.put(stored) ? 1 : 0;
+  });
+  for (const std::string& key : source.replay_keys()) {
+    if (const auto bytes = source.get_replay(key)) target.put_replay(key, *bytes);
+  }
+  return added;
 }
 
 }  // namespace
@@ -95,17 +110,15 @@ Merged merge(const std::vector<std::string>& dirs, const std::string& out) {
   }
   if (Store::exists(out)) {
     const Store there = Store::open(out, Store::Open::kExisting);
-    sweep.check(there);
-    results.check(there);
+    const bool is_empty = !there.metadata(kMetaConfig) && there.keys().empty();  // a merge ended before it began
+    if (!is_empty) sweep.check(there), results.check(there);
   }
   Store target = Store::open(out, Store::Open::kCreate);
-  for (const Store& source : sources) {
-    source.for_each([&](const Stored& stored) {
-      const bool failed = stored.result.status == result::Status::kFailed;
-      if (failed && target.get(stored.result.key)) return;
-      merged.added += target.put(stored) ? 1 : 0;
-    });
-    add_rest(target, source);
+  try {
+    for (const Store& source : sources) add_sweep(target, source);
+    for (const Store& source : sources) merged.added += add_rows(target, source);
+  } catch (const UserError& why) {  // the stores have been read once without an error: the disk is full, say
+    throw OutputError(fmt::format("{}\nRows merged so far are in the store; the same command resumes", why.what()));
   }
   return merged;
 }

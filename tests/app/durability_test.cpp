@@ -213,12 +213,15 @@ TEST_CASE("a full disk ends a sweep without marking a policy as failed, and the 
   const Scratch scratch;
   const std::string config = scratch.write("sweep.yaml", kSmallSweep);
   sweep(config, scratch / "whole");
-  for (const rlim_t limit : {rlim_t{200'000}, rlim_t{400'000}}) {
-    const Output full = kvcast({"sweep", config, "-o", scratch / "s"}, [limit] {
+  const auto limited = [](const std::vector<std::string>& arguments, rlim_t limit) {
+    return kvcast(arguments, [limit] {
       const rlimit size{limit, limit};
       setrlimit(RLIMIT_FSIZE, &size);
       std::signal(SIGXFSZ, SIG_IGN);
     });
+  };
+  for (const rlim_t limit : {rlim_t{200'000}, rlim_t{400'000}}) {
+    const Output full = limited({"sweep", config, "-o", scratch / "s"}, limit);
     INFO(full.err);
     CHECK((full.code == 2 || full.code == 3));
     CHECK_THAT(full.err, Contains("s/results.sqlite: the store cannot be used"));
@@ -226,6 +229,14 @@ TEST_CASE("a full disk ends a sweep without marking a policy as failed, and the 
   }
   sweep(config, scratch / "s");
   CHECK(stored_results(scratch / "s") == stored_results(scratch / "whole"));
+  // So does a merge.
+  const Output merged = limited({"merge", scratch / "s", "-o", scratch / "m"}, 400'000);
+  INFO(merged.err);
+  CHECK(merged.code == 3);
+  CHECK_THAT(merged.err,
+             Contains("m/results.sqlite: the store cannot be used") && Contains("the same command resumes"));
+  REQUIRE(kvcast({"merge", scratch / "s", "-o", scratch / "m"}).code == 0);
+  CHECK(stored_results(scratch / "m") == stored_results(scratch / "whole"));
 }
 
 TEST_CASE("a sweep stopped by a signal explains how to resume it, and resumes") {

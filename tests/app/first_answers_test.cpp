@@ -53,7 +53,7 @@ TEST_CASE("a run opens with what a request gets, what limits it and how sure tha
   CHECK_THAT(o.out,
              Contains(fmt::format("Serves     {:.3g} requests/s of 1000 + 40 tokens, 2 at a time: first token after ",
                                   numbers["request"]["requests_per_s"].get<double>())) &&
-                 Contains("per million output tokens, prompts included.\nLimited by prompts take ") &&
+                 Contains("per million output tokens, prompts included.\nLimits     prompts take ") &&
                  Contains(" with 80 % probability ("));
   // Two prompts, and the steps of one request: 2 / (prefill + 39 steps).
   const double latency =
