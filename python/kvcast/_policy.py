@@ -41,7 +41,7 @@ class Policy:
         Returns the positions to attend to, a list per KV head (or per query head); or a dict with the lists `attended`, `fetched`
         (copied from host memory) and `evicted`.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f'{type(self).__name__} has no step(t, keys, values, queries)')
 
     def __repr__(self):
         return type(self).__name__
@@ -55,15 +55,45 @@ def _window(policy, trace, layer):
 
 
 def _lists(policy, what, lists, heads, limit):
-    """Ascending positions per head, and the name of the heads."""
+    """Ascending positions per head."""
+    if not hasattr(lists, '__len__'):
+        raise Error(f'{policy}: {what} is {lists!r}, expected a list of positions for each head')
     if len(lists) not in heads.values():
         known = ' or '.join(f'{count} ({name}s)' for name, count in heads.items())
         raise Error(f'{policy}: {what} has {len(lists)} lists, expected one a head: {known}')
-    sorted_lists = [np.unique(np.asarray(one, dtype=np.int64)) for one in lists]
+    arrays = [np.asarray(one) for one in lists]
+    for one in arrays:
+        if one.size and not np.issubdtype(one.dtype, np.integer):
+            hint = '; np.flatnonzero gives the positions of a mask' if one.dtype == bool else ''
+            raise Error(f'{policy}: {what} has values of type {one.dtype}, expected positions{hint}')
+    sorted_lists = [np.unique(one.astype(np.int64)) for one in arrays]
     for one in sorted_lists:
         if one.size and (one[0] < 0 or one[-1] >= limit):
             raise Error(f'{policy}: {what} names position {one[0] if one[0] < 0 else one[-1]}, of 0 to {limit - 1}')
     return sorted_lists
+
+
+class _Held:
+    """Positions that are there, [heads, positions]: a step may attend to these, and to what it fetches."""
+
+    def __init__(self, policy, resident, prompt, positions):
+        self.policy, self.there = policy, np.zeros((len(resident), positions), dtype=bool)
+        for row, one in zip(self.there, resident):
+            row[one] = True
+        self.there[:, prompt:] = True  # tokens of the answer, once they exist
+
+    def use(self, t, lists):
+        if len(lists['attended']) != len(self.there):
+            raise Error(f'{self.policy}: step {t} selects for {len(lists["attended"])} heads, prefill() for {len(self.there)}')
+        for row, fetched in zip(self.there, lists.get('fetched', ())):
+            row[fetched] = True
+        for head, attended in enumerate(lists['attended']):
+            gone = attended[~self.there[head, attended]]
+            if gone.size:
+                raise Error(f'{self.policy}: step {t} attends to position {gone[0]} in head {head}, which prefill() or an earlier '
+                            'step dropped; `fetched` lists what comes back from host memory')
+        for row, evicted in zip(self.there, lists.get('evicted', ())):
+            row[evicted] = False
 
 
 def _layer(policy, trace, layer, heads):
@@ -83,9 +113,11 @@ def _layer(policy, trace, layer, heads):
         if first is None:
             first = len(lists['attended'])
             if resident is None:
-                yield -1, {'attended': [np.arange(prompt)] * first}
-            else:
-                yield -1, {'attended': _lists(policy, 'prefill()', resident, heads, prompt)}
+                resident = [np.arange(prompt)] * first
+            resident = _lists(policy, 'prefill()', resident, heads, prompt)
+            held = _Held(policy, resident, prompt, prompt + steps)
+            yield -1, {'attended': resident}
+        held.use(t, lists)
         yield t, lists
 
 

@@ -1,6 +1,7 @@
 """Traces: the inputs of attention of a few layers, written and read as safetensors files (traces/README.md)."""
 
 import json
+import operator
 import os
 
 try:
@@ -61,8 +62,38 @@ def _by_layer(values, layers):
         tensor = _Tensor(tensor.bits[None], tensor.dtype)
     if len(tensor.shape) != 4:
         raise Error(f'keys, values and queries have the shape [layers, heads, positions, head_dim], not {list(tensor.shape)}')
-    ids = layers if layers is not None else range(tensor.shape[0])
-    return dict(zip((int(layer) for layer in ids), (tensor[i] for i in range(tensor.shape[0]))))
+    ids = [int(layer) for layer in layers] if layers is not None else list(range(tensor.shape[0]))
+    if len(set(ids)) != len(ids) or len(ids) != tensor.shape[0]:
+        raise Error(f'layers: {ids} for arrays of {tensor.shape[0]} layers; expected that many different ids')
+    return {layer: tensor[i] for i, layer in enumerate(ids)}
+
+
+def _whole(name, value):
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise Error(f'{name}: expected an integer, found {value!r}') from None
+
+
+def _check_shapes(tensors, decode_steps):
+    """Finds arrays that do not belong together, by the names of the arguments."""
+    ids = {kind: sorted(by_layer) for kind, by_layer in tensors.items()}
+    if not ids['keys']:
+        raise Error('keys: there is no layer')
+    for kind in ('values', 'queries'):
+        if ids[kind] != ids['keys']:
+            raise Error(f'{kind} are of the layers {ids[kind]}, keys of {ids["keys"]}')
+    kv_heads, positions, dim = tensors['keys'][ids['keys'][0]].shape
+    q_heads, count, _ = tensors['queries'][ids['keys'][0]].shape
+    expected = {'keys': (kv_heads, positions, dim), 'values': (kv_heads, positions, dim), 'queries': (q_heads, count, dim)}
+    for kind, by_layer in tensors.items():
+        for layer, tensor in by_layer.items():
+            if tensor.shape != expected[kind]:
+                raise Error(f'{kind} of layer {layer} have the shape {list(tensor.shape)}, expected {list(expected[kind])}')
+    if q_heads % kv_heads:
+        raise Error(f'queries: {q_heads} query heads are no multiple of {kv_heads} KV heads')
+    if not 1 <= decode_steps <= min(count, positions - 1):
+        raise Error(f'decode_steps: {decode_steps}, of {count} queries and {positions} positions')
 
 
 class Trace:
@@ -80,6 +111,8 @@ class Trace:
                  rope_theta=10000.0, **metadata):
         self._tensors = {kind: _by_layer(arrays, layers)
                          for kind, arrays in (('keys', keys), ('values', values), ('queries', queries))}
+        decode_steps = _whole('decode_steps', decode_steps)
+        _check_shapes(self._tensors, decode_steps)
         ids = sorted(self._tensors['keys'])
         heads, positions, dim = self._tensors['keys'][ids[0]].shape
         count = self._tensors['queries'][ids[0]].shape[1]
@@ -89,8 +122,9 @@ class Trace:
         self.query_positions = np.asarray(query_positions, dtype='<i8')
         self.metadata = {
             'format': 'kvcast-trace/1', 'model': model or 'unnamed', 'source': 'captured', 'layers': ','.join(map(str, ids)),
-            'n_layers': n_layers or ids[-1] + 1, 'n_q_heads': self._tensors['queries'][ids[0]].shape[0], 'n_kv_heads': heads,
-            'head_dim': dim, 'rope_theta': rope_theta, 'prompt_tokens': positions - decode_steps, 'decode_steps': decode_steps,
+            'n_layers': _whole('n_layers', n_layers or ids[-1] + 1),
+            'n_q_heads': self._tensors['queries'][ids[0]].shape[0], 'n_kv_heads': heads,
+            'head_dim': dim, 'rope_theta': float(rope_theta), 'prompt_tokens': positions - decode_steps, 'decode_steps': decode_steps,
             **metadata}
 
     @classmethod
@@ -102,7 +136,7 @@ class Trace:
             header = json.loads(file.read(size))
         trace = cls.__new__(cls)
         trace._file = os.fspath(path)
-        trace.metadata = {key: int(text) if key in _WHOLE else text for key, text in header.pop('__metadata__', {}).items()}
+        trace.metadata = {key: _KINDS.get(key, str)(text) for key, text in header.pop('__metadata__', {}).items()}
         arrays = {name: _Tensor(np.memmap(path, _TYPES[t['dtype']], 'r', 8 + size + t['data_offsets'][0], tuple(t['shape'])),
                                 t['dtype']) for name, t in header.items() if t['dtype'] in _TYPES}
         trace.query_positions = np.asarray(arrays['query_positions'].bits)
@@ -168,4 +202,5 @@ class Trace:
                 f'{self.decode_steps} decode steps>')
 
 
-_WHOLE = {'n_layers', 'n_q_heads', 'n_kv_heads', 'head_dim', 'prompt_tokens', 'decode_steps'}
+_KINDS = {'rope_theta': float,
+          **dict.fromkeys(('n_layers', 'n_q_heads', 'n_kv_heads', 'head_dim', 'prompt_tokens', 'decode_steps'), int)}

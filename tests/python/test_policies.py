@@ -105,6 +105,21 @@ class Arrays(unittest.TestCase):
             kvcast.replay(kvcast.Trace(keys, values[:, :, :50], queries, decode_steps=4), 'quest')
         with self.assertRaises(kvcast.Error):
             kvcast.replay(kvcast.Trace(keys, values, queries, decode_steps=21), 'quest')
+        for layers, text in (([3], r'layers: \[3\] for arrays of 2'), ([3, 3], 'different ids')):
+            with self.assertRaisesRegex(kvcast.Error, text):
+                kvcast.Trace(keys, values, queries, decode_steps=4, layers=layers)
+        for wrong, text in (((dict(enumerate(keys)), values, {0: queries[0]}), r'queries are of the layers \[0\]'),
+                            (({}, {}, {}), 'there is no layer'), ((keys, values[:, :1], queries), 'values of layer 0 have the shape'),
+                            ((keys, values, queries[:, :3]), '3 query heads are no multiple')):
+            with self.assertRaisesRegex(kvcast.Error, text):
+                kvcast.Trace(*wrong, decode_steps=4)
+        with self.assertRaisesRegex(kvcast.Error, 'decode_steps: expected an integer, found 4.0'):
+            kvcast.Trace(keys, values, queries, decode_steps=4.0)
+        of_numpy = kvcast.Trace(keys, values, queries, decode_steps=np.int64(4), rope_theta=np.float32(5e5))
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, 'trace.safetensors')
+            of_numpy.save(path)
+            self.assertEqual(kvcast.Trace.open(path).metadata['rope_theta'], 5e5)
         broken = keys.copy()
         broken[0, 0, 0, 0] = np.nan
         with self.assertRaisesRegex(kvcast.Error, 'layers.0.keys'):
@@ -196,7 +211,9 @@ class Policies(unittest.TestCase):
                 return self.answer
 
         for answer, text in (([[0]], '1 lists'), ([[0], [99]], 'position 99, of 0 to 98'), ([[-1], [0]], 'position -1'),
-                             ({'attended': [[0], [0]], 'held': [[0], [0]]}, 'held'), ({'fetched': [[0], [0]]}, 'known: attended')):
+                             ({'attended': [[0], [0]], 'held': [[0], [0]]}, 'held'), ({'fetched': [[0], [0]]}, 'known: attended'),
+                             (None, 'is None, expected a list'), ([[0.5], [0]], 'type float64, expected positions'),
+                             ([np.ones(99, dtype=bool)] * 2, 'type bool, expected positions; np.flatnonzero')):
             policy = Wrong()
             policy.answer = answer
             with self.assertRaisesRegex(kvcast.Error, text):
@@ -205,8 +222,30 @@ class Policies(unittest.TestCase):
             policy = Wrong()
             policy.window = 40
             kvcast.replay(trace, policy)
-        with self.assertRaises(NotImplementedError):
+        with self.assertRaisesRegex(NotImplementedError, 'Policy has no step'):
             kvcast.replay(trace, kvcast.Policy())
+
+        class Drops(kvcast.Policy):
+            later, fetched, heads = 7, None, 2
+
+            def prefill(self, keys, values, queries):
+                return [[0, 1, 7]] * len(keys)
+
+            def step(self, t, keys, values, queries):
+                chosen = {'attended': [[0, self.later if t else 7]] * self.heads, 'evicted': [[1]] * self.heads}
+                return {**chosen, 'fetched': [self.fetched] * self.heads} if self.fetched else chosen
+
+        kvcast.replay(trace, Drops())
+        for later in (1, 2):  # evicted by step 0, and never kept
+            policy = Drops()
+            policy.later = later
+            with self.assertRaisesRegex(kvcast.Error, f'step 1 attends to position {later} in head 0'):
+                kvcast.replay(trace, policy)
+            policy.fetched = [later]
+            kvcast.replay(trace, policy)
+        policy.heads = 4
+        with self.assertRaisesRegex(kvcast.Error, r'selects for 4 heads, prefill\(\) for 2'):
+            kvcast.replay(trace, policy)
         several = {key: value for key, value in RUN.items() if key != 'trace'}
         with self.assertRaisesRegex(kvcast.Error, 'add `trace:`'):
             kvcast.run(several, policy=TopKeys(64))
