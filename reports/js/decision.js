@@ -97,18 +97,27 @@ function scoreFact(row) {
   return scoreText(row) + ' of full KV’s score' + (range && ' (' + range + ' %)');
 }
 
+// The finding's own experiments are at batches that a search found; those that were swept may be others.
+function found(line, numbers) { return line && numbers ? { ...line, row: { ...line.row, ...numbers } } : line; }
+
+// The next policy, as {name, value}.
+function nextOf({ best, bars }, { field, lines }, chosen) {
+  if (best) return bars.slice(1).filter(({ label }) => label !== 'full KV').map(({ label, to }) => ({ name: label + ' at its best batch', value: to }))[0];
+  return lines.filter(({ row, keeps }) => row.policy !== chosen && keeps && row.policy !== 'full').map(({ row }) => ({ name: rowName(row), value: row[field] }))[0];
+}
+
 // [what, text] of what the chosen experiment costs and how sure its number is.
-function costsOf({ field, lines, context }, place, chosen) {
-  const own = lines.find(({ row }) => row.policy === chosen), full = lines.find(({ row }) => row.policy === 'full');
+function costsOf({ field, lines, context }, shown, chosen) {
+  const own = found(lines.find(({ row }) => row.policy === chosen), shown.best), full = found(lines.find(({ row }) => row.policy === 'full'), shown.full);
   if (!own) return [];
-  const { row } = own, metric = metricOf(field), show = (value) => formatMetric(metric, value);
-  const next = lines.find((other) => other !== own && other.keeps && other.row.policy !== 'full');
+  const { row } = own, metric = metricOf(field), show = (value) => formatMetric(metric, value), other = full && chosen !== 'full' ? full : null;
+  const next = nextOf(shown, { field, lines }, chosen);
   const costs = [];
   if (row.score !== undefined) costs.push(scoreFact(row));
-  if (row.hbm) costs.push(formatBytes(row.hbm) + ' of HBM' + (full && full.row.hbm && full !== own ? ', full KV ' + formatBytes(full.row.hbm) + ' at batch ' + formatCount(full.row.batch) : ''));
-  if (row.request_cost) costs.push('1K requests cost ' + priceOf(row) + (full && full !== own && full.row.request_cost ? ', with full KV ' + priceOf(full.row) + ' (' + savedText(row.request_cost / full.row.request_cost) + ')' : ''));
-  const range = rangeText(row, field, show), inside = next && range && next.row[field] >= row[field + '_low'] && next.row[field] <= row[field + '_high'];
-  return [['It costs', costs.join('; ')], ['How sure', range ? '80 % interval ' + range + ' ' + metric.unit + (next ? '; ' + rowName(next.row) + ' (' + show(next.row[field]) + ') is ' + (inside ? 'within it: the order of the two is open' : 'outside it') : '') : 'no interval is known'], ['What fits', fitsText(place, context)]].filter(([, text]) => text);
+  if (row.hbm) costs.push(formatBytes(row.hbm) + ' of HBM' + (other && other.row.hbm ? ', full KV ' + formatBytes(other.row.hbm) + ' at batch ' + formatCount(other.row.batch) : ''));
+  if (row.request_cost) costs.push('1K requests cost ' + priceOf(row) + (other && other.row.request_cost ? ', with full KV ' + priceOf(other.row) + ' (' + savedText(row.request_cost / other.row.request_cost) + ')' : ''));
+  const range = rangeText(row, field, show), inside = next && range && next.value >= row[field + '_low'] && next.value <= row[field + '_high'];
+  return [['It costs', costs.join('; ')], ['How sure', range ? '80 % interval ' + range + ' ' + metric.unit + (next ? '; ' + next.name + ' (' + show(next.value) + ') is ' + (inside ? 'within it: the order of the two is open' : 'outside it') : '') : 'no interval is known'], ['What fits', fitsText(shown.place, context)]].filter(([, text]) => text);
 }
 
 function drawPanel({ title, choice, number, text, facts, rest }, ...charts) {
@@ -122,5 +131,5 @@ function drawDecision(finding, shown, rest) {
   const best = chosen === undefined || !shown.place ? null : bestByPolicy(shown, chosen);
   if (!best || best.lines.length < 2) return null;
   const text = 'On ' + shown.place + (best.context && !/ tokens\b/.test(shown.text) ? ', ' + formatTokens(best.context) + ' tokens' : '') + ': ' + withSeparators(shown.text) + '.';
-  return drawPanel({ title: finding.title, choice: chosen, number: shown.number, text, facts: costsOf(best, shown.place, chosen), rest }, drawBest(best, chosen), drawPlaces(finding.places, shown.place));
+  return drawPanel({ title: finding.title, choice: chosen, number: shown.number, text, facts: costsOf(best, shown, chosen), rest }, drawBest(best, chosen), drawPlaces(finding.places, shown.place));
 }

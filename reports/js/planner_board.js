@@ -60,20 +60,23 @@ function targetsText() {
 
 function labelsText(of) { return sentenceList(of.map(({ label }) => label)); }
 
-// The best of those that fit, keep the score and meet the targets; then what the others lack.
+// The best of those that fit, meet the targets and are known to keep the score; then what the others lack.
 function verdictText(shown, serves, measure) {
   const unfit = shown.filter(({ result }) => result && result.oom);
   const missing = serves.filter((row) => (state.traffic ? !(measure(row) > 0) : (missedTargets(row.result) || []).length > 0));
   const losing = serves.filter(({ result }) => shareOfScore(result) < kKeeps);
+  const unknown = serves.filter((row) => row.name !== 'full' && shareOfScore(row.result) === undefined);
   const able = serves.filter((row) => !missing.includes(row) && measure(row) > 0);
-  const best = [...able].sort((a, b) => losing.includes(a) - losing.includes(b) || measure(b) - measure(a))[0];
-  const lacks = [[unfit, ' not fit in memory'], [missing, ' not meet the targets (' + targetsText() + ')'], [losing.filter((row) => !missing.includes(row)), ' not keep ' + formatNumber(100 * kKeeps, '.3~r') + ' % of the score']]
-    .filter(([of]) => of.length).map(([of, what]) => labelsText(of) + (of.length === 1 ? ' does' : ' do') + what);
+  const rank = (row) => (losing.includes(row) ? 2 : unknown.includes(row) ? 1 : 0);
+  const best = [...able].sort((a, b) => rank(a) - rank(b) || measure(b) - measure(a))[0];
+  const lacks = [[unfit, ' does', ' do', ' not fit in memory'], [missing, ' does', ' do', ' not meet the targets (' + targetsText() + ')'], [losing.filter((row) => !missing.includes(row)), ' does', ' do', ' not keep ' + formatNumber(100 * kKeeps, '.3~r') + ' % of the score'],
+    [unknown.filter((row) => row !== best && !missing.includes(row)), ' has', ' have', ' no known score' + (state.score ? '' : ' (the box at the policies predicts it)')]]
+    .filter(([of]) => of.length).map(([of, one, several, what]) => labelsText(of) + (of.length === 1 ? one : several) + what);
   if (!best) return serves.length || unfit.length ? 'No policy can be recommended here: ' + lacks.join('; ') + '.' : '';
   const full = serves.find(({ name }) => name === 'full'), times = full && full !== best && measure(full) > 0 ? ', ' + formatNumber(measure(best) / measure(full), ',.3~r') + ' times full KV' : '';
   const share = shareOfScore(best.result);
   const number = state.traffic ? rateText(measure(best)) + ' requests/s within the SLO' : metricText(best.result, 'decode.tokens_per_s', 1, ',.3~r', ' tokens/s');
-  return best.label + (losing.includes(best) ? ' is the fastest, but loses score: ' : able.length > 1 ? ' is the best choice: ' : ' is the only choice: ') + number + times + (share !== undefined && best !== full ? ', ' + formatNumber(100 * share, '.3~r') + ' % of its score' : '') + '.' + (lacks.length ? ' ' + lacks.join('; ') + '.' : '');
+  return best.label + (losing.includes(best) ? ' is the fastest, but loses score: ' : unknown.includes(best) ? ' is the fastest, but its score is not known: ' : able.length > 1 ? ' is the best choice: ' : ' is the only choice: ') + number + times + (share !== undefined && best !== full ? ', ' + formatNumber(100 * share, '.3~r') + ' % of its score' : '') + '.' + (lacks.length ? ' ' + lacks.join('; ') + '.' : '');
 }
 
 // The share of a bar's cell that the largest value fills leaves room for its number.

@@ -118,7 +118,7 @@ function replaceTable() {
     ' failed.';
   const arrow = (index) => (tableState.sort !== index ? '' : tableState.descending ? ' ↓' : ' ↑');
   document.querySelector('#table thead').replaceChildren(element('tr', {}, tableColumns.map((column, index) =>
-    element('th', { scope: 'col', class: column.value ? 'number' : '', title: column.title, 'aria-sort': tableState.sort !== index ? null : tableState.descending ? 'descending' : 'ascending' },
+    element('th', { scope: 'col', class: column.value ? 'number' : '', title: typeof column.title === 'string' ? column.title : null, 'aria-sort': tableState.sort !== index ? null : tableState.descending ? 'descending' : 'ascending' },
       element('button', { type: 'button', id: 'sort-' + index, onclick: () => sortBy(index) }, column.name + arrow(index)),
       column.unit ? element('span', { class: 'unit' }, column.unit) : ''))));
   document.querySelector('#table tbody').replaceChildren(...rows.slice(0, tableState.limit).flatMap(drawRow));

@@ -118,6 +118,7 @@ int run(const FitEvidenceOptions& options) {
   records_file.commit(), parameters_file.commit();
   records.print_start(), parameters.print_start();
   fmt::print("{}", text);
+  fmt::print(stderr, "{} and {} are written\n", records.to, parameters.to);
   return 0;
 }
 
@@ -126,7 +127,8 @@ int run(const FitEvidenceOptions& options) {
 void add_fit_evidence(CLI::App& fit, int& result) {
   CLI::App* command = fit.add_subcommand(
       "evidence",
-      "fit the estimate of scores from published rows and the simulation, and print its errors on rows left out");
+      "fit the estimate of scores from published rows and the simulation, print its errors on rows left out, and write "
+      "it (--records, -o; by default where runs read it)");
   auto options = std::make_shared<FitEvidenceOptions>();
   command->add_option("--rows,--published", options->rows,
                       "simulate the rows of these tables (CSV) and add them; they replace rows of the same paper, "

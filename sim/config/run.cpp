@@ -244,8 +244,15 @@ void check_together(const Run& run) {
                                 run.model.title));
   }
   if (run.speculation && !run.traffic) check_context(*run.speculation, context, where_is(run.source, "speculation"));
-  if (run.model.recurrence && run.framework.scan_chunk <= 0)
-    throw UserError(where_is(run.source, "framework"), run.framework.name + " runs no recurrences: no scan_chunk");
+  if (run.model.recurrence && run.framework.scan_chunk <= 0) {
+    const bool named = run.source.find("framework") != nullptr;
+    throw UserError(
+        where_is(run.source, named ? "framework" : "model"),
+        fmt::format("{} has layers with a recurrence, which {}: name one that does, such as `framework: "
+                    "vllm` or `sglang`",
+                    run.model.title,
+                    named ? run.framework.name + " does not run" : "the runtime without a framework does not run"));
+  }
   if (run.framework.max_batch > 0 && run.workload.batch > run.framework.max_batch) {
     throw UserError(
         where_is(run.source, "workload.batch"),

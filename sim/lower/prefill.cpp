@@ -35,14 +35,20 @@ Prefill::Prefill(const DecodeSetting& setting, bool all_groups)
       KVCAST_CHECK(p.blocks.back().tokens == p.blocks.front().tokens);
     }
   }
+  if (const int others = setting_.own_batch() - setting_.step_batch(); others > 0) {
+    Requests read = prompts_.back().requests;
+    read.sequences = others;
+    other_micro_batches_ = policy_memory(read, stage, read.lengths.prompt_tokens, false);
+  }
 }
 
-// Allocates the weights and the framework's memory for the whole run.
+// Allocates the weights and the framework's memory for the whole run, and what has been read before.
 void Prefill::take_fixed(LoweredBlock& block) {
   const OpId held = block.join(Lane::kHost, {});
   const config::Model stage = stage_of(setting_);
   block.memory(held, Pool::kHbm, Owner::kWeights, stage.gpu_weight_bytes());
   block.memory(held, Pool::kDram, Owner::kWeights, stage.host_weight_bytes());
+  for (const policy::MemoryItem& item : other_micro_batches_) block.memory(held, item.pool, item.owner, item.bytes);
   for (const policy::MemoryItem& item : draft_memory(setting_, setting_.lengths.prompt_tokens, false))
     block.memory(held, item.pool, item.owner, item.bytes);
   if (setting_.run->framework.quadratic_mask) {

@@ -27,8 +27,8 @@ struct Repetition {
 // are wanted: the last full group follows the third, and finds the memory of all groups before it held (Repetition).
 // Prompts of different lengths are all lowered.
 //
-// Under pipeline stages the first micro-batch of the batch is followed through all of them, and memory is that of the
-// first stage.
+// Under pipeline stages one micro-batch is followed through all of them, and memory is that of the first stage when the
+// last micro-batch is read: what the policy keeps of the others is there.
 //
 // Memory: a layer's KV pairs are allocated when its chunk starts. The policy's hook runs after each block, and once its
 // work has finished the evicted pairs are freed. After the last block all KV pairs of the layer are freed, and the
@@ -63,6 +63,7 @@ class Prefill final : public graph::WorkSource, PromptMemory {
   DecodeSetting setting_;
   Events events_;
   std::vector<Prompts> prompts_;  // the shortest first
+  std::vector<policy::MemoryItem> other_micro_batches_;
   int stage_attending_layers_ = 1, stage_full_layers_ = 1;
   bool all_groups_ = false;
   std::size_t done_lengths_ = 0;

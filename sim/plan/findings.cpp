@@ -82,7 +82,18 @@ struct Line {
   std::string text, detail;
   std::string number = {};
   std::vector<Bar> bars = {};
+  nlohmann::json best = {}, full = {};  // numbers of the recommended setting and of full KV, each at its best batch
 };
+
+// As the rows of a report's experiments name them.
+nlohmann::json numbers_of(const Result& r) {
+  nlohmann::json out = {{"batch", r.subject.batch}};
+  for (const char* const name : {"rps", "hbm", "request_cost"}) {
+    if (const auto value = result::value(r, *result::find_metric(name))) out[name] = *value;
+  }
+  if (const auto rate = result::interval(r, requests_rate())) out["rps_low"] = rate->low, out["rps_high"] = rate->high;
+  return out;
+}
 
 Bar rate_bar(const SweepView& view, const ResultRow& r) {
   return {r.uncompressed ? "full KV" : view.texts[r.policy], requests_rate_text(r), 0, r.requests_per_s};
@@ -167,7 +178,9 @@ Line best_line(const SweepView& view) {
   add(score_text(*view.best, view.score));
   line.number = requests_rate_text(best);
   line.bars.push_back(rate_bar(view, best));
+  line.best = numbers_of(*view.best);
   const std::optional<ResultRow> full = best_full(view);
+  if (full) line.full = numbers_of(*view.result(*full));
   if (!best.uncompressed) add_full(view, full, line, parts);
   if (!tied.empty()) add(ties_text(view, tied));
   const auto next = std::ranges::find_if(view.ranking, [&](const ResultRow& r) { return r.policy != best.policy; });
@@ -299,7 +312,10 @@ Line uncertain_line(const SweepView& view) {
 nlohmann::json group_json(const std::string& group, const Line& line) {
   nlohmann::json bars = nlohmann::json::array();
   for (const Bar& b : line.bars) bars.push_back({{"label", b.label}, {"text", b.text}, {"from", b.from}, {"to", b.to}});
-  return {{"place", group}, {"text", line.text}, {"number", line.number}, {"bars", std::move(bars)}};
+  nlohmann::json out = {{"place", group}, {"text", line.text}, {"number", line.number}, {"bars", std::move(bars)}};
+  if (!line.best.is_null()) out["best"] = line.best;
+  if (!line.full.is_null()) out["full"] = line.full;
+  return out;
 }
 
 // One line per group that has details; a single line if all groups have the same.

@@ -328,8 +328,7 @@ Descriptor describe() {
       "a residual of 32 tokens, as in the released example; the paper's runs on LongBench have 128: residual: 128",
       "scales and minima are not rounded to half precision",
       "a selector's index is over the keys before quantisation, and its selection is charged as if the newest residual "
-      "tokens in it were in half precision",
-      "dequantisation is part of the attention kernel and its arithmetic is not charged"};
+      "tokens in it were in half precision"};
   d.needs = [](const ParameterValues&, const Lengths&) {
     return ReplayNeeds{.rounds = true, .unseen = kRoundingUnseen};
   };

@@ -15,7 +15,8 @@ struct Finding {
   std::string text;    // one line per group that is compared
   std::string detail;  // the same, or one line for all
   // JSON, an entry per group: [{"place", "text", "number", "bars": [{"label", "text", "from", "to"}]}]. The number is
-  // the conclusion in its shortest form, "2.1 × full KV"; bars, in a unit of their own, show the values behind it.
+  // the conclusion in its shortest form, "2.1 × full KV"; bars, in a unit of their own, show the values behind it. The
+  // recommended setting and full KV, each at its best batch: "best" and "full", {"batch", "rps", "hbm", ...}.
   std::string places = "[]";
 };
 

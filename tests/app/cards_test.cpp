@@ -153,7 +153,7 @@ TEST_CASE("a run of a model with recurrences says on which layers the policy act
   CHECK_THAT(o.out, Contains("recurrent states") && Contains("308 MB"));
   const Output refused = kvcast({"run", run, "--set", "framework=vllm-0.8"});
   CHECK(refused.code == 2);
-  CHECK_THAT(refused.err, Contains("vllm-0.8 runs no recurrences: no scan_chunk"));
+  CHECK_THAT(refused.err, Contains("has layers with a recurrence, which vllm-0.8 does not run: name one that does"));
 }
 
 }  // namespace kvcast::tests

@@ -122,6 +122,25 @@ TEST_CASE("pipeline stages contain their layers and pass on micro-batches") {
   CHECK(f.held("KV cache") == 256 * 4 * 101);
 }
 
+TEST_CASE("the caches of other micro-batches are there while a prompt is read") {
+  DeployedStep f(5);
+  f.run.deployment.pipeline_parallel = 2;
+  f.setting.rank = config::rank_model(f.run.deployment, f.run.model);
+  Prefill prefill(f.setting);
+  double now = 0, peak = 0;
+  for (std::vector<graph::Op> block; prefill.next_block(block);) {
+    for (const graph::Op& op : block) {
+      for (const graph::MemoryDelta& m : op.memory) {
+        if (m.owner == graph::Owner::kKvCache) now += m.bytes;
+        peak = std::max(peak, now);
+      }
+    }
+  }
+  // Two that have been read and three that are, 100 tokens each; 256 bytes a token in two of four layers.
+  CHECK(peak == 256 * 5 * 100);
+  CHECK(now == peak);
+}
+
 TEST_CASE("weights in other formats are read as stored and multiplied at the rate of their format") {
   DeployedStep f;
   f.run.model.weights = config::Precision::kFp8;
