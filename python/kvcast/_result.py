@@ -25,7 +25,7 @@ def number_text(value, unit):
         scale, prefix = (1, '') if base == 'bytes' and scale < 1 or base != 'bytes' and scale > 1 else (scale, prefix)
         name = {'bytes': 'B', 'seconds': 's'}.get(base, base)
         return f'{value / scale:.4g} {prefix}{name}' + (f'/{rest}' if rest else '')
-    return f'{value:.4g} {unit}' if abs(value) < 1e4 else f'{value:,.0f} {unit}'
+    return f'{value:.4g} {unit}' if abs(value) < 9999.5 else f'{value:,.0f} {unit}'
 
 
 class Metrics:

@@ -2,32 +2,49 @@
 
 import functools
 import json
+import math
 import os
 import tempfile
 
 from . import _kvcast
+from ._errors import Error
 from ._policy import Policy, record
 from ._progress import Progress
 from ._result import Charts, Metrics, Plan, Result, Sweep
 from ._trace import Trace
 
 
-def _plain(value):
-    """A value of numpy or a path as JSON has it."""
+def _plain(value, key):
+    """A value as JSON has it: of numpy, a path, or whole numbers that a column of floats holds."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, dict):
+        for name in value:
+            if not isinstance(name, str):
+                raise Error(f'{key or "the configuration"}: the key {name!r} is no text')
+        return {name: _plain(one, f'{key}.{name}' if key else name) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one, key) for one in value]
     if hasattr(value, 'tolist'):
-        return value.tolist()
-    raise TypeError(f'{type(value).__name__} is no value of a configuration')
+        return _plain(value.tolist(), key)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise Error(f'{key}: {value} is no number')
+        return int(value) if value.is_integer() else value
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, Policy):
+        raise Error(f'{key}: policies in Python are taken by run and replay alone')
+    raise Error(f'{key or "the configuration"}: a {type(value).__name__} is no value of a configuration')
 
 
-def _text(value):
-    return json.dumps(value, default=_plain, allow_nan=False)
+def _text(value, key=''):
+    return json.dumps(_plain(value, key), allow_nan=False)
 
 
 def _setting(key, value):
     """KEY=VALUE as --set takes it."""
-    return f'{key}={value if isinstance(value, str) else _text(value)}'
+    return f'{key}={value if isinstance(value, str) else _text(value, key)}'
 
 
 def _config(config, changes):
@@ -117,12 +134,18 @@ class Session:
     def replay(self, trace, policy, *, selections='', **parameters):
         """Replays a policy over a trace without hardware: how close its attention is to full attention.
 
-        trace: a kvcast.Trace or a file; policy: a name, a YAML file, or a kvcast.Policy; parameters: of the policy.
+        trace: a kvcast.Trace or a file; policy: a name, a YAML file, a dict with a name, or a kvcast.Policy; parameters: of the policy.
         selections: a file to which the selections are written. Returns the dict of `kvcast replay --json`.
         """
         with tempfile.TemporaryDirectory(prefix='kvcast-') as folder:
             path = os.fspath(trace) if not isinstance(trace, Trace) else trace.file_in(folder)
             name = policy
+            if isinstance(policy, dict) and isinstance(policy.get('name'), str):
+                name, parameters = policy['name'], {**{key: value for key, value in policy.items() if key != 'name'}, **parameters}
+            elif not isinstance(policy, (str, os.PathLike, Policy)):
+                raise Error(f'policy: a name, a file, a dict with a name or a kvcast.Policy, not {policy!r}')
+            if isinstance(policy, os.PathLike):
+                name = os.fspath(policy)
             if isinstance(policy, Policy):
                 identity = json.loads(next(self._session.check_trace(path)))['identity']
                 recorded = record(policy, Trace.open(path), os.path.join(folder, 'selections.jsonl'), identity)

@@ -932,8 +932,24 @@ class Page(ReportCase):
         # Full KV at 2 and rocketkv at 1.5 for a request: a thousand cost 2,000 and 1,500, a quarter less.
         told = page.evaluate("(() => { page.metrics.push({ field: 'request_cost', label: '', unit: '', format: ',.3r' });"
                              " const rows = sharedRows('experiments').filter((r) => r.hardware === 'h100-sxm' && r.context === 131072 && r.status === 'ok'); rows.forEach((r) => { r.request_cost = r.policy === 'full' ? 2 : 1.5; });"
-                             " return costsOf(bestByPolicy({ place: 'h100-sxm', bars: [], text: '' }, 'rocketkv'), 'h100-sxm', 'rocketkv')[0][1]; })()")
+                             " const shown = { place: 'h100-sxm', bars: [], text: '' }; return costsOf(bestByPolicy(shown, 'rocketkv'), shown, 'rocketkv')[0][1]; })()")
         self.assertIn('1K requests cost 1,500, with full KV 2,000 (25 % less)', told)
+
+    def test_the_costs_are_those_of_the_batch_that_the_finding_names(self):
+        page = self.open('sweep')
+        # Batches that a search found are not among the rows that were swept.
+        told = page.evaluate("(() => { const shown = { place: 'h100-sxm', text: '', best: { batch: 256, rps: 1.81, rps_low: 1.52, rps_high: 2.14, hbm: 35.5e9 }, full: { batch: 30, rps: 1.66, hbm: 62e9 },"
+                             " bars: [{ label: 'rocketkv', text: '1.81 requests/s', to: 1.81 }, { label: 'quest', text: '1.74 requests/s', to: 1.74 }, { label: 'full KV', text: '1.66 requests/s', to: 1.66 }] };"
+                             " if (!page.metrics.some(({ field }) => field === 'rps')) page.metrics.push({ field: 'rps', label: '', unit: 'requests/s', format: ',.3r' });"
+                             " sharedRows('experiments').forEach((r) => { r.rps = r.rps || 1; });"
+                             " return costsOf(bestByPolicy(shown, 'rocketkv'), shown, 'rocketkv').map(([, text]) => text); })()")
+        self.assertIn('35.5 GB of HBM, full KV 62 GB at batch 30', told[0])
+        self.assertIn('80 % interval 1.52 to 2.14 requests/s; quest at its best batch (1.74) is within it', told[1])
+
+    def test_headings_of_the_table_explain_themselves_in_words(self):
+        titles = self.open('sweep').evaluate("[...document.querySelectorAll('#table th[title]')].map((head) => head.title)")
+        self.assertTrue(titles)
+        self.assertEqual([title for title in titles if '=>' in title], [])
 
     def test_a_score_below_the_floor_makes_a_bar_faint(self):
         page = self.open('sweep')

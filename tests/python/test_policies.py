@@ -87,6 +87,7 @@ class Arrays(unittest.TestCase):
                                       capture_output=True, text=True, check=True).stdout
                 self.assertEqual(kvcast.replay(trace, policy, budget=48), json.loads(told))
                 self.assertEqual(kvcast.replay(path, policy, budget=48), json.loads(told))
+                self.assertEqual(kvcast.replay(path, {'name': policy, 'budget': 48}), json.loads(told))
 
     def test_tensors_of_torch_are_written_as_they_are(self):
         try:

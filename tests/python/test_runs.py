@@ -89,10 +89,18 @@ class Runs(unittest.TestCase):
             kvcast.run({**SMALL, 'hardwear': 1})
         with self.assertRaisesRegex(kvcast.Error, 'policy'):
             kvcast.run({**SMALL, 'policy': ['full']})
-        with self.assertRaises(TypeError):
-            kvcast.run({**SMALL, 'policy': object()})
-        with self.assertRaises(ValueError):
-            kvcast.run({**SMALL, 'workload': {'prompt_tokens': float('nan')}})
+        for change, text in (({'policy': object()}, '^policy: an? object is no value'), ({3: 1}, 'the key 3 is no text'),
+                             ({'workload': {'prompt_tokens': float('nan')}}, r'^workload\.prompt_tokens: nan is no number'),
+                             ({'traces': [{'seed': {1}}]}, r'^traces\.seed: a set is no value')):
+            with self.assertRaisesRegex(kvcast.Error, text):
+                kvcast.run({**SMALL, **change})
+        with self.assertRaisesRegex(kvcast.Error, r'^workload\.batch: inf is no number'):
+            kvcast.run(SMALL, **{'workload.batch': float('inf')})
+        with self.assertRaisesRegex(kvcast.Error, 'policies in Python are taken by run and replay alone'):
+            kvcast.sweep(SMALL, policy=kvcast.Policy())
+        # What a row of floats has for a whole number.
+        floats, whole = (kvcast.run({**SMALL, 'policy': 'full'}, **{'workload.batch': batch}) for batch in (2.0, 2))
+        self.assertEqual(floats['decode.tokens_per_s'], whole['decode.tokens_per_s'])
 
     def test_what_does_not_fit_says_what_would(self):
         config = {**SMALL, 'policy': 'full', 'workload': {'prompt_tokens': 2048, 'decode_tokens': 8, 'batch': 4096}}
