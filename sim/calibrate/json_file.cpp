@@ -46,9 +46,7 @@ json read_json_file(const std::string& path, const std::string& what) {
   const std::string text = read_whole_file(path, what);
   const char* const end = text.data() + text.size();
   const char* seen = text.data();
-  const auto before_seen = [&] {
-    return static_cast<std::size_t>(std::max(seen - text.data() - 1, std::ptrdiff_t{0}));
-  };
+  const auto before_seen = [&] { return std::max(seen - text.data() - 1, std::ptrdiff_t{0}); };
   OpenKeys keys;
   const auto check = [&](int, json::parse_event_t event, json& value) {
     if (keys.take(event, value)) return true;

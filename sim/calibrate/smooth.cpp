@@ -66,11 +66,11 @@ Surface::Surface(std::span<const SmoothSample> samples, const Smoothness& smooth
   Eigen::MatrixXd joint(n, n);
   Eigen::VectorXd values(n);
   for (Eigen::Index i = 0; i < n; ++i) {
-    const SmoothSample& sample = samples[static_cast<std::size_t>(i)];
+    const SmoothSample& sample = samples[i];
     body_->at.push_back(sample.at);
     values[i] = sample.value;
     for (Eigen::Index j = 0; j <= i; ++j) {
-      joint(i, j) = covariance(sample.at, body_->at[static_cast<std::size_t>(j)], smoothness.lengths);
+      joint(i, j) = covariance(sample.at, body_->at[j], smoothness.lengths);
     }
     joint(i, i) += smoothness.noise;
   }

@@ -95,20 +95,19 @@ class StepProblem {
                                            t.passes / now};
       for (Eigen::Index i = 0; i < n; ++i) {
         for (Eigen::Index j = 0; j < n; ++j) {
-          precision(i, j) += slopes[fitted_[static_cast<std::size_t>(i)]] *
-                             slopes[fitted_[static_cast<std::size_t>(j)]] / (noise * noise);
+          precision(i, j) += slopes[fitted_[i]] * slopes[fitted_[j]] / (noise * noise);
         }
       }
     }
     std::vector<double> widths = {priors_.rates * kTo80Percent, priors_.rates * kTo80Percent,
                                   priors_.host_s * kTo80Percent};
     for (Eigen::Index i = 0; i < n; ++i) {
-      const double width = parameters_[fitted_[static_cast<std::size_t>(i)]].width;
+      const double width = parameters_[fitted_[i]].width;
       precision(i, i) += 1 / (width * width);
     }
     const Eigen::MatrixXd covariance = precision.inverse();
     for (Eigen::Index i = 0; i < n; ++i) {
-      widths[fitted_[static_cast<std::size_t>(i)]] = kTo80Percent * std::sqrt(covariance(i, i));
+      widths[fitted_[i]] = kTo80Percent * std::sqrt(covariance(i, i));
     }
     return {widths[kOfMemory], widths[kOfProducts], widths[kOfHost]};
   }

@@ -89,7 +89,7 @@ void Builder::read_lanes_and_waits() {
     const std::uint16_t lane = look_up(lanes_, op.lane, op.lane_at, "lane", graph_.lanes);
     lane_of_row_.push_back(lane);
     waits_.lane_before.push_back(last_on_lane[lane]);
-    last_on_lane[lane] = static_cast<std::int64_t>(row);
+    last_on_lane[lane] = row;
     for (std::size_t a = op.first_after; a < graph_.end_after(row); ++a) {
       const auto found = row_of_id_.find(graph_.after[a].id);
       if (found == row_of_id_.end()) {

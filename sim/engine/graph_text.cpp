@@ -129,7 +129,7 @@ void GraphTaker::number(JsonPart part, const JsonNumber& number, TextOffset at) 
     default:
       break;
   }
-  if (*number.whole > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+  if (*number.whole > (std::numeric_limits<std::int64_t>::max())) {
     fail(at, fmt::format("{} must be a whole number below 2^63, found {}", kGrammar[part].name, *number.whole), {});
   }
   const auto id = static_cast<std::int64_t>(*number.whole);

@@ -60,7 +60,7 @@ std::uint32_t OpWindow::take_slot() {
 void OpWindow::wait_for(std::uint32_t slot, OpId earlier) {
   KVCAST_CHECK(earlier >= 0 && earlier < next_id_);
   if (earlier < first_id_) return;
-  const std::uint32_t predecessor = ring_[static_cast<std::size_t>(earlier) & (ring_.size() - 1)];
+  const std::uint32_t predecessor = ring_[earlier & (ring_.size() - 1)];
   if (predecessor == kNone) return;
   std::uint32_t edge = free_edge_;
   if (edge == kNone) {
@@ -85,7 +85,7 @@ void OpWindow::remember(std::uint32_t slot) {
     }
     ring_.swap(larger);
   }
-  ring_[static_cast<std::size_t>(next_id_) & (ring_.size() - 1)] = slot;
+  ring_[next_id_ & (ring_.size() - 1)] = slot;
   ++next_id_;
   ++live_;
 }
@@ -124,8 +124,8 @@ void OpWindow::finish(std::uint16_t lane) {
   if (queue.head == kNone) queue.tail = kNone;
   release_successors(op);
   if (queue.head != kNone) settle_one(queue.head);
-  ring_[static_cast<std::size_t>(op.id) & (ring_.size() - 1)] = kNone;
-  while (first_id_ < next_id_ && ring_[static_cast<std::size_t>(first_id_) & (ring_.size() - 1)] == kNone) ++first_id_;
+  ring_[op.id & (ring_.size() - 1)] = kNone;
+  while (first_id_ < next_id_ && ring_[first_id_ & (ring_.size() - 1)] == kNone) ++first_id_;
   free_slots_.push_back(slot);
   --live_;
 }

@@ -103,17 +103,16 @@ struct JointFit::Fit {
     points = points_of(pointers, kernel);
     Matrix prior(n, n);
     for (Eigen::Index i = 0; i < n; ++i) {
-      for (Eigen::Index j = 0; j <= i; ++j)
-        prior(i, j) = prior(j, i) = kernel(points[static_cast<std::size_t>(i)], points[static_cast<std::size_t>(j)]);
+      for (Eigen::Index j = 0; j <= i; ++j) prior(i, j) = prior(j, i) = kernel(points[i], points[j]);
     }
     Vector residuals(n), base(n);
     for (Eigen::Index i = 0; i < n; ++i) {
-      const ScoreRecord& r = records[static_cast<std::size_t>(i)];
-      residuals[i] = residual_of(r, points[static_cast<std::size_t>(i)]), base[i] = kernel.noise(r);
+      const ScoreRecord& r = records[i];
+      residuals[i] = residual_of(r, points[i]), base[i] = kernel.noise(r);
     }
     noise = base;
     if (from == JointFit::Noise::kOfRecords) {
-      for (Eigen::Index i = 0; i < n; ++i) noise[i] = records[static_cast<std::size_t>(i)].noise;
+      for (Eigen::Index i = 0; i < n; ++i) noise[i] = records[i].noise;
     }
     const auto total = [&] {
       Matrix t = prior;
@@ -199,19 +198,19 @@ Estimate Estimator::estimate(const ScoredTask& setting, const IsLeftOut& is_left
       order.push_back(i);
     }
     const std::size_t most = std::min(kMostAlike, order.size());
-    std::partial_sort(
-        order.begin(), order.begin() + static_cast<std::ptrdiff_t>(most), order.end(),
-        [&](std::size_t a, std::size_t b) { return std::tie(similarities[b], a) < std::tie(similarities[a], b); });
+    std::partial_sort(order.begin(), order.begin() + most, order.end(), [&](std::size_t a, std::size_t b) {
+      return std::tie(similarities[b], a) < std::tie(similarities[a], b);
+    });
     const auto n = static_cast<Eigen::Index>(most);
     Matrix total(n, n);
     Vector k(n), residuals(n);
     for (Eigen::Index i = 0; i < n; ++i) {
-      const std::size_t neighbour = order[static_cast<std::size_t>(i)];
+      const std::size_t neighbour = order[i];
       const ScoreRecord& r = *benchmark.records[neighbour];
       k[i] = similarities[neighbour];
       residuals[i] = residual_of(r, benchmark.points[neighbour]);
       for (Eigen::Index j = 0; j < i; ++j)
-        total(i, j) = kernel(benchmark.points[neighbour], benchmark.points[order[static_cast<std::size_t>(j)]]);
+        total(i, j) = kernel(benchmark.points[neighbour], benchmark.points[order[j]]);
       total(i, i) =
           kernel(benchmark.points[neighbour], benchmark.points[neighbour]) + (r.noise > 0 ? r.noise : kernel.noise(r));
     }
@@ -231,9 +230,7 @@ std::vector<Estimate> JointFit::leave_out(std::span<const std::size_t> rows) con
   for (const auto& [name, indices] : benchmarks) {
     const Fit& fit = *fits_.at(name);
     const auto n = static_cast<Eigen::Index>(indices.size());
-    const auto at = [&](Eigen::Index i) {
-      return static_cast<Eigen::Index>(places_[rows[indices[static_cast<std::size_t>(i)]]]);
-    };
+    const auto at = [&](Eigen::Index i) { return static_cast<Eigen::Index>(places_[rows[indices[i]]]); };
     Matrix block(n, n);
     Vector weights(n);
     for (Eigen::Index i = 0; i < n; ++i) {
@@ -243,17 +240,16 @@ std::vector<Estimate> JointFit::leave_out(std::span<const std::size_t> rows) con
     const Matrix covariance = inverse_of_covariance(block);
     const Vector deviations = covariance * weights;
     std::vector<bool> gone(fit.records.size());
-    for (Eigen::Index i = 0; i < n; ++i) gone[static_cast<std::size_t>(at(i))] = true;
+    for (Eigen::Index i = 0; i < n; ++i) gone[at(i)] = true;
     for (Eigen::Index i = 0; i < n; ++i) {
-      const auto row = static_cast<std::size_t>(at(i));
+      const auto row = at(i);
       const ScoreRecord& r = fit.records[row];
       const SettingPoint& p = fit.points[row];
       const double own = pooled_angle(r, p, fit.pointers, fit.points, [&](std::size_t j) { return !gone[j]; });
       // A row left out has the noise of a new row, not the fitted one.
       const double variance = covariance(i, i) - fit.noise[at(i)] + fit.kernel.noise(r);
-      estimates[indices[static_cast<std::size_t>(i)]] = {
-          to_points(to_angle(r.published, r.full) - deviations[i] + own - p.angle, r.full),
-          std::sqrt(std::max(variance, 1e-9))};
+      estimates[indices[i]] = {to_points(to_angle(r.published, r.full) - deviations[i] + own - p.angle, r.full),
+                               std::sqrt(std::max(variance, 1e-9))};
     }
   }
   return estimates;

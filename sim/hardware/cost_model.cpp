@@ -116,10 +116,10 @@ std::string CostModel::explain(const graph::Op& op) const {
   std::vector<Term> parts(made.parts().begin(), made.parts().end());
   std::stable_sort(parts.begin(), parts.end(),
                    [](const Term& a, const Term& b) { return a.seconds.value > b.seconds.value; });
-  std::string text = fmt::format(
-      "{} alone, {} \u00b1{:.0f} %{}; {}\n", format_seconds(cost.alone), origin_name(cost.origin),
-      100.0 * static_cast<double>(cost.uncertainty), cost.extrapolated ? ", outside the range of a curve" : "",
-      cost.bound ? fmt::format("bound by {}", resource_name(*cost.bound)) : "bound by latency");
+  std::string text =
+      fmt::format("{} alone, {} \u00b1{:.0f} %{}; {}\n", format_seconds(cost.alone), origin_name(cost.origin),
+                  100.0 * cost.uncertainty, cost.extrapolated ? ", outside the range of a curve" : "",
+                  cost.bound ? fmt::format("bound by {}", resource_name(*cost.bound)) : "bound by latency");
   for (const Term& part : parts) text += describe(part, cost) + "\n";
   return text;
 }

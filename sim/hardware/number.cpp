@@ -51,7 +51,7 @@ Number at(const config::Curve& curve, double x) {
     result = outside(result, x, end, growth);
   }
   const auto above = std::upper_bound(curve.x.begin(), curve.x.end(), end);
-  const auto i = static_cast<std::size_t>(above - curve.x.begin());
+  const auto i = above - curve.x.begin();
   if (above == curve.x.end()) {
     result.value = curve.y.back();
   } else {

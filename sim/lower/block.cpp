@@ -118,7 +118,7 @@ OpId LoweredBlock::launch(Lane lane, bool inside) {
     return graph_launch_;
   }
   // The rest of the stretch follows in lane order; the graph launch grows by one node.
-  std::get<graph::HostWork>(out_[static_cast<std::size_t>(graph_launch_ - first_)].work).count += 1;
+  std::get<graph::HostWork>(out_[graph_launch_ - first_].work).count += 1;
   return -1;
 }
 
@@ -298,7 +298,7 @@ OpId LoweredBlock::noted(std::string_view event) const { return events_.noted(ev
 
 void LoweredBlock::memory(OpId op, graph::Pool pool, graph::Owner owner, double bytes) {
   KVCAST_CHECK(op >= first_ && op < next_);
-  if (bytes != 0) out_[static_cast<std::size_t>(op - first_)].memory.push_back({pool, owner, bytes});
+  if (bytes != 0) out_[op - first_].memory.push_back({pool, owner, bytes});
 }
 
 }  // namespace kvcast::lower

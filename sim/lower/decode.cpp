@@ -174,7 +174,7 @@ bool DecodeWindow::next_block(std::vector<graph::Op>& out) {
   PassSequences pass;
   for (const Requests& r : requests_) {
     const policy::Sequence sequence{setting_.context_of(r, tokens()), r.lengths};
-    pass.decodes.insert(pass.decodes.end(), static_cast<std::size_t>(r.sequences), sequence);
+    pass.decodes.insert(pass.decodes.end(), r.sequences, sequence);
   }
   pass.per_query_head = setting_.per_query_head;
   pass.plans_attention = attends_to_more();

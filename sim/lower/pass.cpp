@@ -255,7 +255,7 @@ class PassLayers {
       const config::Model& own = shape(layer);
       seen_.clear();
       for (const policy::Sequence& s : pass_.decodes) {
-        seen_.resize(seen_.size() + static_cast<std::size_t>(own.n_kv_heads),
+        seen_.resize(seen_.size() + own.n_kv_heads,
                      {.attended = model_.slides(layer) ? model_.in_window(s.tokens) : s.tokens});
       }
       const policy::DecodeLayer shape(own, layer, pass_.decodes, seen_, false);

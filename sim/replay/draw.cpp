@@ -56,7 +56,7 @@ std::span<const policy::HeadCounts> Draw::heads(int layer, std::int64_t step) {
   const auto steps = static_cast<std::uint64_t>(replay_.decode_steps - first_step_);
   drawn_.clear();
   for (int sequence = 0; sequence < batch_; ++sequence) {
-    std::uint64_t seen = static_cast<std::uint64_t>(step);
+    std::uint64_t seen = step;
     if (stream_) {
       const Stream stream = stream_->child({static_cast<std::uint64_t>(sequence), static_cast<std::uint64_t>(layer)});
       seen = stream.below(seen, steps);
@@ -69,7 +69,7 @@ std::span<const policy::HeadCounts> Draw::heads(int layer, std::int64_t step) {
 }
 
 double Draw::prompt_density(int layer) const {
-  return layer < replay_.dense_layers ? 1 : replay_.layers[nearest_.at(static_cast<std::size_t>(layer))].prompt.density;
+  return layer < replay_.dense_layers ? 1 : replay_.layers[nearest_.at(layer)].prompt.density;
 }
 
 }  // namespace kvcast::replay

@@ -24,10 +24,10 @@ Oracle::Oracle(std::unique_ptr<trace::Layer> layer, int threads, config::CacheFo
   KVCAST_CHECK(info().decode_steps >= 1);
   layer_->compute_scores(threads);
   const std::size_t rows = at(info().n_q_heads, 0);
-  ranked_ = static_cast<std::size_t>(std::min(kRanked, visible(0)));
+  ranked_ = std::min(kRanked, visible(0));
   ranks_.resize(rows * ranked_);
   log_sums_.resize(rows);
-  outputs_.resize(rows * static_cast<std::size_t>(info().head_dim));
+  outputs_.resize(rows * info().head_dim);
   layer_->visit_values(threads, [&](int q_head, MatrixView values) {
     attend(q_head, values);
     rank(q_head);
@@ -72,7 +72,7 @@ void Oracle::rank(int q_head) {
     const std::span<const float> row = scores(q_head, t);
     ranking.rank(row, ranked_, best);
     policy::Cut* const out = ranks_.data() + at(q_head, t) * ranked_;
-    for (std::size_t k = 0; k < best.size(); ++k) out[k] = {row[static_cast<std::size_t>(best[k])], best[k]};
+    for (std::size_t k = 0; k < best.size(); ++k) out[k] = {row[best[k]], best[k]};
   }
 }
 

@@ -87,7 +87,7 @@ HeadProbe probe_heads(const Oracle& oracle, const trace::Targets& targets) {
   for (int h = 0; h < oracle.info().n_q_heads; ++h) {
     double semantic = 0, retrieval = 0, echo = 0;
     for (int t = 0; t < oracle.info().decode_steps; ++t) {
-      const auto& own = targets[static_cast<std::size_t>(t)];
+      const auto& own = targets[t];
       if (own.empty()) continue;
       std::vector<std::int64_t> before;
       // Inside a span of adjacent targets the position before one is itself a target.
@@ -118,9 +118,9 @@ double layer_error(const Oracle& oracle, const policy::Policy& policy) {
     const int members = selection.per_query_head ? 1 : info.group();
     double difference = 0, norm = 0;
     for (int h = 0; h < info.n_q_heads; ++h) {
-      const auto& attended = selection.heads[static_cast<std::size_t>(h / members)].attended;
+      const auto& attended = selection.heads[h / members].attended;
       difference += squared_error(oracle, h, t, attended, weights);
-      for (const float x : oracle.output(h, t)) norm += static_cast<double>(x) * static_cast<double>(x);
+      for (const float x : oracle.output(h, t)) norm += x * static_cast<double>(x);
     }
     error += std::sqrt(difference) / (std::sqrt(norm) + kSmall);
   }

@@ -31,7 +31,7 @@ class Distinct {
   void add(const policy::LayerSelection& selection) {
     for (std::size_t h = 0; h < selection.heads.size(); ++h) {
       for (const std::int32_t position : selection.heads[h].attended) {
-        std::vector<bool>::reference seen = seen_[h][static_cast<std::size_t>(position)];
+        std::vector<bool>::reference seen = seen_[h][position];
         if (!seen) ++counts_[h];
         seen = true;
       }
@@ -48,10 +48,9 @@ class Distinct {
 class Excluding {
  public:
   Excluding(const Oracle& oracle, const std::vector<std::pair<int, int>>& excluded)
-      : group_(static_cast<std::size_t>(oracle.info().group())),
-        out_(static_cast<std::size_t>(oracle.info().n_q_heads)) {
+      : group_(oracle.info().group()), out_(oracle.info().n_q_heads) {
     for (const auto& [layer, head] : excluded) {
-      if (layer == oracle.layer().id()) out_.at(static_cast<std::size_t>(head)) = any_ = true;
+      if (layer == oracle.layer().id()) out_.at(head) = any_ = true;
     }
   }
   const policy::LayerSelection& operator()(const policy::LayerSelection& selection) {
@@ -90,7 +89,7 @@ void append_cosines(const trace::Layer& layer, int t, int heads, std::vector<dou
 }
 
 void append_volumes(const Oracle& oracle, const policy::LayerSelection& selection, std::vector<double>& out) {
-  const auto sharing = selection.heads.size() / static_cast<std::size_t>(oracle.info().n_kv_heads);
+  const auto sharing = selection.heads.size() / oracle.info().n_kv_heads;
   for (std::size_t h = 0; h < selection.heads.size(); ++h) {
     out.push_back(log_volume(oracle.layer().keys(static_cast<int>(h / sharing)), selection.heads[h].attended));
   }

@@ -41,15 +41,15 @@ double log_volume(const MatrixView& keys, std::span<const std::int32_t> position
     for (std::size_t i = 0; i < n; ++i) {
       const float* const a = keys.row(static_cast<std::size_t>(positions[i]));
       for (std::size_t j = 0; j <= i; ++j) {
-        const float* const b = keys.row(static_cast<std::size_t>(positions[j]));
-        for (std::size_t c = 0; c < d; ++c) gram[i * n + j] += static_cast<double>(a[c]) * static_cast<double>(b[c]);
+        const float* const b = keys.row(positions[j]);
+        for (std::size_t c = 0; c < d; ++c) gram[i * n + j] += a[c] * static_cast<double>(b[c]);
       }
     }
     return log_determinant(gram, n);
   }
   std::vector<double> gram(d * d);
   for (const std::int32_t position : positions) {
-    const float* const key = keys.row(static_cast<std::size_t>(position));
+    const float* const key = keys.row(position);
     for (std::size_t i = 0; i < d; ++i) {
       const double x = static_cast<double>(key[i]);
       for (std::size_t j = 0; j <= i; ++j) gram[i * d + j] += x * static_cast<double>(key[j]);
@@ -75,8 +75,7 @@ void write_steps(const ReplayResult& result, std::ostream& out) {
       const std::span<const policy::HeadCounts> heads = layer.at(t);
       for (std::size_t h = 0; h < heads.size(); ++h) {
         const policy::HeadCounts& c = heads[h];
-        const std::string cosine =
-            t == 0 ? "" : fmt::format("{:.6f}", layer.query_cosine[static_cast<std::size_t>(t) * heads.size() + h]);
+        const std::string cosine = t == 0 ? "" : fmt::format("{:.6f}", layer.query_cosine[t * heads.size() + h]);
         out << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{}\n", layer.layer, t,
                            layer.per_query_head ? "q_head" : "kv_head", h, c.attended, c.cpu_attended, c.scored,
                            c.candidates, c.fetched, c.fetched_runs, c.evicted, c.corrected ? 1 : 0, cosine);

@@ -93,10 +93,10 @@ FullMass::FullMass(const trace::Layer& layer, trace::Targets targets, int thread
 TargetMeter::TargetMeter(const FullMass& full) : full_(full) {
   const trace::TraceInfo& info = full.layer().info();
   result_.retrieving = full.retrieving();
-  result_.steps.resize(static_cast<std::size_t>(info.decode_steps));
+  result_.steps.resize(info.decode_steps);
   for (int t = 0; t < info.decode_steps; ++t) {
-    StepRecall& step = result_.steps[static_cast<std::size_t>(t)];
-    step.targets = static_cast<std::int64_t>(full.targets(t).size());
+    StepRecall& step = result_.steps[t];
+    step.targets = full.targets(t).size();
     for (int q = 0; q < info.n_q_heads; ++q) step.full += full.target_mass(q, t);
   }
 }
@@ -136,7 +136,7 @@ void TargetMeter::measure(int t, const policy::LayerSelection& selection, const 
 
 double TargetMeter::mass_on(int t, int q_head, std::span<const std::int32_t> attended) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(full_.layer().info().head_dim));
-  const float* const row = full_.layer().decode_scores(q_head).row(static_cast<std::size_t>(t));
+  const float* const row = full_.layer().decode_scores(q_head).row(t);
   scores_.clear();
   for (const std::int32_t p : attended) scores_.push_back(row[p]);
   return std::min(1.0, std::exp(log_sum_exp(scores_, scale) - full_.log_sum(q_head, t)));
@@ -147,7 +147,7 @@ double TargetMeter::weighed(int t, int q_head, std::span<const std::int32_t> att
   if (found.empty()) return 0;
   KVCAST_CHECK(attended.size() == added.size());
   const float scale = 1.0f / std::sqrt(static_cast<float>(full_.layer().info().head_dim));
-  const float* const row = full_.layer().decode_scores(q_head).row(static_cast<std::size_t>(t));
+  const float* const row = full_.layer().decode_scores(q_head).row(t);
   std::vector<float> logits;
   for (std::size_t i = 0; i < attended.size(); ++i) logits.push_back(scale * row[attended[i]] + added[i]);
   const double log_sum = log_sum_exp(logits, 1.0f);
@@ -155,7 +155,7 @@ double TargetMeter::weighed(int t, int q_head, std::span<const std::int32_t> att
   auto next = found.begin();
   for (std::size_t i = 0; i < attended.size() && next != found.end(); ++i) {
     if (attended[i] != *next) continue;
-    mass += std::exp(static_cast<double>(logits[i]) - log_sum);
+    mass += std::exp(logits[i] - log_sum);
     ++next;
   }
   return mass;
@@ -165,12 +165,12 @@ void TargetMeter::measure_written(int t, int q_head, std::span<const std::int32_
   if (t == 0) return;
   const trace::TraceInfo& info = full_.layer().info();
   const float scale = 1.0f / std::sqrt(static_cast<float>(info.head_dim));
-  const float* const row = full_.layer().decode_scores(q_head).row(static_cast<std::size_t>(t));
+  const float* const row = full_.layer().decode_scores(q_head).row(t);
   const double log_sum = full_.log_sum(q_head, t);
   auto seen = attended.rbegin();
   for (int u = t; u >= std::max(0, t + 1 - kWrittenReach); --u) {
     const std::int64_t position = info.prompt_tokens + u;
-    const double mass = std::exp(static_cast<double>(scale * row[position]) - log_sum);
+    const double mass = std::exp((scale * row[position]) - log_sum);
     while (seen != attended.rend() && *seen > position) ++seen;
     result_.written_full += mass;
     if (seen != attended.rend() && *seen == position) result_.written_kept += mass;

@@ -33,7 +33,7 @@ std::vector<Piece> pieces(const traffic::Request& request, std::int64_t tokens) 
   const std::int64_t outputs = tokens - left;
   for (const traffic::Segment& segment : request.content)
     append(list, mixed(kNamed, segment.key), segment.tokens, left);
-  const auto id = static_cast<std::uint64_t>(request.id);
+  const auto id = request.id;
   append(list, mixed(kOwnPrompt, id), left, left);
   left = outputs;
   append(list, request.answer_key != 0 ? mixed(kNamed, request.answer_key) : mixed(kOwnOutputs, id), left, left);
@@ -48,7 +48,7 @@ std::int64_t shareable(const traffic::Request& request) {
 }
 
 void Chain::extend(std::int64_t blocks, const traffic::Request& request, std::int64_t block) {
-  const std::int64_t done = static_cast<std::int64_t>(hashes_.size());
+  const std::int64_t done = hashes_.size();
   blocks = std::max(blocks, done + done / 2 + kMore);  // they are asked for one after the other
   const std::vector<Piece> list = pieces(request, blocks * block);
   std::uint64_t hash = hashes_.empty() ? 0 : hashes_.back();
@@ -61,8 +61,7 @@ void Chain::extend(std::int64_t blocks, const traffic::Request& request, std::in
   for (std::int64_t i = done; i < blocks; ++i) {
     for (std::int64_t left = block; left > 0;) {
       const std::int64_t take = std::min(left, at->tokens - used);
-      hash = mixed(
-          hash, mixed(mixed(at->key, static_cast<std::uint64_t>(at->offset + used)), static_cast<std::uint64_t>(take)));
+      hash = mixed(hash, mixed(mixed(at->key, at->offset + used), take));
       left -= take;
       used += take;
       if (used == at->tokens) ++at, used = 0;

@@ -42,7 +42,7 @@ constexpr int kWindow = 1 << 14;  // requests that are dealt out at a time
 
 // Round robin over requests that arrive whatever the replicas do: each replica is a queue of its own.
 void serve_independent(traffic::RequestSource& source, std::deque<Member>& members, int threads, const Cancel& cancel) {
-  const std::size_t workers = std::clamp<std::size_t>(static_cast<std::size_t>(threads), 1, members.size());
+  const std::size_t workers = std::clamp<std::size_t>(threads, 1, members.size());
   std::size_t next = 0;
   while (source.next() != traffic::kNever) {
     for (int i = 0; i < kWindow && source.next() != traffic::kNever; ++i) {

@@ -15,11 +15,11 @@ class ApartClock final : public FleetClock {
         // A replica that decodes knows no more than another of prompts that were read elsewhere.
         decoders_(make_router(
             fleet.routing == config::Routing::kRoundRobin ? fleet.routing : config::Routing::kLeastLoaded, rules)),
-        first_(static_cast<std::size_t>(fleet.replicas)),
+        first_(fleet.replicas),
         engine_(rules.engine),
         early_(rules.engine == Engine::kSglang || fleet.readers.transfer.overlap != config::Transfer::Overlap::kNone),
         block_(rules.block),
-        links_(fleet.readers.transfer, static_cast<std::size_t>(fleet.readers.replicas), first_) {}
+        links_(fleet.readers.transfer, fleet.readers.replicas, first_) {}
 
   void left(std::size_t k, Departure& outcome, Picoseconds now) override {
     const std::int64_t id = outcome.request.id;

@@ -43,7 +43,7 @@ void State::find_behind(QueuedRequest& entry, std::int64_t there, Found& found) 
     const int level = tiers.find(entry.chain.at(i, entry.request, piece_), now);
     if (level == Tiers::kNone || (rules.engine == Engine::kSglang && level > 0)) break;
     found.tokens = (i + 1) * piece_;
-    found.bytes[static_cast<std::size_t>(level)] += rules.stored_bytes * blocks_of_piece();
+    found.bytes[level] += rules.stored_bytes * blocks_of_piece();
   }
   found.loads = found.tokens - there;
 }

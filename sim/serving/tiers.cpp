@@ -63,7 +63,7 @@ void Tiers::erase(Key key) {
 void Tiers::fetch(Key key, Picoseconds now) {
   const int from = find(key, now);
   if (from <= 0 || levels_[0].by_key.contains(key)) return;
-  Item item = *levels_[static_cast<std::size_t>(from)].by_key.at(key);
+  Item item = *levels_[from].by_key.at(key);
   item.ready = read(from, item.bytes, now);
   store(0, item, now);
 }
@@ -103,7 +103,7 @@ void Tiers::make_room(std::size_t i, Picoseconds now) {
 }
 
 Picoseconds Tiers::read(int i, double bytes, Picoseconds now) {
-  Level& level = levels_[static_cast<std::size_t>(i)];
+  Level& level = levels_[i];
   if (!std::isfinite(level.rules.read)) return now;
   level.reads_until = std::max(level.reads_until, now) + time_of(bytes, level.rules.read);
   return level.reads_until + static_cast<Picoseconds>(level.rules.latency * 1e12);

@@ -110,7 +110,7 @@ class Trtllm final : public Scheduler {
   // MAX_UTILIZATION: what the next pass needs, in order of arrival. What is behind a paused request waits.
   void choose_by_use() {
     std::vector<QueuedRequest*> active(state_.running);
-    const std::size_t most = static_cast<std::size_t>(rules_.max_num_seqs);
+    const std::size_t most = rules_.max_num_seqs;
     for (std::size_t i = 0; i < state_.waiting.size() && i <= most; ++i) active.push_back(state_.waiting[i]);
     std::ranges::sort(active, {}, [](const QueuedRequest* entry) { return entry->request.id; });
     std::int64_t free = pool_.free();

@@ -56,8 +56,8 @@ void keep_blocks(lower::FlatStream& s, std::size_t blocks) {
 std::vector<double> context_weights(const config::Run& run) {
   const auto n = static_cast<int>(std::min<std::int64_t>(run.framework.sampled_contexts, run.workload.decode_tokens));
   if (n == 1) return {1.0};
-  std::vector<double> weights(static_cast<std::size_t>(n), 1.0);
-  for (int i = 1; i + 1 < n; ++i) weights[static_cast<std::size_t>(i)] = n % 2 == 0 ? 2.0 : (i % 2 == 1 ? 4.0 : 2.0);
+  std::vector<double> weights(n, 1.0);
+  for (int i = 1; i + 1 < n; ++i) weights[i] = n % 2 == 0 ? 2.0 : (i % 2 == 1 ? 4.0 : 2.0);
   double sum = 0;
   for (const double w : weights) sum += w;
   for (double& w : weights) w /= sum;
@@ -119,7 +119,7 @@ lower::DecodeSetting setting_of(const ExperimentInput& input, std::deque<replay:
     lower::Requests& requests = setting.shorter.emplace_back();
     fill(requests, input, input.run->workload.by_length()[i].tokens, input.shorter[i], draws[i]);
     if (setting.per_query_head && !input.shorter[i].replay->per_query_head)
-      requests.counts = by_query_head(std::move(requests.counts), static_cast<std::size_t>(setting.rank.group()));
+      requests.counts = by_query_head(std::move(requests.counts), setting.rank.group());
   }
   return setting;
 }
@@ -177,7 +177,7 @@ class Lowering {
   DecodeSteps steps(const lower::DecodeSetting& setting, std::int64_t at, int all, int last, bool to_end = false) {
     DecodeSteps out;
     const std::int64_t start = std::max(setting.lengths.prompt_tokens + 1, at - warmup_ - (all - 1) / 2);
-    out.warmup = static_cast<std::size_t>(warmup_);
+    out.warmup = warmup_;
     const std::int64_t first_measured = start + warmup_;
     lower::SampledSteps sampled;
     sampled.consecutive = all > kStepsOfContext;

@@ -186,7 +186,7 @@ class PassTimes::Source final : public graph::WorkSource {
   }
 
   std::span<const HeadCounts> counts(int layer) {
-    const auto step = kFirstPassDrawn + static_cast<std::int64_t>(done_);
+    const auto step = kFirstPassDrawn + done_;
     drawn_.clear();
     for (HeadsOfRank& heads : heads_) drawn_.push_back(heads(layer, step));
     out_.clear();

@@ -81,7 +81,7 @@ double StepTable::pass(const Decodes& decodes, Company company) {
 }
 
 double StepTable::engine(const Key& key, std::int64_t known, std::int64_t generated) {
-  Decodes decodes(static_cast<std::size_t>(key.n), {known, known + generated});
+  Decodes decodes(key.n, {known, known + generated});
   if (key.company != kEqual) {
     for (std::size_t i = 1; i < decodes.size(); i += 2) ++decodes[i].tokens;
   }

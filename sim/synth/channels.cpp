@@ -41,7 +41,7 @@ PairRoles pair_roles(const ChannelModel& model, const config::Rope& rope, int he
   for (int p = content; p < pairs; ++p) roles.content.push_back(p);
   for (int p = outlier; p < pairs; ++p) roles.outlier.push_back(p);
   for (int p = 0; p < content; ++p) {
-    const double wavelength = 2 * std::numbers::pi / roles.frequencies[static_cast<std::size_t>(p)];
+    const double wavelength = 2 * std::numbers::pi / roles.frequencies[p];
     if (wavelength >= model.recency_shortest && wavelength <= model.recency_longest) roles.recency.push_back(p);
   }
   if (roles.recency.empty() && content > 0) roles.recency.push_back(content / 2);

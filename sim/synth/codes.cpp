@@ -22,13 +22,13 @@ enum CodeDraw : std::uint64_t {
   kOdd
 };
 
-std::uint64_t name_of(int number) { return static_cast<std::uint64_t>(static_cast<std::int64_t>(number)); }
+std::uint64_t name_of(int number) { return number; }
 
 }  // namespace
 
 double length(const std::vector<float>& x) {
   double square = 0;
-  for (const float v : x) square += static_cast<double>(v) * static_cast<double>(v);
+  for (const float v : x) square += static_cast<double>(v) * v;
   return std::sqrt(square);
 }
 

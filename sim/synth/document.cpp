@@ -29,7 +29,7 @@ constexpr std::int64_t kFirstToken = 4;  // earlier positions are the sink and t
 
 // Returns a random permutation of 0 .. n − 1 (Fisher–Yates).
 std::vector<int> shuffled(int n, const Stream& stream) {
-  std::vector<int> order(static_cast<std::size_t>(n));
+  std::vector<int> order(n);
   std::iota(order.begin(), order.end(), 0);
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[stream.below(i, i)]);
   return order;
@@ -102,7 +102,7 @@ class Author {
     const int items = asked + others;
     const std::int64_t length = r_.task.key_tokens + r_.task.gap_tokens + r_.task.value_tokens;
     const std::vector<std::int64_t> first = places(items, length);  // items below `asked` are asked for, in this order
-    for (int item = 0; item < items; ++item) place_needle(item, first[static_cast<std::size_t>(item)], item < asked);
+    for (int item = 0; item < items; ++item) place_needle(item, first[item], item < asked);
   }
 
   // Places needles that are words with many occurrences, in descending order of frequency.
@@ -115,8 +115,7 @@ class Author {
           std::lround(std::max<double>(r_.task.copies, dense * std::pow(item + 1, -r_.task.copy_decay)));
       std::vector<std::int64_t> found;
       for (long copy = 0; copy < copies && end_ > kFirstToken; ++copy) {
-        const std::int64_t position = kFirstToken + static_cast<std::int64_t>(stream.below(
-                                                        drawn++, static_cast<std::uint64_t>(end_ - kFirstToken)));
+        const std::int64_t position = kFirstToken + stream.below(drawn++, end_ - kFirstToken);
         if (is_taken(position)) continue;
         add({position, SpecialToken::Kind::kValue, true, item, 0});
         found.push_back(position);
@@ -131,7 +130,7 @@ class Author {
     const int radius = r_.task.spot_radius;
     const std::vector<std::int64_t> first = places(r_.task.spots + r_.task.distractors, 2 * radius + 1);
     for (int spot = 0; spot < static_cast<int>(first.size()); ++spot) {
-      const std::int64_t middle = first[static_cast<std::size_t>(spot)] + radius;
+      const std::int64_t middle = first[spot] + radius;
       const bool asked = spot < r_.task.spots;
       // Passages that are not asked for have negative numbers, distinct from those of generated evidence.
       const int item = asked ? spot : -spot;
@@ -162,12 +161,12 @@ class Author {
     for (int i = 0; i < r_.task.value_tokens; ++i) add({first + i, SpecialToken::Kind::kValue, asked, item, i});
   }
 
-  bool is_taken(std::int64_t position) const { return !taken_.empty() && taken_[static_cast<std::size_t>(position)]; }
+  bool is_taken(std::int64_t position) const { return !taken_.empty() && taken_[position]; }
 
   void add(const SpecialToken& token) {
     document_.tokens.push_back(token);
-    if (taken_.empty()) taken_.resize(static_cast<std::size_t>(prompt_));
-    taken_[static_cast<std::size_t>(token.position)] = true;
+    if (taken_.empty()) taken_.resize(prompt_);
+    taken_[token.position] = true;
   }
 
   // Some of a question's queries seek its needles; its other queries, and the captured ones before it, are free.
@@ -194,7 +193,7 @@ class Author {
       std::size_t next = 0;
       const auto place = [&](Sought::Kind kind, int item) {
         if (next >= order.size()) return;
-        out[static_cast<std::size_t>(first + order[next++])] = {kind, item, kind == Sought::Kind::kSpots ? 1 : 0};
+        out[first + order[next++]] = {kind, item, kind == Sought::Kind::kSpots ? 1 : 0};
       };
       const int needles = r_.task.needles, spots = r_.task.spots;
       for (int i = 0; needles > 0 && i < r_.question.value_queries; ++i) {
@@ -243,9 +242,9 @@ class Author {
     const Stream places = stream_.child({kOddPlace}), kinds = stream_.child({kOddKind});
     int number = 0;
     for (std::int64_t position = kFirstToken; position < end_; ++position) {
-      const auto n = static_cast<std::uint64_t>(position);
+      const auto n = position;
       if (places.uniform(n) >= r_.codes.odd || is_taken(position)) continue;
-      const auto kind = kinds.below(n, static_cast<std::uint64_t>(r_.codes.token_kinds));
+      const auto kind = kinds.below(n, r_.codes.token_kinds);
       add({position, SpecialToken::Kind::kOdd, false, number++, static_cast<int>(kind)});
     }
   }
@@ -256,7 +255,7 @@ class Author {
     const std::int64_t window = std::ssize(document_.window);
     std::size_t next = 0;
     for (std::int64_t i = 0; i < window; ++i) {
-      Sought& what = document_.window[static_cast<std::size_t>(i)];
+      Sought& what = document_.window[i];
       if (what.kind != Sought::Kind::kFree || what.index >= 0) continue;
       const std::int64_t position = prompt_ - window + i + 1;
       while (next < document_.tokens.size() && document_.tokens[next].position < position) ++next;
@@ -277,7 +276,7 @@ class Author {
       const int item = t / cycle, index = t % cycle;
       if (item >= r_.task.needles || index >= r_.task.value_tokens) continue;
       document_.steps.back() = {Sought::Kind::kValue, item, index};
-      for (const std::int64_t first : values_[static_cast<std::size_t>(item)]) {
+      for (const std::int64_t first : values_[item]) {
         document_.targets.back().push_back(first + index);
       }
     }
@@ -301,7 +300,7 @@ class Author {
     const int reach = std::min(section, r_.task.back_reach);
     double all = 0, below = 0;
     for (int k = 1; k <= reach; ++k) all += 1.0 / k;
-    const double drawn = stream_.child({kBack}).uniform(static_cast<std::uint64_t>(section)) * all;
+    const double drawn = stream_.child({kBack}).uniform(section) * all;
     for (int k = 1; k < reach; ++k) {
       below += 1.0 / k;
       if (drawn < below) return k;
@@ -314,7 +313,7 @@ class Author {
     document_.steps.back() = {Sought::Kind::kSpots, first, count};
     std::vector<std::int64_t>& targets = document_.targets.back();
     for (int spot = first; spot < first + count; ++spot) {
-      for (int i = -radius; i <= radius; ++i) targets.push_back(spots_[static_cast<std::size_t>(spot)] + i);
+      for (int i = -radius; i <= radius; ++i) targets.push_back(spots_[spot] + i);
     }
     std::sort(targets.begin(), targets.end());
   }

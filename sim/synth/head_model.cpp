@@ -23,7 +23,7 @@ std::vector<bool> draw_retrieving(const HeadMix& mix, int group, const Stream& s
   const int least = std::clamp(static_cast<int>(std::ceil(mix.least_share * group - 1e-9)), 1, group);
   const int most = std::clamp(static_cast<int>(std::floor(mix.most_share * group + 1e-9)), least, group);
   const int count = least + static_cast<int>(stream.below(0, static_cast<std::uint64_t>(most - least + 1)));
-  std::vector<bool> retrieves(static_cast<std::size_t>(group));
+  std::vector<bool> retrieves(group);
   std::fill_n(retrieves.begin(), count, true);
   for (std::size_t i = retrieves.size(); i > 1; --i) {
     const std::size_t j = stream.below(i, i);
@@ -40,7 +40,7 @@ HeadModel::HeadModel(const SequenceState& sequence, HeadKind kind, const Stream&
     : sequence_(sequence),
       kind_(kind),
       stream_(stream),
-      d_(static_cast<std::size_t>(sequence.roles.head_dim)),
+      d_(sequence.roles.head_dim),
       channels_(head_channels(sequence.roles, sequence.recipe.channels, stream.child({kChannels}))),
       codes_(sequence.recipe, channels_.content.size(), stream.child({kCodes})),
       q_retrieves_(draw_retrieving(sequence.recipe.heads, sequence.group, stream.child({kRetrieving}))) {
@@ -108,7 +108,7 @@ void HeadModel::make_topics() {
   const std::int64_t last = sequence_.positions - 1 + sequence_.topic_offset;
   const std::int64_t count =
       repeated() ? sequence_.recipe.task.repeat_tokens : last / sequence_.recipe.keys.topic_tokens + 1;
-  topics_.resize(static_cast<std::size_t>(count) * d_);
+  topics_.resize(count * d_);
   const auto memory = static_cast<float>(repeated() ? 0 : sequence_.recipe.keys.topic_memory);
   const float fresh = std::sqrt(1 - memory * memory);
   const double share = repeated() ? sequence_.recipe.task.repeat_share : sequence_.recipe.keys.topic_share;
@@ -194,7 +194,7 @@ void HeadModel::write_background(std::int64_t position, const float* noise, floa
   const Recipe& r = sequence_.recipe;
   const std::int64_t topic =
       repeated() ? position % r.task.repeat_tokens : (position + sequence_.topic_offset) / r.keys.topic_tokens;
-  const float* const shared = topics_.data() + static_cast<std::size_t>(topic) * d_;
+  const float* const shared = topics_.data() + topic * d_;
   const auto spread = static_cast<float>(r.keys.amplitude_spread);
   // Log-normal with mean square 1: exp(σN − σ²).
   const float length = std::exp(spread * amplitude - spread * spread);
@@ -203,7 +203,7 @@ void HeadModel::write_background(std::int64_t position, const float* noise, floa
 
 void HeadModel::keys(std::int64_t first, std::int64_t n, float* out) const {
   KVCAST_CHECK(first % kBlock == 0 && first + n <= sequence_.positions);
-  std::vector<float> noise(static_cast<std::size_t>(kBlock) * d_), amplitude(static_cast<std::size_t>(kBlock));
+  std::vector<float> noise(kBlock * d_), amplitude(kBlock);
   RotationTable rotation(sequence_.roles.frequencies);
   const std::vector<SpecialToken>& tokens = sequence_.document.tokens;
   auto special = std::lower_bound(tokens.begin(), tokens.end(), first,
@@ -227,7 +227,7 @@ void HeadModel::keys(std::int64_t first, std::int64_t n, float* out) const {
 
 void HeadModel::values(std::int64_t first, std::int64_t n, float* out) const {
   KVCAST_CHECK(first % kBlock == 0);
-  stream_.child({kValueNoise}).normals(static_cast<std::uint64_t>(first) * d_, static_cast<std::uint64_t>(n) * d_, out);
+  stream_.child({kValueNoise}).normals(first * d_, n * d_, out);
   if (first != 0) return;
   for (std::size_t c = 0; c < d_; ++c) out[c] *= static_cast<float>(sequence_.recipe.sink.value_scale);
 }

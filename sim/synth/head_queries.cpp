@@ -67,7 +67,7 @@ HeadModel::QueryHead HeadModel::query_head(int q) const {
   for (std::size_t i = 0; i < channels_.outliers.size(); ++i) {
     const double spread = std::exp(r.queries.outlier_spread * head.stream.child({kOutlier}).normal(i));
     const double along = outlier_length() * spread * (idle ? r.sink.idle_factor : 1);
-    head.mean[static_cast<std::size_t>(channels_.outliers[i])] = channels_.outlier_sign[i] * static_cast<float>(along);
+    head.mean[channels_.outliers[i]] = channels_.outlier_sign[i] * static_cast<float>(along);
   }
 
   const double not_retrieving = idle ? r.queries.idle_strength : r.queries.other_strength;
@@ -76,7 +76,7 @@ HeadModel::QueryHead HeadModel::query_head(int q) const {
   double square = 0;  // variance of the logit over tokens of unit content, before scaling
   for (std::size_t i = 0; i < channels_.content.size(); ++i) {
     const double weight = std::exp(r.queries.weight_spread * head.stream.child({kWeight}).normal(i));
-    const double reached = weight * static_cast<double>(scale_[static_cast<std::size_t>(channels_.content[i])]);
+    const double reached = weight * scale_[static_cast<std::size_t>(channels_.content[i])];
     square += reached * reached;
     head.weights.push_back(static_cast<float>(weight));
   }
@@ -91,7 +91,7 @@ Code HeadModel::asked(std::size_t i, const Stream& stream) const {
   if (what.kind == Sought::Kind::kFree) {
     code = codes_.free(what.index);
   } else if (what.kind == Sought::Kind::kNext) {
-    code = code_of(sequence_.document.tokens[static_cast<std::size_t>(what.item)]);
+    code = code_of(sequence_.document.tokens[what.item]);
   } else if (what.kind == Sought::Kind::kValue) {
     code = codes_.value(what.item, what.index, true);
   } else if (what.kind == Sought::Kind::kType) {

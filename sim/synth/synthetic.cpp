@@ -131,7 +131,7 @@ class SyntheticTrace final : public Trace {
     info_.rope_theta = shape_.rope.theta;
     info_.prompt_tokens = shape_.prompt_tokens;
     info_.decode_steps = shape_.decode_steps;
-    info_.query_positions.resize(static_cast<std::size_t>(window + shape_.decode_steps));
+    info_.query_positions.resize(window + shape_.decode_steps);
     std::iota(info_.query_positions.begin(), info_.query_positions.end(), shape_.prompt_tokens - window);
   }
 

@@ -57,7 +57,7 @@ class Checker {
       targets_ = read_targets(info_);
     } catch (const UserError& e) {
       error("targets", without_location(e.what(), "targets"));
-      targets_.assign(static_cast<std::size_t>(info_.decode_steps), {});
+      targets_.assign(info_.decode_steps, {});
     }
     check_turns();
     check_model();

@@ -61,9 +61,8 @@ nlohmann::json trace_info(const Trace& trace, int threads) {
   const TraceInfo& info = trace.info();
   const Targets targets = read_targets(info);
   const auto with_targets = std::count_if(targets.begin(), targets.end(), [](const auto& t) { return !t.empty(); });
-  const double numbers = static_cast<double>(info.head_dim) *
-                         (2.0 * info.n_kv_heads * static_cast<double>(info.positions()) +
-                          static_cast<double>(info.n_q_heads) * static_cast<double>(info.n_queries()));
+  const double numbers = info.head_dim * (2.0 * info.n_kv_heads * static_cast<double>(info.positions()) +
+                                          static_cast<double>(info.n_q_heads) * static_cast<double>(info.n_queries()));
   nlohmann::json out = {{"model", info.model},
                         {"source", info.source},
                         {"identity", trace.identity()},

@@ -59,8 +59,8 @@ RotationTable::RotationTable(std::vector<double> frequencies) : frequencies_(std
 
 void RotationTable::fill(std::int64_t first, int n) {
   const std::size_t pairs = frequencies_.size();
-  cos_.resize(static_cast<std::size_t>(n) * pairs);
-  sin_.resize(static_cast<std::size_t>(n) * pairs);
+  cos_.resize(n * pairs);
+  sin_.resize(n * pairs);
   std::vector<double> c(pairs), s(pairs);
   for (int i = 0; i < n; ++i) {
     if (i % kBlock == 0) {
@@ -70,8 +70,8 @@ void RotationTable::fill(std::int64_t first, int n) {
         s[p] = std::sin(angle);
       }
     }
-    float* const cos_row = cos_.data() + static_cast<std::size_t>(i) * pairs;
-    float* const sin_row = sin_.data() + static_cast<std::size_t>(i) * pairs;
+    float* const cos_row = cos_.data() + i * pairs;
+    float* const sin_row = sin_.data() + i * pairs;
     for (std::size_t p = 0; p < pairs; ++p) {
       cos_row[p] = static_cast<float>(c[p]);
       sin_row[p] = static_cast<float>(s[p]);
@@ -84,8 +84,8 @@ void RotationTable::fill(std::int64_t first, int n) {
 
 void RotationTable::rotate(int i, float* vector) const {
   const std::size_t pairs = frequencies_.size();
-  const float* const c = cos_.data() + static_cast<std::size_t>(i) * pairs;
-  const float* const s = sin_.data() + static_cast<std::size_t>(i) * pairs;
+  const float* const c = cos_.data() + i * pairs;
+  const float* const s = sin_.data() + i * pairs;
   float* const low = vector;
   float* const high = vector + pairs;
   for (std::size_t p = 0; p < pairs; ++p) {

@@ -15,7 +15,7 @@ double norm(const float* x, std::size_t n) { return std::sqrt(static_cast<double
 
 double cosine(const float* a, const float* b, std::size_t n) {
   const double lengths = norm(a, n) * norm(b, n);
-  return lengths > 0 ? static_cast<double>(dot(a, b, n)) / lengths : 0;
+  return lengths > 0 ? dot(a, b, n) / lengths : 0;
 }
 
 std::vector<float> mean_row(const MatrixView& m) {
@@ -33,7 +33,7 @@ std::vector<std::size_t> top_positions(std::span<const float> x, std::size_t k) 
   std::vector<std::size_t> order(x.size());
   std::iota(order.begin(), order.end(), 0);
   const auto better = [&](std::size_t a, std::size_t b) { return x[a] != x[b] ? x[a] > x[b] : a < b; };
-  std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(), better);
+  std::nth_element(order.begin(), order.begin() + k, order.end(), better);
   order.resize(k);
   std::sort(order.begin(), order.end());
   return order;
@@ -49,7 +49,7 @@ double entropy(std::span<const float> p) {
 
 double sum(std::span<const float> p) {
   double total = 0;
-  for (const float v : p) total += static_cast<double>(v);
+  for (const float v : p) total += v;
   return total;
 }
 
@@ -102,7 +102,7 @@ class HeadReader {
     const TraceInfo& info = layer_.info();
     MatrixView decode = layer_.queries(q_);
     decode.data = layer_.decode_query(q_, 0);
-    decode.rows = static_cast<std::size_t>(info.decode_steps);
+    decode.rows = info.decode_steps;
     const std::vector<float> query = mean_row(decode);
     const MatrixView keys = layer_.keys(q_ / info.group());
     out_.key_mean_cosine = cosine(query.data(), mean_row(keys).data(), keys.cols);
@@ -122,7 +122,7 @@ std::vector<HeadStatistics> head_statistics(const Layer& layer, const Targets& t
   const TraceInfo& info = layer.info();
   KVCAST_CHECK(targets.size() == static_cast<std::size_t>(info.decode_steps));
   layer.compute_scores(threads);
-  std::vector<HeadStatistics> heads(static_cast<std::size_t>(info.n_q_heads));
+  std::vector<HeadStatistics> heads(info.n_q_heads);
   parallel_for(heads.size(), threads,
                [&](std::size_t q) { heads[q] = HeadReader(layer, targets, static_cast<int>(q)).read(); });
   return heads;

@@ -109,7 +109,7 @@ class FileTrace final : public Trace {
     }
     const std::uint64_t width = first ? tensor->shape[1] : static_cast<std::uint64_t>(info_.hidden);
     check_floats(name, {n_queries, width});
-    info_.hidden = static_cast<std::int64_t>(width);
+    info_.hidden = width;
   }
 
   void read_positions() {
@@ -128,8 +128,7 @@ class FileTrace final : public Trace {
     }
     // Ascending and below the end: all decode positions are there if and only if they are the last ones.
     const std::int64_t steps = info_.decode_steps;
-    if (info_.n_queries() < steps ||
-        info_.query_positions[static_cast<std::size_t>(info_.n_queries() - steps)] != info_.prompt_tokens) {
+    if (info_.n_queries() < steps || info_.query_positions[info_.n_queries() - steps] != info_.prompt_tokens) {
       refuse(kPositions,
              fmt::format("must contain every decode position, {} .. {}", info_.prompt_tokens, info_.positions() - 1));
     }
@@ -148,7 +147,7 @@ class FileTrace final : public Trace {
   }
 
   void load_head(const std::string& name, std::size_t head, std::size_t rows, float* out) const {
-    const std::size_t n = rows * static_cast<std::size_t>(info_.head_dim);
+    const std::size_t n = rows * info_.head_dim;
     load_block(name, head * n, n, out);
   }
 
