@@ -317,7 +317,9 @@ Descriptor describe() {
   d.paper = "Sun et al., ShadowKV, ICML 2025 (arXiv 2410.21465)";
   d.parameters = shadowkv_fields().parameters();
   d.make = [](const ParameterValues& values) {
-    return full_when_covered(std::make_unique<ShadowKv>(shadowkv_fields().read(values)));
+    const auto setting = shadowkv_fields().read(values);
+    check_page(values.where("budget"), setting.budget, setting.page);
+    return full_when_covered(std::make_unique<ShadowKv>(setting));
   };
   d.recall_page = [](const ParameterValues& values) { return values.integer("page"); };
   d.own_budget_counts = BudgetRule::Counts::kSelected;

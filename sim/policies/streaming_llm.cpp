@@ -114,6 +114,9 @@ StreamingSetting read_streaming(const ParameterValues& values) {
   if (recent_given && !values.given("budget")) s.budget = s.sink + s.recent;
   if (recent_given && values.given("budget") && !values.given("sink")) s.sink = s.budget - s.recent;
   if (!recent_given) s.recent = s.budget - s.sink;
+  if (!recent_given && s.recent < 0) {
+    throw UserError(values.where("budget"), fmt::format("budget ({}) is smaller than sink ({})", s.budget, s.sink));
+  }
   if (s.sink < 0 || s.recent < 0 || s.sink + s.recent != s.budget) {
     throw UserError(values.where(recent_given ? "recent" : "budget"),
                     fmt::format("budget ({}) must equal sink ({}) + recent ({})", s.budget, s.sink, s.recent));

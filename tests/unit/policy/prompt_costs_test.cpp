@@ -1,8 +1,9 @@
-// Work of prompts under policies that attend to chosen tokens only. Two sequences, 4 query heads on 2 KV heads of 8
-// numbers.
+// Work of prompts under policies that attend to chosen tokens only, and budgets that choose none. Two sequences, 4
+// query heads on 2 KV heads of 8 numbers.
 #include <catch2/catch.hpp>
 
 #include "config/model.hpp"
+#include "support/error_of.hpp"
 #include "unit/policy/two_sequences.hpp"
 
 namespace kvcast::tests {
@@ -27,6 +28,17 @@ TEST_CASE("the first queries of a prompt attend to fewer tokens than DSA's budge
   CHECK(labelled(prompt("dsa", "budget: 20", 0, 20), "index scores").empty());
   CHECK(flops("dsa", "budget: 20", 0, 20) == Approx(of_pair * 20 * 21 / 2));
   CHECK(labelled(prompt("dsa", "budget: 20", 0, 21), "index scores").size() == 1);
+}
+
+TEST_CASE("budgets that select nothing are refused in words") {
+  const auto refused = [](const char* name, const char* setting) {
+    return error_of([&] { make(name, setting, kHundred); });
+  };
+  CHECK_THAT(refused("shadowkv", "budget: 4"),
+             Catch::Contains("budget (4 tokens) is smaller than one page (8 tokens)"));
+  CHECK_THAT(refused("streaming_llm", "budget: 1"), Catch::Contains("budget (1) is smaller than sink (4)"));
+  CHECK_THAT(refused("dsa", "budget: 20, index_share_from: 2"),
+             Catch::Contains("index_share_from has no effect without an index_share above 1"));
 }
 
 }  // namespace
