@@ -109,7 +109,8 @@ def measure_loop(run, concurrency, count):
     except Exception:
         # Its requests may still run: the next loop has a manager of its own, and warms up again.
         run.warm = False
-        run.manager.stop(block=False)
+        if run.manager is not None:
+            run.manager.stop(block=False)
         raise
 
 

@@ -139,17 +139,19 @@ class Session:
         """
         with tempfile.TemporaryDirectory(prefix='kvcast-') as folder:
             path = os.fspath(trace) if not isinstance(trace, Trace) else trace.file_in(folder)
-            name = policy
-            if isinstance(policy, dict) and isinstance(policy.get('name'), str):
-                name, parameters = policy['name'], {**{key: value for key, value in policy.items() if key != 'name'}, **parameters}
-            elif not isinstance(policy, (str, os.PathLike, Policy)):
-                raise Error(f'policy: a name, a file, a dict with a name or a kvcast.Policy, not {policy!r}')
-            if isinstance(policy, os.PathLike):
-                name = os.fspath(policy)
             if isinstance(policy, Policy):
                 identity = json.loads(next(self._session.check_trace(path)))['identity']
-                recorded = record(policy, Trace.open(path), os.path.join(folder, 'selections.jsonl'), identity)
-                name, parameters = recorded.pop('name'), {**recorded, **parameters}
+                policy_parameters = record(policy, Trace.open(path), os.path.join(folder, 'selections.jsonl'), identity)
+            elif isinstance(policy, dict):
+                policy_parameters = dict(policy)
+            elif isinstance(policy, (str, os.PathLike)):
+                policy_parameters = {'name': os.fspath(policy)}
+            else:
+                policy_parameters = {}
+            name = policy_parameters.pop('name', None)
+            if not isinstance(name, str):
+                raise Error(f'policy: a name, a file, a dict with a name or a kvcast.Policy, not {policy!r}')
+            parameters = {**policy_parameters, **parameters}
             settings = [_setting(key, value) for key, value in parameters.items()]
             answer = json.loads(next(self._session.replay(path, name, settings, os.fspath(selections))))
             if isinstance(policy, Policy):

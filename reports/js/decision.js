@@ -98,7 +98,7 @@ function scoreFact(row) {
 }
 
 // The finding's own experiments are at batches that a search found; those that were swept may be others.
-function found(line, numbers) { return line && numbers ? { ...line, row: { ...line.row, ...numbers } } : line; }
+function withNumbers(line, numbers) { return line && numbers ? { ...line, row: { ...line.row, ...numbers } } : line; }
 
 // The next policy, as {name, value}.
 function nextOf({ best, bars }, { field, lines }, chosen) {
@@ -108,7 +108,7 @@ function nextOf({ best, bars }, { field, lines }, chosen) {
 
 // [what, text] of what the chosen experiment costs and how sure its number is.
 function costsOf({ field, lines, context }, shown, chosen) {
-  const own = found(lines.find(({ row }) => row.policy === chosen), shown.best), full = found(lines.find(({ row }) => row.policy === 'full'), shown.full);
+  const own = withNumbers(lines.find(({ row }) => row.policy === chosen), shown.best), full = withNumbers(lines.find(({ row }) => row.policy === 'full'), shown.full);
   if (!own) return [];
   const { row } = own, metric = metricOf(field), show = (value) => formatMetric(metric, value), other = full && chosen !== 'full' ? full : null;
   const next = nextOf(shown, { field, lines }, chosen);

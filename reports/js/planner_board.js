@@ -69,9 +69,10 @@ function verdictText(shown, serves, measure) {
   const able = serves.filter((row) => !missing.includes(row) && measure(row) > 0);
   const rank = (row) => (losing.includes(row) ? 2 : unknown.includes(row) ? 1 : 0);
   const best = [...able].sort((a, b) => rank(a) - rank(b) || measure(b) - measure(a))[0];
-  const lacks = [[unfit, ' does', ' do', ' not fit in memory'], [missing, ' does', ' do', ' not meet the targets (' + targetsText() + ')'], [losing.filter((row) => !missing.includes(row)), ' does', ' do', ' not keep ' + formatNumber(100 * kKeeps, '.3~r') + ' % of the score'],
-    [unknown.filter((row) => row !== best && !missing.includes(row)), ' has', ' have', ' no known score' + (state.score ? '' : ' (the box at the policies predicts it)')]]
-    .filter(([of]) => of.length).map(([of, one, several, what]) => labelsText(of) + (of.length === 1 ? one : several) + what);
+  const does = [' does', ' do'], has = [' has', ' have'];
+  const lacks = [[unfit, does, ' not fit in memory'], [missing, does, ' not meet the targets (' + targetsText() + ')'], [losing.filter((row) => !missing.includes(row)), does, ' not keep ' + formatNumber(100 * kKeeps, '.3~r') + ' % of the score'],
+    [unknown.filter((row) => row !== best && !missing.includes(row)), has, ' no known score' + (state.score ? '' : ' (the box at the policies predicts it)')]]
+    .filter(([of]) => of.length).map(([of, [one, several], what]) => labelsText(of) + (of.length === 1 ? one : several) + what);
   if (!best) return serves.length || unfit.length ? 'No policy can be recommended here: ' + lacks.join('; ') + '.' : '';
   const full = serves.find(({ name }) => name === 'full'), times = full && full !== best && measure(full) > 0 ? ', ' + formatNumber(measure(best) / measure(full), ',.3~r') + ' times full KV' : '';
   const share = shareOfScore(best.result);

@@ -53,9 +53,9 @@ std::vector<std::string> benchmark_names() {
 
 // A map that has all of the first keys and none of the second.
 json only(std::span<const std::string_view> present, std::span<const std::string_view> absent) {
-  json any = json::array();
+  std::vector<json> any;
   for (const std::string_view key : absent) any.push_back(json{{"required", {key}}});
-  return {{"required", present}, {"not", {{"anyOf", any}}}};
+  return {{"required", present}, {"not", any_of(std::move(any))}};
 }
 
 // States whether values at a place are lists: the axes of a sweep, which must be; its cases; and the settings of a

@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <filesystem>
 #include <memory>
 #include <string_view>
 #include <tuple>
 
 #include "app/commands.hpp"
+#include "app/outputs.hpp"
 #include "app/settings.hpp"
 #include "base/error.hpp"
 #include "base/whole_file.hpp"
@@ -137,9 +137,7 @@ int init(const InitOptions& options) {
     fmt::print("{}", text);
     return 0;
   }
-  if (std::filesystem::exists(options.out)) {
-    throw UserError({"--out", 1, 1}, fmt::format("{} exists; name another file", options.out));
-  }
+  refuse_existing(options.out);
   WholeFile file(options.out);
   file.stream() << text;
   file.commit();

@@ -7,6 +7,7 @@
 
 #include "api/catalogue.hpp"
 #include "app/commands.hpp"
+#include "app/outputs.hpp"
 #include "app/settings.hpp"
 #include "base/units.hpp"
 #include "base/whole_file.hpp"
@@ -110,7 +111,7 @@ int import_model(const std::string& name, const std::string& out) {
   for (const std::string& note : card.notes) text += fmt::format("# {}\n", note);
   for (const auto& [key, value] : card.model.entries()) text += fmt::format("{}: {}\n", key, config::flow_text(value));
   if (out.empty() || out == "-") return fmt::print("{}", text), 0;
-  if (std::filesystem::exists(out)) throw UserError({"--out", 0, 0}, out + " exists; name another file");
+  refuse_existing(out);
   for (const std::string& note : card.notes) fmt::print(stderr, "{}\n", note);
   write_whole_file(out, text);
   fmt::print("wrote {}\n", out);

@@ -25,6 +25,10 @@ void refuse_same(const std::string& output, const char* option, const std::strin
   }
 }
 
+void refuse_existing(const std::string& out) {
+  if (std::filesystem::exists(out)) throw UserError({"--out", 1, 1}, out + " exists; name another file");
+}
+
 void refuse_repeated(std::span<const std::string> inputs) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {

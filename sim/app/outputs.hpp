@@ -14,6 +14,9 @@ void refuse_overwritten(const std::string& output, const char* option, std::span
 // Throws UserError if two outputs, each with its option, are one file under any paths. An empty one is none.
 void refuse_same(const std::string& output, const char* option, const std::string& other, const char* other_option);
 
+// Throws UserError at `--out` if the file exists: it was written by a person, or by an earlier command.
+void refuse_existing(const std::string& out);
+
 // Throws UserError if a file is named twice, under any paths: its rows would count twice.
 void refuse_repeated(std::span<const std::string> inputs);
 

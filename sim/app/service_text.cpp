@@ -40,9 +40,8 @@ std::string one_pass_text(const Result& r, const char* before) {
   const auto most = r.subject.number("scheduler.max_num_batched_tokens");
   if (!most || r.subject.text("scheduler.chunked_prefill") != "false") return "";
   return fmt::format(
-      "{}it reads a prompt in one pass of at most {:.0f} tokens (`scheduler.chunked_prefill: true` reads longer ones "
-      "in "
-      "parts)",
+      "{}it reads a prompt in one pass of at most {:.0f} tokens (`scheduler.chunked_prefill: true` reads "
+      "longer ones in parts)",
       before, *most);
 }
 

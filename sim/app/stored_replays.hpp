@@ -1,29 +1,17 @@
 // Stores used by a study: results and the cache of replays.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
-#include "base/error.hpp"
-#include "base/failure.hpp"
+#include "store/keep.hpp"
 #include "store/store.hpp"
 #include "study/study.hpp"
 
 namespace kvcast::app {
 
-// Reads or writes a store in the middle of a study. An error there is not the fault of the current experiment, which a
-// UserError would reject: a full disk ends the command.
-template <class Keep>
-auto keep(const Keep& keep) {
-  try {
-    return keep();
-  } catch (const UserError& why) {
-    throw OutputError(fmt::format("{}\nFinished experiments are in the store; the same command resumes", why.what()));
-  }
-}
+using store::keep;
 
 class StoredReplays final : public study::ReplayCache {
  public:

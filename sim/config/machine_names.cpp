@@ -1,6 +1,7 @@
 #include "config/machine_names.hpp"
 
 #include <fmt/ranges.h>
+
 #include <vector>
 
 #include "config/find.hpp"

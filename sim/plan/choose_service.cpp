@@ -50,10 +50,8 @@ struct Served {
 
 const char* merit_name(bool priced) { return priced ? "cost_per_million_output_tokens" : "gpus_per_request_per_s"; }
 
-// Of a setting that is out of reach, which has more.
-const char* least_name(bool priced) {
-  return priced ? "least_cost_per_million_output_tokens" : "least_gpus_per_request_per_s";
-}
+// The bound of a setting that is out of reach.
+std::string least_name(bool priced) { return std::string("least_") + merit_name(priced); }
 
 // Ranges of what is compared overlap, or the values differ by a per cent at most.
 bool ties(const Served& best, const Served& other) {
@@ -61,8 +59,6 @@ bool ties(const Served& best, const Served& other) {
                        best.merit(best.capacity.low) >= other.merit(other.capacity.rate);
   return overlap || other.value() <= kTied * best.value();
 }
-
-bool is_of_score(const Target& target) { return target.metric->basis == result::Basis::kBenchmark; }
 
 class ChooseService final : public Question {
  public:

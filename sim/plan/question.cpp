@@ -208,9 +208,7 @@ const result::Metric& read_metric(const Node& node) {
   return metric;
 }
 
-bool needs_scores(const std::vector<Target>& targets) {
-  return std::ranges::any_of(targets, [](const Target& t) { return t.metric->basis == result::Basis::kBenchmark; });
-}
+bool needs_scores(const std::vector<Target>& targets) { return std::ranges::any_of(targets, is_of_score); }
 
 std::vector<Target> with_floor(std::vector<Target> targets, const Node& run) {
   if (needs_scores(targets)) return targets;

@@ -165,8 +165,7 @@ std::optional<std::string> missed(const result::Result& result, const std::vecto
   for (const Target& target : targets) {
     const auto value = result::value(result, *target.metric);
     if (!value) {
-      const bool score = target.metric->basis == result::Basis::kBenchmark;
-      return fmt::format("no {}: {}", score ? "predicted score" : target.metric->path,
+      return fmt::format("no {}: {}", is_of_score(target) ? "predicted score" : target.metric->path,
                          explain_missing(result, *target.metric));
     }
     if (target.metric->basis == result::Basis::kServing && queue_grows(result, reading)) return kStableQueue;
@@ -188,7 +187,7 @@ void require_number(const result::Result& result, const Metric& metric, const st
 
 void require_numbers(const result::Result& result, const std::vector<Target>& targets, const std::string& whose) {
   for (const Target& target : targets) {
-    const bool unpredicted = target.metric->basis == result::Basis::kBenchmark && !result.benchmark_refused.empty();
+    const bool unpredicted = is_of_score(target) && !result.benchmark_refused.empty();
     if (!unpredicted) require_number(result, *target.metric, whose, target.where);
   }
 }

@@ -33,6 +33,9 @@ std::string target_pattern(const result::Metric& metric);
 // quantity of another unit.
 std::vector<Target> read_targets(const config::Node& map);
 
+// A limit on a benchmark score, which does not depend on times.
+inline bool is_of_score(const Target& target) { return target.metric->basis == result::Basis::kBenchmark; }
+
 // "TPOT <= 50 ms".
 std::string target_text(const Target& target);
 // The same of several, separated by commas; empty if there are none.

@@ -230,8 +230,7 @@ class Native final : public RetrievalBy<InfLlmHead, InfLlmSetting> {
 
   // Query-key pairs of a prompt's queries up to position n in all branches; the runs are as many as strides.
   double pairs(double n) const {
-    return capped_pairs(n, static_cast<double>(s_.budget)) + capped_pairs(n, static_cast<double>(s_.window)) +
-           n * n / 2 / s_.stride;
+    return capped_pairs(n, s_.budget) + capped_pairs(n, s_.window) + n * n / 2 / s_.stride;
   }
 
   // Sums and ranks the blocks of each query of a prompt's chunk.

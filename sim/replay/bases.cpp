@@ -1,4 +1,3 @@
-
 #include "policy_parts/bases.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"

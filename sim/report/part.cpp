@@ -80,9 +80,10 @@ ReportPart part_of(const store::Store& store, const std::vector<std::pair<std::s
     part.where.emplace_back(column.key, value);
     part.values[column.key] = column.values;
   };
-  for (const auto& [written, value] : where) {
-    const std::string key = written == "policy" ? "policy.name" : written;  // as runs write it
-    const auto column = std::ranges::find(settings.columns, key, &Column::key);
+  for (const auto& [key, value] : where) {
+    auto column = std::ranges::find(settings.columns, key, &Column::key);
+    // Runs write `policy: NAME` for the policy's name, and so for others.
+    if (column == settings.columns.end()) column = std::ranges::find(settings.columns, key + ".name", &Column::key);
     if (column == settings.columns.end()) {
       std::vector<std::string> several;
       for (const Column& other : settings.columns) {

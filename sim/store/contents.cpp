@@ -1,4 +1,4 @@
-// What a store has besides results: replays, metadata, numbers of machines, findings and answers.
+// Writes and reads what a store has besides results: replays, metadata, machine numbers, findings and answers.
 #include <fmt/ranges.h>
 
 #include <sstream>

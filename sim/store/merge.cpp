@@ -1,13 +1,11 @@
 // Takes two passes: the first compares, so that stores that do not belong together leave the result unchanged.
 #include "store/merge.hpp"
 
-#include <fmt/format.h>
-
 #include <map>
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/failure.hpp"
+#include "store/keep.hpp"
 #include "store/row.hpp"
 #include "store/store.hpp"
 
@@ -73,7 +71,7 @@ class OneResult {
   std::map<std::string, std::pair<std::string, std::string>> seen_;  // by key: hash, path of its store
 };
 
-// What the sweep is comes first: a merge that ends early can be resumed.
+// Copies the description of the sweep. It comes before any row, so that a merge that ends early can be resumed.
 void add_sweep(Store& target, const Store& source) {
   for (const char* name : {kMetaConfig, kMetaName, kMetaDescription, kMetaPlanned}) {
     if (const auto value = source.metadata(name)) target.set_metadata(name, *value);
@@ -114,12 +112,12 @@ Merged merge(const std::vector<std::string>& dirs, const std::string& out) {
     if (!is_empty) sweep.check(there), results.check(there);
   }
   Store target = Store::open(out, Store::Open::kCreate);
-  try {
+  // The stores have been read once without an error: what fails now is the disk.
+  const auto add_all = [&] {
     for (const Store& source : sources) add_sweep(target, source);
     for (const Store& source : sources) merged.added += add_rows(target, source);
-  } catch (const UserError& why) {  // the stores have been read once without an error: the disk is full, say
-    throw OutputError(fmt::format("{}\nRows merged so far are in the store; the same command resumes", why.what()));
-  }
+  };
+  keep(add_all, "Rows merged so far are");
   return merged;
 }
 

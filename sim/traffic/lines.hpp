@@ -1,4 +1,4 @@
-// What all readers of traces use: the lines of a file that may not fit into memory, and a map of recent sessions.
+// Shared by all readers of traces: the lines of a file that may not fit into memory, and a map of recent sessions.
 #pragma once
 
 #include <cstdint>

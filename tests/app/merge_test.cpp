@@ -5,28 +5,11 @@
 #include <vector>
 
 #include "app/process.hpp"
+#include "app/stored_results.hpp"
 #include "store/sqlite.hpp"
 #include "store/store.hpp"
 
 namespace kvcast::tests {
-namespace {
-
-// Its axes are not in alphabetical order.
-constexpr const char* kAxesInOrder =
-    "name: merged\n"
-    "model: llama-3.2-1b\n"
-    "workload: {decode_tokens: 16}\n"
-    "trace: {recipe: needle, layers: 1, steps: 4}\n"
-    "framework: {warmup_steps: 3, measured_steps: 3, sampled_contexts: 2}\n"
-    "sweep:\n"
-    "  workload.prompt_tokens: [300, 600]\n"
-    "  hardware: [a100-40gb-pcie4, h100-sxm]\n"
-    "  workload.batch: [1, 3]\n"
-    "  cases:\n"
-    "    - policy: full\n"
-    "    - {policy.name: [quest, snapkv, exact_topk], policy.budget: [64, 128]}\n";
-
-}  // namespace
 
 TEST_CASE("a merged store, and one whose rows another order of the sweep has written, have the findings of one process",
           "[minutes]") {
@@ -45,14 +28,14 @@ TEST_CASE("a merged store, and one whose rows another order of the sweep has wri
   const auto keys_of = [](const std::string& dir) {
     return store::Store::open(dir, store::Store::Open::kExisting).keys();
   };
-  const std::string config = scratch.write("sweep.yaml", kAxesInOrder);
+  const std::string config = scratch.write("sweep.yaml", kSweep);
   run(config, scratch / "whole");
   REQUIRE(findings_of(scratch / "whole").size() > 3);
   REQUIRE(kvcast({"merge", scratch / "whole", "-o", scratch / "merged"}).code == 0);
   CHECK(findings_of(scratch / "merged") == findings_of(scratch / "whole"));
   CHECK(keys_of(scratch / "merged") == keys_of(scratch / "whole"));
 
-  std::string text = kAxesInOrder;
+  std::string text = kSweep;
   text.replace(text.find("[a100-40gb-pcie4, h100-sxm]"), 27, "[h100-sxm, a100-40gb-pcie4]");
   const std::string turned = scratch.write("turned.yaml", text);
   run(turned, scratch / "fresh");

@@ -109,7 +109,7 @@ TEST_CASE("an engine that reads a prompt in one pass says which prompts it rejec
                            Contains("it reads a prompt in one pass of at most 8192 tokens (`scheduler.chunked_prefill: "
                                     "true` reads longer ones in parts)"));
   CHECK_THAT(kvcast({"run", config, "--set", "scheduler.chunked_prefill=true"}).out, !Contains("8192 tokens"));
-  // Of lengths between 7000 and 9000 tokens some are served.
+  // Some prompts of 7000 to 9000 tokens are served.
   const Output some = kvcast({"run", config, "--set", "traffic.prompt_tokens={low: 7000, high: 9000}"});
   INFO(some.err);
   CHECK_THAT(some.out, Contains("rejected, and all numbers are of the others: it reads a prompt in one pass of at most "

@@ -52,9 +52,19 @@ class Manager:
                                      generated_tokens=[1] * count, timestamps=[first + 0.5 * i for i in range(count)])
 
 
+def unavailable():
+    raise RuntimeError('no manager')
+
+
+SHAPE = {'vocab_size': 97, 'hidden_size': 16, 'intermediate_size': 16, 'num_attention_heads': 2, 'num_key_value_heads': 1, 'head_dim': 8}
 options = types.SimpleNamespace(layers=1, device='cpu', end=float('inf'))
-run = serving.Run(options, {'vocab_size': 97, 'hidden_size': 16, 'intermediate_size': 16, 'num_attention_heads': 2,
-                            'num_key_value_heads': 1, 'head_dim': 8}, torch.float32)
+run = serving.Run(options, SHAPE, torch.float32)
+run.start = unavailable
+try:
+    serving.measure_loop(run, 1, 1)
+    raise AssertionError('without a manager there is no result')
+except RuntimeError as error:
+    assert str(error) == 'no manager'
 run.start = lambda: run.watch(Manager())
 for concurrency, count in ((1, 3), (4, 9)):
     serving.measure_loop(run, concurrency, count)

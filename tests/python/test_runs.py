@@ -98,7 +98,7 @@ class Runs(unittest.TestCase):
             kvcast.run(SMALL, **{'workload.batch': float('inf')})
         with self.assertRaisesRegex(kvcast.Error, 'policies in Python are taken by run and replay alone'):
             kvcast.sweep(SMALL, policy=kvcast.Policy())
-        # What a row of floats has for a whole number.
+        # A table of floats holds whole numbers as floats.
         floats, whole = (kvcast.run({**SMALL, 'policy': 'full'}, **{'workload.batch': batch}) for batch in (2.0, 2))
         self.assertEqual(floats['decode.tokens_per_s'], whole['decode.tokens_per_s'])
 
