@@ -90,6 +90,9 @@ TEST_CASE("a page shows the experiments that the user names") {
   const Store store = Store::open(grid(dir, 3, 4, 5), Store::Open::kExisting);
   const ReportPart part = part_of(store, {{"hardware", "m4"}, {"workload.batch", "2"}}, 5);
   CHECK(part.keys.size() == 8);  // 2 policies · 4 links, over the limit as asked for
+  // `policy: quest` of a run is short for `policy: {name: quest}`.
+  CHECK(part_of(store, {{"policy", "quest"}}).where == Where{{"policy.name", "quest"}});
+  CHECK(part_of(store, {{"policy", "quest"}}).keys == part_of(store, {{"policy.name", "quest"}}).keys);
   CHECK_THROWS_WITH(part_of(store, {{"hardware", "m7"}}), Contains("--where hardware=m7") && Contains("m0, m1"));
   CHECK_THROWS_WITH(part_of(store, {{"hardwar", "m1"}}), Contains("--where hardwar=m1") && Contains("workload.batch"));
   CHECK_THROWS_WITH(part_of(store, {{"hardware", "m1"}, {"hardware", "m2"}}), Contains("no experiment"));
