@@ -5,11 +5,15 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import urllib.parse
 
 
 class Server:
     def __init__(self, tool, *arguments, cwd=None, ahead=False, **variables):
+        # Replays that an earlier run kept would change what is counted and shown.
+        self.cache = tempfile.TemporaryDirectory(prefix='kvcast-cache-')
+        variables = {'XDG_CACHE_HOME': self.cache.name} | variables
         self.process = subprocess.Popen([tool, 'serve', '--port', '0', *([] if ahead else ['--no-ahead']), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
                                         env=os.environ | variables)
         self.url = self.process.stdout.readline().strip()
@@ -26,6 +30,7 @@ class Server:
         """Stops the server; returns its exit code and its output on stderr."""
         os.kill(self.process.pid, how)
         _, error = self.process.communicate(timeout=300)
+        self.cache.cleanup()
         return self.process.returncode, error
 
     def ask(self, method, path, body=None, **headers):
