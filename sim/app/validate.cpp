@@ -122,6 +122,7 @@ Suite times(const ValidateOptions& options) {
   const std::string folder = folder_of("times");
   std::vector<validate::Paper> all = validate::read_papers(folder);
   for (validate::Paper& paper : validate::read_papers(folder_of("papers"))) all.push_back(std::move(paper));
+  for (validate::Paper& paper : validate::prompt_times()) all.push_back(std::move(paper));
   Suite suite = validate::times(all, folder + "/kernels.csv", run_points);
   if (options.intervals.empty()) return suite;
   write_whole_file(options.intervals, validate::intervals_text(validate::widenings(suite)));

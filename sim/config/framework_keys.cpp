@@ -33,7 +33,7 @@ constexpr FrameworkKey kFrameworkKeys[] = {
      "kernels around each top-k of a policy in addition to those of its definition; each reads and writes the scores "
      "once (engines whose code for a policy is a chain of operators)"},
     {"eager_attention", &Framework::eager_attention,
-     "attention as separate operators: 24 bytes of traffic and 8 of memory per score (transformers, "
+     "attention as separate operators: 32 bytes of traffic per score (34 in prompts) and 10 of memory (transformers, "
      "`attn_implementation=\"eager\"`)"},
     {"concatenate_cache", &Framework::concatenate_cache,
      "a step copies the cache to append to it (transformers' DynamicCache)"},

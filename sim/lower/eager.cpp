@@ -1,6 +1,7 @@
-// Bytes per score in half precision (huggingface/transformers, models/llama/modeling_llama.py,
-// eager_attention_forward): written by QKᵀ 2, scaled 2 + 2, masked 2 + 2, softmax 2 + 4, converted 4 + 2, read by the
-// product with V 2: 24 in all.
+// Bytes per score in bfloat16 (huggingface/transformers, models/llama/modeling_llama.py, eager_attention_forward):
+// written by QKᵀ 2, scaled 2 + 2, masked 2 + 2, converted 2 + 4, softmax 4 + 4, converted 4 + 2, read by the product
+// with V 2: 32 in all. PyTorch has a softmax from float16 to single precision, but none from bfloat16 (pytorch/pytorch,
+// aten/src/ATen/native/SoftMax.cpp). A prompt's mask, 2 for each score, is read again for each head; a step's is small.
 #include "lower/eager.hpp"
 
 namespace kvcast::lower {
@@ -26,13 +27,14 @@ OpId eager_attention(LoweredBlock& block, const EagerAttention& work, OpId after
   }
   product("scores", work.q_bytes + repeated / 2, s * kHalfBytes);
   pass("scale", s * kHalfBytes, s * kHalfBytes, s);
-  pass("mask", s * kHalfBytes, s * kHalfBytes, s);
-  pass("softmax", s * kHalfBytes, s * kSingleBytes, 4 * s);
+  pass("mask", s * kHalfBytes * (work.of_step ? 1 : 2), s * kHalfBytes, s);
+  pass("convert scores", s * kHalfBytes, s * kSingleBytes, 0);
+  pass("softmax", s * kSingleBytes, s * kSingleBytes, 4 * s);
   pass("convert weights", s * kSingleBytes, s * kHalfBytes, 0);
   product("weighted values", s * kHalfBytes + repeated / 2, work.q_bytes);
   return after;
 }
 
-double eager_score_bytes(const EagerAttention& work) { return work.scores * (kHalfBytes + kSingleBytes + kHalfBytes); }
+double eager_score_bytes(const EagerAttention& work) { return work.scores * (kHalfBytes + 2 * kSingleBytes); }
 
 }  // namespace kvcast::lower

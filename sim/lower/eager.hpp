@@ -16,12 +16,11 @@ struct EagerAttention {
   bool of_step = false;  // of a decode step, whose products read the cache
 };
 
-// Adds transformers' eager_attention_forward after `after`: repeat_kv, QKᵀ, scaling, mask, softmax in single precision,
-// conversion back, product with V. Returns the last op.
+// Adds transformers' eager_attention_forward in bfloat16 after `after`: repeat_kv, QKᵀ, scaling, mask, conversion,
+// softmax in single precision, conversion back, product with V. Returns the last op.
 graph::OpId eager_attention(LoweredBlock& block, const EagerAttention& work, graph::OpId after);
 
-// Bytes of scores in memory at once: half precision before the softmax, single precision after it, and the result of
-// the conversion.
+// Bytes of scores in memory at once, during the softmax: as masked, converted to single precision, and its result.
 double eager_score_bytes(const EagerAttention& work);
 
 }  // namespace kvcast::lower

@@ -8,6 +8,7 @@
 
 #include "base/quote.hpp"
 #include "calibrate/json_file.hpp"
+#include "validate/times.hpp"
 
 namespace kvcast::validate {
 namespace {
@@ -16,6 +17,7 @@ using nlohmann::json;
 
 constexpr double kPromptMedian = 20, kPromptP90 = 40;  // per cent, as for other eager frameworks
 constexpr double kLongest = 1e6;                       // seconds
+constexpr const char* kPrompts = "transformers_prompts.json";
 
 // A map of the file, and what to call it in messages.
 struct NamedMap {
@@ -113,10 +115,19 @@ class Asked {
  public:
   Asked(const MeasuredPrompts& measured, const std::string& profile) : measured_(measured), profile_(profile) {
     paper_.group = "prompts";
-    for (const MeasuredPrompt& p : measured.prompts) add_times(p);
-    for (const MeasuredPrompt& p : measured.prompts) add_ratio(p), add_saving(p);
   }
-  Paper take() { return std::move(paper_); }
+  Paper all() {
+    for (const MeasuredPrompt& p : measured_.prompts) add_time(p), add_blocks(p);
+    for (const MeasuredPrompt& p : measured_.prompts) add_ratio(p), add_saving(p);
+    return std::move(paper_);
+  }
+  // Each prompt's time alone, for the suite `times`.
+  Paper times() {
+    for (const MeasuredPrompt& p : measured_.prompts) {
+      add_time(p).times = p.policy == "full" ? kTransformers5 : kPoliciesInEagerFrameworks;
+    }
+    return std::move(paper_);
+  }
 
  private:
   // Adds the run unless it is there, and returns its name.
@@ -143,8 +154,8 @@ class Asked {
     return name;
   }
 
-  void claim(const std::string& id, const std::string& group, const std::string& quantity, const std::string& unit,
-             std::int64_t context, const std::string& predict, std::optional<double> measured) {
+  Claim& claim(const std::string& id, const std::string& group, const std::string& quantity, const std::string& unit,
+               std::int64_t context, const std::string& predict, std::optional<double> measured) {
     Claim& added = paper_.claims.emplace_back();
     Case& c = added.base;
     c.id = id, c.group = group, c.quantity = quantity, c.unit = unit, c.expected = measured;
@@ -152,13 +163,21 @@ class Asked {
     c.source = fmt::format("transformers {} on {}", measured_.release, measured_.device);
     c.depends_on = "the framework's preset and the profile " + profile_;
     added.readings.push_back({"", Formula(predict, {})});
+    return added;
   }
 
-  void add_times(const MeasuredPrompt& p) {
-    const std::string name = name_of(p), ran = run(p), group = p.attention + ", " + p.policy;
-    const std::string quantity = fmt::format("{}, {} tokens {}", group, p.context, block_text(p));
-    const auto in_ms = [](std::optional<double> s) { return s ? std::optional(1e3 * *s) : std::nullopt; };
-    claim(name, group, "prompt, " + quantity, "ms", p.context, fmt::format("1000 * {}.ttft", ran), in_ms(p.seconds));
+  static std::string group_of(const MeasuredPrompt& p) { return p.attention + ", " + p.policy; }
+  static std::string quantity_of(const MeasuredPrompt& p) {
+    return fmt::format("{}, {} tokens {}", group_of(p), p.context, block_text(p));
+  }
+
+  Claim& add_time(const MeasuredPrompt& p) {
+    return claim(name_of(p), group_of(p), "prompt, " + quantity_of(p), "ms", p.context,
+                 fmt::format("1000 * {}.ttft", run(p)), p.seconds ? std::optional(1e3 * *p.seconds) : std::nullopt);
+  }
+
+  void add_blocks(const MeasuredPrompt& p) {
+    const std::string name = name_of(p), group = group_of(p), quantity = quantity_of(p), ran = run(p);
     if (p.policy != "full" || p.block == 0 || p.context % (4 * p.block) != 0) return;
     // The time of a block is the difference between prompts that end with and without it.
     MeasuredPrompt quarter = p, three = p;
@@ -246,6 +265,15 @@ MeasuredPrompts read_prompts(const std::string& path) {
   return all;
 }
 
+std::vector<Paper> prompt_times() {
+  std::vector<Paper> papers;
+  for (const Measured& from : given_or_committed("gpu_prompts", {}, kPrompts)) {
+    const MeasuredPrompts measured = read_prompts(from.results);
+    papers.push_back(Asked(measured, from.profile).times());
+  }
+  return papers;
+}
+
 Suite gpu_prompts(const Measured& input, const RunAll& run_all) {
   Suite suite;
   suite.name = "gpu_prompts";
@@ -253,9 +281,9 @@ Suite gpu_prompts(const Measured& input, const RunAll& run_all) {
   suite.baseline_is = kStepBaseline;
   suite.size_unit = "tokens of context";
   std::vector<Paper> papers;
-  for (const Measured& from : given_or_committed(suite.name, input, "transformers_prompts.json")) {
+  for (const Measured& from : given_or_committed(suite.name, input, kPrompts)) {
     const MeasuredPrompts measured = read_prompts(from.results);
-    papers.push_back(Asked(measured, from.profile).take());
+    papers.push_back(Asked(measured, from.profile).all());
   }
   suite.cases = cases_of(papers, run_all);
   if (suite.cases.empty()) {

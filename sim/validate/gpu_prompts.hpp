@@ -28,6 +28,10 @@ struct MeasuredPrompts {
 // Throws UserError naming the file and the prompt if the file is not what the script writes, or times are not positive.
 MeasuredPrompts read_prompts(const std::string& path);
 
+// The times of the project's own prompts, as claims of the suite `times`: those of transformers 5 and of policies in
+// eager frameworks. An empty list if there are none.
+std::vector<Paper> prompt_times();
+
 // input: results of the script and a profile of their machine; empty for the project's own. Predicts the time of each
 // prompt, that of a block in the first and in the last quarter while a cache grows, the ratio of short to long blocks,
 // and the time that KeyDiff saves against TOVA. Without results the suite states what to run and has no cases.

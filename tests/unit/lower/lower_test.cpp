@@ -137,14 +137,15 @@ TEST_CASE("queries and outputs have 16 bits for every cache precision") {
   CHECK(graph::traffic_of(by_label.at("scores")).kv_read == 4 * 1600 * 2);  // as repeated
 }
 
-TEST_CASE("attention by operators moves 24 bytes per score and the repeated heads") {
-  // 7 more scores, all else equal: 7 · (2 + 2·2 + 2·2 + 2 + 4 + 4 + 2 + 2) bytes.
-  const auto bytes = [](double scores, double kv, double group) {
+TEST_CASE("attention by operators moves 34 bytes per score and the repeated heads") {
+  // QKᵀ, scaling, mask, conversion, softmax, conversion, product with V. 7 more scores, all else equal:
+  // 7 · (2 + 2·2 + 3·2 + 2 + 4 + 4 + 4 + 4 + 2 + 2) bytes for a prompt, 2 less for a step, whose mask all heads share.
+  const auto bytes = [](double scores, double kv, double group, bool of_step = false) {
     config::Framework framework;
     Events events;
     std::vector<graph::Op> ops;
     LoweredBlock block(framework, 0, -1, events, ops);
-    eager_attention(block, {scores, kv, 0, group, 16}, -1);
+    eager_attention(block, {scores, kv, 0, group, 16, of_step}, -1);
     double sum = 0;
     for (const graph::Op& op : ops) {
       const graph::ByteCounts t = graph::traffic_of(op.work);
@@ -152,12 +153,13 @@ TEST_CASE("attention by operators moves 24 bytes per score and the repeated head
     }
     return sum;
   };
-  CHECK(bytes(17, 0, 1) - bytes(10, 0, 1) == 7 * 24);
+  CHECK(bytes(17, 0, 1) - bytes(10, 0, 1) == 7 * 34);
+  CHECK(bytes(17, 0, 1, true) - bytes(10, 0, 1, true) == 7 * 32);
   // If a group has one head, keys and values are read in place; of four, each is read once, written and read four
   // times.
   CHECK(bytes(10, 100, 1) - bytes(10, 0, 1) == 100);
   CHECK(bytes(10, 100, 4) - bytes(10, 0, 4) == 100 * (1 + 4 + 4));
-  CHECK(eager_score_bytes({3, 0, 0, 1, 16}) == 3 * 8);
+  CHECK(eager_score_bytes({3, 0, 0, 1, 16}) == 3 * 10);  // 2 masked, 4 converted, 4 after the softmax
 }
 
 TEST_CASE("a cache that is concatenated is read and written once more a step") {

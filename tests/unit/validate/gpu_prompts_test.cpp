@@ -10,6 +10,7 @@
 #include "study/study.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_directory.hpp"
+#include "validate/times.hpp"
 
 namespace kvcast::tests {
 
@@ -82,6 +83,20 @@ TEST_CASE("a prompt, its first and its last blocks are compared") {
   const Case& last = cases.at("flash_full_1_4096_512_0 last");
   CHECK(*last.expected == Approx(7.5));  // 7 and 8 ms
   CHECK(*last.predicted == Approx(0.512 + 1));
+}
+
+TEST_CASE("each of the project's prompts is a time of its framework or of a policy in one") {
+  int timed = 0;
+  for (const Paper& paper : prompt_times()) {
+    CHECK(paper.runs.size() == paper.claims.size());
+    for (const Claim& claim : paper.claims) {
+      const bool evicts = claim.base.group.ends_with("keydiff") || claim.base.group.ends_with("tova");
+      CHECK(claim.times == (evicts ? kPoliciesInEagerFrameworks : kTransformers5));
+      CHECK(claim.base.unit == "ms");
+      timed += claim.base.expected.has_value() ? 1 : 0;
+    }
+  }
+  CHECK(timed == 43);  // those of h100-kvcast
 }
 
 TEST_CASE("attention that is planned for each length is compared in the first reading") {
