@@ -64,7 +64,7 @@ std::string values_text(const KeyShape& key) {
   switch (key.type) {
     case Type::kInteger:
     case Type::kNumber:
-      if (key.low && key.high) return fmt::format("{:.0f} to {:.0f}", *key.low, *key.high);
+      if (key.low && key.high) return fmt::format("{} to {}", format_digits(*key.low, 9), format_digits(*key.high, 9));
       return key.type == Type::kInteger ? "integer" : "number";
     case Type::kQuantity:
       return "such as " + key.example;

@@ -147,10 +147,11 @@ void print_service_verdict(const Result& r) {
   if (!r.service) return;
   const serving::Summary& s = r.service->summary;
   if (s.completed == 0) {
+    const std::string one_pass = one_pass_text(r, ", or for the engine: ");
     fmt::print(
-        "Serves     nothing: each of {:.0f} requests is too long for the cache of {:.0f} tokens, for the model's "
+        "Serves     nothing: each of {:.0f} requests is too long for the cache of {:.0f} tokens{} for the model's "
         "context{}.\n\n",
-        s.rejected, r.service->kv_capacity_tokens, one_pass_text(r, ", or for the engine: "));
+        s.rejected, r.service->kv_capacity_tokens, one_pass.empty() ? " or" : ",", one_pass);
     return;
   }
   std::string serves = fmt::format("{} ({}): first token after {} (p99 {}), {} a token (p99 {}), all after {}",

@@ -12,7 +12,8 @@ OutsideErrors read_left_out(const std::string& path) {
   const auto read = [&](const char* key) { return section.value(key, Dimension::kNone, 0, 10); };
   out.kernels = read("kernels");
   out.derived_kernels = read("derived_kernels"), out.other_kernels = read("other_kernels");
-  out.fused = read("fused"), out.eager = read("eager"), out.policies = read("policies");
+  out.fused = read("fused"), out.eager = read("eager"), out.eager_prompts = read("eager_prompts"),
+  out.policies = read("policies");
   out.eager_policies = read("eager_policies");
   out.eager_costs = section.value("eager_costs", Dimension::kNone, 0, 1);
   section.finish();

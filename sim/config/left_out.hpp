@@ -14,10 +14,11 @@ struct OutsideErrors {
   Value derived_kernels;  // GPUs derived from one of the same architecture
   Value other_kernels;    // GPUs with neither
   Value fused;            // steps and prefills of serving engines and compiled code
-  Value eager;            // those of frameworks that launch operators one by one
+  Value eager;            // steps of frameworks that launch operators one by one
+  Value eager_prompts;    // their prompts
   Value eager_costs;      // share of the uncertainty of numbers that such frameworks' times need, at most 1
   Value policies;         // steps of serving engines under a policy other than full attention, in addition to `fused`
-  Value eager_policies;   // the same of frameworks that launch operators one by one, in addition to `eager`
+  Value eager_policies;   // the same of frameworks that launch operators one by one, in addition to these
 
   const Value& of(TimesOrigin fit) const {
     return fit == TimesOrigin::kFitted ? kernels : fit == TimesOrigin::kDerived ? derived_kernels : other_kernels;

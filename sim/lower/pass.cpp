@@ -158,7 +158,7 @@ class PassLayers {
   OpId both(OpId a, OpId b) { return a < 0 ? b : block_.join(Lane::kCompute, {a, b}); }
 
   double held(int layer, const PromptPart& part) const {
-    if (draft_) return part.read_of(part.start);
+    if (draft_ || model_.slides(layer)) return part.read_of(part.start);
     return s_.policy->prompt_blocks(model_, layer, part.request).held_at(part.start);
   }
 

@@ -14,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "policy/costs.hpp"
+#include "policy/pages.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/window_ranking.hpp"
 
@@ -48,7 +49,7 @@ class ChunkRetention final : public Retention {
     std::vector<std::int32_t> best;
     Ranking().select(chunks, s_.chosen(), best);
     std::vector<std::int32_t> kept;
-    for (const std::int32_t c : best) append_range(c * s_.chunk, std::min(prompt, (c + 1) * s_.chunk), kept);
+    append_page_tokens(best, s_.chunk, 0, prompt, kept);
     return std::vector(heads.size(), kept);
   }
 

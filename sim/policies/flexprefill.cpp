@@ -223,12 +223,7 @@ class FlexPrefill final : public SparsePrompt {
     const double keys = chunk.held + chunk.length();
     if (s_.dense(static_cast<std::int64_t>(keys))) return sparse_attention(chunk, ops, ops.ready());
     const double heads = chunk.batch * m.q_heads, rows = heads * s_.block;
-    const Kernel look{KernelClass::kScore, (heads * keys + rows) * m.row(), rows * keys * kScoreBytes,
-                      2 * rows * keys * m.d};
-    OpId op = ops.compute(Kind::kIndex, "last queries' scores", look, {ops.ready()});
-    const Kernel sums{KernelClass::kReduce, 3 * rows * keys * kScoreBytes, 2 * heads * keys * kScoreBytes,
-                      6 * rows * keys};
-    op = ops.compute(Kind::kIndex, "softmax, column and diagonal sums", sums, {op});
+    OpId op = sum_last_queries(m, heads, rows, keys, ops);
     op = ops.compute(Kind::kIndex, "sort lines", TopK{2 * heads, keys, keys, kScoreBytes}, {op});
     const double blocks = std::ceil(keys / s_.block), kv = chunk.batch * m.kv_heads;
     const double pooled = (kv + (s_.tau > 0 ? heads : 0)) * m.row();

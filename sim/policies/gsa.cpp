@@ -20,6 +20,7 @@
 #include "base/index.hpp"
 #include "base/random.hpp"
 #include "policy/costs.hpp"
+#include "policy/pages.hpp"
 #include "policy_parts/policy_by.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/shared_parameters.hpp"
@@ -119,7 +120,7 @@ class GsaSelector final : public Selector {
     }
     rank_pages_first(scores_, s_.page, n, s_.sink, s_.recent);
     ranking_.select(scores_, index(s_.blocks()), chosen_);
-    for (const std::int32_t b : chosen_) append_range(b * s_.page, std::min(n, (b + 1) * s_.page), head.attended);
+    append_page_tokens(chosen_, s_.page, 0, n, head.attended);
     head.counts.scored = n;
   }
 

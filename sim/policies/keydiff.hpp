@@ -47,8 +47,6 @@ class RunningDistinctness {
 // paper (arXiv 2504.15364, appendix B.1).
 struct KeyDiffOperations {
   double multiplications = 0, additions = 0, divisions = 0, roots = 0;
-  // Operations weighted as in the paper: additions and roots 1, multiplications 3, divisions 47.
-  double weighted() const { return additions + roots + 3 * multiplications + 47 * divisions; }
 };
 KeyDiffOperations count_keydiff(double n, double d);
 

@@ -162,13 +162,7 @@ class MInference final : public SparsePrompt {
     const Dims m(*chunk.model);
     const double heads = chunk.batch * m.q_heads, keys = chunk.held + chunk.length();
     const double rows = heads * std::min(static_cast<double>(kLooking), chunk.length());
-    const Kernel look{KernelClass::kScore, (heads * keys + rows) * m.row(), rows * keys * kScoreBytes,
-                      2 * rows * keys * m.d};
-    OpId op = ops.compute(Kind::kIndex, "last queries' scores", look, {ops.ready()});
-    // Computes the softmax, then sums by column and by diagonal.
-    const Kernel sums{KernelClass::kReduce, 3 * rows * keys * kScoreBytes, 2 * heads * keys * kScoreBytes,
-                      6 * rows * keys};
-    op = ops.compute(Kind::kIndex, "softmax, column and diagonal sums", sums, {op});
+    OpId op = sum_last_queries(m, heads, rows, keys, ops);
     const auto most = static_cast<std::int64_t>(keys);
     const double columns = static_cast<double>(s_.columns(most)), slashes = static_cast<double>(s_.diagonals(most));
     op = ops.compute(Kind::kIndex, "vertical lines", TopK{heads, keys, columns, kScoreBytes}, {op});

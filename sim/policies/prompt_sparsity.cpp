@@ -6,7 +6,6 @@
 #include "base/error.hpp"
 #include "base/index.hpp"
 #include "policies/composition.hpp"
-#include "policy/costs.hpp"
 
 namespace kvcast::policy {
 
@@ -71,6 +70,15 @@ double prompt_recall(const trace::Layer& layer, int q_head, const Keeps& keeps) 
     }
   }
   return sum / rows;
+}
+
+OpId sum_last_queries(const Dims& m, double heads, double rows, double keys, LayerOps& ops) {
+  const Kernel look{KernelClass::kScore, (heads * keys + rows) * m.row(), rows * keys * kScoreBytes,
+                    2 * rows * keys * m.d};
+  const OpId looked = ops.compute(Kind::kIndex, "last queries' scores", look, {ops.ready()});
+  const Kernel sums{KernelClass::kReduce, 3 * rows * keys * kScoreBytes, 2 * heads * keys * kScoreBytes,
+                    6 * rows * keys};
+  return ops.compute(Kind::kIndex, "softmax, column and diagonal sums", sums, {looked});
 }
 
 OpId sparse_attention(const PrefillChunk& chunk, LayerOps& ops, OpId after) {

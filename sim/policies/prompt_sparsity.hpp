@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "policy/costs.hpp"
 #include "policy_parts/forwarded_policy.hpp"
 
 namespace kvcast::policy {
@@ -41,6 +42,10 @@ double causal_pairs(std::int64_t tokens);
 // many equal parts of the last contiguous ones. keeps(i, j) returns whether query i sees key j ≤ i.
 using Keeps = std::function<bool(std::int64_t query, std::int64_t key)>;
 double prompt_recall(const trace::Layer& layer, int q_head, const Keeps& keeps);
+
+// Softmax weights of the last queries, `rows` over all heads and sequences, and their sums by column and by diagonal
+// for each of `heads` heads of all sequences.
+OpId sum_last_queries(const Dims& m, double heads, double rows, double keys, LayerOps& ops);
 
 // Attention over the remaining pairs, once the pattern is known.
 OpId sparse_attention(const PrefillChunk& chunk, LayerOps& ops, OpId after);

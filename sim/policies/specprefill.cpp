@@ -19,6 +19,7 @@
 #include "base/index.hpp"
 #include "policy/costs.hpp"
 #include "policy/fields.hpp"
+#include "policy/pages.hpp"
 #include "policy/weights.hpp"
 #include "policy/window.hpp"
 #include "policy_parts/eviction.hpp"
@@ -84,7 +85,7 @@ class SpecRetention final : public Retention {
     }
     std::vector<std::int32_t> best, kept;
     Ranking().select(chunks, index(s_.chosen()), best);
-    for (const std::int32_t c : best) append_range(c * s_.chunk, std::min(prompt, (c + 1) * s_.chunk), kept);
+    append_page_tokens(best, s_.chunk, 0, prompt, kept);
     return std::vector(index(info.n_kv_heads), kept);
   }
 

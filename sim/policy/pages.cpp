@@ -92,10 +92,10 @@ void split_signs(const float* query, std::size_t d, float* out) {
   for (std::size_t j = 0; j < d; ++j) out[d + j] = std::min(query[j], 0.0f);
 }
 
-void append_page_tokens(std::span<const std::int32_t> pages, int page, std::int64_t first, std::int64_t end,
+void append_page_tokens(std::span<const std::int32_t> pages, std::int64_t page, std::int64_t first, std::int64_t end,
                         std::vector<std::int32_t>& out) {
   for (const std::int32_t p : pages) {
-    const std::int64_t begin = first + std::int64_t{p} * page;
+    const std::int64_t begin = first + p * page;
     append_range(begin, std::min(begin + page, end), out);
   }
 }

@@ -62,7 +62,7 @@ void widen_bounds(const float* key, std::size_t d, float* upper, float* lower);
 void split_signs(const float* query, std::size_t d, float* out);
 
 // Appends to `out` the positions of the tokens of pages (ascending). Pages start at `first` and end at `end`.
-void append_page_tokens(std::span<const std::int32_t> pages, int page, std::int64_t first, std::int64_t end,
+void append_page_tokens(std::span<const std::int32_t> pages, std::int64_t page, std::int64_t first, std::int64_t end,
                         std::vector<std::int32_t>& out);
 
 }  // namespace kvcast::policy

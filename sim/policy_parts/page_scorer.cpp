@@ -163,8 +163,7 @@ void PageScorer::reduce_rows(std::size_t n, float scale, std::vector<float>& out
   const std::vector<std::span<float>> heads(work_.begin(), work_.end());
   reduce_group(shape_.group, heads, scale, out);
   const Group g = shape_.group;
-  const bool weights = g == Group::kSumWeights || g == Group::kMeanWeights || g == Group::kMaxWeights;
-  if (shape_.ranks_underflow && weights) rank_underflow(products_, g == Group::kMaxWeights, scale, out);
+  if (shape_.ranks_underflow && by_weights(g)) rank_underflow(products_, g == Group::kMaxWeights, scale, out);
 }
 
 void PageScorer::score_head(int t, int member, std::size_t n, std::vector<float>& out) {

@@ -210,7 +210,7 @@ void add_memory_of_service(std::vector<Metric>& rows) {
   share("busy_share", "Time in passes", "Share of the duration in which an engine runs a pass, mean over replicas.",
         summary_field<&S::busy_share>);
   share("link_busy_share", "Link to the host in use",
-        "Share of the duration that copies from the host take of the link at its rate.",
+        "Share of the duration that copies over the link to the host take at its rate, in the busier direction.",
         service_field<&Service::link_busy_share>);
   share("sampling_error", "Sampling error of the requests",
         "Standard deviation of the mean end-to-end time over other draws of as many requests, as a share of it; 0 for "

@@ -109,6 +109,7 @@ class ApartClock final : public FleetClock {
     if (r.read) {
       outcome.scheduled = outcome.rejected ? now : reading.scheduled;
       outcome.preemptions += reading.preemptions, outcome.recomputed_tokens += reading.recomputed_tokens;
+      outcome.waited += reading.waited;
       outcome.hit_tokens = reading.hit_tokens, outcome.loaded_tokens = reading.loaded_tokens;
       outcome.reading = reading.reading, outcome.reading_alone = reading.reading_alone;
       outcome.prefilled = reading.prefilled, outcome.reserved = reading.reserved, outcome.received = reading.received;

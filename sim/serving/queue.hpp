@@ -37,6 +37,7 @@ struct Departure {
   // come there; bytes that were sent.
   Picoseconds prefilled = traffic::kNever, reserved = traffic::kNever, received = traffic::kNever;
   double sent_bytes = 0;
+  Picoseconds waited = 0;  // for a pass that reads it, and again after each preemption
 };
 
 // Sequences whose last token came `since` before the start of a run, 0 where they were in the pass before.
@@ -60,7 +61,10 @@ struct Passes {
   std::int64_t decodes = 0;                 // sequences that decode
   std::int64_t reads = 0, read_tokens = 0;  // sequences that are read, and their tokens; count is 1 if there are any
   std::int64_t waiting = 0, running = 0;    // requests when it was composed, those of the run included in `running`
+  std::int64_t waited = 0;                  // requests that waited until then
   std::int64_t blocks = 0;                  // in use by requests in the first pass
+  // Of requests that came since, ascending. They wait for the next run.
+  std::span<const Picoseconds> arrivals;
   // All sequences that get a token that is not their first. Their inter-token latencies are since + at(0) in the
   // first pass, and at(j) in the others.
   std::span<const Gap> gaps;

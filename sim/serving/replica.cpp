@@ -89,12 +89,19 @@ bool Replica::fill() {
   return scheduler_->reject_head(true);
 }
 
+// Requests in the queue that did not come just now.
+std::int64_t Replica::waited() const {
+  const auto came = [this](const QueuedRequest* entry) { return entry->waits_since >= state_.now; };
+  return state_.waiting.rend() - std::find_if_not(state_.waiting.rbegin(), state_.waiting.rend(), came);
+}
+
 bool Replica::launch() {
   state_.take_arrivals();
   if (rules_.role == Role::kDecode) scheduler_->receive();
   Flight flight = std::exchange(spare_, {});
   flight.pass.clear();
   const double stored = state_.link.sent_out();
+  flight.waited = waited();
   scheduler_->compose(flight.pass);
   if (flight.pass.empty() && !(state_.remote.empty() && state_.staged.empty())) {
     scheduler_->receive();  // SGLang counts requests that have ended until it composes
@@ -198,7 +205,7 @@ void Replica::report(const Flight& flight) {
   run.decodes = std::ssize(pass.decodes) + std::ssize(pass.padding);
   run.reads = std::ssize(pass.reads);
   for (const Pass::Read& read : pass.reads) run.read_tokens += read.chunk.added;
-  run.waiting = std::ssize(state_.waiting);
+  run.waiting = std::ssize(state_.waiting), run.waited = flight.waited;
   run.running = scheduler_->running();
   run.blocks = flight.blocks;
   gaps_.clear();
@@ -207,6 +214,9 @@ void Replica::report(const Flight& flight) {
     if (read.chunk.last() && read.entry->sampled > 1) add_gap(flight.start - read.entry->last_token);
   }
   run.gaps = gaps_;
+  arrivals_.clear();
+  for (const traffic::Request& request : state_.arrivals) arrivals_.push_back(request.at_engine());
+  run.arrivals = arrivals_;
   if (observer_.wants_parts()) run.parts = parts_of(pass);
   observer_.ran(run);
 }
@@ -232,14 +242,18 @@ void Replica::settle(Flight& flight) {
   flight.ends = false;
   for (QueuedRequest* entry : flight.pass.decodes) {
     ++entry->in_flight;
-    entry->last_token = end;
+    entry->last_token = entry->busy_until = end;
     flight.ends |= entry->all_sampled();
   }
   for (QueuedRequest* entry : flight.pass.padding) ++entry->in_flight;
   for (const Pass::Read& read : flight.pass.reads) {
     QueuedRequest& entry = *read.entry;
     ++entry.in_flight;
+    entry.busy_until = end;
     Departure& outcome = entry.outcome;
+    if (entry.waits_since != traffic::kNever) {
+      outcome.waited += flight.start - std::exchange(entry.waits_since, traffic::kNever);
+    }
     if (outcome.scheduled == traffic::kNever) outcome.scheduled = flight.start;
     if (outcome.first_read == traffic::kNever) outcome.first_read = end;
     outcome.last_read = flight.start, outcome.last_chunk = read.chunk.added;

@@ -47,6 +47,7 @@ class Replica {
     StepTime time;
     std::int64_t count = 1;
     std::int64_t blocks = 0;  // in use when it was composed
+    std::int64_t waited = 0;  // requests, until it was composed
     Picoseconds start = 0;
     bool ends = false;  // a request has its last token in it
     Picoseconds end() const { return start + time.sum(count); }
@@ -55,6 +56,7 @@ class Replica {
   bool closed() const;
   void changes(Picoseconds now);
   void destroy_gone();
+  std::int64_t waited() const;
   bool launch();
   StepTime time_of(const Pass& pass);
   void load(Flight& flight);
@@ -83,6 +85,7 @@ class Replica {
   std::vector<Decoding> decoding_;
   std::vector<Chunk> chunks_;
   std::vector<Gap> gaps_;
+  std::vector<Picoseconds> arrivals_;
   std::vector<PassPart> parts_;
   std::vector<QueuedRequest*> ended_, gone_;  // in this landing; and all to which something may still refer
 };

@@ -44,7 +44,7 @@ struct SglangRules {
 // TensorRT-LLM's own rules. max_num_tokens is Rules::max_num_batched_tokens, max_batch_size is Rules::max_num_seqs.
 struct TrtllmRules {
   bool chunked_prefill = false;  // enable_chunked_prefill, off by default
-  std::int64_t chunk_unit = 0;   // chunks that are cut are multiples of it; 0: the block (256 with sliding windows)
+  std::int64_t chunk_unit = 0;   // chunks that are cut are multiples of it; 0: the block
   bool max_utilisation = false;  // MAX_UTILIZATION instead of GUARANTEED_NO_EVICT, the default
 };
 

@@ -40,6 +40,7 @@ void SpanRecorder::ran(const Passes& run) {
       keep({RequestSpan::Kind::kPreempted, id, 0, request.since, run.start, 0});
     }
     if (request.slot < 0) request.slot = slots_.take();
+    request.busy_until = end;
     if (part.reads) {
       close_decode(request);
       keep({RequestSpan::Kind::kPrefill, id, request.slot, run.start, end, part.tokens});
@@ -57,7 +58,7 @@ void SpanRecorder::preempted(const traffic::Request& request, Picoseconds now) {
   if (found == requests_.end() || found->second.slot < 0) return;
   Request& r = found->second;
   // A pass that was under way when the request lost its memory still ends.
-  r.since = std::max(now, r.decode.to);
+  r.since = std::max(now, r.busy_until);
   close_decode(r);
   slots_.give_back(std::exchange(r.slot, -1));
 }

@@ -51,9 +51,9 @@ class SpanRecorder final : public QueueObserver {
 
  private:
   struct Request {
-    std::int64_t slot = -1;  // -1: preempted
-    Picoseconds since = 0;   // of the preemption
-    RequestSpan decode;      // the one that goes on, if it has tokens
+    std::int64_t slot = -1;                 // -1: preempted
+    Picoseconds since = 0, busy_until = 0;  // of the preemption; end of its last pass
+    RequestSpan decode;                     // the one that goes on, if it has tokens
   };
   void keep(const RequestSpan& span);
   void close_decode(Request& request);

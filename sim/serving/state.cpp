@@ -34,6 +34,7 @@ void State::take_arrivals() {
     entry.request = std::move(arrivals.front());
     arrivals.pop_front();
     KVCAST_CHECK(entry.prompt() >= 1 && entry.outputs() >= 1);
+    if (rules.role != Role::kDecode) entry.waits_since = entry.request.at_engine();
     entry.footprint = footprint_of_(entry.request);
     entry.held.per = rules.windows.others;
     entry.window.per = rules.windows.groups, entry.window.group = rules.windows.others;
@@ -159,6 +160,7 @@ void State::name_full(QueuedRequest& entry, std::int64_t tokens) {
 void State::preempted(QueuedRequest& entry) {
   observer_.preempted(entry.request, now);
   ++entry.outcome.preemptions;
+  entry.waits_since = std::max(now, entry.busy_until);
   entry.lost = entry.computed;
   entry.computed = entry.known = entry.loaded = entry.gone = 0;
   entry.received = false;

@@ -43,6 +43,8 @@ struct QueuedRequest {
   std::int64_t done = 0;       // outputs whose passes have ended
   std::int64_t lost = 0;       // tokens that were computed before the last preemption
   Picoseconds last_token = 0;  // end of the last pass that samples one
+  Picoseconds busy_until = 0;  // end of the last pass that it is in
+  Picoseconds waits_since = traffic::kNever;
   std::int64_t in_flight = 0;  // passes that refer to it
   std::int64_t order = 0;      // in which requests were admitted last
   bool listed = true;          // the scheduler refers to it

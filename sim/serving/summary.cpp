@@ -15,6 +15,7 @@ constexpr std::array<std::string_view, 3> kStates = {"stable", "saturated", "und
 // A queue that grows evenly makes requests of the last third wait 5/3 as long as those of the second.
 constexpr double kGrows = 1.35, kSteady = 1.2;
 constexpr double kNoticeable = 0.1;  // wait of the last third, as a share of the time in service
+constexpr double kIdles = 0.8;       // a queue that grows leaves no engine idle: share of the time in passes
 constexpr double kTail = 0.99;
 constexpr std::size_t kFewRequests = 60, kFewest = 10;  // fewer never show whether a queue grows
 
@@ -111,6 +112,7 @@ void SummaryRecorder::ended(const Departure& outcome) {
   last_ = std::max(last_, outcome.last_token);
   ++completed_;
   recomputed_ += outcome.recomputed_tokens;
+  waited_ += to_seconds(outcome.waited);
   prompt_tokens_ += static_cast<double>(request.prompt_tokens);
   output_tokens_ += static_cast<double>(request.output_tokens);
   hit_tokens_ += static_cast<double>(outcome.hit_tokens);
@@ -147,10 +149,10 @@ void SummaryRecorder::ran(const Passes& run) {
   const Picoseconds length = run.time.sum(run.count), end = run.start + length;
   const double seconds = to_seconds(length);
   const double used = static_cast<double>(run.blocks) / static_cast<double>(setting_.blocks);
-  running_ += seconds * static_cast<double>(run.running), waiting_ += seconds * static_cast<double>(run.waiting);
-  used_ += seconds * used, busy_ += seconds;
+  running_ += seconds * static_cast<double>(run.running);
+  used_ += seconds * used, busy_ += seconds, busiest_ += seconds;
   running_max_ = std::max(running_max_, static_cast<double>(run.running));
-  waiting_max_ = std::max(waiting_max_, static_cast<double>(run.waiting));
+  waiting_max_ = std::max(waiting_max_, static_cast<double>(std::max(run.waiting, run.waited)));
   used_max_ = std::max(used_max_, used);
   for (const Gap& gap : run.gaps) itl_.add(to_seconds(gap.since + run.time.at(0)), gap.sequences);
   if (run.count > 1 && run.decodes > 0) {
@@ -170,9 +172,11 @@ void SummaryRecorder::add_moments(const Passes& run, Picoseconds end) {
   const double from = moments_.empty() ? 0 : moments_.back().at + between_moments_;
   const double used = static_cast<double>(run.blocks) / static_cast<double>(setting_.blocks);
   double at = std::max(from, to_seconds(run.start));
+  auto came = run.arrivals.begin();
   for (; at < to_seconds(end); at += between_moments_) {
-    moments_.push_back({at, static_cast<double>(run.running), static_cast<double>(run.waiting), used,
-                        static_cast<double>(preemptions_)});
+    while (came != run.arrivals.end() && to_seconds(*came) <= at) ++came;
+    const auto waiting = static_cast<double>(run.waiting + (came - run.arrivals.begin()));
+    moments_.push_back({at, static_cast<double>(run.running), waiting, used, static_cast<double>(preemptions_)});
     if (moments_.size() < kMostMoments) continue;
     halve(moments_);
     between_moments_ *= 2;
@@ -197,6 +201,7 @@ Trend SummaryRecorder::state() const {
   }
   for (std::size_t i = 0; i < 3; ++i) sum[i] /= std::max(1.0, number[i]);
   if (sum[2] <= kNoticeable * service) return Trend::kStable;
+  if (busiest_ < kIdles * seconds_between(first_, last_)) return Trend::kStable;
   if (sum[2] > kGrows * sum[1] && sum[1] > kGrows * sum[0]) return Trend::kSaturated;
   if (static_cast<std::size_t>(completed_) < kFewRequests) return Trend::kUndecided;
   return sum[2] <= kSteady * std::max(sum[0], sum[1]) ? Trend::kStable : Trend::kUndecided;
@@ -218,10 +223,11 @@ void SummaryRecorder::add(const SummaryRecorder& other) {
   });
   first_ = std::min(first_, other.first_), last_ = std::max(last_, other.last_);
   last_arrival_ = std::max(last_arrival_, other.last_arrival_), reached_ = std::max(reached_, other.reached_);
-  running_ += other.running_, waiting_ += other.waiting_, used_ += other.used_, busy_ += other.busy_;
+  running_ += other.running_, waited_ += other.waited_, used_ += other.used_, busy_ += other.busy_;
   running_max_ = std::max(running_max_, other.running_max_), waiting_max_ = std::max(waiting_max_, other.waiting_max_);
   used_max_ = std::max(used_max_, other.used_max_);
   add_waits(other);
+  busiest_ = std::max(busiest_, other.busiest_);
   between_moments_ = std::max(between_moments_, other.between_moments_);
   others_.push_back(other.moments_);
   others_.insert(others_.end(), other.others_.begin(), other.others_.end());
@@ -230,9 +236,9 @@ void SummaryRecorder::add(const SummaryRecorder& other) {
 void SummaryRecorder::add_readers(const SummaryRecorder& readers) {
   readers_ = readers.replicas_;
   preemptions_ += readers.preemptions_;
-  waiting_ = readers.waiting_ / readers_ * replicas_;  // requests wait there
-  waiting_max_ = readers.waiting_max_;
+  waiting_max_ = readers.waiting_max_;  // requests wait there
   read_busy_ = readers.busy_;
+  busiest_ = std::max(busiest_, readers.busiest_);
 }
 
 // Keeps as many of all, so that none counts more than another.
@@ -313,7 +319,8 @@ Summary SummaryRecorder::summary() const {
   s.output_tokens_per_s = output_tokens_ / s.duration_s;
   s.total_tokens_per_s = (prompt_tokens_ + output_tokens_) / s.duration_s;
   const double engines_s = replicas_ * s.duration_s;
-  s.running_mean = running_ / engines_s, s.waiting_mean = waiting_ / engines_s;
+  s.running_mean = running_ / engines_s,
+  s.waiting_mean = waited_ / ((readers_ > 0 ? readers_ : replicas_) * s.duration_s);
   if (readers_ > 0) s.prefill_busy_share = read_busy_ / (readers_ * s.duration_s);
   s.kv_used_mean = used_ / engines_s;
   s.busy_share = std::min(1.0, busy_ / engines_s);  // an engine may run on after the last token

@@ -180,7 +180,9 @@ class SummaryRecorder final : public QueueObserver {
   double prompt_tokens_ = 0, output_tokens_ = 0, hit_tokens_ = 0, loaded_tokens_ = 0, service_ = 0;
   double carried_in_ = 0, carried_out_ = 0;
   Picoseconds first_ = traffic::kNever, last_ = 0, last_arrival_ = 0;
-  double running_ = 0, waiting_ = 0, used_ = 0, busy_ = 0;  // integrals over time, seconds
+  double running_ = 0, used_ = 0, busy_ = 0;  // integrals over time, seconds
+  double waited_ = 0;                         // by all requests, seconds
+  double busiest_ = 0;                        // of any replica, seconds in passes
   double running_max_ = 0, waiting_max_ = 0, used_max_ = 0;
   Picoseconds reached_ = 0;
   std::vector<Moment> moments_;

@@ -312,25 +312,28 @@ class Simulation {
 
   // Adds the causes of error that no number of a profile covers: times may be longer and shorter by these factors.
   void add_left_out() {
-    const auto add = [this](std::string source, double half_width) {
+    const auto add_both = [this](std::string source, double of_step, double of_prompt) {
       result::Effect effect{std::move(source), {}, {}, {}};
       effect.keys = {effect.source};
-      for (auto& [times, factor] :
-           {std::pair{&effect.longer, std::exp(half_width)}, std::pair{&effect.shorter, std::exp(-half_width)}}) {
-        times->step = times->prefill = factor;
+      for (auto& [times, sign] : {std::pair{&effect.longer, 1}, std::pair{&effect.shorter, -1}}) {
+        times->step = std::exp(sign * of_step), times->prefill = std::exp(sign * of_prompt);
         if (options_.effects != Effects::kDetailed) continue;
-        times->step_parts = scaled(result_.step, factor);
-        times->prefill_parts = scaled(result_.prefill, factor);
+        times->step_parts = scaled(result_.step, times->step);
+        times->prefill_parts = scaled(result_.prefill, times->prefill);
       }
       result_.effects.push_back(std::move(effect));
+    };
+    const auto add = [&](std::string source, double half_width) {
+      add_both(std::move(source), half_width, half_width);
     };
     const config::OutsideErrors out = config::left_out();
     const bool eager = is_eager();
     if (const double measured = lowered_.framework.left_out; measured > 0) {
       add("what the model leaves out of steps like the measured ones", measured);
+    } else if (eager) {
+      add_both("what the model leaves out of eager frameworks", out.eager, out.eager_prompts);
     } else {
-      add(eager ? "what the model leaves out of eager frameworks" : "what the model leaves out of fused runtimes",
-          eager ? out.eager : out.fused);
+      add("what the model leaves out of fused runtimes", out.fused);
     }
     if (!lowered_.full_attention && lowered_.framework.engine_step > 0) {
       add("what the model leaves out of policies in serving engines", out.policies);
@@ -375,14 +378,6 @@ class Simulation {
 
 Experiment simulate(const Lowered& lowered, const config::Hardware& hardware, const ExperimentOptions& options) {
   return Simulation(lowered, hardware, options).run();
-}
-
-Experiment run_experiment(const ExperimentInput& input, const ExperimentOptions& options) {
-  LoweringOptions what{options.prefill, options.decode, options.effects == Effects::kTimes, false, options.cancel};
-  Experiment experiment = simulate(lower_experiment(input, what), input.run->hardware, options);
-  if (!experiment.unsettled) return experiment;
-  what.all_warmup = true;
-  return simulate(lower_experiment(input, what), input.run->hardware, options);
 }
 
 }  // namespace kvcast::simulate

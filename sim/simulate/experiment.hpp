@@ -35,8 +35,4 @@ struct ExperimentOptions {
 // the parts of the sample if effects on times are requested. Throws Cancelled.
 Experiment simulate(const Lowered& lowered, const config::Hardware& hardware, const ExperimentOptions& options);
 
-// Lowers the input and times it on the machine of its run; repeats this with all warm-up steps if the result is
-// unsettled.
-Experiment run_experiment(const ExperimentInput& input, const ExperimentOptions& options);
-
 }  // namespace kvcast::simulate

@@ -59,9 +59,9 @@ std::size_t StepTable::class_of(const Decoding& d) const {
   const bool covered = d.known <= covered_, fills = classes_[kFilling].any && d.tokens <= fill_;
   const std::size_t of = covered ? kCovered : fills ? kFilling : kSelecting;
   if (classes_[of].any) return of;
-  // A length beyond the ranges, of another draw, has no class of its own.
-  const auto any = std::ranges::find_if(classes_, &Class::any);
-  return static_cast<std::size_t>(any - classes_.begin());
+  // A length beyond the ranges has no class of its own.
+  if (fills) return kFilling;
+  return classes_[kSelecting].any ? kSelecting : classes_[kCovered].any ? kCovered : kFilling;
 }
 
 // The sequence of the class's grid that takes the same time.
@@ -119,7 +119,7 @@ StepTime StepTable::decoding(const Key& key, bool spreads) {
     const std::int64_t generated = d.tokens - d.known;
     const std::size_t g = cell_of(c.generated, generated);
     if (g + 2 < c.generated.size()) out.steps = std::min(out.steps, c.generated[g + 1] - generated);
-    if (key.of == kFilling) out.steps = std::min(out.steps, fill_ + 1 - d.tokens);
+    if (key.of == kFilling) out.steps = std::min(out.steps, std::max<std::int64_t>(1, fill_ + 1 - d.tokens));
     const Cell cell = cell_at(g);
     out.first += cell.start + cell.slope * (generated - c.generated[g]);
     out.growth += cell.slope;

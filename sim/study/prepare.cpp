@@ -288,6 +288,11 @@ void Preparer::prepare_requests(const config::Node& config, Prepared& p) {
   }
   p.requests = at->second;
   derive_workload(p.run, *p.policy, at->second);
+  at_location(p.run.scheduler.where.line > 0 ? p.run.scheduler.where : p.run.traffic->where, [&p] {
+    serving::Rules rules = service_rules(p.run);
+    rules.blocks = 1;  // known once passes can be timed
+    serving::check(rules);
+  });
 }
 
 Prepared Preparer::prepare(const config::Node& config) {

@@ -17,7 +17,7 @@
 namespace kvcast::study {
 namespace {
 
-constexpr int kOtherDraws = 4;                      // whose spread is the sampling error
+constexpr std::uint64_t kOtherDraws = 4;
 constexpr double kEnoughError = 0.02;               // sampling error of Service::enough_requests
 constexpr double kToInterval = 1.2816;              // standard deviations of an 80 % interval
 constexpr double kNear = 1.3;                       // lengths within this factor are replayed as one
@@ -44,6 +44,25 @@ std::vector<double> shares_of(const std::vector<std::int64_t>& lengths, const st
     from = to;
   }
   return shares;
+}
+
+// Seeds of the draws by whose spread the sampling error is known; none of a trace.
+std::vector<std::uint64_t> other_draws(const config::Traffic& traffic) {
+  std::vector<std::uint64_t> seeds;
+  if (traffic.arrivals == config::Traffic::Arrivals::kTrace) return seeds;
+  for (std::uint64_t i = 1; i <= kOtherDraws; ++i) seeds.push_back(traffic.seed + i * 1'000'003);
+  return seeds;
+}
+
+// Visits the requests that fit in the model's context.
+template <class Visit>
+void visit_requests(const config::Traffic& traffic, std::int64_t max_context, const Visit& visit) {
+  const auto source = traffic::make_source(traffic);
+  for (Picoseconds at = source->next(); at != traffic::kNever; at = source->next()) {
+    const traffic::Request request = source->take();
+    source->ended(request, request.arrival);
+    if (request.prompt_tokens + request.output_tokens <= max_context) visit(request);
+  }
 }
 
 // Passes on what happens in the nominal run.
@@ -78,16 +97,12 @@ class Logging final : public serving::QueueObserver {
 RequestLengths request_lengths(const config::Traffic& traffic, std::int64_t max_context) {
   RequestLengths out;
   std::vector<std::int64_t> prompts;
-  const auto source = traffic::make_source(traffic);
   double prompt_sum = 0, output_sum = 0;
-  for (Picoseconds at = source->next(); at != traffic::kNever; at = source->next()) {
-    const traffic::Request request = source->take();
-    source->ended(request, request.arrival);
-    if (request.prompt_tokens + request.output_tokens > max_context) continue;
+  visit_requests(traffic, max_context, [&](const traffic::Request& request) {
     prompts.push_back(request.prompt_tokens);
     prompt_sum += static_cast<double>(request.prompt_tokens), output_sum += static_cast<double>(request.output_tokens);
     out.most_outputs = std::max(out.most_outputs, request.output_tokens);
-  }
+  });
   if (prompts.empty()) {
     throw UserError(traffic.where, fmt::format("traffic: no request fits in a context of {} tokens", max_context));
   }
@@ -96,6 +111,16 @@ RequestLengths request_lengths(const config::Traffic& traffic, std::int64_t max_
   out.mean_outputs = output_sum / static_cast<double>(prompts.size());
   std::ranges::sort(prompts);
   out.shortest = prompts.front(), out.longest = prompts.back();
+  out.shortest_drawn = out.shortest, out.longest_drawn = out.longest, out.most_outputs_drawn = out.most_outputs;
+  for (const std::uint64_t seed : other_draws(traffic)) {
+    config::Traffic other = traffic;
+    other.seed = seed;
+    visit_requests(other, max_context, [&out](const traffic::Request& request) {
+      out.shortest_drawn = std::min(out.shortest_drawn, request.prompt_tokens);
+      out.longest_drawn = std::max(out.longest_drawn, request.prompt_tokens);
+      out.most_outputs_drawn = std::max(out.most_outputs_drawn, request.output_tokens);
+    });
+  }
   const auto at = [&](double share) {
     return prompts[static_cast<std::size_t>(share * static_cast<double>(prompts.size() - 1))];
   };
@@ -205,9 +230,7 @@ class ServiceRuns {
     if (memory_.low < memory_.high && memory_.low > 0) {
       other(pools, {memory_.low, seed}), other(pools, {memory_.high, seed});
     }
-    const bool drawn = run_.traffic->arrivals != config::Traffic::Arrivals::kTrace;
-    for (int i = 1; drawn && i <= kOtherDraws; ++i)
-      other(draws, {memory_.blocks, seed + static_cast<std::uint64_t>(i) * 1'000'003});
+    for (const std::uint64_t drawn : other_draws(*run_.traffic)) other(draws, {memory_.blocks, drawn});
     for (const result::Metric& metric : result::all_metrics()) {
       if (metric.basis != result::Basis::kServing || metric.path == "serving.sampling_error" ||
           metric.path == "serving.enough_requests")
@@ -250,15 +273,15 @@ class ServiceRuns {
 
   simulate::StepRanges ranges() const {
     const RequestLengths& l = input_.lengths;
-    const std::int64_t outputs = l.most_outputs;
-    const std::int64_t longest = std::max<std::int64_t>(l.longest, 256);
+    const std::int64_t outputs = l.most_outputs_drawn;
+    const std::int64_t longest = std::max<std::int64_t>(l.longest_drawn, 256);
     const bool cut = rules_.prompts == serving::Prompts::kChunked;
-    std::int64_t shortest = l.shortest;
+    std::int64_t shortest = l.shortest_drawn;
     if (rules_.reuse == serving::Reuse::kChain && rules_.prefix_caching)
       shortest =
           std::min(shortest, kept_tokens(run_, *input_.passes.replays.front().policy, l.longest, input_.attended));
     // A preempted request is read again with the tokens that it has generated.
-    return {shortest, std::max(l.shortest, std::min(run_.model.max_context, l.longest + outputs)), outputs,
+    return {shortest, std::max(l.shortest_drawn, std::min(run_.model.max_context, l.longest_drawn + outputs)), outputs,
             cut ? std::min(rules_.max_num_batched_tokens, longest) : longest};
   }
 

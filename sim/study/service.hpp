@@ -21,7 +21,9 @@ namespace kvcast::study {
 // The lengths of a run's requests, read once.
 struct RequestLengths {
   std::int64_t requests = 0;
-  std::int64_t shortest = 1, longest = 1;    // prompts
+  std::int64_t shortest = 1, longest = 1;  // prompts
+  // The same of the further draws by which intervals are learnt, if requests are drawn at random.
+  std::int64_t shortest_drawn = 1, longest_drawn = 1, most_outputs_drawn = 1;
   std::int64_t most_outputs = 1;             // of a request
   double mean_prompt = 1, mean_outputs = 1;  // tokens
   std::vector<std::int64_t> replayed;        // prompt lengths that replays are made for, ascending

@@ -24,20 +24,17 @@ constexpr double kMiB = 1024 * 1024, kGiB = 1024 * kMiB;
 class PolicyFootprint final : public serving::Footprint {
  public:
   PolicyFootprint(const policy::Policy& policy, config::Model layers, std::int64_t outputs, double attended,
-                  double block_bytes, double token_bytes, double state_bytes, double sliding_bytes, std::int64_t window)
+                  double block_bytes, double state_bytes, double sliding_bytes, std::int64_t window)
       : policy_(policy),
         layers_(std::move(layers)),
         outputs_(outputs),
         attended_(attended),
         block_bytes_(block_bytes),
-        token_bytes_(token_bytes),
         state_bytes_(state_bytes),
         sliding_bytes_(sliding_bytes),
         window_(window) {}
 
-  std::int64_t reading(std::int64_t tokens) const override {
-    return blocks(static_cast<double>(tokens) * token_bytes_ + others(tokens));
-  }
+  std::int64_t reading(std::int64_t tokens) const override { return blocks(of(tokens).hbm.reading + others(tokens)); }
   std::int64_t decoding(std::int64_t known, std::int64_t tokens) const override {
     const policy::PoolMemory& hbm = of(known).hbm;
     return blocks(hbm.read + std::max(0.0, hbm.per_token) * static_cast<double>(tokens - known) + others(tokens));
@@ -60,7 +57,7 @@ class PolicyFootprint final : public serving::Footprint {
   const policy::Policy& policy_;
   config::Model layers_;
   std::int64_t outputs_;
-  double attended_, block_bytes_, token_bytes_, state_bytes_, sliding_bytes_;
+  double attended_, block_bytes_, state_bytes_, sliding_bytes_;
   std::int64_t window_;
   mutable std::unordered_map<std::int64_t, policy::RequestMemory> known_;
 };
@@ -71,8 +68,9 @@ struct Bytes {
 };
 
 // SGLang 0.4.7 to 0.5.3, server_args.py: the share that it takes of the memory, unless it is given.
-double sglang_share(double gib, int gpus) {
-  const double reserved = gib < 35 ? 2.8 + gpus / 10.0 : gib < 90 ? 9.5 + gpus / 2.0 : gib < 160 ? 12 + gpus / 2.0 : 32;
+double sglang_share(double gib, int gpus, const std::optional<config::Speculation>& speculation) {
+  double reserved = gib < 35 ? 2.8 + gpus / 10.0 : gib < 90 ? 9.5 + gpus / 2.0 : gib < 160 ? 12 + gpus / 2.0 : 32;
+  if (speculation) reserved += speculation->draft ? 6 : 2;
   return std::floor((gib - reserved) / gib * 1000) / 1000;
 }
 
@@ -80,7 +78,7 @@ double share_of(const config::Run& run, serving::Engine engine) {
   if (const auto written = run.scheduler.memory_utilization) return *written;
   if (engine == serving::Engine::kStatic) return 1;
   if (engine != serving::Engine::kSglang) return 0.9;
-  return sglang_share(run.hardware.gpu.hbm_capacity / kGiB, run.deployment.tensor_parallel);
+  return sglang_share(run.hardware.gpu.hbm_capacity / kGiB, run.deployment.tensor_parallel, run.speculation);
 }
 
 Bytes vllm_bytes(const config::Framework& framework, const config::Model& rank, const serving::Rules& rules,
@@ -206,8 +204,8 @@ ServiceMemory service_memory(const config::Run& run, const policy::Policy& polic
   if (each && mean.dram.read <= 0) {
     memory.footprint = std::make_shared<serving::FullCache>(rules.block);
   } else {
-    memory.footprint = std::make_shared<PolicyFootprint>(policy, layers, outputs, attended, pool_block, full, states,
-                                                         sliding, all ? kAll : rank.sliding_window);
+    memory.footprint = std::make_shared<PolicyFootprint>(policy, layers, outputs, attended, pool_block, states, sliding,
+                                                         all ? kAll : rank.sliding_window);
   }
   return memory;
 }

@@ -51,6 +51,9 @@ serving::Rules service_rules(const config::Run& run) {
   if (s.order) rules.sglang.longest_prefix_first = *s.order == SchedulerRules::Order::kLpm;
   set(rules.trtllm.max_utilisation, s.max_utilization), set(rules.trtllm.chunked_prefill, s.chunked_prefill);
   rules.max_context = longest;
+  using Sliding = SchedulerRules::SlidingCache;
+  if (rules.engine == Engine::kTrtllm && run.model.sliding_window > 0 && sliding_cache(run, rules) == Sliding::kWindow)
+    rules.trtllm.chunk_unit = std::max<std::int64_t>(rules.block, 256);  // py_executor_creator.py
   return rules;
 }
 
@@ -88,9 +91,11 @@ SchedulerRules written_rules(const config::Run& run) {
   s.prefill = rules.prompts, s.in_flight = rules.in_flight;
   switch (rules.engine) {
     case Engine::kVllmV1:
-    case Engine::kVllmV0:
-      s.full_prompt_gate = rules.full_prompt_gate, s.watermark = rules.watermark;
+      s.full_prompt_gate = rules.full_prompt_gate;
       s.long_prefill_token_threshold = rules.long_prefill_token_threshold;
+      [[fallthrough]];
+    case Engine::kVllmV0:
+      s.watermark = rules.watermark;
       break;
     case Engine::kSglang:
       s.max_prefill_tokens = rules.sglang.max_prefill_tokens, s.new_token_ratio = rules.sglang.ratio;

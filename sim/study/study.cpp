@@ -175,7 +175,7 @@ class TraceGroup final : public replay::TraceWork {
     try {
       return result_of(task, replays, *options_.shared, options_.cancel, threads);
     } catch (const UserError& why) {
-      return refused(task, refusal_of(task.prepared.run.policy, why).what());
+      return refused(task, why.located() ? why.what() : refusal_of(task.prepared.run.policy, why).what());
     }
   }
 

@@ -124,7 +124,7 @@ class Asked {
   // Each prompt's time alone, for the suite `times`.
   Paper times() {
     for (const MeasuredPrompt& p : measured_.prompts) {
-      add_time(p).times = p.policy == "full" ? kTransformers5 : kPoliciesInEagerFrameworks;
+      add_time(p).times = p.policy == "full" ? kEagerPrompts : kPoliciesInEagerFrameworks;
     }
     return std::move(paper_);
   }

@@ -28,8 +28,8 @@ struct MeasuredPrompts {
 // Throws UserError naming the file and the prompt if the file is not what the script writes, or times are not positive.
 MeasuredPrompts read_prompts(const std::string& path);
 
-// The times of the project's own prompts, as claims of the suite `times`: those of transformers 5 and of policies in
-// eager frameworks. An empty list if there are none.
+// The times of the project's own prompts, as claims of the suite `times` about prompts and policies in eager
+// frameworks. An empty list if there are none.
 std::vector<Paper> prompt_times();
 
 // input: results of the script and a profile of their machine; empty for the project's own. Predicts the time of each

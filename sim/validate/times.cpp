@@ -38,6 +38,7 @@ const Group kGroups[] = {
      &config::OutsideErrors::eager,
      &config::OutsideErrors::eager_costs,
      "eager_costs"},
+    {"eager_prompts", {kEagerPrompts}, &config::OutsideErrors::eager_prompts},
     {"policies", {kPoliciesInEngines}, &config::OutsideErrors::policies},
     {"eager_policies", {kPoliciesInEagerFrameworks}, &config::OutsideErrors::eager_policies}};
 

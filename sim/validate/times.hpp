@@ -13,6 +13,7 @@ namespace kvcast::validate {
 inline constexpr const char* kFittedCards = "kernels, fitted cards";
 inline constexpr const char* kFusedRuntimes = "fused runtimes";
 inline constexpr const char* kEagerFrameworks = "eager frameworks";
+inline constexpr const char* kEagerPrompts = "prompts in eager frameworks";
 inline constexpr const char* kPoliciesInEngines = "policies in engines";
 inline constexpr const char* kPoliciesInEagerFrameworks = "policies in eager frameworks";
 inline constexpr const char* kLatentAttention = "latent attention and experts";

@@ -28,6 +28,7 @@
 #include "simulate/cost_table.hpp"
 #include "simulate/experiment.hpp"
 #include "study/prepare.hpp"
+#include "support/run_experiment.hpp"
 
 namespace {
 
@@ -73,7 +74,7 @@ Input make_input(const std::string& name) {
     input.replay = replay::replay(
         layers_of(input.run, whole), *input.policy,
         {.request = policy::Lengths{input.run.workload.prompt_tokens, input.run.workload.decode_tokens}});
-    const auto fits = simulate::run_experiment(input.view(), {});
+    const auto fits = tests::run_experiment(input.view(), {});
     if (fits.oom) input.refused = "does not fit in memory";
   } catch (const UserError& e) {
     input.refused = e.what();

@@ -11,6 +11,7 @@
 #include "engine/engine.hpp"
 #include "oracle/experiment/policies.hpp"
 #include "simulate/schedule.hpp"
+#include "support/run_experiment.hpp"
 
 namespace kvcast::tests {
 namespace {
@@ -76,7 +77,7 @@ double width(const Interval& i) { return i.high - i.low; }
 
 TEST_CASE("short windows give the step times of long ones") {
   for_all_policies([](const Case& one) {
-    const simulate::Experiment e = simulate::run_experiment(one.input(), {});
+    const simulate::Experiment e = run_experiment(one.input(), {});
     const LongWindows slow = long_windows(one);
     CHECK(e.tpot_mean_s == Approx(slow.mean).epsilon(0.005));
     CHECK(e.tpot_p50_s == Approx(slow.p50).epsilon(0.005));
@@ -103,7 +104,7 @@ TEST_CASE("a backlog of recalls builds up before steps are measured") {
       for (std::size_t i = 0; i < calls.size(); ++i) calls[i] = factor * as_is[i];
       for (std::size_t i = 0; i < starts.size(); ++i) starts[i] = factor * starts_as_is[i];
       turn = factor * turn_as_is;
-      CHECK(simulate::run_experiment(one->input(), {}).tpot_mean_s == Approx(long_windows(*one).mean).epsilon(0.005));
+      CHECK(run_experiment(one->input(), {}).tpot_mean_s == Approx(long_windows(*one).mean).epsilon(0.005));
       const simulate::Lowered lowered = simulate::lower_experiment(one->input(), {});
       unsettled += simulate::simulate(lowered, one->run.hardware, {}).unsettled ? 1 : 0;
     }
@@ -178,7 +179,7 @@ TEST_CASE("detailed effects state the parts of the shifted times") {
   for_all_policies([](const Case& one) {
     simulate::ExperimentOptions options;
     options.effects = simulate::Effects::kDetailed;
-    const simulate::Experiment e = simulate::run_experiment(one.input(), options);
+    const simulate::Experiment e = run_experiment(one.input(), options);
     REQUIRE(!e.effects.empty());
     for (const result::Effect& effect : e.effects) {
       INFO(effect.source);

@@ -22,6 +22,7 @@
 #include "study/prepare.hpp"
 #include "study/simulation.hpp"
 #include "study/study.hpp"
+#include "support/run_experiment.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace kvcast::tests {
@@ -62,7 +63,7 @@ inline std::string prediction(const config::Run& run, const policy::Policy& poli
                               const replay::ReplayResult& replayed) {
   static const score::ScoreModel scores;
   result::Result r;
-  r.experiment = simulate::run_experiment({&run, &policy, &replayed}, {});
+  r.experiment = run_experiment({&run, &policy, &replayed}, {});
   r.status = r.experiment.oom ? result::Status::kOom : result::Status::kOk;
   r.accuracy = study::accuracy_of(replayed, scores);
   std::string text = fmt::format("{} {}", result::status_name(r.status), result::bottleneck(r.experiment.step));
@@ -96,7 +97,7 @@ class Timed {
     run.hardware = hardware;
     simulate::ExperimentOptions options;
     options.effects = effects;
-    return simulate::run_experiment({&run, policy_.get(), &replayed_}, options);
+    return run_experiment({&run, policy_.get(), &replayed_}, options);
   }
   const config::Hardware& hardware() const { return prepared_.run.hardware; }
   std::string here() const { return on(hardware()); }

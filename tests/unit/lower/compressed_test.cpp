@@ -42,10 +42,11 @@ struct PassOps {
   }
 };
 
-PassOps lowered(const config::Model& model, const std::vector<PassSequence>& sequences) {
+PassOps lowered(const config::Model& model, const std::vector<PassSequence>& sequences,
+                const std::string& policy_name = "full", const std::string& parameters = "") {
   config::Framework framework;
   framework.scan_chunk.value = 3e-6;
-  const auto policy = make("full", "", {100, 20});
+  const auto policy = make(policy_name, parameters, {100, 20});
   const PassSetting setting{.framework = &framework, .policy = policy.get(), .rank = model};
   PassSequences pass = pass_of(sequences, *policy, setting.rank);
   PassOps out;
@@ -200,6 +201,9 @@ TEST_CASE("the first tokens of a prompt see less than a window") {
   CHECK(flops(0, 30) == Approx(4 * 4 * 8 * (30 * 31 / 2)));
   CHECK(flops(30, 20) == Approx(4 * 4 * 8 * (40 * 41 / 2 - 30 * 31 / 2 + 10 * 40)));
   CHECK(flops(60, 40) == Approx(4 * 4 * 8 * 40 * 40));
+  // A policy that keeps 15 tokens between blocks does not act on these layers.
+  const auto evicted = lowered(m, {{60, 10, {100, 20}}}, "keydiff", "budget: 15, block: 10");
+  CHECK(evicted.of<graph::PrefillAttention>("sliding-window attention", 0).at(0).flops == Approx(4 * 4 * 8 * 10 * 40));
 }
 
 TEST_CASE("Mamba projects keys, queries and steps from its values") {

@@ -12,6 +12,11 @@ using namespace policy;
 
 namespace {
 
+// As in the paper: additions and roots count 1, multiplications 3, divisions 47.
+double weighted(const KeyDiffOperations& of) {
+  return of.additions + of.roots + 3 * of.multiplications + 47 * of.divisions;
+}
+
 MatrixView view(const std::vector<float>& keys, std::size_t d) { return {keys.data(), keys.size() / d, d, d}; }
 
 TEST_CASE("KeyDiff's operation count equals a count by hand") {
@@ -23,9 +28,9 @@ TEST_CASE("KeyDiff's operation count equals a count by hand") {
   CHECK(got.additions == 15);
   CHECK(got.divisions == 5);
   CHECK(got.roots == 3);
-  CHECK(got.weighted() == 322);
+  CHECK(weighted(got) == 322);
   // In closed form 12·n·d + 97·n + 3·d + 47: linear in the keys.
-  CHECK(count_keydiff(4096, 128).weighted() == 12.0 * 4096 * 128 + 97.0 * 4096 + 3 * 128 + 47);
+  CHECK(weighted(count_keydiff(4096, 128)) == 12.0 * 4096 * 128 + 97.0 * 4096 + 3 * 128 + 47);
 }
 
 TEST_CASE("anchors and metrics equal those worked out by hand") {

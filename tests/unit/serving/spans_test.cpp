@@ -89,6 +89,20 @@ TEST_CASE("a decode span ends where a pass goes by without the request") {
                                  {Kind::kDecode, 0, 0, 3000, 8000, 5}});
 }
 
+TEST_CASE("a request that loses its memory while a pass reads it waits from the end of that pass") {
+  SpanRecorder recorder(100);
+  traffic::Request only = request(0, 20, 1);
+  recorder.ran(passes(0, 1, {{&only, 10, true, false}}));
+  recorder.ran(passes(1000, 1, {{&only, 10, true, true}}));  // composed while the first is under way
+  recorder.preempted(only, 1000);
+  recorder.ran(passes(4000, 1, {{&only, 20, true, true}}));
+  recorder.ended({only, false, 0, 5000, 5000});
+  check_spans(recorder.spans(), {{Kind::kPrefill, 0, 0, 0, 1000, 10},
+                                 {Kind::kPrefill, 0, 0, 1000, 2000, 10},
+                                 {Kind::kPreempted, 0, 0, 2000, 4000, 0},
+                                 {Kind::kPrefill, 0, 0, 4000, 5000, 20}});
+}
+
 TEST_CASE("a rejected request has no span") {
   SpanRecorder recorder(100);
   recorder.ended({request(0, 4, 1), true});

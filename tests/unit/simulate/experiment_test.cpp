@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "lower/dense.hpp"
+#include "support/run_experiment.hpp"
 #include "support/select.hpp"
 #include "unit/hardware/round_machine.hpp"
 
@@ -45,7 +46,7 @@ Experiment decode(const config::Run& run) {
   const auto policy = make("full", "", {run.workload.prompt_tokens, run.workload.decode_tokens});
   simulate::ExperimentOptions options;
   options.prefill = false;
-  return simulate::run_experiment({&run, policy.get(), &replay}, options);
+  return run_experiment({&run, policy.get(), &replay}, options);
 }
 
 // A single step with this many cached tokens.
@@ -94,7 +95,7 @@ TEST_CASE("a prompt of many seconds is read at the rate that the board sustains"
   simulate::ExperimentOptions options;
   options.decode = false;
   const replay::ReplayResult replay = full_replay();
-  const auto seconds = [&] { return simulate::run_experiment({&run, policy.get(), &replay}, options).ttft_s; };
+  const auto seconds = [&] { return run_experiment({&run, policy.get(), &replay}, options).ttft_s; };
   const double fast = seconds();
   CHECK(fast == Approx(10.2).epsilon(0.1));
   run.hardware.gpu.sustained_rate.value = 0.5;

@@ -48,9 +48,9 @@ TEST_CASE("settings say how requests arrive otherwise") {
 }
 
 TEST_CASE("settings have every rule of the scheduler's kind, as written or by default, and no other's") {
-  const auto with = [](const std::string& rules) {
+  const auto with = [](const std::string& rules, const std::string& more = "") {
     return subject_with("traffic: {rate: 1, requests: 20, prompt_tokens: 512, output_tokens: 8}\nscheduler: {" + rules +
-                        "}\n");
+                        "}\n" + more);
   };
   const result::Subject vllm = with("kind: vllm-v1, max_num_seqs: 64, max_num_batched_tokens: 4096");
   CHECK(vllm.text("scheduler.kind") == "vllm-v1");
@@ -68,7 +68,12 @@ TEST_CASE("settings have every rule of the scheduler's kind, as written or by de
   CHECK(sglang.number("scheduler.new_token_ratio") == 0.7);
   CHECK(sglang.find("scheduler.watermark") == nullptr);
   // 40 GiB: 9.5 GiB and half a GiB a GPU are left out, in steps of a thousandth.
-  CHECK(sglang.number("scheduler.memory_utilization").value() == Approx(0.75).margin(0.02));
+  const double all = sglang.number("scheduler.memory_utilization").value();
+  CHECK(all == Approx(0.75).margin(0.02));
+  // And 2 more with n-grams.
+  const double gib = 10 / (1 - all);
+  const auto drafted = with("kind: sglang", "speculation: {kind: ngram, tokens: 3, length: 2}\n");
+  CHECK(all - drafted.number("scheduler.memory_utilization").value() == Approx(2 / gib).epsilon(0.1));
 }
 
 TEST_CASE("a batch has no settings of a service") {

@@ -44,6 +44,28 @@ TEST_CASE("lengths of requests are read once, and those beyond the model's conte
   CHECK_THROWS_AS(request_lengths(*run.traffic, 256 + 99), UserError);
 }
 
+TEST_CASE("lengths of the further draws are known before any is served") {
+  config::Run run = run_of(service("full", "rate: 1, requests: 20, prompt_tokens: {mean: 400, cv: 0.7}, seed: 3"));
+  const RequestLengths all = request_lengths(*run.traffic, 100'000);
+  std::int64_t shortest = all.shortest, longest = all.longest;
+  for (int i = 1; i <= 4; ++i) {
+    run.traffic->seed = 3 + static_cast<std::uint64_t>(i) * 1'000'003;
+    const RequestLengths other = request_lengths(*run.traffic, 100'000);
+    shortest = std::min(shortest, other.shortest), longest = std::max(longest, other.longest);
+  }
+  CHECK(all.shortest_drawn == shortest);
+  CHECK(all.longest_drawn == longest);
+  CHECK((shortest < all.shortest || longest > all.longest));
+  // Budgets between the lengths of different draws.
+  for (const int budget : {256, 512, 768}) {
+    for (const int seed : {1, 2, 3, 4}) {
+      const std::string policy = fmt::format("{{name: quest, budget: {}}}", budget);
+      const std::string traffic = "rate: 2, requests: 2, prompt_tokens: {mean: 500, cv: 0.7}, output_tokens: 100";
+      CHECK(result_of(service(policy, fmt::format("{}, seed: {}", traffic, seed))).status == result::Status::kOk);
+    }
+  }
+}
+
 TEST_CASE("a framework's release states the scheduler, and a run changes single rules") {
   const std::string traffic = "traffic: {rate: 1}\n", model = "model: llama-3.1-8b\npolicy: full\n";
   const auto rules = [&](const std::string& rest) { return service_rules(run_of(model + traffic + rest)); };
@@ -58,6 +80,13 @@ TEST_CASE("a framework's release states the scheduler, and a run changes single 
   CHECK(rules("hardware: h100-sxm\nframework: sglang\n").engine == serving::Engine::kSglang);
   CHECK(rules("hardware: h100-sxm\nframework: trtllm\n").block == 32);
   CHECK_THROWS_AS(rules("hardware: h100-sxm\nframework: trtllm\nscheduler: {watermark: 0.1}\n"), UserError);
+  const std::string v0 = "hardware: h100-sxm\nframework: vllm-0.6\n";
+  CHECK(rules(v0).engine == serving::Engine::kVllmV0);
+  CHECK_THROWS_AS(rules(v0 + "scheduler: {full_prompt_gate: true}\n"), UserError);
+  // Layers with a window that give tokens back: chunks in units of 256 tokens.
+  const std::string windows = "model: gpt-oss-20b\npolicy: full\nhardware: h100-sxm\nframework: trtllm\n" + traffic;
+  CHECK(service_rules(run_of(windows)).trtllm.chunk_unit == 0);
+  CHECK(service_rules(run_of(windows + "scheduler: {sliding_cache: window}\n")).trtllm.chunk_unit == 256);
   CHECK_THROWS_AS(run_of(model + "hardware: l40s\nworkload: {batch: 2}\n" + traffic), UserError);
   CHECK_THROWS_AS(run_of(model + "hardware: l40s\nscheduler: {block: 16}\n"), UserError);
 }
@@ -109,6 +138,12 @@ TEST_CASE("the pool is the one that vLLM reports, and policies hold what they ke
   CHECK(small.footprint->decoding(8192, 8192) == 128);  // 2048 tokens
   CHECK(small.footprint->decoding(8192, 8192 + 160) == 138);
   CHECK(small.footprint->decoding(1024, 1024) == 64);  // the budget covers it
+  const Prepared in_blocks =
+      prepare(run.source.with("policy", config::parse_yaml("{name: keydiff, budget: 2048, block: 512}", "test")));
+  const auto evicts_early = make_policy(in_blocks);
+  const ServiceMemory held = service_memory(in_blocks.run, *evicts_early, service_rules(in_blocks.run), 0);
+  CHECK(held.footprint->reading(1024) == 64);
+  CHECK(held.footprint->reading(60000) == (2048 + 512) / 16);  // what earlier blocks left, and a block
 }
 
 TEST_CASE("layers with a window have blocks of their own, or keep all tokens") {

@@ -91,7 +91,7 @@ TEST_CASE("each of the project's prompts is a time of its framework or of a poli
     CHECK(paper.runs.size() == paper.claims.size());
     for (const Claim& claim : paper.claims) {
       const bool evicts = claim.base.group.ends_with("keydiff") || claim.base.group.ends_with("tova");
-      CHECK(claim.times == (evicts ? kPoliciesInEagerFrameworks : kTransformers5));
+      CHECK(claim.times == (evicts ? kPoliciesInEagerFrameworks : kEagerPrompts));
       CHECK(claim.base.unit == "ms");
       timed += claim.base.expected.has_value() ? 1 : 0;
     }

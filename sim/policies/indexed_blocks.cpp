@@ -6,14 +6,16 @@
 // from host memory before attention.
 // Storage: HBM as full, and entries in layers with an indexer; with a buffer the buffer and entries, pinned DRAM as
 // full.
-#include "policies/block_indexer.hpp"
+#include "policies/indexed_blocks.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "policy/costs.hpp"
+#include "policy/pages.hpp"
 #include "policy_parts/host_pages.hpp"
+#include "policy_parts/policy_by.hpp"
 #include "policy_parts/ranking.hpp"
 #include "policy_parts/token_buffer.hpp"
 
@@ -63,7 +65,7 @@ class IndexedSelector final : public Selector {
     const std::int64_t ranked = s_.tail_beside ? whole * s_.block : n;
     rank_pages_first(blocks_, s_.block, ranked, s_.sink, std::max<std::int64_t>(0, s_.recent - (n - ranked)));
     ranking_.select(blocks_, s_.blocks(), chosen_);
-    for (const std::int32_t b : chosen_) append_range(b * s_.block, std::min(n, (b + 1) * s_.block), head.attended);
+    append_page_tokens(chosen_, s_.block, 0, n, head.attended);
     if (s_.tail_beside) append_range(whole * s_.block, n, head.attended);
     head.counts.scored = n / s_.stride;
   }
@@ -96,13 +98,9 @@ class IndexedSelector final : public Selector {
   std::vector<std::int32_t> chosen_;
 };
 
-class IndexedBlocks final : public Policy {
+class IndexedBlocks final : public SelectsBy<IndexedSelector, BlockIndexer> {
  public:
-  explicit IndexedBlocks(const BlockIndexer& setting) : s_(setting) {}
-
-  std::unique_ptr<Selector> selector(const LayerInput& layer, const Lengths&) const override {
-    return std::make_unique<IndexedSelector>(layer, s_);
-  }
+  using SelectsBy::SelectsBy;
 
   OpId prefill_attention(const PrefillChunk& chunk, LayerOps& ops) const override {
     const OpId projected = project(*chunk.model, chunk.layer, chunk.batch * chunk.length(), ops);
@@ -198,8 +196,6 @@ class IndexedBlocks final : public Policy {
     const Copy copy{Direction::kHostToDevice, CopyKind::kZeroCopy, missed, token, 1, Lane::kHost};
     return ops.copy(Lane::kCompute, "fetch misses", copy, {after});
   }
-
-  BlockIndexer s_;
 };
 
 }  // namespace
