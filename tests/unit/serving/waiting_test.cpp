@@ -29,18 +29,21 @@ Summary summary_of(ListedRequests source, const LinearTimes& times, const Rules&
 }
 
 TEST_CASE("requests wait from their arrival on, also during a run that they do not change") {
-  // Passes of 100 ms. The first request is read and has its 5 tokens at 0.5 s; the second comes at 0.15 s and has its
-  // at 1 s: one waits for 0.35 s of it.
+  // Passes of 104 ms, one request at a time with 5 tokens each: 0 to 0.52 s, to 1.04 s and to 1.56 s. The second comes
+  // at 0.14 s, is in the queue of the pass from 0.208 s on, and waits 0.38 s; the third comes at 0.26 s and waits 0.78
+  // s.
   LinearTimes times;
-  times.base = 100 * kMs;
-  const Summary s = summary_of(ListedRequests({request(0, 10, 5), request(150 * kMs, 10, 5)}), times, rules_of(1));
-  CHECK(s.duration_s == Approx(1));
-  CHECK(s.waiting_mean == Approx(0.35));
-  CHECK(s.waiting_max == 1);
-  REQUIRE(s.moments.size() > 15);
+  times.base = 104 * kMs;
+  const Summary s = summary_of(
+      ListedRequests({request(0, 10, 5), request(140 * kMs, 10, 5), request(260 * kMs, 10, 5)}), times, rules_of(1));
+  CHECK(s.duration_s == Approx(1.56));
+  CHECK(s.waiting_mean == Approx((0.38 + 0.78) / 1.56));
+  CHECK(s.waiting_max == 2);
+  REQUIRE(s.moments.size() > 25);
   for (const Moment& moment : s.moments) {
     INFO("at " << moment.at << " s");
-    CHECK(moment.waiting == (moment.at > 0.149 && moment.at < 0.499 ? 1 : 0));
+    const double at = moment.at;
+    CHECK(moment.waiting == (at < 0.208 || at > 1.04 ? 0 : at < 0.26 || at > 0.52 ? 1 : 2));
   }
 }
 
