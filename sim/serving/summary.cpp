@@ -139,7 +139,7 @@ void SummaryRecorder::ended(const Departure& outcome) {
     ++within_;
     good_tokens_ += static_cast<double>(request.output_tokens);
   }
-  if (completed_ % waits_every_ == 0) waits_.push_back({request.arrival, queue});
+  if (completed_ % waits_every_ == 0) waits_.push_back({request.arrival, queue, tpot.value_or(0)});
   if (waits_.size() < kMostWaits) return;
   waits_every_ *= 2;
   halve(waits_);
@@ -187,22 +187,44 @@ void SummaryRecorder::carried(double in, double out) { carried_in_ += in, carrie
 
 void SummaryRecorder::preempted(const traffic::Request&, Picoseconds) { ++preemptions_; }
 
+// Requests in the service by the third of the time in which requests arrive; nothing of too short ones.
+std::optional<SummaryRecorder::Thirds> SummaryRecorder::in_service() const {
+  constexpr double kFewestMoments = 15;
+  const double span = seconds_between(first_, last_arrival_), from = to_seconds(first_);
+  if (span < kFewestMoments * between_moments_) return {};
+  Thirds mean{};
+  for (const Moment& moment : moments()) {
+    const double third = 3 * (moment.at - from) / span;
+    if (third < 0 || third >= 3) continue;
+    mean[static_cast<std::size_t>(third)] += (moment.running + moment.waiting) * 3 * between_moments_ / span;
+  }
+  return mean;
+}
+
+bool SummaryRecorder::grows(const Thirds& thirds) {
+  return thirds[2] > kGrows * thirds[1] && thirds[1] > kGrows * thirds[0];
+}
+
 // Waits of requests by the third of the time in which they arrived.
 Trend SummaryRecorder::state() const {
   if (setting_.self_limiting) return Trend::kStable;
   const double service = completed_ > 0 ? service_ / static_cast<double>(completed_) : 0;
   if (waits_.size() < kFewest) return Trend::kUndecided;
   if (last_arrival_ <= first_) return queue_.mean() > kNoticeable * service ? Trend::kSaturated : Trend::kStable;
-  std::array<double, 3> sum{}, number{};
+  Thirds sum{}, tpot{}, number{};
   const double span = seconds_between(first_, last_arrival_);
   for (const Wait& wait : waits_) {
     const auto third = static_cast<std::size_t>(std::min(2.0, 3 * seconds_between(first_, wait.arrival) / span));
-    sum[third] += wait.seconds, ++number[third];
+    sum[third] += wait.seconds, tpot[third] += wait.tpot, ++number[third];
   }
-  for (std::size_t i = 0; i < 3; ++i) sum[i] /= std::max(1.0, number[i]);
-  if (sum[2] <= kNoticeable * service) return Trend::kStable;
+  for (std::size_t i = 0; i < 3; ++i) sum[i] /= std::max(1.0, number[i]), tpot[i] /= std::max(1.0, number[i]);
   if (busiest_ < kIdles * seconds_between(first_, last_)) return Trend::kStable;
-  if (sum[2] > kGrows * sum[1] && sum[1] > kGrows * sum[0]) return Trend::kSaturated;
+  // Requests that wait longer and longer, or have their tokens more and more slowly, are also more and more.
+  const std::optional<Thirds> in = in_service();
+  const bool more = !in || grows(*in), slower = tpot[0] > 0 && tpot[2] > kGrows * tpot[0];
+  if (in && more && slower) return Trend::kSaturated;
+  if (sum[2] <= kNoticeable * service) return Trend::kStable;
+  if (more && grows(sum)) return Trend::kSaturated;
   if (static_cast<std::size_t>(completed_) < kFewRequests) return Trend::kUndecided;
   return sum[2] <= kSteady * std::max(sum[0], sum[1]) ? Trend::kStable : Trend::kUndecided;
 }

@@ -1,6 +1,7 @@
 // A service in numbers: times of requests, rates, queue and memory over time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -105,8 +106,8 @@ struct Times {
   double mean = 0, p50 = 0, p90 = 0, p99 = 0;
 };
 
-// Stable: the queue does not grow. Saturated: it grows while requests arrive, so that times depend on how long one
-// looks. Undecided: too few requests to tell.
+// Stable: the queue does not grow. Saturated: it grows while requests arrive, or their number in the engine does and
+// slows them down, so that times depend on how long one looks. Undecided: too few requests to tell.
 enum class Trend { kStable, kSaturated, kUndecided };
 std::string_view state_name(Trend state);  // "stable", …
 std::optional<Trend> state_of(std::string_view name);
@@ -167,6 +168,9 @@ class SummaryRecorder final : public QueueObserver {
   void add_moments(const Passes& run, Picoseconds end);
   void add_waits(const SummaryRecorder& other);
   std::vector<Moment> moments() const;
+  using Thirds = std::array<double, 3>;
+  std::optional<Thirds> in_service() const;
+  static bool grows(const Thirds& thirds);
   Trend state() const;
   bool holds(double ttft, std::optional<double> tpot, double e2e) const;
 
@@ -190,7 +194,7 @@ class SummaryRecorder final : public QueueObserver {
   double between_moments_ = 0.05;            // seconds; doubled when there are too many
   struct Wait {
     Picoseconds arrival = 0;
-    double seconds = 0;
+    double seconds = 0, tpot = 0;  // in the queue; 0: has one token
   };
   std::vector<Wait> waits_;  // of every waits_every_-th request
   std::int64_t waits_every_ = 1;

@@ -15,8 +15,8 @@ namespace {
 enum ChannelsDraw : std::uint64_t { kOutlierCount = 1 };
 
 // Returns the first of the slowest pairs that make up a share and turn by at most this many radians over the prompt.
-// Contexts longer than the frequencies were made for leave none; the slowest four are then used, since codes in one or
-// two channels may cancel out.
+// Contexts longer than the frequencies were made for leave none, or too few of a wide head; the slowest of 16, four at
+// least, are then used, since codes in one or two channels may cancel out.
 int first_quiet(const std::vector<double>& frequencies, double share, double most_turn, std::int64_t prompt_tokens) {
   const auto pairs = static_cast<int>(frequencies.size());
   const int last = std::max(0, pairs - 2);
@@ -26,7 +26,9 @@ int first_quiet(const std::vector<double>& frequencies, double share, double mos
   };
   int first = wanted;
   while (first < last && turns(first)) ++first;
-  return turns(first) ? std::max(wanted, pairs - 4) : first;
+  const int least = std::max(4, pairs / 16);
+  const bool few = least > 4 && pairs - first < least;
+  return turns(first) || few ? std::max(wanted, pairs - least) : first;
 }
 
 }  // namespace
@@ -55,14 +57,15 @@ HeadChannels head_channels(const PairRoles& roles, const ChannelModel& model, co
     candidates.push_back(p);
     candidates.push_back(p + half);
   }
-  // Content keeps at least one channel.
+  // Content keeps at least one channel, and a quarter of them.
   long wanted = std::lround(model.outliers * roles.head_dim / 128);
   if (model.outliers_spread > 0) {
     const auto choices = static_cast<std::uint64_t>(2 * model.outliers_spread + 1);
     wanted += static_cast<long>(stream.child({kOutlierCount}).below(0, choices)) - model.outliers_spread;
   }
   wanted = std::max(1L, wanted);
-  const std::size_t count = std::min(static_cast<std::size_t>(wanted), candidates.size() - 1);
+  const std::size_t most = 2 * roles.content.size() - std::max<std::size_t>(1, roles.content.size() / 2);
+  const std::size_t count = std::min({static_cast<std::size_t>(wanted), candidates.size() - 1, most});
   HeadChannels channels;
   for (std::size_t i = 0; i < count; ++i) {
     std::swap(candidates[i], candidates[i + stream.below(2 * i, candidates.size() - i)]);
