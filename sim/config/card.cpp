@@ -217,7 +217,10 @@ class CardReader final : public CardNumbers {
     const Node* used = find("sliding.used");
     const std::int64_t chunk = integer("sliding.chunk", 0, kLargest);
     const std::int64_t window = chunk > 0 ? chunk : integer("sliding.window", 0, kLargest);
-    const std::int64_t every = integer("sliding.every", 1, kLargest, kLargest),
+    const Node* pattern = find("sliding.every");  // EXAONE's is a text: "LLLG", local and global layers
+    const std::string letters = is_scalar(pattern) ? pattern->text() : "";
+    const bool spelled = !letters.empty() && letters.find_first_not_of("LG") == std::string::npos;
+    const std::int64_t every = spelled ? 0 : integer("sliding.every", 1, kLargest, kLargest),
                        first = integer("sliding.full_first", 0, kLargest);
     const Node* types = find("sliding.types");
     if (types != nullptr) check_types(*types);
@@ -225,7 +228,8 @@ class CardReader final : public CardNumbers {
     std::vector<bool> full;
     for (std::int64_t i = 0; i < layers_; ++i) {
       const bool listed = types != nullptr && types->items()[at(i)].text() == "full_attention";
-      full.push_back(types != nullptr ? listed : (i + 1) % every == 0 || (used != nullptr && i < first));
+      const bool global = spelled ? letters[at(i) % letters.size()] == 'G' : (i + 1) % every == 0;
+      full.push_back(types != nullptr ? listed : global || (used != nullptr && i < first));
     }
     const auto count = std::ranges::count(full, true);
     const SourceLocation& where = find(chunk > 0 ? "sliding.chunk" : "sliding.window")->where();

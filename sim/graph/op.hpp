@@ -52,8 +52,9 @@ enum class Kind : std::uint8_t {
 inline constexpr int kKindCount = 14;
 std::string_view kind_name(Kind kind);
 
-// Formats of products: 16-bit products run everywhere, the others at the GPU's own rate if it supports them.
-enum class Products : std::uint8_t { kHalf, kFp8, kInt8, kFp4 };
+// Formats of products: 16-bit products run everywhere, the others at the GPU's own rate if it supports them. kFp4: both
+// factors have four bits (NVFP4); kMxfp4: weights alone, with FP8 activations.
+enum class Products : std::uint8_t { kHalf, kFp8, kInt8, kFp4, kMxfp4 };
 
 // C[m×n] = A[m×k] · B[k×n]; B are weights, read once. element_bytes: of A and C, and of B unless weight_bytes says
 // otherwise (a mean, scales included). groups: number of products of this shape in one kernel, each with its own B

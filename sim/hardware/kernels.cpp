@@ -127,6 +127,8 @@ const Value& products_rate(const config::Gpu& gpu, graph::Products products) {
       return gpu.int8_rate;
     case graph::Products::kFp4:
       return gpu.fp4_rate;
+    case graph::Products::kMxfp4:  // mxf8f6f4 of tensor cores with four-bit numbers has the rate of eight bits
+      return gpu.fp4_rate > 1 ? gpu.fp8_rate : kSame;
     case graph::Products::kHalf:
       break;
   }

@@ -47,6 +47,7 @@ graph::Products products_of(config::Precision precision) {
     case config::Precision::kInt8:
       return graph::Products::kInt8;
     case config::Precision::kMxfp4:
+      return graph::Products::kMxfp4;
     case config::Precision::kNvfp4:
       return graph::Products::kFp4;
     case config::Precision::kBf16:

@@ -215,9 +215,11 @@ void add_memory(Row& rows) {
       {"memory.hbm_peak_bytes", "hbm", kBytes, kLower, kPeakMemory, "HBM peak", "HBM peak",
        "Largest amount of GPU memory in use, reserved memory not counted; none for a run that does not fit, see oom.",
        kGb, pool_field<&E::hbm, &P::peak>});
-  rows.push_back({"memory.hbm_capacity_bytes", "hbm_capacity", kBytes, kNeither, kCapacity, "HBM capacity", "",
-                  "GPU memory that weights, caches and activations can use: capacity less what is reserved.", kGb,
-                  pool_field<&E::hbm, &P::capacity>, nullptr, 0, nullptr, pool_of<&E::hbm>});
+  rows.push_back(
+      {"memory.hbm_capacity_bytes", "hbm_capacity", kBytes, kNeither, kCapacity, "HBM capacity", "",
+       "GPU memory that weights, caches and activations can use: capacity less what is reserved; under a serving "
+       "engine, what its own rules leave them (`framework.scheduler.memory_utilization`).",
+       kGb, pool_field<&E::hbm, &P::capacity>, nullptr, 0, nullptr, pool_of<&E::hbm>});
   rows.push_back({"memory.decode_hbm_peak_bytes", "decode_hbm", kBytes, kLower, kDecodeMemory,
                   "HBM peak while decoding", "", "Largest amount of GPU memory in use while decoding.", kGb,
                   pool_field<&E::decode_hbm, &P::peak>});

@@ -303,7 +303,11 @@ Prepared Preparer::prepare(const config::Node& config) {
   p.policy = &policy::find_policy(p.run.policy);
   p.run.policy.name = p.policy->name;  // "RocketKV" is rocketkv
   policy::check_model(*p.policy, config::attending(p.run.model), p.run.policy.where);
-  if (p.run.traffic) prepare_requests(config, p);
+  if (p.run.traffic) {
+    prepare_requests(config, p);
+  } else if (const auto reserved = engine_reserved(p.run)) {
+    p.run.hardware.gpu.hbm_reserved = *reserved;
+  }
   if (!p.run.workload.prompts.empty()) {
     config::Workload listed = p.run.workload;  // a larger batch may be asked for
     listed.set_batch(static_cast<int>(listed.prompts.size()));

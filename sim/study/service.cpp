@@ -223,6 +223,7 @@ class ServiceRuns {
     const auto other = [&](std::vector<result::Result>& to, const Served& what) {
       result::Result& r = to.emplace_back(nominal);
       r.service->summary = serve(what, false);
+      r.service->kv_capacity_tokens = static_cast<double>(what.blocks) * memory_.tokens_of_block;
     };
     const std::uint64_t seed = run_.traffic->seed;
     other(times, {memory_.blocks, seed, decodes.low, chunks.low, -1});
@@ -330,24 +331,32 @@ class ServiceRuns {
     return decoders.summary();
   }
 
-  // Ends by independent causes: differences of both ends of times and of memory, and the spread of draws.
+  // Ends by independent causes: both ends of times and of memory, and the spread of draws. In logarithms where all
+  // numbers are above 0, so that none of the interval is below it.
   static Interval interval_of(const result::Metric& metric, double middle, const std::vector<result::Result>& times,
                               const std::vector<result::Result>& pools, const std::vector<result::Result>& draws) {
     double below = 0, above = 0;
     const auto value = [&](const result::Result& r) { return result::value(r, metric).value_or(middle); };
+    bool positive = middle > 0;
+    for (const auto* all : {&times, &pools, &draws}) {
+      positive &= std::ranges::all_of(*all, [&](const result::Result& r) { return value(r) > 0; });
+    }
+    const auto moved = [&](const result::Result& r) {
+      return positive ? std::log(value(r) / middle) : value(r) - middle;
+    };
     for (const auto* ends : {&times, &pools}) {
       double low = 0, high = 0;
-      for (const result::Result& r : *ends)
-        low = std::min(low, value(r) - middle), high = std::max(high, value(r) - middle);
+      for (const result::Result& r : *ends) low = std::min(low, moved(r)), high = std::max(high, moved(r));
       below = std::hypot(below, low), above = std::hypot(above, high);
     }
     double squares = 0;
-    for (const result::Result& r : draws) squares += (value(r) - middle) * (value(r) - middle);
+    for (const result::Result& r : draws) squares += moved(r) * moved(r);
     if (!draws.empty()) {
       const double spread = kToInterval * std::sqrt(squares / static_cast<double>(draws.size()) / 2);
       below = std::hypot(below, spread), above = std::hypot(above, spread);
     }
-    Interval out{middle - below, middle + above};
+    Interval out = positive ? Interval{middle * std::exp(-below), middle * std::exp(above)}
+                            : Interval{middle - below, middle + above};
     if (middle >= 0) out.low = std::max(0.0, out.low);
     if (metric.unit == result::Unit::kShare) out.high = std::min(std::max(1.0, middle), out.high);
     return out;

@@ -157,6 +157,11 @@ TEST_CASE("a shipped model equals the one read from its card", "[card]") {
 TEST_CASE("windows, experts and precisions are read from cards", "[card]") {
   CHECK(model_of(card_of("gemma-2-9b")).full_every == 2);
   CHECK(model_of(card_of("c4ai-command-r7b-12-2024")).full_every == 4);
+  // As EXAONE 4.0 spells it: three local layers and a global one.
+  const json spelled = {{"sliding_window_pattern", "LLLG"}, {"layer_types", nullptr}};
+  CHECK(model_of(card_of("c4ai-command-r7b-12-2024", spelled)).full_every == 4);
+  const json pairs = {{"sliding_window_pattern", "LG"}, {"layer_types", nullptr}};
+  CHECK(model_of(card_of("c4ai-command-r7b-12-2024", pairs)).full_every == 2);
   CHECK(model_of(card_of("Qwen1.5-MoE-A2.7B")).experts->shared == 4);  // 5632 / 1408
   CHECK(model_of(card_of("DeepSeek-V2-Lite")).latent->query_rank == 0);
   CHECK(model_of(card_of("DeepSeek-V3")).weights == Precision::kFp8);

@@ -31,6 +31,18 @@ TEST_CASE("weights in a format without tensor-core support are unpacked for ever
   CHECK(amount(many, Resource::kVector) == Approx(11 * 50e6 / 0.5));
 }
 
+TEST_CASE("weights of four bits with activations of eight multiply at the rate of eight") {
+  config::Hardware machine = round_machine();
+  const auto products = [&](Products of) {
+    const hardware::CostModel model(machine, framework(config::Framework::Launch::kCudaGraph));
+    return amount(model.cost(op_of(graph::Gemm{10, 5000, 5000, 2, 0.5, 1, of})), Resource::kTensor);
+  };
+  CHECK(products(Products::kMxfp4) == Approx(products(Products::kHalf)));  // unpacked
+  machine.gpu.fp4_rate.value = 6, machine.gpu.fp8_rate.value = 2;
+  CHECK(products(Products::kMxfp4) == Approx(products(Products::kFp8)));
+  CHECK(products(Products::kFp4) == Approx(products(Products::kFp8) / 3));
+}
+
 TEST_CASE("products of a group read their own weights and fill the SMs together") {
   // 4 · 50 MB at the full bandwidth, 4 · 0.2 MB of activations. Four times 50 tiles over 100 SMs are 2 a SM: 0.55.
   const Cost cost = round_model().cost(op_of(graph::Gemm{10, 5000, 5000, 2, 0, 4}));

@@ -124,7 +124,8 @@ std::vector<graph::Op> probes(const config::Hardware& machine) {
     }
   }
   for (int call = 0; call < 9; ++call) add(graph::HostWork{static_cast<HostCall>(call), 10}, Lane::kHost);
-  for (const graph::Products products : {graph::Products::kFp8, graph::Products::kInt8, graph::Products::kFp4}) {
+  for (const graph::Products products :
+       {graph::Products::kFp8, graph::Products::kInt8, graph::Products::kFp4, graph::Products::kMxfp4}) {
     add(graph::Gemm{4096, 4096, 4096, 2, 1, 1, products}, Lane::kCompute);
   }
   add(graph::Collective{graph::Exchange::kAllReduce, 1e6, 4}, Lane::kCompute);
