@@ -29,11 +29,11 @@ function batchColumns() {
 
 function serviceColumns() {
   const at = (path, scale, format, unit) => (row) => { const value = numberAt(row.result, path); return value === undefined || value === null ? '' : formatNumber(value * scale, format) + unit; };
-  const saturated = (text) => (row) => (row.result.serving.state === 'saturated' ? 'saturated' : text(row));
+  const saturated = (text, otherwise = '–') => (row) => (row.result.serving.state === 'saturated' ? otherwise : text(row));
   const capacity = (row) => capacityOf(state.policies[row.order]);
   return [
     { head: 'capacity, requests/s', bar: (row) => capacity(row).most, text: (row) => { const { known, most, fails, least, note } = capacity(row); return most !== undefined ? rateText(most) + (fails === undefined ? ' or more' : '') : note || !known ? '…' : '< ' + rateText(least); } },
-    { head: 'first token, p99', text: saturated(at('serving.ttft_s.p99', 1, ',.3~r', ' s')) },
+    { head: 'first token, p99', text: saturated(at('serving.ttft_s.p99', 1, ',.3~r', ' s'), 'saturated') },
     { head: 'each token, p99', text: saturated(at('serving.tpot_s.p99', 1e3, ',.3~r', ' ms')), class: 'wide-only' },
     { head: 'whole request', text: saturated(at('serving.e2e_s.mean', 1, ',.3~r', ' s')), class: 'wide-only' },
     ...(state.price ? [{ head: 'cost, 1M tokens', text: at('serving.cost_per_million_output_tokens', 1, ',.3~r', '') }] : []),

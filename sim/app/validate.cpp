@@ -119,13 +119,12 @@ std::vector<result::Result> run_points(std::vector<study::Point> points) {
 }
 
 Suite times(const ValidateOptions& options) {
-  const std::string folder = folder_of("times");
-  std::vector<validate::Paper> all = validate::read_papers(folder);
-  for (validate::Paper& paper : validate::read_papers(folder_of("papers"))) all.push_back(std::move(paper));
-  for (validate::Paper& paper : validate::prompt_times()) all.push_back(std::move(paper));
-  Suite suite = validate::times(all, folder + "/kernels.csv", run_points);
-  if (options.intervals.empty()) return suite;
-  write_whole_file(options.intervals, validate::intervals_text(validate::widenings(suite)));
+  std::vector<validate::Paper> all = validate::prompt_times();
+  for (const char* const part : {"times", "papers"})
+    for (validate::Paper& paper : validate::read_papers(folder_of(part))) all.push_back(std::move(paper));
+  Suite suite = validate::times(all, folder_of("times") + "/kernels.csv", run_points);
+  if (!options.intervals.empty())
+    write_whole_file(options.intervals, validate::intervals_text(validate::widenings(suite)));
   return suite;
 }
 

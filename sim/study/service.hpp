@@ -59,8 +59,8 @@ serving::Rules service_rules(const config::Run& run);
 config::SchedulerRules::SlidingCache sliding_cache(const config::Run& run, const serving::Rules& rules);
 // The share of a GPU's memory that the run's engine takes, as the engine defines it.
 double memory_utilization(const config::Run& run, const serving::Rules& rules);
-// Bytes of a GPU that a batch under a serving engine cannot have: what its rules leave for neither weights, a pass nor the
-// cache. Nothing for frameworks that are no serving engine.
+// Bytes of a GPU that a batch under a serving engine cannot have: what its rules leave for neither weights, a pass nor
+// the cache. Nothing for frameworks that are no serving engine.
 std::optional<Value> engine_reserved(const config::Run& run);
 // Those rules as a run would write them: every key that the engine has.
 config::SchedulerRules written_rules(const config::Run& run);

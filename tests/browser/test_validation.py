@@ -183,9 +183,9 @@ class Validation(unittest.TestCase):
         bases = {part['source']: part['basis'] for section in json.loads((root / 'reports' / 'methods.json').read_text()) for part in section['assumptions']}
         widths = re.findall(r'^(\w+): {value: [\d.]+, origin: (\w+).*?residuals of (\d+) numbers', (root / 'configs/validation/intervals.yaml').read_text(), re.M)
         kernels, others = (sum(int(count) for name, _, count in widths if ('kernels' in name) == chosen) for chosen in (True, False))
-        self.assertEqual((len(widths), sum(origin == 'assumed' for _, origin, _ in widths)), (7, 1))
+        self.assertEqual((len(widths), sum(origin == 'assumed' for _, origin, _ in widths)), (8, 1))
         self.assertEqual(bases['configs/validation/intervals.yaml; docs/validation.md'],
-                         f'fitted to residuals of {kernels:,} times of kernels and {others} of steps and prompts; one of the seven half-widths is assumed')
+                         f'fitted to residuals of {kernels:,} times of kernels and {others} of steps and prompts; one of the eight half-widths is assumed')
         errors = dict(re.findall(r'^\| a (\w+), RULER \| [\d,]+ \| ([\d.]+)', (root / 'configs/accuracy/README.md').read_text(), re.M))
         self.assertEqual(bases['configs/accuracy/README.md, Evidence; configs/accuracy/evidence.csv'],
                          'fitted; error on RULER {table} points for tables left out, {model} for models, {method} for methods'.format(**errors))
