@@ -134,7 +134,9 @@ class Lowering {
     if (run_.speculation) out_.tokens_per_pass = run_.speculation->tokens_per_pass;
     const double stages = run_.deployment.pipeline_parallel;
     const double parts = std::ceil(static_cast<double>(setting_.own_batch()) / setting_.step_batch());
-    out_.micro_batches_behind = 1 + (parts - 1) / stages;
+    const double together = run_.workload.prefill_batch;
+    const double groups = together > 0 ? std::ceil(setting_.step_batch() / together) : 1;
+    out_.micro_batches_behind = (parts + (stages - 1) / groups) / stages;
     out_.replayed_layers =
         std::min(1.0, static_cast<double>(input.replay->layers.size()) / run_.model.attending_layers());
   }

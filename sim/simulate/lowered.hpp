@@ -55,8 +55,8 @@ struct Lowered {
   int batch = 1;
   int gpus = 1;                // of the deployment, on one host
   double tokens_per_pass = 1;  // that a sequence gets, by speculation
-  // Time until the last micro-batch has passed all pipeline stages, over the time of one micro-batch: each further one
-  // finishes one stage's time later.
+  // Time until all prompts have passed all pipeline stages, over the time of one micro-batch whose groups pass them one
+  // after the other: each group finishes one stage's time after the one before.
   double micro_batches_behind = 1;
   lower::Works works;  // of all streams
   std::optional<lower::FlatStream> prefill;

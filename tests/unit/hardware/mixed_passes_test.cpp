@@ -48,6 +48,10 @@ TEST_CASE("FlashAttention-2 splits no row beside prompts, and reads pairs again 
   const hardware::Terms hidden = whole.terms(work, graph::Lane::kCompute);
   CHECK(std::ranges::none_of(hidden.parts(),
                              [](const auto& term) { return std::string(term.what) == "rows that are not split"; }));
+  // vLLM V0 has kernels of their own for prompts and decodes.
+  flash_2.scheduler.kind = config::SchedulerRules::Kind::kVllmV0;
+  const hardware::CostModel apart(machine, flash_2);
+  CHECK(apart.cost(op_of(work)).alone == packed.cost(op_of(work)).alone);
   work.beside_prompts = false;
   CHECK(whole.cost(op_of(work)).alone == packed.cost(op_of(work)).alone);
 }
