@@ -84,5 +84,20 @@ TEST_CASE("an engine that idles has no queue that grows, even if later requests 
   CHECK(summary_of(ListedRequests(requests), times, rules_of(1)).state == Trend::kSaturated);
 }
 
+TEST_CASE("a service whose decodes crowd each other is saturated though nobody waits") {
+  // A request each 100 ms with 10 tokens. Passes of 10 ms and 1 ms a sequence are done with it in time; with 20 ms a
+  // sequence, 180 ms a request, there are more and more, and each has its tokens later and later.
+  std::vector<traffic::Request> requests;
+  for (int i = 0; i < 200; ++i) requests.push_back(request(i * 100 * kMs, 10, 10));
+  LinearTimes times;
+  times.base = 10 * kMs, times.sequence = kMs;
+  CHECK(summary_of(ListedRequests(requests), times, rules_of(1000)).state == Trend::kStable);
+  times.sequence = 20 * kMs;
+  const Summary crowded = summary_of(ListedRequests(requests), times, rules_of(1000));
+  CHECK(crowded.queue.mean < 0.1 * crowded.e2e.mean);
+  CHECK(crowded.requests_per_s < 10);
+  CHECK(crowded.state == Trend::kSaturated);
+}
+
 }  // namespace
 }  // namespace kvcast::tests

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "lower/dense.hpp"
 #include "policies/all.hpp"
 #include "result/metric.hpp"
 #include "study/study.hpp"
@@ -146,6 +147,27 @@ TEST_CASE("the pool is the one that vLLM reports, and policies hold what they ke
   CHECK(held.footprint->reading(60000) == (2048 + 512) / 16);  // what earlier blocks left, and a block
 }
 
+TEST_CASE("a batch under an engine has the pool of its service") {
+  const std::string machine =
+      "model: llama-3.1-8b\nhardware: rtx-4090\npolicy: full\nscore: none\n"
+      "trace: {recipe: needle, layers: 1, steps: 4}\n";
+  const auto batch = [&](const std::string& framework, int sequences) {
+    return machine + fmt::format("framework: {}\nworkload: {{prompt_tokens: 4096, decode_tokens: 64, batch: {}}}\n",
+                                 framework, sequences);
+  };
+  // 2588 blocks of 16 tokens of 128 KiB, as its service has: nine sequences of 4160 tokens are 2340 of them, ten 2600.
+  const config::Gpu gpu = prepare(config::parse_yaml(batch("vllm", 1), "test")).run.hardware.gpu;
+  const config::Model model = run_of(batch("vllm", 1)).model;
+  const double pool =
+      gpu.hbm_capacity - gpu.hbm_reserved - model.gpu_weight_bytes() - lower::activation_bytes(model, 2048, 0);
+  CHECK(pool == Approx(2588.0 * (1 << 21)).epsilon(0.02));
+  CHECK(gpu.hbm_reserved.uncertainty > 0);
+  CHECK(result_of(batch("vllm", 9)).status == result::Status::kOk);
+  CHECK(result_of(batch("vllm", 11)).status == result::Status::kOom);
+  CHECK(result_of(batch("{name: vllm, scheduler: {memory_utilization: 0.99}}", 11)).status == result::Status::kOk);
+  CHECK_FALSE(engine_reserved(run_of(batch("gpt-fast", 1))));
+}
+
 TEST_CASE("layers with a window have blocks of their own, or keep all tokens") {
   const auto memory = [](const std::string& text, serving::Rules& rules) {
     const Prepared made = prepare(config::parse_yaml(
@@ -274,6 +296,7 @@ TEST_CASE("a service tells whether its queue grows, and how far its numbers can 
     if (!value || !range) continue;
     INFO(metric.path);
     CHECK((range->low <= *value && *value <= range->high));
+    if (metric.unit == result::Unit::kSeconds && *value > 0) CHECK(range->low > 0);
   }
   CHECK(busy.service->sampling_error > 0);
   CHECK_FALSE(result::value(busy, *result::find_metric("request.latency_s")));
