@@ -25,16 +25,10 @@ using kvcast::store::Store;
 
 namespace {
 
-constexpr const char* kSmallSweep =
+const std::string kSmallSweep =
     "name: durable\n"
-    "model: llama-3.2-1b\n"
-    "score: none\n"
-    "workload: {decode_tokens: 16}\n"
-    "trace: {recipe: needle, layers: 1, steps: 4}\n"
-    "framework: {warmup_steps: 3, measured_steps: 3, sampled_contexts: 2}\n"
-    "sweep:\n"
-    "  workload.prompt_tokens: [300, 600]\n"
-    "  hardware: [a100-40gb-pcie4, h100-sxm]\n"
+    "score: none\n" +
+    kContextsAndGpus +
     "  policy: [full, {name: quest, budget: 64}, {name: snapkv, budget: 64}, {name: exact_topk, budget: 64}]\n";
 constexpr std::size_t kSmallPoints = 2 * 2 * 4;
 
@@ -142,8 +136,7 @@ TEST_CASE("a sweep warns that its folder has results of another sweep") {
 
 TEST_CASE("a sweep warns that its folder has results of an unnamed sweep") {
   const Scratch scratch;
-  const std::string config =
-      scratch.write("sweep.yaml", std::string(kSmallSweep).substr(std::strlen("name: durable\n")));
+  const std::string config = scratch.write("sweep.yaml", kSmallSweep.substr(std::strlen("name: durable\n")));
   sweep(config, scratch / "s", "1/16");
   const Output other =
       kvcast({"sweep", config, "-o", scratch / "s", "--shard", "1/16", "--set", "workload.decode_tokens=8"});

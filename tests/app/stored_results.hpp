@@ -18,20 +18,22 @@
 
 namespace kvcast::tests {
 
-// Contexts, GPUs, batches and policies. Its axes are not in alphabetical order.
-inline constexpr const char* kSweep =
-    "name: policies\n"
+// A quick run, swept over contexts and GPUs; further axes follow.
+inline const std::string kContextsAndGpus =
     "model: llama-3.2-1b\n"
     "workload: {decode_tokens: 16}\n"
     "trace: {recipe: needle, layers: 1, steps: 4}\n"
     "framework: {warmup_steps: 3, measured_steps: 3, sampled_contexts: 2}\n"
     "sweep:\n"
     "  workload.prompt_tokens: [300, 600]\n"
-    "  hardware: [a100-40gb-pcie4, h100-sxm]\n"
-    "  workload.batch: [1, 3]\n"
-    "  cases:\n"
-    "    - policy: full\n"
-    "    - {policy.name: [quest, snapkv, exact_topk], policy.budget: [64, 128]}\n";
+    "  hardware: [a100-40gb-pcie4, h100-sxm]\n";
+
+// Contexts, GPUs, batches and policies. Its axes are not in alphabetical order.
+inline const std::string kSweep = "name: policies\n" + kContextsAndGpus +
+                                  "  workload.batch: [1, 3]\n"
+                                  "  cases:\n"
+                                  "    - policy: full\n"
+                                  "    - {policy.name: [quest, snapkv, exact_topk], policy.budget: [64, 128]}\n";
 // 2 contexts, 2 GPUs, 2 batches; full once, 3 policies at 2 budgets
 inline constexpr std::size_t kPoints = 2 * 2 * 2 * (1 + 3 * 2);
 

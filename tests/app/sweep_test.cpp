@@ -176,8 +176,7 @@ TEST_CASE("a score floor that varies between experiments is refused, because it 
   for (const char* axis :
        {"score.floor: [50 %, 90 %]", "score: [{benchmark: ruler, floor: 50 %}, {benchmark: ruler, floor: 90 %}]",
         "zip: {score.floor: [50 %, 90 %], score.benchmark: [ruler, longbench]}"}) {
-    const Output o =
-        kvcast({"sweep", scratch.write("floor.yaml", std::string(kSweep) + "  " + axis + "\n"), "-o", scratch / "s"});
+    const Output o = kvcast({"sweep", scratch.write("floor.yaml", kSweep + "  " + axis + "\n"), "-o", scratch / "s"});
     CHECK(o.code == 2);
     CHECK_THAT(o.err, Catch::Contains("floor.yaml:13:") && Catch::Contains("score.floor affects conclusions, not "
                                                                            "results"));
@@ -225,7 +224,7 @@ TEST_CASE("a policy that needs more than the trace contains is refused at its lo
 TEST_CASE("a sweep with another description is the same sweep") {
   const Scratch scratch;
   REQUIRE(kvcast({"sweep", scratch.write("a.yaml", kSweep), "-o", scratch / "s"}).code == 0);
-  const std::string told = std::string("description: told better\n") + kSweep;
+  const std::string told = "description: told better\n" + kSweep;
   const Output again = kvcast({"sweep", scratch.write("a.yaml", told), "-o", scratch / "s"});
   CHECK_THAT(again.err, Catch::Contains(std::to_string(kPoints) + " of them in the store already"));
 }
