@@ -83,7 +83,7 @@ struct Run {
   // A request of mean lengths and a batch of one if the run has traffic.
   Workload workload;
   std::optional<Traffic> traffic;
-  SchedulerRules scheduler;         // with traffic: the framework's rules, and the run's own
+  SchedulerRules scheduler;         // the framework's rules, and with traffic the run's own
   std::vector<TraceChoice> traces;  // all traces that the run is replayed on; at least one, all different
   ScoreChoice score;
   std::optional<MatchChoice> match;  // if set, the policy's budget is not written and still to be solved for

@@ -88,6 +88,7 @@ void check_caches(const SchedulerRules& s, const Section& rules) {
 }  // namespace
 
 void read_service(Section& section, Run& run) {
+  run.scheduler = run.framework.scheduler;
   if (!section.has("traffic")) {
     resolve_budget(run.policy, run.workload.prompt_tokens);
     for (const char* key : {"replicas", "prefill_replicas"}) {
@@ -111,7 +112,6 @@ void read_service(Section& section, Run& run) {
   run.traffic = read_traffic(traffic);
   if (run.traffic->published_factor)
     run.traffic->length_factor = published_length_factor(run.policy, traffic.where("length_factor"));
-  run.scheduler = run.framework.scheduler;
   if (!section.has("scheduler")) return;
   const Section rules = section.section("scheduler", "scheduler");
   run.scheduler = laid_over(run.framework.scheduler, read_scheduler(rules));

@@ -148,13 +148,10 @@ serving::WindowRules groups_of(const config::Model& rank, int& layers) {
 double memory_utilization(const config::Run& run, const serving::Rules& rules) { return share_of(run, rules.engine); }
 
 std::optional<Value> engine_reserved(const config::Run& run) {
-  const auto kind = run.framework.scheduler.kind;
-  if (!kind || *kind == serving::Engine::kStatic) return {};
-  config::Run served = run;
-  served.scheduler = run.framework.scheduler;
-  const serving::Rules rules = service_rules(served);
+  if (run.scheduler.kind.value_or(serving::Engine::kStatic) == serving::Engine::kStatic) return {};
+  const serving::Rules rules = service_rules(run);
   const config::Model rank = config::rank_model(run.deployment, run.model);
-  const Bytes pool = cache_bytes(served, rank, rules);
+  const Bytes pool = cache_bytes(run, rank, rules);
   const double activations = lower::activation_bytes(rank, static_cast<double>(rules.max_num_batched_tokens), 0);
   const config::Gpu& gpu = run.hardware.gpu;
   const double left = gpu.hbm_capacity - rank.gpu_weight_bytes() - activations - std::max(0.0, pool.middle);
