@@ -24,8 +24,7 @@ const Flash2& flash_2_beside_prompts() {
 }
 
 const Value& mixed_pass_rereads(const config::Gpu& gpu, const config::Framework& framework) {
-  // vLLM V0 calls one kernel for prompts and another for decodes (vllm/attention/backends/flash_attn.py of 0.5 and
-  // 0.6).
+  // vLLM V0 has a kernel for prompts and another for decodes (vllm/attention/backends/flash_attn.py of 0.5 and 0.6).
   static const Value kApart{0, Origin::kLiterature, 0, "kernels of their own for prompts and for decodes"};
   if (framework.scheduler.kind == config::SchedulerRules::Kind::kVllmV0) return kApart;
   const bool flash_2 = framework.attention_kernels == config::Framework::AttentionKernels::kFlash2;

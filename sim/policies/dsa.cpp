@@ -1,15 +1,17 @@
-// Sparse attention by a trained indexer (policy/block_indexer.hpp): tokens, blocks or groups that the best scores
-// choose. dsa: DeepSeek-V3.2-Exp's lightning indexer (DeepSeek-AI, technical report, 2025): index(s) = Σ over index
-// heads of w_h·ReLU(q_h·k_s); the `budget` best tokens, one set for all heads of a layer. GLM-5 has half the heads; in
-// GLM-5.2 layers reuse the selection of one before (arXiv 2603.12201). hisparse: the same with all pairs in host memory
-// (sgl-project/sglang, HiSparse). Selected tokens must be in the buffer, from which the least recently used tokens are
-// evicted (ties: lower positions first). It starts with the prompt's first tokens. Once the sequence is longer than the
-// buffer, the newest token has a slot of its own, which the next one overwrites. msa: MiniMax-M3 (arXiv 2606.13392;
-// code: vllm-project/vllm, models/minimax_m3): one index key a token, one index query for each KV head; a block of 128
-// tokens has the largest q·k of its tokens; the 16 best blocks, the last one among them. qsa: Qwen3.8-Flash-Next (code:
-// sgl-project/sglang-jax, qsa_indexer.py): groups of 4 tokens have an index key, made of their mean; index(e) = Σ over
-// 4 index heads of ReLU(q_h·k_e); the 512 best groups for all heads of a layer, and the tokens of the group that is not
-// full.
+// Sparse attention by a trained indexer (policy/block_indexer.hpp): tokens, blocks or groups with the best scores.
+// dsa: DeepSeek-V3.2-Exp's lightning indexer (DeepSeek-AI, technical report, 2025): index(s) = Σ over index heads of
+// w_h·ReLU(q_h·k_s); the `budget` best tokens, one set for all heads of a layer. GLM-5 has half the heads; in GLM-5.2
+// layers reuse the selection of one before (arXiv 2603.12201).
+// hisparse: the same with all pairs in host memory (sgl-project/sglang, HiSparse). Selected tokens must be in the
+// buffer, from which the least recently used tokens are evicted (ties: lower positions first). It starts with the
+// prompt's first tokens. Once the sequence is longer than the buffer, the newest token has a slot of its own, which the
+// next one overwrites.
+// msa: MiniMax-M3 (arXiv 2606.13392; code: vllm-project/vllm, models/minimax_m3): one index key a token, one index
+// query for each KV head; a block of 128 tokens has the largest q·k of its tokens; the 16 best blocks, the last one
+// among them.
+// qsa: Qwen3.8-Flash-Next (code: sgl-project/sglang-jax, qsa_indexer.py): groups of 4 tokens have an index key, made of
+// their mean; index(e) = Σ over 4 index heads of ReLU(q_h·k_e); the 512 best groups for all heads of a layer, and the
+// tokens of the group that is not full.
 #include "base/error.hpp"
 #include "policies/indexed_blocks.hpp"
 #include "policy/fields.hpp"

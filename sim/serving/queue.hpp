@@ -61,9 +61,9 @@ struct Passes {
   std::int64_t decodes = 0;                 // sequences that decode
   std::int64_t reads = 0, read_tokens = 0;  // sequences that are read, and their tokens; count is 1 if there are any
   std::int64_t waiting = 0, running = 0;    // requests when it was composed, those of the run included in `running`
-  std::int64_t waited = 0;                  // requests that waited until then
+  std::int64_t waiting_before = 0;          // requests that waited until then
   std::int64_t blocks = 0;                  // in use by requests in the first pass
-  // Of requests that came since, ascending. They wait for the next run.
+  // When the requests arrived that have come since then, in ascending order. They wait for the next run.
   std::span<const Picoseconds> arrivals;
   // All sequences that get a token that is not their first. Their inter-token latencies are since + at(0) in the
   // first pass, and at(j) in the others.

@@ -90,7 +90,7 @@ bool Replica::fill() {
 }
 
 // Requests in the queue that did not come just now.
-std::int64_t Replica::waited() const {
+std::int64_t Replica::waiting_before() const {
   const auto came = [this](const QueuedRequest* entry) { return entry->waits_since >= state_.now; };
   return state_.waiting.rend() - std::find_if_not(state_.waiting.rbegin(), state_.waiting.rend(), came);
 }
@@ -101,7 +101,7 @@ bool Replica::launch() {
   Flight flight = std::exchange(spare_, {});
   flight.pass.clear();
   const double stored = state_.link.sent_out();
-  flight.waited = waited();
+  flight.waiting_before = waiting_before();
   scheduler_->compose(flight.pass);
   if (flight.pass.empty() && !(state_.remote.empty() && state_.staged.empty())) {
     scheduler_->receive();  // SGLang counts requests that have ended until it composes
@@ -205,7 +205,7 @@ void Replica::report(const Flight& flight) {
   run.decodes = std::ssize(pass.decodes) + std::ssize(pass.padding);
   run.reads = std::ssize(pass.reads);
   for (const Pass::Read& read : pass.reads) run.read_tokens += read.chunk.added;
-  run.waiting = std::ssize(state_.waiting), run.waited = flight.waited;
+  run.waiting = std::ssize(state_.waiting), run.waiting_before = flight.waiting_before;
   run.running = scheduler_->running();
   run.blocks = flight.blocks;
   gaps_.clear();

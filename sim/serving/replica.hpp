@@ -46,8 +46,8 @@ class Replica {
     Pass pass;
     StepTime time;
     std::int64_t count = 1;
-    std::int64_t blocks = 0;  // in use when it was composed
-    std::int64_t waited = 0;  // requests, until it was composed
+    std::int64_t blocks = 0;          // in use when it was composed
+    std::int64_t waiting_before = 0;  // requests that waited until it was composed
     Picoseconds start = 0;
     bool ends = false;  // a request has its last token in it
     Picoseconds end() const { return start + time.sum(count); }
@@ -56,7 +56,7 @@ class Replica {
   bool closed() const;
   void changes(Picoseconds now);
   void destroy_gone();
-  std::int64_t waited() const;
+  std::int64_t waiting_before() const;
   bool launch();
   StepTime time_of(const Pass& pass);
   void load(Flight& flight);

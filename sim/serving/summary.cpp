@@ -152,7 +152,7 @@ void SummaryRecorder::ran(const Passes& run) {
   running_ += seconds * static_cast<double>(run.running);
   used_ += seconds * used, busy_ += seconds, busiest_ += seconds;
   running_max_ = std::max(running_max_, static_cast<double>(run.running));
-  waiting_max_ = std::max(waiting_max_, static_cast<double>(std::max(run.waiting, run.waited)));
+  waiting_max_ = std::max(waiting_max_, static_cast<double>(std::max(run.waiting, run.waiting_before)));
   used_max_ = std::max(used_max_, used);
   for (const Gap& gap : run.gaps) itl_.add(to_seconds(gap.since + run.time.at(0)), gap.sequences);
   if (run.count > 1 && run.decodes > 0) {
@@ -188,12 +188,12 @@ void SummaryRecorder::carried(double in, double out) { carried_in_ += in, carrie
 void SummaryRecorder::preempted(const traffic::Request&, Picoseconds) { ++preemptions_; }
 
 // Requests in the service by the third of the time in which requests arrive; nothing of too short ones.
-std::optional<SummaryRecorder::Thirds> SummaryRecorder::in_service() const {
+std::optional<SummaryRecorder::Thirds> SummaryRecorder::in_service(const std::vector<Moment>& moments) const {
   constexpr double kFewestMoments = 15;
   const double span = seconds_between(first_, last_arrival_), from = to_seconds(first_);
   if (span < kFewestMoments * between_moments_) return {};
   Thirds mean{};
-  for (const Moment& moment : moments()) {
+  for (const Moment& moment : moments) {
     const double third = 3 * (moment.at - from) / span;
     if (third < 0 || third >= 3) continue;
     mean[static_cast<std::size_t>(third)] += (moment.running + moment.waiting) * 3 * between_moments_ / span;
@@ -206,7 +206,7 @@ bool SummaryRecorder::grows(const Thirds& thirds) {
 }
 
 // Waits of requests by the third of the time in which they arrived.
-Trend SummaryRecorder::state() const {
+Trend SummaryRecorder::state(const std::vector<Moment>& moments) const {
   if (setting_.self_limiting) return Trend::kStable;
   const double service = completed_ > 0 ? service_ / static_cast<double>(completed_) : 0;
   if (waits_.size() < kFewest) return Trend::kUndecided;
@@ -220,7 +220,7 @@ Trend SummaryRecorder::state() const {
   for (std::size_t i = 0; i < 3; ++i) sum[i] /= std::max(1.0, number[i]), tpot[i] /= std::max(1.0, number[i]);
   if (busiest_ < kIdles * seconds_between(first_, last_)) return Trend::kStable;
   // Requests that wait longer and longer, or have their tokens more and more slowly, are also more and more.
-  const std::optional<Thirds> in = in_service();
+  const std::optional<Thirds> in = in_service(moments);
   const bool more = !in || grows(*in), slower = tpot[0] > 0 && tpot[2] > kGrows * tpot[0];
   if (in && more && slower) return Trend::kSaturated;
   if (sum[2] <= kNoticeable * service) return Trend::kStable;
@@ -319,8 +319,8 @@ Summary SummaryRecorder::summary() const {
   s.prefix_hit_share = prompt_tokens_ > 0 ? hit_tokens_ / prompt_tokens_ : 0;
   s.loaded_share = prompt_tokens_ > 0 ? loaded_tokens_ / prompt_tokens_ : 0;
   s.duration_s = completed_ > 0 ? seconds_between(first_, last_) : 0;
-  s.state = state();
   s.moments = moments();
+  s.state = state(s.moments);
   s.ttft_curve = curve_of(ttft_), s.tpot_curve = curve_of(tpot_);
   if (setting_.slo) {
     const double requests = s.completed + s.rejected;

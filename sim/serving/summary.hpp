@@ -169,9 +169,9 @@ class SummaryRecorder final : public QueueObserver {
   void add_waits(const SummaryRecorder& other);
   std::vector<Moment> moments() const;
   using Thirds = std::array<double, 3>;
-  std::optional<Thirds> in_service() const;
+  std::optional<Thirds> in_service(const std::vector<Moment>& moments) const;
   static bool grows(const Thirds& thirds);
-  Trend state() const;
+  Trend state(const std::vector<Moment>& moments) const;
   bool holds(double ttft, std::optional<double> tpot, double e2e) const;
 
   Setting setting_;

@@ -57,7 +57,7 @@ HeadChannels head_channels(const PairRoles& roles, const ChannelModel& model, co
     candidates.push_back(p);
     candidates.push_back(p + half);
   }
-  // Content keeps at least one channel, and a quarter of them.
+  // Content keeps a quarter of its channels, and at least one.
   long wanted = std::lround(model.outliers * roles.head_dim / 128);
   if (model.outliers_spread > 0) {
     const auto choices = static_cast<std::uint64_t>(2 * model.outliers_spread + 1);

@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr double kPromptMedian = 20, kPromptP90 = 40;  // per cent, as for other eager frameworks
 constexpr double kLongest = 1e6;                       // seconds
-constexpr const char* kPrompts = "transformers_prompts.json";
+constexpr const char* kName = "gpu_prompts";
 
 // A map of the file, and what to call it in messages.
 struct NamedMap {
@@ -237,6 +237,15 @@ class Asked {
   std::set<std::string> names_;
 };
 
+std::vector<Paper> papers_of(const Measured& input, Paper (Asked::*claims)()) {
+  std::vector<Paper> papers;
+  for (const Measured& from : given_or_committed(kName, input, "transformers_prompts.json")) {
+    const MeasuredPrompts measured = read_prompts(from.results);
+    papers.push_back((Asked(measured, from.profile).*claims)());
+  }
+  return papers;
+}
+
 }  // namespace
 
 MeasuredPrompts read_prompts(const std::string& path) {
@@ -265,27 +274,15 @@ MeasuredPrompts read_prompts(const std::string& path) {
   return all;
 }
 
-std::vector<Paper> prompt_times() {
-  std::vector<Paper> papers;
-  for (const Measured& from : given_or_committed("gpu_prompts", {}, kPrompts)) {
-    const MeasuredPrompts measured = read_prompts(from.results);
-    papers.push_back(Asked(measured, from.profile).times());
-  }
-  return papers;
-}
+std::vector<Paper> prompt_times() { return papers_of({}, &Asked::times); }
 
 Suite gpu_prompts(const Measured& input, const RunAll& run_all) {
   Suite suite;
-  suite.name = "gpu_prompts";
+  suite.name = kName;
   suite.question = "How accurately are prompts predicted that are read in blocks, with and without eviction?";
   suite.baseline_is = kStepBaseline;
   suite.size_unit = "tokens of context";
-  std::vector<Paper> papers;
-  for (const Measured& from : given_or_committed(suite.name, input, kPrompts)) {
-    const MeasuredPrompts measured = read_prompts(from.results);
-    papers.push_back(Asked(measured, from.profile).all());
-  }
-  suite.cases = cases_of(papers, run_all);
+  suite.cases = cases_of(papers_of(input, &Asked::all), run_all);
   if (suite.cases.empty()) {
     suite.status =
         "unmeasured: kernels/transformers_prompts.py measures it on a GPU; then kvcast validate gpu_prompts --from "

@@ -235,11 +235,11 @@ Widening widening_of(const Suite& suite, const Group& group) {
 
 // Four fifths of the numbers are to lie in their intervals, where there are enough to tell: of the groups from which
 // one half-width is learnt, and of kernels whose profile states its own error.
-void add_coverage(Suite& suite, const std::vector<const char*>& groups) {
+void add_coverage(Suite& suite, const std::vector<GroupSummary>& all, const std::vector<const char*>& groups) {
   constexpr int kEnough = 20;
   constexpr double kLeast = 73, kMost = 87;  // per cent
   int n = 0, covered = 0;
-  for (const GroupSummary& s : summarise(suite)) {
+  for (const GroupSummary& s : all) {
     if (std::ranges::none_of(groups, [&](const char* one) { return s.group == one; })) continue;
     n += s.intervals.costs.n, covered += s.intervals.costs.covered;
   }
@@ -271,9 +271,10 @@ Suite times(const std::vector<Paper>& papers, const std::string& kernel_table, c
   for (Case& c : transfers()) suite.cases.push_back(std::move(c));
   add_kernels(kernel_table, suite);
   for (Case& c : claims(papers, run_all)) suite.cases.push_back(std::move(c));
-  add_coverage(suite, {kFittedCards});
-  for (const Group& group : kGroups) add_coverage(suite, group.groups);
-  for (const GroupSummary& s : summarise(suite)) {
+  const std::vector<GroupSummary> all = summarise(suite);
+  add_coverage(suite, all, {kFittedCards});
+  for (const Group& group : kGroups) add_coverage(suite, all, group.groups);
+  for (const GroupSummary& s : all) {
     if (s.group == kDerivedCards) add_budget(suite, s, 15, 35);
     if (s.group == kFusedRuntimes) add_budget(suite, s, 10, 25);
     if (s.group == kEagerFrameworks) add_budget(suite, s, 20, 40);

@@ -30,8 +30,7 @@ Summary summary_of(ListedRequests source, const LinearTimes& times, const Rules&
 
 TEST_CASE("requests wait from their arrival on, also during a run that they do not change") {
   // Passes of 104 ms, one request at a time with 5 tokens each: 0 to 0.52 s, to 1.04 s and to 1.56 s. The second comes
-  // at 0.14 s, is in the queue of the pass from 0.208 s on, and waits 0.38 s; the third comes at 0.26 s and waits 0.78
-  // s.
+  // at 0.14 s, is queued from the pass at 0.208 s on, and waits 0.38 s; the third comes at 0.26 s and waits 0.78 s.
   LinearTimes times;
   times.base = 104 * kMs;
   const Summary s = summary_of(
